@@ -1,0 +1,59 @@
+"""Host: where fetched files are kept, and how one process at a time puts a file there.
+
+A file appears under its final name only when it is whole: it is built in a private folder beside it and renamed.
+"""
+
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from checkpoints.errors import SourceError
+
+
+def cache_folder(cache_dir: Path | None) -> Path:
+    """`cache_dir`, or $JAXSERVE_CACHE, or $XDG_CACHE_HOME/jaxserve, or ~/.cache/jaxserve."""
+    if cache_dir is not None:
+        return Path(cache_dir)
+    if named := os.environ.get("JAXSERVE_CACHE"):
+        return Path(named).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "jaxserve"
+
+
+@contextmanager
+def exclusive(item: Path) -> Iterator[Path]:
+    """Holds the lock of `item` and gives a private folder beside it, empty whatever a killed process left there."""
+    try:
+        item.parent.mkdir(parents=True, exist_ok=True)
+        lock = item.with_name(item.name + ".lock").open("w")
+    except OSError as error:
+        raise SourceError(
+            f"the cache {item.parent} cannot be written ({error.strerror}); set JAXSERVE_CACHE to a folder that can"
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another process that is fetching {item.name}", file=sys.stderr)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        workspace = item.with_name(item.name + ".partial")
+        shutil.rmtree(workspace, ignore_errors=True)
+        workspace.mkdir()
+        try:
+            yield workspace
+        finally:
+            shutil.rmtree(workspace, ignore_errors=True)
+
+
+def check_space(folder: Path, num_bytes: int, what: str) -> None:
+    """Refuses to begin what the disk cannot hold."""
+    free = shutil.disk_usage(folder).free
+    if num_bytes > free:
+        raise SourceError(
+            f"{what} needs {num_bytes / 1e6:.0f} MB in {folder.parent}, which has {free / 1e6:.0f} MB free; "
+            "make room, or set JAXSERVE_CACHE to another disk"
+        )

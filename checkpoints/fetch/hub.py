@@ -1,0 +1,80 @@
+"""Host: models of the Hugging Face hub, through its own client: HF_HOME, HF_TOKEN and HF_HUB_OFFLINE apply."""
+
+import errno
+from pathlib import Path
+
+from checkpoints.errors import SourceError
+
+_PATTERNS = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "*.tiktoken", "merges.txt", "vocab.txt"]
+_SUBFOLDERS = ["*/*"]  # copies in other formats
+
+
+def fetch(repo: str, file: str | None, cache_dir: Path | None, revision: str | None, token: str | None) -> Path:
+    """The folder of the model's snapshot, or the path of `file` in it.
+
+    Weights as .gguf are fetched only where there are no .safetensors.
+    """
+    import huggingface_hub as client
+    from huggingface_hub.constants import is_offline_mode
+
+    def snapshot(patterns: list[str]) -> Path:
+        return Path(
+            client.snapshot_download(
+                repo,
+                revision=revision,
+                token=token,
+                cache_dir=cache_dir,
+                allow_patterns=patterns,
+                ignore_patterns=_SUBFOLDERS,
+            )
+        )
+
+    try:
+        if file is not None:
+            path = snapshot([file]) / file
+            if not path.exists():
+                raise SourceError(f"the model {repo!r} has no file {file!r}")
+            return path
+        folder = snapshot(_PATTERNS)
+        if not any(folder.glob("*.safetensors")) and not is_offline_mode():
+            snapshot([_only_gguf(client.HfApi(token=token).list_repo_files(repo, revision=revision), repo)])
+        return folder
+    except SourceError:
+        raise
+    except Exception as error:  # the client's own, its HTTP library's, and the system's
+        raise SourceError(_explain(error, repo, revision)) from error
+
+
+def _only_gguf(files: list[str], repo: str) -> str:
+    ggufs = sorted(file for file in files if file.endswith(".gguf") and "/" not in file)
+    if not ggufs:
+        raise SourceError(f"the model {repo!r} has no .safetensors and no .gguf files")
+    if len(ggufs) > 1:
+        raise SourceError(
+            f"the model {repo!r} has {len(ggufs)} .gguf files; name one (as {repo}/{ggufs[0]}): {', '.join(ggufs[:8])}"
+        )
+    return ggufs[0]
+
+
+def _explain(error: Exception, repo: str, revision: str | None) -> str:
+    from huggingface_hub import constants, errors
+
+    missing = f"the model {repo!r} is not in the local cache"
+    match error:
+        case errors.GatedRepoError():
+            return f"the model {repo!r} asks for its terms to be accepted: accept them on its page, then set HF_TOKEN"
+        case errors.RevisionNotFoundError():
+            return f"the model {repo!r} has no revision {revision!r}"
+        case errors.RepositoryNotFoundError():
+            return f"the hub knows no model {repo!r}: check the spelling, and set HF_TOKEN if it is private"
+        case errors.LocalEntryNotFoundError() | errors.OfflineModeIsEnabled() if constants.is_offline_mode():
+            return f"{missing}, and HF_HUB_OFFLINE forbids fetching it: unset it once, or give a local path"
+        case errors.LocalEntryNotFoundError():
+            return f"{missing} and the hub cannot be reached: check the network, or give a local path"
+        case errors.HFValidationError():
+            return f"{repo!r} is not a valid Hugging Face id"
+        case OSError(errno=errno.ENOSPC):
+            return f"the disk is full while fetching {repo!r}: make room, or set HF_HOME to another disk"
+        case _:
+            reason = next(iter(str(error).splitlines()), "no reason given")
+            return f"fetching {repo!r} failed ({type(error).__name__}: {reason})"

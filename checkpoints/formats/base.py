@@ -1,0 +1,95 @@
+"""Host: what every tensor file offers, whatever its format.
+
+Shapes are row-major, weights `[out, in]`. A tensor is read as *rows*: all axes but the last are flattened, so `[E, F,
+D]` has E·F rows of D values; a tensor of one axis or none is one row.
+"""
+
+import math
+import mmap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from checkpoints.errors import CheckpointError
+
+INTEGER_DTYPES = frozenset({"BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"})
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor as the header declares it.
+
+    `dtype` is the format's own name (`"BF16"`, `"Q4_K"`), `nbytes` the size in the file.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+
+    @property
+    def row_len(self) -> int:
+        return self.shape[-1] if self.shape else 1
+
+    @property
+    def num_rows(self) -> int:
+        return math.prod(self.shape[:-1])
+
+
+class TensorFile(Protocol):
+    """An open checkpoint file whose header has been checked; tensor bytes stay on disk until rows are read."""
+
+    tensors: dict[str, TensorInfo]
+    metadata: dict[str, Any]
+
+    def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Rows `[start, stop)` as a fresh array `[stop - start, row_len]`: block types in float32, others as stored."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class MappedFile:
+    """A file mapped read-only: its pages belong to the page cache, not to this process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be opened ({error.strerror})") from error
+        except ValueError as error:
+            raise CheckpointError(f"{path}: is empty") from error
+        self.num_bytes = len(self.data)
+
+    def fail(self, fault: str) -> CheckpointError:
+        return CheckpointError(f"{self.path}: {fault}")
+
+    def copy_bytes(self, start: int, stop: int) -> np.ndarray:
+        """Bytes `[start, stop)` as a fresh uint8 array, so that no view outlives the mapping."""
+        return np.frombuffer(self.data, np.uint8, stop - start, start).copy()
+
+    def close(self) -> None:
+        self.data.close()
+
+
+def check_extents(file: MappedFile, extents: Iterable[tuple[int, int, str]]) -> None:
+    """Refuses tensors whose byte ranges `(start, stop, name)` leave the file or overlap; an empty range never does."""
+    last_stop, last_name = 0, ""
+    for start, stop, name in sorted(extents):
+        if stop > file.num_bytes:
+            raise file.fail(f"tensor {name!r} ends at byte {stop} of {file.num_bytes}: incomplete download?")
+        if start < last_stop and start < stop:
+            raise file.fail(f"tensors {last_name!r} and {name!r} overlap at byte {start}")
+        if stop > last_stop:
+            last_stop, last_name = stop, name
+
+
+def check_rows(info: TensorInfo, start: int, stop: int) -> None:
+    """Refuses a row range that the tensor does not have."""
+    if not 0 <= start <= stop <= info.num_rows:
+        raise IndexError(f"rows [{start}, {stop}) of tensor {info.name!r}, which has {info.num_rows}")

@@ -1,0 +1,150 @@
+"""Host: safetensors files, single or sharded by `model.safetensors.index.json`.
+
+A file is an 8-byte little-endian header length, a JSON header `{name: {dtype, shape, data_offsets}}` with offsets
+relative to its end, then the tensors. Everything that the header claims is checked against the file before any tensor
+is touched.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from checkpoints.errors import CheckpointError
+from checkpoints.formats.base import MappedFile, TensorInfo, check_extents, check_rows
+from checkpoints.formats.bounded_json import parse_object, read_object
+
+# Hundreds of thousands of tensors fit; the largest published shards need 1 MB.
+_MAX_HEADER_BYTES = 25_000_000
+_MAX_AXES = 8
+
+_DTYPES: dict[str, np.dtype] = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "BOOL": np.dtype(np.bool_),
+    **{
+        f"{sign}{bits}": np.dtype(f"{kind}{bits}")
+        for sign, kind in (("I", "int"), ("U", "uint"))
+        for bits in (8, 16, 32, 64)
+    },
+}
+
+
+class SafetensorsFile:
+    """One `.safetensors` file (a `TensorFile`)."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        self._file = MappedFile(path)
+        try:
+            header, data_start = self._read_header()
+            self.metadata = self._check_metadata(header.pop("__metadata__", {}))
+            self._starts: dict[str, int] = {}
+            self.tensors: dict[str, TensorInfo] = {}
+            for name, entry in header.items():
+                info, start = self._check_entry(name, entry)
+                self.tensors[name], self._starts[name] = info, data_start + start
+            check_extents(self._file, ((s, s + self.tensors[name].nbytes, name) for name, s in self._starts.items()))
+        except CheckpointError:
+            self.close()
+            raise
+
+    def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
+        info = self.tensors[name]
+        check_rows(info, start, stop)
+        dtype = _DTYPES[info.dtype]
+        row_bytes = info.row_len * dtype.itemsize
+        first = self._starts[name]
+        raw = self._file.copy_bytes(first + start * row_bytes, first + stop * row_bytes)
+        return raw.view(dtype).reshape(stop - start, info.row_len)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _read_header(self) -> tuple[dict[str, Any], int]:
+        file = self._file
+        if file.num_bytes < 8:
+            raise file.fail("is too short for a safetensors file")
+        header_bytes = int.from_bytes(file.data[:8], "little")
+        if header_bytes > min(file.num_bytes - 8, _MAX_HEADER_BYTES):
+            raise file.fail(
+                f"claims a header of {header_bytes} bytes, of {file.num_bytes} in all; the limit is {_MAX_HEADER_BYTES}"
+            )
+        return parse_object(file.data[8 : 8 + header_bytes], f"{file.path}: the header"), 8 + header_bytes
+
+    def _check_metadata(self, metadata: object) -> dict[str, Any]:
+        if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+            raise self._file.fail("__metadata__ must map strings to strings")
+        return metadata
+
+    def _check_entry(self, name: str, entry: object) -> tuple[TensorInfo, int]:
+        match entry:
+            case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]}:
+                pass
+            case _:
+                raise self._file.fail(f"tensor {name!r} must have dtype, shape and two data_offsets")
+        if dtype not in _DTYPES:
+            raise self._file.fail(f"tensor {name!r} has the unknown dtype {dtype!r}; known are {', '.join(_DTYPES)}")
+        if len(shape) > _MAX_AXES or not all(type(size) is int and 0 <= size < 2**48 for size in shape):
+            raise self._file.fail(f"tensor {name!r} must have at most {_MAX_AXES} axes, each a size from 0 to 2**48")
+        nbytes = math.prod(shape) * _DTYPES[dtype].itemsize
+        if start < 0 or stop - start != nbytes:
+            raise self._file.fail(
+                f"tensor {name!r} of dtype {dtype} and shape {shape} needs {nbytes} bytes, not [{start}, {stop})"
+            )
+        return TensorInfo(name, tuple(shape), dtype, nbytes), start
+
+
+class ShardedSafetensors:
+    """The files that an index names, as one `TensorFile`."""
+
+    def __init__(self, index: Path) -> None:
+        weight_map = read_object(index, _MAX_HEADER_BYTES).get("weight_map")
+        if (
+            not isinstance(weight_map, dict)
+            or not weight_map
+            or not all(isinstance(v, str) for v in weight_map.values())
+        ):
+            raise CheckpointError(f"{index}: weight_map must map tensor names to file names")
+        self.metadata: dict[str, Any] = {}
+        self.tensors: dict[str, TensorInfo] = {}
+        self._shard_of: dict[str, SafetensorsFile] = {}
+        self._shards: list[SafetensorsFile] = []
+        try:
+            for shard_name in sorted(set(weight_map.values())):
+                self._add_shard(index, shard_name)
+            for name, shard_name in weight_map.items():
+                if name not in self.tensors or self._shard_of[name].name != shard_name:
+                    raise CheckpointError(f"{index}: lists tensor {name!r} in {shard_name}, which does not hold it")
+        except CheckpointError:
+            self.close()
+            raise
+
+    def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
+        return self._shard_of[name].read_rows(name, start, stop)
+
+    def close(self) -> None:
+        for shard in self._shards:
+            shard.close()
+
+    def _add_shard(self, index: Path, shard_name: str) -> None:
+        # Judged by name alone: the hub's cache keeps each file as a link to elsewhere, so links may leave the folder.
+        if (
+            not shard_name.endswith(".safetensors")
+            or any(c in shard_name for c in "/\\:\0")
+            or shard_name.startswith(".")
+        ):
+            raise CheckpointError(f"{index}: names the file {shard_name!r}; only .safetensors files beside it are read")
+        shard = SafetensorsFile(index.parent / shard_name)
+        self._shards.append(shard)
+        for name, info in shard.tensors.items():
+            if name in self.tensors:
+                raise CheckpointError(f"{index}: tensor {name!r} is in {shard_name} and in another file as well")
+            self.tensors[name], self._shard_of[name] = info, shard
+        self.metadata |= shard.metadata

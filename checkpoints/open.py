@@ -1,0 +1,64 @@
+"""Host: a resolved source, opened: its tensors, its configuration, and in whose words both are spelled."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from checkpoints.errors import CheckpointError
+from checkpoints.formats.base import TensorFile, TensorInfo
+from checkpoints.formats.bounded_json import read_object
+from checkpoints.formats.gguf import GgufFile
+from checkpoints.formats.safetensors import SafetensorsFile, ShardedSafetensors
+from checkpoints.sources import ResolvedSource
+
+_MAX_CONFIG_BYTES = 4_000_000
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """An open checkpoint.
+
+    `config` is the parsed config.json ("hf") or empty ("gguf"); `metadata` holds a GGUF file's key-values.
+    """
+
+    spelling: Literal["hf", "gguf"]
+    folder: Path
+    weights: Path
+    config: dict[str, Any]
+    file: TensorFile
+
+    @property
+    def tensors(self) -> dict[str, TensorInfo]:
+        return self.file.tensors
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return self.file.metadata
+
+    def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Rows `[start, stop)` of a tensor; see `formats.base.TensorFile`."""
+        return self.file.read_rows(name, start, stop)
+
+    def close(self) -> None:
+        self.file.close()
+
+    def __enter__(self) -> "Checkpoint":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def open_checkpoint(resolved: ResolvedSource) -> Checkpoint:
+    """Opens and checks the files of a source; raises `CheckpointError` naming the file and its fault."""
+    weights, folder = resolved.weights, resolved.folder
+    if weights.suffix == ".gguf":
+        return Checkpoint("gguf", folder, weights, {}, GgufFile(weights))
+    config = folder / "config.json"
+    if not config.is_file():
+        raise CheckpointError(f"{folder}: has no config.json beside {weights.name}; copy the model's whole folder")
+    parsed = read_object(config, _MAX_CONFIG_BYTES)
+    file = ShardedSafetensors(weights) if weights.suffix == ".json" else SafetensorsFile(weights)
+    return Checkpoint("hf", folder, weights, parsed, file)

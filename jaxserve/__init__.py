@@ -1,0 +1,25 @@
+"""Host: jaxserve, an LLM inference engine in JAX. The names below are imported when they are first used."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxserve.core.config import EngineConfig
+    from jaxserve.core.sampling_params import SamplingParams
+    from jaxserve.engine.llm import LLM
+
+__all__ = ["LLM", "EngineConfig", "SamplingParams"]
+__version__ = "0.1.0"
+
+_HOMES = {
+    "LLM": "jaxserve.engine.llm",
+    "EngineConfig": "jaxserve.core.config",
+    "SamplingParams": "jaxserve.core.sampling_params",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'jaxserve' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

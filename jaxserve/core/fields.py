@@ -1,0 +1,45 @@
+"""Host: the columns that a batch row carries to the device, in order; floats travel as their int32 bit patterns.
+
+One table for both sides: the host fills `SAMPLING_FIELDS` once when a sequence takes its slot, the runner puts
+`STEP_FIELDS` before them each step, and the device reads both by name.
+"""
+
+import numpy as np
+
+STEP_FIELDS = ("slot", "query_len", "start", "samples")
+
+FLOAT_FIELDS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+)
+
+INT_FIELDS = (
+    "top_k",  # 0: off
+    "seed_low",  # the request's seed, 64 bits in two words
+    "seed_high",
+    "sample_index",  # i of n
+    "prompt_len",
+    "num_logprobs",  # -1: none asked
+    "num_prompt_logprobs",  # -1: none asked
+    "has_penalties",
+    "has_edits",
+    "mask_row",  # row 0 allows every token
+    "adapter",  # adapter 0 is empty
+)
+
+SAMPLING_FIELDS = FLOAT_FIELDS + INT_FIELDS
+ROW_FIELDS = STEP_FIELDS + SAMPLING_FIELDS
+ROW_INDEX = {name: i for i, name in enumerate(ROW_FIELDS)}
+
+
+def pack_sampling(values: dict[str, float | int]) -> np.ndarray:
+    """One int32 row in the order of SAMPLING_FIELDS; every field must be given."""
+    if values.keys() != set(SAMPLING_FIELDS):
+        raise KeyError(f"sampling fields differ: {sorted(values.keys() ^ set(SAMPLING_FIELDS))}")
+    floats = np.array([values[name] for name in FLOAT_FIELDS], np.float32).view(np.int32)
+    ints = np.array([values[name] for name in INT_FIELDS], np.int64).astype(np.uint32).view(np.int32)
+    return np.concatenate([floats, ints])

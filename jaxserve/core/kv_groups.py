@@ -1,0 +1,49 @@
+"""Host: what the host half must know of KV groups: which positions each group keeps, in pages."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class KVGroups:
+    """KV groups of a model; group g keeps the same positions in all of its layers.
+
+    A page belongs to one group and holds `page_size` positions of each of the group's layers. All groups draw from one
+    free list. A token at position p of a windowed group sees positions (p - window, p], itself included.
+    """
+
+    windows: tuple[int | None, ...]
+    page_size: int
+
+    @property
+    def num_groups(self) -> int:
+        return len(self.windows)
+
+    def first_page[I: (int, np.ndarray)](self, group: int, num_committed: I) -> I:
+        """First page that a token at position `num_committed` or later can still see; of one number or an array."""
+        window = self.windows[group]
+        if window is None:
+            return 0 * num_committed
+        start = num_committed - window + 1
+        return (start > 0) * start // self.page_size
+
+    def end_page[I: (int, np.ndarray)](self, num_tokens: I) -> I:
+        """One past the last page that holds any of the first `num_tokens` positions; of one number or an array."""
+        return -(-num_tokens // self.page_size)
+
+    def num_pages(self, num_committed: int, num_tokens: int) -> int:
+        """Pages held over all groups by a sequence that keeps [its windows before num_committed, num_tokens)."""
+        end = self.end_page(num_tokens)
+        return sum(end - self.first_page(g, num_committed) for g in range(self.num_groups))
+
+    def num_columns(self, group: int, num_columns: int, num_tokens: int) -> int:
+        """Table width of `group` in a bucket of `num_tokens` tokens whose unwindowed groups have `num_columns`.
+
+        A windowed group holds the window before its committed length, the step in flight and this step's tokens;
+        both ends may lie inside a page, hence the two pages on top.
+        """
+        window = self.windows[group]
+        if window is None:
+            return num_columns
+        return min(num_columns, self.end_page(window + 2 * num_tokens) + 2)

@@ -1,0 +1,58 @@
+"""Host: what a request gives back; the names are vLLM's, so that scripts written for it read these too."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Logprob:
+    """One candidate at one position.
+
+    logprob: natural logarithm of its probability. rank: 1 for the most probable token, None where it was not asked.
+    decoded_token: its text; U+FFFD stands for the bytes of a character that it holds only in part.
+    """
+
+    logprob: float
+    rank: int | None = None
+    decoded_token: str | None = None
+
+
+@dataclass(slots=True)
+class CompletionOutput:
+    """One of a request's n samples.
+
+    token_ids end with the token that ended the text (an end-of-sequence id, a stop id, or the token that completed a
+    stop string). logprobs hold a dict for each of them: the top k and the sampled token, so k or k + 1 entries.
+    finish_reason: "stop", "length", "abort" or "error"; None while running. stop_reason: the stop string or the stop
+    token id that was met, None for an end-of-sequence id.
+    """
+
+    index: int
+    text: str
+    token_ids: list[int]
+    cumulative_logprob: float | None = None
+    logprobs: list[dict[int, Logprob]] | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+
+@dataclass(slots=True)
+class RequestMetrics:
+    """Moments of a request's life in seconds on the engine's monotonic clock; None until they have come."""
+
+    arrival_s: float
+    first_token_s: float | None = None
+    finish_s: float | None = None
+
+
+@dataclass(slots=True)
+class RequestOutput:
+    """A request and its samples. prompt_logprobs: a dict a prompt token, None for the first, which nothing predicts."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    outputs: list[CompletionOutput] = field(default_factory=list)
+    finished: bool = False
+    num_cached_tokens: int = 0
+    metrics: RequestMetrics | None = None

@@ -1,0 +1,92 @@
+"""Host: the records of one step: `Plan` (decided by the scheduler) and `Outcome` (what came back from the device)."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from jaxserve.core.buckets import Bucket
+
+
+@dataclass(frozen=True, slots=True)
+class SlotEdits:
+    """Changes to one slot's logits, kept on the device until replaced.
+
+    `logits[ids] += bias` while the position drawn is below `until` (logit_bias, bad_words, min_tokens); `mask`, if
+    given, is a bitmask of allowed tokens for the slot's mask row (slot + 1).
+    """
+
+    slot: int
+    ids: np.ndarray  # int32[E]
+    bias: np.ndarray  # float32[E]
+    until: np.ndarray  # int32[E]
+    mask: np.ndarray | None  # uint32[ceil(V / 32)], bit i % 32 of word i // 32 allows token i
+
+
+@dataclass(frozen=True, slots=True)
+class Forks:
+    """Copies made before the step runs: partial pages of forked sequences, and their penalty counts by slot."""
+
+    src_pages: np.ndarray  # int32[C]
+    dst_pages: np.ndarray  # int32[C]
+    src_slots: np.ndarray  # int32[F]
+    dst_slots: np.ndarray  # int32[F]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step's decisions. Rows with one token come first (`num_decodes` of them), longer chunks follow.
+
+    tokens: concatenated row by row; -1 means the slot's last token, which only the device knows yet.
+    starts: KV position of each row's first token; -1 means the slot's length on the device.
+    targets: the prompt token after each token of rows that want prompt log-probabilities, else -1; None if none does.
+    tables[g][s, j]: page of row s at absolute page index first_pages[g, s] + j, for KV group g.
+    """
+
+    step_id: int
+    bucket: Bucket
+    slots: np.ndarray  # int32[S]
+    epochs: np.ndarray  # int32[S]
+    query_lens: np.ndarray  # int32[S]
+    starts: np.ndarray  # int32[S]
+    samples: np.ndarray  # bool[S]: the row draws a token after its last one
+    num_decodes: int
+    tokens: np.ndarray  # int32[T]
+    targets: np.ndarray | None  # int32[T]
+    sampling: np.ndarray  # int32[S, len(SAMPLING_FIELDS)]
+    first_pages: np.ndarray  # int32[G, S]
+    tables: tuple[np.ndarray, ...]  # per group int32[S, columns used]
+    edits: tuple[SlotEdits, ...] = ()
+    forks: Forks | None = None
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.slots)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogprobs:
+    """Log-probabilities of chosen tokens and of the K likeliest ones, under the raw logits; R rows or tokens."""
+
+    chosen: np.ndarray  # float32[R]
+    ranks: np.ndarray  # int32[R]: 1 is the likeliest
+    top_ids: np.ndarray  # int32[R, K]
+    top: np.ndarray  # float32[R, K]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one step produced, in the order of the plan's rows.
+
+    tokens: the token drawn by each row that samples, anything elsewhere. is_bad: the row's logits were not finite.
+    logprobs rows are meaningful where asked for; prompt_logprobs entry t speaks of `plan.targets[t]`.
+    """
+
+    step_id: int
+    tokens: np.ndarray  # int32[S]
+    is_bad: np.ndarray  # bool[S]
+    logprobs: TopLogprobs | None = None
+    prompt_logprobs: TopLogprobs | None = field(default=None)

@@ -1,0 +1,37 @@
+"""Host: `Request`, what a user asked, checked and tokenized."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxserve.core.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt with its parameters; becomes `params.n` sequences.
+
+    seed: the 64-bit seed of sample 0 (the user's, or derived from the engine's seed and the order of arrival).
+    max_tokens: tokens to generate at most; params.max_tokens, or what the context leaves when that is None.
+    eos_ids: the model's end-of-sequence tokens, which end the text unless params.ignore_eos.
+    bad_words: token-id sequences that must not be produced.
+    """
+
+    request_id: str
+    prompt_token_ids: np.ndarray  # int32[prompt_len]
+    params: SamplingParams
+    max_tokens: int
+    seed: int
+    eos_ids: tuple[int, ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    adapter: int = 0
+    arrival_s: float = 0.0
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Tokens that end the text."""
+        return (() if self.params.ignore_eos else self.eos_ids) + tuple(self.params.stop_token_ids or ())
+
+    def stop_reason(self, token: int) -> int | None:
+        """What to report when `token` has ended the text: None for an end-of-sequence token, else the token."""
+        return None if token in self.eos_ids and not self.params.ignore_eos else token

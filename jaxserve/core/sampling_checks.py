@@ -1,0 +1,103 @@
+"""Host: checks of one field each: `check(name, value)` gives the value in its one form, or raises `RequestError`."""
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxserve.core.errors import RequestError
+
+MAX_STRING_CHARS = 4096  # of one stop string or bad word
+MAX_LOGIT_BIAS = 300  # OpenAI's limit
+MAX_TOKEN_IDS = 1 << 20  # of one list of ids; more than any vocabulary
+INT32_MAX = (1 << 31) - 1
+INT64 = 1 << 63
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:200]
+
+
+def integer(low: int, high: int = INT32_MAX) -> Callable[[str, Any], int]:
+    def check(name: str, given: Any) -> int:
+        try:
+            value = None if isinstance(given, bool) else operator.index(given)
+        except TypeError:
+            value = None
+        if value is None:
+            raise RequestError(f"{name} must be an integer, got {_shown(given)}", name)
+        if not low <= value <= high:
+            raise RequestError(f"{name} must be between {low} and {high}, got {_shown(value)}", name)
+        return value
+
+    return check
+
+
+def optional(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    """None stays None."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def number(low: float, high: float = math.inf, *, above: bool = False) -> Callable[[str, Any], float]:
+    """A finite float in [low, high], or in (low, high] where `above`."""
+    bounds = f"{'above' if above else 'at least'} {low:g}" + (f", at most {high:g}" if high < math.inf else "")
+
+    def check(name: str, value: Any) -> float:
+        if isinstance(value, bool) or not hasattr(value, "__float__"):
+            raise RequestError(f"{name} must be a number, got {_shown(value)}", name)
+        try:
+            found = float(value)
+        except (OverflowError, TypeError, ValueError):
+            found = math.nan
+        if not math.isfinite(found) or not low <= found <= high or (above and found == low):
+            raise RequestError(f"{name} must be finite, {bounds}; got {_shown(value)}", name)
+        return found
+
+    return check
+
+
+def boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise RequestError(f"{name} must be true or false, got {_shown(value)}", name)
+    return value
+
+
+def strings(limit: int) -> Callable[[str, Any], tuple[str, ...]]:
+    """A list of non-empty strings as a tuple; None is the empty one."""
+
+    def check(name: str, value: Any) -> tuple[str, ...]:
+        value = () if value is None else value
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+            raise RequestError(f"{name} must be a list of strings, got {_shown(value)}", name)
+        if len(value) > limit:
+            raise RequestError(f"{name} holds {len(value)} strings; at most {limit} are allowed", name)
+        if not all(0 < len(item) <= MAX_STRING_CHARS for item in value):
+            raise RequestError(f"{name} must hold strings of 1 to {MAX_STRING_CHARS} characters", name)
+        return tuple(value)
+
+    return check
+
+
+def token_ids(name: str, value: Any) -> tuple[int, ...]:
+    """A list, set or array of ids as a tuple in first-seen order, each once."""
+    is_list = hasattr(value, "__len__") and hasattr(value, "__iter__")
+    if not is_list or isinstance(value, str | bytes | Mapping):
+        raise RequestError(f"{name} must be a list of token ids, got {_shown(value)}", name)
+    if len(value) > MAX_TOKEN_IDS:
+        raise RequestError(f"{name} holds {len(value)} ids; at most {MAX_TOKEN_IDS} are allowed", name)
+    id_of = integer(0)
+    return tuple(dict.fromkeys(id_of(name, item) for item in value))
+
+
+def logit_bias(name: str, value: Any) -> dict[int, float]:
+    """Token id -> bias in [-100, 100]; keys may be digits, for JSON has no integer keys."""
+    if not isinstance(value, Mapping):
+        raise RequestError(f"{name} must map token ids to numbers, got {_shown(value)}", name)
+    if len(value) > MAX_LOGIT_BIAS:
+        raise RequestError(f"{name} holds {len(value)} entries; at most {MAX_LOGIT_BIAS} are allowed", name)
+    id_of, bias_of = integer(0), number(-math.inf)
+    biases = {}
+    for key, bias in value.items():
+        is_digits = isinstance(key, str) and key.isascii() and key.isdigit() and len(key) <= 10
+        biases[id_of(name, int(key) if is_digits else key)] = max(-100.0, min(100.0, bias_of(name, bias)))
+    return biases

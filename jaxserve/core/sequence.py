@@ -1,0 +1,114 @@
+"""Host: `Sequence`, one sample of a request as its user sees it."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxserve.core.request import Request
+
+
+class Status(StrEnum):
+    """Where a sequence stands: in the queue (new or preempted), in the running batch, or ended."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class TokenLogprobs(NamedTuple):
+    """What one token's log-probabilities are: its own, its rank (1 is the likeliest), and the likeliest tokens'."""
+
+    logprob: float
+    rank: int
+    top_ids: np.ndarray  # int32[k]
+    top: np.ndarray  # float32[k]
+
+
+class Sequence:
+    """Sample `index` of a request: its tokens and how it ended.
+
+    The tokens lie in the sequence's slot while it has one, and in an array of its own before and after.
+    `sequence_id` counts sequences in the order of arrival.
+
+    finish_reason: "stop", "length", "abort" or "error", None until then. stop_reason: the stop token's id or the stop
+    string, None for an end-of-sequence token. logprobs: one entry a generated token. prompt_logprobs: one entry a
+    prompt token, None for the first, which nothing precedes; kept by sample 0 only.
+    """
+
+    __slots__ = (
+        "_num_tokens",
+        "_tokens",
+        "finish_reason",
+        "index",
+        "logprobs",
+        "prompt_logprobs",
+        "request",
+        "sequence_id",
+        "slot",
+        "status",
+        "stop_reason",
+    )
+
+    def __init__(self, sequence_id: int, request: Request, index: int):
+        self.sequence_id = sequence_id
+        self.request = request
+        self.index = index
+        self.status = Status.WAITING
+        self.finish_reason: str | None = None
+        self.stop_reason: int | str | None = None
+        self.slot = -1
+        self._tokens = request.prompt_token_ids
+        self._num_tokens = np.array([len(request.prompt_token_ids)], np.int32)
+        self.logprobs: list[TokenLogprobs] | None = None
+        self.prompt_logprobs: list[TokenLogprobs | None] | None = None
+        if request.params.logprobs is not None:
+            self.logprobs = []
+        if request.params.prompt_logprobs is not None and index == 0:
+            self.prompt_logprobs = list[TokenLogprobs | None]([None]) * self.prompt_len
+
+    def __repr__(self) -> str:
+        return f"Sequence({self.sequence_id}, {self.request.request_id}[{self.index}], {self.status})"
+
+    @property
+    def prompt_len(self) -> int:
+        return len(self.request.prompt_token_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        """Known tokens, prompt included."""
+        return int(self._num_tokens[0])
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """int32[num_tokens]: prompt and generated tokens; a view, valid until the next step."""
+        return self._tokens[: self.num_tokens]
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The generated tokens, the one that ended the sequence included."""
+        return self.tokens[self.prompt_len :].tolist()
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status is Status.FINISHED
+
+    def attach(self, slot: int, tokens: np.ndarray, num_tokens: np.ndarray) -> None:
+        """Move the tokens into a slot's row `tokens`, whose count is `num_tokens[0]`: both views that commits write."""
+        tokens[: self.num_tokens] = self.tokens
+        num_tokens[0] = self.num_tokens
+        self.slot, self._tokens, self._num_tokens = slot, tokens, num_tokens
+
+    def detach(self) -> None:
+        """Take the tokens back from the slot."""
+        self._tokens, self._num_tokens = self.tokens.copy(), self._num_tokens.copy()
+        self.slot = -1
+
+    def finish(self, reason: str, stop_reason: int | str | None = None, keep_tokens: int | None = None) -> None:
+        """End here, keeping the first `keep_tokens` generated tokens; by default all of them."""
+        self.detach()
+        if keep_tokens is not None:
+            self._num_tokens[0] = min(self.num_tokens, self.prompt_len + keep_tokens)
+            if self.logprobs is not None:
+                del self.logprobs[keep_tokens:]
+        self.status, self.finish_reason, self.stop_reason = Status.FINISHED, reason, stop_reason

@@ -1,0 +1,52 @@
+"""Device: the mesh, and one table from logical axes to mesh axes."""
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxserve.core.errors import ConfigError
+
+TENSOR = "tensor"  # mesh axis over which heads, mlp columns and vocabulary rows are divided
+
+# Logical axis of a parameter, pool or activation → mesh axis; axes not named here are whole on every device.
+RULES: dict[str, str] = {"kv_heads": TENSOR, "heads": TENSOR, "mlp": TENSOR, "vocab": TENSOR}
+
+
+def make_mesh(tensor_parallel_size: int) -> Mesh:
+    """A mesh of the first `tensor_parallel_size` devices (all steps run under a mesh, also of size 1)."""
+    available = jax.devices()
+    if tensor_parallel_size > len(available):
+        raise ConfigError(
+            f"tensor_parallel_size={tensor_parallel_size} but there are {len(available)} {available[0].platform} "
+            "devices; use a smaller size, or on CPU start with XLA_FLAGS=--xla_force_host_platform_device_count=N",
+            param="tensor_parallel_size",
+        )
+    return Mesh(np.array(available[:tensor_parallel_size]), (TENSOR,))
+
+
+def spec(*axes: str | None) -> PartitionSpec:
+    """Partition of an array whose dimensions carry these logical axes."""
+    return PartitionSpec(*(None if axis is None else RULES.get(axis) for axis in axes))
+
+
+def sharding(mesh: Mesh, *axes: str | None) -> NamedSharding:
+    return NamedSharding(mesh, spec(*axes))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def kv_heads_on(num_heads: int, num_kv_heads: int, tensor_parallel_size: int) -> int:
+    """KV heads that a mesh holds in all: each is repeated where there are more devices than heads."""
+    size = tensor_parallel_size
+    fits = num_kv_heads % size == 0 or size % num_kv_heads == 0
+    if num_heads % size or not fits:
+        sizes = [n for n in range(1, num_heads + 1) if num_heads % n == 0]
+        sizes = [n for n in sizes if num_kv_heads % n == 0 or n % num_kv_heads == 0]
+        raise ConfigError(
+            f"tensor_parallel_size={size} does not divide this model's {num_heads} query and {num_kv_heads} KV heads; "
+            f"possible sizes: {', '.join(map(str, sizes))}",
+            param="tensor_parallel_size",
+        )
+    return max(num_kv_heads, size)

@@ -1,0 +1,59 @@
+"""Host: the forms in which users give prompts, brought to one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jaxserve.core.errors import RequestError
+
+PROMPT_KEYS = ("prompt", "prompt_token_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Text, or token ids, or both when the user knows both."""
+
+    text: str | None
+    token_ids: Sequence[int] | None
+
+
+def read_prompts(prompts: Any) -> list[Prompt]:
+    """One prompt or a list of them: text, a list of token ids, or a dict with `prompt` or `prompt_token_ids`."""
+    if isinstance(prompts, str | Mapping) or _is_ids(prompts):
+        return [read_prompt(prompts, "the prompt")]
+    if not isinstance(prompts, list | tuple):
+        raise RequestError(f"prompts must be text, token ids, a dict, or a list of those, not {type(prompts).__name__}")
+    return [read_prompt(prompt, f"prompt {i}") for i, prompt in enumerate(prompts)]
+
+
+def read_prompt(prompt: Any, name: str) -> Prompt:
+    if isinstance(prompt, str):
+        return Prompt(prompt, None)
+    if _is_ids(prompt):
+        return Prompt(None, _ids(prompt, name))
+    if not isinstance(prompt, Mapping):
+        raise RequestError(f"{name} must be text, a list of token ids or a dict, not {type(prompt).__name__}", "prompt")
+    if unknown := sorted(str(key) for key in prompt if key not in PROMPT_KEYS):
+        raise RequestError(f"{name} has {', '.join(unknown)}, which is not supported; known: {PROMPT_KEYS}", unknown[0])
+    text, ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+    if text is None and ids is None:
+        raise RequestError(f"{name} has neither 'prompt' nor 'prompt_token_ids'", "prompt")
+    if text is not None and not isinstance(text, str):
+        raise RequestError(f"{name}: 'prompt' must be text, not {type(text).__name__}", "prompt")
+    return Prompt(text, None if ids is None else _ids(ids, name))
+
+
+def _is_ids(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim == 1 and np.issubdtype(value.dtype, np.integer)
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(v, int | np.integer) for v in value)
+
+
+def _ids(value: Any, name: str) -> list[int]:
+    if not isinstance(value, list | tuple | np.ndarray):
+        raise RequestError(f"{name}: 'prompt_token_ids' must be a list of integers", "prompt_token_ids")
+    if any(isinstance(v, bool | np.bool) or not isinstance(v, int | np.integer) for v in value):
+        raise RequestError(f"{name}: 'prompt_token_ids' must hold integers only", "prompt_token_ids")
+    return [int(v) for v in value]

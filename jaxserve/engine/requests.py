@@ -1,0 +1,109 @@
+"""Host: `RequestMaker`, prompts and parameters into checked `Request`s; nothing unchecked passes this point."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxserve.core.errors import RequestError
+from jaxserve.core.request import Request
+from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.engine.prompts import Prompt
+from jaxserve.text.tokenizer import Tokenizer
+
+SEED_MASK = (1 << 64) - 1
+
+
+@dataclass(slots=True)
+class RequestMaker:
+    """Checks against one model; counts arrivals, from which requests without a seed get theirs."""
+
+    tokenizer: Tokenizer | None
+    eos_ids: tuple[int, ...]
+    vocab_size: int
+    max_model_len: int
+    max_logprobs: int
+    max_edits: int
+    seed: int
+    num_arrived: int = 0
+
+    def token_ids(self, prompts: list[Prompt]) -> list[list[int]]:
+        """Token ids of each prompt; all texts are encoded in one call."""
+        texts = [p.text for p in prompts if p.token_ids is None and p.text is not None]
+        if texts and self.tokenizer is None:
+            raise RequestError(
+                "this model has no tokenizer: give prompts as token ids, or name one (tokenizer=…)", "prompt"
+            )
+        encoded = iter(self.tokenizer.encode_batch(texts) if self.tokenizer is not None and texts else [])
+        return [list(p.token_ids) if p.token_ids is not None else next(encoded) for p in prompts]
+
+    def make(self, token_ids: list[int], params: SamplingParams) -> Request:
+        """A request, or a RequestError that says what is wrong with it."""
+        self._check_prompt(token_ids)
+        params.validate_for(self.vocab_size, self.max_logprobs, self.max_model_len)
+        if self.tokenizer is None and (params.stop or params.bad_words):
+            name = "stop" if params.stop else "bad_words"
+            raise RequestError(f"{name} needs a tokenizer, and this model has none", name)
+        room = self.max_model_len - len(token_ids)
+        max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
+        if params.min_tokens > max_tokens:
+            raise RequestError(
+                f"min_tokens={params.min_tokens} does not fit: the prompt of {len(token_ids)} tokens leaves {room} of "
+                f"the model's context of {self.max_model_len}",
+                "min_tokens",
+            )
+        bad_words = self._bad_words(params)
+        self._check_edits(params, bad_words)
+        request = Request(
+            request_id=str(self.num_arrived),
+            prompt_token_ids=np.array(token_ids, np.int32),
+            params=params,
+            max_tokens=max_tokens,
+            seed=self._seed(params),
+            eos_ids=() if params.ignore_eos else self.eos_ids,
+            bad_words=bad_words,
+            arrival_s=time.monotonic(),
+        )
+        self.num_arrived += 1
+        return request
+
+    def _check_prompt(self, token_ids: list[int]) -> None:
+        if not token_ids:
+            raise RequestError("the prompt is empty: give at least one token", "prompt")
+        if len(token_ids) >= self.max_model_len:
+            raise RequestError(
+                f"This model's maximum context length is {self.max_model_len} tokens. However, your prompt contains "
+                f"{len(token_ids)} input tokens and at least one must remain for the output. Shorten the prompt, or "
+                "raise max_model_len if the model allows more.",
+                "prompt",
+            )
+        low, high = min(token_ids), max(token_ids)
+        if low < 0 or high >= self.vocab_size:
+            bad = low if low < 0 else high
+            raise RequestError(
+                f"token id {bad} in the prompt is outside the vocabulary [0, {self.vocab_size})", "prompt"
+            )
+
+    def _seed(self, params: SamplingParams) -> int:
+        if params.seed is not None:
+            return params.seed & SEED_MASK
+        return int(np.random.SeedSequence([self.seed & SEED_MASK, self.num_arrived]).generate_state(1, np.uint64)[0])
+
+    def _bad_words(self, params: SamplingParams) -> tuple[tuple[int, ...], ...]:
+        """Each bad word as it is spelled alone and after a space, where tokenizers often have another token."""
+        if not params.bad_words or self.tokenizer is None:
+            return ()
+        words = [form for word in params.bad_words for form in (word, " " + word.lstrip())]
+        encoded = self.tokenizer.encode_batch(words, add_special_tokens=False)
+        return tuple(dict.fromkeys(tuple(ids) for ids in encoded if ids))
+
+    def _check_edits(self, params: SamplingParams, bad_words: tuple[tuple[int, ...], ...]) -> None:
+        count = len(params.logit_bias or ()) + len(bad_words)
+        if params.min_tokens:
+            count += len(params.stop_token_ids or ()) + len(self.eos_ids)
+        if count > self.max_edits:
+            raise RequestError(
+                f"logit_bias, bad_words and the tokens that min_tokens holds back make {count} changed logits; "
+                f"at most {self.max_edits} are possible",
+                "logit_bias",
+            )

@@ -1,0 +1,79 @@
+"""Device: the pieces that every family is made of: dense products, norms, rotary embedding, gated MLP."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int
+
+from jaxserve.models.config import Rope
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What layers need besides weights and activations: the mesh, the kernels' back end, each token's adapter."""
+
+    mesh: Mesh
+    attention_backend: str
+    adapters: Int[Array, "T"]
+
+
+def dense(ctx: Context, x: Float[Array, "T I"], w: Float[Array, "*out I"]) -> Float[Array, "T *out"]:
+    """x · wᵀ with weights stored [*out, in]: float32 sums, the activations' dtype back."""
+    return _dot(x, w).astype(x.dtype)
+
+
+def head(ctx: Context, x: Float[Array, "T D"], w: Float[Array, "V D"]) -> Float[Array, "T V"]:
+    """Logits in float32."""
+    return _dot(x, w)
+
+
+def _dot(x: jax.Array, w: jax.Array) -> jax.Array:
+    # float32 means float32 products too: TPUs and GPUs would round the operands otherwise.
+    precision = lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
+    dims = (((x.ndim - 1,), (w.ndim - 1,)), ((), ()))
+    return lax.dot_general(x, w, dims, precision=precision, preferred_element_type=jnp.float32)
+
+
+def rms_norm(x: Float[Array, "*b D"], weight: Float[Array, "D"], eps: float) -> Float[Array, "*b D"]:
+    """RMSNorm (arXiv 1910.07467) in float32."""
+    y = x.astype(jnp.float32)
+    y = y * lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + eps)
+    return (y * lax.expand_dims(weight, range(y.ndim - 1))).astype(x.dtype)
+
+
+def rope_tables(
+    rope: Rope, head_dim: int, positions: Int[Array, "T"]
+) -> tuple[Float[Array, "T R"], Float[Array, "T R"]]:
+    """Cosines and sines of each token's angles, float32; made once a step for all layers of a kind."""
+    frequencies = jnp.array(rope.frequencies(head_dim), jnp.float32)
+    angles = positions.astype(jnp.float32)[:, None] * frequencies[None, :]
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def rotate(x: Float[Array, "T A H"], cos: Float[Array, "T R"], sin: Float[Array, "T R"]) -> Float[Array, "T A H"]:
+    """Rotary embedding (arXiv 2104.09864), first half against second half of the head."""
+    a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    c, s = cos[:, None, :], sin[:, None, :]
+    return jnp.concatenate([a * c - b * s, b * c + a * s], axis=-1).astype(x.dtype)
+
+
+def gated_mlp(
+    ctx: Context, x: Float[Array, "T D"], gate_up: Float[Array, "2 F D"], down: Float[Array, "D F"], activation: str
+) -> Float[Array, "T D"]:
+    """down(act(gate x) * up x) (GLU variants, arXiv 2002.05202); one product for gate and up."""
+    gate, up = jnp.unstack(dense(ctx, x, gate_up), axis=1)
+    return dense(ctx, ACTIVATIONS[activation](gate) * up, down)
+
+
+def _silu(x: jax.Array) -> jax.Array:
+    return jax.nn.silu(x.astype(jnp.float32)).astype(x.dtype)
+
+
+def _gelu_tanh(x: jax.Array) -> jax.Array:
+    return jax.nn.gelu(x.astype(jnp.float32), approximate=True).astype(x.dtype)
+
+
+ACTIVATIONS = {"silu": _silu, "gelu_tanh": _gelu_tanh}

@@ -1,0 +1,172 @@
+"""Device: the forward pass of every family: a scan over layer indices, each layer taken from its kind's stack."""
+
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from jaxserve.core.sharding import spec
+from jaxserve.models.config import ModelConfig
+from jaxserve.models.layers import Context, dense, gated_mlp, head, rms_norm, rope_tables, rotate
+from jaxserve.models.params import Params
+from pallas_kernels.paged_attention.api import paged_attention
+from pallas_kernels.paged_attention.meta import AttentionMeta
+
+POOL_SPEC = spec(None, None, "kv_heads", None, None)
+QKV_SPEC = spec(None, "kv_heads", None)
+
+
+class KindInputs(NamedTuple):
+    """What one kind of layers sees of the batch.
+
+    meta: attention metadata whose `tables` [G, S, W], `first_pages` [G, S] and `write_slots` [G, T] hold all KV groups
+    of the kind.
+    rope: cosines and sines [T, H/2].
+    """
+
+    meta: AttentionMeta
+    rope: tuple[jax.Array, jax.Array]
+
+
+class Carry(NamedTuple):
+    """What a layer hands to the next. The pool is carried, never sliced: as scan input it would be copied whole."""
+
+    x: Float[Array, "T D"]
+    pool: Float[Array, "Lg P K page W2"]
+    taps: Float[Array, "A T D"]
+
+
+def forward(
+    ctx: Context,
+    config: ModelConfig,
+    params: Params,
+    tokens: Int[Array, "T"],
+    positions: Int[Array, "T"],
+    metas: tuple[AttentionMeta, ...],
+    pool: Float[Array, "Lg P K page W2"],
+    *,
+    tap_layers: tuple[int, ...] = (),
+) -> tuple[Float[Array, "T D"], Float[Array, "Lg P K page W2"], Float[Array, "A T D"]]:
+    """Hidden states after the final norm, the pool with the tokens' keys and values, and the taps.
+
+    metas: one a layer kind. tap_layers: layers whose inputs are returned, in that order (draft heads, embeddings).
+    """
+    x = embed(config, params, tokens)
+    kinds = tuple(
+        KindInputs(meta, rope_tables(kind.rope, config.head_dim, positions))
+        for kind, meta in zip(config.kinds, metas, strict=True)
+    )
+    branches = [partial(_layer, ctx, config, k, params["layers"][kind.name]) for k, kind in enumerate(config.kinds)]
+
+    def body(carry: Carry, row: jax.Array) -> tuple[Carry, None]:
+        kind, index, group, index_in_group, tap = row
+        taps = carry.taps.at[tap].set(carry.x, mode="drop") if tap_layers else carry.taps
+        carry = carry._replace(taps=taps)
+        where = (index, group, index_in_group)
+        if len(branches) == 1:
+            return branches[0](kinds, carry, where), None
+        return lax.switch(kind, branches, kinds, carry, where), None
+
+    taps = jnp.zeros((len(tap_layers), *x.shape), x.dtype)
+    carry, _ = lax.scan(body, Carry(x, pool, taps), layer_rows(config, tap_layers))
+    return rms_norm(carry.x, params["final_norm"], config.norm_eps), carry.pool, carry.taps
+
+
+def layer_rows(config: ModelConfig, tap_layers: tuple[int, ...] = ()) -> Int[Array, "L 5"]:
+    """The layer table as an array: kind, index in kind, group, index in group, place among the taps (or past them)."""
+    rows = [
+        (
+            row.kind,
+            row.index_in_kind,
+            row.group,
+            row.index_in_group,
+            tap_layers.index(i) if i in tap_layers else len(tap_layers),
+        )
+        for i, row in enumerate(config.layer_table)
+    ]
+    return jnp.array(rows, jnp.int32)
+
+
+def embed(config: ModelConfig, params: Params, tokens: Int[Array, "T"]) -> Float[Array, "T D"]:
+    x = params["embed"].at[tokens].get(mode="promise_in_bounds")
+    return x if config.embed_scale == 1.0 else x * jnp.asarray(config.embed_scale, x.dtype)
+
+
+def logits(ctx: Context, config: ModelConfig, params: Params, hidden: Float[Array, "S D"]) -> Float[Array, "S V"]:
+    """Next-token logits over the padded vocabulary, float32, whole on every device (the sampler reads all of it)."""
+    z = head(ctx, hidden, params["embed" if config.is_tied else "lm_head"])
+    z = lax.with_sharding_constraint(z, jax.NamedSharding(ctx.mesh, PartitionSpec()))
+    return z if config.final_softcap is None else jnp.tanh(z / config.final_softcap) * config.final_softcap
+
+
+def _layer(
+    ctx: Context,
+    config: ModelConfig,
+    kind: int,
+    stack: Params,
+    kinds: tuple[KindInputs, ...],
+    carry: Carry,
+    where: tuple[jax.Array, jax.Array, jax.Array],
+) -> Carry:
+    """One layer: attention and MLP, each between norms, added to the residual."""
+    index, group, index_in_group = where
+    w = {name: lax.dynamic_index_in_dim(leaf, index, keepdims=False) for name, leaf in stack.items()}
+    meta, rope = kinds[kind]
+    meta = replace(
+        meta, tables=meta.tables[group], first_pages=meta.first_pages[group], write_slots=meta.write_slots[group]
+    )
+    norm = partial(rms_norm, eps=config.norm_eps)
+    whole = jax.NamedSharding(ctx.mesh, PartitionSpec())
+
+    y, pool = _attention(ctx, config, kind, w, norm(carry.x, w["attn_norm"]), carry.pool, index_in_group, meta, rope)
+    y = lax.with_sharding_constraint(y, whole)
+    x = carry.x + (norm(y, w["post_attn_norm"]) if config.has_post_norms else y)
+
+    y = gated_mlp(ctx, norm(x, w["mlp_norm"]), w["gate_up"], w["down"], config.activation)
+    y = lax.with_sharding_constraint(y, whole)
+    x = x + (norm(y, w["post_mlp_norm"]) if config.has_post_norms else y)
+    return Carry(x, pool, carry.taps)
+
+
+def _attention(
+    ctx: Context,
+    config: ModelConfig,
+    kind: int,
+    w: Params,
+    x: Float[Array, "T D"],
+    pool: jax.Array,
+    index_in_group: Int[Array, ""],
+    meta: AttentionMeta,
+    rope: tuple[jax.Array, jax.Array],
+) -> tuple[Float[Array, "T D"], jax.Array]:
+    """Project, rotate, write to the pool, attend, project back."""
+    num_tokens, h = x.shape[0], config.head_dim
+    qkv = dense(ctx, x, w["qkv"])  # [T, K, (G+2)*H]
+    split = qkv.shape[-1] - 2 * h
+    q = qkv[..., :split].reshape(num_tokens, config.num_heads, h)
+    k, v = qkv[..., split : split + h], qkv[..., split + h :]
+    if config.has_qk_norm:
+        q, k = rms_norm(q, w["q_norm"], config.norm_eps), rms_norm(k, w["k_norm"], config.norm_eps)
+    q, k = rotate(q, *rope), rotate(k, *rope)
+    op = partial(
+        paged_attention,
+        scale=config.scale,
+        window=config.kinds[kind].window,
+        softcap=config.attention_softcap,
+        backend=ctx.attention_backend,
+    )
+    # Each device attends with its own heads; nothing crosses devices before the output projection.
+    op = jax.shard_map(
+        op,
+        mesh=ctx.mesh,
+        in_specs=(QKV_SPEC, QKV_SPEC, QKV_SPEC, POOL_SPEC, PartitionSpec(), PartitionSpec()),
+        out_specs=(QKV_SPEC, POOL_SPEC),
+        check_vma=False,
+    )
+    o, pool = op(q, k, v, pool, index_in_group, meta)
+    return dense(ctx, o.reshape(num_tokens, -1), w["o"]), pool

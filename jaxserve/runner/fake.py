@@ -1,0 +1,167 @@
+"""Host: `FakeRunner`, a runner without a device, which proves on every row that paging is right.
+
+A row may only draw when all positions it sees are in its pages as its own prefix left them, and when its slot is where
+the plan believes it to be; else `PagingError` tells what is wrong.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from jaxserve.core.fields import SAMPLING_FIELDS
+from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.plan import Outcome, Plan, SlotEdits, TopLogprobs
+from jaxserve.runner.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
+from jaxserve.runner.fake_pool import FakePool, PagingError
+
+FIELD = {name: i for i, name in enumerate(SAMPLING_FIELDS)}
+
+
+class FakeRunner:
+    """Like the real one it owns last token, length and edits by slot, and knows plans only; steps run when submitted.
+
+    num_slots, num_pages (with the scratch page) and max_model_len as in the scheduler. max_logprobs: candidates in each
+    log-probability entry.
+    """
+
+    def __init__(
+        self,
+        model: FakeModel,
+        groups: KVGroups,
+        *,
+        num_slots: int,
+        num_pages: int,
+        max_model_len: int,
+        max_logprobs: int = 5,
+    ):
+        self.model, self.groups, self.max_logprobs = model, groups, max_logprobs
+        self.num_computed = 0  # tokens of all rows so far
+        self._pool = FakePool(groups, num_pages)
+        self._prefixes = np.zeros((num_slots, max_model_len), np.uint64)  # by position, of the slot's sequence
+        self._lengths = [0] * num_slots
+        self._last_tokens = [0] * num_slots
+        self._epochs = [-1] * num_slots
+        self._edits: dict[int, SlotEdits] = {}
+        self._masks: dict[int, np.ndarray] = {}
+        self._in_flight: list[tuple[int, Outcome]] = []
+        self._num_submitted = 0
+
+    def submit(self, plan: Plan) -> int:
+        """Run the step; the ticket is its id."""
+        self._check_plan(plan)
+        self._num_submitted += 1
+        for edits in plan.edits:
+            self._edits[edits.slot] = edits
+            if edits.mask is not None:
+                self._masks[edits.slot + 1] = edits.mask
+        if plan.forks is not None:
+            self._pool.copy(plan.forks.src_pages, plan.forks.dst_pages)
+            self._prefixes[plan.forks.dst_slots] = self._prefixes[plan.forks.src_slots]
+        offsets = np.concatenate([[0], np.cumsum(plan.query_lens)]).tolist()
+        starts = [self._read_row(plan, row, offsets[row], offsets[row + 1]) for row in range(plan.num_rows)]
+        # Every row has written before any looks, so rows that share what they should not are found out.
+        seen = [self._pool.write(plan, row, start, self._written(plan, row)) for row, start in enumerate(starts)]
+        for row in range(plan.num_rows):
+            self._pool.check(plan, row, seen[row])
+        drawn = [self._draw(plan, row) for row in range(plan.num_rows)]
+        prompt = None if plan.bucket.is_decode else self._prompt_logprobs(plan, offsets, starts)
+        outcome = Outcome(
+            step_id=plan.step_id,
+            tokens=np.array([0 if token is None else token for token in drawn], np.int32),
+            is_bad=np.array([token is None for token in drawn], bool),
+            logprobs=self._logprobs([(self._prefix(slot), t or 0) for slot, t in zip(plan.slots, drawn, strict=True)]),
+            prompt_logprobs=prompt,
+        )
+        self._in_flight.append((plan.step_id, outcome))
+        return plan.step_id
+
+    def collect(self, ticket: int) -> Outcome:
+        step_id, outcome = self._in_flight.pop(0)
+        _check(step_id == ticket, f"step {step_id} must be collected before step {ticket}")
+        return outcome
+
+    def _check_plan(self, plan: Plan) -> None:
+        bucket = plan.bucket
+        _check(plan.step_id == self._num_submitted, f"step {plan.step_id} is not the next one")
+        _check(len(self._in_flight) < 2, "two steps are in flight already")
+        _check(len(set(plan.slots.tolist())) == plan.num_rows, "a slot has two rows")
+        _check(plan.num_rows <= bucket.num_rows and plan.num_tokens <= bucket.num_tokens, f"{bucket} is too small")
+        is_long = plan.query_lens > 1
+        _check(not is_long[: plan.num_decodes].any() and is_long[plan.num_decodes :].all(), "rows are out of order")
+        _check(not bucket.is_decode or (not is_long.any() and plan.targets is None), f"{bucket} is for decoding only")
+        for g, table in enumerate(plan.tables):
+            width = self.groups.num_columns(g, bucket.num_columns, bucket.num_tokens)
+            _check(table.shape[1] <= width, f"group {g}: {table.shape[1]} table columns, {bucket} holds {width}")
+
+    def _read_row(self, plan: Plan, row: int, offset: int, end_offset: int) -> int:
+        """Take in the row's tokens and return the position of the first."""
+        slot, start = int(plan.slots[row]), int(plan.starts[row])
+        if plan.epochs[row] != self._epochs[slot]:
+            is_fork = plan.forks is not None and slot in plan.forks.dst_slots
+            _check(start == 0 or (is_fork and start > 0), f"slot {slot}: a new sequence begins at {start}")
+            self._epochs[slot] = int(plan.epochs[row])
+        else:
+            _check(start in (-1, self._lengths[slot]), f"slot {slot} is {self._lengths[slot]} long, the row at {start}")
+            start = self._lengths[slot]
+        prefix = int(self._prefixes[slot, start - 1]) if start else EMPTY_PREFIX
+        for i, token in enumerate(plan.tokens[offset:end_offset].tolist()):
+            prefix = extend_prefix(prefix, self._last_tokens[slot] if token < 0 else token)
+            self._prefixes[slot, start + i] = prefix
+        self._lengths[slot] = end = start + end_offset - offset
+        self.num_computed += end - start
+        return start
+
+    def _draw(self, plan: Plan, row: int) -> int | None:
+        """The row's token, None for bad logits; 0 for a row that does not sample."""
+        if not plan.samples[row]:
+            return 0
+        slot, fields = int(plan.slots[row]), plan.sampling[row]
+        words = fields[[FIELD["seed_low"], FIELD["seed_high"]]].view(np.uint32).tolist()
+        position = self._lengths[slot]
+        token = self.model.draw(
+            self._prefix(slot),
+            words[0] | words[1] << 32,
+            int(fields[FIELD["sample_index"]]),
+            position,
+            self._allowed(slot, fields, position),
+        )
+        self._last_tokens[slot] = 0 if token is None else token
+        return token
+
+    def _allowed(self, slot: int, fields: np.ndarray, position: int) -> Callable[[int], bool]:
+        banned: set[int] = set()
+        if fields[FIELD["has_edits"]]:
+            edits = self._edits[slot]
+            banned.update(edits.ids[np.isneginf(edits.bias) & (position < edits.until)].tolist())
+        mask_row = int(fields[FIELD["mask_row"]])
+        mask = self._masks[mask_row] if mask_row else None
+        return lambda token: token not in banned and (mask is None or bool(mask[token // 32] >> (token % 32) & 1))
+
+    def _written(self, plan: Plan, row: int) -> np.ndarray:
+        """The prefixes of all positions of the row's sequence, its own last."""
+        slot = plan.slots[row]
+        return self._prefixes[slot, : self._lengths[slot]]
+
+    def _prefix(self, slot: int) -> int:
+        return int(self._prefixes[slot, self._lengths[slot] - 1])
+
+    def _prompt_logprobs(self, plan: Plan, offsets: list[int], starts: list[int]) -> TopLogprobs:
+        if plan.targets is None:
+            return self._logprobs([(EMPTY_PREFIX, 0)] * plan.num_tokens)
+        asked = []
+        for row, start in enumerate(starts):
+            targets = plan.targets[offsets[row] : offsets[row + 1]].tolist()
+            prefixes = self._prefixes[plan.slots[row], start : start + len(targets)].tolist()
+            asked += zip(prefixes, targets, strict=True)
+        return self._logprobs(asked)
+
+    def _logprobs(self, asked: list[tuple[int, int]]) -> TopLogprobs:
+        """For each (prefix, token) that token's log-probability, with the first ids as candidates."""
+        chosen = np.array([self.model.logprob(prefix, token) for prefix, token in asked], np.float32)
+        top_ids = np.tile(np.arange(self.max_logprobs, dtype=np.int32), (len(asked), 1))
+        return TopLogprobs(chosen, np.ones(len(asked), np.int32), top_ids, np.zeros(top_ids.shape, np.float32))
+
+
+def _check(condition: object, message: str) -> None:
+    if not condition:
+        raise PagingError(message)

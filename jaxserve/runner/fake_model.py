@@ -1,0 +1,51 @@
+"""Host: `FakeModel`, a language model without arithmetic: what it says is a hash of all it has read."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+MASK = 2**64 - 1
+EMPTY_PREFIX = 0
+
+
+def mix(value: int) -> int:
+    """A 64-bit hash of a 64-bit number (splitmix64)."""
+    value = (value + 0x9E3779B97F4A7C15) & MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & MASK
+    return value ^ (value >> 31)
+
+
+def extend_prefix(prefix: int, token: int) -> int:
+    """The hash of a prefix and one token more."""
+    return mix(prefix ^ ((token + 1) * 0xD6E8FEB86659FD93 & MASK))
+
+
+@dataclass(frozen=True, slots=True)
+class FakeModel:
+    """Draws depend on the seed, the sample, the position and every token before, as a real model's do.
+
+    stop_chance: how often `stop_id` is drawn; it never is otherwise. bad_chance: how often the logits are not finite.
+    """
+
+    vocab_size: int = 100
+    stop_id: int = 0
+    stop_chance: float = 0.0
+    bad_chance: float = 0.0
+
+    def draw(self, prefix: int, seed: int, index: int, position: int, is_allowed: Callable[[int], bool]) -> int | None:
+        """The token at `position`, or None where the logits are bad: by chance, or because nothing is allowed."""
+        state = mix(mix(mix(prefix ^ seed & MASK) ^ index) ^ position)
+        if state / 2**64 < self.bad_chance:
+            return None
+        for _ in range(64):
+            state = mix(state)
+            token = self.stop_id
+            if state / 2**64 >= self.stop_chance:
+                token = (self.stop_id + 1 + state % (self.vocab_size - 1)) % self.vocab_size
+            if is_allowed(token):
+                return token
+        return next(filter(is_allowed, range(self.vocab_size)), None)
+
+    def logprob(self, prefix: int, token: int) -> float:
+        """A number in (-10, 0] that belongs to this token after this prefix."""
+        return -(extend_prefix(prefix, token) % 1000) / 100

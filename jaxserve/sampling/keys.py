@@ -1,0 +1,37 @@
+"""Device: random numbers that are functions of (seed, sample index, position, purpose) and of nothing else.
+
+Threefry (Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3") is counter based, so a row's number is the
+same alone, permuted or in another bucket. JAX's `rbg` under `vmap` is not: never use it here.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Float, Int32
+
+from jaxserve.sampling.batch import SamplingBatch
+
+# Numbers drawn at one position for different ends must differ in their purpose.
+TOKEN = 0
+
+
+def row_uniforms(
+    batch: SamplingBatch, positions: Int32[Array, " S"], purpose: int
+) -> tuple[Float[Array, " S"], Float[Array, " S"]]:
+    """Two independent numbers a row, uniform on the multiples of 2**-24 in [0, 1).
+
+    The seed's two words are the key and each fold encrypts one word under the key before it, so the last fold's two
+    words are themselves the numbers: no configuration of `jax.random` (partitionable or not) changes them.
+    """
+
+    def row_bits(high: Array, low: Array, sample_index: Array, position: Array) -> Array:
+        key = jax.random.wrap_key_data(jnp.stack([high, low]), impl="threefry2x32")
+        for word in (sample_index, position, jnp.uint32(purpose)):
+            key = jax.random.fold_in(key, word)
+        return jax.random.key_data(key)
+
+    bits = jax.vmap(row_bits)(
+        batch.seed_high, batch.seed_low, batch.sample_index.astype(jnp.uint32), positions.astype(jnp.uint32)
+    )
+    uniforms = (bits >> 8).astype(jnp.float32) * jnp.float32(2**-24)
+    return uniforms[:, 0], uniforms[:, 1]

@@ -1,0 +1,43 @@
+"""Host: rows of one token for running sequences: the step's first and largest part, decided without a loop."""
+
+import numpy as np
+
+from jaxserve.scheduler.pages import extend_by_one
+from jaxserve.scheduler.preemption import num_available, obtain
+from jaxserve.scheduler.state import SchedulerState, StepRows
+
+
+def schedule_decodes(state: SchedulerState, rows: StepRows) -> np.ndarray:
+    """Slots whose last known token is not computed yet, or is in flight and draws the next one.
+
+    Each gets exactly one token; only rows for which no page can be had wait. The result may still hold slots that a
+    later, older row preempts.
+    """
+    slots = _ready(state)
+    lacking = slots[state.columns.end_page[slots] < state.groups.end_page(state.columns.num_scheduled[slots] + 1)]
+    each = state.groups.num_groups
+    if len(lacking) * each <= num_available(state, rows):
+        if len(lacking):
+            extend_by_one(state, lacking)
+    else:
+        waiting = []
+        for slot in sorted(lacking.tolist(), key=state.key):
+            if not state.columns.is_running[slot]:
+                continue  # preempted for an older row
+            if obtain(state, rows, slot, each):
+                extend_by_one(state, np.array([slot]))
+            else:
+                waiting.append(slot)
+        slots = slots[state.columns.is_running[slots] & ~np.isin(slots, waiting)]
+    rows.budget -= len(slots)
+    return slots
+
+
+def _ready(state: SchedulerState) -> np.ndarray:
+    columns = state.columns
+    slots = np.flatnonzero(columns.is_running)
+    num_tokens = columns.num_tokens[slots]
+    unknown = num_tokens == columns.num_scheduled[slots]  # the token to compute is still in flight
+    can_follow = (num_tokens + 1 < columns.max_len[slots]) & ~columns.is_synchronous[slots]
+    known = num_tokens == columns.num_scheduled[slots] + 1
+    return slots[known | unknown & can_follow]

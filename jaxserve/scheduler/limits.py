@@ -1,0 +1,43 @@
+"""Host: `Limits`, what one step and one sequence may not exceed, and what they need of the pool."""
+
+from dataclasses import dataclass
+
+from jaxserve.core.errors import ConfigError
+from jaxserve.core.kv_groups import KVGroups
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """max_num_batched_tokens: the token budget of a step. max_chunk_tokens: longest piece of a prompt in one step."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_chunk_tokens: int
+    max_model_len: int
+    vocab_size: int
+
+    def check_budget(self) -> None:
+        """Raise `ConfigError` unless every running sequence can get a token in each step."""
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ConfigError(
+                f"max_num_batched_tokens={self.max_num_batched_tokens} must be at least "
+                f"max_num_seqs={self.max_num_seqs}, so that every running sequence gets its token in each step; "
+                "raise the first or lower the second",
+                param="max_num_batched_tokens",
+            )
+
+    def check_pages(self, groups: KVGroups, num_pages: int) -> None:
+        """Raise `ConfigError` unless a sequence that runs alone can always move on."""
+        needed = sum(self.table_widths(groups)) + 1
+        if num_pages < needed:
+            raise ConfigError(
+                f"num_pages={num_pages} cannot hold one sequence of max_model_len={self.max_model_len} tokens, which "
+                f"takes {needed} pages of {groups.page_size} positions, the scratch page included; give the pool more "
+                "memory or lower max_model_len",
+                param="num_pages",
+            )
+
+    def table_widths(self, groups: KVGroups) -> tuple[int, ...]:
+        """The most pages that one sequence holds in each group, with a step in flight."""
+        end_page = groups.end_page(self.max_model_len)
+        return tuple(groups.num_columns(g, end_page, self.max_chunk_tokens) for g in range(groups.num_groups))

@@ -1,0 +1,99 @@
+"""Host: page tables: which pages a slot holds, grown before a step and freed behind its windows."""
+
+import numpy as np
+
+from jaxserve.scheduler.state import SchedulerState
+
+
+def extend(state: SchedulerState, slot: int, end_page: int) -> None:
+    """Let the slot hold the pages up to `end_page` in every group; they must be free."""
+    columns, groups = state.columns, state.groups
+    start = int(columns.end_page[slot])
+    count = end_page - start
+    if count <= 0:
+        return
+    ids = _allocate(state, count * groups.num_groups).reshape(groups.num_groups, count)
+    for g, table in enumerate(columns.tables):
+        column = start - columns.first_pages[g, slot]
+        table[slot, column : column + count] = ids[g]
+    columns.end_page[slot] = end_page
+
+
+def extend_by_one(state: SchedulerState, slots: np.ndarray) -> None:
+    """One more page in every group for each of the slots; they must be free."""
+    columns, groups = state.columns, state.groups
+    ids = _allocate(state, len(slots) * groups.num_groups).reshape(groups.num_groups, len(slots))
+    for g, table in enumerate(columns.tables):
+        table[slots, columns.end_page[slots] - columns.first_pages[g, slots]] = ids[g]
+    columns.end_page[slots] += 1
+
+
+def free_behind_windows(state: SchedulerState, slots: np.ndarray) -> None:
+    """Free the pages that no token after the committed ones can see, and close the gap in the tables."""
+    columns, groups = state.columns, state.groups
+    freed = []
+    for window in set(groups.windows) - {None}:
+        members = [g for g, w in enumerate(groups.windows) if w == window]  # they keep the same positions
+        first_pages = columns.first_pages[members[0]]
+        shifts = groups.first_page(members[0], columns.num_computed[slots]) - first_pages[slots]
+        moving = np.flatnonzero(shifts)
+        if not len(moving):
+            continue
+        rows, shifts = slots[moving], shifts[moving]
+        order = np.arange((columns.end_page[rows] - first_pages[rows]).max())
+        is_freed = order < shifts[:, None]
+        for g in members:
+            table = columns.tables[g]
+            freed.append(table[rows, : len(order)][is_freed])
+            table[rows, : len(order)] = _shifted(table, rows, shifts, len(order))
+        columns.first_pages[np.ix_(members, rows)] += shifts
+    if freed:
+        state.pool.release(np.concatenate(freed))
+
+
+def read_table(table: np.ndarray, slots: np.ndarray, shifts: np.ndarray, width: int) -> np.ndarray:
+    """int32[len(slots), width]: each slot's pages from its column `shifts` on, 0 past the last."""
+    out = table[slots, :width]
+    shifted = np.flatnonzero(shifts)
+    if len(shifted):
+        out[shifted] = _shifted(table, slots[shifted], shifts[shifted], width)
+    return out
+
+
+def _shifted(table: np.ndarray, slots: np.ndarray, shifts: np.ndarray, width: int) -> np.ndarray:
+    sources = np.arange(width) + shifts[:, None]
+    out = table[slots[:, None], np.minimum(sources, table.shape[1] - 1)]
+    out[sources >= table.shape[1]] = 0
+    return out
+
+
+def pages_behind_windows(state: SchedulerState, slot: int) -> list[np.ndarray]:
+    """The pages that the commit of all steps in flight will free of a running slot."""
+    columns, groups = state.columns, state.groups
+    freed = []
+    for g, table in enumerate(columns.tables):
+        end = groups.first_page(g, int(columns.num_scheduled[slot])) - columns.first_pages[g, slot]
+        freed.append(table[slot, :end])
+    return freed
+
+
+def num_unreserved(state: SchedulerState) -> int:
+    """Pages that running sequences still lack for the tokens they already have."""
+    columns = state.columns
+    slots = np.flatnonzero(columns.is_running)
+    missing = state.groups.end_page(columns.num_tokens[slots]) - columns.end_page[slots]
+    widths = np.array([[table.shape[1]] for table in columns.tables])
+    room = widths - columns.num_pages[:, slots]
+    return int(np.maximum(np.minimum(missing, room), 0).sum())
+
+
+def num_whole(state: SchedulerState, num_tokens: int) -> int:
+    """The most pages that computing a prompt of `num_tokens` can hold at once."""
+    end = state.groups.end_page(num_tokens)
+    return sum(min(end, table.shape[1]) for table in state.columns.tables)
+
+
+def _allocate(state: SchedulerState, count: int) -> np.ndarray:
+    ids = state.pool.allocate(count)
+    assert ids is not None, f"{count} pages were counted on, {state.pool.num_free} are free"
+    return ids

@@ -1,0 +1,131 @@
+"""Host: the `Plan` of a step, gathered from the slots' columns once its rows are decided."""
+
+import numpy as np
+
+from jaxserve.core.buckets import Buckets
+from jaxserve.core.fields import SAMPLING_FIELDS
+from jaxserve.core.plan import Plan, SlotEdits
+from jaxserve.scheduler.edits import banned_next, has_edits, make_edits
+from jaxserve.scheduler.forks import make_forks
+from jaxserve.scheduler.pages import read_table
+from jaxserve.scheduler.state import SchedulerState, StepRows
+
+NUM_PROMPT_LOGPROBS = SAMPLING_FIELDS.index("num_prompt_logprobs")
+
+
+def make_plan(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows) -> Plan:
+    """One-token rows first, then longer chunks; from here on they count as submitted."""
+    columns = state.columns
+    slots, query_lens, num_decodes = _in_order(decodes, rows)
+    num_scheduled, num_tokens = columns.num_scheduled[slots], columns.num_tokens[slots]
+    in_flight = num_scheduled == num_tokens
+    ends = num_scheduled + query_lens
+    tokens = _tokens(state, slots, num_scheduled, ends, in_flight, num_decodes)
+    targets = _targets(state, slots, num_scheduled, ends, len(tokens))
+    first_pages, tables = _tables(state, slots, num_scheduled, ends)
+    width = max(table.shape[1] for table in tables)
+    # Decode buckets have no room for prompt log-probabilities.
+    is_decode = num_decodes == len(slots) and targets is None
+    plan = Plan(
+        step_id=state.num_planned,
+        bucket=buckets.fit(len(tokens), len(slots), width, is_decode=is_decode),
+        slots=slots,
+        epochs=columns.epoch[slots],
+        query_lens=query_lens,
+        starts=np.where(in_flight, -1, num_scheduled),
+        samples=ends >= num_tokens,
+        num_decodes=num_decodes,
+        tokens=tokens,
+        targets=targets,
+        sampling=columns.sampling[slots],
+        first_pages=first_pages,
+        tables=tables,
+        edits=_edits(state, slots, rows.new_slots),
+        forks=make_forks(rows),
+    )
+    columns.num_scheduled[slots] = ends
+    columns.last_step[slots] = plan.step_id
+    state.num_planned += 1
+    _note_leaders(state, slots[(num_scheduled < columns.prompt_len[slots]) & (ends >= columns.prompt_len[slots])])
+    return plan
+
+
+def _in_order(decodes: np.ndarray, rows: StepRows) -> tuple[np.ndarray, np.ndarray, int]:
+    """Slots and query lengths of all rows, and how many have one token."""
+    others, query_lens = np.array(rows.slots, np.int32), np.array(rows.query_lens, np.int32)
+    is_long = query_lens > 1
+    slots = np.concatenate([decodes, others[~is_long], others[is_long]]).astype(np.int32)
+    num_decodes = len(slots) - int(is_long.sum())
+    return slots, np.concatenate([np.ones(num_decodes, np.int32), query_lens[is_long]]), num_decodes
+
+
+def _tokens(
+    state: SchedulerState,
+    slots: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    in_flight: np.ndarray,
+    num_decodes: int,
+) -> np.ndarray:
+    tokens = state.columns.tokens
+    ones = slots[:num_decodes], starts[:num_decodes]
+    parts = [np.where(in_flight[:num_decodes], -1, tokens[ones])]
+    for i in range(num_decodes, len(slots)):
+        parts.append(tokens[slots[i], starts[i] : ends[i]])
+    return np.concatenate(parts)
+
+
+def _targets(
+    state: SchedulerState, slots: np.ndarray, starts: np.ndarray, ends: np.ndarray, num_tokens: int
+) -> np.ndarray | None:
+    """The prompt token after each token, where its log-probability is asked for and not known from before."""
+    asking = np.flatnonzero(state.columns.sampling[slots, NUM_PROMPT_LOGPROBS] >= 0)
+    if not len(asking):
+        return None
+    targets = np.full(num_tokens, -1, np.int32)
+    offsets = np.concatenate([[0], np.cumsum(ends - starts)])
+    for i in asking.tolist():
+        sequence = state.occupant(slots[i])
+        known = sequence.prompt_logprobs or []
+        for position in range(starts[i] + 1, min(ends[i] + 1, sequence.prompt_len)):
+            if known[position] is None:
+                targets[offsets[i] + position - 1 - starts[i]] = sequence.tokens[position]
+    return targets if (targets >= 0).any() else None
+
+
+def _tables(
+    state: SchedulerState, slots: np.ndarray, starts: np.ndarray, ends: np.ndarray
+) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """First pages and tables by group, of the pages that the rows see: held ones before their windows are left out.
+
+    With a chunk in flight a slot holds the window of that chunk as well, more than the tables of a small bucket hold.
+    """
+    columns, groups = state.columns, state.groups
+    end_pages = groups.end_page(ends)
+    first_pages = np.stack([groups.first_page(g, starts) for g in range(groups.num_groups)])
+    shifts = first_pages - columns.first_pages[:, slots]
+    widths = (end_pages - first_pages).max(axis=1).tolist()
+    tables = [read_table(t, slots, s, w) for t, s, w in zip(columns.tables, shifts, widths, strict=True)]
+    return first_pages, tuple(tables)
+
+
+def _edits(state: SchedulerState, slots: np.ndarray, new_slots: list[int]) -> tuple[SlotEdits, ...]:
+    """What the device must know before this step: all edits of new slots, and changed bans of synchronous ones."""
+    synchronous = slots[state.columns.is_synchronous[slots]].tolist()
+    edits = []
+    for slot in {*new_slots, *synchronous}:
+        sequence = state.occupant(slot)
+        if not has_edits(sequence.request):
+            continue
+        banned = banned_next(sequence.request, sequence.tokens[sequence.prompt_len :])
+        if slot in new_slots or banned != state.banned[slot]:
+            state.banned[slot] = banned
+            edits.append(make_edits(sequence.request, slot, banned, state.limits.vocab_size))
+    return tuple(edits)
+
+
+def _note_leaders(state: SchedulerState, slots: np.ndarray) -> None:
+    """Remember the sequences with siblings whose prompt is complete with this step."""
+    if state.siblings:
+        leaders = [state.occupant(slot) for slot in slots.tolist()]
+        state.leaders += [leader for leader in leaders if leader.sequence_id in state.siblings]

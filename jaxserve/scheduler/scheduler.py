@@ -1,0 +1,163 @@
+"""Host: `Scheduler`: add, abort, finish, schedule and commit, over one shared state; blind to the runner.
+
+`schedule` may run while the plan before is in flight, `commit` takes outcomes in order. The pipeline is one step deep:
+at most one plan is uncommitted when `schedule` is called.
+"""
+
+import numpy as np
+
+from jaxserve.core.buckets import Buckets
+from jaxserve.core.columns import SlotColumns
+from jaxserve.core.deltas import TokenDeltas
+from jaxserve.core.errors import ConfigError, RequestError
+from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.plan import Outcome, Plan
+from jaxserve.core.request import Request
+from jaxserve.core.sequence import Sequence
+from jaxserve.kv.allocator import PagePool
+from jaxserve.scheduler import commit as commits
+from jaxserve.scheduler.admission import admit
+from jaxserve.scheduler.chunks import schedule_chunks
+from jaxserve.scheduler.decode import schedule_decodes
+from jaxserve.scheduler.forks import num_forks_due, schedule_forks
+from jaxserve.scheduler.limits import Limits
+from jaxserve.scheduler.order import ORDERS, WaitingQueue
+from jaxserve.scheduler.planning import make_plan
+from jaxserve.scheduler.slots import end
+from jaxserve.scheduler.state import SchedulerState, StepRows
+
+
+class Scheduler:
+    """Continuous batching under a token budget, over a pool of `num_pages` pages (the scratch page included).
+
+    max_chunk_tokens: longest piece of a prompt in one step; None for the whole budget.
+    """
+
+    def __init__(
+        self,
+        groups: KVGroups,
+        buckets: Buckets,
+        *,
+        num_pages: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_model_len: int,
+        vocab_size: int,
+        max_chunk_tokens: int | None = None,
+        scheduling_policy: str = "fcfs",
+    ):
+        chunk = min(max_chunk_tokens or max_num_batched_tokens, max_num_batched_tokens)
+        limits = Limits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size)
+        limits.check_budget()
+        limits.check_pages(groups, num_pages)
+        if scheduling_policy not in ORDERS:
+            raise ConfigError(
+                f"scheduling_policy={scheduling_policy!r} must be one of {', '.join(ORDERS)}", param="scheduling_policy"
+            )
+        order = ORDERS[scheduling_policy]()
+        self._buckets = buckets
+        self._num_added = 0
+        self.state = SchedulerState(
+            limits=limits,
+            groups=groups,
+            order=order,
+            pool=PagePool(num_pages),
+            columns=SlotColumns(max_num_seqs, max_model_len, groups, limits.table_widths(groups)),
+            waiting=WaitingQueue(order),
+        )
+
+    def add(self, request: Request) -> list[Sequence]:
+        """Queue a request, one sequence a sample. Raises `RequestError`, and then nothing has changed."""
+        state, prompt_len = self.state, len(request.prompt_token_ids)
+        if request.request_id in state.requests:
+            raise RequestError(f"request id {request.request_id!r} is in use; choose another one", "request_id")
+        if not 0 < prompt_len < state.limits.max_model_len:
+            raise RequestError(
+                f"the prompt has {prompt_len} tokens; it must have at least 1, and fewer than the "
+                f"{state.limits.max_model_len} that prompt and output may have together",
+                "prompt",
+            )
+        sequences = [Sequence(self._num_added + i, request, i) for i in range(request.params.n)]
+        self._num_added += len(sequences)
+        leader, siblings = sequences[0], sequences[1:]
+        state.requests[request.request_id] = sequences.copy()
+        state.sequences.update((sequence.sequence_id, sequence) for sequence in sequences)
+        state.waiting.add(leader)
+        if siblings:
+            state.siblings[leader.sequence_id] = siblings
+        return sequences
+
+    def abort(self, request_id: str) -> None:
+        """End all samples of a request, wherever they are; nothing happens if there is none."""
+        for sequence in self.state.requests.get(request_id, []).copy():
+            end(self.state, sequence, "abort")
+
+    def abort_all(self, reason: str) -> None:
+        """End every request with this reason."""
+        for sequence in list(self.state.sequences.values()):
+            end(self.state, sequence, reason)
+
+    def finish(self, sequence_id: int, reason: str, keep_tokens: int, stop_reason: int | str | None = None) -> None:
+        """End one sequence after its first `keep_tokens` generated tokens; nothing happens if it has ended."""
+        sequence = self.state.sequences.get(sequence_id)
+        if sequence is not None:
+            end(self.state, sequence, reason, stop_reason, keep_tokens)
+
+    def schedule(self) -> Plan | None:
+        """Decide the next step: running decodes, chunks of prompts, forks, admissions. None: nothing can run."""
+        state = self.state
+        if self.num_in_flight > 1:
+            raise RuntimeError("two steps are in flight: commit the older one before planning another")
+        rows = StepRows(state.limits.max_num_batched_tokens)
+        decodes = schedule_decodes(state, rows)
+        schedule_chunks(state, rows, reserved=num_forks_due(state))
+        decodes = decodes[state.columns.is_running[decodes]]
+        schedule_forks(state, rows)
+        admit(state, rows)
+        if not len(decodes) and not rows.slots:
+            return None
+        return make_plan(state, self._buckets, decodes, rows)
+
+    def commit(self, plan: Plan, outcome: Outcome) -> TokenDeltas:
+        """Record what a step produced; steps are committed in the order in which they were planned."""
+        return commits.commit(self.state, plan, outcome)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a request has not ended yet."""
+        return bool(self.state.sequences)
+
+    @property
+    def is_mostly_synchronous(self) -> bool:
+        """Over half of the running sequences need their token at the host before the next: overlap gains nothing."""
+        columns = self.state.columns
+        return 2 * int((columns.is_running & columns.is_synchronous).sum()) > self.num_running
+
+    @property
+    def num_in_flight(self) -> int:
+        """Steps planned and not committed."""
+        return self.state.num_planned - self.state.num_committed
+
+    @property
+    def num_running(self) -> int:
+        return int(self.state.columns.is_running.sum())
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that have not ended and do not run."""
+        return len(self.state.sequences) - self.num_running
+
+    @property
+    def num_preemptions(self) -> int:
+        return self.state.num_preemptions
+
+    @property
+    def num_pages_free(self) -> int:
+        return self.state.pool.num_free
+
+    @property
+    def num_pages_held(self) -> list[int]:
+        """Pages held in each KV group; a page that forks share counts once."""
+        columns = self.state.columns
+        is_held = [np.arange(t.shape[1]) < n[:, None] for t, n in zip(columns.tables, columns.num_pages, strict=True)]
+        return [len(np.unique(t[held])) for t, held in zip(columns.tables, is_held, strict=True)]

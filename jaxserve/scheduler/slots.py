@@ -1,0 +1,117 @@
+"""Host: how a sequence comes to a slot and leaves it: place, preempt, end, and the return of what it held."""
+
+from jaxserve.core.fields import pack_sampling
+from jaxserve.core.sequence import Sequence, Status
+from jaxserve.scheduler.edits import has_edits, is_synchronous
+from jaxserve.scheduler.state import SchedulerState
+
+
+def place(state: SchedulerState, sequence: Sequence) -> int:
+    """Give a waiting sequence a free slot and its row of parameters; no pages yet."""
+    columns, request, params = state.columns, sequence.request, sequence.request.params
+    slot = columns.take(sequence)
+    sequence.status = Status.RUNNING
+    columns.max_len[slot] = min(sequence.prompt_len + request.max_tokens, state.limits.max_model_len)
+    columns.min_len[slot] = sequence.prompt_len + params.min_tokens
+    columns.set_stop_ids(slot, request.stop_ids)
+    columns.is_synchronous[slot] = is_synchronous(request)
+    columns.sampling[slot] = pack_sampling(_sampling_values(state, sequence, slot))
+    return slot
+
+
+def _sampling_values(state: SchedulerState, sequence: Sequence, slot: int) -> dict[str, float | int]:
+    request, params = sequence.request, sequence.request.params
+    prompt_logprobs = params.prompt_logprobs if sequence.prompt_logprobs is not None else None
+    return {
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "min_p": params.min_p,
+        "presence_penalty": params.presence_penalty,
+        "frequency_penalty": params.frequency_penalty,
+        "repetition_penalty": params.repetition_penalty,
+        "top_k": params.top_k,
+        "seed_low": request.seed & 0xFFFFFFFF,
+        "seed_high": request.seed >> 32 & 0xFFFFFFFF,
+        "sample_index": sequence.index,
+        "prompt_len": sequence.prompt_len,
+        "num_logprobs": _num_logprobs(params.logprobs, state.limits.vocab_size),
+        "num_prompt_logprobs": _num_logprobs(prompt_logprobs, state.limits.vocab_size),
+        "has_penalties": (params.presence_penalty, params.frequency_penalty, params.repetition_penalty) != (0, 0, 1),
+        "has_edits": has_edits(request),
+        "mask_row": 0 if params.allowed_token_ids is None else slot + 1,
+        "adapter": request.adapter,
+    }
+
+
+def _num_logprobs(asked: int | None, vocab_size: int) -> int:
+    """-1 in a request means the whole vocabulary, and none asked in a row."""
+    if asked is None:
+        return -1
+    return vocab_size if asked == -1 else asked
+
+
+def preempt(state: SchedulerState, slot: int) -> None:
+    """Take the slot and pages from a running sequence; it will compute its prompt and its own tokens again.
+
+    A token in flight is still appended, at its commit, before the sequence is queued.
+    """
+    state.num_preemptions += 1
+    state.occupant(slot).status = Status.WAITING
+    _leave(state, slot)
+
+
+def end(
+    state: SchedulerState,
+    sequence: Sequence,
+    reason: str,
+    stop_reason: int | str | None = None,
+    keep_tokens: int | None = None,
+) -> None:
+    """End a sequence wherever it stands; what it has in flight will be dropped."""
+    slot, columns = sequence.slot, state.columns
+    if slot < 0:
+        _unqueue(state, sequence)
+    sequence.finish(reason, stop_reason, keep_tokens)
+    _forget(state, sequence)
+    if slot < 0:
+        return
+    columns.epoch[slot] += 1
+    if columns.is_running[slot]:  # else it was preempted and is leaving already
+        _leave(state, slot)
+
+
+def _leave(state: SchedulerState, slot: int) -> None:
+    state.columns.is_running[slot] = False
+    state.leaving.append(slot)
+    if not state.is_in_flight(slot):
+        release(state, slot)
+
+
+def release(state: SchedulerState, slot: int) -> None:
+    """Return a leaving slot and its pages; no step in flight touches them. A preempted sequence goes to the queue."""
+    sequence = state.occupant(slot)
+    state.leaving.remove(slot)
+    state.pool.release(state.columns.pages(slot))
+    if not sequence.is_finished:
+        sequence.detach()
+        state.waiting.add(sequence)
+    state.columns.give_back(slot)
+
+
+def _unqueue(state: SchedulerState, sequence: Sequence) -> None:
+    siblings = state.siblings.get(sequence.sequence_id - sequence.index, [])
+    if sequence in siblings:
+        siblings.remove(sequence)
+    else:
+        state.waiting.remove(sequence)
+
+
+def _forget(state: SchedulerState, sequence: Sequence) -> None:
+    """Drop an ended sequence from the books; siblings that waited for it run their prompt themselves."""
+    del state.sequences[sequence.sequence_id]
+    samples = state.requests[sequence.request.request_id]
+    samples.remove(sequence)
+    if not samples:
+        del state.requests[sequence.request.request_id]
+    for sibling in state.siblings.pop(sequence.sequence_id, ()):
+        state.waiting.add(sibling)

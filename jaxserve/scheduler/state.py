@@ -1,0 +1,88 @@
+"""Host: `SchedulerState`, what the parts of the scheduler share, and `StepRows`, the rows of the step being planned."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from jaxserve.core.columns import SlotColumns
+from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.sequence import Sequence
+from jaxserve.kv.allocator import PagePool
+from jaxserve.scheduler.limits import Limits
+from jaxserve.scheduler.order import Order, WaitingQueue
+
+
+@dataclass(slots=True)
+class SchedulerState:
+    """A sequence is in the queue, held back as a sibling, or in a slot; a slot is running or leaving.
+
+    Leaving slots had a row in flight when their sequence ended or was preempted: slot and pages return at the commit of
+    the last step that touches them.
+    """
+
+    limits: Limits
+    groups: KVGroups
+    order: Order
+    pool: PagePool
+    columns: SlotColumns
+    waiting: WaitingQueue
+
+    sequences: dict[int, Sequence] = field(default_factory=dict)  # by sequence id, until they end
+    requests: dict[str, list[Sequence]] = field(default_factory=dict)  # by request id, until all have ended
+    siblings: dict[int, list[Sequence]] = field(default_factory=dict)  # waiting to be forked from this leader's id
+    leaders: list[Sequence] = field(default_factory=list)  # whose last prompt chunk is in the latest plan
+    leaving: list[int] = field(default_factory=list)
+    banned: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by synchronous slot, as last sent to the device
+    num_planned: int = 0  # steps planned so far: the next one's id
+    num_committed: int = 0
+    num_preemptions: int = 0
+
+    @property
+    def watermark(self) -> int:
+        """Pages that admissions leave free for the growth of running sequences: one in a hundred, one a group."""
+        return max(self.groups.num_groups, self.pool.num_pages // 100)
+
+    def is_in_flight(self, slot: int) -> bool:
+        """Whether a step with a row of this slot is yet to be committed."""
+        return self.columns.last_step[slot] >= self.num_committed
+
+    def occupant(self, slot: int) -> Sequence:
+        sequence = self.columns.sequences[slot]
+        assert sequence is not None
+        return sequence
+
+    def key(self, slot: int) -> int:
+        """The place of the slot's sequence in the order of service."""
+        return self.order.key(self.occupant(slot))
+
+
+@dataclass(slots=True)
+class StepRows:
+    """Rows of the step being planned, in the order in which they were decided.
+
+    pledges: free and returning pages that slots wait for, which asked before those still to be planned. has_preempted:
+    pages were taken from a running sequence.
+    """
+
+    budget: int  # tokens left
+    slots: list[int] = field(default_factory=list)
+    query_lens: list[int] = field(default_factory=list)
+    fork_pages: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    fork_slots: list[tuple[int, int]] = field(default_factory=list)
+    new_slots: list[int] = field(default_factory=list)
+    pledges: dict[int, int] = field(default_factory=dict)
+    has_preempted: bool = False
+
+    def add(self, slot: int, query_len: int) -> None:
+        self.slots.append(slot)
+        self.query_lens.append(query_len)
+        self.budget -= query_len
+
+    @property
+    def is_short(self) -> bool:
+        """Running sequences lacked pages, hence nothing new may start."""
+        return self.has_preempted or bool(self.pledges)
+
+    @property
+    def num_pledged(self) -> int:
+        return sum(self.pledges.values())

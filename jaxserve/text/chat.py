@@ -1,0 +1,100 @@
+"""Host: chat templates: a list of messages to the text that a model was trained to continue."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxserve.core.errors import RequestError
+from jaxserve.text.chat_messages import checked_messages
+from jaxserve.text.from_folder import read_json, token_text
+
+MAX_TEMPLATE_CHARS = 1 << 20
+CONTINUED = "\ue000the final message ends here\ue000 "  # the space at its end shows whether the template trims
+TESTS_NULL = re.compile(r"content['\"\])]*\s+is\s+(not\s+)?none", re.IGNORECASE)
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+
+class ChatTemplate:
+    """One model's template. source: jinja2, or None for a model without one. special_tokens: bos_token and so on."""
+
+    def __init__(self, source: str | None, special_tokens: Mapping[str, str] | None = None):
+        self.source = source
+        self._special_tokens = dict(special_tokens or {})
+        self._compiled = None
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        **kwargs: Any,
+    ) -> str:
+        """The prompt, special tokens spelled out: encode it with add_special_tokens=False.
+
+        add_generation_prompt: end where the assistant begins to speak. continue_final_message: end inside the last
+        message, for the model to go on with it; not together with the former. kwargs are the template's own variables
+        (such as enable_thinking). Raises `RequestError` for bad messages and whatever goes wrong in the template.
+        """
+        if self.source is None:
+            message = "the model has no chat template: give one with chat_template, or send a plain prompt"
+            raise RequestError(message, "messages")
+        if add_generation_prompt and continue_final_message:
+            message = "continue_final_message goes only with add_generation_prompt=False"
+            raise RequestError(message, "continue_final_message")
+        chat = checked_messages(messages, keeps_null=TESTS_NULL.search(self.source) is not None)
+        if continue_final_message:
+            chat[-1]["content"] = (chat[-1]["content"] or "") + CONTINUED
+        values = {**self._special_tokens, **kwargs, "messages": chat, "tools": list(tools) if tools else None}
+        text = self._render({**values, "add_generation_prompt": add_generation_prompt})
+        return _cut_at_mark(text) if continue_final_message else text
+
+    def _render(self, values: dict[str, Any]) -> str:
+        from jaxserve.text.chat_sandbox import compile_template, render_bounded
+
+        assert self.source is not None
+        try:
+            if len(self.source) > MAX_TEMPLATE_CHARS:
+                raise ValueError(f"it is longer than {MAX_TEMPLATE_CHARS} characters")
+            if self._compiled is None:
+                self._compiled = compile_template(self.source)
+            return render_bounded(self._compiled, values)
+        except Exception as error:  # a template is a program: it may raise anything
+            reason = f"{type(error).__name__}: {error}"[:500]
+            raise RequestError(f"the chat template failed on these messages: {reason}", "messages") from error
+
+
+def _cut_at_mark(text: str) -> str:
+    end = text.rfind(CONTINUED.rstrip())
+    if end < 0:
+        raise RequestError("the chat template drops or changes the final message: it cannot be continued", "messages")
+    return text[:end] if text.startswith(CONTINUED, end) else text[:end].rstrip()
+
+
+def chat_template_from_folder(folder: str | Path) -> ChatTemplate:
+    """chat_template.jinja, or else the template of tokenizer_config.json (of several named ones, the default)."""
+    folder = Path(folder)
+    config = read_json(folder / "tokenizer_config.json")
+    names = read_json(folder / "special_tokens_map.json") | config
+    special_tokens = {name: text for name in SPECIAL_TOKENS if (text := token_text(names.get(name))) is not None}
+    source = config.get("chat_template")
+    if isinstance(source, list):
+        named = {item.get("name"): item.get("template") for item in source if isinstance(item, dict)}
+        source = named.get("default")
+    if (path := folder / "chat_template.jinja").is_file():
+        source = path.read_text(encoding="utf-8")
+    return ChatTemplate(source if isinstance(source, str) else None, special_tokens)
+
+
+def chat_template_from_gguf(metadata: Mapping[str, Any]) -> ChatTemplate:
+    """The template that a GGUF file carries, with the special tokens that the file names."""
+    pieces = metadata.get("tokenizer.ggml.tokens", ())
+    special_tokens = {}
+    for name, key in zip(SPECIAL_TOKENS, ("bos", "eos", "unknown", "padding"), strict=True):
+        token_id = metadata.get(f"tokenizer.ggml.{key}_token_id")
+        if token_id is not None and 0 <= token_id < len(pieces):
+            special_tokens[name] = str(pieces[token_id])
+    source = metadata.get("tokenizer.chat_template")
+    return ChatTemplate(None if source is None else str(source), special_tokens)

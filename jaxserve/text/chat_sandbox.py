@@ -1,0 +1,147 @@
+"""Host: the jinja2 environment of chat templates: nothing of Python to reach, and a bound on work and output.
+
+A template comes with the model, so it is not trusted (without a sandbox, CVE-2026-5760 in another engine). jinja2's
+sandbox refuses attributes that begin with an underscore and changes to what was passed in; of work it bounds only
+`range`, so loop turns, calls, padding and output are bounded here. (Not every way to use memory is: a service that
+takes templates from its clients should render them in a process that may be killed.)
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from datetime import datetime
+from functools import cache, wraps
+from typing import Any, ClassVar
+
+from jinja2 import Environment, TemplateError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+MAX_STEPS = 1_000_000  # loop turns and calls of one rendering; the longest chats need thousands
+MAX_OUTPUT_CHARS = 16 << 20
+MAX_REPEAT = 1 << 16  # characters by `*`, or a number passed to what pads text, such as ljust
+WIDE = re.compile(r"\d{6}|\*|\{[^{}]*\{")  # in a format string: a width of six digits, or one taken from an argument
+
+_steps_left: ContextVar[int] = ContextVar("steps_left")
+
+
+def render_bounded(template: Any, values: dict[str, Any]) -> str:
+    """Render, or raise jinja2's `SecurityError` past MAX_STEPS or MAX_OUTPUT_CHARS."""
+    token = _steps_left.set(MAX_STEPS)
+    parts, length = [], 0
+    try:
+        for part in template.generate(**values):
+            parts.append(part)
+            length += len(part)
+            if length > MAX_OUTPUT_CHARS:
+                raise SecurityError(f"the template writes more than {MAX_OUTPUT_CHARS} characters")
+    finally:
+        _steps_left.reset(token)
+    return "".join(parts)
+
+
+def _take_step() -> None:
+    left = _steps_left.get(MAX_STEPS) - 1
+    if left < 0:
+        raise SecurityError(f"the template takes more than {MAX_STEPS} steps")
+    _steps_left.set(left)
+
+
+def _counted(items: Iterable[Any]) -> Iterator[Any]:
+    for item in items:
+        _take_step()
+        yield item
+
+
+class _Generation(Extension):
+    """`{% generation %}`, by which templates mark the assistant's words for training: here only its body counts."""
+
+    tags: ClassVar[set[str]] = {"generation"}
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class _ChatSandbox(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset({"*", "**", "%"})
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        wrapped = super().wrap_str_format(value)
+        if wrapped is not None:
+            _refuse_wide(value.__self__)
+        return wrapped
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "**":
+            raise SecurityError("a chat template may not raise to a power")
+        if operator == "%" and isinstance(left, str):
+            _refuse_wide(left)
+        if operator == "*" and not (isinstance(left, int | float) and isinstance(right, int | float)):
+            count, repeated = (left, right) if isinstance(left, int | float) else (right, left)
+            if count * len(repeated) > MAX_REPEAT:
+                raise SecurityError(f"a chat template may not repeat text to more than {MAX_REPEAT} characters")
+        return super().call_binop(context, operator, left, right)
+
+    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        _take_step()
+        if isinstance(getattr(__obj, "__self__", None), str):
+            _refuse_large(*args, **kwargs)
+        return super().call(__context, __obj, *args, **kwargs)
+
+
+def _refuse_wide(pattern: Any) -> None:
+    if WIDE.search(str(pattern)):
+        raise SecurityError("a chat template may not format with large or computed widths")
+
+
+def _format(pattern: Any, *args: Any, **kwargs: Any) -> str:
+    _refuse_wide(pattern)
+    return str(pattern) % (kwargs or args)
+
+
+def _refuse_large(*args: Any, **kwargs: Any) -> None:
+    if any(isinstance(arg, int) and arg > MAX_REPEAT for arg in (*args, *kwargs.values())):
+        raise SecurityError(f"a chat template may not pad text to more than {MAX_REPEAT} characters")
+
+
+def _refusing_large(function: Any) -> Any:
+    @wraps(function)
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        _refuse_large(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return bounded
+
+
+@cache
+def environment() -> Environment:
+    env = _ChatSandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
+    env.filters["tojson"] = _to_json
+    env.filters |= {name: _refusing_large(env.filters[name]) for name in ("center", "indent", "tojson")}
+    env.filters["format"] = _format
+    env.filters["counted"] = _counted
+    env.globals["raise_exception"] = _raise_exception
+    env.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
+    return env
+
+
+def compile_template(source: str) -> Any:
+    """A template whose every loop is counted. Raises jinja2's `TemplateSyntaxError`."""
+    env = environment()
+    tree = env.parse(source)
+    for loop in list(tree.find_all(nodes.For)):
+        loop.iter = nodes.Filter(loop.iter, "counted", [], [], None, None, lineno=loop.lineno)
+    return env.from_string(tree)
+
+
+def _raise_exception(message: str) -> None:
+    raise TemplateError(message)
+
+
+def _to_json(value: Any, ensure_ascii=False, indent=None, separators=None, sort_keys=False) -> str:
+    """Plain JSON: jinja2's own filter escapes for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -1,0 +1,93 @@
+"""Host: a `Tokenizer` from a model's folder: tokenizer.json, and what the files beside it say of its special tokens."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jaxserve.core.errors import ConfigError
+from jaxserve.text.tokenizer import Tokenizer
+
+MAX_TOKENIZER_BYTES = 256 << 20
+MAX_CONFIG_BYTES = 32 << 20
+
+
+def tokenizer_from_folder(folder: str | Path) -> Tokenizer:
+    """The end ids are those of generation_config.json, or else config.json, and the eos token of tokenizer_config.json
+    or special_tokens_map.json. Raises `ConfigError` where tokenizer.json is missing or cannot be read.
+    """
+    folder = Path(folder)
+    backend = _backend(folder)
+    config = read_json(folder / "tokenizer_config.json")
+    names = read_json(folder / "special_tokens_map.json") | config
+    _add_missing(backend, config.get("added_tokens_decoder") or {})
+
+    def id_named(name: str) -> int | None:
+        piece = token_text(names.get(name))
+        return None if piece is None else backend.token_to_id(piece)
+
+    eos_ids = _eos_ids(read_json(folder / "generation_config.json")) or _eos_ids(read_json(folder / "config.json"))
+    if (eos_id := id_named("eos_token")) is not None:
+        eos_ids.append(eos_id)
+    return Tokenizer(backend, eos_ids=eos_ids, bos_id=id_named("bos_token"))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file's JSON object, empty where there is no such file."""
+    if not path.is_file():
+        return {}
+    if path.stat().st_size > MAX_CONFIG_BYTES:
+        raise ConfigError(f"{path} is larger than {MAX_CONFIG_BYTES >> 20} MiB, too large for what it should hold")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} must hold a JSON object, not {type(found).__name__}")
+    return found
+
+
+def token_text(token: Any) -> str | None:
+    """A special token as these files spell it: text, or an object with its content."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None
+
+
+def _backend(folder: Path):
+    from tokenizers import Tokenizer as Backend
+
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise ConfigError(
+            f"{folder} holds no tokenizer.json: let transformers write one (AutoTokenizer.from_pretrained(...)."
+            "save_pretrained(...)), or name a folder that has one as the tokenizer",
+            "tokenizer",
+        )
+    if path.stat().st_size > MAX_TOKENIZER_BYTES:
+        raise ConfigError(f"{path} is larger than {MAX_TOKENIZER_BYTES >> 20} MiB", "tokenizer")
+    try:
+        return Backend.from_file(str(path))
+    except Exception as error:  # tokenizers raises bare Exceptions
+        raise ConfigError(f"{path} cannot be read: {error}", "tokenizer") from None
+
+
+def _add_missing(backend: Any, added: dict[str, Any]) -> None:
+    """Tokens that only tokenizer_config.json knows, where they get the ids that it gives them."""
+    from tokenizers import AddedToken
+
+    for token_id, token in sorted(added.items(), key=lambda item: int(item[0])):
+        content = token_text(token)
+        if content is None or backend.token_to_id(content) is not None:
+            continue
+        flags = {name: bool(token.get(name, False)) for name in ("single_word", "lstrip", "rstrip", "normalized")}
+        backend.add_tokens([AddedToken(content, special=bool(token.get("special", False)), **flags)])
+        if backend.token_to_id(content) != int(token_id):
+            message = (
+                f"tokenizer_config.json gives {content!r} the id {token_id}, but {backend.token_to_id(content)} is next"
+            )
+            raise ConfigError(message, "tokenizer")
+
+
+def _eos_ids(config: dict[str, Any]) -> list[int]:
+    eos = config.get("eos_token_id")
+    ids = eos if isinstance(eos, list) else [eos]
+    return [i for i in ids if isinstance(i, int) and not isinstance(i, bool) and i >= 0]

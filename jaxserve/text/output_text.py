@@ -1,0 +1,51 @@
+"""Host: the text of one running sequence: characters, stop strings, and how many tokens they leave."""
+
+from collections.abc import Sequence
+
+from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.text.detokenize import TextStream
+from jaxserve.text.stop import StopStrings
+
+
+class OutputText:
+    """Takes the tokens of a sequence as they are committed and gives the text that may be sent on.
+
+    stop_string: the stop string that ended the text; the sequence should then be finished with `num_tokens` tokens, of
+    which the last is the one that completed it. A stop string counts only from a token after the first min_tokens.
+    """
+
+    __slots__ = ("_matcher", "_min_tokens", "_shows_stop", "_stream", "num_tokens")
+
+    def __init__(self, stream: TextStream, params: SamplingParams, stops: StopStrings | None):
+        self._stream = stream
+        self._matcher = stops.matcher() if stops is not None else None
+        self._min_tokens = params.min_tokens
+        self._shows_stop = params.include_stop_str_in_output
+        self.num_tokens = 0
+
+    @property
+    def stop_string(self) -> str | None:
+        return self._matcher.matched if self._matcher is not None else None
+
+    def push(self, token_ids: Sequence[int], is_ended_by_token: bool = False) -> str:
+        """New text. is_ended_by_token: the last of these ended the sequence, and is shown only as a stop string is."""
+        shown = token_ids[:-1] if is_ended_by_token and not self._shows_stop else token_ids
+        if self._matcher is None:
+            self.num_tokens += len(token_ids)
+            return self._stream.push(shown)
+        texts = []
+        for token_id in shown:
+            self.num_tokens += 1
+            text = self._stream.push((token_id,))
+            texts.append(self._matcher.push(text, may_match=self.num_tokens > self._min_tokens))
+            if self._matcher.matched is not None:
+                return "".join(texts)
+        self.num_tokens += len(token_ids) - len(shown)
+        return "".join(texts)
+
+    def finish(self) -> str:
+        """The rest, once the sequence has ended; nothing after a stop string."""
+        rest = self._stream.finish()
+        if self._matcher is None:
+            return rest
+        return self._matcher.push(rest, may_match=False) + self._matcher.finish()

@@ -1,0 +1,72 @@
+"""Host: `Tokenizer`, text to token ids and back; made by `from_folder` or `from_gguf`."""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from jaxserve.core.errors import RequestError
+from jaxserve.text.token_bytes import TokenBytes, read_token_bytes
+
+if TYPE_CHECKING:
+    import tokenizers
+
+
+class Tokenizer:
+    """One `tokenizers.Tokenizer` with the ids that a server needs to know.
+
+    vocab_size: 1 + the highest id; the model's own vocabulary may be padded beyond it.
+    eos_ids: the ids that end a text or a turn. bos_id: the id that begins a text, or None.
+    special_ids: ids that are left out of the text where special tokens are skipped.
+    """
+
+    def __init__(self, backend: "tokenizers.Tokenizer", *, eos_ids: Iterable[int] = (), bos_id: int | None = None):
+        backend.no_truncation()
+        backend.no_padding()
+        self.backend = backend
+        added = backend.get_added_tokens_decoder()
+        size = backend.get_vocab_size(with_added_tokens=True)
+        self.vocab_size = max([size, *(i + 1 for i in added)])
+        self.eos_ids = tuple(dict.fromkeys(eos_ids))
+        self.bos_id = bos_id
+        self.special_ids = frozenset(i for i, token in added.items() if token.special)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Special tokens that are spelled out in the text become their ids. Holds the interpreter's lock throughout."""
+        _check_unicode(text)
+        return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
+        """The same for many texts, in parallel and without the lock: in a thread the form for one long text too."""
+        for text in texts:
+            _check_unicode(text)
+        return [e.ids for e in self.backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)]
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        """The text of a whole sequence; ids outside the vocabulary add nothing."""
+        raw, hidden = self.token_bytes, self.special_ids if skip_special_tokens else frozenset()
+        data = b"".join([raw[i] for i in ids if 0 <= i < len(raw) and i not in hidden])
+        return data.removeprefix(b" " if self.decoding.strips_space else b"").decode("utf-8", self.decoding.errors)
+
+    @property
+    def token_bytes(self) -> list[bytes]:
+        """The bytes that each id stands for, [vocab_size]."""
+        return self.decoding.raw
+
+    @cached_property
+    def decoding(self) -> TokenBytes:
+        return read_token_bytes(self.backend, self.vocab_size)
+
+    def id_to_piece(self, token_id: int) -> str | None:
+        """The token as the vocabulary spells it."""
+        return self.backend.id_to_token(token_id) if token_id >= 0 else None
+
+    def piece_to_id(self, piece: str) -> int | None:
+        return self.backend.token_to_id(piece)
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        message = f"the prompt holds half of a UTF-16 surrogate pair at character {error.start}, which is not text"
+        raise RequestError(message, "prompt") from None

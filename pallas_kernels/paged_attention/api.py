@@ -1,0 +1,90 @@
+"""Device: paged attention for decode rows, prefill chunks, mixed batches and draft verification; the one way in."""
+
+from jaxtyping import Array, Float, Int
+
+from pallas_kernels.dispatch import Implementation, dispatch
+from pallas_kernels.paged_attention import reference, xla
+from pallas_kernels.paged_attention.config import BlockSizes
+from pallas_kernels.paged_attention.meta import AttentionMeta
+
+IMPLEMENTATIONS = (
+    Implementation("xla", xla.paged_attention),
+    Implementation("reference", reference.paged_attention, is_automatic=False),
+)
+
+
+def lane_width(head_dim: int) -> int:
+    """W2: lanes of one position and head in the pool. TPUs copy the whole pool if it is not a multiple of 128."""
+    return -(-2 * head_dim // 128) * 128
+
+
+def paged_attention(
+    q: Float[Array, "T N H"],
+    k: Float[Array, "T K H"] | None,
+    v: Float[Array, "T K H"] | None,
+    pool: Float[Array, "Lg P K page W2"],
+    layer: Int[Array, ""],
+    meta: AttentionMeta,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: Float[Array, "N"] | None = None,
+    k_scale: Float[Array, "Lg K"] | None = None,
+    v_scale: Float[Array, "Lg K"] | None = None,
+    write: bool = True,
+    backend: str = "auto",
+    block: BlockSizes | None = None,
+) -> tuple[Float[Array, "T N H"], Float[Array, "Lg P K page W2"]]:
+    """Writes the tokens' keys and values into their pages, then attends over each token's row.
+
+    The pool holds keys in lanes [0, H), values in [H, 2H), zeros up to W2 = `lane_width(H)`; page 0 is scratch. Query
+    head n uses kv head n // (N // K). A token at position p sees (p - window, p]; draft trees narrow that further (see
+    `AttentionMeta.tree`). Padding tokens give zeros. Whatever lies at positions that a row does not hold, NaN included,
+    reaches no output. In a scan over layers, carry the pool and donate it: it is then updated in place.
+
+    Args:
+      layer: index in the pool's first axis.
+      scale: factor of q·k, before `softcap`: s = softcap · tanh(s / softcap).
+      sinks: a logit per query head that takes part in the softmax's denominator only.
+      k_scale, v_scale: factors of the keys and values stored in an 8-bit pool.
+      write: False attends over what is stored already (layers that share another layer's KV); k and v are None then.
+      block: sizes of the back end's blocks; None picks them by `config`.
+
+    Returns:
+      Attention's output in q's dtype, and the pool.
+
+    Raises:
+      ValueError: arguments contradict each other.
+      NotImplementedError: no back end serves them; the message lists each one's reason.
+    """
+    num_tokens, num_heads, head_dim = q.shape
+    num_kv_heads = pool.shape[2]
+    if num_heads % num_kv_heads:
+        raise ValueError(f"q has {num_heads} heads, which the pool's {num_kv_heads} kv heads do not divide")
+    if pool.shape[4] != lane_width(head_dim):
+        raise ValueError(f"pool has {pool.shape[4]} lanes; head dim {head_dim} needs {lane_width(head_dim)}")
+    if write != (k is not None) or write != (v is not None):
+        raise ValueError(f"write={write} needs k and v to be {'arrays' if write else 'None'}")
+    for name, part in (("k", k), ("v", v)):
+        if part is not None and part.shape != (num_tokens, num_kv_heads, head_dim):
+            raise ValueError(f"{name} has shape {part.shape}; q and pool need {(num_tokens, num_kv_heads, head_dim)}")
+    if window is not None and window < 1:
+        raise ValueError(f"window={window} must be at least 1: a token sees itself")
+    if softcap is not None and softcap <= 0:
+        raise ValueError(f"softcap={softcap} must be positive; None turns it off")
+    if meta.rows.shape[0] != num_tokens:
+        raise ValueError(f"meta is for {meta.rows.shape[0]} tokens, q has {num_tokens}")
+    return dispatch(
+        "paged_attention",
+        IMPLEMENTATIONS,
+        backend,
+        *(q, k, v, pool, layer, meta),
+        scale=scale,
+        window=window,
+        softcap=softcap,
+        sinks=sinks,
+        k_scale=k_scale,
+        v_scale=v_scale,
+        block=block,
+    )

@@ -1,0 +1,93 @@
+"""Device: what a batch's rows are, where their pages lie, and which tokens belong to whom."""
+
+from dataclasses import dataclass
+from typing import no_type_check
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
+
+
+@jax.tree_util.register_dataclass
+@no_type_check  # jax rebuilds it with leaves that are not arrays
+@dataclass(frozen=True)
+class AttentionMeta:
+    """One batch of S rows (sequences) and T tokens, for one KV group. All int32.
+
+    Tokens of a row are consecutive, rows are in order, padding tokens come last. Rows [0, num_decodes) have exactly one
+    token each, so token t of such a row is t == row; rows [num_decodes, num_seqs) have any number; the rest is padding.
+    A batch with T == S promises one token a row throughout (num_decodes == num_seqs).
+    """
+
+    cu_q_lens: Int[Array, "S1"]
+    """S1 = S + 1 ends: the tokens of row s are [cu_q_lens[s], cu_q_lens[s + 1])."""
+    kv_lens: Int[Array, "S"]
+    """KV positions of each row after this batch's tokens have been written."""
+    tables: Int[Array, "S W"]
+    """Column j of row s holds the page of positions [(first_pages[s] + j)·page, … + page). Unused columns: any page."""
+    first_pages: Int[Array, "S"]
+    """Pages freed at the front of each row because they lie wholly before its window; 0 where nothing is freed."""
+    rows: Int[Array, "T"]
+    """Row of each token; any row for padding."""
+    kv_positions: Int[Array, "T"]
+    """KV index of each token in its row."""
+    write_slots: Int[Array, "T"]
+    """page · page_size + offset at which the token's key and value are stored; in page 0 (scratch) for padding."""
+    num_seqs: Int[Array, ""]
+    num_decodes: Int[Array, ""]
+    tree: Int[Array, "T words"] | None = None
+    """Bit j of a token: it sees the j-th token of its row in this batch. A token sees itself and all earlier KV in any
+    case, never a later token, and all earlier tokens beyond the last bit: -1 everywhere is causal, as None is."""
+
+
+def make_meta(
+    cu_q_lens: Int[Array, "S1"],
+    kv_lens: Int[Array, "S"],
+    tables: Int[Array, "S W"],
+    first_pages: Int[Array, "S"],
+    num_seqs: Int[Array, ""],
+    num_decodes: Int[Array, ""],
+    *,
+    num_tokens: int,
+    page_size: int,
+    tree: Int[Array, "T words"] | None = None,
+) -> AttentionMeta:
+    """Derives the columns by token from the columns by row. `num_tokens` is the bucket's T, padding included."""
+    num_rows, width = tables.shape
+    token = jnp.arange(num_tokens, dtype=jnp.int32)
+    ends = jnp.where(jnp.arange(num_rows) < num_seqs, cu_q_lens[1:], cu_q_lens[num_seqs])
+    rows = jnp.searchsorted(ends, token, side="right", method="compare_all").astype(jnp.int32)
+    is_token = rows < num_rows
+    rows = jnp.minimum(rows, num_rows - 1)
+    kv_positions = kv_lens[rows] - cu_q_lens[rows + 1] + token
+    column = jnp.clip(kv_positions // page_size - first_pages[rows], 0, width - 1)
+    slots = tables[rows, column] * page_size + kv_positions % page_size
+    return AttentionMeta(
+        cu_q_lens=cu_q_lens,
+        kv_lens=kv_lens,
+        tables=tables,
+        first_pages=first_pages,
+        rows=jnp.where(is_token, rows, 0),
+        kv_positions=jnp.where(is_token, kv_positions, 0),
+        write_slots=jnp.where(is_token, slots, token % page_size),
+        num_seqs=num_seqs,
+        num_decodes=num_decodes,
+        tree=tree,
+    )
+
+
+def sequence_positions(meta: AttentionMeta) -> Int[Array, "T"]:
+    """Position of each token in the text it continues: its KV index, less the draft nodes on other branches.
+
+    Windows (and rotary embeddings) count these, so that a verified draft sees what plain decoding would have shown it.
+    """
+    if meta.tree is None:
+        return meta.kv_positions
+    num_bits = 32 * meta.tree.shape[1]
+    node = jnp.arange(meta.rows.shape[0], dtype=jnp.int32) - meta.cu_q_lens[meta.rows]
+    first_bit = 32 * jnp.arange(meta.tree.shape[1], dtype=jnp.int32)
+    num_earlier = jnp.clip(node[:, None] - first_bit[None], 0, 32).astype(jnp.uint32)
+    earlier = (jnp.uint32(1) << num_earlier) - 1  # XLA shifts by 32 to 0, so that all bits are set
+    words = jax.lax.bitcast_convert_type(meta.tree, jnp.uint32)
+    depth = jnp.sum(jax.lax.population_count(words & earlier).astype(jnp.int32), axis=1)
+    return meta.kv_positions - node + depth + jnp.maximum(node - num_bits, 0)

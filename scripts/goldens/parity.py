@@ -1,0 +1,68 @@
+"""Makes the goldens of `scripts/prove parity`: greedy tokens and log-probabilities of the real models by transformers.
+
+Run in an environment with requirements/oracle.txt:
+
+    python scripts/goldens/parity.py MODEL.gguf prompts.txt tests/goldens/parity-NAME.npz
+
+prompts.txt: a long text; 100 ragged prompts of 1 to 700 tokens are cut from it. float32, one prompt at a time.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+NUM_PROMPTS, NUM_TOKENS, MAX_LEN = 100, 64, 700
+
+
+def cut_prompts(tokenizer, text: str) -> list[list[int]]:
+    """Ragged prompts: lengths log-uniform in [1, 700], places uniform in the text."""
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    rng = np.random.default_rng(11)
+    lens = np.exp(rng.uniform(0, np.log(MAX_LEN), NUM_PROMPTS)).astype(int)
+    starts = rng.integers(0, len(ids) - MAX_LEN, NUM_PROMPTS)
+    return [ids[s : s + n] for s, n in zip(starts, lens, strict=True)]
+
+
+@torch.no_grad()
+def greedy(model, prompt: list[int]) -> tuple[list[int], list[float], list[float]]:
+    """(tokens, log-probability of each, gap between the two largest logits at each step)."""
+    tokens, logprobs, gaps, cache = [], [], [], None
+    ids = torch.tensor([prompt])
+    for _ in range(NUM_TOKENS):
+        out = model(ids, past_key_values=cache, use_cache=True)
+        cache, logits = out.past_key_values, out.logits[0, -1].double()
+        top = logits.topk(2).values
+        token = int(logits.argmax())
+        tokens.append(token)
+        logprobs.append(float(logits.log_softmax(-1)[token]))
+        gaps.append(float(top[0] - top[1]))
+        ids = torch.tensor([[token]])
+    return tokens, logprobs, gaps
+
+
+def main(gguf: str, text_file: str, out: str) -> None:
+    torch.set_num_threads(1)
+    path = Path(gguf)
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+    prompts = cut_prompts(tokenizer, Path(text_file).read_text("utf-8")[:600_000])
+    rows = []
+    for i, prompt in enumerate(prompts):
+        rows.append(greedy(model, prompt))
+        print(f"{i + 1}/{len(prompts)} ({len(prompt)} tokens)", flush=True)
+    tokens, logprobs, gaps = (np.array(column) for column in zip(*rows, strict=True))
+    np.savez_compressed(
+        out,
+        prompt_lens=np.array([len(p) for p in prompts], np.int32),
+        prompt_ids=np.concatenate([np.array(p, np.int32) for p in prompts]),
+        tokens=tokens.astype(np.int32),
+        logprobs=logprobs.astype(np.float32),
+        gaps=gaps.astype(np.float32),
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

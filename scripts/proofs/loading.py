@@ -1,0 +1,175 @@
+"""Loading needs no more host memory than the arrays it makes and a few pieces of the file.
+
+A Llama-shaped GGUF of 1.5 billion parameters, written block by block into a temporary folder, is loaded as bfloat16
+onto one CPU device in a process of its own while this one samples that process's anonymous memory (RssAnon) every
+20 ms. The peak above the moment before loading must stay within the bytes of the arrays plus 256 MB.
+"""
+
+import argparse
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+BOUND_BYTES = 256 * 10**6
+SAMPLE_PERIOD_S = 0.02
+# Type id, values a block, bytes a block; each block begins with its float16 scale.
+F32, Q4_0, Q8_0 = (0, 1, 4), (2, 32, 18), (8, 32, 34)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A Llama-shaped model, by default of the shape of the usual 1.5B one, with tied embedding."""
+
+    vocab_size: int = 151936
+    model_dim: int = 1536
+    mlp_dim: int = 8960
+    num_layers: int = 28
+    num_heads: int = 12
+    num_kv_heads: int = 2
+    head_dim: int = 128
+
+    def tensors(self) -> Iterator[tuple[str, tuple[int, ...], tuple[int, int, int]]]:
+        """Name, shape and type of every tensor: the embedding in Q8_0, the layers in Q4_0."""
+        d, f, q, k = self.model_dim, self.mlp_dim, self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        yield "token_embd.weight", (self.vocab_size, d), Q8_0
+        yield "output_norm.weight", (d,), F32
+        for i in range(self.num_layers):
+            for name in ("attn_norm", "ffn_norm"):
+                yield f"blk.{i}.{name}.weight", (d,), F32
+            shapes = {"attn_q": (q, d), "attn_k": (k, d), "attn_v": (k, d), "attn_output": (d, q)}
+            for name, shape in (shapes | {"ffn_gate": (f, d), "ffn_up": (f, d), "ffn_down": (d, f)}).items():
+                yield f"blk.{i}.{name}.weight", shape, Q4_0
+
+
+@dataclass(frozen=True)
+class Measured:
+    num_params: int
+    file_bytes: int
+    target_bytes: int
+    peak_bytes: int
+    load_s: float
+
+    @property
+    def overhead_bytes(self) -> int:
+        return self.peak_bytes - self.target_bytes
+
+
+def write_model(path: Path, sizes: Sizes) -> None:
+    """Random blocks of scale 0.01 under a minimal header; nothing of the model's size is held in memory."""
+    rng = np.random.default_rng(0)
+    declarations, offset, spans = b"", 0, []
+    for name, shape, (type_id, block_len, block_bytes) in sizes.tensors():
+        nbytes = int(np.prod(shape)) // block_len * block_bytes
+        declarations += struct.pack("<Q", len(name)) + name.encode() + struct.pack("<I", len(shape))
+        declarations += struct.pack(f"<{len(shape)}QIQ", *reversed(shape), type_id, offset)
+        padded = -(-nbytes // 32) * 32
+        spans.append((padded, block_bytes))
+        offset += padded
+    header = b"GGUF" + struct.pack("<IQQ", 3, len(spans), 0) + declarations
+    with path.open("wb") as file:
+        file.write(header + bytes(-len(header) % 32))
+        for nbytes, block_bytes in spans:
+            blocks = rng.integers(0, 256, (2**14, block_bytes), np.uint8)
+            blocks[:, :2] = np.frombuffer(np.float16(0.01).tobytes(), np.uint8)
+            raw = (np.ones(2**14, "<f4") if block_bytes == 4 else blocks).tobytes()
+            for start in range(0, nbytes, len(raw)):
+                file.write(raw[: nbytes - start])
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Anonymous resident memory of a process; 0 when it has just ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:")), 0)
+
+
+def load_here(path: str, sizes_json: str, piece_bytes: str) -> None:
+    """What the measured process does: prints its memory before loading as soon as jax is up, then what it loaded."""
+    import jax
+    import jax.numpy as jnp
+
+    import checkpoints.load
+    from checkpoints.maps import llama
+    from checkpoints.open import open_checkpoint
+    from checkpoints.rules import ModelDims
+    from checkpoints.sources import resolve
+
+    s = Sizes(**json.loads(sizes_json))
+    checkpoints.load.PIECE_BYTES = int(piece_bytes) or checkpoints.load.PIECE_BYTES
+    n, group = s.num_layers, s.num_heads // s.num_kv_heads
+    shapes = {
+        "qkv": (n, s.num_kv_heads, (group + 2) * s.head_dim, s.model_dim),
+        "o": (n, s.model_dim, s.num_heads * s.head_dim),
+        "gate_up": (n, 2, s.mlp_dim, s.model_dim),
+        "down": (n, s.model_dim, s.mlp_dim),
+    }
+    layer = {name: jax.ShapeDtypeStruct(shape, jnp.bfloat16) for name, shape in shapes.items()}
+    layer |= {name: jax.ShapeDtypeStruct((n, s.model_dim), jnp.float32) for name in ("attn_norm", "mlp_norm")}
+    target = {
+        "embed": jax.ShapeDtypeStruct((s.vocab_size, s.model_dim), jnp.bfloat16),
+        "final_norm": jax.ShapeDtypeStruct((s.model_dim,), jnp.float32),
+        "layers": {"all": layer},
+    }
+    slots = tuple(("all", i) for i in range(n))
+    dims = ModelDims(s.num_heads, s.num_kv_heads, s.head_dim, s.vocab_size, slots)
+    jax.block_until_ready(jnp.zeros(8))
+    print(anonymous_bytes(os.getpid()), flush=True)
+    started_s = time.monotonic()
+    with open_checkpoint(resolve(path)) as checkpoint:
+        params = jax.block_until_ready(checkpoints.load.load(checkpoint, target, llama.rules("gguf", dims)))
+    leaves = jax.tree.leaves(params)
+    print(json.dumps([sum(a.size for a in leaves), sum(a.nbytes for a in leaves), time.monotonic() - started_s]))
+
+
+def measure(path: Path, sizes: Sizes, piece_bytes: int = 0) -> Measured:
+    """Loads `path` in a fresh process; `piece_bytes` overrides the size of pieces, for a control."""
+    code = "import sys; from scripts.proofs import loading; loading.load_here(*sys.argv[1:])"
+    root = Path(__file__).resolve().parents[2]
+    env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": str(root)}
+    command = [sys.executable, "-c", code, str(path), json.dumps(asdict(sizes)), str(piece_bytes)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None
+        start_bytes, peak_bytes = int(process.stdout.readline()), 0
+        while process.poll() is None:
+            peak_bytes = max(peak_bytes, anonymous_bytes(process.pid))
+            time.sleep(SAMPLE_PERIOD_S)
+        if process.returncode:
+            raise RuntimeError(f"the loading process ended with status {process.returncode}")
+        num_params, target_bytes, load_s = json.loads(process.stdout.read())
+    return Measured(num_params, path.stat().st_size, target_bytes, peak_bytes - start_bytes, load_s)
+
+
+def main(args: list[str]) -> str:
+    """The table; raises where the bound does not hold."""
+    parser = argparse.ArgumentParser(prog="scripts/prove loading", description=__doc__)
+    parser.add_argument(
+        "--folder", type=Path, help="where the model is written (about 1 GB; default: a temporary folder)"
+    )
+    options = parser.parse_args(args)
+    sizes = Sizes()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        path = Path(folder) / "model.gguf"
+        write_model(path, sizes)
+        measured = measure(path, sizes)
+    if measured.overhead_bytes > BOUND_BYTES:
+        raise AssertionError(f"loading took {measured.overhead_bytes / 1e6:.0f} MB beside the arrays, bound 256 MB")
+    rows = {
+        "parameters": f"{measured.num_params / 1e9:.3f} billion",
+        "file (Q4_0, embedding Q8_0)": f"{measured.file_bytes / 1e6:.0f} MB",
+        "arrays (bfloat16, norms float32)": f"{measured.target_bytes / 1e6:.0f} MB",
+        "peak RssAnon above the start": f"{measured.peak_bytes / 1e6:.0f} MB",
+        "beside the arrays": f"{measured.overhead_bytes / 1e6:.0f} MB (bound {BOUND_BYTES / 1e6:.0f} MB)",
+        "time to load": f"{measured.load_s:.1f} s",
+    }
+    return "| | |\n| --- | --- |\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items())

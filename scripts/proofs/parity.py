@@ -1,0 +1,143 @@
+"""Greedy tokens and log-probabilities of the real models equal transformers', however the engine gets there.
+
+100 ragged prompts x 64 tokens in float32 (tests/goldens/parity-*.npz, made by scripts/goldens/parity.py), run alone, in
+a busy batch, in chunks, with preemption, with shuffled pages, and tensor-parallel. A token that differs is excused only
+where the two largest logits lie within 1e-3 of each other, and the gap is printed. Finished rows are kept in
+.cache/proofs, so that an interrupted run goes on; --fresh forgets them.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+MODELS = {"smollm2-135m-instruct": 3, "gemma-3-270m": 2}  # name → tensor-parallel size that its heads allow
+TIE_GAP = 1e-3
+LOGPROB_TOLERANCE = 1e-4
+COMMON = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 32, "max_num_batched_tokens": 512}
+VARIANTS = {
+    "busy batch": {},
+    "chunks of 64": {"max_chunk_tokens": 64},
+    "chunks of 16": {"max_chunk_tokens": 16},
+    "chunks of 7": {"max_chunk_tokens": 7},
+    "chunks of 1": {"max_chunk_tokens": 1},
+    "preempted": {"is_small_pool": True},
+    "shuffled pages": {"is_shuffled": True},
+    "tensor-parallel": {"is_parallel": True},
+    "alone": {"is_alone": True, "max_num_seqs": 1, "max_num_batched_tokens": 128},
+}
+
+
+def main(argv: list[str]) -> str:
+    parser = argparse.ArgumentParser(prog="scripts/prove parity")
+    parser.add_argument("--fresh", action="store_true", help="forget rows of an earlier run")
+    parser.add_argument("--row", nargs=2, metavar=("MODEL", "VARIANT"), help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.row:
+        print(json.dumps(run_row(*args.row)))
+        return ""
+    kept = ROOT / ".cache" / "proofs" / "parity.json"
+    rows = json.loads(kept.read_text()) if kept.exists() and not args.fresh else {}
+    for model in MODELS:
+        for variant in VARIANTS:
+            key = f"{model}, {variant}"
+            if key not in rows:
+                rows[key] = _in_process(model, variant)
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                kept.write_text(json.dumps(rows))
+            print(key, rows[key], file=sys.stderr)
+    return _table(rows)
+
+
+def _in_process(model: str, variant: str) -> dict:
+    """One row in a process of its own, because the number of CPU devices is fixed when jax starts."""
+    size = MODELS[model] if VARIANTS[variant].get("is_parallel") else 1
+    env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={size}"}
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from scripts.proofs import parity; parity.main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", code, "--row", model, variant]
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_row(model: str, variant: str) -> dict:
+    """Run all prompts of one model in one way and compare."""
+    from jaxserve import LLM, SamplingParams
+
+    settings = dict(VARIANTS[variant])
+    is_alone, is_shuffled = settings.pop("is_alone", False), settings.pop("is_shuffled", False)
+    options = COMMON | {k: v for k, v in settings.items() if not k.startswith("is_")}
+    options["tensor_parallel_size"] = MODELS[model] if "is_parallel" in settings else 1
+    prompts, golden = read_goldens(model)
+    if "is_small_pool" in settings:
+        options["num_pages"] = {"smollm2-135m-instruct": 200, "gemma-3-270m": 600}[model]
+    llm = LLM(model, **options)
+    if is_shuffled:
+        shuffle_pages(llm)
+    params = SamplingParams(temperature=0, max_tokens=64, ignore_eos=True, logprobs=0)
+    started = time.monotonic()
+    groups = [[p] for p in prompts] if is_alone else [prompts]
+    outputs = [out.outputs[0] for group in groups for out in llm.generate(group, params, use_tqdm=not is_alone)]
+    row = compare(outputs, golden)
+    row["seconds"] = round(time.monotonic() - started, 1)
+    row["preemptions"] = llm.stats.num_preemptions
+    return row
+
+
+def read_goldens(model: str) -> tuple[list[list[int]], dict[str, np.ndarray]]:
+    arrays = dict(np.load(ROOT / "tests" / "goldens" / f"parity-{model}.npz"))
+    ends = np.cumsum(arrays["prompt_lens"])[:-1]
+    return [p.tolist() for p in np.split(arrays["prompt_ids"], ends)], arrays
+
+
+def shuffle_pages(llm) -> None:
+    """Hand pages out in random order, so that no table is a run of neighbours."""
+    free = llm._built.engine.scheduler.state.pool.free_pages
+    np.random.default_rng(1).shuffle(free)
+
+
+def compare(outputs, golden: dict[str, np.ndarray]) -> dict:
+    """Prompts equal to the last token, ties with their gaps, faults, and the largest log-probability difference."""
+    equal, ties, faults, worst = 0, [], [], 0.0
+    for i, output in enumerate(outputs):
+        got, wanted = np.array(output.token_ids), golden["tokens"][i, : len(output.token_ids)]
+        differing = np.flatnonzero(got != wanted)
+        end = differing[0] if len(differing) else len(got)
+        logprobs = np.array([next(iter(p.values())).logprob for p in output.logprobs[:end]])
+        worst = max(worst, float(np.abs(logprobs - golden["logprobs"][i, :end]).max(initial=0.0)))
+        if not len(differing):
+            equal += 1
+            continue
+        gap = float(golden["gaps"][i, end])
+        (ties if gap < TIE_GAP else faults).append({"prompt": i, "token": int(end), "gap": gap})
+    return {"prompts": len(outputs), "equal": equal, "ties": ties, "faults": faults, "logprob_difference": worst}
+
+
+def _table(rows: dict[str, dict]) -> str:
+    titles = (
+        "model, way",
+        "prompts",
+        "equal",
+        "ties (top-2 gap)",
+        "faults",
+        "log-probability error",
+        "preemptions",
+        "s",
+    )
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    for key, row in rows.items():
+        ties = ", ".join(f"{tie['gap']:.1e}" for tie in row["ties"]) or "–"
+        lines.append(
+            f"| {key} | {row['prompts']} | {row['equal']} | {ties} | {len(row['faults'])} "
+            f"| {row['logprob_difference']:.1e} | {row['preemptions']} | {row['seconds']} |"
+        )
+    bad = [key for key, row in rows.items() if row["faults"] or row["logprob_difference"] > LOGPROB_TOLERANCE]
+    lines += ["", f"Failed: {', '.join(bad)}." if bad else "All rows pass."]
+    return "\n".join(lines)

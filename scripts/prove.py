@@ -1,0 +1,92 @@
+"""Runs one proof of scripts/proofs and writes its table, under a header that says how to repeat it, to docs/proofs."""
+
+import ast
+import importlib
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROOFS = ROOT / "scripts" / "proofs"
+REPORTS = ROOT / "docs" / "proofs"
+PACKAGES = ("jax", "jaxlib", "numpy", "flax", "gguf", "tokenizers")
+
+
+def descriptions() -> dict[str, str]:
+    """The first docstring line of each proof, by name; modules that begin with an underscore are their helpers."""
+    files = sorted(PROOFS.glob("[!_]*.py"))
+    docstrings = {file.stem: ast.get_docstring(ast.parse(file.read_text())) or "" for file in files}
+    return {name: docstring.partition("\n")[0] for name, docstring in docstrings.items()}
+
+
+def git(*args: str) -> str:
+    return subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def commit() -> str:
+    """The commit under test, marked when anything but an earlier proof's report differs from it."""
+    changed = git("status", "--porcelain", "--", ".", ":(exclude)docs/proofs")
+    head = git("rev-parse", "--short=12", "HEAD") or "no commit yet"
+    return f"{head}, with uncommitted changes" if changed else head
+
+
+def hardware() -> str:
+    """Processor, cores and memory, and the accelerators if the proof ran on any."""
+    cpu_info = Path("/proc/cpuinfo")
+    lines = cpu_info.read_text().splitlines() if cpu_info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    parts = [names[0] if names else platform.machine(), f"{os.cpu_count()} cores", f"{memory_gib:.0f} GiB"]
+    if "jax" in sys.modules:
+        devices = sys.modules["jax"].devices()
+        parts.append(f"JAX devices: {len(devices)} × {devices[0].device_kind}")
+    return ", ".join(parts)
+
+
+def header(name: str, description: str, argv: list[str], took_s: float) -> str:
+    installed = {dist.metadata["Name"] for dist in metadata.distributions()}
+    versions = [f"{package} {metadata.version(package)}" for package in PACKAGES if package in installed]
+    rows = {
+        "command": f"`{shlex.join(['scripts/prove', name, *argv])}`",
+        "commit": commit(),
+        "versions": ", ".join([f"Python {platform.python_version()}", *versions]),
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, took {took_s:.0f} s",
+        "hardware": hardware(),
+    }
+    table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
+    return f"# {name}\n\n{description}\n\n| | |\n| --- | --- |\n{table}\n"
+
+
+def prove(name: str, description: str, argv: list[str]) -> Path:
+    """Runs the proof and returns the report's path. A proof that fails raises, and the last good report stays."""
+    started_s = time.monotonic()
+    body = importlib.import_module(f"scripts.proofs.{name}").main(argv)
+    report = REPORTS / f"{name}.md"
+    report.parent.mkdir(parents=True, exist_ok=True)
+    report.write_text(f"{header(name, description, argv, time.monotonic() - started_s)}\n{body.strip()}\n")
+    return report
+
+
+def main(argv: list[str]) -> int:
+    known = descriptions()
+    listing = "\n".join(f"  {name:<16} {description}" for name, description in known.items())
+    if not argv or argv[0] in ("-h", "--help"):
+        print(f"usage: scripts/prove NAME [options of the proof]\n\n{listing}")
+        return 0
+    name, *options = argv
+    if name not in known:
+        print(f"There is no proof named {name!r}; these are the proofs:\n{listing}", file=sys.stderr)
+        return 2
+    print(f"Wrote {prove(name, known[name], options).relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main(sys.argv[1:]))

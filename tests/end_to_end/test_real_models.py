@@ -1,0 +1,49 @@
+"""The real models: greedy tokens equal transformers' on eight of the hundred prompts of `scripts/prove parity`."""
+
+import numpy as np
+import pytest
+
+from jaxserve import LLM, SamplingParams
+from scripts.proofs.parity import LOGPROB_TOLERANCE, compare, read_goldens
+
+OPTIONS = {"dtype": "float32", "max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 128}
+CASES = [
+    ("smollm2-135m-instruct", {}),
+    ("gemma-3-270m", {"num_pages": 420}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_greedy_tokens_and_logprobs_equal_transformers(real_model, name, options):
+    real_model(name)
+    prompts, golden = read_goldens(name)
+    short = sorted((i for i, prompt in enumerate(prompts) if len(prompt) <= 200), key=lambda i: len(prompts[i]))
+    chosen = short[:: len(short) // 7][-8:]
+    assert len(chosen) == 8
+    assert len(prompts[chosen[-1]]) > 100
+    llm = LLM(name, **OPTIONS, **options)
+    params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, logprobs=0)
+    outputs = llm.generate([prompts[i] for i in chosen], params, use_tqdm=False)
+    result = compare(
+        [o.outputs[0] for o in outputs], {key: golden[key][chosen] for key in ("tokens", "logprobs", "gaps")}
+    )
+    assert not result["faults"]
+    assert result["equal"] >= 7
+    assert result["logprob_difference"] < LOGPROB_TOLERANCE
+
+
+def test_the_comparison_notices_a_wrong_token():
+    """Control: one changed token far from a tie is a fault."""
+    _, golden = read_goldens("smollm2-135m-instruct")
+    row = int(np.argmax(golden["gaps"].min(axis=1)))
+
+    class Output:
+        token_ids = golden["tokens"][row].tolist()
+        logprobs = None
+
+    Output.token_ids[10] += 1
+    from jaxserve.core.outputs import Logprob
+
+    Output.logprobs = [{t: Logprob(float(lp))} for t, lp in zip(Output.token_ids, golden["logprobs"][row], strict=True)]
+    result = compare([Output], {key: golden[key][[row]] for key in ("tokens", "logprobs", "gaps")})
+    assert [fault["token"] for fault in result["faults"]] == [10]

@@ -1,0 +1,80 @@
+"""The page pool keeps its books: every page is free or held, and what is free is given out again."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxserve.kv.allocator import PagePool
+
+
+def test_the_scratch_page_is_never_given_out():
+    pool = PagePool(8)
+    ids = pool.allocate(7)
+    assert sorted(ids.tolist()) == [1, 2, 3, 4, 5, 6, 7]
+    assert pool.num_free == 0
+
+
+def test_too_large_an_order_changes_nothing():
+    pool = PagePool(8)
+    assert pool.allocate(8) is None
+    assert pool.num_free == 7
+    assert pool.num_held == 0
+
+
+def test_the_page_released_last_is_given_out_first():
+    pool = PagePool(8)
+    ids = pool.allocate(5)
+    pool.release(ids[2:3])
+    assert pool.allocate(1).tolist() == [ids[2]]
+
+
+def test_a_shared_page_is_free_when_its_last_holder_releases_it():
+    pool = PagePool(4)
+    ids = pool.allocate(2)
+    pool.retain(ids[:1])
+    assert pool.num_freed_by(ids) == 1
+    pool.release(ids)
+    assert (pool.num_free, pool.num_held) == (2, 1)
+    pool.release(ids[:1])
+    assert pool.num_free == 3
+
+
+def test_releasing_once_too_often_is_an_error_and_changes_nothing():
+    pool = PagePool(4)
+    ids = pool.allocate(2)
+    with pytest.raises(ValueError, match="more often than they are held"):
+        pool.release(np.array([ids[0], ids[1], ids[1]]))
+    assert pool.num_held == 2
+    pool.release(ids)
+    with pytest.raises(ValueError, match="more often than they are held"):
+        pool.release(ids[:1])
+
+
+def test_a_free_page_cannot_be_shared():
+    pool = PagePool(4)
+    with pytest.raises(ValueError, match="cannot be shared"):
+        pool.retain(np.array([1]))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["allocate", "retain", "release"]), st.integers(0, 6)), max_size=60))
+def test_the_books_balance_whatever_happens(operations):
+    pool, held = PagePool(12), []  # held: one entry a reference
+    for name, number in operations:
+        chosen = np.array(list(dict.fromkeys(held))[:number], np.int32)
+        if name == "allocate":
+            ids = pool.allocate(number)
+            assert (ids is None) == (number > 11 - len(set(held)))
+            new = [] if ids is None else ids.tolist()
+            assert not set(new) & set(held)
+            held += new
+        elif name == "retain":
+            pool.retain(chosen)
+            held += chosen.tolist()
+        else:
+            pool.release(chosen)
+            for page in chosen.tolist():
+                held.remove(page)
+        assert pool.num_free + pool.num_cached + pool.num_held == 11
+        assert pool.num_held == len(set(held))
+        assert [held.count(page) for page in range(12)] == pool.references(slice(None)).tolist()

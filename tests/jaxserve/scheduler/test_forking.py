@@ -1,0 +1,79 @@
+"""`n` samples of one prompt compute it once: the first runs it, the others share its pages."""
+
+import numpy as np
+import pytest
+
+from tests.support.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
+from tests.support.scheduler_laws import Watch
+
+
+@pytest.mark.parametrize("windows", [(None,), (5, None), (4,)])
+@pytest.mark.parametrize("prompt_len", [1, 2, 4, 5, 8, 11])
+def test_samples_are_forked_and_equal_those_that_run_alone(prompt_len, windows):
+    engine = make_engine(windows)
+    watch = Watch(engine, is_ample=True)
+    request = make_request("a", prompt_len, 9, n=4)
+    sequences = engine.add(request)
+    for _ in engine.drain():
+        pass
+    assert watch.num_forks == 3
+    assert [s.token_ids for s in sequences] == [naive(request, i)[0] for i in range(4)]
+    assert len({tuple(s.token_ids) for s in sequences}) == 4
+    # The prompt once; each sample its tokens but the last; each fork the last prompt token again.
+    assert watch.num_tokens == prompt_len + 4 * 8 + 3
+
+
+def test_a_fork_shares_full_pages_and_copies_the_one_with_the_last_prompt_token():
+    scheduler = make_scheduler((None, 6), page_size=4)
+    scheduler.add(make_request("a", 10, 9, n=2))
+    _, plan = Driver(scheduler).steps(2)
+    leader, fork = plan.slots.tolist().index(0), plan.slots.tolist().index(1)
+    assert plan.forks.src_slots.tolist() == [0]
+    assert plan.forks.dst_slots.tolist() == [1]
+    # The whole table of group 0; group 1 sees positions from 4 on at position 9.
+    assert plan.tables[0][fork, :2].tolist() == plan.tables[0][leader, :2].tolist()
+    copies = [plan.tables[0][fork, 2], plan.tables[1][fork, 2 - plan.first_pages[1, fork]]]
+    assert plan.forks.dst_pages.tolist() == copies
+    assert plan.forks.src_pages[0] == plan.tables[0][leader, 2]
+    assert not set(copies) & set(np.concatenate([table[leader] for table in plan.tables]).tolist())
+    assert (plan.tokens[fork], plan.starts[fork]) == (scheduler.state.occupant(1).tokens[9], 9)
+    assert plan.samples[fork]
+
+
+def test_samples_for_which_there_is_no_slot_run_the_prompt_themselves():
+    engine = make_engine(max_num_seqs=3)
+    watch = Watch(engine)
+    request = make_request("a", 6, 5, n=5)
+    sequences = engine.add(request)
+    for _ in engine.drain():
+        pass
+    assert watch.num_forks == 2
+    assert [s.token_ids for s in sequences] == [naive(request, i)[0] for i in range(5)]
+
+
+def test_samples_outlive_a_leader_that_ends_before_they_are_forked():
+    for num_steps in range(3):
+        engine = make_engine(max_chunk_tokens=4)
+        request = make_request("a", 10, 5, n=3)
+        leader, *others = engine.add(request)
+        for _ in range(num_steps):
+            engine.step()
+        engine.finish(leader.sequence_id, "stop", keep_tokens=0)
+        for _ in engine.drain():
+            pass
+        assert leader.token_ids == []
+        assert [s.token_ids for s in others] == [naive(request, i)[0] for i in (1, 2)]
+
+
+def test_abort_ends_all_samples_wherever_they_are():
+    for num_steps in range(5):
+        engine = make_engine(max_num_seqs=3)
+        sequences = engine.add(make_request("a", 6, 20, n=5))
+        for _ in range(num_steps):
+            engine.step()
+        engine.abort("a")
+        assert {s.finish_reason for s in sequences} == {"abort"}
+        for _ in engine.drain():
+            pass
+        assert engine.scheduler.num_pages_free == 199
+        assert engine.scheduler.num_waiting == engine.scheduler.num_running == 0

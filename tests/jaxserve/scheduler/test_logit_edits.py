@@ -1,0 +1,93 @@
+"""Bans and biases reach the device when they are due, and no sooner or more often."""
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+
+from jaxserve.core.fields import SAMPLING_FIELDS
+from jaxserve.scheduler.edits import FOREVER, banned_next
+from tests.support.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
+
+
+def first_plan(**request):
+    scheduler = make_scheduler()
+    scheduler.add(make_request("a", 6, 9, **request))
+    return scheduler.schedule()
+
+
+def field(plan, name: str) -> int:
+    return int(plan.sampling[0, SAMPLING_FIELDS.index(name)])
+
+
+def test_plain_requests_send_no_edits():
+    plan = first_plan()
+    assert plan.edits == ()
+    assert (field(plan, "has_edits"), field(plan, "mask_row")) == (0, 0)
+
+
+def test_biases_and_bans_are_sent_with_the_first_row():
+    plan = first_plan(logit_bias={3: 1.5}, min_tokens=4, stop_token_ids=[8], bad_words=((9,), (1, 2)))
+    (edits,) = plan.edits
+    sent = dict(zip(edits.ids.tolist(), zip(edits.bias.tolist(), edits.until.tolist(), strict=True), strict=True))
+    ban = -np.inf
+    assert sent == {3: (1.5, FOREVER), 9: (ban, FOREVER), 0: (ban, 10), 8: (ban, 10)}
+    assert edits.mask is None
+    assert field(plan, "has_edits") == 1
+
+
+def test_stop_tokens_that_are_ignored_are_not_banned():
+    (edits,) = first_plan(min_tokens=4, stop_token_ids=[8], ignore_eos=True).edits
+    assert edits.ids.tolist() == [8]
+
+
+def test_allowed_tokens_are_bits_of_the_slots_mask_row():
+    plan = first_plan(allowed_token_ids=[0, 31, 32, 99])
+    (edits,) = plan.edits
+    assert edits.mask.dtype == np.uint32
+    assert [t for t in range(128) if edits.mask[t // 32] >> (t % 32) & 1] == [0, 31, 32, 99]
+    assert field(plan, "mask_row") == edits.slot + 1
+
+
+@pytest.mark.parametrize(
+    ("generated", "banned"),
+    [([], ()), ([7], (8,)), ([7, 9], ()), ([3, 9], (4,)), ([9, 7], (8,)), ([9], ()), ([1, 3, 9], (4,))],
+)
+def test_the_last_token_of_a_bad_word_is_banned_after_its_others(generated, banned):
+    request = make_request("a", [3, 9], bad_words=((5,), (7, 8), (3, 9, 4)))
+    assert banned_next(request, np.array(generated, np.int32)) == banned
+
+
+def test_bans_of_bad_words_are_sent_when_they_change_only():
+    scheduler = make_scheduler()
+    scheduler.add(make_request("a", 6, 20, bad_words=((5, 5, 8),)))
+    edits = [[e.ids.tolist() for e in plan.edits] for plan in Driver(scheduler, token=5).steps(12)]
+    # Every second schedule has a row; the first has no bans, and from the third token on the tail stays the same.
+    assert edits == [[[]], [], [[8]], [], [], []]
+
+
+def test_rows_with_bad_words_of_several_tokens_are_never_planned_while_in_flight():
+    scheduler = make_scheduler()
+    scheduler.add(make_request("synchronous", 4, 20, bad_words=((1, 2),)))
+    scheduler.add(make_request("plain", 4, 20))
+    plans = Driver(scheduler).steps(8)
+    assert [plan.slots.tolist() for plan in plans] == [[0, 1], [1]] * 4
+    assert all((plan.starts[plan.slots == 0] >= 0).all() for plan in plans)
+
+
+@pytest.mark.parametrize("num_plain", [0, 1, 3])
+def test_bad_words_never_come(num_plain):
+    """Words of one, two and three tokens over a small vocabulary, where they would come soon."""
+    words = (*product(range(1, 40), range(40, 100, 7)), (50,), (60, 61, 62))
+    engine = make_engine()
+    request = make_request("a", 5, 40, bad_words=words)
+    (sequence,) = engine.add(request)
+    for i in range(num_plain):
+        engine.add(make_request(f"plain {i}", 3, 50))
+    for _ in engine.drain():
+        pass
+    assert sequence.token_ids == naive(request)[0]
+    pairs = set(pairwise(sequence.token_ids))
+    assert not pairs & set(words)
+    free = naive(make_request("a", 5, 40))[0]
+    assert set(pairwise(free)) & set(words)

@@ -1,0 +1,24 @@
+"""Engines over the tiny checkpoints, built once for each set of options; one decode and one mixed bucket each."""
+
+from functools import cache
+from typing import Any
+
+from jaxserve import LLM
+from tests.support.goldens import checkpoint
+
+SMALL: dict[str, Any] = {
+    "dtype": "float32",
+    "max_model_len": 128,
+    "max_num_seqs": 8,
+    "max_num_batched_tokens": 32,
+    "num_pages": 300,
+}
+
+
+@cache
+def _engine(family: str, options: tuple[tuple[str, Any], ...]) -> LLM:
+    return LLM(str(checkpoint(family)), **dict(options))
+
+
+def tiny_engine(family: str, **options: Any) -> LLM:
+    return _engine(family, tuple(sorted({**SMALL, **options}.items())))

@@ -1,0 +1,132 @@
+"""Engines over the fake runner, requests for them, and the naive loop that their outputs must equal."""
+
+from functools import reduce
+
+import numpy as np
+
+from jaxserve.core.buckets import make_buckets
+from jaxserve.core.deltas import TokenDeltas
+from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.plan import Outcome, Plan
+from jaxserve.core.request import Request
+from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.engine.engine import Engine
+from jaxserve.runner.fake import FakeRunner
+from jaxserve.runner.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
+from jaxserve.scheduler.scheduler import Scheduler
+
+MODEL = FakeModel()
+
+
+def make_scheduler(
+    windows: tuple[int | None, ...] = (None,),
+    *,
+    page_size: int = 4,
+    num_pages: int = 200,
+    max_num_seqs: int = 8,
+    max_num_batched_tokens: int = 32,
+    max_model_len: int = 64,
+    max_chunk_tokens: int | None = None,
+) -> Scheduler:
+    return Scheduler(
+        KVGroups(windows, page_size),
+        make_buckets(max_num_seqs, max_num_batched_tokens, -(-max_model_len // page_size)),
+        num_pages=num_pages,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_model_len=max_model_len,
+        vocab_size=MODEL.vocab_size,
+        max_chunk_tokens=max_chunk_tokens,
+    )
+
+
+def make_engine(windows: tuple[int | None, ...] = (None,), *, model: FakeModel = MODEL, **limits) -> Engine:
+    scheduler = make_scheduler(windows, **limits)
+    limits = {"page_size": 4, "num_pages": 200, "max_num_seqs": 8, "max_model_len": 64} | limits
+    runner = FakeRunner(
+        model,
+        KVGroups(windows, limits["page_size"]),
+        num_slots=limits["max_num_seqs"],
+        num_pages=limits["num_pages"],
+        max_model_len=limits["max_model_len"],
+    )
+    return Engine(scheduler, runner)
+
+
+def make_request(
+    request_id: str,
+    prompt: int | list[int],
+    max_tokens: int = 8,
+    *,
+    seed: int = 0,
+    bad_words: tuple[tuple[int, ...], ...] = (),
+    **params,
+) -> Request:
+    """A request for a prompt, or for one of so many tokens that depend on the seed; token 0 ends the text."""
+    if isinstance(prompt, int):
+        prompt = np.random.default_rng(seed).integers(1, MODEL.vocab_size, prompt).tolist()
+    return Request(
+        request_id=request_id,
+        prompt_token_ids=np.array(prompt, np.int32),
+        params=SamplingParams(max_tokens=max_tokens, **params),
+        max_tokens=max_tokens,
+        seed=seed,
+        eos_ids=(0,),
+        bad_words=bad_words,
+    )
+
+
+def naive(
+    request: Request, index: int = 0, *, model: FakeModel = MODEL, max_model_len: int = 64
+) -> tuple[list[int], str]:
+    """What a sample generates when it runs alone, token after token: its tokens and its finish reason."""
+    prompt, output = request.prompt_token_ids.tolist(), []
+    prefix = reduce(extend_prefix, prompt, EMPTY_PREFIX)
+    while True:
+        position = len(prompt) + len(output)
+        allowed = allowed_next(request, output, model.vocab_size)
+        token = model.draw(prefix, request.seed, index, position, allowed.__contains__)
+        if token is None:
+            return output, "error"
+        output.append(token)
+        prefix = extend_prefix(prefix, token)
+        if token in request.stop_ids and len(output) > request.params.min_tokens:
+            return output, "stop"
+        if len(output) == request.max_tokens or position + 1 == max_model_len:
+            return output, "length"
+
+
+def allowed_next(request: Request, output: list[int], vocab_size: int) -> set[int]:
+    """The tokens that a request lets follow its output."""
+    params = request.params
+    allowed = set(range(vocab_size) if params.allowed_token_ids is None else params.allowed_token_ids)
+    if len(output) < params.min_tokens:
+        allowed -= set(request.stop_ids)
+    return allowed - {
+        word[-1] for word in request.bad_words if len(word) == 1 or output[1 - len(word) :] == list(word[:-1])
+    }
+
+
+class Driver:
+    """Runs a scheduler without a model: every row draws the same token, and one step stays in flight."""
+
+    def __init__(self, scheduler: Scheduler, token: int = 5):
+        self.scheduler, self.token = scheduler, token
+        self.in_flight: Plan | None = None
+
+    def steps(self, count: int) -> list[Plan]:
+        """The plans of the next `count` steps; each is made before the one before it is committed."""
+        plans = []
+        for _ in range(count):
+            plan = self.scheduler.schedule()
+            if self.in_flight is not None:
+                self.commit(self.in_flight)
+            self.in_flight = plan
+            if plan is not None:
+                plans.append(plan)
+        return plans
+
+    def commit(self, plan: Plan, **outcome) -> TokenDeltas:
+        tokens, is_bad = np.full(plan.num_rows, self.token, np.int32), np.zeros(plan.num_rows, bool)
+        outcome = {"tokens": tokens, "is_bad": is_bad} | outcome
+        return self.scheduler.commit(plan, Outcome(plan.step_id, **outcome))

@@ -1,0 +1,95 @@
+"""The naive loop that the engine must equal: one prompt at a time, the whole context through `forward` each time."""
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from checkpoints.open import open_checkpoint
+from checkpoints.sources import resolve
+from jaxserve.core.sharding import make_mesh
+from jaxserve.models.config import ModelConfig
+from jaxserve.models.kv import kv_layout
+from jaxserve.models.layers import Context
+from jaxserve.models.params import Params
+from jaxserve.models.transformer import forward, logits
+from jaxserve.runner.load import load_params, read_config
+from pallas_kernels.paged_attention.meta import make_meta
+
+PAGE = 16
+
+
+@dataclass
+class NaiveModel:
+    """A model with weights; `backend` names the attention to use (the plain reference by default)."""
+
+    config: ModelConfig
+    params: Params
+    mesh: jax.sharding.Mesh
+    backend: str = "reference"
+
+    @classmethod
+    def load(cls, path: Path | str, *, tensor_parallel_size: int = 1, backend: str = "reference") -> "NaiveModel":
+        mesh = make_mesh(tensor_parallel_size)
+        with open_checkpoint(resolve(str(path))) as checkpoint:
+            config = read_config(checkpoint)
+            return cls(config, load_params(checkpoint, config, mesh, jnp.dtype("float32")), mesh, backend)
+
+    def logits(self, ids: np.ndarray | list[int]) -> np.ndarray:
+        """Logits [len(ids), V] after each token; the page table is a random permutation, unused pages hold NaN."""
+        num_tokens = len(ids)
+        padded = -(-max(num_tokens, 2) // 32) * 32
+        tokens = np.zeros(padded, np.int32)
+        tokens[:num_tokens] = ids
+        return np.asarray(self._run(self.params, jnp.asarray(tokens), jnp.int32(num_tokens)))[
+            :num_tokens, : self.config.vocab_size
+        ]
+
+    def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
+        """The likeliest continuation, one full forward pass a token."""
+        ids = list(prompt)
+        for _ in range(num_tokens):
+            ids.append(int(self.logits(ids)[-1].argmax()))
+        return ids[len(prompt) :]
+
+    @cached_property
+    def _run(self):
+        return jax.jit(partial(_whole_context, self.config, self.mesh, self.backend))
+
+
+def _whole_context(config, mesh, backend, params, tokens, num_tokens):
+    size = len(tokens)
+    layout = kv_layout(config, mesh, PAGE, jnp.float32)
+    groups = config.kv_groups(PAGE)
+    columns = size // PAGE
+    num_pages = 1 + groups.num_groups * columns + 3
+    pages = 1 + np.random.default_rng(5).permutation(num_pages - 1)[: groups.num_groups * columns]
+    pages = pages.reshape(groups.num_groups, 1, columns).astype(np.int32)
+    pool = jnp.full(layout.shape(num_pages), jnp.nan, jnp.float32)
+    lens = num_tokens.reshape(1)
+    cu = jnp.concatenate([jnp.zeros(1, jnp.int32), lens])
+    metas, start = [], 0
+    for kind in range(len(config.kinds)):
+        count = config.num_groups(kind)
+        tables = jnp.asarray(pages[start : start + count])
+        first = jnp.zeros((count, 1), jnp.int32)
+
+        def one(table, first_page):
+            return make_meta(cu, lens, table, first_page, jnp.int32(1), jnp.int32(0), num_tokens=size, page_size=PAGE)
+
+        meta = one(tables[0], first[0])
+        slots = jax.vmap(lambda t, f: one(t, f).write_slots)(tables, first)
+        metas.append(_with_groups(meta, tables, first, slots))
+        start += count
+    ctx = Context(mesh, backend, jnp.zeros(size, jnp.int32))
+    hidden, _, _ = forward(ctx, config, params, tokens, metas[0].kv_positions, tuple(metas), pool)
+    return logits(ctx, config, params, hidden)
+
+
+def _with_groups(meta, tables, first_pages, write_slots):
+    from dataclasses import replace
+
+    return replace(meta, tables=tables, first_pages=first_pages, write_slots=write_slots)

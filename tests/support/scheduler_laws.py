@@ -1,0 +1,173 @@
+"""The laws of pages and slots, checked on a scheduler's state at any moment, and a fuzz that does all things to it."""
+
+from collections import Counter
+
+import numpy as np
+
+from jaxserve.core.plan import Outcome, Plan
+from jaxserve.core.sequence import Sequence
+from jaxserve.engine.engine import Engine
+from jaxserve.runner.fake_model import FakeModel
+from jaxserve.scheduler.state import SchedulerState
+from tests.support.fake_engine import MODEL, make_request, naive
+
+
+class Watch:
+    """Stands between an engine and its runner: keeps the plans in flight, and checks each as it is submitted.
+
+    is_ample: the pool is so large that nobody ever waits for a page.
+    """
+
+    def __init__(self, engine: Engine, *, is_ample: bool = False):
+        self.runner, self.state, self.is_ample = engine.runner, engine.scheduler.state, is_ample
+        self.in_flight: list[tuple[Plan, np.ndarray]] = []  # plans, and the pages that their tables name
+        self.num_forks = self.num_tokens = self.num_steps = 0
+        engine.runner = self
+
+    def submit(self, plan: Plan) -> int:
+        assert plan.num_tokens <= self.state.limits.max_num_batched_tokens
+        assert plan.query_lens.max() <= self.state.limits.max_chunk_tokens
+        assert len(set(plan.slots.tolist())) == plan.num_rows
+        self.num_forks += 0 if plan.forks is None else len(plan.forks.dst_slots)
+        self.num_tokens += plan.num_tokens
+        self.num_steps += 1
+        pages = np.concatenate([table.reshape(-1) for table in plan.tables])
+        self.in_flight.append((plan, pages[pages > 0]))
+        self.check()
+        if self.is_ample:
+            self._check_nobody_waits(plan)
+        return self.runner.submit(plan)
+
+    def _check_nobody_waits(self, plan: Plan) -> None:
+        """Slots and tokens go to whoever can use them, in the very step in which they are there."""
+        columns, is_full = self.state.columns, plan.num_tokens == self.state.limits.max_num_batched_tokens
+        assert is_full or not columns.free_slots or not len(self.state.waiting), "a free slot was left to nobody"
+        for slot in set(np.flatnonzero(columns.is_running).tolist()) - set(plan.slots.tolist()):
+            pending = columns.num_tokens[slot] - columns.num_scheduled[slot]
+            will_end = columns.num_tokens[slot] + 1 == columns.max_len[slot]
+            is_decode_in_vain = pending == 0 and (will_end or columns.is_synchronous[slot])
+            assert is_decode_in_vain or (pending > 1 and is_full), "a running sequence got no token"
+
+    def collect(self, ticket: int) -> Outcome:
+        outcome = self.runner.collect(ticket)
+        self.in_flight.pop(0)
+        return outcome
+
+    def check(self) -> None:
+        check_pages(self.state)
+        check_slots(self.state)
+        for plan, pages in self.in_flight:
+            occupants = map(self.state.columns.sequences.__getitem__, plan.slots.tolist())
+            assert None not in occupants, "a slot returned before the commit of its last step"
+            assert self.state.pool.references(pages).all(), "a page returned before the commit of its last step"
+
+
+def check_pages(state: SchedulerState) -> None:
+    """Every page is free or held, as often as tables name it; nothing else stands in the tables."""
+    pool, columns = state.pool, state.columns
+    named = np.zeros(pool.num_pages, np.int64)
+    for table, counts in zip(columns.tables, columns.num_pages, strict=True):
+        is_held = np.arange(table.shape[1]) < counts[:, None]
+        assert np.count_nonzero(table) == np.count_nonzero(is_held), "a table names the scratch page, or pages not held"
+        named += np.bincount(table[is_held], minlength=pool.num_pages)
+    assert (named == pool.references(slice(None))).all(), "references differ from the tables"
+    assert named[0] == 0, "the scratch page is held"
+    named[pool.free_pages] += 1
+    assert named[1:].all(), "a page is lost"
+    num_held = np.count_nonzero(pool.references(slice(None)))
+    assert num_held == pool.num_held, "a page is free twice, or free and held"
+    assert pool.num_free + pool.num_cached + num_held == pool.num_pages - 1
+
+
+def check_slots(state: SchedulerState) -> None:
+    """Each slot is free, running or leaving; each living sequence waits in one place or has a slot."""
+    columns = state.columns
+    occupied = {slot for slot, sequence in enumerate(columns.sequences) if sequence is not None}
+    running = set(np.flatnonzero(columns.is_running).tolist())
+    assert occupied == running | set(state.leaving)
+    assert sorted([*columns.free_slots, *running, *state.leaving]) == list(range(len(columns.sequences)))
+    placed = [s for s in columns.sequences if s is not None and not s.is_finished]
+    siblings = [s for group in state.siblings.values() for s in group]
+    everyone = [*placed, *state.waiting, *siblings]
+    assert sorted(s.sequence_id for s in everyone) == sorted(state.sequences)
+
+
+class Fuzz:
+    """Random requests, aborts and ends in between steps; afterwards every output is compared with the naive loop."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        seed: int,
+        *,
+        abort_share: float = 0.5,
+        longest: int = 30,
+        max_operations_a_step: int = 4,
+        model: FakeModel = MODEL,
+        is_ample: bool = False,
+    ):
+        self.engine, self.model = engine, model
+        self.longest, self.abort_share, self.max_operations_a_step = longest, abort_share, max_operations_a_step
+        self.random = np.random.default_rng(seed)
+        self.watch = Watch(engine, is_ample=is_ample)
+        self.added: list[list[Sequence]] = []
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def num_operations(self) -> int:
+        return self.counts.total() + self.watch.num_forks + self.engine.scheduler.num_preemptions
+
+    def run(self, num_operations: int) -> None:
+        while self.num_operations < num_operations:
+            for _ in range(self.random.integers(0, self.max_operations_a_step + 1)):
+                self._operate()
+                self.watch.check()
+            self.engine.step()
+            self.watch.check()
+        for _ in self.engine.drain():
+            self.watch.check()
+
+    def check_outputs(self) -> None:
+        for sequence in (sequence for sequences in self.added for sequence in sequences):
+            assert sequence.is_finished
+            max_model_len = self.engine.scheduler.state.limits.max_model_len
+            expected, reason = naive(sequence.request, sequence.index, model=self.model, max_model_len=max_model_len)
+            if sequence.finish_reason in ("abort", "cut"):
+                assert sequence.token_ids == expected[: len(sequence.token_ids)], sequence
+            else:
+                assert (sequence.token_ids, sequence.finish_reason) == (expected, reason), sequence
+
+    def _operate(self) -> None:
+        draw = self.random.random()
+        if draw > self.abort_share:
+            if self.engine.scheduler.num_waiting < 12:
+                self._add()
+        elif draw > self.abort_share / 2:
+            self.counts["abort"] += 1
+            recent = self.random.integers(max(0, len(self.added) - 8), len(self.added) + 1)
+            self.engine.abort(str(recent))  # running, waiting, ended, or never seen
+        elif self.added:
+            self.counts["finish"] += 1
+            sequence = self._recent_sequence()
+            keep = int(self.random.integers(0, len(sequence.token_ids) + 1))
+            self.engine.finish(sequence.sequence_id, "cut", keep)
+
+    def _add(self) -> None:
+        self.counts["add"] += 1
+        draw = self.random
+        max_tokens = int(draw.integers(1, self.longest))
+        special = draw.random() < 0.2
+        params = {
+            "n": int(draw.choice([1, 1, 1, 2, 5])),
+            "min_tokens": int(draw.integers(0, max_tokens + 1)) if special else 0,
+            "bad_words": ((5,), (7, 8), (9, 3, 4)) if special and draw.random() < 0.5 else (),
+            "allowed_token_ids": range(0, 40) if special and draw.random() < 0.5 else None,
+            "ignore_eos": bool(special and draw.random() < 0.2),
+        }
+        number = len(self.added)
+        request = make_request(str(number), int(draw.integers(1, self.longest)), max_tokens, seed=number, **params)
+        self.added.append(self.engine.add(request))
+
+    def _recent_sequence(self) -> Sequence:
+        sequences = self.added[self.random.integers(max(0, len(self.added) - 8), len(self.added))]
+        return sequences[self.random.integers(len(sequences))]
