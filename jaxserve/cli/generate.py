@@ -76,10 +76,10 @@ def _summary(outputs) -> None:
 
 
 def process_start_s() -> float:
-    """When this process began, in seconds since the epoch; where /proc is missing, when Python had started."""
+    """When this process began, on the monotonic clock; where /proc is missing, when it had used no processor yet."""
     try:
         started_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         uptime_s = float(Path("/proc/uptime").read_text().split()[0])
     except OSError:
-        return time.time() - time.process_time()
-    return time.time() - (uptime_s - started_ticks / os.sysconf("SC_CLK_TCK"))
+        return time.monotonic() - time.process_time()
+    return time.monotonic() - (uptime_s - started_ticks / os.sysconf("SC_CLK_TCK"))

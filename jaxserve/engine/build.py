@@ -142,7 +142,7 @@ def _params(
 def choose_dtype(asked: str, declared: str | None) -> jnp.dtype:
     """`auto` is the checkpoint's own float32 or bfloat16; float16 and quantised weights become bfloat16.
 
-    (On CPU too: a SmolLM2 step of 32 rows takes bfloat16 less than half of float32's time.)
+    (On CPU too: a SmolLM2 step of 8 rows takes 38 ms in bfloat16, 97 in float32.)
     """
     if asked == "auto":
         asked = "float32" if declared == "float32" else "bfloat16"

@@ -22,7 +22,9 @@ class Context:
 
 def dense(ctx: Context, x: Float[Array, "T I"], w: Float[Array, "*out I"]) -> Float[Array, "T *out"]:
     """x · wᵀ with weights stored [*out, in]: float32 sums, the activations' dtype back."""
-    return _dot(x, w).astype(x.dtype)
+    # One row axis: XLA on CPU copies weights of three axes before it multiplies (62 ms a step of 8 rows instead of 20).
+    rows = w.reshape(-1, w.shape[-1])
+    return _dot(x, rows).astype(x.dtype).reshape(x.shape[0], *w.shape[:-1])
 
 
 def head(ctx: Context, x: Float[Array, "T D"], w: Float[Array, "V D"]) -> Float[Array, "T V"]:
@@ -30,10 +32,10 @@ def head(ctx: Context, x: Float[Array, "T D"], w: Float[Array, "V D"]) -> Float[
     return _dot(x, w)
 
 
-def _dot(x: jax.Array, w: jax.Array) -> jax.Array:
+def _dot(x: Float[Array, "T I"], w: Float[Array, "O I"]) -> Float[Array, "T O"]:
     # float32 means float32 products too: TPUs and GPUs would round the operands otherwise.
     precision = lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
-    dims = (((x.ndim - 1,), (w.ndim - 1,)), ((), ()))
+    dims = (((1,), (1,)), ((), ()))
     return lax.dot_general(x, w, dims, precision=precision, preferred_element_type=jnp.float32)
 
 
@@ -63,8 +65,8 @@ def rotate(x: Float[Array, "T A H"], cos: Float[Array, "T R"], sin: Float[Array,
 def gated_mlp(
     ctx: Context, x: Float[Array, "T D"], gate_up: Float[Array, "2 F D"], down: Float[Array, "D F"], activation: str
 ) -> Float[Array, "T D"]:
-    """down(act(gate x) * up x) (GLU variants, arXiv 2002.05202); one product for gate and up."""
-    gate, up = jnp.unstack(dense(ctx, x, gate_up), axis=1)
+    """down(act(gate x) * up x) (GLU variants, arXiv 2002.05202)."""
+    gate, up = dense(ctx, x, gate_up[0]), dense(ctx, x, gate_up[1])
     return dense(ctx, ACTIVATIONS[activation](gate) * up, down)
 
 
