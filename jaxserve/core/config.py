@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import os
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -83,6 +84,9 @@ class EngineConfig:
             value, choices = getattr(self, f.name), f.metadata.get("choices")
             if choices and value not in choices:
                 raise ConfigError(f"{f.name}={value!r}: must be one of {', '.join(choices)}", param=f.name)
+        for name in ("tokenizer", "revision", "hf_token", "cache_dir", "compilation_cache_dir"):
+            if not isinstance(getattr(self, name), str | None):
+                raise ConfigError(f"{name}={getattr(self, name)!r} must be text", param=name)
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_chunk_tokens"):
             self._check_int(name, 1, optional=True)
         self._check_int("page_size", 1, optional=True)
@@ -107,7 +111,7 @@ class EngineConfig:
             raise ConfigError(f"{name}={value!r} must be an integer of at least {start}", param=name)
 
     @classmethod
-    def create(cls, model: str, **options: Any) -> "EngineConfig":
+    def create(cls, model: str | os.PathLike[str], **options: Any) -> "EngineConfig":
         """A config from the options a user typed, aliases included; what cannot be honoured is refused by name."""
         names = {f.name for f in fields(cls)}
         known: dict[str, Any] = {}
@@ -123,4 +127,4 @@ class EngineConfig:
                 raise ConfigError(f"unknown option {name}{hint}", param=name)
             elif value != NEUTRAL[name] or type(value) is not type(NEUTRAL[name]):
                 raise ConfigError(f"{name}={value!r} is not supported yet (only {NEUTRAL[name]!r})", param=name)
-        return cls(model=model, **known)
+        return cls(model=os.fspath(model) if isinstance(model, os.PathLike) else model, **known)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from checkpoints.open import Checkpoint, open_checkpoint
 from checkpoints.sources import SHORT_NAMES, resolve
-from jaxserve.core.buckets import Bucket, Buckets, make_buckets
+from jaxserve.core.buckets import Buckets, make_buckets
 from jaxserve.core.config import EngineConfig
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.sharding import make_mesh
@@ -20,6 +20,7 @@ from jaxserve.engine import limits as limit_rules
 from jaxserve.engine.engine import Engine
 from jaxserve.engine.limits import Limits, Memory
 from jaxserve.engine.requests import RequestMaker
+from jaxserve.models import registry
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.kv import kv_layout
 from jaxserve.models.params import Params, declare, init_random, num_bytes, vocab_width
@@ -29,7 +30,7 @@ from jaxserve.runner.runner import Runner
 from jaxserve.runner.state import MAX_EDITS, slot_bytes
 from jaxserve.runner.steps import StepSettings
 from jaxserve.scheduler.scheduler import Scheduler
-from jaxserve.text.from_folder import tokenizer_from_folder
+from jaxserve.text.from_folder import read_json, tokenizer_from_folder
 from jaxserve.text.from_gguf import tokenizer_from_gguf
 from jaxserve.text.tokenizer import Tokenizer
 
@@ -52,8 +53,8 @@ class Built:
 def build(config: EngineConfig, progress: Progress | None = None) -> Built:
     """Load the model and lay out memory; nothing is compiled yet but what makes the weights and the pool."""
     _use_compilation_cache(config)
-    if config.load_format == "dummy" and config.model in SHAPES:
-        return _assemble(config, SHAPES[config.model], None, progress)
+    if config.load_format == "dummy" and (model := _described(config.model)) is not None:
+        return _assemble(config, model, None, progress)
     if config.model in SHAPES and config.model not in SHORT_NAMES:
         raise ConfigError(
             f"{config.model} names a shape without weights: give a path or a Hugging Face id, or load_format='dummy' "
@@ -69,6 +70,14 @@ def build(config: EngineConfig, progress: Progress | None = None) -> Built:
         )
     with open_checkpoint(source) as checkpoint:
         return _assemble(config, read_config(checkpoint), checkpoint, progress)
+
+
+def _described(model: str) -> ModelConfig | None:
+    """A model known by its configuration alone: a named shape, or a folder with a config.json."""
+    if model in SHAPES:
+        return SHAPES[model]
+    path = Path(model).expanduser() / "config.json"
+    return registry.from_hf(read_json(path)) if path.is_file() else None
 
 
 def _assemble(
@@ -200,8 +209,3 @@ def announce(built: Built) -> None:
         f"{limits.num_pages} pages of {limits.page_size} positions",
         file=sys.stderr,
     )
-
-
-def all_buckets(built: Built) -> list[Bucket]:
-    """Every shape that the engine can need."""
-    return built.buckets.all()

@@ -1,5 +1,6 @@
 """Wiring: `LLM`, the offline interface: prompts in, texts out, in the order of the prompts."""
 
+import os
 import sys
 import time
 from collections.abc import Sequence as SequenceOf
@@ -54,7 +55,7 @@ class LLM:
     naming it. Shapes are compiled when they are first needed, until `warm_up` has compiled all of them.
     """
 
-    def __init__(self, model: str, **options: Any):
+    def __init__(self, model: str | os.PathLike[str], **options: Any):
         self._start(EngineConfig.create(model, **options), show_progress=sys.stderr.isatty())
 
     @classmethod

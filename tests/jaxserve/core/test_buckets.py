@@ -1,0 +1,28 @@
+"""A step always finds a bucket that holds it, and that bucket is in the list that warm-up compiles."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxserve.core.buckets import make_buckets
+
+
+@given(st.integers(1, 300), st.integers(1, 4096), st.integers(1, 5000), st.data())
+def test_every_step_within_the_limits_has_a_bucket(max_rows, max_tokens, max_columns, data):
+    max_tokens = max(max_tokens, max_rows)
+    buckets = make_buckets(max_rows, max_tokens, max_columns)
+    rows = data.draw(st.integers(1, max_rows))
+    is_decode = data.draw(st.booleans())
+    tokens = rows if is_decode else data.draw(st.integers(rows, max_tokens))
+    columns = data.draw(st.integers(1, max_columns))
+    bucket = buckets.fit(tokens, rows, columns, is_decode=is_decode)
+    assert bucket in buckets.all()
+    assert bucket.num_tokens >= tokens
+    assert bucket.num_rows >= rows
+    assert bucket.num_columns >= columns
+    assert bucket.is_decode == is_decode
+
+
+def test_buckets_differ_and_their_names_do_too():
+    every = make_buckets(256, 2048, 2048).all()
+    assert len(set(every)) == len({str(b) for b in every}) == len(every)
+    assert all(bucket.num_rows >= 8 for bucket in every)

@@ -1,0 +1,60 @@
+"""Engine options: each is honoured or refused by name, whatever engine's name for it the user typed."""
+
+import dataclasses
+
+import pytest
+
+from jaxserve.core.config import ALIASES, NEUTRAL, EngineConfig
+from jaxserve.core.errors import ConfigError
+
+REFUSED = {
+    "model": "",
+    "load_format": "pt",
+    "dtype": "int8",
+    "seed": 2**63,
+    "tensor_parallel_size": 0,
+    "max_model_len": -1,
+    "max_num_seqs": 2.5,
+    "max_num_batched_tokens": True,
+    "max_chunk_tokens": "9",
+    "page_size": 24,
+    "num_pages": 1,
+    "kv_cache_memory_bytes": 0,
+    "memory_utilization": float("nan"),
+    "max_logprobs": -1,
+    "attention_backend": "magic",
+    "scheduling_policy": "lifo",
+    "tokenizer": 5,
+    "revision": 5,
+    "hf_token": 5,
+    "cache_dir": 5,
+    "compilation_cache_dir": 5,
+}
+
+
+def test_every_option_refuses_a_bad_value_by_name():
+    assert REFUSED.keys() == {f.name for f in dataclasses.fields(EngineConfig)}
+    for name, value in REFUSED.items():
+        with pytest.raises(ConfigError, match=name) as caught:
+            EngineConfig.create(**({"model": "m"} | {name: value}))
+        assert caught.value.param == name
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_names_of_other_engines_are_understood(alias):
+    value = {"block_size": 32, "gpu_memory_utilization": 0.5, "download_dir": "x"}.get(alias, 64)
+    assert getattr(EngineConfig.create("m", **{alias: value}), ALIASES[alias]) == value
+    with pytest.raises(ConfigError, match="same option"):
+        EngineConfig.create("m", **{alias: value, ALIASES[alias]: value})
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_options_not_built_yet_are_accepted_only_where_they_ask_for_nothing(name):
+    EngineConfig.create("m", **{name: NEUTRAL[name]})
+    with pytest.raises(ConfigError, match=name):
+        EngineConfig.create("m", **{name: "something else"})
+
+
+def test_a_misspelt_option_is_answered_with_the_nearest_name():
+    with pytest.raises(ConfigError, match="did you mean max_num_seqs"):
+        EngineConfig.create("m", max_num_seq=4)
