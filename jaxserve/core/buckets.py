@@ -47,15 +47,15 @@ class Buckets:
         return decode + mixed
 
 
-def make_buckets(max_num_seqs: int, max_num_batched_tokens: int, max_columns: int) -> Buckets:
+def make_buckets(max_num_seqs: int, max_num_batched_tokens: int, max_columns: int, min_rows: int = 1) -> Buckets:
     """Buckets for the limits of a workload.
 
-    Rows grow by 4 (8, 32, 128, …): the head and the sampler pay for padded rows; fewer than 8 cost more than 8 (a
-    bfloat16 product of one row takes XLA on CPU 40 ms where eight rows take 3.8). Tokens grow by 4 from 32: a padded
-    token costs a whole forward pass of that token, a bucket costs a compilation. One table width, and a narrow one
-    when the widest table row is over 512 pages, since only the transfer grows with it.
+    Rows grow by 4 (8, 32, 128, …), the last being `max_num_seqs` or `min_rows`: the head and the sampler pay for padded
+    rows. Tokens grow by 4 from 32: a padded token costs a whole forward pass of that token, a bucket costs a
+    compilation. One table width, and a narrow one when the widest table row is over 512 pages, since only the transfer
+    grows with it.
     """
-    rows = _ladder(8, max(8, max_num_seqs), 4)
+    rows = _ladder(8, max(min_rows, max_num_seqs), 4)
     tokens = _ladder(32, max(max_num_batched_tokens, rows[-1] + 1), 4)
     columns = (max_columns // 8, max_columns) if max_columns > 512 else (max_columns,)
     return Buckets(tokens, rows, columns)

@@ -1,6 +1,6 @@
 """Host: the records of one step: `Plan` (decided by the scheduler) and `Outcome` (what came back from the device)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -89,4 +89,4 @@ class Outcome:
     tokens: np.ndarray  # int32[S]
     is_bad: np.ndarray  # bool[S]
     logprobs: TopLogprobs | None = None
-    prompt_logprobs: TopLogprobs | None = field(default=None)
+    prompt_logprobs: TopLogprobs | None = None

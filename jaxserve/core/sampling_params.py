@@ -13,6 +13,9 @@ MAX_N = 128
 MAX_STOP_STRINGS = 64
 MAX_BAD_WORDS = 128
 GREEDY_BELOW = 1e-5  # a lower temperature is greedy
+MAX_TEMPERATURE = 1e6  # every token is equally likely long before
+MIN_REPETITION_PENALTY = 1e-6  # logits divided by less leave float32
+MAX_STOP_TOKEN_IDS = 1024  # each token drawn is compared with every one
 MIN_TEMPERATURE = 1e-2  # below it logits / temperature leave the range where a float32 softmax is useful
 
 UNSUPPORTED = frozenset(
@@ -150,7 +153,10 @@ def _stop(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _stop_token_ids(name: str, value: Any) -> tuple[int, ...]:
-    return () if value is None else token_ids(name, value)
+    ids = () if value is None else token_ids(name, value)
+    if len(ids) > MAX_STOP_TOKEN_IDS:
+        raise RequestError(f"{name} holds {len(ids)} ids; at most {MAX_STOP_TOKEN_IDS} are allowed", name)
+    return ids
 
 
 def _allowed_token_ids(name: str, value: Any) -> tuple[int, ...]:
@@ -164,8 +170,8 @@ _CHECKS = {
     "n": integer(1, MAX_N),
     "presence_penalty": number(-2.0, 2.0),
     "frequency_penalty": number(-2.0, 2.0),
-    "repetition_penalty": number(0.0, above=True),
-    "temperature": number(0.0),
+    "repetition_penalty": number(MIN_REPETITION_PENALTY, 1 / MIN_REPETITION_PENALTY),
+    "temperature": number(0.0, MAX_TEMPERATURE),
     "top_p": number(0.0, 1.0, above=True),
     "top_k": _top_k,
     "min_p": number(0.0, 1.0),

@@ -35,18 +35,3 @@ def sharding(mesh: Mesh, *axes: str | None) -> NamedSharding:
 
 def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
-
-
-def kv_heads_on(num_heads: int, num_kv_heads: int, tensor_parallel_size: int) -> int:
-    """KV heads that a mesh holds in all: each is repeated where there are more devices than heads."""
-    size = tensor_parallel_size
-    fits = num_kv_heads % size == 0 or size % num_kv_heads == 0
-    if num_heads % size or not fits:
-        sizes = [n for n in range(1, num_heads + 1) if num_heads % n == 0]
-        sizes = [n for n in sizes if num_kv_heads % n == 0 or n % num_kv_heads == 0]
-        raise ConfigError(
-            f"tensor_parallel_size={size} does not divide this model's {num_heads} query and {num_kv_heads} KV heads; "
-            f"possible sizes: {', '.join(map(str, sizes))}",
-            param="tensor_parallel_size",
-        )
-    return max(num_kv_heads, size)

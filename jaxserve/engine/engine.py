@@ -1,6 +1,8 @@
 """Host: `Engine`, the step loop: plans a step while the one before runs, then commits that one; tokens only."""
 
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from jaxserve.core.deltas import TokenDeltas, no_deltas
@@ -12,17 +14,26 @@ from jaxserve.runner.base import Runner
 from jaxserve.scheduler.scheduler import Scheduler
 
 
+@dataclass(slots=True)
+class _Step:
+    """A planned step; no ticket yet while it is being submitted."""
+
+    plan: Plan
+    ticket: Any = None
+
+
 class Engine:
     """A scheduler and a runner, and the one step that is in flight between calls of `step`.
 
     A request that cannot be served raises `RequestError` from `add` and harms no other. If the runner fails, all
-    requests end with finish reason "error", the call raises `EngineDeadError`, and so does every later one.
+    requests end with finish reason "error", the call raises `EngineDeadError`, and so does every later one. An
+    interrupt (Ctrl-C) leaves the engine usable: planned steps stay in line until they are committed.
     """
 
     def __init__(self, scheduler: Scheduler, runner: Runner):
         self.scheduler = scheduler
         self.runner = runner
-        self._in_flight: tuple[Plan, Any] | None = None
+        self._steps: deque[_Step] = deque()
         self._is_dead = False
 
     @property
@@ -32,7 +43,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether `step` must be called: a request has not ended, or a step is in flight."""
-        return self.scheduler.has_work or self._in_flight is not None
+        return self.scheduler.has_work or bool(self._steps)
 
     def add(self, request: Request) -> list[Sequence]:
         """Queue a request; its sequences, one a sample, grow and end by the calls of `step`."""
@@ -54,43 +65,48 @@ class Engine:
         """
         self._check_alive()
         try:
-            if self.scheduler.is_mostly_synchronous:
-                deltas = self._finish_step(self._take())
+            for step in self._steps:
+                if step.ticket is None:  # an interrupt came between planning and submission
+                    self._submit(step)
+            if self.scheduler.is_mostly_synchronous or len(self._steps) > 1:
+                deltas = self._finish_step()
                 self._start_step()
-            else:
-                before = self._take()
-                self._start_step()
-                deltas = self._finish_step(before)
+                return deltas
+            is_behind = bool(self._steps)
+            self._start_step()
+            return self._finish_step() if is_behind else no_deltas()
         except Exception as error:
             self._die()
             raise EngineDeadError(f"the engine loop has ended: {error}") from error
-        return deltas
 
     def drain(self) -> Iterator[TokenDeltas]:
         """Steps until nothing is left to do."""
         while self.has_work:
             yield self.step()
 
-    def _take(self) -> tuple[Plan, Any] | None:
-        before, self._in_flight = self._in_flight, None
-        return before
-
     def _start_step(self) -> None:
         plan = self.scheduler.schedule()
         if plan is not None:
-            self._in_flight = plan, self.runner.submit(plan)
-        elif self.scheduler.has_work and self.scheduler.num_in_flight == 0:
+            self._steps.append(_Step(plan))
+            self._submit(self._steps[-1])
+        elif self.scheduler.has_work and not self._steps:
             raise RuntimeError("requests are waiting, nothing is in flight, and nothing can be scheduled")
 
-    def _finish_step(self, step: tuple[Plan, Any] | None) -> TokenDeltas:
-        if step is None:
+    def _submit(self, step: _Step) -> None:
+        step.ticket = self.runner.submit(step.plan)
+
+    def _finish_step(self) -> TokenDeltas:
+        """Commit the oldest step."""
+        if not self._steps:
             return no_deltas()
-        plan, ticket = step
-        return self.scheduler.commit(plan, self.runner.collect(ticket))
+        step = self._steps[0]
+        deltas = self.scheduler.commit(step.plan, self.runner.collect(step.ticket))
+        self._steps.popleft()
+        return deltas
 
     def _die(self) -> None:
         self._is_dead = True
-        self._in_flight = None
+        self._steps.clear()
         self.scheduler.abort_all("error")
 
     def _check_alive(self) -> None:

@@ -89,6 +89,9 @@ class ModelConfig:
             raise ValueError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}")
         if self.head_dim % 2:
             raise ValueError(f"head_dim {self.head_dim} is odd: rotary embedding rotates pairs")
+        for factors in (kind.rope.factors for kind in self.kinds if kind.rope.factors is not None):
+            if len(factors) != self.head_dim // 2 or not all(0 < f < math.inf for f in factors):
+                raise ValueError(f"rope needs {self.head_dim // 2} positive factors, one for each frequency")
 
     @property
     def scale(self) -> float:

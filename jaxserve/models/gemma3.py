@@ -17,16 +17,21 @@ KINDS = {"sliding_attention": 0, "full_attention": 1}
 
 
 def from_hf(config: Mapping[str, Any]) -> ModelConfig:
-    """From config.json with model_type 'gemma3_text'."""
+    """From config.json with model_type 'gemma3_text', or the text part of one with 'gemma3' (images are not read)."""
+    if "text_config" in config:
+        outer = {
+            name: config[name] for name in ("bos_token_id", "eos_token_id", "dtype", "torch_dtype") if name in config
+        }
+        config = {**outer, **{k: v for k, v in config["text_config"].items() if v is not None or k not in outer}}
     keys = Keys(config, "config.json")
-    d_model, head_dim = keys.take("hidden_size"), keys.take("head_dim", 256)
-    num_layers = keys.take("num_hidden_layers")
+    d_model, head_dim = keys.take_int("hidden_size"), keys.take_int("head_dim", 256)
+    num_layers = keys.take_int("num_hidden_layers")
     keys.require("attention_bias", (False,), False)
     keys.require("hidden_activation", ("gelu_pytorch_tanh",), "gelu_pytorch_tanh")
     keys.require("hidden_act", ("gelu_pytorch_tanh",), "gelu_pytorch_tanh")
     keys.require("use_bidirectional_attention", (False,), False)
-    pattern = keys.take("_sliding_window_pattern", PATTERN)
-    pattern = keys.take("sliding_window_pattern", pattern)
+    pattern = keys.take_int("_sliding_window_pattern", PATTERN)
+    pattern = keys.take_int("sliding_window_pattern", pattern)
     default = ["full_attention" if (i + 1) % pattern == 0 else "sliding_attention" for i in range(num_layers)]
     layer_types = keys.take("layer_types", default)
     if unknown := sorted(set(layer_types) - KINDS.keys()):
@@ -36,15 +41,15 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
         layer_types,
         local,
         glob,
-        window=keys.take("sliding_window", 4096),
-        vocab_size=keys.take("vocab_size", 262_208),
+        window=keys.take_int("sliding_window", 4096),
+        vocab_size=keys.take_int("vocab_size", 262_208),
         num_layers=num_layers,
         d_model=d_model,
-        d_mlp=keys.take("intermediate_size"),
-        num_heads=keys.take("num_attention_heads"),
-        num_kv_heads=keys.take("num_key_value_heads"),
+        d_mlp=keys.take_int("intermediate_size"),
+        num_heads=keys.take_int("num_attention_heads", 8),
+        num_kv_heads=keys.take_int("num_key_value_heads", 4),
         head_dim=head_dim,
-        max_position=keys.take("max_position_embeddings", 131_072),
+        max_position=keys.take_int("max_position_embeddings", 131_072),
         norm_eps=keys.take("rms_norm_eps", 1e-6),
         is_tied=keys.take("tie_word_embeddings", True),
         attention_scale=keys.take("query_pre_attn_scalar", 256) ** -0.5,
@@ -64,12 +69,12 @@ def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_factors: tuple[fl
         raise ConfigError("the GGUF file has rope_freqs.weight, which Gemma 3 does not use", param="rope_freqs.weight")
     own = {k.removeprefix("gemma3."): v for k, v in metadata.items() if k.startswith("gemma3.")}
     keys = Keys(own, "the GGUF header (gemma3.*)")
-    head_dim, num_layers = keys.take("attention.key_length"), keys.take("block_count")
+    head_dim, num_layers = keys.take_int("attention.key_length"), keys.take_int("block_count")
     keys.require("attention.value_length", (head_dim,), head_dim)
     glob = {"rope_theta": keys.take("rope.freq_base", GLOBAL_BASE)}
     if keys.require("rope.scaling.type", ("none", "linear"), "none") == "linear":
         glob |= {"rope_type": "linear", "factor": keys.take("rope.scaling.factor")}
-    d_model, num_heads = keys.take("embedding_length"), keys.take("attention.head_count")
+    d_model, num_heads = keys.take_int("embedding_length"), keys.take_int("attention.head_count")
     # The header omits the query scale; every released size but 27B (62 layers) divides by the head dim.
     query_scalar = d_model // num_heads if num_layers == 62 else head_dim
     layer_types = ["full_attention" if (i + 1) % PATTERN == 0 else "sliding_attention" for i in range(num_layers)]
@@ -77,15 +82,15 @@ def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_factors: tuple[fl
         layer_types,
         Rope(keys.take("rope.freq_base_swa", LOCAL_BASE)),
         make_rope(glob, head_dim),
-        window=keys.take("attention.sliding_window"),
-        vocab_size=len(metadata["tokenizer.ggml.tokens"]),
+        window=keys.take_int("attention.sliding_window"),
+        vocab_size=keys.take_int("vocab_size", len(metadata.get("tokenizer.ggml.tokens", ()))),
         num_layers=num_layers,
         d_model=d_model,
-        d_mlp=keys.take("feed_forward_length"),
+        d_mlp=keys.take_int("feed_forward_length"),
         num_heads=num_heads,
-        num_kv_heads=keys.take("attention.head_count_kv"),
+        num_kv_heads=keys.take_int("attention.head_count_kv"),
         head_dim=head_dim,
-        max_position=keys.take("context_length"),
+        max_position=keys.take_int("context_length"),
         norm_eps=keys.take("attention.layer_norm_rms_epsilon"),
         is_tied=is_tied,
         attention_scale=query_scalar**-0.5,
@@ -101,8 +106,9 @@ def _ropes(keys: Keys, head_dim: int) -> tuple[Rope, Rope]:
     """(local, global): from `rope_parameters` by layer type, or from the older flat keys."""
     local_base = keys.take("rope_local_base_freq", LOCAL_BASE)
     global_base = keys.take("rope_theta", GLOBAL_BASE)
-    scaling = keys.take("rope_scaling", {})
-    parameters = keys.take("rope_parameters", {})
+    scaling, parameters = keys.take_mapping("rope_scaling"), keys.take_mapping("rope_parameters")
+    if unknown := sorted(parameters.keys() - KINDS.keys()):
+        raise ConfigError(f"config.json: rope_parameters {unknown} belong to no layer type", param="rope_parameters")
     local = {"rope_theta": local_base, **parameters.get("sliding_attention", {})}
     glob = {"rope_theta": global_base, **scaling, **parameters.get("full_attention", {})}
     return make_rope(local, head_dim), make_rope(glob, head_dim)

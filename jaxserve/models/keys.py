@@ -3,19 +3,23 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from jaxserve.core.errors import ConfigError
 
 # Written by transformers into every config.json; none of them changes what a decoder computes.
 INERT = frozenset(
-    """_name_or_path architectures attention_dropout bad_words_ids begin_suppress_tokens bos_token_id
-    chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dtype
-    early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
-    forced_bos_token_id forced_eos_token_id id2label initializer_range is_encoder_decoder label2id length_penalty
-    max_length min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
-    output_attentions output_hidden_states output_scores pad_token_id prefix pretraining_tp problem_type
+    """_attn_implementation_autoset _name_or_path add_cross_attention architectures attention_dropout bad_words_ids
+    begin_suppress_tokens bos_token_id chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id
+    diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size eos_token_id
+    exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id id2label
+    initializer_range is_decoder is_encoder_decoder label2id length_penalty max_length max_sequence_length
+    min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_return_sequences output_attentions
+    output_hidden_states output_scores pad_token_id prefix pretraining_tp problem_type pruned_heads
     remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens
     task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p torch_dtype
-    torchscript transformers_version transformers.js_config typical_p unsloth_fixed use_bfloat16 use_cache""".split()
+    torchscript transformers_version transformers.js_config typical_p unsloth_fixed unsloth_version use_bfloat16
+    use_cache""".split()
 )
 
 
@@ -33,6 +37,20 @@ class Keys:
             if default is ...:
                 raise ConfigError(f"{self._source} has no '{name}'", param=name)
             return default
+        return value
+
+    def take_int(self, name: str, default: Any = ...) -> int:
+        """A size: an integer of at least 1."""
+        value = self.take(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise ConfigError(f"{self._source}: {name}={value!r} must be an integer of at least 1", param=name)
+        return int(value)
+
+    def take_mapping(self, name: str) -> Mapping[str, Any]:
+        """A JSON object, empty where there is none."""
+        value = self.take(name, {})
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{self._source}: {name}={value!r} must be an object", param=name)
         return value
 
     def require(self, name: str, allowed: Iterable[Any], default: Any) -> Any:

@@ -17,8 +17,9 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from jaxserve.core.sharding import TENSOR, kv_heads_on, sharding
+from jaxserve.core.sharding import TENSOR, sharding
 from jaxserve.models.config import ModelConfig
+from jaxserve.models.kv import num_kv_heads_on
 
 Params = dict[str, Any]
 
@@ -44,7 +45,7 @@ def vocab_width(config: ModelConfig, mesh: Mesh) -> int:
 def declare(config: ModelConfig, mesh: Mesh, dtype: Any) -> Params:
     """The tree of ParamSpecs of a model on a mesh."""
     d, f, h, n = config.d_model, config.d_mlp, config.head_dim, config.num_heads
-    k = kv_heads_on(n, config.num_kv_heads, mesh.shape[TENSOR])
+    k = num_kv_heads_on(config, mesh)
     vocab = vocab_width(config, mesh)
 
     def norm(*shape: int) -> ParamSpec:

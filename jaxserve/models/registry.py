@@ -8,7 +8,7 @@ from jaxserve.models import gemma3, llama
 from jaxserve.models.config import ModelConfig
 
 # model_type in config.json, general.architecture in GGUF → family module
-HF_FAMILIES = {"llama": llama, "gemma3_text": gemma3}
+HF_FAMILIES = {"llama": llama, "gemma3_text": gemma3, "gemma3": gemma3}
 GGUF_FAMILIES = {"llama": llama, "gemma3": gemma3}
 
 

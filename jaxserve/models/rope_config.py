@@ -14,8 +14,7 @@ SOURCE = "config.json (rope settings)"
 def read_rope(keys: Keys, head_dim: int, default_base: float = 10000.0) -> Rope:
     """The one rope of a model whose layers all rotate alike; takes every rope key."""
     base = keys.take("rope_theta", default_base)
-    scaling = keys.take("rope_scaling", {})
-    parameters = keys.take("rope_parameters", {})
+    scaling, parameters = keys.take_mapping("rope_scaling"), keys.take_mapping("rope_parameters")
     return make_rope({"rope_theta": base, **scaling, **parameters}, head_dim)
 
 

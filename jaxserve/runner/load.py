@@ -10,9 +10,9 @@ from checkpoints.load import load
 from checkpoints.maps import gemma3, llama
 from checkpoints.open import Checkpoint
 from checkpoints.rules import ModelDims
-from jaxserve.core.sharding import TENSOR, kv_heads_on
 from jaxserve.models import registry
 from jaxserve.models.config import ModelConfig
+from jaxserve.models.kv import num_kv_heads_on
 from jaxserve.models.params import Params, declare, targets
 
 MAPS: dict[str, ModuleType] = {"llama": llama, "gemma3": gemma3}
@@ -44,13 +44,12 @@ def load_params(
 
 def dims(config: ModelConfig, mesh: Mesh) -> ModelDims:
     """What weight maps must know of a model."""
-    heads = kv_heads_on(config.num_heads, config.num_kv_heads, mesh.shape[TENSOR])
     return ModelDims(
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,
         vocab_size=config.vocab_size,
-        kv_repeat=heads // config.num_kv_heads,
+        kv_repeat=num_kv_heads_on(config, mesh) // config.num_kv_heads,
         layer_slots=tuple((config.kinds[row.kind].name, row.index_in_kind) for row in config.layer_table),
         is_tied=config.is_tied,
     )

@@ -33,6 +33,7 @@ class Ticket:
 
     step_id: int
     output: jax.Array
+    prompt_logprobs: jax.Array | None  # where the plan asks for them
     bucket: Bucket
     num_rows: int
     num_tokens: int
@@ -69,16 +70,19 @@ class Runner:
             self._edit(edits)
         layout = self._layout(plan.bucket)
         buffer = pack(layout, plan, scratch_slot=self._num_slots)
-        self._state, output = self._step(plan.bucket)(self.params, self._state, buffer)
+        self._state, output, prompt = self._step(plan.bucket)(self.params, self._state, buffer)
         output.copy_to_host_async()
-        return Ticket(plan.step_id, output, plan.bucket, plan.num_rows, plan.num_tokens)
+        if plan.targets is None:
+            prompt = None
+        return Ticket(plan.step_id, output, prompt, plan.bucket, plan.num_rows, plan.num_tokens)
 
     def collect(self, ticket: Ticket) -> Outcome:
         """Wait for a step and read what it produced; the only place that blocks or reads from the device."""
         self.num_reads += 1
         vector = np.asarray(ticket.output)
+        prompt = None if ticket.prompt_logprobs is None else np.asarray(ticket.prompt_logprobs)
         k = self.settings.max_logprobs
-        return read_output(ticket.step_id, vector, ticket.bucket, ticket.num_rows, ticket.num_tokens, k)
+        return read_output(ticket.step_id, vector, prompt, ticket.bucket, ticket.num_rows, ticket.num_tokens, k)
 
     def warm_up(self, buckets: Iterable[Bucket]) -> None:
         """Compile what a serving engine can need: a step for each bucket, the edits and the forks."""
@@ -118,7 +122,7 @@ class Runner:
         whole = replicated(self.settings.mesh)
         buffer = jax.ShapeDtypeStruct((layout.size,), jnp.int32, sharding=whole)
         function = partial(step, self.settings, layout)
-        return self._compile(name, function, (self.params, self._state, buffer), state=1, out=(..., whole))
+        return self._compile(name, function, (self.params, self._state, buffer), state=1, out=(..., whole, whole))
 
     def _edit(self, edits: SlotEdits) -> None:
         count = len(edits.ids)

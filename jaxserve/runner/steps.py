@@ -14,7 +14,7 @@ from jaxserve.models.layers import Context
 from jaxserve.models.params import Params
 from jaxserve.models.transformer import forward, logits
 from jaxserve.runner.batch import unpack
-from jaxserve.runner.output import DeviceLogprobs, pack_output
+from jaxserve.runner.output import DeviceLogprobs, pack_logprobs, pack_output
 from jaxserve.runner.pack import BatchLayout
 from jaxserve.runner.state import DeviceState
 from jaxserve.sampling.batch import fork_slots
@@ -39,8 +39,11 @@ class StepSettings:
 
 def step(
     settings: StepSettings, layout: BatchLayout, params: Params, state: DeviceState, buffer: Int32[Array, "B"]
-) -> tuple[DeviceState, Int32[Array, "O"]]:
-    """Run a batch: write its keys and values, draw a token for each row that samples, keep both on the device."""
+) -> tuple[DeviceState, Int32[Array, "O"], Int32[Array, "O2"] | None]:
+    """Run a batch: write its keys and values, draw a token for each row that samples, keep both on the device.
+
+    The last result holds the prompt's log-probabilities; None in decode buckets.
+    """
     batch = unpack(layout, buffer, state)
     # Tokens count when they are read, so prompts, drawn tokens and recomputed ones all pass one rule.
     counts = update_counts(
@@ -67,7 +70,7 @@ def step(
     wanted = batch.samples & (batch.sampling.num_logprobs >= 0)
     logprobs = top_logprobs(raw, tokens, wanted, k=settings.max_logprobs)
     prompt = None if batch.targets is None else _prompt_logprobs(ctx, settings, params, hidden, batch.targets)
-    return state, pack_output(tokens, is_bad & batch.samples, logprobs, prompt)
+    return state, pack_output(tokens, is_bad & batch.samples, logprobs), prompt
 
 
 def _logits_if(
@@ -84,7 +87,7 @@ def _logits_if(
 
 def _prompt_logprobs(
     ctx: Context, settings: StepSettings, params: Params, hidden: Float[Array, "T D"], targets: Int32[Array, "T"]
-) -> DeviceLogprobs:
+) -> Int32[Array, "O2"]:
     """Log-probabilities of each prompt token after the one before it, tile by tile; those nobody wants are free."""
     tile = min(PROMPT_TILE, len(targets))
     pad = -len(targets) % tile
@@ -99,7 +102,7 @@ def _prompt_logprobs(
 
     parts = lax.map(one, (hidden, tiles))
     chosen, ranks, top_ids, top = (p.reshape(-1, *p.shape[2:])[: len(targets)] for p in parts)
-    return chosen, ranks, top_ids, top
+    return pack_logprobs((chosen, ranks, top_ids, top))
 
 
 def fork(

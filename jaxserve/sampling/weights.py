@@ -13,9 +13,12 @@ from jaxserve.sampling.topk import split_blocks
 def weights_of(
     z: Float[Array, "*R V"], top: Float[Array, "*R"], temperature: Float[Array, "*R"], floor: Float[Array, "*R"]
 ) -> Float[Array, "*R V"]:
-    """exp((z - top) / temperature) where z >= floor, else 0; in [0, 1], and 1 at z = top, so that none overflows."""
+    """exp((z - top) / temperature) where z >= floor, else 0; in [0, 1], and 1 at z = top, so that none overflows.
+
+    Forbidden ids (z = -inf) weigh 0 whatever the floor: a floor may be -inf, and -inf / temperature need not be.
+    """
     scaled = (z - top[..., None]) / temperature[..., None]
-    return jnp.where(z >= floor[..., None], jnp.exp(scaled), 0.0)
+    return jnp.where((z >= floor[..., None]) & (z > -jnp.inf), jnp.exp(scaled), 0.0)
 
 
 def block_weights(

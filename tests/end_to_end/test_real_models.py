@@ -25,7 +25,7 @@ def test_greedy_tokens_and_logprobs_equal_transformers(real_model, name, options
     params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, logprobs=0)
     outputs = llm.generate([prompts[i] for i in chosen], params, use_tqdm=False)
     result = compare(
-        [o.outputs[0] for o in outputs], {key: golden[key][chosen] for key in ("tokens", "logprobs", "gaps")}
+        [o.outputs[0] for o in outputs], {key: golden[key][chosen, :16] for key in ("tokens", "logprobs", "gaps")}
     )
     assert not result["faults"]
     assert result["equal"] >= 7
