@@ -5,25 +5,33 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
+NO_ALIASES: Mapping[str, str] = types.MappingProxyType({})
 
-def add_flags(parser: argparse.ArgumentParser, cls: type, *, skip: Collection[str] = ()) -> None:
-    """A `--flag` for each field of `cls` but those in `skip`; unset flags leave no trace in the namespace."""
+
+def add_flags(
+    parser: argparse.ArgumentParser, cls: type, *, skip: Collection[str] = (), aliases: Mapping[str, str] = NO_ALIASES
+) -> None:
+    """A `--flag` for each field of `cls` but those in `skip`; unset flags leave no trace in the namespace.
+
+    aliases: other names → the field that they mean.
+    """
     hints = typing.get_type_hints(cls)
     group = parser.add_argument_group(cls.__name__)
     for field in dataclasses.fields(cls):
         if field.name in skip:
             continue
-        flag = "--" + field.name.replace("_", "-")
+        names = [field.name, *(alias for alias, meant in aliases.items() if meant == field.name)]
+        flags = ["--" + name.replace("_", "-") for name in names]
         help_text = field.metadata.get("help", "")
         default = None if field.default is dataclasses.MISSING else field.default
         if default is not None and default != ():
             help_text = f"{help_text} (default: {default})".strip()
         options: dict[str, Any] = {"dest": field.name, "default": argparse.SUPPRESS, "help": help_text or None}
         options |= _parsing(hints[field.name], field.metadata.get("choices"))
-        group.add_argument(flag, **options)
+        group.add_argument(*flags, **options)
 
 
 def given(args: argparse.Namespace, cls: type) -> dict[str, Any]:

@@ -1,14 +1,18 @@
 """Wiring: `jaxserve generate MODEL --prompt TEXT`: complete prompts, print the text, say how fast it was."""
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from jaxserve.cli.flags import add_flags, given
-from jaxserve.core.config import EngineConfig
+from jaxserve.core.config import ALIASES, EngineConfig
+from jaxserve.core.errors import RequestError
+from jaxserve.core.outputs import Logprob, RequestOutput
 from jaxserve.core.sampling_params import SamplingParams
 
 
@@ -16,6 +20,8 @@ def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     prompts = _prompts(args)
     params = SamplingParams(**given(args, SamplingParams))
+    if not args.json and (params.logprobs is not None or params.prompt_logprobs is not None):
+        raise RequestError("--logprobs and --prompt-logprobs are shown in JSON only: add --json", "logprobs")
     options = {name: value for name, value in given(args, EngineConfig).items() if name not in ("model", "seed")}
     if args.engine_seed is not None:
         options["seed"] = args.engine_seed
@@ -24,11 +30,13 @@ def run(argv: list[str]) -> int:
     from jaxserve.engine.llm import LLM
 
     llm = LLM.from_config(config, show_progress=not args.quiet)
+    started_s = time.monotonic()
     outputs = llm.generate(prompts, params, use_tqdm=not args.quiet)
+    generate_s = time.monotonic() - started_s
     for output in outputs:
         _print(output, as_json=args.json, show_prompt=len(prompts) > 1)
     if not args.quiet:
-        _summary(outputs)
+        _summary(outputs, generate_s)
     return 1 if any(c.finish_reason == "error" for output in outputs for c in output.outputs) else 0
 
 
@@ -43,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print one JSON object a prompt instead of text")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
     add_flags(parser, SamplingParams)
-    add_flags(parser, EngineConfig, skip=("model", "seed"))
+    add_flags(parser, EngineConfig, skip=("model", "seed"), aliases=ALIASES)
     parser.add_argument("--engine-seed", dest="engine_seed", type=int, help="seed of requests without --seed")
     return parser
 
@@ -52,27 +60,57 @@ def _prompts(args: argparse.Namespace) -> list[str]:
     prompts = list(args.prompt)
     if args.prompts_file:
         text = sys.stdin.read() if args.prompts_file == "-" else Path(args.prompts_file).read_text("utf-8")
-        prompts += [line for line in text.splitlines() if line]
+        prompts += [line for line in text.split("\n") if line]
     if not prompts:
-        raise ValueError("no prompt; give --prompt TEXT or --prompts-file FILE")
+        raise RequestError("no prompt; give --prompt TEXT or --prompts-file FILE")
     return prompts
 
 
-def _print(output, *, as_json: bool, show_prompt: bool) -> None:
+def _print(output: RequestOutput, *, as_json: bool, show_prompt: bool) -> None:
     if as_json:
-        completions = [
-            {"index": c.index, "text": c.text, "token_ids": list(c.token_ids), "finish_reason": c.finish_reason}
-            for c in output.outputs
-        ]
-        print(json.dumps({"request_id": output.request_id, "prompt": output.prompt, "outputs": completions}))
+        print(json.dumps(_as_json(output)))
         return
     for completion in output.outputs:
         print(f"{output.prompt}{completion.text}" if show_prompt else completion.text)
 
 
-def _summary(outputs) -> None:
-    first = min(output.metrics.first_token_s for output in outputs)
-    print(f"first token {first - process_start_s():.2f} s after the start of the process", file=sys.stderr)
+def _as_json(output: RequestOutput) -> dict[str, Any]:
+    completions = [
+        {
+            "index": c.index,
+            "text": c.text,
+            "token_ids": c.token_ids,
+            "finish_reason": c.finish_reason,
+            "stop_reason": c.stop_reason,
+            "logprobs": None if c.logprobs is None else [_logprobs(entry) for entry in c.logprobs],
+        }
+        for c in output.outputs
+    ]
+    prompt_logprobs = None
+    if output.prompt_logprobs is not None:
+        prompt_logprobs = [None if entry is None else _logprobs(entry) for entry in output.prompt_logprobs]
+    return {
+        "request_id": output.request_id,
+        "prompt": output.prompt,
+        "prompt_token_ids": output.prompt_token_ids,
+        "prompt_logprobs": prompt_logprobs,
+        "outputs": completions,
+    }
+
+
+def _logprobs(entry: dict[int, Logprob]) -> dict[int, dict[str, Any]]:
+    return {token: dataclasses.asdict(logprob) for token, logprob in entry.items()}
+
+
+def _summary(outputs: list[RequestOutput], generate_s: float) -> None:
+    moments = [output.metrics.first_token_s for output in outputs if output.metrics is not None]
+    first_s = min(moment for moment in moments if moment is not None) - process_start_s()
+    num_tokens = sum(len(completion.token_ids) for output in outputs for completion in output.outputs)
+    print(
+        f"{num_tokens} tokens in {generate_s:.1f} s, {num_tokens / generate_s:.1f} tokens/s; "
+        f"first token {first_s:.2f} s after the start of the process",
+        file=sys.stderr,
+    )
 
 
 def process_start_s() -> float:

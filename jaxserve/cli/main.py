@@ -4,6 +4,9 @@ import argparse
 import importlib
 import sys
 
+from checkpoints.errors import CheckpointError, SourceError
+from jaxserve.core.errors import ConfigError, RequestError
+
 VERBS = {"generate": "complete prompts and print the text"}
 
 
@@ -17,7 +20,8 @@ def main(argv: list[str] | None = None) -> int:
     verb = importlib.import_module(f"jaxserve.cli.{args.verb}")
     try:
         return verb.run(argv[1:])
-    except (ValueError, OSError) as error:  # bad input and full disks; a fault of jaxserve itself shows its trace
+    except (RequestError, ConfigError, CheckpointError, SourceError, OSError) as error:
+        # Bad input and full disks; a fault of jaxserve itself shows its trace.
         print(f"jaxserve {args.verb}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -44,9 +44,9 @@ DTYPES = ("auto", "float32", "bfloat16")
 LOAD_FORMATS = ("auto", "gguf", "safetensors", "dummy")
 
 
-def option(default: Any, help: str, choices: tuple[str, ...] | None = None) -> Any:
-    """A field with the text and choices that the command line shows."""
-    return field(default=default, metadata={"help": help, "choices": choices})
+def option(default: Any, help: str, choices: tuple[str, ...] | None = None, *, is_shown: bool = True) -> Any:
+    """A field with the text and choices that the command line shows; `is_shown` False keeps a secret out of `repr`."""
+    return field(default=default, repr=is_shown, metadata={"help": help, "choices": choices})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +58,11 @@ class EngineConfig:
     )
     tokenizer: str | None = option(None, "folder with a tokenizer.json; default: the model's own")
     revision: str | None = option(None, "branch, tag or commit of a Hugging Face model")
-    hf_token: str | None = option(None, "Hugging Face token; default: the HF_TOKEN variable")
+    hf_token: str | None = option(None, "Hugging Face token; default: the HF_TOKEN variable", is_shown=False)
     cache_dir: str | None = option(None, "where fetched models are kept; default: the user's cache folder")
     load_format: str = option("auto", "format of the weights; dummy: random ones", LOAD_FORMATS)
     dtype: str = option("auto", "type of weights, activations and KV", DTYPES)
-    seed: int = option(0, "seed of requests that bring none")
+    seed: int = option(0, "seed of requests that bring none, and of dummy weights")
     tensor_parallel_size: int = option(1, "devices over which heads and matrices are divided")
     max_model_len: int | None = option(None, "longest prompt + output, tokens; default: the model's context")
     max_num_seqs: int | None = option(None, "sequences running at once; default: 256, on CPU 32")
@@ -99,8 +99,14 @@ class EngineConfig:
             raise ConfigError("model must name a model: a path, a Hugging Face id or a short name", param="model")
         if self.page_size is not None and self.page_size & (self.page_size - 1):
             raise ConfigError(f"page_size={self.page_size} must be a power of two", param="page_size")
+        sizes = [
+            n for n in ("num_pages", "kv_cache_memory_bytes", "memory_utilization") if getattr(self, n) is not None
+        ]
+        if len(sizes) > 1:
+            raise ConfigError(f"{' and '.join(sizes)} each say how large the pool is; give one", param=sizes[-1])
         share = self.memory_utilization
-        if share is not None and not (isinstance(share, int | float) and math.isfinite(share) and 0 < share <= 1):
+        is_number = isinstance(share, int | float) and not isinstance(share, bool)
+        if share is not None and not (is_number and math.isfinite(share) and 0 < share <= 1):
             raise ConfigError(f"memory_utilization={share!r} must lie in (0, 1]", param="memory_utilization")
 
     def _check_int(self, name: str, start: int, *, end: int = 2**62, optional: bool = False) -> None:

@@ -1,4 +1,7 @@
-"""Host: what a request gives back; the names are vLLM's, so that scripts written for it read these too."""
+"""Host: what a request gives back; the names are vLLM's, so that scripts written for it read these too.
+
+Fields of type None belong to what jaxserve has not built: they are there to be read, and always None.
+"""
 
 from dataclasses import dataclass, field
 
@@ -33,6 +36,8 @@ class CompletionOutput:
     logprobs: list[dict[int, Logprob]] | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
+    lora_request: None = None
+    routed_experts: None = None
 
 
 @dataclass(slots=True)
@@ -56,3 +61,9 @@ class RequestOutput:
     finished: bool = False
     num_cached_tokens: int = 0
     metrics: RequestMetrics | None = None
+    prompt_token_id_logprobs: None = None
+    num_cache_creation_tokens: None = None
+    lora_request: None = None
+    encoder_prompt: None = None
+    encoder_prompt_token_ids: None = None
+    kv_transfer_params: None = None

@@ -26,7 +26,7 @@ class Memory:
     """What one engine may use, in bytes over the whole mesh."""
 
     platform: str
-    limit_bytes: int  # device memory, or physical memory of the host
+    limit_bytes: int | None  # device memory, or physical memory of the host; None where the devices do not tell
     weight_bytes: int
     state_bytes: int  # slots: penalty counts, masks, edits
     step_bytes: int  # temporaries of the largest step
@@ -62,9 +62,9 @@ def page_size(config: EngineConfig, platform: str) -> int:
 
 def step_limits(config: EngineConfig, platform: str) -> tuple[int, int]:
     """(max_num_seqs, max_num_batched_tokens); a CPU has far less arithmetic to fill a step with."""
-    rows, tokens = (32, 512) if platform == "cpu" else (256, 2048)
-    rows = config.max_num_seqs or rows
-    tokens = config.max_num_batched_tokens or max(tokens, rows)
+    default_rows, default_tokens = (32, 512) if platform == "cpu" else (256, 2048)
+    rows = config.max_num_seqs or min(default_rows, config.max_num_batched_tokens or default_rows)
+    tokens = config.max_num_batched_tokens or max(default_tokens, rows)
     if tokens < rows:
         raise ConfigError(
             f"max_num_batched_tokens={tokens} is less than max_num_seqs={rows}, but every running sequence needs a "
@@ -80,6 +80,10 @@ def pool_bytes(config: EngineConfig, memory: Memory) -> int:
         return config.kv_cache_memory_bytes
     if memory.platform == "cpu" and config.memory_utilization is None:
         return CPU_POOL_BYTES
+    if memory.limit_bytes is None:
+        raise ConfigError(
+            "the device does not tell its memory; set kv_cache_memory_bytes", param="kv_cache_memory_bytes"
+        )
     share = config.memory_utilization or 0.92
     rest = int(memory.limit_bytes * share) - memory.weight_bytes - memory.state_bytes - memory.step_bytes
     if rest <= 0:

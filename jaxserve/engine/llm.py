@@ -13,7 +13,7 @@ from jaxserve.core.outputs import RequestMetrics, RequestOutput
 from jaxserve.core.request import Request
 from jaxserve.core.sampling_params import SamplingParams
 from jaxserve.core.sequence import Sequence
-from jaxserve.engine.build import announce, build
+from jaxserve.engine.build import build
 from jaxserve.engine.progress import GenerateBar, LoadBar
 from jaxserve.engine.prompts import Prompt, read_prompts
 from jaxserve.engine.results import request_output
@@ -52,7 +52,8 @@ class LLM:
     >>> llm.generate("The capital of France is", SamplingParams(temperature=0))[0].outputs[0].text
 
     Options are the fields of `EngineConfig`, vLLM's names included; what cannot be honoured raises `ConfigError`
-    naming it. Shapes are compiled when they are first needed, until `warm_up` has compiled all of them.
+    naming it. Shapes are compiled when they are first needed, until `warm_up` has compiled all of them. `parts` are the
+    engine, the runner and what else it was built from, for inspection and for driving them by hand.
     """
 
     def __init__(self, model: str | os.PathLike[str], **options: Any):
@@ -67,19 +68,29 @@ class LLM:
     def _start(self, config: EngineConfig, *, show_progress: bool) -> None:
         self.config = config
         with LoadBar(show_progress) as bar:
-            self._built = build(config, bar.update)
+            self.parts = build(config, bar.update)
         if show_progress:
-            announce(self._built)
-        tokenizer = self._built.tokenizer
-        self._detokenizer = None if tokenizer is None else Detokenizer(tokenizer, self._built.model.vocab_size)
+            print(self._description(), file=sys.stderr)
+        tokenizer = self.parts.tokenizer
+        self._detokenizer = None if tokenizer is None else Detokenizer(tokenizer, self.parts.model.vocab_size)
+
+    def _description(self) -> str:
+        """One line: what was built, and the sizes that were left open."""
+        built = self.parts
+        mesh, limits = built.runner.settings.mesh, built.limits
+        return (
+            f"jaxserve: {built.model.family} on {mesh.size} {mesh.devices.flat[0].platform} device(s), "
+            f"{built.runner.dtype}, context {limits.max_model_len}, {limits.max_num_seqs} sequences, "
+            f"{limits.num_pages} pages of {limits.page_size} positions"
+        )
 
     def get_tokenizer(self) -> Tokenizer | None:
-        return self._built.tokenizer
+        return self.parts.tokenizer
 
     @property
     def stats(self) -> Stats:
         """Counts since the engine was built."""
-        engine, runner = self._built.engine, self._built.runner
+        engine, runner = self.parts.engine, self.parts.runner
         return Stats(
             num_preemptions=engine.scheduler.num_preemptions,
             num_pages_free=engine.scheduler.num_pages_free,
@@ -89,8 +100,8 @@ class LLM:
 
     def warm_up(self) -> None:
         """Compile every bucket now and refuse all other shapes from then on."""
-        self._built.runner.warm_up(self._built.buckets.all())
-        self._built.runner.freeze()
+        self.parts.runner.warm_up(self.parts.buckets.all())
+        self.parts.runner.freeze()
 
     def generate(
         self,
@@ -103,7 +114,8 @@ class LLM:
 
         prompts: text, a list of token ids, a dict with `prompt` or `prompt_token_ids`, or a list of those.
         sampling_params: for all prompts, or one a prompt. Raises RequestError (a ValueError) naming the prompt and the
-        parameter before anything runs; what fails later ends that sample with finish_reason "error".
+        parameter before anything runs. A sample whose logits are not finite ends with finish_reason "error"; if the
+        device fails, EngineDeadError is raised and the engine must be built anew.
         """
         jobs: list[_Job] = []
         try:
@@ -112,7 +124,7 @@ class LLM:
             self._run(jobs, use_tqdm)
         except BaseException:
             for job in jobs:
-                self._built.engine.abort(job.request.request_id)
+                self.parts.engine.abort(job.request.request_id)
             raise
         return [self._result(job) for job in jobs]
 
@@ -125,7 +137,7 @@ class LLM:
                 num_finished, num_tokens = self._step(by_sequence)
                 num_left -= num_finished
                 bar.update(num_finished, num_tokens)
-        for _ in self._built.engine.drain():
+        for _ in self.parts.engine.drain():
             pass
 
     def _requests(self, prompts: Any, sampling_params: Any) -> list[tuple[Prompt, Request]]:
@@ -133,16 +145,17 @@ class LLM:
         read = read_prompts(prompts)
         params = _params_for(sampling_params, len(read))
         requests = []
-        for i, (prompt, ids, p) in enumerate(zip(read, self._built.requests.token_ids(read), params, strict=True)):
+        for i, (prompt, ids, p) in enumerate(zip(read, self.parts.requests.token_ids(read), params, strict=True)):
             try:
-                requests.append((prompt, self._built.requests.make(ids, p)))
+                requests.append((prompt, self.parts.requests.make(ids, p, place=i)))
             except RequestError as error:
                 where = f"prompt {i}: " if len(read) > 1 else ""
                 raise RequestError(f"{where}{error}", error.param) from None
+        self.parts.requests.count(len(requests))
         return requests
 
     def _job(self, prompt: Prompt, request: Request) -> _Job:
-        sequences = self._built.engine.add(request)
+        sequences = self.parts.engine.add(request)
         params = request.params
         outputs: list[OutputText | None] = [None] * len(sequences)
         if self._detokenizer is not None and params.detokenize:
@@ -155,7 +168,7 @@ class LLM:
 
     def _step(self, by_sequence: dict[int, tuple[_Job, int]]) -> tuple[int, int]:
         """One engine step; returns how many sequences ended and how many tokens came."""
-        deltas = self._built.engine.step()
+        deltas = self.parts.engine.step()
         now, num_finished = time.monotonic(), 0
         rows = zip(deltas.sequences, deltas.tokens.tolist(), deltas.is_finished.tolist(), strict=True)
         for sequence, token, is_finished in rows:
@@ -178,7 +191,7 @@ class LLM:
         if output.stop_string is not None:
             if is_finished:  # the limit was reached by the token that completed the stop string
                 sequence.finish("stop", output.stop_string, output.num_tokens)
-            self._built.engine.finish(sequence.sequence_id, "stop", output.num_tokens, output.stop_string)
+            self.parts.engine.finish(sequence.sequence_id, "stop", output.num_tokens, output.stop_string)
             return True
         if is_finished:
             job.texts[index] += output.finish()

@@ -16,7 +16,8 @@ class Bar:
         if self._is_shown:
             from tqdm import tqdm
 
-            self._bar = tqdm(dynamic_ncols=True, **self._options)
+            # miniters=0: bars move with tokens and time too, not only when a sample ends.
+            self._bar = tqdm(dynamic_ncols=True, miniters=0, **self._options)
         return self
 
     def __exit__(

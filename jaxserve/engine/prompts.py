@@ -33,6 +33,8 @@ def read_prompt(prompt: Any, name: str) -> Prompt:
         return Prompt(prompt, None)
     if _is_ids(prompt):
         return Prompt(None, _ids(prompt, name))
+    if isinstance(prompt, list | tuple) and not prompt:
+        raise RequestError(f"{name} is empty: give at least one token", "prompt")
     if not isinstance(prompt, Mapping):
         raise RequestError(f"{name} must be text, a list of token ids or a dict, not {type(prompt).__name__}", "prompt")
     if unknown := sorted(str(key) for key in prompt if key not in PROMPT_KEYS):

@@ -37,8 +37,12 @@ class RequestMaker:
         encoded = iter(self.tokenizer.encode_batch(texts) if self.tokenizer is not None and texts else [])
         return [list(p.token_ids) if p.token_ids is not None else next(encoded) for p in prompts]
 
-    def make(self, token_ids: list[int], params: SamplingParams) -> Request:
-        """A request, or a RequestError that says what is wrong with it."""
+    def make(self, token_ids: list[int], params: SamplingParams, place: int = 0) -> Request:
+        """A request, or a RequestError that says what is wrong with it.
+
+        It arrives as the `place`-th after those counted; requests of one call are counted once all are checked.
+        """
+        arrival = self.num_arrived + place
         self._check_prompt(token_ids)
         params.validate_for(self.vocab_size, self.max_logprobs, self.max_model_len)
         if self.tokenizer is None and (params.stop or params.bad_words):
@@ -52,20 +56,24 @@ class RequestMaker:
                 f"the model's context of {self.max_model_len}",
                 "min_tokens",
             )
+        held_back = {*self.eos_ids, *(params.stop_token_ids or ())} if params.min_tokens else set()
+        if params.allowed_token_ids is not None and held_back.issuperset(params.allowed_token_ids):
+            raise RequestError(
+                "allowed_token_ids holds only tokens that end the text, which min_tokens holds back: nothing is left",
+                "allowed_token_ids",
+            )
         bad_words = self._bad_words(params)
         self._check_edits(params, bad_words)
-        request = Request(
-            request_id=str(self.num_arrived),
+        return Request(
+            request_id=str(arrival),
             prompt_token_ids=np.array(token_ids, np.int32),
             params=params,
             max_tokens=max_tokens,
-            seed=self._seed(params),
+            seed=self._seed(params, arrival),
             eos_ids=() if params.ignore_eos else self.eos_ids,
             bad_words=bad_words,
             arrival_s=time.monotonic(),
         )
-        self.num_arrived += 1
-        return request
 
     def _check_prompt(self, token_ids: list[int]) -> None:
         if not token_ids:
@@ -84,10 +92,14 @@ class RequestMaker:
                 f"token id {bad} in the prompt is outside the vocabulary [0, {self.vocab_size})", "prompt"
             )
 
-    def _seed(self, params: SamplingParams) -> int:
+    def count(self, num_requests: int) -> None:
+        """Requests that were made have arrived."""
+        self.num_arrived += num_requests
+
+    def _seed(self, params: SamplingParams, arrival: int) -> int:
         if params.seed is not None:
             return params.seed & SEED_MASK
-        return int(np.random.SeedSequence([self.seed & SEED_MASK, self.num_arrived]).generate_state(1, np.uint64)[0])
+        return int(np.random.SeedSequence([self.seed & SEED_MASK, arrival]).generate_state(1, np.uint64)[0])
 
     def _bad_words(self, params: SamplingParams) -> tuple[tuple[int, ...], ...]:
         """Each bad word as it is spelled alone and after a space, where tokenizers often have another token."""

@@ -112,7 +112,7 @@ def read_goldens(model: str) -> tuple[list[list[int]], dict[str, np.ndarray]]:
 
 def shuffle_pages(llm) -> None:
     """Hand pages out in random order, so that no table is a run of neighbours."""
-    pool = llm._built.engine.scheduler.state.pool
+    pool = llm.parts.engine.scheduler.state.pool
     np.random.default_rng(1).shuffle(pool.free_pages)  # a view of the pool's own stack
     if (np.diff(pool.free_pages) == -1).mean() > 0.1:
         raise RuntimeError("the pages are still in order")

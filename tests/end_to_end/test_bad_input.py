@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxserve import LLM, SamplingParams
-from tests.support.engines import SMALL, tiny_engine
+from tests.support.engines import SMALL, drain, submit, tiny_engine
 from tests.support.goldens import checkpoint, goldens
 
 GOLDEN = goldens("llama3")[1]
@@ -58,7 +58,7 @@ def test_a_bad_prompt_is_refused_before_anything_runs(name):
     llm = tiny_engine("llama3")
     with pytest.raises(ValueError, match=message):
         llm.generate([GOLDEN.prompt, prompt], use_tqdm=False)
-    assert not llm._built.engine.has_work
+    assert not llm.parts.engine.has_work
     out = llm.generate([GOLDEN.prompt], SamplingParams(temperature=0, max_tokens=4, ignore_eos=True), use_tqdm=False)
     assert out[0].outputs[0].token_ids == GOLDEN.greedy[:4]
 
@@ -111,16 +111,14 @@ def test_unknown_architectures_and_keys_are_refused_by_name(tmp_path):
 
 def test_an_abort_in_mid_flight_leaves_the_engine_usable():
     llm = tiny_engine("llama3")
-    engine = llm._built.engine
+    engine = llm.parts.engine
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
-    requests = [llm._built.requests.make(g.prompt, params) for g in goldens("llama3")]
-    sequences = [engine.add(request)[0] for request in requests]
+    sequences = [submit(llm, g.prompt, params) for g in goldens("llama3")]
     for _ in range(4):
         engine.step()
-    engine.abort(requests[2].request_id)
-    engine.abort(requests[2].request_id)
-    for _ in engine.drain():
-        pass
+    engine.abort(sequences[2].request.request_id)
+    engine.abort(sequences[2].request.request_id)
+    drain(llm)
     assert sequences[2].finish_reason == "abort"
     assert [s.token_ids for s in sequences[:2]] == [g.greedy for g in goldens("llama3")[:2]]
     assert llm.stats.num_pages_free == SMALL["num_pages"] - 1

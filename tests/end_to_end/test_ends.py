@@ -3,7 +3,7 @@
 import pytest
 
 from jaxserve import SamplingParams
-from tests.support.engines import tiny_engine
+from tests.support.engines import drain, submit, tiny_engine
 from tests.support.goldens import goldens
 
 GOLDEN = goldens("llama3")[1]
@@ -37,15 +37,11 @@ def test_the_context_ends_the_text():
 @pytest.mark.parametrize("words", [1, 2, 3])
 def test_bad_words_of_several_tokens_never_appear(words):
     """Words come as text; here their ids are put into the request, because the tiny model has no tokenizer."""
-    from dataclasses import replace
-
     llm = tiny_engine("llama3")
     bad = tuple(GOLDEN.greedy[:words])
-    request = llm._built.requests.make(GOLDEN.prompt, SamplingParams(temperature=0, max_tokens=16, ignore_eos=True))
-    engine = llm._built.engine
-    (sequence,) = engine.add(replace(request, bad_words=(bad,)))
-    for _ in engine.drain():
-        pass
+    params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
+    sequence = submit(llm, GOLDEN.prompt, params, bad_words=(bad,))
+    drain(llm)
     tokens = sequence.token_ids
     assert len(tokens) == 16
     assert all(tuple(tokens[i : i + words]) != bad for i in range(16))
@@ -59,16 +55,14 @@ def test_one_bad_row_ends_alone():
     import jax.numpy as jnp
 
     llm = tiny_engine("llama3", num_pages=12)
-    engine, runner = llm._built.engine, llm._built.runner
+    engine, runner = llm.parts.engine, llm.parts.runner
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
-    (victim,) = engine.add(llm._built.requests.make(goldens("llama3")[2].prompt, params))
-    (other,) = engine.add(llm._built.requests.make(GOLDEN.prompt, params))
+    victim, other = submit(llm, goldens("llama3")[2].prompt, params), submit(llm, GOLDEN.prompt, params)
     for _ in range(6):
         engine.step()
     page = int(engine.scheduler.state.columns.pages(victim.slot)[0])
     runner._state = replace(runner._state, pool=runner._state.pool.at[:, page].set(jnp.nan))
-    for _ in engine.drain():
-        pass
+    drain(llm)
     assert victim.finish_reason == "error"
     assert (other.finish_reason, other.token_ids) == ("length", GOLDEN.greedy)
     again = llm.generate([g.prompt for g in goldens("llama3")], params, use_tqdm=False)

@@ -1,9 +1,11 @@
 """Engines over the tiny checkpoints, built once for each set of options; one decode and one mixed bucket each."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from jaxserve import LLM
+from jaxserve import LLM, SamplingParams
+from jaxserve.core.sequence import Sequence
 from tests.support.goldens import checkpoint
 
 SMALL: dict[str, Any] = {
@@ -22,3 +24,16 @@ def _engine(family: str, options: tuple[tuple[str, Any], ...]) -> LLM:
 
 def tiny_engine(family: str, **options: Any) -> LLM:
     return _engine(family, tuple(sorted({**SMALL, **options}.items())))
+
+
+def submit(llm: LLM, prompt: list[int], params: SamplingParams, **changes: Any) -> Sequence:
+    """Queue one request by hand, fields of it replaced by `changes`; returns its first sample."""
+    request = replace(llm.parts.requests.make(prompt, params), **changes)
+    llm.parts.requests.count(1)
+    return llm.parts.engine.add(request)[0]
+
+
+def drain(llm: LLM) -> None:
+    """Step until nothing is left to do."""
+    for _ in llm.parts.engine.drain():
+        pass

@@ -55,6 +55,15 @@ def test_options_not_built_yet_are_accepted_only_where_they_ask_for_nothing(name
         EngineConfig.create("m", **{name: "something else"})
 
 
+def test_two_sizes_of_the_pool_contradict():
+    with pytest.raises(ConfigError, match="num_pages and memory_utilization"):
+        EngineConfig.create("m", num_pages=5, memory_utilization=0.5)
+
+
+def test_a_token_is_not_shown():
+    assert "secret" not in repr(EngineConfig.create("m", hf_token="secret"))
+
+
 def test_a_misspelt_option_is_answered_with_the_nearest_name():
     with pytest.raises(ConfigError, match="did you mean max_num_seqs"):
         EngineConfig.create("m", max_num_seq=4)

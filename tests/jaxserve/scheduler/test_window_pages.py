@@ -1,22 +1,27 @@
 """A windowed group holds the pages of its window and no more, however long the context grows."""
 
 import numpy as np
+import pytest
 
+from jaxserve.models.shapes import SHAPES
 from tests.support.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
 
-GEMMA = {"windows": (512,) * 5 + (None,), "page_size": 16, "num_pages": 2000, "max_num_batched_tokens": 512}
 
-
-def test_local_layers_at_four_thousand_tokens_hold_their_window_and_two_pages():
-    engine = make_engine(max_num_seqs=2, max_model_len=4200, **GEMMA)
+@pytest.mark.parametrize("page_size", [16, 64])
+def test_local_layers_of_gemma_270m_at_four_thousand_tokens_hold_their_window_and_two_pages(page_size):
+    """While the prompt is read a group holds the chunk in flight and the one planned on top of its window."""
+    windows, chunk = SHAPES["gemma-3-270m"].kv_groups(page_size).windows, 512
+    sizes = {"windows": windows, "page_size": page_size, "num_pages": 2000, "max_num_batched_tokens": chunk}
+    engine = make_engine(max_num_seqs=2, max_model_len=4200, **sizes)
     request = make_request("a", 4096, 40)
     (sequence,) = engine.add(request)
     while sequence.num_tokens < 4097:
         engine.step()
+        assert max(engine.scheduler.num_pages_held[:-1]) <= (512 + 2 * chunk) // page_size + 2
     while not sequence.is_finished:
         *local, whole = engine.scheduler.num_pages_held
-        assert max(local) <= 512 // 16 + 2
-        assert whole >= 4096 // 16
+        assert max(local) <= 512 // page_size + 2
+        assert whole >= 4096 // page_size
         engine.step()
     assert sequence.token_ids == naive(request, max_model_len=4200)[0]
 
