@@ -14,7 +14,7 @@ from jaxserve.core.request import Request
 from jaxserve.core.sampling_params import SamplingParams
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.build import build
-from jaxserve.engine.progress import GenerateBar, LoadBar
+from jaxserve.engine.progress import CompileBar, GenerateBar, LoadBar
 from jaxserve.engine.prompts import Prompt, read_prompts
 from jaxserve.engine.results import request_output
 from jaxserve.text.detokenize import Detokenizer
@@ -98,9 +98,11 @@ class LLM:
             num_reads=runner.num_reads,
         )
 
-    def warm_up(self) -> None:
+    def warm_up(self, *, use_tqdm: bool = True) -> None:
         """Compile every bucket now and refuse all other shapes from then on."""
-        self.parts.runner.warm_up(self.parts.buckets.all())
+        buckets = self.parts.buckets.all()
+        with CompileBar(use_tqdm, desc="Compiling", unit="bucket", total=len(buckets)) as bar:
+            self.parts.runner.warm_up(bar.over(buckets))
         self.parts.runner.freeze()
 
     def generate(

@@ -1,8 +1,12 @@
-"""Host: progress bars on standard error: bytes while weights load, prompts and tokens a second while texts grow."""
+"""Host: progress bars on standard error: bytes while weights load, buckets while they compile, samples and tokens a
+second while texts grow."""
 
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
+
+from jaxserve.core.buckets import Bucket
 
 
 class Bar:
@@ -37,6 +41,19 @@ class LoadBar(Bar):
         if self._bar is not None:
             self._bar.total = total
             self._bar.update(done - self._bar.n)
+
+
+class CompileBar(Bar):
+    """Buckets compiled, the one at work named."""
+
+    def over(self, buckets: list[Bucket]) -> Iterator[Bucket]:
+        """The buckets one by one; each counts once the next is asked for."""
+        for bucket in buckets:
+            if self._bar is not None:
+                self._bar.set_postfix_str(str(bucket))
+            yield bucket
+            if self._bar is not None:
+                self._bar.update()
 
 
 class GenerateBar(Bar):

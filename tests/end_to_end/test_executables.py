@@ -24,7 +24,7 @@ FEATURES = [
 @pytest.fixture(scope="module", params=["llama3", "gemma3"])
 def llm(request):
     llm = LLM(str(checkpoint(request.param)), **OPTIONS)
-    llm.warm_up()
+    llm.warm_up(use_tqdm=False)
     return llm
 
 
@@ -36,6 +36,9 @@ def test_a_random_load_after_warm_up_compiles_nothing(llm):
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
     )
+    jax.jit(lambda x: x * 3 + 1)(np.arange(7))  # control: the listener hears a compilation
+    assert compiled
+    compiled.clear()
     rng = np.random.default_rng(0)
     prompts = [rng.integers(3, 320, rng.integers(1, 90)).tolist() for _ in range(30)]
     params = [SamplingParams(max_tokens=int(rng.integers(3, 12)), **FEATURES[i % 5]) for i in range(30)]

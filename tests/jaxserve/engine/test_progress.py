@@ -1,6 +1,7 @@
 """Bars say what they count and go on moving while no sample ends."""
 
-from jaxserve.engine.progress import GenerateBar, LoadBar
+from jaxserve.core.buckets import Bucket
+from jaxserve.engine.progress import CompileBar, GenerateBar, LoadBar
 
 
 def test_the_bar_moves_with_tokens_alone(capsys):
@@ -20,6 +21,15 @@ def test_weights_are_counted_in_bytes(capsys):
         bar.update(1024, 2048)
         bar.update(2048, 2048)
     assert "2.00k/2.00k" in capsys.readouterr().err
+
+
+def test_compiling_names_the_bucket_at_work(capsys):
+    with CompileBar(True, total=2) as bar:
+        bar._bar.mininterval = 0
+        assert list(bar.over([Bucket(8, 8, 4), Bucket(32, 8, 4)])) == [Bucket(8, 8, 4), Bucket(32, 8, 4)]
+    shown = capsys.readouterr().err
+    assert "mixed[tokens=32, rows=8, page_columns=4]" in shown
+    assert "2/2" in shown
 
 
 def test_a_bar_switched_off_prints_nothing(capsys):
