@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from jaxserve.core.errors import ConfigError
 from jaxserve.core.kv_groups import KVGroups
 
 
@@ -84,14 +85,14 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         if len(self.layer_kinds) != self.num_layers:
-            raise ValueError(f"{self.num_layers} layers but {len(self.layer_kinds)} layer kinds")
+            raise ConfigError(f"{self.num_layers} layers but {len(self.layer_kinds)} layer kinds")
         if self.num_heads % self.num_kv_heads:
-            raise ValueError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}")
+            raise ConfigError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}")
         if self.head_dim % 2:
-            raise ValueError(f"head_dim {self.head_dim} is odd: rotary embedding rotates pairs")
+            raise ConfigError(f"head_dim {self.head_dim} is odd: rotary embedding rotates pairs")
         for factors in (kind.rope.factors for kind in self.kinds if kind.rope.factors is not None):
             if len(factors) != self.head_dim // 2 or not all(0 < f < math.inf for f in factors):
-                raise ValueError(f"rope needs {self.head_dim // 2} positive factors, one for each frequency")
+                raise ConfigError(f"rope needs {self.head_dim // 2} positive factors, one for each frequency")
 
     @property
     def scale(self) -> float:
