@@ -4,11 +4,9 @@ Tensors are read, decoded and cast in pieces by a few threads, and each piece is
 So beside the arrays themselves only a few pieces exist at any time, however large the model.
 """
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,28 +14,13 @@ import numpy as np
 
 from checkpoints.leaf import Leaf
 from checkpoints.open import Checkpoint
-from checkpoints.plan import Assignment, plan_load
+from checkpoints.pieces import Piece, cut, read_piece
+from checkpoints.plan import plan_load
 from checkpoints.rules import Rule
 
-# Of decoded float32 rows. A reader holds about three times this while it decodes and casts.
-PIECE_BYTES = 16 * 2**20
 NUM_READERS = 2
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Rows `[start, stop)` of one tensor."""
-
-    assignment: Assignment
-    start: int
-    stop: int
-
-    @property
-    def nbytes(self) -> int:
-        info = self.assignment.info
-        return info.nbytes * (self.stop - self.start) // info.shape[0]
 
 
 def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress: Progress | None = None) -> Any:
@@ -52,11 +35,11 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
     plan = plan_load(str(checkpoint.weights), checkpoint.tensors, {path: s.shape for path, s in structs.items()}, rules)
     leaves = {path: Leaf(struct) for path, struct in structs.items()}
     # Other processes read what their devices need.
-    pieces = [p for a in plan for p in _pieces(a) if leaves[a.leaf].needs(a.runs, p.start, p.stop)]
+    pieces = [p for a in plan for p in cut(a) if leaves[a.leaf].needs(a.runs, p.start, p.stop)]
     total, done = sum(piece.nbytes for piece in pieces), 0
 
     def read(piece: Piece) -> np.ndarray:
-        return _read(checkpoint, piece, np.dtype(structs[piece.assignment.leaf].dtype))
+        return read_piece(checkpoint.file, piece, np.dtype(structs[piece.assignment.leaf].dtype))
 
     for piece, rows in _read_ahead(read, pieces):
         leaves[piece.assignment.leaf].fill(piece.assignment.runs, piece.start, rows)
@@ -64,30 +47,6 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
         if progress is not None:
             progress(done, total)
     return jax.tree_util.tree_unflatten(tree, [leaf.array() for leaf in leaves.values()])
-
-
-def _pieces(assignment: Assignment) -> Iterator[Piece]:
-    """Equal pieces of at most `PIECE_BYTES` decoded, cut where the transform allows; few shapes, few compilations."""
-    shape, align = assignment.info.shape, assignment.transform.align_rows
-    num_rows = shape[0]
-    row_bytes = 4 * math.prod(shape[1:])
-    max_rows = num_rows if len(shape) == 1 else max(align, PIECE_BYTES // row_bytes // align * align)
-    num_pieces = -(-num_rows // max_rows)
-    step = -(-num_rows // num_pieces // align) * align
-    for start in range(0, num_rows, step):
-        yield Piece(assignment, start, min(start + step, num_rows))
-
-
-def _read(checkpoint: Checkpoint, piece: Piece, dtype: np.dtype) -> np.ndarray:
-    """The piece decoded, transformed and cast: `[stop - start, ...]` as the leaf wants it."""
-    info = piece.assignment.info
-    if len(info.shape) == 1:
-        rows = checkpoint.read_rows(info.name, 0, 1)[0]
-    else:
-        inner = math.prod(info.shape[1:-1])
-        rows = checkpoint.read_rows(info.name, piece.start * inner, piece.stop * inner)
-        rows = rows.reshape(-1, *info.shape[1:])
-    return piece.assignment.transform(rows).astype(dtype, copy=False)
 
 
 def _read_ahead(read: Callable[[Piece], np.ndarray], pieces: Sequence[Piece]) -> Iterator[tuple[Piece, np.ndarray]]:

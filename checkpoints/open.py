@@ -9,8 +9,11 @@ import numpy as np
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.base import TensorFile, TensorInfo
 from checkpoints.formats.bounded_json import read_object
+from checkpoints.formats.fp8 import Fp8File
 from checkpoints.formats.gguf import GgufFile
+from checkpoints.formats.orbax import OrbaxFile
 from checkpoints.formats.safetensors import SafetensorsFile, ShardedSafetensors
+from checkpoints.quantization import CONFIG_KEYS, read_scheme
 from checkpoints.sources import ResolvedSource
 
 _MAX_CONFIG_BYTES = 4_000_000
@@ -20,10 +23,11 @@ _MAX_CONFIG_BYTES = 4_000_000
 class Checkpoint:
     """An open checkpoint.
 
-    `config` is the parsed config.json ("hf") or empty ("gguf"); `metadata` holds a GGUF file's key-values.
+    `config` is the parsed config.json, without what it says of quantised weights, as those read as plain ones; empty
+    for "gguf", whose `metadata` holds the file's key-values. "orbax" files hold leaves of the tree.
     """
 
-    spelling: Literal["hf", "gguf"]
+    spelling: Literal["hf", "gguf", "orbax"]
     folder: Path
     weights: Path
     config: dict[str, Any]
@@ -54,11 +58,21 @@ class Checkpoint:
 def open_checkpoint(resolved: ResolvedSource) -> Checkpoint:
     """Opens and checks the files of a source; raises `CheckpointError` naming the file and its fault."""
     weights, folder = resolved.weights, resolved.folder
-    if weights.suffix == ".gguf":
+    if resolved.format == "gguf":
         return Checkpoint("gguf", folder, weights, {}, GgufFile(weights))
     config = folder / "config.json"
     if not config.is_file():
         raise CheckpointError(f"{folder}: has no config.json beside {weights.name}; copy the model's whole folder")
     parsed = read_object(config, _MAX_CONFIG_BYTES)
-    file = ShardedSafetensors(weights) if weights.suffix == ".json" else SafetensorsFile(weights)
-    return Checkpoint("hf", folder, weights, parsed, file)
+    if resolved.format == "orbax":
+        return Checkpoint("orbax", folder, weights, parsed, OrbaxFile(weights))
+    scheme = read_scheme(parsed, folder)
+    file: TensorFile = ShardedSafetensors(weights) if weights.suffix == ".json" else SafetensorsFile(weights)
+    if scheme is not None:
+        try:
+            file = Fp8File(file, scheme, str(weights))
+        except CheckpointError:
+            file.close()
+            raise
+    config = {key: value for key, value in parsed.items() if key not in CONFIG_KEYS}
+    return Checkpoint("hf", folder, weights, config, file)

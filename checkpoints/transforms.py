@@ -14,6 +14,10 @@ class Transform(Protocol):
 
     def __call__(self, rows: np.ndarray) -> np.ndarray: ...
 
+    def inverse(self, rows: np.ndarray) -> np.ndarray:
+        """From the tree back to the file."""
+        ...
+
 
 @dataclass(frozen=True)
 class Keep:
@@ -22,6 +26,9 @@ class Keep:
     align_rows: int = 1
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
+        return rows
+
+    def inverse(self, rows: np.ndarray) -> np.ndarray:
         return rows
 
 
@@ -33,6 +40,9 @@ class AddOne:
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         return rows.astype(np.float32) + np.float32(1)
+
+    def inverse(self, rows: np.ndarray) -> np.ndarray:
+        return rows.astype(np.float32) - np.float32(1)
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,10 @@ class SplitHalves:
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         pairs = rows.reshape(-1, self.head_dim // 2, 2, *rows.shape[1:])
         return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
+
+    def inverse(self, rows: np.ndarray) -> np.ndarray:
+        halves = rows.reshape(-1, 2, self.head_dim // 2, *rows.shape[1:])
+        return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(rows.shape)
 
 
 keep = Keep()

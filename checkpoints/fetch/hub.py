@@ -42,7 +42,7 @@ def fetch(repo: str, file: str | None, cache_dir: Path | None, revision: str | N
     except SourceError:
         raise
     except Exception as error:  # the client's own, its HTTP library's, and the system's
-        raise SourceError(_explain(error, repo, revision)) from error
+        raise SourceError(explain(error, repo, revision)) from error
 
 
 def _only_gguf(files: list[str], repo: str) -> str:
@@ -56,7 +56,8 @@ def _only_gguf(files: list[str], repo: str) -> str:
     return ggufs[0]
 
 
-def _explain(error: Exception, repo: str, revision: str | None) -> str:
+def explain(error: Exception, repo: str, revision: str | None) -> str:
+    """What to do about an error of the hub's client, in one sentence."""
     from huggingface_hub import constants, errors
 
     missing = f"the model {repo!r} is not in the local cache"

@@ -1,61 +1,21 @@
-"""Host: the text half of Gemma 3: how its vendors spell tensors, and where each goes.
-
-Norms are stored as w in Hugging Face files and multiply by 1 + w; GGUF files already hold 1 + w.
-"""
+"""Host: the text half of Gemma 3: Gemma 2's tensors and norms of queries and keys."""
 
 from checkpoints import placements as at
-from checkpoints.rules import LAYER, ModelDims, Rule
+from checkpoints.maps import gemma2, rows
+from checkpoints.rules import ModelDims, Rule
 from checkpoints.transforms import add_one
+
+# Checkpoints with a vision tower keep the text model under language_model, before or after "model" by their age.
+MODEL, HEAD = r"(?:language_model\.)?model\.(?:language_model\.)?", r"(?:language_model\.)?"
 
 
 def rules(spelling: str, dims: ModelDims) -> tuple[Rule, ...]:
     """The rules for `spelling` "hf" or "gguf"."""
-    return {"hf": _hf, "gguf": _gguf}[spelling](dims)
-
-
-def _hf(dims: ModelDims) -> tuple[Rule, ...]:
-    # Checkpoints with a vision tower keep the text model under language_model, before or after "model" by their age.
-    model = r"(?:language_model\.)?model\.(?:language_model\.)?"
-    layer = rf"{model}layers\.{LAYER}\."
-    return (
-        Rule(rf"{model}embed_tokens\.weight", "embed", at.vocab, dims),
-        Rule(rf"{model}norm\.weight", "final_norm", at.whole, dims, add_one),
-        Rule(r"(?:language_model\.)?lm_head\.weight", None if dims.is_tied else "lm_head", at.vocab, dims),
-        Rule(rf"{layer}input_layernorm\.weight", "layers/{kind}/attn_norm", at.layer, dims, add_one),
-        Rule(rf"{layer}post_attention_layernorm\.weight", "layers/{kind}/post_attn_norm", at.layer, dims, add_one),
-        Rule(rf"{layer}pre_feedforward_layernorm\.weight", "layers/{kind}/mlp_norm", at.layer, dims, add_one),
-        Rule(rf"{layer}post_feedforward_layernorm\.weight", "layers/{kind}/post_mlp_norm", at.layer, dims, add_one),
-        Rule(rf"{layer}self_attn\.q_norm\.weight", "layers/{kind}/q_norm", at.layer, dims, add_one),
-        Rule(rf"{layer}self_attn\.k_norm\.weight", "layers/{kind}/k_norm", at.layer, dims, add_one),
-        Rule(rf"{layer}self_attn\.q_proj\.weight", "layers/{kind}/qkv", at.query, dims),
-        Rule(rf"{layer}self_attn\.k_proj\.weight", "layers/{kind}/qkv", at.key, dims),
-        Rule(rf"{layer}self_attn\.v_proj\.weight", "layers/{kind}/qkv", at.value, dims),
-        Rule(rf"{layer}self_attn\.o_proj\.weight", "layers/{kind}/o", at.layer, dims),
-        Rule(rf"{layer}mlp\.gate_proj\.weight", "layers/{kind}/gate_up", at.gate, dims),
-        Rule(rf"{layer}mlp\.up_proj\.weight", "layers/{kind}/gate_up", at.up, dims),
-        Rule(rf"{layer}mlp\.down_proj\.weight", "layers/{kind}/down", at.layer, dims),
-        Rule(rf"{layer}self_attn\.rotary_emb\.inv_freq", None, at.layer, dims),
-        Rule(r"(?:model\.)?(?:vision_tower|multi_modal_projector)\..*", None, at.whole, dims),
-    )
-
-
-def _gguf(dims: ModelDims) -> tuple[Rule, ...]:
-    layer = rf"blk\.{LAYER}\."
-    return (
-        Rule(r"token_embd\.weight", "embed", at.vocab, dims),
-        Rule(r"output_norm\.weight", "final_norm", at.whole, dims),
-        Rule(r"output\.weight", None if dims.is_tied else "lm_head", at.vocab, dims),
-        Rule(rf"{layer}attn_norm\.weight", "layers/{kind}/attn_norm", at.layer, dims),
-        Rule(rf"{layer}post_attention_norm\.weight", "layers/{kind}/post_attn_norm", at.layer, dims),
-        Rule(rf"{layer}ffn_norm\.weight", "layers/{kind}/mlp_norm", at.layer, dims),
-        Rule(rf"{layer}post_ffw_norm\.weight", "layers/{kind}/post_mlp_norm", at.layer, dims),
-        Rule(rf"{layer}attn_q_norm\.weight", "layers/{kind}/q_norm", at.layer, dims),
-        Rule(rf"{layer}attn_k_norm\.weight", "layers/{kind}/k_norm", at.layer, dims),
-        Rule(rf"{layer}attn_q\.weight", "layers/{kind}/qkv", at.query, dims),
-        Rule(rf"{layer}attn_k\.weight", "layers/{kind}/qkv", at.key, dims),
-        Rule(rf"{layer}attn_v\.weight", "layers/{kind}/qkv", at.value, dims),
-        Rule(rf"{layer}attn_output\.weight", "layers/{kind}/o", at.layer, dims),
-        Rule(rf"{layer}ffn_gate\.weight", "layers/{kind}/gate_up", at.gate, dims),
-        Rule(rf"{layer}ffn_up\.weight", "layers/{kind}/gate_up", at.up, dims),
-        Rule(rf"{layer}ffn_down\.weight", "layers/{kind}/down", at.layer, dims),
-    )
+    if spelling == "hf":
+        qk_norms = tuple(row._replace(transform=add_one) for row in rows.HF_QK_NORMS)
+        layer = gemma2.HF_NORMS + qk_norms + rows.HF_ATTENTION + rows.HF_MLP
+        return (
+            *rows.hf_rules(dims, layer, norm=add_one, model=MODEL, head=HEAD),
+            Rule(r"(?:model\.)?(?:vision_tower|multi_modal_projector)\..*", None, at.whole, dims),
+        )
+    return rows.gguf_rules(dims, gemma2.GGUF_NORMS + rows.GGUF_QK_NORMS + rows.gguf_attention() + rows.GGUF_MLP)

@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print one JSON object a prompt instead of text")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
     add_flags(parser, SamplingParams)
-    add_flags(parser, EngineConfig, skip=("model", "seed"), aliases=ALIASES)
+    add_flags(parser, EngineConfig, skip=("model", "seed", "chat_template"), aliases=ALIASES)
     parser.add_argument("--engine-seed", dest="engine_seed", type=int, help="seed of requests without --seed")
     return parser
 

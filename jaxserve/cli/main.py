@@ -7,7 +7,13 @@ import sys
 from checkpoints.errors import CheckpointError, SourceError
 from jaxserve.core.errors import ConfigError, RequestError
 
-VERBS = {"generate": "complete prompts and print the text"}
+VERBS = {
+    "generate": "complete prompts and print the text",
+    "chat": "talk with a model in the terminal",
+    "inspect": "describe a model: sizes, memory, tokenizer, and what it fits on",
+    "convert": "write a model as a safetensors or an Orbax folder",
+    "bench": "measure throughput or latency of the offline engine",
+}
 
 
 def main(argv: list[str] | None = None) -> int:

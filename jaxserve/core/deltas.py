@@ -13,7 +13,7 @@ NO_TOKEN = -1
 class TokenDeltas:
     """One entry a sequence that drew a token or ended; a sequence that has ended says how.
 
-    tokens: the token appended, NO_TOKEN where the sequence ended in an error without one.
+    tokens: the token appended, NO_TOKEN where the sequence ended without one: in an error, or because none was asked.
     """
 
     sequences: list[Sequence]

@@ -29,7 +29,10 @@ INT_FIELDS = (
     "has_edits",
     "mask_row",  # row 0 allows every token
     "adapter",  # adapter 0 is empty
+    "pooling",  # a value of POOLING; 0: none asked
 )
+
+POOLING = {None: 0, "mean": 1, "last": 2}
 
 SAMPLING_FIELDS = FLOAT_FIELDS + INT_FIELDS
 ROW_FIELDS = STEP_FIELDS + SAMPLING_FIELDS

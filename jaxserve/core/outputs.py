@@ -67,3 +67,38 @@ class RequestOutput:
     encoder_prompt: None = None
     encoder_prompt_token_ids: None = None
     kv_transfer_params: None = None
+
+
+@dataclass(slots=True)
+class ScoreOutput:
+    """How likely one continuation is after its context: natural logarithms, under the model's raw logits.
+
+    token_ids: the continuation's. logprob: the sum of token_logprobs. is_greedy: each token was the likeliest one after
+    those before it. num_context_tokens: with the token that begins a text, where one was put before it. text: the
+    continuation's, where it was given as text.
+    """
+
+    token_ids: list[int]
+    token_logprobs: list[float]
+    logprob: float
+    is_greedy: bool
+    num_context_tokens: int
+    text: str | None = None
+
+
+@dataclass(slots=True)
+class EmbeddingOutput:
+    """One number a model dimension."""
+
+    embedding: list[float]
+
+
+@dataclass(slots=True)
+class EmbeddingRequestOutput:
+    """A prompt and its embedding."""
+
+    request_id: str
+    outputs: EmbeddingOutput
+    prompt_token_ids: list[int]
+    finished: bool = True
+    num_cached_tokens: int = 0

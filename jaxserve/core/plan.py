@@ -5,6 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxserve.core.buckets import Bucket
+from jaxserve.core.fields import SAMPLING_FIELDS
+
+POOLING_FIELD = SAMPLING_FIELDS.index("pooling")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,16 @@ class Plan:
     def num_tokens(self) -> int:
         return len(self.tokens)
 
+    @property
+    def num_targets(self) -> int:
+        """Prompt log-probabilities asked for."""
+        return 0 if self.targets is None else int(np.count_nonzero(self.targets >= 0))
+
+    @property
+    def is_pooled(self) -> np.ndarray:
+        """bool[S]: rows whose hidden states are asked for."""
+        return self.sampling[:, POOLING_FIELD] > 0
+
 
 @dataclass(frozen=True, slots=True)
 class TopLogprobs:
@@ -82,7 +95,8 @@ class Outcome:
     """What one step produced, in the order of the plan's rows.
 
     tokens: the token drawn by each row that samples, anything elsewhere. is_bad: the row's logits were not finite.
-    logprobs rows are meaningful where asked for; prompt_logprobs entry t speaks of `plan.targets[t]`.
+    logprobs rows are meaningful where asked for; prompt_logprobs have one entry a target of the plan (those >= 0, in
+    their order). pooled: where the plan asks, the sum of the hidden states of the row's tokens, or the last of them.
     """
 
     step_id: int
@@ -90,3 +104,4 @@ class Outcome:
     is_bad: np.ndarray  # bool[S]
     logprobs: TopLogprobs | None = None
     prompt_logprobs: TopLogprobs | None = None
+    pooled: np.ndarray | None = None  # float32[S, D]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxserve.core.errors import RequestError
 from jaxserve.core.sampling_params import SamplingParams
 
 
@@ -12,9 +13,12 @@ class Request:
     """One prompt with its parameters; becomes `params.n` sequences.
 
     seed: the 64-bit seed of sample 0 (the user's, or derived from the engine's seed and the order of arrival).
-    max_tokens: tokens to generate at most; params.max_tokens, or what the context leaves when that is None.
+    max_tokens: tokens to generate at most; params.max_tokens, or what the context leaves when that is None. 0: nothing
+    is drawn, and the sequence ends as soon as what is asked of its prompt is computed.
     eos_ids: the model's end-of-sequence tokens, which end the text unless params.ignore_eos.
     bad_words: token-id sequences that must not be produced.
+    logprobs_start: the first prompt position whose log-probability params.prompt_logprobs asks for.
+    pooling: "mean" or "last" for hidden states over the prompt or of its last token; only where max_tokens is 0.
     """
 
     request_id: str
@@ -26,6 +30,12 @@ class Request:
     bad_words: tuple[tuple[int, ...], ...] = ()
     adapter: int = 0
     arrival_s: float = 0.0
+    logprobs_start: int = 0
+    pooling: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.pooling is not None and self.max_tokens:
+            raise RequestError("pooling is of the prompt alone: max_tokens must be 0", "max_tokens")
 
     @property
     def stop_ids(self) -> tuple[int, ...]:

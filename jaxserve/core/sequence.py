@@ -33,7 +33,9 @@ class Sequence:
 
     finish_reason: "stop", "length", "abort" or "error", None until then. stop_reason: the stop token's id or the stop
     string, None for an end-of-sequence token. logprobs: one entry a generated token. prompt_logprobs: one entry a
-    prompt token, None for the first, which nothing precedes; kept by sample 0 only.
+    prompt token, None for the first, which nothing precedes, and before request.logprobs_start; kept by sample 0 only.
+    pooled: float64[D], by request.pooling the sum of the hidden states computed since the sequence took its slot, or
+    the last of them.
     """
 
     __slots__ = (
@@ -42,6 +44,7 @@ class Sequence:
         "finish_reason",
         "index",
         "logprobs",
+        "pooled",
         "prompt_logprobs",
         "request",
         "sequence_id",
@@ -62,6 +65,7 @@ class Sequence:
         self._num_tokens = np.array([len(request.prompt_token_ids)], np.int32)
         self.logprobs: list[TokenLogprobs] | None = None
         self.prompt_logprobs: list[TokenLogprobs | None] | None = None
+        self.pooled: np.ndarray | None = None
         if request.params.logprobs is not None:
             self.logprobs = []
         if request.params.prompt_logprobs is not None and index == 0:

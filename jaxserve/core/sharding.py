@@ -2,9 +2,11 @@
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxserve.core.errors import ConfigError
+
+AnyMesh = Mesh | AbstractMesh  # shapes and byte counts need only the sizes of a mesh, not its devices
 
 TENSOR = "tensor"  # mesh axis over which heads, mlp columns and vocabulary rows are divided
 

@@ -2,34 +2,28 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import jax.numpy as jnp
 
-from checkpoints.open import Checkpoint, open_checkpoint
-from checkpoints.sources import SHORT_NAMES, resolve
 from jaxserve.core.buckets import Buckets, make_buckets
 from jaxserve.core.config import EngineConfig
-from jaxserve.core.errors import ConfigError
 from jaxserve.core.sharding import make_mesh
 from jaxserve.engine import limits as limit_rules
 from jaxserve.engine.compilation_cache import use_compilation_cache
 from jaxserve.engine.engine import Engine
 from jaxserve.engine.limits import Limits
 from jaxserve.engine.memory import memory_of
+from jaxserve.engine.open_model import OpenModel, open_model
 from jaxserve.engine.requests import RequestMaker
-from jaxserve.engine.tokenizers import choose_tokenizer, eos_ids
-from jaxserve.models import registry
+from jaxserve.engine.tokenizers import choose_chat_template, choose_tokenizer, eos_ids
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.kv import kv_layout
-from jaxserve.models.params import declare, init_random
-from jaxserve.models.shapes import SHAPES
-from jaxserve.runner.load import load_params, read_config
+from jaxserve.models.params import declare
 from jaxserve.runner.runner import Runner
 from jaxserve.runner.state import MAX_EDITS
 from jaxserve.runner.steps import StepSettings
 from jaxserve.scheduler.scheduler import Scheduler
-from jaxserve.text.from_folder import read_json
+from jaxserve.text.chat import ChatTemplate
 from jaxserve.text.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], None]
@@ -37,66 +31,36 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Everything that `LLM` drives."""
+    """Everything that `LLM` drives.
+
+    model: as it runs, its ropes settled for the context. described: as the checkpoint describes it.
+    """
 
     engine: Engine
     runner: Runner
     buckets: Buckets
     limits: Limits
     model: ModelConfig
+    described: ModelConfig
     tokenizer: Tokenizer | None
+    chat_template: ChatTemplate
     requests: RequestMaker
 
 
 def build(config: EngineConfig, progress: Progress | None = None) -> Built:
     """Load the model and lay out memory; nothing is compiled yet but what makes the weights and the pool."""
     use_compilation_cache(config)
-    if config.load_format == "dummy":
-        return _build_dummy(config)
-    if config.model in SHAPES and config.model not in SHORT_NAMES:
-        raise ConfigError(
-            f"{config.model} names a shape without weights: give a path or a Hugging Face id, or load_format='dummy' "
-            "for random weights",
-            param="model",
-        )
-    cache_dir = Path(config.cache_dir) if config.cache_dir else None
-    source = resolve(config.model, cache_dir=cache_dir, revision=config.revision, token=config.hf_token)
-    is_gguf = source.weights.suffix == ".gguf"
-    if config.load_format in ("gguf", "safetensors") and (config.load_format == "gguf") != is_gguf:
-        raise ConfigError(
-            f"load_format={config.load_format!r} but the weights are {source.weights.name}", "load_format"
-        )
-    with open_checkpoint(source) as checkpoint:
-        return _assemble(config, read_config(checkpoint), checkpoint, checkpoint.folder, progress)
+    with open_model(config) as source:
+        return _assemble(config, source, progress)
 
 
-def _build_dummy(config: EngineConfig) -> Built:
-    """Random weights for a named shape, or for a folder's config.json; nothing is fetched."""
-    for name in ("revision", "hf_token", "cache_dir"):
-        if getattr(config, name) is not None:
-            raise ConfigError(f"{name} means nothing with load_format='dummy', which fetches nothing", param=name)
-    if config.model in SHAPES:
-        return _assemble(config, SHAPES[config.model], None, None, None)
-    folder = Path(config.model).expanduser()
-    if not (folder / "config.json").is_file():
-        raise ConfigError(
-            f"{config.model!r} is neither a folder with a config.json nor a shape; shapes: {', '.join(SHAPES)}",
-            param="model",
-        )
-    return _assemble(config, registry.from_hf(read_json(folder / "config.json")), None, folder, None)
-
-
-def _assemble(
-    config: EngineConfig,
-    model: ModelConfig,
-    checkpoint: Checkpoint | None,
-    folder: Path | None,
-    progress: Progress | None,
-) -> Built:
-    """All parts for one model; `checkpoint` is None for random weights, `folder` holds the tokenizer's files."""
+def _assemble(config: EngineConfig, source: OpenModel, progress: Progress | None) -> Built:
+    """All parts for one model."""
+    model = source.model.for_context(config.max_model_len or source.model.max_position)
     mesh = make_mesh(config.tensor_parallel_size)
     dtype = choose_dtype(config.dtype, model.dtype)
-    tokenizer = choose_tokenizer(config, checkpoint, folder)
+    tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)
+    chat_template = choose_chat_template(config, source.checkpoint, source.folder)
     groups = model.kv_groups(limit_rules.page_size(config, mesh.devices.flat[0].platform))
     layout = kv_layout(model, mesh, groups.page_size, dtype)
     specs = declare(model, mesh, dtype)
@@ -107,10 +71,7 @@ def _assemble(
         page_bytes=layout.page_bytes,
         memory=memory_of(config, model, mesh, specs),
     )
-    if checkpoint is None:
-        params = init_random(specs, mesh, (config.seed ^ config.seed >> 32) & 0xFFFFFFFF)
-    else:
-        params = load_params(checkpoint, model, mesh, dtype, progress)
+    params = source.params(mesh, dtype, config.seed, progress)
     max_logprobs = min(config.max_logprobs, model.vocab_size)
     settings = StepSettings(model, mesh, config.attention_backend, max_logprobs)
     runner = Runner(settings, params, layout, groups, num_pages=limits.num_pages, num_slots=limits.max_num_seqs)
@@ -138,7 +99,9 @@ def _assemble(
         max_edits=MAX_EDITS,
         seed=config.seed,
     )
-    return Built(Engine(scheduler, runner), runner, buckets, limits, model, tokenizer, requests)
+    return Built(
+        Engine(scheduler, runner), runner, buckets, limits, model, source.model, tokenizer, chat_template, requests
+    )
 
 
 def choose_dtype(asked: str, declared: str | None) -> jnp.dtype:

@@ -1,5 +1,6 @@
 """Host: `Engine`, the step loop: plans a step while the one before runs, then commits that one; tokens only."""
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.plan import Plan
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
+from jaxserve.engine.telemetry import Observer, StepMoments, StepRecord
 from jaxserve.runner.base import Runner
 from jaxserve.scheduler.scheduler import Scheduler
 
@@ -19,6 +21,7 @@ class _Step:
     """A planned step; no ticket yet while it is being submitted."""
 
     plan: Plan
+    moments: StepMoments
     ticket: Any = None
 
 
@@ -28,11 +31,14 @@ class Engine:
     A request that cannot be served raises `RequestError` from `add` and harms no other. If the runner fails, all
     requests end with finish reason "error", the call raises `EngineDeadError`, and so does every later one. An
     interrupt (Ctrl-C) leaves the engine usable: planned steps stay in line until they are committed.
+
+    observer: called with the record of each step once it is committed; None costs nothing but reading the clock.
     """
 
     def __init__(self, scheduler: Scheduler, runner: Runner):
         self.scheduler = scheduler
         self.runner = runner
+        self.observer: Observer | None = None
         self._steps: deque[_Step] = deque()
         self._is_dead = False
 
@@ -49,6 +55,11 @@ class Engine:
         """Queue a request; its sequences, one a sample, grow and end by the calls of `step`."""
         self._check_alive()
         return self.scheduler.add(request)
+
+    def add_sharing(self, requests: list[Request], shared_len: int) -> list[Sequence]:
+        """Queue requests whose prompts are equal in their first `shared_len` tokens, which are computed once."""
+        self._check_alive()
+        return self.scheduler.add_sharing(requests, shared_len)
 
     def abort(self, request_id: str) -> None:
         """End all samples of a request; at any moment, and as often as wanted."""
@@ -85,23 +96,32 @@ class Engine:
             yield self.step()
 
     def _start_step(self) -> None:
+        planning_s = time.monotonic()
         plan = self.scheduler.schedule()
         if plan is not None:
-            self._steps.append(_Step(plan))
+            self._steps.append(_Step(plan, StepMoments(planning_s, time.monotonic())))
             self._submit(self._steps[-1])
         elif self.scheduler.has_work and not self._steps:
             raise RuntimeError("requests are waiting, nothing is in flight, and nothing can be scheduled")
 
     def _submit(self, step: _Step) -> None:
+        step.moments.submitting_s = time.monotonic()
         step.ticket = self.runner.submit(step.plan)
+        step.moments.submitted_s = time.monotonic()
 
     def _finish_step(self) -> TokenDeltas:
         """Commit the oldest step."""
         if not self._steps:
             return no_deltas()
-        step = self._steps[0]
-        deltas = self.scheduler.commit(step.plan, self.runner.collect(step.ticket))
+        step, moments = self._steps[0], self._steps[0].moments
+        moments.collecting_s = time.monotonic()
+        outcome = self.runner.collect(step.ticket)
+        moments.collected_s = time.monotonic()
+        deltas = self.scheduler.commit(step.plan, outcome)
+        moments.committed_s = time.monotonic()
         self._steps.popleft()
+        if self.observer is not None:
+            self.observer(StepRecord.of(step.plan, moments))
         return deltas
 
     def _die(self) -> None:

@@ -2,37 +2,31 @@
 
 import os
 import sys
-import time
+from collections.abc import Generator
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
 
 from jaxserve.core.config import EngineConfig
-from jaxserve.core.errors import RequestError
-from jaxserve.core.outputs import RequestMetrics, RequestOutput
-from jaxserve.core.request import Request
+from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput, ScoreOutput
 from jaxserve.core.sampling_params import SamplingParams
-from jaxserve.core.sequence import Sequence
-from jaxserve.engine.build import build
-from jaxserve.engine.progress import CompileBar, GenerateBar, LoadBar
-from jaxserve.engine.prompts import Prompt, read_prompts
-from jaxserve.engine.results import request_output
+from jaxserve.engine.build import Built, build
+from jaxserve.engine.chat import CHAT_PARAMS, ChatOptions, ChatRenderer, read_conversations
+from jaxserve.engine.consumers import complete, pieces
+from jaxserve.engine.embed import embed
+from jaxserve.engine.hidden_states import hidden_states
+from jaxserve.engine.intake import only_params, requests_for
+from jaxserve.engine.jobs import Jobs
+from jaxserve.engine.progress import CompileBar, LoadBar
+from jaxserve.engine.prompts import read_only_prompt, read_prompts
+from jaxserve.engine.save import save_model
+from jaxserve.engine.score import score
+from jaxserve.engine.weights import update_weights
 from jaxserve.text.detokenize import Detokenizer
-from jaxserve.text.output_text import OutputText
-from jaxserve.text.stop import StopStrings
 from jaxserve.text.tokenizer import Tokenizer
-
-
-@dataclass(slots=True)
-class _Job:
-    """One request under way: its sequences, their texts so far, and when things happened."""
-
-    request: Request
-    prompt: str | None
-    sequences: list[Sequence]
-    outputs: list[OutputText | None]
-    metrics: RequestMetrics
-    texts: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +51,33 @@ class LLM:
     """
 
     def __init__(self, model: str | os.PathLike[str], **options: Any):
-        self._start(EngineConfig.create(model, **options), show_progress=sys.stderr.isatty())
+        self._load(EngineConfig.create(model, **options), show_progress=sys.stderr.isatty())
 
     @classmethod
     def from_config(cls, config: EngineConfig, *, show_progress: bool = False) -> "LLM":
         llm = cls.__new__(cls)
-        llm._start(config, show_progress=show_progress)
+        llm._load(config, show_progress=show_progress)
         return llm
 
-    def _start(self, config: EngineConfig, *, show_progress: bool) -> None:
-        self.config = config
+    @classmethod
+    def from_parts(cls, config: EngineConfig, parts: Built) -> "LLM":
+        """Over an engine that was built elsewhere."""
+        llm = cls.__new__(cls)
+        llm._take(config, parts)
+        return llm
+
+    def _load(self, config: EngineConfig, *, show_progress: bool) -> None:
         with LoadBar(show_progress) as bar:
-            self.parts = build(config, bar.update)
+            self._take(config, build(config, bar.update))
         if show_progress:
             print(self._description(), file=sys.stderr)
-        tokenizer = self.parts.tokenizer
-        self._detokenizer = None if tokenizer is None else Detokenizer(tokenizer, self.parts.model.vocab_size)
+
+    def _take(self, config: EngineConfig, parts: Built) -> None:
+        self.config, self.parts = config, parts
+        tokenizer = parts.tokenizer
+        detokenizer = None if tokenizer is None else Detokenizer(tokenizer, parts.model.vocab_size)
+        self._jobs = Jobs(parts.engine, detokenizer)
+        self.chats = ChatRenderer(parts.chat_template, tokenizer)
 
     def _description(self) -> str:
         """One line: what was built, and the sizes that were left open."""
@@ -83,6 +88,12 @@ class LLM:
             f"{built.runner.dtype}, context {limits.max_model_len}, {limits.max_num_seqs} sequences, "
             f"{limits.num_pages} pages of {limits.page_size} positions"
         )
+
+    @property
+    def jobs(self) -> Jobs:
+        """The requests under way, and the `step` that serves them; refused while an `AsyncLLM` drives the engine."""
+        self._jobs.check_caller()
+        return self._jobs
 
     def get_tokenizer(self) -> Tokenizer | None:
         return self.parts.tokenizer
@@ -100,6 +111,7 @@ class LLM:
 
     def warm_up(self, *, use_tqdm: bool = True) -> None:
         """Compile every bucket now and refuse all other shapes from then on."""
+        self._jobs.check_caller()
         buckets = self.parts.buckets.all()
         with CompileBar(use_tqdm, desc="Compiling", unit="bucket", total=len(buckets)) as bar:
             self.parts.runner.warm_up(bar.over(buckets))
@@ -119,100 +131,98 @@ class LLM:
         parameter before anything runs. A sample whose logits are not finite ends with finish_reason "error"; if the
         device fails, EngineDeadError is raised and the engine must be built anew.
         """
-        jobs: list[_Job] = []
+        jobs = self.jobs
+        return complete(jobs, requests_for(self.parts.requests, read_prompts(prompts), sampling_params), use_tqdm)
+
+    def chat(
+        self,
+        messages: Any,
+        sampling_params: SamplingParams | SequenceOf[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        **options: Unpack[ChatOptions],
+    ) -> list[RequestOutput]:
+        """Answer a conversation, or each of a list of them; one result a conversation, in order.
+
+        messages: a list of dicts with `role` and `content`. sampling_params: for all, or one a conversation; by default
+        an answer may fill the context. options: those of `render_chat`. Raises as `generate` does.
+        """
+        jobs = self.jobs
+        prompts = self.chats.prompts(read_conversations(messages), **options)
+        params = CHAT_PARAMS if sampling_params is None else sampling_params
+        return complete(jobs, requests_for(self.parts.requests, prompts, params, noun="conversation"), use_tqdm)
+
+    def render_chat(self, messages: Any, **options: Unpack[ChatOptions]) -> dict[str, Any]:
+        """The prompt that `chat` makes of one conversation, as `generate` and `stream` take it: text and token ids.
+
+        options, as `ChatRenderer.prompts` describes them: chat_template, add_generation_prompt,
+        continue_final_message, tools, chat_template_kwargs.
+        """
+        (prompt,) = self.chats.prompts([messages], **options)
+        return prompt.as_dict()
+
+    def stream(
+        self, prompt: Any, sampling_params: SamplingParams | None = None
+    ) -> Generator[RequestOutput, None, None]:
+        """Complete one prompt piece by piece: each result holds the text, tokens and log-probabilities that are new.
+
+        Texts come in whole characters and without what may become a stop string; the last result is `finished`. The
+        request runs while somebody steps: this iterator, another one, or `generate`; to leave the loop (or to close the
+        iterator) aborts it. Bad input raises RequestError at once.
+        """
+        jobs = self.jobs
+        prompts, params = [read_only_prompt(prompt)], only_params(sampling_params)
+        ((text, request),) = requests_for(self.parts.requests, prompts, params)
+        return pieces(jobs, text, request)
+
+    def score(self, pairs: Any, *, use_tqdm: bool = True) -> list[ScoreOutput]:
+        """How likely each continuation is after its context: log-probabilities, nothing drawn; results in order.
+
+        pairs: a list of (context, continuation), each text or token ids. A context that several pairs share is computed
+        once. Two texts are encoded as one and cut where the context ends; spaces at its end go to the continuation.
+        Raises RequestError naming the pair before anything runs.
+        """
+        jobs = self.jobs
         try:
-            for prompt, request in self._requests(prompts, sampling_params):
-                jobs.append(self._job(prompt, request))
-            self._run(jobs, use_tqdm)
-        except BaseException:
-            for job in jobs:
-                self.parts.engine.abort(job.request.request_id)
-            raise
-        return [self._result(job) for job in jobs]
+            return score(self.parts.engine, self.parts.requests, jobs.step, pairs, use_tqdm=use_tqdm)
+        finally:
+            jobs.close(())
 
-    def _run(self, jobs: list[_Job], use_tqdm: bool) -> None:
-        """Step until every sequence has ended, and once more for the step that was in flight then."""
-        by_sequence = {s.sequence_id: (job, s.index) for job in jobs for s in job.sequences}
-        num_left = len(by_sequence)
-        with GenerateBar(use_tqdm, num_left) as bar:
-            while num_left:
-                num_finished, num_tokens = self._step(by_sequence)
-                num_left -= num_finished
-                bar.update(num_finished, num_tokens)
-        for _ in self.parts.engine.drain():
-            pass
+    def embed(
+        self, prompts: Any, *, pooling: str = "mean", normalize: bool = True, use_tqdm: bool = True
+    ) -> list[EmbeddingRequestOutput]:
+        """A vector for each prompt from the hidden states after the final norm; results in order.
 
-    def _requests(self, prompts: Any, sampling_params: Any) -> list[tuple[Prompt, Request]]:
-        """All requests, checked: a bad one stops the call before any has begun."""
-        read = read_prompts(prompts)
-        params = _params_for(sampling_params, len(read))
-        requests = []
-        for i, (prompt, ids, p) in enumerate(zip(read, self.parts.requests.token_ids(read), params, strict=True)):
-            try:
-                requests.append((prompt, self.parts.requests.make(ids, p, place=i)))
-            except RequestError as error:
-                where = f"prompt {i}: " if len(read) > 1 else ""
-                raise RequestError(f"{where}{error}", error.param) from None
-        self.parts.requests.count(len(requests))
-        return requests
+        prompts: as `generate` takes them. pooling: the "mean" over the prompt's tokens, or the "last" one's. normalize:
+        to length 1. Raises RequestError naming the prompt before anything runs.
+        """
+        jobs = self.jobs
+        options = {"pooling": pooling, "normalize": normalize, "use_tqdm": use_tqdm}
+        try:
+            return embed(self.parts.engine, self.parts.requests, jobs.step, prompts, **options)
+        finally:
+            jobs.close(())
 
-    def _job(self, prompt: Prompt, request: Request) -> _Job:
-        sequences = self.parts.engine.add(request)
-        params = request.params
-        outputs: list[OutputText | None] = [None] * len(sequences)
-        if self._detokenizer is not None and params.detokenize:
-            stops = StopStrings(params.stop, params.include_stop_str_in_output) if params.stop else None
-            prompt_ids = request.prompt_token_ids.tolist()
-            streams = [self._detokenizer.stream(prompt_ids, params.skip_special_tokens) for _ in sequences]
-            outputs = [OutputText(stream, params, stops) for stream in streams]
-        metrics = RequestMetrics(arrival_s=request.arrival_s)
-        return _Job(request, prompt.text, sequences, outputs, metrics, [""] * len(sequences))
+    def hidden_states(self, prompts: Any, layers: SequenceOf[int] = (-1,)) -> list[np.ndarray]:
+        """What layers see of each prompt: float32 [len(layers), T, D] a prompt, in order.
 
-    def _step(self, by_sequence: dict[int, tuple[_Job, int]]) -> tuple[int, int]:
-        """One engine step; returns how many sequences ended and how many tokens came."""
-        deltas = self.parts.engine.step()
-        now, num_finished = time.monotonic(), 0
-        rows = zip(deltas.sequences, deltas.tokens.tolist(), deltas.is_finished.tolist(), strict=True)
-        for sequence, token, is_finished in rows:
-            job, index = by_sequence[sequence.sequence_id]
-            if job.metrics.first_token_s is None:
-                job.metrics.first_token_s = now
-            is_finished = self._extend(job, index, sequence, token, is_finished)
-            if is_finished:
-                num_finished += 1
-                job.metrics.finish_s = now
-        return num_finished, len(deltas.tokens)
+        prompts: as `generate` takes them. layers: of the L + 1 states of a model of L layers: 0 the embeddings, i the
+        input of layer i, L (or -1) the output after the final norm. Runs beside the engine, with its weights.
+        """
+        self._jobs.check_caller()
+        return hidden_states(self.parts, self.parts.requests.token_ids(read_prompts(prompts)), layers)
 
-    def _extend(self, job: _Job, index: int, sequence: Sequence, token: int, is_finished: bool) -> bool:
-        """Add a token's text; a stop string in it ends the sequence here."""
-        output = job.outputs[index]
-        if output is None:
-            return is_finished
-        if sequence.finish_reason != "error":
-            job.texts[index] += output.push([token], is_ended_by_token=sequence.finish_reason == "stop")
-        if output.stop_string is not None:
-            if is_finished:  # the limit was reached by the token that completed the stop string
-                sequence.finish("stop", output.stop_string, output.num_tokens)
-            self.parts.engine.finish(sequence.sequence_id, "stop", output.num_tokens, output.stop_string)
-            return True
-        if is_finished:
-            job.texts[index] += output.finish()
-        return is_finished
+    def update_weights(self, params: Any) -> None:
+        """Serve all later requests with other weights: a tree like `parts.runner.params`, of device or numpy arrays.
 
-    def _result(self, job: _Job) -> RequestOutput:
-        detokenizer = self._detokenizer if job.request.params.detokenize else None
-        return request_output(job.request, job.prompt, job.sequences, job.texts, job.metrics, detokenizer)
+        Nothing is cast or compiled anew. Raises RequestError for a leaf that does not fit, by name and before anything
+        changes, and while requests are under way.
+        """
+        self._jobs.check_caller()
+        update_weights(self.parts, params)
 
-
-def _params_for(params: Any, count: int) -> list[SamplingParams]:
-    if params is None:
-        params = SamplingParams()
-    if isinstance(params, SamplingParams):
-        return [params] * count
-    if not isinstance(params, list | tuple) or not all(isinstance(p, SamplingParams) for p in params):
-        raise RequestError("sampling_params must be a SamplingParams or a list of them", "sampling_params")
-    if len(params) != count:
-        raise RequestError(
-            f"{count} prompts but {len(params)} sampling_params: give one, or one a prompt", "sampling_params"
-        )
-    return list(params)
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the weights as they are now, with configuration and tokenizer: an Orbax folder for `LLM(folder)`, on
+        any mesh. The folder must be empty or not exist."""
+        self._jobs.check_caller()
+        save_model(self.parts, Path(folder))

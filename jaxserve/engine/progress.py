@@ -32,10 +32,10 @@ class Bar:
 
 
 class LoadBar(Bar):
-    """Bytes of weights read."""
+    """Bytes of weights read, or written."""
 
-    def __init__(self, is_shown: bool):
-        super().__init__(is_shown, desc="Loading weights", unit="B", unit_scale=True, unit_divisor=1024)
+    def __init__(self, is_shown: bool, desc: str = "Loading weights"):
+        super().__init__(is_shown, desc=desc, unit="B", unit_scale=True, unit_divisor=1024)
 
     def update(self, done: int, total: int) -> None:
         if self._bar is not None:
@@ -69,3 +69,11 @@ class GenerateBar(Bar):
             rate = self._num_tokens / max(time.monotonic() - self._started_s, 1e-9)
             self._bar.set_postfix_str(f"{self._num_tokens} tokens, {rate:.1f} tokens/s", refresh=False)
             self._bar.update(num_finished)
+
+
+class CountBar(Bar):
+    """Things done of a known number."""
+
+    def update(self, num_done: int) -> None:
+        if self._bar is not None:
+            self._bar.update(num_done)

@@ -18,6 +18,10 @@ class Prompt:
     text: str | None
     token_ids: Sequence[int] | None
 
+    def as_dict(self) -> dict[str, Any]:
+        """The form in which users give both."""
+        return {"prompt": self.text, "prompt_token_ids": self.token_ids}
+
 
 def read_prompts(prompts: Any) -> list[Prompt]:
     """One prompt or a list of them: text, a list of token ids, or a dict with `prompt` or `prompt_token_ids`."""
@@ -26,6 +30,13 @@ def read_prompts(prompts: Any) -> list[Prompt]:
     if not isinstance(prompts, list | tuple):
         raise RequestError(f"prompts must be text, token ids, a dict, or a list of those, not {type(prompts).__name__}")
     return [read_prompt(prompt, f"prompt {i}") for i, prompt in enumerate(prompts)]
+
+
+def read_only_prompt(prompt: Any) -> Prompt:
+    """One prompt where a list of them is not served."""
+    if isinstance(prompt, list | tuple) and any(isinstance(item, str | list | tuple | Mapping) for item in prompt):
+        raise RequestError("one prompt at a time, not a list: call once for each, or use LLM.generate", "prompt")
+    return read_prompt(prompt, "the prompt")
 
 
 def read_prompt(prompt: Any, name: str) -> Prompt:

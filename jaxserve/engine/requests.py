@@ -26,6 +26,7 @@ class RequestMaker:
     max_edits: int
     seed: int
     num_arrived: int = 0
+    num_prompts_only: int = 0
 
     def token_ids(self, prompts: list[Prompt]) -> list[list[int]]:
         """Token ids of each prompt; all texts are encoded in one call."""
@@ -75,14 +76,34 @@ class RequestMaker:
             arrival_s=time.monotonic(),
         )
 
-    def _check_prompt(self, token_ids: list[int]) -> None:
+    def make_prompt_only(self, token_ids: list[int], *, logprobs_start: int = 0, pooling: str | None = None) -> Request:
+        """A request that draws nothing: pooled hidden states, or log-probabilities from a prompt's position on.
+
+        It does not count as an arrival, so the seeds of other requests do not depend on it.
+        """
+        self._check_prompt(token_ids, room=0)
+        number = self.num_prompts_only
+        self.num_prompts_only += 1
+        return Request(
+            request_id=f"prompt-{number}",
+            prompt_token_ids=np.array(token_ids, np.int32),
+            params=SamplingParams(temperature=0, prompt_logprobs=0 if pooling is None else None, detokenize=False),
+            max_tokens=0,
+            seed=0,
+            logprobs_start=logprobs_start,
+            pooling=pooling,
+            arrival_s=time.monotonic(),
+        )
+
+    def _check_prompt(self, token_ids: list[int], room: int = 1) -> None:
         if not token_ids:
             raise RequestError("the prompt is empty: give at least one token", "prompt")
-        if len(token_ids) >= self.max_model_len:
+        if len(token_ids) + room > self.max_model_len:
+            needed = " and at least one must remain for the output" if room else ""
             raise RequestError(
                 f"This model's maximum context length is {self.max_model_len} tokens. However, your prompt contains "
-                f"{len(token_ids)} input tokens and at least one must remain for the output. Shorten the prompt, or "
-                "raise max_model_len if the model allows more.",
+                f"{len(token_ids)} input tokens{needed}. Shorten the prompt, or raise max_model_len if the model "
+                "allows more.",
                 "prompt",
             )
         low, high = min(token_ids), max(token_ids)

@@ -1,48 +1,88 @@
-"""Host: finished sequences as the `RequestOutput`s that users read."""
+"""Host: what users read of a job: the whole of it, or piece by piece."""
 
-from jaxserve.core.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
-from jaxserve.core.request import Request
+from dataclasses import dataclass, replace
+
+from jaxserve.core.outputs import CompletionOutput, Logprob, RequestOutput
 from jaxserve.core.sequence import Sequence, TokenLogprobs
+from jaxserve.engine.jobs import Job
 from jaxserve.text.detokenize import Detokenizer
 
 
-def request_output(
-    request: Request,
-    prompt: str | None,
-    sequences: list[Sequence],
-    texts: list[str],
-    metrics: RequestMetrics,
-    detokenizer: Detokenizer | None,
-) -> RequestOutput:
-    """One request with its samples, in order of their index."""
-    completions = [_completion(s, text, detokenizer) for s, text in zip(sequences, texts, strict=True)]
-    prompt_ids = request.prompt_token_ids.tolist()
-    prompt_logprobs = None
-    if (entries := sequences[0].prompt_logprobs) is not None:
-        prompt_logprobs = [
-            None if entry is None else _position(token, entry, detokenizer)
-            for token, entry in zip(prompt_ids, entries, strict=True)
+@dataclass(slots=True)
+class _Given:
+    """How much of one sample its reader has: characters, tokens, the sum of their log-probabilities, and its end."""
+
+    num_chars: int = 0
+    num_tokens: int = 0
+    logprob: float = 0.0
+    has_end: bool = False
+
+
+class Reader:
+    """Gives out a job's results: each `take` what is new since the one before, so that all together are the whole."""
+
+    def __init__(self, job: Job):
+        self._job = job
+        self._given = [_Given() for _ in job.sequences]
+        self._has_prompt_logprobs = False
+
+    def take(self) -> RequestOutput | None:
+        """The samples that have grown or ended, with their new text, tokens and log-probabilities; None: nothing new.
+
+        cumulative_logprob counts from the beginning. Prompt log-probabilities come with the first piece.
+        """
+        job = self._job
+        completions = []
+        for sequence, text, given in zip(job.sequences, job.texts, self._given, strict=True):
+            num_tokens = sequence.num_tokens - sequence.prompt_len
+            if (num_tokens, len(text), sequence.is_finished) != (given.num_tokens, given.num_chars, given.has_end):
+                completions.append(_completion(sequence, text, given, job.detokenizer))
+        if not completions:
+            return None
+        return RequestOutput(
+            request_id=job.request.request_id,
+            prompt=job.prompt,
+            prompt_token_ids=job.prompt_ids,
+            prompt_logprobs=self._prompt_logprobs(),
+            outputs=completions,
+            finished=all(given.has_end for given in self._given),
+            metrics=replace(job.metrics),
+        )
+
+    def _prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:
+        job, entries = self._job, self._job.sequences[0].prompt_logprobs
+        if entries is None or self._has_prompt_logprobs:
+            return None
+        self._has_prompt_logprobs = True
+        return [
+            None if entry is None else _position(token, entry, job.detokenizer)
+            for token, entry in zip(job.prompt_ids, entries, strict=True)
         ]
-    return RequestOutput(
-        request_id=request.request_id,
-        prompt=prompt,
-        prompt_token_ids=prompt_ids,
-        prompt_logprobs=prompt_logprobs,
-        outputs=completions,
-        finished=all(s.is_finished for s in sequences),
-        metrics=metrics,
-    )
 
 
-def _completion(sequence: Sequence, text: str, detokenizer: Detokenizer | None) -> CompletionOutput:
-    token_ids = sequence.token_ids
+def whole(job: Job) -> RequestOutput:
+    """Everything that a job has produced."""
+    output = Reader(job).take()
+    assert output is not None, "a job is read whole once it has ended"
+    return output
+
+
+def _completion(sequence: Sequence, text: str, given: _Given, detokenizer: Detokenizer | None) -> CompletionOutput:
+    """What `given` lacks of a sample; it lacks nothing afterwards."""
+    token_ids = sequence.tokens[sequence.prompt_len + given.num_tokens :].tolist()
     logprobs = cumulative = None
     if sequence.logprobs is not None:
-        logprobs = [_position(t, e, detokenizer) for t, e in zip(token_ids, sequence.logprobs, strict=True)]
-        cumulative = sum(entry.logprob for entry in sequence.logprobs)
+        entries = sequence.logprobs[given.num_tokens :]
+        logprobs = [_position(t, e, detokenizer) for t, e in zip(token_ids, entries, strict=True)]
+        for entry in entries:  # added one by one, so that pieces end at the very float of the whole
+            given.logprob += entry.logprob
+        cumulative = given.logprob
+    new_text = text[given.num_chars :]
+    given.num_chars, given.num_tokens = len(text), given.num_tokens + len(token_ids)
+    given.has_end = sequence.is_finished
     return CompletionOutput(
         index=sequence.index,
-        text=text,
+        text=new_text,
         token_ids=token_ids,
         cumulative_logprob=cumulative,
         logprobs=logprobs,

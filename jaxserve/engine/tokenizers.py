@@ -1,11 +1,13 @@
-"""Wiring: which tokenizer a model gets, and which tokens end its texts."""
+"""Wiring: which tokenizer and which chat template a model gets, and which tokens end its texts."""
 
 from pathlib import Path
 
 from checkpoints.open import Checkpoint
 from jaxserve.core.config import EngineConfig
-from jaxserve.core.errors import ConfigError
+from jaxserve.core.errors import ConfigError, RequestError
+from jaxserve.engine.chat import read_template
 from jaxserve.models.config import ModelConfig
+from jaxserve.text.chat import ChatTemplate, chat_template_from_folder, chat_template_from_gguf
 from jaxserve.text.from_folder import tokenizer_from_folder
 from jaxserve.text.from_gguf import tokenizer_from_gguf
 from jaxserve.text.tokenizer import Tokenizer
@@ -13,17 +15,44 @@ from jaxserve.text.tokenizer import Tokenizer
 
 def choose_tokenizer(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:
     """The one that the option names, or the model's own; None when there is neither."""
-    own = _own(checkpoint, folder)
-    if config.tokenizer is None:
+    own, named = _own(checkpoint, folder), named_folder(config)
+    if named is None:
         return own
-    path = Path(config.tokenizer).expanduser()
-    named = path.parent if path.name == "tokenizer.json" else path
-    if not named.is_dir():
-        raise ConfigError(f"tokenizer={config.tokenizer!r}: no such folder or tokenizer.json", param="tokenizer")
     tokenizer = tokenizer_from_folder(named)
     if own is not None:  # the model's end-of-sequence ids still end its texts
         tokenizer.eos_ids = tuple(dict.fromkeys((*tokenizer.eos_ids, *own.eos_ids)))
     return tokenizer
+
+
+def choose_chat_template(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> ChatTemplate:
+    """The one of the option; else the named tokenizer's, else the model's own, which may have no text."""
+    template = ChatTemplate(None)
+    if checkpoint is not None and checkpoint.spelling == "gguf":
+        template = chat_template_from_gguf(checkpoint.metadata)
+    elif folder is not None:
+        template = chat_template_from_folder(folder)
+    if (named := named_folder(config)) is not None:
+        theirs = chat_template_from_folder(named)
+        template = theirs if theirs.source is not None or template.source is None else template
+    if config.chat_template is None:
+        return template
+    try:
+        template = template.with_source(read_template(config.chat_template))
+        template.check()
+    except RequestError as error:
+        raise ConfigError(str(error), param="chat_template") from None
+    return template
+
+
+def named_folder(config: EngineConfig) -> Path | None:
+    """The folder of the tokenizer that the option names."""
+    if config.tokenizer is None:
+        return None
+    path = Path(config.tokenizer).expanduser()
+    folder = path.parent if path.name == "tokenizer.json" else path
+    if not folder.is_dir():
+        raise ConfigError(f"tokenizer={config.tokenizer!r}: no such folder or tokenizer.json", param="tokenizer")
+    return folder
 
 
 def _own(checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:

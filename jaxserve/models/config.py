@@ -1,39 +1,49 @@
 """Host: `ModelConfig`, everything that a model's shape and arithmetic depend on, and the table of its layers."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.kv_groups import KVGroups
 
 
 @dataclass(frozen=True, slots=True)
+class LongRope:
+    """A second table of factors (LongRoPE, arXiv 2402.13753): for contexts of more than `original_len` tokens."""
+
+    factors: tuple[float, ...]
+    original_len: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rope:
     """Rotary embedding (RoFormer, arXiv 2104.09864), halves rotated against each other.
 
-    `factors`, one for each of the H/2 frequencies, divide the frequencies `base ** (-2i / H)`.
+    The first `dim` values of a head are rotated (None: all H). `factors`, one for each of the dim/2 frequencies, divide
+    the frequencies `base ** (-2i / dim)`; `attention_factor` multiplies cosines and sines. While `long` is there, it is
+    open which of two tables of factors rotates: `for_context` settles it.
     """
 
     base: float
     factors: tuple[float, ...] | None = None
+    attention_factor: float = 1.0
+    dim: int | None = None
+    long: LongRope | None = None
 
     def frequencies(self, head_dim: int) -> list[float]:
-        plain = [self.base ** (-2 * i / head_dim) for i in range(head_dim // 2)]
+        if self.long is not None:
+            raise ValueError("this rope has two tables of factors: settle one with for_context first")
+        dim = self.dim or head_dim
+        plain = [self.base ** (-2 * i / dim) for i in range(dim // 2)]
         if self.factors is None:
             return plain
         return [f / factor for f, factor in zip(plain, self.factors, strict=True)]
 
-
-def llama3_factors(
-    base: float, head_dim: int, factor: float, low_freq_factor: float, high_freq_factor: float, original_len: int
-) -> tuple[float, ...]:
-    """Llama 3.1's scaling: long waves are slowed by `factor`, short ones kept, those between interpolated."""
-    factors = []
-    for f in Rope(base).frequencies(head_dim):
-        turns = original_len * f / (2 * math.pi)
-        smooth = min(1.0, max(0.0, (turns - low_freq_factor) / (high_freq_factor - low_freq_factor)))
-        factors.append(1.0 / ((1.0 - smooth) / factor + smooth))
-    return tuple(factors)
+    def for_context(self, max_len: int) -> "Rope":
+        """One table for all positions: keys in the pool are rotated already when a sequence grows past the limit."""
+        if self.long is None:
+            return self
+        return replace(self, factors=self.long.factors if max_len > self.long.original_len else self.factors, long=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +85,7 @@ class ModelConfig:
     activation: str = "silu"
     embed_scale: float = 1.0
     attention_scale: float | None = None  # None: head_dim ** -0.5
+    has_qkv_bias: bool = False
     has_qk_norm: bool = False
     has_post_norms: bool = False
     attention_softcap: float | None = None
@@ -90,13 +101,26 @@ class ModelConfig:
             raise ConfigError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}")
         if self.head_dim % 2:
             raise ConfigError(f"head_dim {self.head_dim} is odd: rotary embedding rotates pairs")
-        for factors in (kind.rope.factors for kind in self.kinds if kind.rope.factors is not None):
-            if len(factors) != self.head_dim // 2 or not all(0 < f < math.inf for f in factors):
-                raise ConfigError(f"rope needs {self.head_dim // 2} positive factors, one for each frequency")
+        for rope in (kind.rope for kind in self.kinds):
+            self._check_rope(rope)
+
+    def _check_rope(self, rope: Rope) -> None:
+        dim = self.head_dim if rope.dim is None else rope.dim
+        if dim % 2 or not 0 < dim <= self.head_dim:
+            raise ConfigError(f"rope rotates {dim} of {self.head_dim} values of a head: it takes an even number")
+        if not 0 < rope.attention_factor < math.inf:
+            raise ConfigError(f"rope has the attention factor {rope.attention_factor}, which must be positive")
+        for factors in (rope.factors, rope.long.factors if rope.long else None):
+            if factors is not None and not (len(factors) == dim // 2 and all(0 < f < math.inf for f in factors)):
+                raise ConfigError(f"rope needs {dim // 2} positive factors, one for each frequency")
 
     @property
     def scale(self) -> float:
         return self.head_dim**-0.5 if self.attention_scale is None else self.attention_scale
+
+    def for_context(self, max_len: int) -> "ModelConfig":
+        """This model serving sequences of up to `max_len` tokens: see `Rope.for_context`."""
+        return replace(self, kinds=tuple(replace(k, rope=k.rope.for_context(max_len)) for k in self.kinds))
 
     @property
     def layers_per_group(self) -> int:

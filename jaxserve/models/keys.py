@@ -1,5 +1,6 @@
 """Host: reading configuration keys so that none goes unnoticed: each is used, known to be inert, or refused by name."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -7,7 +8,8 @@ import numpy as np
 
 from jaxserve.core.errors import ConfigError
 
-# Written by transformers into every config.json; none of them changes what a decoder computes.
+# Written by transformers into every config.json; none of them changes what a decoder computes. (How weights are packed,
+# quantization_config, is read where checkpoints are opened.)
 INERT = frozenset(
     """_attn_implementation_autoset _name_or_path add_cross_attention architectures attention_dropout bad_words_ids
     begin_suppress_tokens bos_token_id chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id
@@ -16,35 +18,58 @@ INERT = frozenset(
     initializer_range is_decoder is_encoder_decoder label2id length_penalty max_length max_sequence_length
     min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_return_sequences output_attentions
     output_hidden_states output_scores pad_token_id prefix pretraining_tp problem_type pruned_heads
-    remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id suppress_tokens
-    task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p torch_dtype
-    torchscript transformers_version transformers.js_config typical_p unsloth_fixed unsloth_version use_bfloat16
-    use_cache""".split()
+    quantization_config remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id
+    suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k top_p
+    torch_dtype torchscript transformers_version transformers.js_config typical_p unsloth_fixed unsloth_version
+    use_bfloat16 use_cache""".split()
 )
 
 
 class Keys:
-    """A configuration being read: `take` each key, then `finish` refuses the rest."""
+    """A configuration being read: `take` each key, then `finish` refuses the rest.
 
-    def __init__(self, values: Mapping[str, Any], source: str):
+    `defaults` are what the vendor's own code supposes where a key is absent.
+    """
+
+    def __init__(self, values: Mapping[str, Any], source: str, defaults: Mapping[str, Any] | None = None):
         self._values = dict(values)
         self._source = source
+        self._defaults = defaults or {}
 
     def take(self, name: str, default: Any = ...) -> Any:
         """The value of `name`; a JSON null counts as absent."""
         value = self._values.pop(name, None)
+        if value is None:
+            value = self._defaults.get(name)
         if value is None:
             if default is ...:
                 raise ConfigError(f"{self._source} has no '{name}'", param=name)
             return default
         return value
 
-    def take_int(self, name: str, default: Any = ...) -> int:
-        """A size: an integer of at least 1."""
+    def take_int(self, name: str, default: Any = ..., minimum: int = 1) -> int:
+        """A size: an integer of at least `minimum`."""
         value = self.take(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise ConfigError(f"{self._source}: {name}={value!r} must be an integer of at least 1", param=name)
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:
+            raise ConfigError(f"{self._source}: {name}={value!r} must be an integer of at least {minimum}", param=name)
         return int(value)
+
+    def take_float(self, name: str, default: Any = ...) -> Any:
+        """A positive number, or `default`, whatever that is, where there is none."""
+        value = self.take(name, default)
+        if value is default:
+            return value
+        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if not is_number or not 0 < value < math.inf:
+            raise ConfigError(f"{self._source}: {name}={value!r} must be a positive number", param=name)
+        return float(value)
+
+    def take_floats(self, name: str) -> tuple[float, ...]:
+        """A list of numbers."""
+        values = self.take(name)
+        if not isinstance(values, list | tuple) or not all(isinstance(v, int | float) for v in values):
+            raise ConfigError(f"{self._source}: {name} must be a list of numbers", param=name)
+        return tuple(float(v) for v in values)
 
     def take_mapping(self, name: str) -> Mapping[str, Any]:
         """A JSON object, empty where there is none."""

@@ -2,15 +2,13 @@
 
 from typing import Any
 
-from jax.sharding import Mesh
-
 from jaxserve.core.errors import ConfigError
-from jaxserve.core.sharding import TENSOR
+from jaxserve.core.sharding import TENSOR, AnyMesh
 from jaxserve.kv.layout import KVLayout
 from jaxserve.models.config import ModelConfig
 
 
-def num_kv_heads_on(config: ModelConfig, mesh: Mesh) -> int:
+def num_kv_heads_on(config: ModelConfig, mesh: AnyMesh) -> int:
     """KV heads that a mesh holds in all: each is repeated where there are more devices than heads."""
     size = mesh.shape[TENSOR]
     if not _divides(config, size):
@@ -28,6 +26,6 @@ def _divides(config: ModelConfig, size: int) -> bool:
     return config.num_heads % size == config.d_mlp % size == 0 and (heads % size == 0 or size % heads == 0)
 
 
-def kv_layout(config: ModelConfig, mesh: Mesh, page_size: int, dtype: Any) -> KVLayout:
+def kv_layout(config: ModelConfig, mesh: AnyMesh, page_size: int, dtype: Any) -> KVLayout:
     """The layout of a model's pool."""
     return KVLayout(config.layers_per_group, num_kv_heads_on(config, mesh), config.head_dim, page_size, dtype)

@@ -1,5 +1,6 @@
 """Device: the pieces that every family is made of: dense products, norms, rotary embedding, gated MLP."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -9,15 +10,18 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from jaxserve.models.config import Rope
+from pallas_kernels.paged_attention.api import paged_attention
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What layers need besides weights and activations: the mesh, the kernels' back end, each token's adapter."""
+    """What layers need besides weights and activations: the mesh, the kernels' back end, each token's adapter, and the
+    attention op: `paged_attention`, or another of the same signature."""
 
     mesh: Mesh
     attention_backend: str
     adapters: Int[Array, "T"]
+    attention: Callable[..., tuple[jax.Array, jax.Array]] = paged_attention
 
 
 def dense(ctx: Context, x: Float[Array, "T I"], w: Float[Array, "*out I"]) -> Float[Array, "T *out"]:
@@ -49,17 +53,18 @@ def rms_norm(x: Float[Array, "*b D"], weight: Float[Array, "D"], eps: float) -> 
 def rope_tables(
     rope: Rope, head_dim: int, positions: Int[Array, "T"]
 ) -> tuple[Float[Array, "T R"], Float[Array, "T R"]]:
-    """Cosines and sines of each token's angles, float32; made once a step for all layers of a kind."""
+    """Cosines and sines of each token's angles, float32, R half the rotated values; made once a step for a kind."""
     frequencies = jnp.array(rope.frequencies(head_dim), jnp.float32)
     angles = positions.astype(jnp.float32)[:, None] * frequencies[None, :]
-    return jnp.cos(angles), jnp.sin(angles)
+    return jnp.cos(angles) * rope.attention_factor, jnp.sin(angles) * rope.attention_factor
 
 
 def rotate(x: Float[Array, "T A H"], cos: Float[Array, "T R"], sin: Float[Array, "T R"]) -> Float[Array, "T A H"]:
-    """Rotary embedding (arXiv 2104.09864), first half against second half of the head."""
-    a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    """Rotary embedding (arXiv 2104.09864): of the head's first 2R values, first half against second; the rest stays."""
+    r = cos.shape[-1]
+    a, b, rest = jnp.split(x.astype(jnp.float32), (r, 2 * r), axis=-1)
     c, s = cos[:, None, :], sin[:, None, :]
-    return jnp.concatenate([a * c - b * s, b * c + a * s], axis=-1).astype(x.dtype)
+    return jnp.concatenate([a * c - b * s, b * c + a * s, rest], axis=-1).astype(x.dtype)
 
 
 def gated_mlp(

@@ -3,72 +3,48 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jaxserve.models.config import LayerKind, ModelConfig, Rope
-from jaxserve.models.keys import Keys, token_ids
-from jaxserve.models.rope_config import read_rope
+from jaxserve.models import rope_config, rope_gguf
+from jaxserve.models.config import ModelConfig
+from jaxserve.models.keys import Keys
+from jaxserve.models.sizes import gguf_keys, gguf_sizes, hf_config, hf_sizes
+from jaxserve.models.windows import one_kind, read_window
 
 FAMILY = "llama"
 
 
 def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     """From config.json with model_type 'llama'."""
-    keys = Keys(config, "config.json")
-    d_model, num_heads = keys.take_int("hidden_size"), keys.take_int("num_attention_heads")
-    head_dim = keys.take_int("head_dim", d_model // num_heads)
-    num_layers = keys.take_int("num_hidden_layers")
+    keys = Keys(config, "config.json", {"max_position_embeddings": 2048})
+    sizes = hf_sizes(keys)
     keys.require("attention_bias", (False,), False)
     keys.require("mlp_bias", (False,), False)
     keys.require("hidden_act", ("silu",), "silu")
     keys.require("rope_interleaved", (False,), False)
-    model = ModelConfig(
-        family=FAMILY,
-        vocab_size=keys.take_int("vocab_size"),
-        num_layers=num_layers,
-        d_model=d_model,
-        d_mlp=keys.take_int("intermediate_size"),
-        num_heads=num_heads,
-        num_kv_heads=keys.take_int("num_key_value_heads", num_heads),
-        head_dim=head_dim,
-        max_position=keys.take_int("max_position_embeddings", 2048),
-        kinds=(LayerKind("global", read_rope(keys, head_dim)),),
-        layer_kinds=(0,) * num_layers,
-        norm_eps=keys.take("rms_norm_eps", 1e-6),
-        is_tied=keys.take("tie_word_embeddings", False),
-        dtype=config.get("dtype") or config.get("torch_dtype"),
-        bos_id=config.get("bos_token_id"),
-        eos_ids=token_ids(config.get("eos_token_id")),
-    )
+    rope, sizes["max_position"] = rope_config.read_rope(keys, sizes["head_dim"], sizes["max_position"])
     keys.finish(inert=("is_llama_config",))
-    return model
+    return ModelConfig(FAMILY, **sizes, **one_kind(rope, None, sizes["num_layers"], sizes["max_position"]))
 
 
-def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_factors: tuple[float, ...] | None) -> ModelConfig:
-    """From GGUF metadata with general.architecture 'llama'; Llama 3's rope scaling comes as a tensor of factors."""
-    own = {k.removeprefix("llama."): v for k, v in metadata.items() if k.startswith("llama.")}
-    keys = Keys(own, "the GGUF header (llama.*)")
-    d_model, num_heads = keys.take_int("embedding_length"), keys.take_int("attention.head_count")
-    head_dim = keys.take_int("attention.key_length", d_model // num_heads)
-    num_layers = keys.take_int("block_count")
-    keys.require("attention.value_length", (head_dim,), head_dim)
-    keys.require("rope.dimension_count", (head_dim,), head_dim)
-    keys.require("rope.scaling.type", ("none",), "none")
-    keys.require("expert_count", (0,), 0)
-    model = ModelConfig(
-        family=FAMILY,
-        vocab_size=keys.take_int("vocab_size", len(metadata.get("tokenizer.ggml.tokens", ()))),
-        num_layers=num_layers,
-        d_model=d_model,
-        d_mlp=keys.take_int("feed_forward_length"),
-        num_heads=num_heads,
-        num_kv_heads=keys.take_int("attention.head_count_kv", num_heads),
-        head_dim=head_dim,
-        max_position=keys.take_int("context_length"),
-        kinds=(LayerKind("global", Rope(keys.take("rope.freq_base", 10000.0), rope_factors)),),
-        layer_kinds=(0,) * num_layers,
-        norm_eps=keys.take("attention.layer_norm_rms_epsilon"),
-        is_tied=is_tied,
-        bos_id=metadata.get("tokenizer.ggml.bos_token_id"),
-        eos_ids=token_ids(metadata.get("tokenizer.ggml.eos_token_id")),
-    )
+def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf.Tables) -> ModelConfig:
+    """From GGUF metadata with general.architecture 'llama', which Mistral's files have too: a window tells them apart.
+
+    Llama 3's rope scaling comes as a tensor of factors.
+    """
+    keys = gguf_keys(metadata, "llama")
+    sizes = gguf_sizes(keys, metadata, is_tied)
+    # Queries and keys are stored in pairs over the whole head, so the whole head is rotated.
+    keys.require("rope.dimension_count", (sizes["head_dim"],), sizes["head_dim"])
+    rope, sizes["max_position"] = rope_gguf.read_rope(keys, sizes["head_dim"], sizes["max_position"], rope_tables)
+    window = read_window(keys, "attention.sliding_window")
     keys.finish()
-    return model
+    kinds = one_kind(rope, window, sizes["num_layers"], sizes["max_position"])
+    return ModelConfig("mistral" if kinds["kinds"][0].window else FAMILY, **sizes, **kinds)
+
+
+def to_hf(config: ModelConfig) -> dict[str, Any]:
+    """config.json, from which `from_hf` and transformers make this model."""
+    return {
+        **hf_config(config, "LlamaForCausalLM", "llama"),
+        "hidden_act": "silu",
+        "rope_parameters": rope_config.hf_rope(config.kinds[0].rope, config.head_dim, config.max_position),
+    }

@@ -2,8 +2,8 @@
 
     embed [Vp, D]   final_norm [D]   lm_head [Vp, D] unless tied        layers / kind / leaf, stacked over the kind:
     attn_norm [n, D]     qkv [n, K, (G+2)*H, D]  rows of KV head k: its G query heads, its key, its value
-    q_norm, k_norm [n, H]      o [n, D, N*H]     mlp_norm [n, D]     gate_up [n, 2, F, D]     down [n, D, F]
-    post_attn_norm, post_mlp_norm [n, D]
+    qkv_bias [n, K, (G+2)*H]     q_norm, k_norm [n, H]     o [n, D, N*H]     mlp_norm [n, D]
+    gate_up [n, 2, F, D]     down [n, D, F]     post_attn_norm, post_mlp_norm [n, D]
 
 Matrices are stored [out, in]: the rows of both file formats, and 1.2 to 2 times faster than [in, out] on CPU. Norms
 stay float32. The vocabulary is padded to Vp rows, whose tokens can never be drawn.
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from jaxserve.core.sharding import TENSOR, sharding
+from jaxserve.core.sharding import TENSOR, AnyMesh, sharding
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.kv import num_kv_heads_on
 
@@ -36,13 +36,13 @@ class ParamSpec:
     init_scale: float | None
 
 
-def vocab_width(config: ModelConfig, mesh: Mesh) -> int:
+def vocab_width(config: ModelConfig, mesh: AnyMesh) -> int:
     """Vp: the vocabulary padded so that every device holds whole tiles."""
     tile = VOCAB_TILE * mesh.shape[TENSOR]
     return -(-config.vocab_size // tile) * tile
 
 
-def declare(config: ModelConfig, mesh: Mesh, dtype: Any) -> Params:
+def declare(config: ModelConfig, mesh: AnyMesh, dtype: Any) -> Params:
     """The tree of ParamSpecs of a model on a mesh."""
     d, f, h, n = config.d_model, config.d_mlp, config.head_dim, config.num_heads
     k = num_kv_heads_on(config, mesh)
@@ -63,6 +63,8 @@ def declare(config: ModelConfig, mesh: Mesh, dtype: Any) -> Params:
             "gate_up": matrix(count, 2, f, d, axes=(None, None, "mlp", None)),
             "down": matrix(count, d, f, axes=(None, None, "mlp")),
         }
+        if config.has_qkv_bias:
+            leaves["qkv_bias"] = matrix(count, k, (n // k + 2) * h, axes=(None, "kv_heads", None))
         if config.has_qk_norm:
             leaves |= {"q_norm": norm(count, h), "k_norm": norm(count, h)}
         if config.has_post_norms:

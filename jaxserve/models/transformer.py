@@ -14,7 +14,6 @@ from jaxserve.core.sharding import spec
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.layers import Context, dense, gated_mlp, head, rms_norm, rope_tables, rotate
 from jaxserve.models.params import Params
-from pallas_kernels.paged_attention.api import paged_attention
 from pallas_kernels.paged_attention.meta import AttentionMeta
 
 POOL_SPEC = spec(None, None, "kv_heads", None, None)
@@ -26,7 +25,7 @@ class KindInputs(NamedTuple):
 
     meta: attention metadata whose `tables` [G, S, W], `first_pages` [G, S] and `write_slots` [G, T] hold all KV groups
     of the kind.
-    rope: cosines and sines [T, H/2].
+    rope: cosines and sines [T, R], R half the values that are rotated.
     """
 
     meta: AttentionMeta
@@ -147,6 +146,8 @@ def _attention(
     """Project, rotate, write to the pool, attend, project back."""
     num_tokens, h = x.shape[0], config.head_dim
     qkv = dense(ctx, x, w["qkv"])  # [T, K, (G+2)*H]
+    if config.has_qkv_bias:
+        qkv = qkv + w["qkv_bias"][None]
     split = qkv.shape[-1] - 2 * h
     q = qkv[..., :split].reshape(num_tokens, config.num_heads, h)
     k, v = qkv[..., split : split + h], qkv[..., split + h :]
@@ -154,7 +155,7 @@ def _attention(
         q, k = rms_norm(q, w["q_norm"], config.norm_eps), rms_norm(k, w["k_norm"], config.norm_eps)
     q, k = rotate(q, *rope), rotate(k, *rope)
     op = partial(
-        paged_attention,
+        ctx.attention,
         scale=config.scale,
         window=config.kinds[kind].window,
         softcap=config.attention_softcap,

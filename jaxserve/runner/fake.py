@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jaxserve.core.fields import SAMPLING_FIELDS
+from jaxserve.core.fields import POOLING, SAMPLING_FIELDS
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.plan import Outcome, Plan, SlotEdits, TopLogprobs
+from jaxserve.core.plan import POOLING_FIELD, Outcome, Plan, SlotEdits, TopLogprobs
 from jaxserve.runner.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
 from jaxserve.runner.fake_pool import FakePool, PagingError
 
@@ -64,13 +64,13 @@ class FakeRunner:
         for row in range(plan.num_rows):
             self._pool.check(plan, row, seen[row])
         drawn = [self._draw(plan, row) for row in range(plan.num_rows)]
-        prompt = None if plan.bucket.is_decode else self._prompt_logprobs(plan, offsets, starts)
         outcome = Outcome(
             step_id=plan.step_id,
             tokens=np.array([0 if token is None else token for token in drawn], np.int32),
             is_bad=np.array([token is None for token in drawn], bool),
             logprobs=self._logprobs([(self._prefix(slot), t or 0) for slot, t in zip(plan.slots, drawn, strict=True)]),
-            prompt_logprobs=prompt,
+            prompt_logprobs=self._prompt_logprobs(plan, offsets, starts) if plan.num_targets else None,
+            pooled=self._pooled(plan, starts) if plan.is_pooled.any() else None,
         )
         self._in_flight.append((plan.step_id, outcome))
         return plan.step_id
@@ -88,7 +88,8 @@ class FakeRunner:
         _check(plan.num_rows <= bucket.num_rows and plan.num_tokens <= bucket.num_tokens, f"{bucket} is too small")
         is_long = plan.query_lens > 1
         _check(not is_long[: plan.num_decodes].any() and is_long[plan.num_decodes :].all(), "rows are out of order")
-        _check(not bucket.is_decode or (not is_long.any() and plan.targets is None), f"{bucket} is for decoding only")
+        is_plain = not is_long.any() and plan.targets is None and not plan.is_pooled.any()
+        _check(not bucket.is_decode or is_plain, f"{bucket} is for decoding only")
         for g, table in enumerate(plan.tables):
             width = self.groups.num_columns(g, bucket.num_columns, bucket.num_tokens)
             _check(table.shape[1] <= width, f"group {g}: {table.shape[1]} table columns, {bucket} holds {width}")
@@ -146,14 +147,23 @@ class FakeRunner:
         return int(self._prefixes[slot, self._lengths[slot] - 1])
 
     def _prompt_logprobs(self, plan: Plan, offsets: list[int], starts: list[int]) -> TopLogprobs:
-        if plan.targets is None:
-            return self._logprobs([(EMPTY_PREFIX, 0)] * plan.num_tokens)
+        assert plan.targets is not None
         asked = []
         for row, start in enumerate(starts):
             targets = plan.targets[offsets[row] : offsets[row + 1]].tolist()
             prefixes = self._prefixes[plan.slots[row], start : start + len(targets)].tolist()
-            asked += zip(prefixes, targets, strict=True)
+            asked += [(prefix, target) for prefix, target in zip(prefixes, targets, strict=True) if target >= 0]
         return self._logprobs(asked)
+
+    def _pooled(self, plan: Plan, starts: list[int]) -> np.ndarray:
+        """[S, 1]: the hidden states of the row's tokens added up, or the last one."""
+        pooled = []
+        for slot, start, mode in zip(plan.slots, starts, plan.sampling[:, POOLING_FIELD].tolist(), strict=True):
+            states = [
+                self.model.hidden(prefix) for prefix in self._prefixes[slot, start : self._lengths[slot]].tolist()
+            ]
+            pooled.append([sum(states) if mode == POOLING["mean"] else states[-1]])
+        return np.array(pooled, np.float32)
 
     def _logprobs(self, asked: list[tuple[int, int]]) -> TopLogprobs:
         """For each (prefix, token) that token's log-probability, with the first ids as candidates."""

@@ -46,6 +46,10 @@ class FakeModel:
                 return token
         return next(filter(is_allowed, range(self.vocab_size)), None)
 
+    def hidden(self, prefix: int) -> float:
+        """A number in [0, 10) that stands for the hidden state of a prefix's last token."""
+        return mix(prefix) % 1000 / 100
+
     def logprob(self, prefix: int, token: int) -> float:
         """A number in (-10, 0] that belongs to this token after this prefix."""
         return -(extend_prefix(prefix, token) % 1000) / 100

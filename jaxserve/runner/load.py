@@ -7,26 +7,37 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from checkpoints.load import load
-from checkpoints.maps import gemma3, llama
+from checkpoints.maps import gemma2, gemma3, llama, phi3, qwen2, qwen3
 from checkpoints.open import Checkpoint
 from checkpoints.rules import ModelDims
-from jaxserve.models import registry
+from jaxserve.core.sharding import AnyMesh
+from jaxserve.models import registry, rope_gguf
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.kv import num_kv_heads_on
 from jaxserve.models.params import Params, declare, targets
 
-MAPS: dict[str, ModuleType] = {"llama": llama, "gemma3": gemma3}
+MAPS: dict[str, ModuleType] = {
+    "llama": llama,
+    "mistral": llama,
+    "qwen2": qwen2,
+    "qwen3": qwen3,
+    "gemma2": gemma2,
+    "gemma3": gemma3,
+    "phi3": phi3,
+}
 
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:
     """The model that a checkpoint describes."""
-    if checkpoint.spelling == "hf":
+    if checkpoint.spelling != "gguf":
         return registry.from_hf(checkpoint.config)
-    factors = None
-    if "rope_freqs.weight" in checkpoint.tensors:
-        factors = tuple(float(f) for f in checkpoint.read_rows("rope_freqs.weight", 0, 1).reshape(-1))
+    tables = {
+        name: tuple(float(f) for f in checkpoint.read_rows(name, 0, 1).reshape(-1))
+        for name in rope_gguf.TABLES
+        if name in checkpoint.tensors
+    }
     is_tied = "output.weight" not in checkpoint.tensors
-    return registry.from_gguf(checkpoint.metadata, is_tied=is_tied, rope_factors=factors)
+    return registry.from_gguf(checkpoint.metadata, is_tied=is_tied, rope_tables=tables)
 
 
 def load_params(
@@ -42,7 +53,7 @@ def load_params(
     return load(checkpoint, targets(specs, mesh), rules, progress=progress)
 
 
-def dims(config: ModelConfig, mesh: Mesh) -> ModelDims:
+def dims(config: ModelConfig, mesh: AnyMesh) -> ModelDims:
     """What weight maps must know of a model."""
     return ModelDims(
         num_heads=config.num_heads,

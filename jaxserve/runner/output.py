@@ -2,8 +2,8 @@
 
     [ tokens S | is_bad S | log-probabilities S x (chosen, rank, k ids, k log-probabilities) ]
 
-k is the engine's max_logprobs. Log-probabilities of prompts, T such rows, are a second vector that mixed buckets make
-and that the host reads only where a plan asks: at T 2048 and k 20 it has 344 KB.
+k is the engine's max_logprobs. Log-probabilities of prompts, T such rows, and pooled hidden states are two more results
+of mixed buckets, which the host reads only where a plan asks: at T 2048 and k 20 the first has 344 KB.
 """
 
 import jax
@@ -29,21 +29,19 @@ def pack_logprobs(logprobs: DeviceLogprobs) -> jax.Array:
     return jnp.concatenate(bits, axis=1).reshape(-1)
 
 
-def read_output(
-    step_id: int, vector: np.ndarray, prompt: np.ndarray | None, bucket: Bucket, num_rows: int, num_tokens: int, k: int
-) -> Outcome:
-    """The outcome of a plan of `num_rows` and `num_tokens` from the vectors of its bucket."""
+def read_output(step_id: int, vector: np.ndarray, bucket: Bucket, num_rows: int, k: int) -> Outcome:
+    """The outcome of a plan of `num_rows` from the vector of its bucket, without what it asked of prompts."""
     rows = bucket.num_rows
     return Outcome(
         step_id=step_id,
         tokens=vector[:num_rows],
         is_bad=vector[rows : rows + num_rows] != 0,
-        logprobs=_read_logprobs(vector[2 * rows :], num_rows, k),
-        prompt_logprobs=None if prompt is None else _read_logprobs(prompt, num_tokens, k),
+        logprobs=read_logprobs(vector[2 * rows :], num_rows, k),
     )
 
 
-def _read_logprobs(vector: np.ndarray, count: int, k: int) -> TopLogprobs:
+def read_logprobs(vector: np.ndarray, count: int, k: int) -> TopLogprobs:
+    """The first `count` log-probabilities of a vector."""
     table = vector.reshape(-1, 2 + 2 * k)[:count]
     return TopLogprobs(
         chosen=table[:, 0].view(np.float32),

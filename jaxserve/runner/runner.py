@@ -18,7 +18,7 @@ from jaxserve.core.plan import Forks, Outcome, Plan, SlotEdits
 from jaxserve.core.sharding import replicated
 from jaxserve.kv.layout import KVLayout
 from jaxserve.models.params import Params, vocab_width
-from jaxserve.runner.output import read_output
+from jaxserve.runner.output import read_logprobs, read_output
 from jaxserve.runner.pack import BatchLayout, pack
 from jaxserve.runner.state import MAX_EDITS, DeviceState, init_state
 from jaxserve.runner.steps import StepSettings, fork, step
@@ -33,10 +33,11 @@ class Ticket:
 
     step_id: int
     output: jax.Array
-    prompt_logprobs: jax.Array | None  # where the plan asks for them
     bucket: Bucket
     num_rows: int
-    num_tokens: int
+    prompt_logprobs: jax.Array | None  # where the plan asks for them
+    num_targets: int
+    pooled: jax.Array | None  # where the plan asks for it
 
 
 class Runner:
@@ -70,19 +71,43 @@ class Runner:
             self._edit(edits)
         layout = self._layout(plan.bucket)
         buffer = pack(layout, plan, scratch_slot=self._num_slots)
-        self._state, output, prompt = self._step(plan.bucket)(self.params, self._state, buffer)
+        self._state, output, prompts = self._step(plan.bucket)(self.params, self._state, buffer)
         output.copy_to_host_async()
-        if plan.targets is None:
-            prompt = None
-        return Ticket(plan.step_id, output, prompt, plan.bucket, plan.num_rows, plan.num_tokens)
+        return Ticket(
+            step_id=plan.step_id,
+            output=output,
+            bucket=plan.bucket,
+            num_rows=plan.num_rows,
+            prompt_logprobs=prompts.logprobs if plan.num_targets else None,
+            num_targets=plan.num_targets,
+            pooled=prompts.pooled if plan.is_pooled.any() else None,
+        )
 
     def collect(self, ticket: Ticket) -> Outcome:
         """Wait for a step and read what it produced; the only place that blocks or reads from the device."""
         self.num_reads += 1
-        vector = np.asarray(ticket.output)
-        prompt = None if ticket.prompt_logprobs is None else np.asarray(ticket.prompt_logprobs)
         k = self.settings.max_logprobs
-        return read_output(ticket.step_id, vector, prompt, ticket.bucket, ticket.num_rows, ticket.num_tokens, k)
+        outcome = read_output(ticket.step_id, np.asarray(ticket.output), ticket.bucket, ticket.num_rows, k)
+        if ticket.prompt_logprobs is not None:
+            logprobs = read_logprobs(np.asarray(ticket.prompt_logprobs), ticket.num_targets, k)
+            outcome = replace(outcome, prompt_logprobs=logprobs)
+        if ticket.pooled is not None:
+            outcome = replace(outcome, pooled=np.asarray(ticket.pooled)[: ticket.num_rows])
+        return outcome
+
+    def swap_params(self, params: Params) -> None:
+        """Take over weights of the same tree, shapes and dtypes, leaf by leaf: each old one goes before the next comes.
+
+        Should a leaf find no memory, no weights are left: the next step then fails.
+        """
+        leaves, tree = jax.tree.flatten(self.params)
+        new, self.params = jax.tree.leaves(params), {}
+        for i, leaf in enumerate(new):
+            place, leaves[i] = leaves[i].sharding, None
+            # On CPU a numpy array would be shared, and its owner may write to it: the copy is the engine's own.
+            own = leaf if isinstance(leaf, jax.Array) else np.array(leaf)
+            leaves[i] = jax.block_until_ready(jax.device_put(own, place))
+        self.params = jax.tree.unflatten(tree, leaves)
 
     def warm_up(self, buckets: Iterable[Bucket]) -> None:
         """Compile what a serving engine can need: a step for each bucket, the edits and the forks."""

@@ -1,6 +1,7 @@
 """Device: the step: one jitted function from (weights, state, buffer) to (state, output); prefill, decode and mixed
 batches all run it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import jax
@@ -13,18 +14,17 @@ from jaxserve.models.config import ModelConfig
 from jaxserve.models.layers import Context
 from jaxserve.models.params import Params
 from jaxserve.models.transformer import forward, logits
-from jaxserve.runner.batch import unpack
-from jaxserve.runner.output import DeviceLogprobs, pack_logprobs, pack_output
+from jaxserve.runner.batch import DeviceBatch, unpack
+from jaxserve.runner.output import DeviceLogprobs, pack_output
 from jaxserve.runner.pack import BatchLayout
+from jaxserve.runner.prompts import PromptResults, pool, prompt_logprobs
 from jaxserve.runner.state import DeviceState
-from jaxserve.sampling.batch import fork_slots
+from jaxserve.sampling.batch import SlotState, fork_slots
 from jaxserve.sampling.counts import update_counts
 from jaxserve.sampling.head import draw
 from jaxserve.sampling.logprobs import top_logprobs
 from jaxserve.sampling.processors import mask_padding
 from pallas_kernels.page_ops.api import copy_pages
-
-PROMPT_TILE = 64  # tokens whose prompt log-probabilities are made at once: never [T, V]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class StepSettings:
 
 def step(
     settings: StepSettings, layout: BatchLayout, params: Params, state: DeviceState, buffer: Int32[Array, "B"]
-) -> tuple[DeviceState, Int32[Array, "O"], Int32[Array, "O2"] | None]:
+) -> tuple[DeviceState, Int32[Array, "O"], PromptResults | None]:
     """Run a batch: write its keys and values, draw a token for each row that samples, keep both on the device.
 
-    The last result holds the prompt's log-probabilities; None in decode buckets.
+    The last result speaks of prompts; None in decode buckets.
     """
     batch = unpack(layout, buffer, state)
     # Tokens count when they are read, so prompts, drawn tokens and recomputed ones all pass one rule.
@@ -56,53 +56,44 @@ def step(
     )
     slots = replace(state.slots, counts=counts)
     ctx = Context(settings.mesh, settings.attention_backend, batch.sampling.adapter[batch.token_rows])
-    hidden, pool, _ = forward(ctx, settings.config, params, batch.tokens, batch.positions, batch.metas, state.pool)
-    raw = _logits_if(jnp.any(batch.samples), ctx, settings, params, hidden[batch.last])
-    # The token drawn stands at position kv_len: its randomness depends on nothing else of the batch.
-    tokens, is_bad = draw(raw, batch.sampling, batch.kv_lens, slots)
+    hidden, kv_pool, _ = forward(ctx, settings.config, params, batch.tokens, batch.positions, batch.metas, state.pool)
+
+    def make_logits(hidden: Float[Array, "R D"]) -> Float[Array, "R V"]:
+        return mask_padding(logits(ctx, settings.config, params, hidden), settings.config.vocab_size)
+
+    tokens, is_bad, logprobs = _draw(make_logits, batch, hidden, slots, settings.max_logprobs)
     last_tokens = jnp.where(batch.samples, tokens, state.last_tokens[batch.slots])
     state = DeviceState(
-        pool=pool,
+        pool=kv_pool,
         last_tokens=state.last_tokens.at[batch.slots].set(last_tokens),
         lengths=state.lengths.at[batch.slots].set(batch.kv_lens),
         slots=slots,
     )
-    wanted = batch.samples & (batch.sampling.num_logprobs >= 0)
-    logprobs = top_logprobs(raw, tokens, wanted, k=settings.max_logprobs)
-    prompt = None if batch.targets is None else _prompt_logprobs(ctx, settings, params, hidden, batch.targets)
-    return state, pack_output(tokens, is_bad & batch.samples, logprobs), prompt
+    prompts = None
+    if batch.targets is not None:
+        logprobs_of_prompts = prompt_logprobs(make_logits, batch, hidden, settings.max_logprobs)
+        prompts = PromptResults(logprobs_of_prompts, pool(batch, hidden))
+    return state, pack_output(tokens, is_bad & batch.samples, logprobs), prompts
 
 
-def _logits_if(
-    wanted: Bool[Array, ""], ctx: Context, settings: StepSettings, params: Params, hidden: Float[Array, "S D"]
-) -> Float[Array, "S V"]:
-    """Logits, the vocabulary's padding masked; or zeros, for free, when nobody wants them."""
-    shape = (hidden.shape[0], params["embed"].shape[0])
-    return lax.cond(
-        wanted,
-        lambda: mask_padding(logits(ctx, settings.config, params, hidden), settings.config.vocab_size),
-        lambda: jnp.zeros(shape, jnp.float32),
-    )
+def _draw(
+    make_logits: Callable[[jax.Array], jax.Array],
+    batch: DeviceBatch,
+    hidden: Float[Array, "T D"],
+    slots: SlotState,
+    max_logprobs: int,
+) -> tuple[Int32[Array, "S"], Bool[Array, "S"], DeviceLogprobs]:
+    """(tokens, is_bad, log-probabilities) of the rows; zeros, for free, when none of them samples."""
 
+    def drawn() -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
+        raw = make_logits(hidden[batch.last])
+        # The token drawn stands at position kv_len: its randomness depends on nothing else of the batch.
+        tokens, is_bad = draw(raw, batch.sampling, batch.kv_lens, slots)
+        num_wanted = jnp.where(batch.samples, batch.sampling.num_logprobs, -1)
+        return tokens, is_bad, top_logprobs(raw, tokens, num_wanted, k=max_logprobs)
 
-def _prompt_logprobs(
-    ctx: Context, settings: StepSettings, params: Params, hidden: Float[Array, "T D"], targets: Int32[Array, "T"]
-) -> Int32[Array, "O2"]:
-    """Log-probabilities of each prompt token after the one before it, tile by tile; those nobody wants are free."""
-    tile = min(PROMPT_TILE, len(targets))
-    pad = -len(targets) % tile
-    hidden = jnp.pad(hidden, ((0, pad), (0, 0))).reshape(-1, tile, hidden.shape[1])
-    tiles = jnp.pad(targets, (0, pad), constant_values=-1).reshape(-1, tile)
-
-    def one(args: tuple[jax.Array, jax.Array]) -> DeviceLogprobs:
-        h, targets = args
-        wanted = targets >= 0
-        raw = _logits_if(jnp.any(wanted), ctx, settings, params, h)
-        return top_logprobs(raw, jnp.maximum(targets, 0), wanted, k=settings.max_logprobs)
-
-    parts = lax.map(one, (hidden, tiles))
-    chosen, ranks, top_ids, top = (p.reshape(-1, *p.shape[2:])[: len(targets)] for p in parts)
-    return pack_logprobs((chosen, ranks, top_ids, top))
+    nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(drawn))
+    return lax.cond(jnp.any(batch.samples), drawn, lambda: nothing)
 
 
 def fork(

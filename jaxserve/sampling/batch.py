@@ -41,6 +41,7 @@ class SamplingBatch:
     has_edits: Bool[Array, " S"]
     mask_row: Int32[Array, " S"]  # 0: every token is allowed
     adapter: Int32[Array, " S"]
+    pooling: Int32[Array, " S"]  # core.fields.POOLING
 
 
 def read_rows(rows: Int32[Array, "S C"]) -> SamplingBatch:

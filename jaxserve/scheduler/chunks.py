@@ -10,7 +10,7 @@ from jaxserve.scheduler.state import SchedulerState, StepRows
 def schedule_chunks(state: SchedulerState, rows: StepRows, reserved: int) -> None:
     """Rows for prompts with more than one token to compute; `reserved` tokens of the budget are left for others."""
     columns = state.columns
-    pending = columns.num_tokens - columns.num_scheduled
+    pending = columns.num_inputs - columns.num_scheduled
     for slot in sorted(np.flatnonzero(columns.is_running & (pending > 1)).tolist(), key=state.key):
         wanted = chunk_len(state, rows, int(pending[slot]), reserved)
         if wanted == 0:

@@ -4,14 +4,13 @@ import numpy as np
 
 from jaxserve.core.deltas import NO_TOKEN, TokenDeltas
 from jaxserve.core.fields import SAMPLING_FIELDS
-from jaxserve.core.plan import Outcome, Plan, TopLogprobs
-from jaxserve.core.sequence import TokenLogprobs
+from jaxserve.core.plan import Outcome, Plan
 from jaxserve.scheduler.pages import free_behind_windows
+from jaxserve.scheduler.prompt_results import collect_logprobs, collect_pooled, token_logprobs
 from jaxserve.scheduler.slots import end, release
 from jaxserve.scheduler.state import SchedulerState
 
 NUM_LOGPROBS = SAMPLING_FIELDS.index("num_logprobs")
-NUM_PROMPT_LOGPROBS = SAMPLING_FIELDS.index("num_prompt_logprobs")
 
 
 def commit(state: SchedulerState, plan: Plan, outcome: Outcome) -> TokenDeltas:
@@ -23,8 +22,12 @@ def commit(state: SchedulerState, plan: Plan, outcome: Outcome) -> TokenDeltas:
     live = columns.epoch[plan.slots] == plan.epochs
     columns.num_computed[plan.slots[live]] += plan.query_lens[live]
     if plan.targets is not None and outcome.prompt_logprobs is not None:
-        _collect_prompt_logprobs(state, plan, outcome.prompt_logprobs, live)
+        collect_logprobs(state, plan, outcome.prompt_logprobs, live)
+    if outcome.pooled is not None:
+        collect_pooled(state, plan, outcome.pooled, live)
+    is_read = live & ~plan.samples & (columns.num_computed[plan.slots] >= columns.max_computed[plan.slots])
     deltas = _append(state, plan, outcome, np.flatnonzero(live & plan.samples))
+    deltas = _end_prompts(state, deltas, plan.slots[is_read])
     slots = plan.slots[live]
     free_behind_windows(state, slots[columns.is_running[slots]])
     for slot in state.leaving.copy():
@@ -47,7 +50,7 @@ def _append(state: SchedulerState, plan: Plan, outcome: Outcome, drawing: np.nda
         for i in np.flatnonzero((wanted >= 0) & ~is_bad).tolist():
             logprobs = sequences[i].logprobs
             assert logprobs is not None
-            logprobs.append(_entry(outcome.logprobs, drawing[i], wanted[i]))
+            logprobs.append(token_logprobs(outcome.logprobs, drawing[i], wanted[i]))
 
     num_tokens = columns.num_tokens[slots]
     stops = (columns.stop_ids[slots] == tokens[:, None]).any(axis=1) & (num_tokens > columns.min_len[slots]) & ~is_bad
@@ -62,25 +65,15 @@ def _append(state: SchedulerState, plan: Plan, outcome: Outcome, drawing: np.nda
     return TokenDeltas(sequences, tokens, is_finished)
 
 
-def _collect_prompt_logprobs(state: SchedulerState, plan: Plan, logprobs: TopLogprobs, live: np.ndarray) -> None:
-    """Entry t speaks of the prompt token after the plan's token t; the rows' KV has just been counted as computed."""
-    assert plan.targets is not None
-    wanted = plan.sampling[:, NUM_PROMPT_LOGPROBS]
-    ends = np.cumsum(plan.query_lens)
-    for row in np.flatnonzero(live & (wanted >= 0)).tolist():
-        slot, query_len = plan.slots[row], int(plan.query_lens[row])
-        known = state.occupant(slot).prompt_logprobs
-        assert known is not None
-        start, offset = int(state.columns.num_computed[slot]) - query_len, int(ends[row]) - query_len
-        for i in range(query_len):
-            if plan.targets[offset + i] >= 0:
-                known[start + i + 1] = _entry(logprobs, offset + i, wanted[row])
-
-
-def _entry(logprobs: TopLogprobs, row: int, count: int) -> TokenLogprobs:
-    return TokenLogprobs(
-        float(logprobs.chosen[row]),
-        int(logprobs.ranks[row]),
-        logprobs.top_ids[row, :count].copy(),
-        logprobs.top[row, :count].copy(),
+def _end_prompts(state: SchedulerState, deltas: TokenDeltas, slots: np.ndarray) -> TokenDeltas:
+    """End the sequences that were to draw nothing, their prompts computed, and add them to the deltas."""
+    if not len(slots):
+        return deltas
+    sequences = [state.occupant(slot) for slot in slots.tolist()]
+    for sequence in sequences:
+        end(state, sequence, "length")
+    return TokenDeltas(
+        deltas.sequences + sequences,
+        np.concatenate([deltas.tokens, np.full(len(slots), NO_TOKEN, np.int32)]),
+        np.concatenate([deltas.is_finished, np.ones(len(slots), bool)]),
     )

@@ -35,9 +35,8 @@ def schedule_decodes(state: SchedulerState, rows: StepRows) -> np.ndarray:
 
 def _ready(state: SchedulerState) -> np.ndarray:
     columns = state.columns
-    slots = np.flatnonzero(columns.is_running)
-    num_tokens = columns.num_tokens[slots]
-    unknown = num_tokens == columns.num_scheduled[slots]  # the token to compute is still in flight
-    can_follow = (num_tokens + 1 < columns.max_len[slots]) & ~columns.is_synchronous[slots]
-    known = num_tokens == columns.num_scheduled[slots] + 1
-    return slots[known | unknown & can_follow]
+    slots = np.flatnonzero(columns.is_running & (columns.num_scheduled < columns.max_computed))
+    num_scheduled = columns.num_scheduled[slots]
+    known = columns.num_inputs[slots] == num_scheduled + 1
+    unknown = columns.num_tokens[slots] == num_scheduled  # the token to compute is still in flight
+    return slots[known | unknown & ~columns.is_synchronous[slots]]

@@ -20,6 +20,11 @@ def has_edits(request: Request) -> bool:
     return bool(params.logit_bias or request.bad_words or params.allowed_token_ids or _min_tokens_bans(request))
 
 
+def has_penalties(request: Request) -> bool:
+    params = request.params
+    return (params.presence_penalty, params.frequency_penalty, params.repetition_penalty) != (0, 0, 1)
+
+
 def banned_next(request: Request, generated: np.ndarray) -> tuple[int, ...]:
     """Tokens that would complete a bad word of several tokens after the generated ones; the prompt does not count."""
     tail = tuple(generated[-max((len(word) for word in request.bad_words), default=0) :].tolist())

@@ -1,58 +1,26 @@
-"""Host: forks: the other samples of a prompt share its pages as soon as the first one has computed them.
+"""Host: forks: a new slot takes the pages of a prefix from another slot.
 
-The first sample (the leader) runs the prompt. In the step after the one with its last chunk, each sibling gets a slot
-that shares the pages before the one that holds the last prompt token, a copy of that one, and a row that computes the
-last prompt token again to draw from it. The device runs copies after the step before, hence the leader's chunk may
-still be in flight. Later the leader's penalty counts would hold its own tokens, so who cannot be forked now is queued.
+It shares the pages before the one that holds the prefix's last token, gets a copy of that one, and computes that last
+token again, because what follows it is drawn, or scored, from its hidden state. The device runs the copies after all
+steps before, hence the prefix may still be in flight.
 """
 
 import numpy as np
 
 from jaxserve.core.plan import Forks
-from jaxserve.core.sequence import Sequence
-from jaxserve.scheduler.admission import num_spare
-from jaxserve.scheduler.slots import place
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
-def num_forks_due(state: SchedulerState) -> int:
-    """The most rows that `schedule_forks` will add."""
-    due = sum(len(state.siblings.get(leader.sequence_id, ())) for leader in state.leaders)
-    return min(due, len(state.columns.free_slots))
+def num_fork_pages(state: SchedulerState, shared_len: int, num_inputs: int) -> int:
+    """The most free pages that a fork takes to compute its first `num_inputs` tokens."""
+    missing = state.groups.end_page(num_inputs) - (shared_len - 1) // state.groups.page_size
+    return sum(min(missing, table.shape[1]) for table in state.columns.tables)
 
 
-def schedule_forks(state: SchedulerState, rows: StepRows) -> None:
-    """Fork the siblings of leaders whose last prompt chunk is in the latest plan; queue those that cannot be."""
-    for leader in state.leaders:
-        for sibling in state.siblings.pop(leader.sequence_id, ()):
-            if _can_fork(state, rows, leader):
-                _fork(state, rows, leader, sibling)
-            else:
-                state.waiting.add(sibling)
-    state.leaders.clear()
-
-
-def make_forks(rows: StepRows) -> Forks | None:
-    if not rows.fork_slots:
-        return None
-    src_pages, dst_pages = (np.concatenate(pages).astype(np.int32) for pages in zip(*rows.fork_pages, strict=True))
-    src_slots, dst_slots = (np.array(slots, np.int32) for slots in zip(*rows.fork_slots, strict=True))
-    return Forks(src_pages, dst_pages, src_slots, dst_slots)
-
-
-def _can_fork(state: SchedulerState, rows: StepRows, leader: Sequence) -> bool:
-    columns, groups, slot = state.columns, state.groups, leader.slot
-    if rows.is_short or slot < 0 or not columns.is_running[slot] or not columns.free_slots:
-        return False
-    firsts = [groups.first_page(g, leader.prompt_len - 1) for g in range(groups.num_groups)]
-    is_whole = all(columns.first_pages[g, slot] <= first for g, first in enumerate(firsts))
-    return is_whole and num_spare(state) >= groups.num_groups
-
-
-def _fork(state: SchedulerState, rows: StepRows, leader: Sequence, sibling: Sequence) -> None:
-    columns, groups, src = state.columns, state.groups, leader.slot
-    dst = place(state, sibling)
-    start = leader.prompt_len - 1
+def fork(state: SchedulerState, rows: StepRows, src: int, dst: int, shared_len: int) -> None:
+    """Let slot `dst` begin after the first `shared_len - 1` tokens, which slot `src` has computed."""
+    columns, groups = state.columns, state.groups
+    start = shared_len - 1
     last = start // groups.page_size
     copies = state.pool.allocate(groups.num_groups)
     assert copies is not None, "the caller has counted the pages"
@@ -70,5 +38,11 @@ def _fork(state: SchedulerState, rows: StepRows, leader: Sequence, sibling: Sequ
     columns.num_computed[dst] = columns.num_scheduled[dst] = start
     rows.fork_pages.append((originals, copies))
     rows.fork_slots.append((src, dst))
-    rows.new_slots.append(dst)
-    rows.add(dst, 1)
+
+
+def make_forks(rows: StepRows) -> Forks | None:
+    if not rows.fork_slots:
+        return None
+    src_pages, dst_pages = (np.concatenate(pages).astype(np.int32) for pages in zip(*rows.fork_pages, strict=True))
+    src_slots, dst_slots = (np.array(slots, np.int32) for slots in zip(*rows.fork_slots, strict=True))
+    return Forks(src_pages, dst_pages, src_slots, dst_slots)

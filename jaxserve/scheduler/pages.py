@@ -81,7 +81,7 @@ def num_unreserved(state: SchedulerState) -> int:
     """Pages that running sequences still lack for the tokens they already have."""
     columns = state.columns
     slots = np.flatnonzero(columns.is_running)
-    missing = state.groups.end_page(columns.num_tokens[slots]) - columns.end_page[slots]
+    missing = state.groups.end_page(columns.num_inputs[slots]) - columns.end_page[slots]
     widths = np.array([[table.shape[1]] for table in columns.tables])
     room = widths - columns.num_pages[:, slots]
     return int(np.maximum(np.minimum(missing, room), 0).sum())

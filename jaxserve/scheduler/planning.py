@@ -4,7 +4,7 @@ import numpy as np
 
 from jaxserve.core.buckets import Buckets
 from jaxserve.core.fields import SAMPLING_FIELDS
-from jaxserve.core.plan import Plan, SlotEdits
+from jaxserve.core.plan import POOLING_FIELD, Plan, SlotEdits
 from jaxserve.scheduler.edits import banned_next, has_edits, make_edits
 from jaxserve.scheduler.forks import make_forks
 from jaxserve.scheduler.pages import read_table
@@ -24,8 +24,9 @@ def make_plan(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows
     targets = _targets(state, slots, num_scheduled, ends, len(tokens))
     first_pages, tables = _tables(state, slots, num_scheduled, ends)
     width = max(table.shape[1] for table in tables)
-    # Decode buckets have no room for prompt log-probabilities.
-    is_decode = num_decodes == len(slots) and targets is None
+    sampling = columns.sampling[slots]
+    # Decode buckets have no room for what is asked of prompts.
+    is_decode = num_decodes == len(slots) and targets is None and not sampling[:, POOLING_FIELD].any()
     plan = Plan(
         step_id=state.num_planned,
         bucket=buckets.fit(len(tokens), len(slots), width, is_decode=is_decode),
@@ -33,11 +34,11 @@ def make_plan(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows
         epochs=columns.epoch[slots],
         query_lens=query_lens,
         starts=np.where(in_flight, -1, num_scheduled),
-        samples=ends >= num_tokens,
+        samples=(ends >= num_tokens) & (num_tokens < columns.max_len[slots]),
         num_decodes=num_decodes,
         tokens=tokens,
         targets=targets,
-        sampling=columns.sampling[slots],
+        sampling=sampling,
         first_pages=first_pages,
         tables=tables,
         edits=_edits(state, slots, rows.new_slots),
@@ -46,7 +47,6 @@ def make_plan(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows
     columns.num_scheduled[slots] = ends
     columns.last_step[slots] = plan.step_id
     state.num_planned += 1
-    _note_leaders(state, slots[(num_scheduled < columns.prompt_len[slots]) & (ends >= columns.prompt_len[slots])])
     return plan
 
 
@@ -87,7 +87,8 @@ def _targets(
     for i in asking.tolist():
         sequence = state.occupant(slots[i])
         known = sequence.prompt_logprobs or []
-        for position in range(starts[i] + 1, min(ends[i] + 1, sequence.prompt_len)):
+        first = max(starts[i] + 1, sequence.request.logprobs_start)
+        for position in range(first, min(ends[i] + 1, sequence.prompt_len)):
             if known[position] is None:
                 targets[offsets[i] + position - 1 - starts[i]] = sequence.tokens[position]
     return targets if (targets >= 0).any() else None
@@ -122,10 +123,3 @@ def _edits(state: SchedulerState, slots: np.ndarray, new_slots: list[int]) -> tu
             state.banned[slot] = banned
             edits.append(make_edits(sequence.request, slot, banned, state.limits.vocab_size))
     return tuple(edits)
-
-
-def _note_leaders(state: SchedulerState, slots: np.ndarray) -> None:
-    """Remember the sequences with siblings whose prompt is complete with this step."""
-    if state.siblings:
-        leaders = [state.occupant(slot) for slot in slots.tolist()]
-        state.leaders += [leader for leader in leaders if leader.sequence_id in state.siblings]

@@ -19,12 +19,12 @@ from jaxserve.scheduler import commit as commits
 from jaxserve.scheduler.admission import admit
 from jaxserve.scheduler.chunks import schedule_chunks
 from jaxserve.scheduler.decode import schedule_decodes
-from jaxserve.scheduler.forks import num_forks_due, schedule_forks
 from jaxserve.scheduler.limits import Limits
 from jaxserve.scheduler.order import ORDERS, WaitingQueue
 from jaxserve.scheduler.planning import make_plan
+from jaxserve.scheduler.sharing import num_joining, return_held
 from jaxserve.scheduler.slots import end
-from jaxserve.scheduler.state import SchedulerState, StepRows
+from jaxserve.scheduler.state import SchedulerState, Sharing, StepRows
 
 
 class Scheduler:
@@ -68,24 +68,48 @@ class Scheduler:
 
     def add(self, request: Request) -> list[Sequence]:
         """Queue a request, one sequence a sample. Raises `RequestError`, and then nothing has changed."""
-        state, prompt_len = self.state, len(request.prompt_token_ids)
-        if request.request_id in state.requests:
-            raise RequestError(f"request id {request.request_id!r} is in use; choose another one", "request_id")
-        if not 0 < prompt_len < state.limits.max_model_len:
-            raise RequestError(
-                f"the prompt has {prompt_len} tokens; it must have at least 1, and fewer than the "
-                f"{state.limits.max_model_len} that prompt and output may have together",
-                "prompt",
-            )
-        sequences = [Sequence(self._num_added + i, request, i) for i in range(request.params.n)]
+        return self.add_sharing([request], len(request.prompt_token_ids))
+
+    def add_sharing(self, requests: list[Request], shared_len: int) -> list[Sequence]:
+        """Queue requests whose prompts are equal in their first `shared_len` tokens: these are computed once.
+
+        Once, that is, while a sequence that has their pages runs when the next one gets its slot. Returns one sequence
+        a sample in the order of the requests. Raises `RequestError`, and then nothing has changed.
+        """
+        state = self.state
+        self._check(requests, shared_len)
+        samples = [(request, i) for request in requests for i in range(request.params.n)]
+        sequences = [Sequence(self._num_added + k, *sample) for k, sample in enumerate(samples)]
         self._num_added += len(sequences)
-        leader, siblings = sequences[0], sequences[1:]
-        state.requests[request.request_id] = sequences.copy()
-        state.sequences.update((sequence.sequence_id, sequence) for sequence in sequences)
-        state.waiting.add(leader)
-        if siblings:
-            state.siblings[leader.sequence_id] = siblings
+        sharing = Sharing(shared_len)
+        for sequence in sequences:
+            state.requests.setdefault(sequence.request.request_id, []).append(sequence)
+            state.sequences[sequence.sequence_id] = sequence
+            state.waiting.add(sequence)
+            if len(sequences) > 1:
+                state.sharings[sequence.sequence_id] = sharing
         return sequences
+
+    def _check(self, requests: list[Request], shared_len: int) -> None:
+        """Raise `RequestError` unless the requests can be queued together."""
+        max_len, used_ids = self.state.limits.max_model_len, set(self.state.requests)
+        for request in requests:
+            prompt = request.prompt_token_ids
+            if request.request_id in used_ids:
+                raise RequestError(f"request id {request.request_id!r} is in use; choose another one", "request_id")
+            used_ids.add(request.request_id)
+            if not 0 < len(prompt) < max_len + (request.max_tokens == 0):
+                raise RequestError(
+                    f"the prompt has {len(prompt)} tokens; it must have at least 1, and fewer than the {max_len} that "
+                    "prompt and output may have together",
+                    "prompt",
+                )
+            is_equal = np.array_equal(prompt[:shared_len], requests[0].prompt_token_ids[:shared_len])
+            if not is_equal or not 0 < shared_len <= len(prompt):
+                raise RequestError(
+                    f"prompts {requests[0].request_id!r} and {request.request_id!r} do not share {shared_len} tokens",
+                    "prompt",
+                )
 
     def abort(self, request_id: str) -> None:
         """End all samples of a request, wherever they are; nothing happens if there is none."""
@@ -104,15 +128,15 @@ class Scheduler:
             end(self.state, sequence, reason, stop_reason, keep_tokens)
 
     def schedule(self) -> Plan | None:
-        """Decide the next step: running decodes, chunks of prompts, forks, admissions. None: nothing can run."""
+        """Decide the next step: running decodes, chunks of prompts, admissions. None: nothing can run."""
         state = self.state
         if self.num_in_flight > 1:
             raise RuntimeError("two steps are in flight: commit the older one before planning another")
         rows = StepRows(state.limits.max_num_batched_tokens)
+        return_held(state)
         decodes = schedule_decodes(state, rows)
-        schedule_chunks(state, rows, reserved=num_forks_due(state))
+        schedule_chunks(state, rows, reserved=num_joining(state))
         decodes = decodes[state.columns.is_running[decodes]]
-        schedule_forks(state, rows)
         admit(state, rows)
         if not len(decodes) and not rows.slots:
             return None

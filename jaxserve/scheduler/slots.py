@@ -1,8 +1,9 @@
 """Host: how a sequence comes to a slot and leaves it: place, preempt, end, and the return of what it held."""
 
-from jaxserve.core.fields import pack_sampling
+from jaxserve.core.fields import POOLING, pack_sampling
+from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, Status
-from jaxserve.scheduler.edits import has_edits, is_synchronous
+from jaxserve.scheduler.edits import has_edits, has_penalties, is_synchronous
 from jaxserve.scheduler.state import SchedulerState
 
 
@@ -10,13 +11,29 @@ def place(state: SchedulerState, sequence: Sequence) -> int:
     """Give a waiting sequence a free slot and its row of parameters; no pages yet."""
     columns, request, params = state.columns, sequence.request, sequence.request.params
     slot = columns.take(sequence)
-    sequence.status = Status.RUNNING
-    columns.max_len[slot] = min(sequence.prompt_len + request.max_tokens, state.limits.max_model_len)
+    sequence.status, sequence.pooled = Status.RUNNING, None
+    if (sharing := state.sharings.get(sequence.sequence_id)) is not None:
+        sharing.running.append(sequence)
+    columns.max_len[slot] = _max_len(state, request)
+    columns.max_computed[slot] = max_computed(state, request)
     columns.min_len[slot] = sequence.prompt_len + params.min_tokens
     columns.set_stop_ids(slot, request.stop_ids)
     columns.is_synchronous[slot] = is_synchronous(request)
     columns.sampling[slot] = pack_sampling(_sampling_values(state, sequence, slot))
     return slot
+
+
+def max_computed(state: SchedulerState, request: Request) -> int:
+    """KV positions that a sequence ever computes: its last token, drawn or only scored, is nobody's input.
+
+    Only a pooled prompt is read to its end, and one of a single token, for a sequence must run to end.
+    """
+    max_len = _max_len(state, request)
+    return max_len if request.pooling is not None else max(1, max_len - 1)
+
+
+def _max_len(state: SchedulerState, request: Request) -> int:
+    return min(len(request.prompt_token_ids) + request.max_tokens, state.limits.max_model_len)
 
 
 def _sampling_values(state: SchedulerState, sequence: Sequence, slot: int) -> dict[str, float | int]:
@@ -36,10 +53,11 @@ def _sampling_values(state: SchedulerState, sequence: Sequence, slot: int) -> di
         "prompt_len": sequence.prompt_len,
         "num_logprobs": _num_logprobs(params.logprobs, state.limits.vocab_size),
         "num_prompt_logprobs": _num_logprobs(prompt_logprobs, state.limits.vocab_size),
-        "has_penalties": (params.presence_penalty, params.frequency_penalty, params.repetition_penalty) != (0, 0, 1),
+        "has_penalties": has_penalties(request),
         "has_edits": has_edits(request),
         "mask_row": 0 if params.allowed_token_ids is None else slot + 1,
         "adapter": request.adapter,
+        "pooling": POOLING[request.pooling],
     }
 
 
@@ -72,15 +90,17 @@ def end(
     if slot < 0:
         _unqueue(state, sequence)
     sequence.finish(reason, stop_reason, keep_tokens)
+    if slot >= 0:
+        columns.epoch[slot] += 1
+        if columns.is_running[slot]:  # else it was preempted and is leaving already
+            _leave(state, slot)
     _forget(state, sequence)
-    if slot < 0:
-        return
-    columns.epoch[slot] += 1
-    if columns.is_running[slot]:  # else it was preempted and is leaving already
-        _leave(state, slot)
 
 
 def _leave(state: SchedulerState, slot: int) -> None:
+    sequence = state.occupant(slot)
+    if (sharing := state.sharings.get(sequence.sequence_id)) is not None:
+        sharing.running.remove(sequence)
     state.columns.is_running[slot] = False
     state.leaving.append(slot)
     if not state.is_in_flight(slot):
@@ -99,19 +119,16 @@ def release(state: SchedulerState, slot: int) -> None:
 
 
 def _unqueue(state: SchedulerState, sequence: Sequence) -> None:
-    siblings = state.siblings.get(sequence.sequence_id - sequence.index, [])
-    if sequence in siblings:
-        siblings.remove(sequence)
-    else:
+    sharing = state.sharings.get(sequence.sequence_id)
+    if sharing is None or sharing.held.pop(sequence.sequence_id, None) is None:
         state.waiting.remove(sequence)
 
 
 def _forget(state: SchedulerState, sequence: Sequence) -> None:
-    """Drop an ended sequence from the books; siblings that waited for it run their prompt themselves."""
+    """Drop an ended sequence from the books."""
     del state.sequences[sequence.sequence_id]
+    state.sharings.pop(sequence.sequence_id, None)
     samples = state.requests[sequence.request.request_id]
     samples.remove(sequence)
     if not samples:
         del state.requests[sequence.request.request_id]
-    for sibling in state.siblings.pop(sequence.sequence_id, ()):
-        state.waiting.add(sibling)

@@ -12,9 +12,22 @@ from jaxserve.scheduler.limits import Limits
 from jaxserve.scheduler.order import Order, WaitingQueue
 
 
+@dataclass(slots=True, eq=False)
+class Sharing:
+    """Sequences whose prompts are equal in their first `shared_len` tokens.
+
+    running: those in running slots, in the order in which they came there. held: those that stand aside while one of
+    the running computes the shared tokens, by sequence id.
+    """
+
+    shared_len: int
+    running: list[Sequence] = field(default_factory=list)
+    held: dict[int, Sequence] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class SchedulerState:
-    """A sequence is in the queue, held back as a sibling, or in a slot; a slot is running or leaving.
+    """A sequence is in the queue, held back from it, or in a slot; a slot is running or leaving.
 
     Leaving slots had a row in flight when their sequence ended or was preempted: slot and pages return at the commit of
     the last step that touches them.
@@ -29,8 +42,8 @@ class SchedulerState:
 
     sequences: dict[int, Sequence] = field(default_factory=dict)  # by sequence id, until they end
     requests: dict[str, list[Sequence]] = field(default_factory=dict)  # by request id, until all have ended
-    siblings: dict[int, list[Sequence]] = field(default_factory=dict)  # waiting to be forked from this leader's id
-    leaders: list[Sequence] = field(default_factory=list)  # whose last prompt chunk is in the latest plan
+    sharings: dict[int, Sharing] = field(default_factory=dict)  # by sequence id, of sequences that share their prefix
+    holding: list[Sharing] = field(default_factory=list)  # those that hold sequences back
     leaving: list[int] = field(default_factory=list)
     banned: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by synchronous slot, as last sent to the device
     num_planned: int = 0  # steps planned so far: the next one's id

@@ -11,7 +11,8 @@ from jaxserve.text.from_folder import read_json, token_text
 
 MAX_TEMPLATE_CHARS = 1 << 20
 CONTINUED = "\ue000the final message ends here\ue000 "  # the space at its end shows whether the template trims
-TESTS_NULL = re.compile(r"content['\"\])]*\s+is\s+(not\s+)?none", re.IGNORECASE)
+TESTS_NULL = re.compile(r"\bcontent['\"\])]*\s+is\s+(not\s+)?none", re.IGNORECASE)  # not reasoning_content
+READS_PARTS = re.compile(r"\{%-?\s*for\s+\w+\s+in\s+[\w.\[\]'\"]*\bcontent\b['\"\])]*\s*(-?%\}|\||if\b)")
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
@@ -20,8 +21,12 @@ class ChatTemplate:
 
     def __init__(self, source: str | None, special_tokens: Mapping[str, str] | None = None):
         self.source = source
-        self._special_tokens = dict(special_tokens or {})
+        self.special_tokens = dict(special_tokens or {})
         self._compiled = None
+
+    def with_source(self, source: str) -> "ChatTemplate":
+        """Another template, which writes this model's special tokens."""
+        return ChatTemplate(source, self.special_tokens)
 
     def render(
         self,
@@ -44,31 +49,58 @@ class ChatTemplate:
         if add_generation_prompt and continue_final_message:
             message = "continue_final_message goes only with add_generation_prompt=False"
             raise RequestError(message, "continue_final_message")
-        chat = checked_messages(messages, keeps_null=TESTS_NULL.search(self.source) is not None)
-        if continue_final_message:
-            chat[-1]["content"] = (chat[-1]["content"] or "") + CONTINUED
-        values = {**self._special_tokens, **kwargs, "messages": chat, "tools": list(tools) if tools else None}
+        chat = checked_messages(
+            messages,
+            keeps_null=TESTS_NULL.search(self.source) is not None,
+            keeps_parts=READS_PARTS.search(self.source) is not None,
+        )
+        continued = _mark_end(messages[-1], chat[-1]) if continue_final_message else None
+        values = {**self.special_tokens, **kwargs, "messages": chat, "tools": list(tools) if tools else None}
         text = self._render({**values, "add_generation_prompt": add_generation_prompt})
-        return _cut_at_mark(text) if continue_final_message else text
+        return text if continued is None else _cut_at_mark(text, continued)
 
-    def _render(self, values: dict[str, Any]) -> str:
-        from jaxserve.text.chat_sandbox import compile_template, render_bounded
+    def check(self) -> None:
+        """Raise `RequestError` for a text that is no template."""
+        try:
+            self._compile()
+        except Exception as error:
+            raise RequestError(f"chat_template is not jinja: {error}"[:500], "chat_template") from error
+
+    def _compile(self) -> Any:
+        from jaxserve.text.chat_sandbox import compile_template
 
         assert self.source is not None
+        if len(self.source) > MAX_TEMPLATE_CHARS:
+            raise ValueError(f"it is longer than {MAX_TEMPLATE_CHARS} characters")
+        if self._compiled is None:
+            self._compiled = compile_template(self.source)
+        return self._compiled
+
+    def _render(self, values: dict[str, Any]) -> str:
+        from jaxserve.text.chat_sandbox import render_bounded
+
         try:
-            if len(self.source) > MAX_TEMPLATE_CHARS:
-                raise ValueError(f"it is longer than {MAX_TEMPLATE_CHARS} characters")
-            if self._compiled is None:
-                self._compiled = compile_template(self.source)
-            return render_bounded(self._compiled, values)
+            return render_bounded(self._compile(), values)
         except Exception as error:  # a template is a program: it may raise anything
             reason = f"{type(error).__name__}: {error}"[:500]
             raise RequestError(f"the chat template failed on these messages: {reason}", "messages") from error
 
 
-def _cut_at_mark(text: str) -> str:
+def _mark_end(given: Mapping[str, Any], message: dict[str, Any]) -> str:
+    """Put the mark behind the text of a checked message; returns that text."""
+    if not given.get("content") and given.get("content") != "":
+        raise RequestError("the final message has no content: it cannot be continued", "messages")
+    holder, key = message, "content"
+    if isinstance(message["content"], list):
+        holder, key = message["content"][-1], "text"
+    text = holder[key]
+    holder[key] = text + CONTINUED
+    return text
+
+
+def _cut_at_mark(text: str, continued: str) -> str:
     end = text.rfind(CONTINUED.rstrip())
-    if end < 0:
+    if end < 0 or continued.strip() not in text:
         raise RequestError("the chat template drops or changes the final message: it cannot be continued", "messages")
     return text[:end] if text.startswith(CONTINUED, end) else text[:end].rstrip()
 

@@ -7,23 +7,25 @@ from typing import Any
 from jaxserve.core.errors import RequestError
 
 MAX_MESSAGES = 4096
+REASONING = ("reasoning_content", "thinking", "reasoning")  # what servers call it; templates read the first two
 
 
-def checked_messages(messages: Any, keeps_null: bool) -> list[dict[str, Any]]:
+def checked_messages(messages: Any, *, keeps_null: bool, keeps_parts: bool) -> list[dict[str, Any]]:
     """New messages with a role and text. Raise `RequestError` that names the message at fault.
 
-    Content that is a list of text parts is joined by newlines; a tool call's arguments, sent as JSON text, become the
-    object that templates expect. Null content becomes "", unless keeps_null: few templates test it for null (DeepSeek's
-    tells tool calls by it), while most join it to text or search in it.
+    Content that is a list of text parts is joined by newlines, unless keeps_parts: the template goes through them
+    itself. A tool call's arguments, sent as JSON text, become the object that templates expect. Null content becomes
+    "", unless keeps_null: few templates test it for null (DeepSeek's tells tool calls by it), while most join it to
+    text or search in it. Reasoning is put under the names that templates read.
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
         raise RequestError("messages must be a list of at least one message", "messages")
     if len(messages) > MAX_MESSAGES:
         raise RequestError(f"messages holds {len(messages)} messages; at most {MAX_MESSAGES} are allowed", "messages")
-    return [_checked(message, f"messages[{i}]", keeps_null) for i, message in enumerate(messages)]
+    return [_checked(message, f"messages[{i}]", keeps_null, keeps_parts) for i, message in enumerate(messages)]
 
 
-def _checked(message: Any, where: str, keeps_null: bool) -> dict[str, Any]:
+def _checked(message: Any, where: str, keeps_null: bool, keeps_parts: bool) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise RequestError(f"{where} must be an object with role and content", where)
     if not isinstance(message.get("role"), str) or not message["role"]:
@@ -31,24 +33,27 @@ def _checked(message: Any, where: str, keeps_null: bool) -> dict[str, Any]:
     checked = dict(message)
     if calls := message.get("tool_calls"):
         checked["tool_calls"] = _tool_calls(calls, f"{where}.tool_calls")
-    checked["content"] = _text(message.get("content"), f"{where}.content")
-    if checked["content"] is None and not keeps_null:
-        checked["content"] = ""
-    return checked
+    if (reasoning := next((found for name in REASONING if (found := message.get(name)) is not None), None)) is not None:
+        checked = {"thinking": reasoning, **checked, "reasoning_content": reasoning}
+    content = message.get("content")
+    if isinstance(content, list):
+        texts = _texts(content, f"{where}.content")
+        content = [{"type": "text", "text": text} for text in texts] if keeps_parts and texts else "\n".join(texts)
+    elif content is None:
+        content = None if keeps_null else ""
+    elif not isinstance(content, str):
+        raise RequestError(f"{where}.content must be a string, a list of text parts, or null", f"{where}.content")
+    return checked | {"content": content}
 
 
-def _text(content: Any, where: str) -> str | None:
-    if content is None or isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise RequestError(f"{where} must be a string, a list of text parts, or null", where)
+def _texts(content: list[Any], where: str) -> list[str]:
     texts = []
     for i, part in enumerate(content):
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
             raise RequestError(f"{where}[{i}]: only parts of type 'text' are supported, got {kind!r}", f"{where}[{i}]")
         texts.append(part["text"])
-    return "\n".join(texts)
+    return texts
 
 
 def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:

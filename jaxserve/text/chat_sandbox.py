@@ -19,6 +19,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 MAX_STEPS = 1_000_000  # loop turns and calls of one rendering; the longest chats need thousands
 MAX_OUTPUT_CHARS = 16 << 20
@@ -64,6 +65,25 @@ class _Generation(Extension):
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class _Namespace(Namespace):
+    """jinja2's, without names that could stand for methods of Python."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        names = dict(*args[1:], **kwargs)
+        for name in names:
+            _refuse_underscore(name)
+        Namespace.__init__(args[0], names)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _refuse_underscore(name)
+        super().__setitem__(name, value)
+
+
+def _refuse_underscore(name: Any) -> None:
+    if str(name).startswith("_"):
+        raise SecurityError(f"a chat template may not name {name} in a namespace")
 
 
 class _ChatSandbox(ImmutableSandboxedEnvironment):
@@ -124,6 +144,7 @@ def environment() -> Environment:
     env.filters |= {name: _refusing_large(env.filters[name]) for name in ("center", "indent", "tojson")}
     env.filters["format"] = _format
     env.filters["counted"] = _counted
+    env.globals["namespace"] = _Namespace
     env.globals["raise_exception"] = _raise_exception
     env.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
     return env

@@ -9,11 +9,14 @@ from jaxserve.text.tokenizer import Tokenizer
 
 MAX_TOKENIZER_BYTES = 256 << 20
 MAX_CONFIG_BYTES = 32 << 20
+# Special in transformers by the class alone, whatever the files say.
+SPECIAL_BY_CLASS = {"GemmaTokenizer": ("<mask>",)}
 
 
 def tokenizer_from_folder(folder: str | Path) -> Tokenizer:
     """The end ids are those of generation_config.json, or else config.json, and the eos token of tokenizer_config.json
-    or special_tokens_map.json. Raises `ConfigError` where tokenizer.json is missing or cannot be read.
+    or special_tokens_map.json; every token that these two name is special. Raises `ConfigError` where tokenizer.json is
+    missing or cannot be read.
     """
     folder = Path(folder)
     backend = _backend(folder)
@@ -28,7 +31,19 @@ def tokenizer_from_folder(folder: str | Path) -> Tokenizer:
     eos_ids = _eos_ids(read_json(folder / "generation_config.json")) or _eos_ids(read_json(folder / "config.json"))
     if (eos_id := id_named("eos_token")) is not None:
         eos_ids.append(eos_id)
-    return Tokenizer(backend, eos_ids=eos_ids, bos_id=id_named("bos_token"))
+    special = [backend.token_to_id(piece) for piece in _special_pieces(names)]
+    special_ids = [i for i in special if i is not None]
+    return Tokenizer(backend, eos_ids=eos_ids, bos_id=id_named("bos_token"), special_ids=special_ids)
+
+
+def _special_pieces(names: dict[str, Any]) -> list[str]:
+    """The tokens named bos_token and so on, the further ones in a list or an object, and those of the class."""
+    named: list[Any] = [token for name, token in names.items() if name.endswith("_token")]
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        further = names.get(name)
+        named += further.values() if isinstance(further, dict) else further if isinstance(further, list) else ()
+    by_class = SPECIAL_BY_CLASS.get(str(names.get("tokenizer_class")).removesuffix("Fast"), ())
+    return [*by_class, *(piece for token in named if (piece := token_text(token)) is not None)]
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ The ids are those of the tokenizer.json that the model was published with. GGUF 
 that cuts text only the name (`pre_tokenizers`), and no SentencePiece merges: they follow from the pieces and scores.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxserve.core.errors import ConfigError
@@ -29,6 +29,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
     if model == "gpt2":
         backend, adds_bos = _byte_level(metadata, pieces)
     elif model == "llama":
+        # Runs of spaces are user-defined tokens, spelled with real spaces in the file and met as U+2581 by the merges.
+        pieces = [p.replace(" ", SPACE) if kind == USER_DEFINED else p for p, kind in zip(pieces, kinds, strict=True)]
         backend, adds_bos = _sentencepiece(metadata, pieces, kinds), True
     else:
         raise ConfigError(
@@ -94,15 +96,13 @@ def _sentencepiece(metadata: Mapping[str, Any], pieces: list[str], kinds: list[i
     scores = metadata.get("tokenizer.ggml.scores")
     if scores is None or len(scores) != len(pieces):
         raise ConfigError("the GGUF file's SentencePiece vocabulary lacks a score for each token", "tokenizer")
-    # Runs of spaces are user-defined tokens, spelled with real spaces in the file and met as U+2581 by the merges.
-    spelled = [p.replace(" ", SPACE) if kind == USER_DEFINED else p for p, kind in zip(pieces, kinds, strict=True)]
     unknown_id = metadata.get("tokenizer.ggml.unknown_token_id", 0)
     adds_space = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
     backend = Backend(
         models.BPE(
-            {piece: i for i, piece in enumerate(spelled)},
-            merges_of(spelled, kinds, [float(score) for score in scores]),
-            unk_token=spelled[unknown_id] if 0 <= unknown_id < len(spelled) else None,
+            {piece: i for i, piece in enumerate(pieces)},
+            merges_of(pieces, kinds, [float(score) for score in scores]),
+            unk_token=pieces[unknown_id] if 0 <= unknown_id < len(pieces) else None,
             fuse_unk=True,
             byte_fallback=True,
         )
@@ -119,20 +119,26 @@ def _sentencepiece(metadata: Mapping[str, Any], pieces: list[str], kinds: list[i
 def merges_of(pieces: Sequence[str], kinds: Sequence[int], scores: Sequence[float]) -> list[tuple[str, str]]:
     """All pairs of pieces that join to a piece, best first: SentencePiece merges whatever joins to the highest score.
 
-    User-defined pieces come before all others, as they are taken whole wherever they stand; equal scores go by id.
+    User-defined pieces come before all others, as they are taken whole wherever they stand, and what begins with the
+    longest piece comes first among them: of 40 spaces, where the vocabulary has runs of up to 31, the first 31 are one
+    token and the rest another. Equal scores go by id.
     Takes 1 s for Gemma's 262,144 pieces and 514,906 pairs on one core: the plain loop, for vectorised look-ups of
     strings of unequal length are slower in numpy.
     """
     vocab = set(pieces)
     order = sorted(range(len(pieces)), key=lambda i: (kinds[i] != USER_DEFINED, -scores[i], i))
-    merges = []
-    for i in order:
-        piece = pieces[i]
-        for cut in range(len(piece) - 1, 0, -1):
-            left = piece[:cut]
-            if left in vocab and (right := piece[cut:]) in vocab:
-                merges.append((left, right))
-    return merges
+    num_whole = kinds.count(USER_DEFINED)
+    whole = [pair for i in order[:num_whole] for pair in _pairs(pieces[i], vocab)]
+    whole.sort(key=lambda pair: (-len(pair[0]), -len(pair[1])))
+    return whole + [pair for i in order[num_whole:] for pair in _pairs(pieces[i], vocab)]
+
+
+def _pairs(piece: str, vocab: set[str]) -> Iterator[tuple[str, str]]:
+    """All ways to make the piece of two, the longest left part first."""
+    for cut in range(len(piece) - 1, 0, -1):
+        left = piece[:cut]
+        if left in vocab and (right := piece[cut:]) in vocab:
+            yield left, right
 
 
 def _add_tokens(backend: "tokenizers.Tokenizer", pieces: list[str], kinds: list[int]) -> None:

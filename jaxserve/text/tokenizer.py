@@ -16,10 +16,18 @@ class Tokenizer:
 
     vocab_size: 1 + the highest id; the model's own vocabulary may be padded beyond it.
     eos_ids: the ids that end a text or a turn. bos_id: the id that begins a text, or None.
-    special_ids: ids that are left out of the text where special tokens are skipped.
+    special_ids: ids that are left out of the text where special tokens are skipped; those that the backend calls
+    special are always among them.
     """
 
-    def __init__(self, backend: "tokenizers.Tokenizer", *, eos_ids: Iterable[int] = (), bos_id: int | None = None):
+    def __init__(
+        self,
+        backend: "tokenizers.Tokenizer",
+        *,
+        eos_ids: Iterable[int] = (),
+        bos_id: int | None = None,
+        special_ids: Iterable[int] = (),
+    ):
         backend.no_truncation()
         backend.no_padding()
         self.backend = backend
@@ -28,7 +36,7 @@ class Tokenizer:
         self.vocab_size = max([size, *(i + 1 for i in added)])
         self.eos_ids = tuple(dict.fromkeys(eos_ids))
         self.bos_id = bos_id
-        self.special_ids = frozenset(i for i, token in added.items() if token.special)
+        self.special_ids = frozenset([*special_ids, *(i for i, token in added.items() if token.special)])
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Special tokens that are spelled out in the text become their ids. Holds the interpreter's lock throughout."""

@@ -100,13 +100,14 @@ def load_here(path: str, sizes_json: str, piece_bytes: str) -> None:
     import jax.numpy as jnp
 
     import checkpoints.load
+    import checkpoints.pieces
     from checkpoints.maps import llama
     from checkpoints.open import open_checkpoint
     from checkpoints.rules import ModelDims
     from checkpoints.sources import resolve
 
     s = Sizes(**json.loads(sizes_json))
-    checkpoints.load.PIECE_BYTES = int(piece_bytes) or checkpoints.load.PIECE_BYTES
+    checkpoints.pieces.PIECE_BYTES = int(piece_bytes) or checkpoints.pieces.PIECE_BYTES
     n, group = s.num_layers, s.num_heads // s.num_kv_heads
     shapes = {
         "qkv": (n, s.num_kv_heads, (group + 2) * s.head_dim, s.model_dim),

@@ -8,7 +8,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from safetensors.numpy import save_file
 
-import checkpoints.load
+import checkpoints.pieces
 from checkpoints import placements as at
 from checkpoints.errors import CheckpointError
 from checkpoints.leaf import Leaf
@@ -76,7 +76,7 @@ def test_both_spellings_of_both_families_give_the_tree(is_gemma, spelling, num_d
 
 @pytest.mark.parametrize("piece_bytes", [1, 300, 5000])
 def test_the_size_of_the_pieces_changes_nothing(piece_bytes, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints.load, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(checkpoints.pieces, "PIECE_BYTES", piece_bytes)
     sizes = Sizes(num_kv_heads=1, kv_repeat=4)
     tensors = hf_tensors(sizes)
     expected = tree(sizes, tensors)
@@ -135,7 +135,7 @@ def test_a_misfit_is_found_before_anything_is_read(tmp_path, monkeypatch):
     target = structs(tree(sizes, tensors))
     del tensors["model.norm.weight"]
     with checkpoint_of(tmp_path, sizes, tensors, "hf") as checkpoint:
-        monkeypatch.setattr(type(checkpoint), "read_rows", lambda *_: pytest.fail("rows were read"))
+        monkeypatch.setattr(type(checkpoint.file), "read_rows", lambda *_: pytest.fail("rows were read"))
         with pytest.raises(CheckpointError, match=r"model\.safetensors: 1 problem .*\n  missing: model\.norm\.weight"):
             load(checkpoint, target, llama.rules("hf", sizes.dims))
 

@@ -7,6 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from checkpoints.errors import CheckpointError
+from checkpoints.formats.orbax import write_index
 from checkpoints.open import open_checkpoint
 from checkpoints.sources import resolve
 from tests.checkpoints import gguf_builder as build
@@ -53,3 +54,14 @@ def test_a_folder_without_a_usable_config_is_refused(config, fault, tmp_path):
         open_checkpoint(resolve(str(tmp_path)))
     assert str(refusal.value).startswith(str(tmp_path))
     assert fault in str(refusal.value)
+
+
+def test_an_orbax_folder_brings_its_config_and_its_leaves(tmp_path):
+    (tmp_path / "orbax").mkdir()
+    write_index(tmp_path / "orbax", {"outside": {"embed": ((3, 2), "float32")}})
+    with pytest.raises(CheckpointError, match=r"has no config\.json beside orbax"):
+        open_checkpoint(resolve(str(tmp_path)))
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    with open_checkpoint(resolve(str(tmp_path))) as checkpoint:
+        assert (checkpoint.spelling, checkpoint.config) == ("orbax", {"model_type": "llama"})
+        assert [info.shape for info in checkpoint.tensors.values()] == [(3, 2)]

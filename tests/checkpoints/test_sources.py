@@ -101,3 +101,12 @@ def test_hub_ids_reach_the_hub_with_their_options(tmp_path, monkeypatch):
     assert (found.source, found.weights.name) == ("org/name", "model.safetensors")
     resolve("org/name/file.Q4_0.gguf")
     assert calls == [("org/name", None, tmp_path, "v1", "secret"), ("org/name", "file.Q4_0.gguf", None, None, None)]
+
+
+def test_an_orbax_folder_is_known_by_its_index(tmp_path):
+    (tmp_path / "orbax").mkdir()
+    with pytest.raises(SourceError, match="holds an unfinished conversion"):
+        resolve(str(tmp_path))
+    (tmp_path / "orbax" / "index.json").write_text("{}")
+    resolved = resolve(str(tmp_path))
+    assert (resolved.format, resolved.folder, resolved.weights) == ("orbax", tmp_path, tmp_path / "orbax")

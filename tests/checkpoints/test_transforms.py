@@ -33,3 +33,19 @@ def test_one_is_added_in_float32():
 def test_keeping_rows_copies_nothing():
     rows = np.zeros(3)
     assert keep(rows) is rows
+
+
+@pytest.mark.parametrize("transform", [keep, SplitHalves(4), SplitHalves(64)])
+@pytest.mark.parametrize("trailing", [(), (3,)])
+def test_inverses_bring_the_files_rows_back(transform, trailing):
+    rows = np.random.default_rng(0).standard_normal((128, *trailing), np.float32)
+    np.testing.assert_array_equal(transform.inverse(transform(rows)), rows)
+    np.testing.assert_array_equal(transform(transform.inverse(rows)), rows)
+
+
+def test_norms_of_bfloat16_files_come_back_exactly():
+    """Every finite bfloat16 of up to 2**16; further out 1 + w is no float32."""
+    every = np.arange(2**16, dtype=np.uint16).view(ml_dtypes.bfloat16).astype(np.float32)
+    norms = every[(np.abs(every) >= 2**-16) & (np.abs(every) <= 2**16)]
+    assert len(norms) > 8000
+    np.testing.assert_array_equal(add_one.inverse(add_one(norms)), norms)

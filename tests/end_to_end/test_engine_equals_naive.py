@@ -4,7 +4,7 @@ import pytest
 
 from jaxserve import SamplingParams
 from tests.support.engines import tiny_engine
-from tests.support.goldens import FAMILIES, checkpoint, goldens
+from tests.support.goldens import ENGINE_FAMILIES, checkpoint, goldens
 from tests.support.naive import NaiveModel
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
@@ -18,14 +18,14 @@ def expected(family):
     return [g.prompt for g in goldens(family)], [g.greedy for g in goldens(family)]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENGINE_FAMILIES)
 def test_alone(family):
     llm = tiny_engine(family)
     for golden in goldens(family):
         assert generate(llm, [golden.prompt]) == [golden.greedy]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENGINE_FAMILIES)
 def test_among_others_that_come_and_go(family):
     llm = tiny_engine(family)
     prompts, tokens = expected(family)
@@ -34,11 +34,17 @@ def test_among_others_that_come_and_go(family):
     assert generate(llm, prompts + others, params)[:3] == tokens
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENGINE_FAMILIES)
 @pytest.mark.parametrize("chunk", [1, 7, 16])
 def test_prompts_in_chunks(family, chunk):
     prompts, tokens = expected(family)
     assert generate(tiny_engine(family, max_chunk_tokens=chunk), prompts) == tokens
+
+
+def test_a_rope_with_two_tables_is_settled_by_the_engines_context():
+    """32 tokens are Phi-3's original context here: an engine for 128 takes the long table from the first token on."""
+    prompts, tokens = expected("phi3")
+    assert generate(tiny_engine("phi3", max_chunk_tokens=16), prompts) == tokens
 
 
 @pytest.mark.parametrize(("family", "num_pages", "chunk"), [("llama3", 11, 32), ("gemma3", 26, 8)])
@@ -50,7 +56,7 @@ def test_preempted_by_a_small_pool(family, num_pages, chunk):
     assert llm.stats.num_preemptions > 0
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ENGINE_FAMILIES)
 @pytest.mark.parametrize("size", [2, 4])
 def test_tensor_parallel(family, size):
     prompts, tokens = expected(family)

@@ -1,9 +1,13 @@
-"""The real models: greedy tokens equal transformers' on eight of the hundred prompts of `scripts/prove parity`."""
+"""The real models equal transformers: on eight of the hundred prompts of `scripts/prove parity`, and on eight of the
+two hundred pairs of `scripts/prove score`."""
+
+from functools import cache
 
 import numpy as np
 import pytest
 
 from jaxserve import LLM, SamplingParams
+from scripts.proofs import score
 from scripts.proofs.parity import LOGPROB_TOLERANCE, compare, read_goldens
 
 OPTIONS = {"dtype": "float32", "max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 128}
@@ -13,23 +17,41 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "options"), CASES)
-def test_greedy_tokens_and_logprobs_equal_transformers(real_model, name, options):
+@cache
+def engine(name: str) -> LLM:
+    return LLM(name, **OPTIONS, **dict(CASES)[name])
+
+
+@pytest.mark.parametrize("name", dict(CASES))
+def test_greedy_tokens_and_logprobs_equal_transformers(real_model, name):
     real_model(name)
     prompts, golden = read_goldens(name)
     short = sorted((i for i, prompt in enumerate(prompts) if len(prompt) <= 200), key=lambda i: len(prompts[i]))
     chosen = short[:: len(short) // 7][-8:]
     assert len(chosen) == 8
     assert len(prompts[chosen[-1]]) > 100
-    llm = LLM(name, **OPTIONS, **options)
     params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, logprobs=0)
-    outputs = llm.generate([prompts[i] for i in chosen], params, use_tqdm=False)
+    outputs = engine(name).generate([prompts[i] for i in chosen], params, use_tqdm=False)
     result = compare(
         [o.outputs[0] for o in outputs], {key: golden[key][chosen, :16] for key in ("tokens", "logprobs", "gaps")}
     )
     assert not result["faults"]
     assert result["equal"] >= 7
     assert result["logprob_difference"] < LOGPROB_TOLERANCE
+
+
+@pytest.mark.parametrize("name", dict(CASES))
+def test_scores_equal_transformers(real_model, name):
+    real_model(name)
+    pairs, logprobs, gaps = score.read_goldens(name)
+    outputs = engine(name).score(pairs[:8], use_tqdm=False)
+    result = score.compare(outputs, logprobs[:8], gaps[:8])
+    assert result["tokens"] > 32
+    assert result["error"] < score.TOLERANCE
+    assert not result["faults"]
+    assert any((gap == 0).all() for gap in gaps[:8])  # greedy continuations are among them
+    out_of_place = score.compare(outputs, [tokens[::-1] for tokens in logprobs[:8]], gaps[:8])  # control
+    assert out_of_place["error"] > score.TOLERANCE
 
 
 def test_the_comparison_notices_a_wrong_token():

@@ -1,6 +1,7 @@
 """Engines over the fake runner, requests for them, and the naive loop that their outputs must equal."""
 
 from functools import reduce
+from itertools import accumulate
 
 import numpy as np
 
@@ -60,6 +61,8 @@ def make_request(
     *,
     seed: int = 0,
     bad_words: tuple[tuple[int, ...], ...] = (),
+    logprobs_start: int = 0,
+    pooling: str | None = None,
     **params,
 ) -> Request:
     """A request for a prompt, or for one of so many tokens that depend on the seed; token 0 ends the text."""
@@ -68,11 +71,13 @@ def make_request(
     return Request(
         request_id=request_id,
         prompt_token_ids=np.array(prompt, np.int32),
-        params=SamplingParams(max_tokens=max_tokens, **params),
+        params=SamplingParams(max_tokens=max(1, max_tokens), **params),
         max_tokens=max_tokens,
         seed=seed,
         eos_ids=(0,),
         bad_words=bad_words,
+        logprobs_start=logprobs_start,
+        pooling=pooling,
     )
 
 
@@ -81,6 +86,8 @@ def naive(
 ) -> tuple[list[int], str]:
     """What a sample generates when it runs alone, token after token: its tokens and its finish reason."""
     prompt, output = request.prompt_token_ids.tolist(), []
+    if request.max_tokens == 0:
+        return output, "length"
     prefix = reduce(extend_prefix, prompt, EMPTY_PREFIX)
     while True:
         position = len(prompt) + len(output)
@@ -94,6 +101,19 @@ def naive(
             return output, "stop"
         if len(output) == request.max_tokens or position + 1 == max_model_len:
             return output, "length"
+
+
+def naive_logprobs(tokens: list[int], start: int = 1, *, model: FakeModel = MODEL) -> list[float]:
+    """What the model says of each token from position `start` on, after those before it."""
+    prefixes = list(accumulate(tokens, extend_prefix, initial=EMPTY_PREFIX))
+    return [model.logprob(prefixes[i], tokens[i]) for i in range(start, len(tokens))]
+
+
+def naive_pooled(request: Request, *, model: FakeModel = MODEL) -> float:
+    """The sum of the hidden states over the prompt, or the last of them."""
+    prefixes = accumulate(request.prompt_token_ids.tolist(), extend_prefix, initial=EMPTY_PREFIX)
+    states = [model.hidden(prefix) for prefix in prefixes][1:]
+    return sum(states) if request.pooling == "mean" else states[-1]
 
 
 def allowed_next(request: Request, output: list[int], vocab_size: int) -> set[int]:

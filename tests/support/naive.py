@@ -36,17 +36,24 @@ class NaiveModel:
         mesh = make_mesh(tensor_parallel_size)
         with open_checkpoint(resolve(str(path))) as checkpoint:
             config = read_config(checkpoint)
+            config = config.for_context(config.max_position)
             return cls(config, load_params(checkpoint, config, mesh, jnp.dtype("float32")), mesh, backend)
 
     def logits(self, ids: np.ndarray | list[int]) -> np.ndarray:
         """Logits [len(ids), V] after each token; the page table is a random permutation, unused pages hold NaN."""
+        return self._whole(ids)[1][:, : self.config.vocab_size]
+
+    def hidden(self, ids: np.ndarray | list[int]) -> np.ndarray:
+        """Hidden states [len(ids), D] of each token after the final norm."""
+        return self._whole(ids)[0]
+
+    def _whole(self, ids: np.ndarray | list[int]) -> tuple[np.ndarray, np.ndarray]:
         num_tokens = len(ids)
         padded = -(-max(num_tokens, 2) // 32) * 32
         tokens = np.zeros(padded, np.int32)
         tokens[:num_tokens] = ids
-        return np.asarray(self._run(self.params, jnp.asarray(tokens), jnp.int32(num_tokens)))[
-            :num_tokens, : self.config.vocab_size
-        ]
+        hidden, logits = self._run(self.params, jnp.asarray(tokens), jnp.int32(num_tokens))
+        return np.asarray(hidden)[:num_tokens], np.asarray(logits)[:num_tokens]
 
     def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
         """The likeliest continuation, one full forward pass a token."""
@@ -86,7 +93,7 @@ def _whole_context(config, mesh, backend, params, tokens, num_tokens):
         start += count
     ctx = Context(mesh, backend, jnp.zeros(size, jnp.int32))
     hidden, _, _ = forward(ctx, config, params, tokens, metas[0].kv_positions, tuple(metas), pool)
-    return logits(ctx, config, params, hidden)
+    return hidden, logits(ctx, config, params, hidden)
 
 
 def _with_groups(meta, tables, first_pages, write_slots):

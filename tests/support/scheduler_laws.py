@@ -9,7 +9,7 @@ from jaxserve.core.sequence import Sequence
 from jaxserve.engine.engine import Engine
 from jaxserve.runner.fake_model import FakeModel
 from jaxserve.scheduler.state import SchedulerState
-from tests.support.fake_engine import MODEL, make_request, naive
+from tests.support.fake_engine import MODEL, make_request, naive, naive_logprobs, naive_pooled
 
 
 class Watch:
@@ -44,9 +44,9 @@ class Watch:
         assert is_full or not columns.free_slots or not len(self.state.waiting), "a free slot was left to nobody"
         for slot in set(np.flatnonzero(columns.is_running).tolist()) - set(plan.slots.tolist()):
             pending = columns.num_tokens[slot] - columns.num_scheduled[slot]
-            will_end = columns.num_tokens[slot] + 1 == columns.max_len[slot]
-            is_decode_in_vain = pending == 0 and (will_end or columns.is_synchronous[slot])
-            assert is_decode_in_vain or (pending > 1 and is_full), "a running sequence got no token"
+            will_end = columns.num_scheduled[slot] == columns.max_computed[slot]
+            waits_for_token = pending == 0 and columns.is_synchronous[slot]
+            assert will_end or waits_for_token or (pending > 1 and is_full), "a running sequence got no token"
 
     def collect(self, ticket: int) -> Outcome:
         outcome = self.runner.collect(ticket)
@@ -87,8 +87,8 @@ def check_slots(state: SchedulerState) -> None:
     assert occupied == running | set(state.leaving)
     assert sorted([*columns.free_slots, *running, *state.leaving]) == list(range(len(columns.sequences)))
     placed = [s for s in columns.sequences if s is not None and not s.is_finished]
-    siblings = [s for group in state.siblings.values() for s in group]
-    everyone = [*placed, *state.waiting, *siblings]
+    held = [s for sharing in state.holding for s in sharing.held.values()]
+    everyone = [*placed, *state.waiting, *held]
     assert sorted(s.sequence_id for s in everyone) == sorted(state.sequences)
 
 
@@ -136,6 +136,19 @@ class Fuzz:
                 assert sequence.token_ids == expected[: len(sequence.token_ids)], sequence
             else:
                 assert (sequence.token_ids, sequence.finish_reason) == (expected, reason), sequence
+                self._check_prompt_results(sequence)
+
+    def _check_prompt_results(self, sequence: Sequence) -> None:
+        request = sequence.request
+        if sequence.prompt_logprobs is not None and sequence.finish_reason != "error":
+            start = max(1, request.logprobs_start)
+            entries = sequence.prompt_logprobs[start:]
+            assert None not in entries, "a log-probability is missing"
+            assert sequence.prompt_logprobs[:start] == [None] * start
+            expected = naive_logprobs(request.prompt_token_ids.tolist(), start, model=self.model)
+            assert np.allclose([entry.logprob for entry in entries], expected)
+        if request.pooling is not None:
+            assert np.allclose(sequence.pooled, naive_pooled(request, model=self.model), rtol=1e-5)
 
     def _operate(self) -> None:
         draw = self.random.random()
@@ -155,6 +168,9 @@ class Fuzz:
     def _add(self) -> None:
         self.counts["add"] += 1
         draw = self.random
+        if draw.random() < 0.25:
+            self._add_sharing()
+            return
         max_tokens = int(draw.integers(1, self.longest))
         special = draw.random() < 0.2
         params = {
@@ -167,6 +183,29 @@ class Fuzz:
         number = len(self.added)
         request = make_request(str(number), int(draw.integers(1, self.longest)), max_tokens, seed=number, **params)
         self.added.append(self.engine.add(request))
+
+    def _add_sharing(self) -> None:
+        """Requests of several kinds whose prompts begin alike."""
+        draw, number = self.random, len(self.added)
+        shared = draw.integers(1, MODEL.vocab_size, draw.integers(1, self.longest)).tolist()
+        shared_len = int(draw.integers(1, len(shared) + 1))
+        kinds = {
+            "score": {"max_tokens": 0, "logprobs_start": shared_len, "prompt_logprobs": 0},
+            "whole prompt": {"max_tokens": 0, "prompt_logprobs": 1},
+            "mean": {"max_tokens": 0, "pooling": "mean"},
+            "last": {"max_tokens": 0, "pooling": "last"},
+            "text": {"max_tokens": 3},
+            "texts": {"max_tokens": 5, "n": 2, "prompt_logprobs": 0, "logprobs_start": shared_len},
+        }
+        own_kind = str(draw.choice(list(kinds)))
+        requests = []
+        for k in range(draw.integers(1, 12)):
+            kind = own_kind if draw.random() < 0.8 else str(draw.choice(list(kinds)))
+            prompt = shared + draw.integers(1, MODEL.vocab_size, draw.integers(0, 9)).tolist()
+            name = f"{number}.{k}" if k else str(number)
+            requests.append(make_request(name, prompt, seed=1000 * number + k, **kinds[kind]))
+        self.counts["add"] += len(requests) - 1
+        self.added.append(self.engine.add_sharing(requests, shared_len))
 
     def _recent_sequence(self) -> Sequence:
         sequences = self.added[self.random.integers(max(0, len(self.added) - 8), len(self.added))]

@@ -25,6 +25,7 @@ REFUSED = {
     "attention_backend": "magic",
     "scheduling_policy": "lifo",
     "tokenizer": 5,
+    "chat_template": 5,
     "revision": 5,
     "hf_token": 5,
     "cache_dir": 5,

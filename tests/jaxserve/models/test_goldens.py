@@ -1,28 +1,73 @@
 """Device half against transformers: logits of tiny random checkpoints, whatever the mesh and the attention back end."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tests.support.goldens import FAMILIES, checkpoint, goldens
+from jaxserve.models import registry
+from tests.support.gguf_checkpoints import write_gguf
+from tests.support.goldens import ENGINE_FAMILIES, FAMILIES, FOLDER, checkpoint, goldens
 from tests.support.naive import NaiveModel
 
 TOLERANCE = 1e-4
+WAYS = [(1, "reference"), (1, "xla"), (2, "xla"), (4, "reference")]
+CASES = [(family, *way) for family in FAMILIES for way in (WAYS if family in ENGINE_FAMILIES else WAYS[2:3])]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("size", "backend"), [(1, "reference"), (1, "xla"), (2, "xla"), (4, "reference")])
+@pytest.mark.parametrize(("family", "size", "backend"), CASES)
 def test_logits_equal_transformers(family, size, backend):
     model = NaiveModel.load(checkpoint(family), tensor_parallel_size=size, backend=backend)
     for golden in goldens(family):
         np.testing.assert_allclose(model.logits(golden.prompt), golden.logits, atol=TOLERANCE)
+    if family not in ENGINE_FAMILIES:  # those are greedy through a whole engine
+        golden = goldens(family)[1]
+        assert model.greedy(golden.prompt, len(golden.greedy)) == golden.greedy
 
 
-def test_a_wrong_rope_base_is_noticed():
-    """Control: the tolerance is tight enough to see a small fault in one layer kind's frequencies."""
-    from dataclasses import replace
+# Gemma 3's golden has a pattern of layers that a GGUF header cannot state, Qwen 2's a window longer than this prompt.
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "gemma3"])
+def test_logits_from_a_gguf_file_equal_transformers(family, tmp_path):
+    model = NaiveModel.load(write_gguf(checkpoint(family), tmp_path / "model.gguf"), backend="xla")
+    golden = goldens(family)[1]
+    np.testing.assert_allclose(model.logits(golden.prompt), golden.logits, atol=TOLERANCE)
 
-    model = NaiveModel.load(checkpoint("gemma3"), backend="xla")
-    local, glob = model.config.kinds
-    model.config = replace(model.config, kinds=(replace(local, rope=replace(local.rope, base=9_900.0)), glob))
-    golden = goldens("gemma3")[-1]
+
+def test_a_context_within_the_original_one_takes_the_short_factors():
+    model = NaiveModel.load(checkpoint("phi3"), backend="xla")
+    config = registry.from_hf(json.loads((checkpoint("phi3") / "config.json").read_text()))
+    golden = goldens("phi3")[1]
+    short = np.load(FOLDER / "phi3" / "goldens.npz")["short17"]
+    model.config = config.for_context(32)
+    np.testing.assert_allclose(model.logits(golden.prompt), short, atol=TOLERANCE)
+    assert np.abs(short - golden.logits).max() > TOLERANCE
+    assert config.for_context(33) == config.for_context(config.max_position)
+
+
+def rope_of(model, **changes):
+    return tuple(replace(kind, rope=replace(kind.rope, **changes)) for kind in model.kinds)
+
+
+FAULTS = {
+    "a wrong rope base": ("gemma3", lambda m: {"kinds": rope_of(m, base=9_900.0)}),
+    "a window that is longer by one": ("mistral", lambda m: {"kinds": (replace(m.kinds[0], window=21),)}),
+    "no attention factor": ("qwen3", lambda m: {"kinds": rope_of(m, attention_factor=1.0)}),
+    "no YaRN": ("qwen3", lambda m: {"kinds": rope_of(m, factors=None)}),
+    "no q/k norm": ("qwen3", lambda m: {"has_qk_norm": False}),
+    "no biases": ("qwen2", lambda m: {"has_qkv_bias": False}),
+    "windows on the other layers": ("qwen2", lambda m: {"kinds": (replace(m.kinds[0], window=None), *m.kinds[1:])}),
+    "no cap on attention": ("gemma2", lambda m: {"attention_softcap": None}),
+    "no cap on logits": ("gemma2", lambda m: {"final_softcap": None}),
+    "the whole head rotated": ("phi4", lambda m: {"kinds": rope_of(m, dim=None)}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_a_familys_own_feature_is_noticed(fault):
+    """Control: the goldens have each feature, and the tolerance is tight enough to see it."""
+    family, changes = FAULTS[fault]
+    model = NaiveModel.load(checkpoint(family), backend="xla")
+    model.config = replace(model.config, **changes(model.config))
+    golden = goldens(family)[-1]
     assert np.abs(model.logits(golden.prompt) - golden.logits).max() > TOLERANCE

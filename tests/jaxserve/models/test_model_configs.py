@@ -20,7 +20,22 @@ PUBLISHED = {
     "llama-3-8b": 8_030_261_248,
     "llama-3-70b": 70_553_706_496,
     "llama-3.2-1b": 1_235_814_400,
+    "mistral-7b": 7_241_732_096,
+    "mistral-7b-v0.3": 7_248_023_552,
+    "mistral-nemo-12b": 12_247_782_400,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-72b": 72_706_203_648,
+    "qwen3-4b": 4_022_468_096,
     "qwen3-8b": 8_190_735_360,
+    "phi-3-mini-4k": 3_821_079_552,
+    "phi-3-medium-4k": 13_960_238_080,
+    "phi-4": 14_659_507_200,
+    "gemma-2-2b": 2_614_341_888,
+    "gemma-2-9b": 9_241_705_984,
+    "gemma-2-27b": 27_227_128_320,
     "gemma-3-270m": 268_098_176,
     "gemma-3-1b": 999_885_952,
 }
@@ -63,8 +78,8 @@ def test_every_key_of_a_configuration_is_used_known_or_refused(family):
 
 def test_rope_types_that_are_not_built_are_refused():
     config = json.loads((checkpoint("llama3") / "config.json").read_text())
-    with pytest.raises(ConfigError, match="yarn"):
-        registry.from_hf(config | {"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn"}})
+    with pytest.raises(ConfigError, match="dynamic"):
+        registry.from_hf(config | {"rope_parameters": {"rope_theta": 1e4, "rope_type": "dynamic"}})
 
 
 def test_old_and_new_spellings_of_rope_are_one():

@@ -22,7 +22,7 @@ def step(state, hidden, weight, batch, tokens):
     state = state.replace(counts=counts)
     logits = mask_padding(hidden @ weight, weight.shape[1] - 128)
     tokens, is_bad = draw(logits, batch, rows, state)
-    return state, tokens, is_bad, top_logprobs(logits, tokens, batch.num_logprobs >= 0, 20)
+    return state, tokens, is_bad, top_logprobs(logits, tokens, batch.num_logprobs, 20)
 
 
 def largest_sort(text):

@@ -19,7 +19,7 @@ def test_they_equal_the_oracle_over_the_true_vocabulary(vocab_size, width, k):
     chosen = rng.integers(0, vocab_size, 6)
     chosen[0] = raw[0, :vocab_size].argmax()
     logits = mask_padding(jnp.asarray(raw), vocab_size)
-    logprobs, ranks, top_ids, top = run(logits, jnp.asarray(chosen, jnp.int32), jnp.ones(6, bool), k)
+    logprobs, ranks, top_ids, top = run(logits, jnp.asarray(chosen, jnp.int32), jnp.full(6, k, jnp.int32), k)
 
     z = raw[:, :vocab_size].astype(np.float64)
     expected = z - z.max(1, keepdims=True)
@@ -34,11 +34,23 @@ def test_they_equal_the_oracle_over_the_true_vocabulary(vocab_size, width, k):
 
 def test_equal_logits_share_a_rank():
     logits = jnp.float32([[1, 3, 3, 2]])
-    ranks = [int(run(logits, jnp.int32([token]), jnp.ones(1, bool), 2)[1][0]) for token in range(4)]
+    ranks = [int(run(logits, jnp.int32([token]), jnp.zeros(1, jnp.int32), 2)[1][0]) for token in range(4)]
     assert ranks == [4, 1, 1, 3]
 
 
 def test_nobody_asking_gives_zeros_and_one_row_asking_gives_all():
     logits, chosen = jnp.ones((3, 50)), jnp.zeros(3, jnp.int32)
-    assert all((x == 0).all() for x in run(logits, chosen, jnp.zeros(3, bool), 5))
-    assert (run(logits, chosen, jnp.array([False, True, False]), 5)[0] < 0).all()
+    assert all((x == 0).all() for x in run(logits, chosen, jnp.full(3, -1, jnp.int32), 5))
+    logprobs, ranks, _, top = run(logits, chosen, jnp.int32([-1, 2, -1]), 5)
+    assert (logprobs < 0).all()
+    assert (ranks == 1).all()
+    assert (top < 0).all()
+
+
+def test_candidates_that_nobody_asks_for_are_not_looked_for():
+    logits, chosen = jnp.ones((3, 50)), jnp.zeros(3, jnp.int32)
+    logprobs, ranks, top_ids, top = run(logits, chosen, jnp.int32([-1, 0, -1]), 5)
+    assert (logprobs < 0).all()
+    assert (ranks == 1).all()
+    assert not top_ids.any()
+    assert not top.any()

@@ -40,15 +40,26 @@ def test_a_fork_shares_full_pages_and_copies_the_one_with_the_last_prompt_token(
     assert plan.samples[fork]
 
 
-def test_samples_for_which_there_is_no_slot_run_the_prompt_themselves():
+def test_samples_for_which_there_was_no_slot_fork_from_those_that_still_run():
     engine = make_engine(max_num_seqs=3)
     watch = Watch(engine)
     request = make_request("a", 6, 5, n=5)
     sequences = engine.add(request)
     for _ in engine.drain():
         pass
-    assert watch.num_forks == 2
+    assert watch.num_forks == 4
     assert [s.token_ids for s in sequences] == [naive(request, i)[0] for i in range(5)]
+
+
+def test_late_samples_with_penalties_run_the_prompt_again_for_their_counts():
+    engine = make_engine(max_num_seqs=3)
+    watch = Watch(engine)
+    sequences = engine.add(make_request("a", 6, 5, n=5, presence_penalty=1.0))
+    for _ in engine.drain():
+        pass
+    assert all(s.is_finished for s in sequences)
+    assert watch.num_forks == 2 + 1  # the fourth runs the prompt, and the fifth forks from it
+    assert watch.num_tokens == 2 * 6 + 5 * 4 + 3
 
 
 def test_samples_outlive_a_leader_that_ends_before_they_are_forked():

@@ -7,7 +7,7 @@ import pytest
 
 from jaxserve.core.errors import EngineDeadError
 from jaxserve.runner.fake_model import FakeModel
-from jaxserve.scheduler import planning
+from jaxserve.scheduler import planning, sharing
 from jaxserve.scheduler.forks import make_forks
 from jaxserve.scheduler.state import SchedulerState
 from tests.support.fake_engine import make_engine
@@ -19,7 +19,7 @@ POOLS = {
     "ample": {"windows": (None,)},
     "small": {"windows": (None,), "num_pages": 17},
     "window": {"windows": (8, None), "num_pages": 40, "max_chunk_tokens": 7},
-    "three groups": {"windows": (5, 9, None), "num_pages": 60, "max_num_batched_tokens": 12},
+    "three groups": {"windows": (5, 9, None), "num_pages": 48, "max_num_batched_tokens": 12},
     "windows only, minimal": {"windows": (6,), "num_pages": 12, "max_num_batched_tokens": 8, "max_chunk_tokens": 4},
     "pages of one": {"windows": (None,), "num_pages": 70, "page_size": 1, "max_chunk_tokens": 1},
     "ample windows": {"windows": (4, 3), "num_pages": 300, "page_size": 8},
@@ -59,6 +59,12 @@ def changed_forks(**change: str):
 FAULTS = {
     "the partial page is not copied": (planning, "make_forks", changed_forks(src_pages="dst_pages")),
     "the wrong slot is forked": (planning, "make_forks", changed_forks(src_slots="dst_slots")),
+    "a prefix is shared before it is written": (sharing, "_has_pages", lambda state, slot, shared_len: True),
+    "what a window has freed is shared": (
+        sharing,
+        "_has_pages",
+        lambda state, slot, shared_len: state.columns.num_scheduled[slot] >= shared_len,
+    ),
     "places return too early": (SchedulerState, "is_in_flight", lambda state, slot: False),
 }
 

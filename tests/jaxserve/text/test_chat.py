@@ -5,7 +5,8 @@ import json
 import pytest
 
 from jaxserve.core.errors import RequestError
-from jaxserve.text.chat import ChatTemplate, chat_template_from_folder, chat_template_from_gguf
+from jaxserve.text.chat import ChatTemplate, chat_template_from_folder
+from tests.support.tokenizers import template_of
 
 PLAIN = (
     "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m['content'] }}\n{% endfor %}"
@@ -14,18 +15,9 @@ PLAIN = (
 HI = [{"role": "user", "content": "Hi"}]
 
 
-def test_the_real_models_chats_are_those_of_transformers(real_metadata, goldens):
-    template = chat_template_from_gguf(real_metadata("smollm2-135m-instruct"))
-    chats = goldens["models"]["smollm2-135m-instruct"]["chats"]
-    assert len(chats) == 5
-    for chat in chats:
-        options = {name: value for name, value in chat.items() if name not in ("messages", "text")}
-        assert template.render(chat["messages"], **options) == chat["text"]
-
-
-def test_a_base_model_has_no_chat_template(real_metadata):
+def test_a_base_model_has_no_chat_template():
     with pytest.raises(RequestError, match="no chat template: give one") as error:
-        chat_template_from_gguf(real_metadata("gemma-3-270m")).render(HI)
+        template_of("gemma-3-270m").render(HI)
     assert error.value.param == "messages"
 
 
@@ -44,6 +36,29 @@ def test_content_may_be_null_or_parts_of_text():
 def test_null_content_stays_null_for_a_template_that_tests_it():
     template = ChatTemplate("{% if messages[0]['content'] is none %}null{% else %}text{% endif %}")
     assert template.render([{"role": "assistant", "content": None}]) == "null"
+
+
+def test_null_reasoning_is_no_sign_of_a_template_that_tests_for_null_content():
+    template = ChatTemplate(
+        "{% if messages[0].reasoning_content is not none %}{{ messages[0].content ~ '.' }}{% endif %}"
+    )
+    assert template.render([{"role": "assistant", "content": None}]) == "."
+
+
+def test_parts_reach_a_template_that_goes_through_them_and_no_other():
+    parts = [{"type": "input_text", "text": "a "}, {"type": "text", "text": "b"}]
+    through = (
+        "{% for m in messages %}{% for part in m['content'] %}[{{ part.type }} {{ part.text }}]{% endfor %}{% endfor %}"
+    )
+    assert ChatTemplate(through).render([{"role": "user", "content": parts}]) == "[text a ][text b]"
+    asking = "{% if messages[0].content is string %}{{ messages[0].content }}{% endif %}"
+    assert ChatTemplate(asking).render([{"role": "user", "content": parts}]) == "a \nb"
+
+
+def test_reasoning_is_read_under_any_of_its_names():
+    template = ChatTemplate("{{ messages[0].reasoning_content }} {{ messages[0].thinking }}")
+    for name in ("reasoning_content", "thinking", "reasoning"):
+        assert template.render([{"role": "assistant", "content": "", name: "hm"}]) == "hm hm"
 
 
 def test_arguments_of_tool_calls_become_objects_and_the_callers_messages_stay_as_they_were():
@@ -70,6 +85,10 @@ def test_the_final_message_is_continued_with_its_spaces_unless_the_template_trim
     assert ChatTemplate(trimming).render(messages, **options) == "[user]Hi\n[assistant]One,"
     with pytest.raises(RequestError, match="cannot be continued"):
         ChatTemplate("nothing").render(messages, **options)
+    with pytest.raises(RequestError, match="drops or changes"):
+        ChatTemplate(PLAIN.replace("m['content']", "m['content'] | replace('e,', 'e;')")).render(messages, **options)
+    with pytest.raises(RequestError, match="no content"):
+        ChatTemplate(PLAIN).render([*HI, {"role": "assistant", "content": None}], **options)
     with pytest.raises(RequestError, match="add_generation_prompt=False") as error:
         ChatTemplate(PLAIN).render(messages, continue_final_message=True)
     assert error.value.param == "continue_final_message"
@@ -129,6 +148,8 @@ def test_bad_messages_are_refused_by_the_place_of_the_fault(messages, param):
         ("{{ cycler.__init__.__globals__.os.popen('id') }}", "SecurityError"),
         ("{{ ''['__cla' ~ 'ss__']['__mro__'] }}", "SecurityError"),
         ("{{ messages.append(1) }}", "SecurityError"),
+        ("{{ namespace(__call__=messages) }}", "may not name __call__"),
+        ("{% set n = namespace() %}{% set n.__html__ = messages %}", "may not name __html__"),
         ("{{ messages[0].update(a=1) }}", "SecurityError"),
         ("{% include '/etc/passwd' %}", "TypeError|no loader"),
         ("{% for i in range(10 ** 9) %}x{% endfor %}", "SecurityError"),

@@ -6,8 +6,7 @@ import pytest
 from jaxserve.text.detokenize import Detokenizer
 from jaxserve.text.from_gguf import tokenizer_from_gguf
 from tests.jaxserve.text.small_vocab import SPACE, byte_level, sentencepiece
-
-REAL = ("smollm2-135m-instruct", "gemma-3-270m")
+from tests.support.tokenizers import ALL, goldens, tokenizer_of
 
 
 def streamed(detokenizer, ids, rng, prompt_ids=(), **options):
@@ -31,10 +30,10 @@ def some_bytes(rng, wellformed):
     return data if wellformed else data[: int(rng.integers(0, 4))] + rng.bytes(1)
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("skip_special_tokens", [True, False])
-def test_streams_of_arbitrary_ids_equal_the_decoding_of_the_whole(name, skip_special_tokens, real_tokenizer):
-    tokenizer, rng = real_tokenizer(name), np.random.default_rng(0)
+def test_streams_of_arbitrary_ids_equal_the_decoding_of_the_whole(name, skip_special_tokens):
+    tokenizer, rng = tokenizer_of(name), np.random.default_rng(0)
     detokenizer, bytes_to_id = Detokenizer(tokenizer), byte_ids(tokenizer)
     for _ in range(200):
         ids = rng.integers(0, tokenizer.vocab_size, 12).tolist()
@@ -44,16 +43,28 @@ def test_streams_of_arbitrary_ids_equal_the_decoding_of_the_whole(name, skip_spe
         assert streamed(detokenizer, ids, rng, skip_special_tokens=skip_special_tokens) == whole
 
 
-def test_byte_level_decoding_is_that_of_tokenizers_for_any_ids(real_tokenizer):
-    tokenizer, rng = real_tokenizer(REAL[0]), np.random.default_rng(1)
+@pytest.mark.parametrize("name", ALL)
+def test_streams_of_every_text_of_the_corpus_equal_the_decoding_of_the_whole(name):
+    tokenizer, rng = tokenizer_of(name), np.random.default_rng(4)
+    detokenizer = Detokenizer(tokenizer)
+    for ids in goldens()["models"][name]["ids"]:
+        for shows_special in (True, False):
+            whole = tokenizer.decode(ids, not shows_special)
+            assert streamed(detokenizer, ids, rng, skip_special_tokens=not shows_special) == whole
+
+
+@pytest.mark.parametrize("name", ["smollm2-135m-instruct", "qwen3", "llama3_1"])
+def test_byte_level_decoding_is_that_of_tokenizers_for_any_ids(name):
+    tokenizer, rng = tokenizer_of(name), np.random.default_rng(1)
     for _ in range(300):
         ids = rng.integers(0, tokenizer.vocab_size, 12).tolist()
         assert tokenizer.decode(ids) == tokenizer.backend.decode(ids)
         assert tokenizer.decode(ids, False) == tokenizer.backend.decode(ids, skip_special_tokens=False)
 
 
-def test_byte_fallback_decoding_is_that_of_tokenizers_unless_a_run_of_bytes_is_partly_malformed(real_tokenizer):
-    tokenizer, rng = real_tokenizer(REAL[1]), np.random.default_rng(2)
+@pytest.mark.parametrize("name", ["gemma-3-270m", "gemma3"])
+def test_byte_fallback_decoding_is_that_of_tokenizers_unless_a_run_of_bytes_is_partly_malformed(name):
+    tokenizer, rng = tokenizer_of(name), np.random.default_rng(2)
     bytes_to_id = {i - 238: i for i in range(238, 494)}
     letter = tokenizer.piece_to_id("a")
     for _ in range(300):
@@ -66,11 +77,11 @@ def test_byte_fallback_decoding_is_that_of_tokenizers_unless_a_run_of_bytes_is_p
     assert tokenizer.backend.decode(newline_then_half) == "a\ufffd\ufffd\ufffd"
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_prompt_and_output_read_as_one_decoding(name, real_tokenizer, goldens):
-    tokenizer, rng = real_tokenizer(name), np.random.default_rng(3)
+@pytest.mark.parametrize("name", ALL)
+def test_prompt_and_output_read_as_one_decoding(name):
+    tokenizer, rng = tokenizer_of(name), np.random.default_rng(3)
     detokenizer = Detokenizer(tokenizer)
-    for ids in goldens["models"][name]["ids"]:
+    for ids in goldens()["models"][name]["ids"]:
         cut = int(rng.integers(0, len(ids) + 1))
         first, second = detokenizer.stream(), detokenizer.stream(ids[:cut])
         assert first.push(ids[:cut]) + second.push(ids[cut:]) + second.finish() == tokenizer.decode(ids)

@@ -90,3 +90,18 @@ def test_a_decoder_that_does_more_than_join_bytes_is_refused_by_name(folder):
         else:
             with pytest.raises(ConfigError, match=type(decoder).__name__):
                 tokenizer.decode([3])
+
+
+def test_tokens_that_the_config_names_are_left_out_of_the_text(folder):
+    assert tokenizer_from_folder(folder).special_ids == {261, 262}
+    config = {
+        "pad_token": "h",
+        "extra_special_tokens": {"image_token": "e"},
+        "additional_special_tokens": [{"content": "l"}],
+    }
+    write(folder, "tokenizer_config.json", config)
+    tokenizer = tokenizer_from_folder(folder)
+    assert tokenizer.special_ids == {*map(ord, "hel"), 261, 262}
+    assert tokenizer.decode([ord("h"), ord("a")]) == "a"
+    write(folder, "tokenizer_config.json", {"extra_special_tokens": 5, "tokenizer_class": "GemmaTokenizerFast"})
+    assert tokenizer_from_folder(folder).special_ids == {261, 262}

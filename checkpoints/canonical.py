@@ -1,0 +1,55 @@
+"""Device: leaves as they are saved, whatever mesh they come from, and as a mesh needs them.
+
+Saved embeddings have no padding rows and saved KV heads are not repeated. Which of the two applies follows from the
+shapes alone; values are moved and not computed with, so `narrow` undoes `widen` bit for bit.
+"""
+
+import math
+
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
+from jaxtyping import Array, Shaped
+
+
+def widen(saved: Shaped[Array, "..."], shape: tuple[int, ...], head_dim: int) -> Shaped[Array, "..."]:
+    """A saved leaf `[rows, ...]` or `[K, (G+2)·H, ...]` in the shape of the mesh: rows of zeros behind it, or each
+    query group's KV head beside it.
+    """
+    if saved.shape == shape:
+        return saved
+    if saved.shape[1:] == shape[1:]:
+        return jnp.pad(saved, [(0, shape[0] - saved.shape[0])] + [(0, 0)] * (saved.ndim - 1))
+    repeat, rest = shape[0] // saved.shape[0], saved.shape[2:]
+    queries = saved[:, : -2 * head_dim].reshape(shape[0], -1, *rest)
+    shared = jnp.repeat(saved[:, -2 * head_dim :], repeat, axis=0)
+    return jnp.concatenate([queries, shared], axis=1)
+
+
+def narrow(leaf: Shaped[Array, "..."], shape: tuple[int, ...], head_dim: int) -> Shaped[Array, "..."]:
+    """The inverse of `widen`."""
+    if leaf.shape == shape:
+        return leaf
+    if leaf.shape[1:] == shape[1:]:
+        return leaf[: shape[0]]
+    repeat, rest = leaf.shape[0] // shape[0], leaf.shape[2:]
+    queries = leaf[:, : -2 * head_dim].reshape(shape[0], -1, *rest)
+    return jnp.concatenate([queries, leaf[::repeat, -2 * head_dim :]], axis=1)
+
+
+def divisible(shape: tuple[int, ...], like: Sharding, *, is_stacked: bool) -> Sharding:
+    """How a saved leaf of `shape` lies on the devices of the leaf's sharding `like`: divided along the same axis where
+    that divides, else along another, else whole on each. `is_stacked`: `like` has one more axis in front.
+    """
+    if not isinstance(like, NamedSharding):
+        return like
+    spec = [*like.spec, *[None] * len(shape)][is_stacked : len(shape) + is_stacked]
+    divided: list[str | tuple[str, ...] | None] = [None] * len(shape)
+    for axis, names in enumerate(spec):
+        if names is None:
+            continue
+        size = math.prod(like.mesh.shape[name] for name in ((names,) if isinstance(names, str) else names))
+        others = sorted(range(len(shape)), key=lambda i: (i != axis, -shape[i]))
+        free = [i for i in others if divided[i] is None and shape[i] % size == 0 and (i == axis or spec[i] is None)]
+        if free:
+            divided[free[0]] = names
+    return NamedSharding(like.mesh, PartitionSpec(*divided))

@@ -1,0 +1,42 @@
+"""Host: what a model of the Hugging Face hub says of itself, without its weights: small files, and tensor headers.
+
+The headers of safetensors files are asked for by byte range, so a model of any size is described in seconds.
+"""
+
+from pathlib import Path
+
+from checkpoints.errors import SourceError
+from checkpoints.fetch.hub import explain
+from checkpoints.formats.base import TensorInfo
+
+_PATTERNS = ["*.json", "*.jinja"]
+_SUBFOLDERS = ["*/*"]
+
+
+def fetch_header(
+    repo: str, cache_dir: Path | None, revision: str | None, token: str | None
+) -> tuple[Path, dict[str, TensorInfo]] | None:
+    """The folder of the model's small files, and its tensors by name; None where its weights are not safetensors."""
+    import huggingface_hub as client
+    from huggingface_hub.errors import NotASafetensorsRepoError
+
+    try:
+        metadata = client.get_safetensors_metadata(repo, revision=revision, token=token)
+        folder = client.snapshot_download(
+            repo,
+            revision=revision,
+            token=token,
+            cache_dir=cache_dir,
+            allow_patterns=_PATTERNS,
+            ignore_patterns=_SUBFOLDERS,
+        )
+    except NotASafetensorsRepoError:
+        return None
+    except Exception as error:  # the client's own, its HTTP library's, and the system's
+        raise SourceError(explain(error, repo, revision)) from error
+    tensors = {}
+    for file in metadata.files_metadata.values():
+        for name, found in file.tensors.items():
+            start, stop = found.data_offsets
+            tensors[name] = TensorInfo(name, tuple(found.shape), found.dtype, stop - start)
+    return Path(folder), tensors

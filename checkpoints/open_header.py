@@ -1,0 +1,41 @@
+"""Host: a model of the Hugging Face hub opened as far as its headers go, to be described without being fetched."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from checkpoints.errors import CheckpointError
+from checkpoints.fetch.hub_header import fetch_header
+from checkpoints.formats.base import TensorInfo
+from checkpoints.formats.bounded_json import read_object
+from checkpoints.open import Checkpoint
+from checkpoints.quantization import CONFIG_KEYS
+
+_MAX_CONFIG_BYTES = 4_000_000
+
+
+class HeaderFile:
+    """Tensors that are declared and were not fetched (a `TensorFile`)."""
+
+    def __init__(self, tensors: dict[str, TensorInfo]) -> None:
+        self.tensors = tensors
+        self.metadata: dict[str, Any] = {}
+
+    def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
+        raise CheckpointError(f"tensor {name!r} was not fetched, only its header")
+
+    def close(self) -> None: ...
+
+
+def open_header(repo: str, cache_dir: Path | None, revision: str | None, token: str | None) -> Checkpoint | None:
+    """The checkpoint without its tensors' values; None where its weights are not safetensors."""
+    found = fetch_header(repo, cache_dir, revision, token)
+    if found is None:
+        return None
+    folder, tensors = found
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(f"the model {repo!r} has no config.json")
+    parsed = read_object(folder / "config.json", _MAX_CONFIG_BYTES)
+    config = {key: value for key, value in parsed.items() if key not in CONFIG_KEYS}
+    return Checkpoint("hf", folder, folder / "model.safetensors", config, HeaderFile(tensors))

@@ -1,0 +1,91 @@
+"""Host: what config.json says of quantised weights: FP8 with scales is understood, all else is refused by name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from checkpoints.errors import CheckpointError
+
+CONFIG_KEYS = ("quantization_config", "compression_config")
+# Files beside config.json in which older tools say the same.
+_SIDECARS = {
+    "hf_quant_config.json": "modelopt",
+    "quantize_config.json": "gptq",
+    "quant_config.json": "awq",
+}
+_INSTEAD = (
+    "jaxserve reads 'fp8', 'fbgemm_fp8' and 8-bit float 'compressed-tensors' (weights are decoded while loading), "
+    "GGUF files and unquantised weights: take one of those forms of the model"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fp8Scheme:
+    """Which values of a weight `[out, in]` share a scale: all, those of a row, or of a block `[rows, columns]`."""
+
+    strategy: Literal["tensor", "channel", "block"]
+    block: tuple[int, int] = (1, 1)
+
+
+def read_scheme(config: Mapping[str, Any], folder: Path) -> Fp8Scheme | None:
+    """The scheme of a model's config.json, None where it names no quantisation; raises `CheckpointError` otherwise."""
+    key = next((key for key in CONFIG_KEYS if config.get(key) is not None), None)
+    if key is None:
+        for name, method in _SIDECARS.items():
+            if (folder / name).is_file():
+                raise CheckpointError(f"{folder}: {name} says that the weights are quantised by {method!r}; {_INSTEAD}")
+        return None
+    where, values = f"{folder / 'config.json'}: {key}", config[key]
+    if not isinstance(values, Mapping):
+        raise CheckpointError(f"{where} must be an object")
+    method = values.get("quant_method", "compressed-tensors" if "config_groups" in values else None)
+    match method:
+        case "fp8":
+            block = values.get("weight_block_size")
+            return (
+                Fp8Scheme("tensor")
+                if block is None
+                else Fp8Scheme("block", _block(block, f"{where}.weight_block_size"))
+            )
+        case "fbgemm_fp8":
+            return Fp8Scheme("channel")
+        case "compressed-tensors":
+            return _compressed(values, where)
+    raise CheckpointError(f"{where}: quant_method {method!r} is not supported; {_INSTEAD}")
+
+
+def _compressed(values: Mapping[str, Any], where: str) -> Fp8Scheme:
+    groups = values.get("config_groups")
+    if not isinstance(groups, Mapping) or not groups:
+        raise CheckpointError(f"{where}.config_groups must name at least one group")
+    sparsity = values.get("sparsity_config") or {}
+    if sparsity.get("format", "dense") != "dense":
+        raise CheckpointError(f"{where}: sparse weights ({sparsity['format']}) are not supported; {_INSTEAD}")
+    schemes = {_group(group, f"{where}.config_groups.{name}") for name, group in groups.items()}
+    if len(schemes) > 1:
+        raise CheckpointError(f"{where}: groups with different weight schemes are not supported; {_INSTEAD}")
+    return schemes.pop()
+
+
+def _group(group: Any, where: str) -> Fp8Scheme:
+    weights = group.get("weights") if isinstance(group, Mapping) else None
+    if not isinstance(weights, Mapping):
+        raise CheckpointError(f"{where} must say how its weights are quantised")
+    kind = (weights.get("type", "int"), weights.get("num_bits"))
+    if kind != ("float", 8) or not weights.get("symmetric", True):
+        raise CheckpointError(f"{where}: weights of {kind[1]} bits and type {kind[0]!r} are not supported; {_INSTEAD}")
+    match weights.get("strategy"):
+        case "tensor" | "channel" as strategy:
+            return Fp8Scheme(strategy)
+        case "block":
+            return Fp8Scheme("block", _block(weights.get("block_structure"), f"{where}.weights.block_structure"))
+        case strategy:
+            raise CheckpointError(f"{where}: weight scales by {strategy!r} are not supported; {_INSTEAD}")
+
+
+def _block(value: Any, where: str) -> tuple[int, int]:
+    match value:
+        case [int(rows), int(columns)] if 0 < rows < 2**31 and 0 < columns < 2**31:
+            return rows, columns
+    raise CheckpointError(f"{where} must be two sizes, rows and columns, and is {value!r}")

@@ -1,0 +1,130 @@
+"""Host: `Workload`, the requests of a benchmark: random token ids of ragged lengths, or the prompts of a file."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxserve.bench.lengths import LengthRange
+from jaxserve.core.errors import RequestError
+from jaxserve.core.outputs import RequestOutput
+from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.engine.prompts import Prompt, read_prompt
+from jaxserve.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Prompts as token ids, in order of arrival (all at once), and how many tokens each is to generate."""
+
+    prompts: list[list[int]]
+    output_lens: list[int]
+
+    @property
+    def num_input_tokens(self) -> int:
+        return sum(len(prompt) for prompt in self.prompts)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return sum(self.output_lens)
+
+    def params(self) -> list[SamplingParams]:
+        """Greedy, and exactly as long as asked: no token ends a text."""
+        return [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True) for n in self.output_lens]
+
+    def check_fits(self, max_model_len: int) -> None:
+        for i, (prompt, output_len) in enumerate(zip(self.prompts, self.output_lens, strict=True)):
+            if len(prompt) + output_len > max_model_len:
+                raise RequestError(
+                    f"prompt {i} has {len(prompt)} tokens and {output_len} to generate, more than the context of "
+                    f"{max_model_len}: shorten --input-len or --output-len, or raise --max-model-len",
+                    "input_len",
+                )
+
+    def check_complete(self, outputs: Sequence[RequestOutput]) -> None:
+        """Raise if an output is not as long as was asked; rates would mean nothing."""
+        for i, (output, wanted) in enumerate(zip(outputs, self.output_lens, strict=True)):
+            completion = output.outputs[0]
+            if len(completion.token_ids) != wanted:
+                raise RuntimeError(
+                    f"request {i} ended with {completion.finish_reason!r} after {len(completion.token_ids)} tokens of "
+                    f"{wanted}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class RandomWorkload:
+    """Lengths that depend on the seed, token ids that also depend on the pass: no pass profits from one before."""
+
+    num_prompts: int
+    input_len: LengthRange
+    output_len: LengthRange
+    vocab_size: int
+    seed: int
+
+    def of_pass(self, number: int) -> Workload:
+        lens = np.random.default_rng([self.seed, 0])
+        input_lens, output_lens = (draw(lens, r, self.num_prompts) for r in (self.input_len, self.output_len))
+        ids = np.random.default_rng([self.seed, 1, number])
+        return Workload([ids.integers(0, self.vocab_size, n).tolist() for n in input_lens], output_lens)
+
+
+@dataclass(frozen=True, slots=True)
+class FileWorkload:
+    """The same requests in every pass."""
+
+    workload: Workload
+
+    def of_pass(self, number: int) -> Workload:
+        return self.workload
+
+
+def draw(rng: np.random.Generator, lengths: LengthRange, count: int) -> list[int]:
+    return rng.integers(lengths.low, lengths.high, count, endpoint=True).tolist()
+
+
+def read_workload(
+    path: Path, tokenizer: Tokenizer | None, *, num_prompts: int | None, output_len: LengthRange | None, seed: int
+) -> FileWorkload:
+    """The first `num_prompts` of a file, or all: a prompt a line, or in .jsonl files a JSON object a line.
+
+    Objects have `prompt` or `prompt_token_ids`, and may have `output_len`; where it is missing, it is drawn from the
+    range, by default 16:256.
+    """
+    lines = [line for line in path.read_text("utf-8").split("\n") if line.strip()][:num_prompts]
+    if len(lines) < (num_prompts or 1):
+        raise RequestError(f"{path} has {len(lines)} prompts: lower --num-prompts={num_prompts or 1}", "num_prompts")
+    is_json = path.suffix == ".jsonl"
+    read = [
+        _entry(line, f"{path}, prompt {i}") if is_json else (Prompt(line, None), None) for i, line in enumerate(lines)
+    ]
+    lens = [n for _, n in read]
+    if output_len is not None and None not in lens:
+        raise RequestError(f"every line of {path} has its output_len: leave out --output-len", "output_len")
+    drawn = draw(np.random.default_rng([seed, 0]), output_len or LengthRange(16, 256), len(lines))
+    ids = _token_ids([prompt for prompt, _ in read], tokenizer, path)
+    return FileWorkload(Workload(ids, [n or spare for n, spare in zip(lens, drawn, strict=True)]))
+
+
+def _entry(line: str, name: str) -> tuple[Prompt, int | None]:
+    try:
+        entry: Any = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise RequestError(f"{name} is not JSON ({error}); --dataset reads other files than .jsonl as text") from None
+    output_len = entry.pop("output_len", None) if isinstance(entry, dict) else None
+    is_count = isinstance(output_len, int) and not isinstance(output_len, bool) and output_len >= 1
+    if output_len is not None and not is_count:
+        raise RequestError(f"{name}: output_len={output_len!r} must be an integer of at least 1", "output_len")
+    return read_prompt(entry, name), output_len
+
+
+def _token_ids(prompts: list[Prompt], tokenizer: Tokenizer | None, path: Path) -> list[list[int]]:
+    """Token ids of each prompt; all texts are encoded in one call."""
+    texts = [p.text for p in prompts if p.token_ids is None and p.text is not None]
+    if texts and tokenizer is None:
+        raise RequestError(f"{path} holds text and this model has no tokenizer: add --tokenizer FOLDER", "tokenizer")
+    encoded = iter(tokenizer.encode_batch(texts) if tokenizer is not None and texts else [])
+    return [list(p.token_ids) if p.token_ids is not None else next(encoded) for p in prompts]

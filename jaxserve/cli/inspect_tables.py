@@ -1,0 +1,123 @@
+"""Wiring: the report of `jaxserve inspect` as tables, wide enough to be read when they go to a file."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from jaxserve.engine.fit import Fit
+from jaxserve.engine.inspect import Inspection
+
+FILE_WIDTH = 130  # characters of a line where no terminal says otherwise
+
+
+def show(found: Inspection) -> None:
+    """Print the report on standard output."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    for table in (_model(found), _parts(found), _kv(found), _fits(found)):
+        console.print(table.title, style="bold", soft_wrap=True)
+        table.title = None
+        console.print(table)
+    console.print(
+        "Floor: the time in which the weights are read once at full bandwidth; real decode steps take longer."
+    )
+
+
+def _model(found: Inspection) -> Table:
+    a, tokenizer = found.architecture, found.tokenizer
+    table = _table(found.model, "", "", shows_header=False)
+    context = f"{a.max_position:,} tokens"
+    if found.max_model_len != a.max_position:
+        context = f"{found.max_model_len:,} of {context}"
+    rows = {
+        "family": a.family,
+        "parameters": f"{found.num_params:,}",
+        "layers": f"{a.num_layers}: " + "; ".join(_kind(kind) for kind in a.kinds),
+        "sizes": f"model {a.d_model:,}, MLP {a.d_mlp:,} ({a.activation})",
+        "heads": f"{a.num_heads} query, {a.num_kv_heads} key-value, {a.head_dim} wide",
+        "vocabulary": f"{a.vocab_size:,}, head {'tied to the embedding' if a.is_tied else 'of its own'}",
+        "context": context,
+        "tokenizer": "none",
+    }
+    if tokenizer is not None:
+        eos = ", ".join(f"{i} {piece!r}" for i, piece in tokenizer.eos.items()) or "none"
+        template = "with" if tokenizer.has_chat_template else "without"
+        rows["tokenizer"] = f"{tokenizer.kind}, {tokenizer.vocab_size:,} tokens, {template} a chat template, end {eos}"
+    for name, text in rows.items():
+        table.add_row(name, text)
+    return table
+
+
+def _kind(kind: Any) -> str:
+    sees = "the whole context" if kind.window is None else f"a window of {kind.window:,}"
+    scaled = ", scaled" if kind.is_rope_scaled else ""
+    return f"{kind.num_layers} {kind.name} ({sees}, rope base {kind.rope_base:,.0f}{scaled})"
+
+
+def _parts(found: Inspection) -> Table:
+    stored = "in no file" if found.stored_bytes is None else ", ".join(found.stored_types)
+    table = _table(
+        f"Weights: {stored}; loaded as {found.dtype}, norms as float32", "part", "parameters", "in the file", "loaded"
+    )
+    for part in found.parts:
+        table.add_row(part.name, f"{part.num_params:,}", _bytes(part.stored_bytes), _bytes(part.loaded_bytes))
+    table.add_row("all", f"{found.num_params:,}", _bytes(found.stored_bytes), _bytes(found.loaded_bytes), style="bold")
+    return table
+
+
+def _kv(found: Inspection) -> Table:
+    kv = found.kv
+    lengths = [f"{n:,} tokens" for n in kv.sequence_bytes]
+    title = f"KV memory on one device: {kv.bytes_per_token:,} bytes a token ({found.dtype}, pages of {kv.page_size})"
+    table = _table(title, "KV groups", "bytes a token", "kept", *lengths)
+    for group in kv.groups:
+        kept = "all" if group.window is None else f"last {group.window:,}"
+        name = f"{group.num_groups} × {group.layers_per_group} {group.kind} layers"
+        table.add_row(name, f"{group.bytes_per_token:,}", kept, *[""] * len(lengths))
+    table.add_row("one sequence", "", "", *(_bytes(n) for n in kv.sequence_bytes.values()), style="bold")
+    return table
+
+
+def _fits(found: Inspection) -> Table:
+    lengths = list(found.fits[0].sequences)
+    title = f"What fits, with {found.memory_utilization:.0%} of the memory used; bytes of one device"
+    columns = ["devices", "memory", "weights", "room for KV", "tokens of KV"]
+    table = _table(title, "", *columns, *(f"sequences of {n:,}" for n in lengths), "floor of a step")
+    for fit in _smallest(found.fits):
+        row = [fit.device, str(fit.num_devices), _bytes(fit.memory_bytes), _bytes(fit.weight_bytes)]
+        if fit.does_fit:
+            row += [_bytes(fit.kv_bytes), f"{fit.kv_tokens:,}", *(f"{n:,}" for n in fit.sequences.values())]
+        else:
+            row += ["does not fit", *[""] * (1 + len(lengths))]
+        floor = "" if fit.step_floor_s is None else f"{fit.step_floor_s * 1e3:.2f} ms"
+        table.add_row(*row, floor)
+    return table
+
+
+def _smallest(fits: Iterable[Fit]) -> list[Fit]:
+    """Of each device the smallest number on which the model fits, or the largest that was tried."""
+    chosen: dict[str, Fit] = {}
+    for fit in fits:
+        if fit.device not in chosen or not chosen[fit.device].does_fit:
+            chosen[fit.device] = fit
+    return list(chosen.values())
+
+
+def _table(title: str, *columns: str, shows_header: bool = True) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD, show_header=shows_header)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i and shows_header else "left")
+    return table
+
+
+def _bytes(count: int | None) -> str:
+    if count is None:
+        return "-"
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(count) >= size:
+            return f"{count / size:,.2f} {unit}"
+    return f"{count} B"

@@ -1,0 +1,113 @@
+"""Wiring: a model in any form that can be read, written as a Hugging Face folder or as an Orbax folder.
+
+Weights pass through host memory a leaf of a layer at a time (for Orbax a layer). Files of safetensors and parts of
+Orbax appear whole; a manifest lists those that are done, so an interrupted conversion goes on behind them.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+
+from checkpoints.errors import CheckpointError
+from checkpoints.formats import orbax, safetensors_write
+from checkpoints.leaves import Leaves, OrbaxLeaves, TensorLeaves
+from checkpoints.manifest import MANIFEST, Manifest, identity
+from checkpoints.open import Checkpoint, open_checkpoint
+from checkpoints.parts import SavedTree
+from checkpoints.rules import Rule
+from checkpoints.sources import ResolvedSource
+from checkpoints.write_orbax import write_orbax
+from checkpoints.write_safetensors import write_safetensors
+from jaxserve.engine.build import choose_dtype
+from jaxserve.engine.export import export_source
+from jaxserve.models.config import ModelConfig
+from jaxserve.runner.load import MAPS, dims, read_config
+from jaxserve.runner.saved import NO_MESH, saved_structs
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is to be written. `dtype` "auto": float32 where the source says so, else bfloat16."""
+
+    folder: Path
+    format: Literal["orbax", "safetensors"]
+    dtype: str = "auto"
+    max_shard_bytes: int = 5 * 10**9
+    is_overwritten: bool = False
+
+
+def convert(source: ResolvedSource, target: Target, progress: Progress) -> bool:
+    """Writes `target`; False if an earlier run had finished it. `progress(done, total)` is told bytes written.
+
+    Raises `CheckpointError` where the source does not fit the model that it describes, or the folder is in use.
+    """
+    with open_checkpoint(source) as checkpoint:
+        model = read_config(checkpoint)
+        dtype = choose_dtype(target.dtype, model.dtype)
+        tree = _tree(model, dtype)
+        leaves = _leaves(checkpoint, model, tree)
+        _prepare(source, target)
+        manifest = Manifest(target.folder, _job(source, target, dtype))
+        if manifest.is_finished:
+            return False
+        export_source(target.folder, checkpoint, model, dtype.name)
+        if target.format == "orbax":
+            write_orbax(target.folder, tree, leaves, manifest, progress)
+        else:
+            rules, limit = _rules("hf", model), target.max_shard_bytes
+            options: dict[str, Any] = {"dtype": dtype, "max_shard_bytes": limit}
+            write_safetensors(target.folder, tree, rules, leaves, manifest, progress, **options)
+        manifest.finish()
+        return True
+
+
+def _tree(model: ModelConfig, dtype: jnp.dtype) -> SavedTree:
+    structs = saved_structs(model, dtype)
+    shapes = {path: struct.shape for path, struct in structs.items()}
+    dtypes = {path: np.dtype(struct.dtype) for path, struct in structs.items()}
+    return SavedTree(shapes, dtypes, dims(model, NO_MESH).layer_slots)
+
+
+def _rules(spelling: str, model: ModelConfig) -> tuple[Rule, ...]:
+    return MAPS[model.family].rules(spelling, dims(model, NO_MESH))
+
+
+def _leaves(checkpoint: Checkpoint, model: ModelConfig, tree: SavedTree) -> Leaves:
+    if checkpoint.spelling == "orbax":
+        return OrbaxLeaves(checkpoint, tree)
+    return TensorLeaves(checkpoint, tree, _rules(checkpoint.spelling, model))
+
+
+def _job(source: ResolvedSource, target: Target, dtype: jnp.dtype) -> dict[str, Any]:
+    """What must be the same for a conversion to go on."""
+    limit = target.max_shard_bytes if target.format == "safetensors" else None
+    return {
+        "source": identity(source.files),
+        "format": target.format,
+        "dtype": dtype.name,
+        "max_shard_bytes": limit,
+    }
+
+
+def _prepare(source: ResolvedSource, target: Target) -> None:
+    """An empty folder, or one that a conversion began; with `is_overwritten` what was converted into it goes."""
+    folder = target.folder
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file; name a folder to write to")
+    if folder.resolve() == source.folder.resolve():
+        raise CheckpointError(f"{folder} is the source itself; name another folder to write to")
+    folder.mkdir(parents=True, exist_ok=True)
+    if target.is_overwritten:
+        shutil.rmtree(folder / orbax.FOLDER, ignore_errors=True)
+        single, index = folder / safetensors_write.SINGLE, folder / safetensors_write.INDEX
+        for path in (folder / MANIFEST, single, index, *folder.glob("model-*-of-*.safetensors*")):
+            path.unlink(missing_ok=True)
+    elif not (folder / MANIFEST).is_file() and any(folder.iterdir()):
+        raise CheckpointError(f"{folder} is not empty; name another folder, or --overwrite the model in it")

@@ -1,0 +1,62 @@
+"""Host: embeddings: a prompt's hidden states after the final norm, brought to one vector."""
+
+from typing import Any
+
+import numpy as np
+
+from jaxserve.core.errors import RequestError
+from jaxserve.core.fields import POOLING
+from jaxserve.core.outputs import EmbeddingOutput, EmbeddingRequestOutput
+from jaxserve.core.request import Request
+from jaxserve.core.sequence import Sequence
+from jaxserve.engine.engine import Engine
+from jaxserve.engine.prompt_only import Step, run_prompts
+from jaxserve.engine.prompts import read_prompts
+from jaxserve.engine.requests import RequestMaker
+
+
+def embed(
+    engine: Engine,
+    maker: RequestMaker,
+    step: Step,
+    prompts: Any,
+    *,
+    pooling: str = "mean",
+    normalize: bool = True,
+    use_tqdm: bool = False,
+) -> list[EmbeddingRequestOutput]:
+    """One vector a prompt, in order: the mean over its tokens ("mean") or its last token's hidden state ("last").
+
+    prompts: as `LLM.generate` takes them. normalize: to length 1. step: advances the engine. Raises `RequestError`
+    naming the prompt before anything runs. Where a model's hidden states are not finite the numbers are not either.
+    """
+    if not isinstance(pooling, str) or pooling not in POOLING:
+        known = ", ".join(repr(name) for name in POOLING if name is not None)
+        raise RequestError(f"pooling={pooling!r} must be one of {known}", "pooling")
+    read = read_prompts(prompts)
+    requests = [_request(maker, ids, pooling, i) for i, ids in enumerate(maker.token_ids(read))]
+    groups = [([request], len(request.prompt_token_ids)) for request in requests]
+    sequences = run_prompts(engine, step, groups, noun="prompt", title="Embedding", use_tqdm=use_tqdm)
+    return [_output(sequence, normalize) for sequence in sequences]
+
+
+def _request(maker: RequestMaker, token_ids: list[int], pooling: str, i: int) -> Request:
+    try:
+        return maker.make_prompt_only(token_ids, pooling=pooling)
+    except RequestError as error:
+        raise RequestError(f"prompt {i}: {error}", error.param) from None
+
+
+def _output(sequence: Sequence, normalize: bool) -> EmbeddingRequestOutput:
+    request, vector = sequence.request, sequence.pooled
+    if vector is None or sequence.finish_reason != "length":
+        raise RuntimeError(f"a sequence that was being embedded has ended with {sequence.finish_reason!r}")
+    if request.pooling == "mean":
+        vector = vector / sequence.prompt_len
+    if normalize:
+        vector = vector / max(float(np.linalg.norm(vector)), np.finfo(np.float64).tiny)
+    return EmbeddingRequestOutput(
+        request_id=request.request_id,
+        outputs=EmbeddingOutput(vector.tolist()),
+        prompt_token_ids=request.prompt_token_ids.tolist(),
+    )

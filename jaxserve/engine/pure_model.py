@@ -1,0 +1,70 @@
+"""Wiring: a model loaded for its pure functions: weights, settings and tokenizer, and no engine."""
+
+import sys
+from dataclasses import dataclass, fields
+from typing import Any
+
+from jax.sharding import Mesh
+
+from jaxserve.core.config import EngineConfig
+from jaxserve.core.errors import ConfigError
+from jaxserve.core.sharding import make_mesh
+from jaxserve.engine import limits
+from jaxserve.engine.build import choose_dtype
+from jaxserve.engine.compilation_cache import use_compilation_cache
+from jaxserve.engine.open_model import open_model
+from jaxserve.engine.progress import LoadBar
+from jaxserve.engine.tokenizers import choose_tokenizer
+from jaxserve.functional.settings import Settings
+from jaxserve.models.config import ModelConfig
+from jaxserve.models.params import Params
+from jaxserve.text.tokenizer import Tokenizer
+
+# The fields of `EngineConfig` that mean something without an engine.
+OPTIONS = frozenset(
+    """tokenizer revision hf_token cache_dir load_format dtype seed tensor_parallel_size max_model_len page_size
+    attention_backend compilation_cache_dir""".split()
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PureModel:
+    """settings: the static first argument of the pure functions. params: the weights, as `models.params` names them.
+
+    tokenizer: None where the model brings none.
+    """
+
+    settings: Settings
+    params: Params
+    tokenizer: Tokenizer | None
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.settings.config
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.settings.mesh
+
+
+def load(model: str, **options: Any) -> PureModel:
+    """A model by path, Hugging Face id, short name or (with `load_format="dummy"`) shape; options as of `LLM`.
+
+    Options: tokenizer, revision, hf_token, cache_dir, load_format, dtype, seed, tensor_parallel_size, max_model_len
+    (it settles rotary embeddings that depend on the context; default: the model's), page_size (of caches),
+    attention_backend, compilation_cache_dir. Those of an engine's schedule and memory raise `ConfigError`.
+    """
+    config = EngineConfig.create(model, **options)
+    default = EngineConfig(model=config.model)
+    for field in fields(EngineConfig):
+        if field.name not in OPTIONS | {"model"} and getattr(config, field.name) != getattr(default, field.name):
+            raise ConfigError(f"{field.name} is an option of an engine, and means nothing here", param=field.name)
+    use_compilation_cache(config)
+    mesh = make_mesh(config.tensor_parallel_size)
+    with open_model(config) as source, LoadBar(sys.stderr.isatty()) as bar:
+        dtype = choose_dtype(config.dtype, source.model.dtype)
+        params = source.params(mesh, dtype, config.seed, bar.update)
+        tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)
+    page_size = limits.page_size(config, mesh.devices.flat[0].platform)
+    model_config = source.model.for_context(config.max_model_len or source.model.max_position)
+    return PureModel(Settings(model_config, mesh, dtype, page_size, config.attention_backend), params, tokenizer)

@@ -1,0 +1,55 @@
+"""Host: scoring: how likely continuations are after their contexts. Nothing is drawn, and logits are made only where a
+continuation's token is the target; a context that several continuations share is computed once."""
+
+import math
+from typing import Any
+
+from jaxserve.core.errors import RequestError
+from jaxserve.core.outputs import ScoreOutput
+from jaxserve.core.request import Request
+from jaxserve.core.sequence import Sequence
+from jaxserve.engine.engine import Engine
+from jaxserve.engine.pairs import Pair, read_pairs
+from jaxserve.engine.prompt_only import Step, run_prompts
+from jaxserve.engine.requests import RequestMaker
+
+
+def score(engine: Engine, maker: RequestMaker, step: Step, pairs: Any, *, use_tqdm: bool = False) -> list[ScoreOutput]:
+    """Score each (context, continuation), both text or token ids (`read_pairs` says how text is cut), in their order.
+
+    step: advances the engine. Raises `RequestError` naming the pair before anything runs. Where the logits are not
+    finite the log-probabilities are not numbers.
+    """
+    read = read_pairs(maker, pairs)
+    requests = [_request(maker, pair, i) for i, pair in enumerate(read)]
+    by_context: dict[tuple[int, ...], list[int]] = {}
+    for i, pair in enumerate(read):
+        by_context.setdefault(tuple(pair.context), []).append(i)
+    groups = [([requests[i] for i in members], len(context)) for context, members in by_context.items()]
+    sequences = run_prompts(engine, step, groups, noun="pair", title="Scoring", use_tqdm=use_tqdm)
+    order = [i for members in by_context.values() for i in members]
+    by_pair = dict(zip(order, sequences, strict=True))
+    return [_output(pair, by_pair[i]) for i, pair in enumerate(read)]
+
+
+def _request(maker: RequestMaker, pair: Pair, i: int) -> Request:
+    try:
+        return maker.make_prompt_only(pair.context + pair.continuation, logprobs_start=len(pair.context))
+    except RequestError as error:
+        raise RequestError(f"pair {i}: {error}", "pairs") from None
+
+
+def _output(pair: Pair, sequence: Sequence) -> ScoreOutput:
+    assert sequence.prompt_logprobs is not None
+    entries = [entry for entry in sequence.prompt_logprobs[len(pair.context) :] if entry is not None]
+    if len(entries) != len(pair.continuation):
+        raise RuntimeError(f"a sequence that was being scored has ended with {sequence.finish_reason!r}")
+    logprobs = [entry.logprob for entry in entries]
+    return ScoreOutput(
+        token_ids=pair.continuation,
+        token_logprobs=logprobs,
+        logprob=math.fsum(logprobs),
+        is_greedy=all(entry.rank == 1 for entry in entries),
+        num_context_tokens=len(pair.context),
+        text=pair.text,
+    )

@@ -1,0 +1,77 @@
+"""Device: `Cache`, the KV memory of a batch whose rows keep their places: the engine's pool with pages in plain order.
+
+    pool[Lg, P, K, page, W2]        P = 1 + G·B·W
+    page 0: scratch        row b of KV group g: pages [1 + (g·B + b)·W, 1 + (g·B + b + 1)·W)
+
+A row's positions are therefore consecutive slots of the pool. Windowed groups keep all positions here; freeing what
+lies before a window is what the engine's page tables are for.
+"""
+
+from dataclasses import replace
+from typing import no_type_check
+
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int, Int32
+
+from jaxserve.core.sharding import replicated
+from jaxserve.functional.settings import Settings
+from jaxserve.models.config import ModelConfig
+from pallas_kernels.paged_attention.meta import AttentionMeta, make_meta
+
+
+@no_type_check  # jax rebuilds it with leaves that are not arrays
+@struct.dataclass
+class Cache:
+    """Keys and values of B rows, each with room for `max_len` positions; a pytree, to be donated and carried."""
+
+    pool: Float[Array, "Lg P K page W2"]
+    lengths: Int32[Array, "B"]
+    """Positions that each row holds. Lowering one forgets the positions behind it."""
+    max_len: int = struct.field(pytree_node=False)
+
+
+def init_cache(settings: Settings, batch_size: int, max_len: int) -> Cache:
+    """An empty cache of `batch_size` rows, each with room for `max_len` positions (prompt and output)."""
+    if batch_size < 1 or max_len < 1:
+        raise ValueError(f"batch_size={batch_size} and max_len={max_len} must be at least 1")
+    columns = -(-max_len // settings.page_size)
+    num_groups = settings.config.kv_groups(settings.page_size).num_groups
+    pool = settings.layout.allocate(1 + num_groups * batch_size * columns, settings.mesh)
+    return Cache(pool, jnp.zeros(batch_size, jnp.int32, device=replicated(settings.mesh)), max_len)
+
+
+def metas(
+    config: ModelConfig,
+    cache: Cache,
+    starts: Int[Array, "B"],
+    counts: Int[Array, "B"],
+    num_tokens: int,
+    *,
+    is_decode: bool,
+) -> tuple[AttentionMeta, ...]:
+    """Attention metadata of each layer kind for tokens packed row after row: row b's `counts[b]` from `starts[b]` on.
+
+    num_tokens: what they are padded to. is_decode: every row has exactly one.
+    """
+    batch_size, page_size = len(counts), cache.pool.shape[3]
+    columns = -(-cache.max_len // page_size)
+    pages = 1 + jnp.arange(cache.pool.shape[1] - 1, dtype=jnp.int32).reshape(-1, batch_size, columns)  # [G, B, W]
+    first_pages = jnp.zeros(pages.shape[:2], jnp.int32)
+    cu_q_lens = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(counts, dtype=jnp.int32)])
+    meta = make_meta(
+        cu_q_lens=cu_q_lens,
+        kv_lens=starts + counts,
+        tables=pages[0],
+        first_pages=first_pages[0],
+        num_seqs=jnp.int32(batch_size),
+        num_decodes=jnp.int32(batch_size if is_decode else 0),
+        num_tokens=num_tokens,
+        page_size=page_size,
+    )
+    token = jnp.arange(num_tokens, dtype=jnp.int32)
+    slots = pages[:, meta.rows, 0] * page_size + meta.kv_positions[None]
+    slots = jnp.where((token < cu_q_lens[-1])[None], slots, (token % page_size)[None])  # padding goes to scratch
+    num_groups = [config.num_groups(kind) for kind in range(len(config.kinds))]
+    own = [slice(sum(num_groups[:kind]), sum(num_groups[: kind + 1])) for kind in range(len(num_groups))]
+    return tuple(replace(meta, tables=pages[g], first_pages=first_pages[g], write_slots=slots[g]) for g in own)

@@ -1,0 +1,30 @@
+"""Wiring: models as pure functions, for those who want no engine.
+
+    import jax, jax.numpy as jnp
+    from jaxserve import pure
+
+    model = pure.load("smollm2-135m-instruct", dtype="float32")
+    prefill = jax.jit(pure.prefill, static_argnums=0, donate_argnames="cache")
+    decode = jax.jit(pure.decode, static_argnums=0, donate_argnames="cache")
+
+    tokens, lengths = jnp.array([[504, 3575, 282, 4649], [4, 5, 0, 0]]), jnp.array([4, 2])
+    cache = pure.init_cache(model.settings, batch_size=2, max_len=256)
+    logits, cache = prefill(model.settings, model.params, tokens, lengths, cache)           # [B, V]
+    logits, cache = decode(model.settings, model.params, logits.argmax(-1), cache)
+
+    hidden, taps = pure.forward(model.settings, model.params, tokens, layers=(0, 5))        # [B, T, D], [2, B, T, D]
+    logits = pure.logits(model.settings, model.params, hidden)                              # [B, T, V]
+
+`prefill` and `decode` run the engine's own layers, kernels and page layout, and give its numbers. `forward` keeps
+nothing, uses dense attention, and can be differentiated. `model.settings` is hashable and static; the weights
+(`jaxserve.models.params` says what they are called) and the cache are pytrees. All of them work under `jit`, in `scan`
+and under `vmap` over weights; outside `jit` they are slow. Weights and settings of a running engine serve as well:
+`jaxserve.engine.hidden_states.settings_of(llm.parts)` and `llm.parts.runner.params`.
+"""
+
+from jaxserve.engine.pure_model import PureModel, load
+from jaxserve.functional.cache import Cache, init_cache
+from jaxserve.functional.settings import Settings
+from jaxserve.functional.steps import decode, forward, logits, prefill
+
+__all__ = ["Cache", "PureModel", "Settings", "decode", "forward", "init_cache", "load", "logits", "prefill"]

@@ -1,0 +1,90 @@
+"""Host: sequences whose prompts begin alike: one computes what they share, the others are held back and then join it.
+
+Samples of one request share its prompt, requests that were added together as many tokens as the caller says. Nobody
+leads for good: whoever comes to the head of the queue takes the shared pages from a running sequence that has them
+(`forks`), or is held back while a running one is about to have them, or computes them for those behind it.
+"""
+
+from itertools import islice
+
+from jaxserve.core.sequence import Sequence
+from jaxserve.scheduler.edits import has_penalties
+from jaxserve.scheduler.slots import max_computed
+from jaxserve.scheduler.state import SchedulerState, Sharing
+
+
+def source_of(state: SchedulerState, sequence: Sequence) -> int | None:
+    """A slot from which the waiting sequence can take what it shares: the one that came last, for it stays longest."""
+    sharing = _joinable(state, sequence)
+    if sharing is None:
+        return None
+    for other in reversed(sharing.running):
+        if _has_pages(state, other.slot, sharing.shared_len) and _has_counts(state, sharing, sequence, other):
+            return other.slot
+    return None
+
+
+def hold_back(state: SchedulerState, sequence: Sequence) -> bool:
+    """Whether a running sequence is computing what this one shares; then it stands aside until that is done."""
+    sharing = _joinable(state, sequence)
+    if sharing is None or not _is_under_way(state, sharing):
+        return False
+    state.waiting.remove(sequence)
+    if sharing not in state.holding:
+        state.holding.append(sharing)
+    sharing.held[sequence.sequence_id] = sequence
+    return True
+
+
+def return_held(state: SchedulerState) -> None:
+    """Let those who were held back queue again where what they share has been submitted, or is no longer under way."""
+    for sharing in state.holding.copy():
+        if not _is_under_way(state, sharing):
+            for sequence in sharing.held.values():
+                state.waiting.add(sequence)
+            sharing.held.clear()
+            state.holding.remove(sharing)
+
+
+def num_joining(state: SchedulerState) -> int:
+    """Sequences at the head of the queue that can take shared pages now: each needs a token of this step's budget."""
+    if not state.sharings:
+        return 0
+    heads = islice(state.waiting, len(state.columns.free_slots))
+    return sum(source_of(state, sequence) is not None for sequence in heads)
+
+
+def _joinable(state: SchedulerState, sequence: Sequence) -> Sharing | None:
+    """The sequence's sharing, unless it must compute the shared tokens itself for more than their KV, or not all."""
+    sharing = state.sharings.get(sequence.sequence_id)
+    if sharing is None or sequence.request.pooling is not None:
+        return None
+    if sharing.shared_len > max_computed(state, sequence.request):
+        return None
+    if (known := sequence.prompt_logprobs) is not None:
+        start = max(1, sequence.request.logprobs_start)
+        if any(entry is None for entry in known[start : sharing.shared_len]):
+            return None
+    return sharing
+
+
+def _is_under_way(state: SchedulerState, sharing: Sharing) -> bool:
+    columns = state.columns
+    slots = [sequence.slot for sequence in sharing.running]
+    return any(columns.num_scheduled[s] < sharing.shared_len <= columns.max_computed[s] for s in slots)
+
+
+def _has_pages(state: SchedulerState, slot: int, shared_len: int) -> bool:
+    """Whether the slot's steps so far have written the shared positions, and its windows have not passed them."""
+    columns, groups = state.columns, state.groups
+    if columns.num_scheduled[slot] < shared_len:
+        return False
+    firsts = [groups.first_page(g, shared_len - 1) for g in range(groups.num_groups)]
+    return bool((columns.first_pages[:, slot] <= firsts).all())
+
+
+def _has_counts(state: SchedulerState, sharing: Sharing, sequence: Sequence, other: Sequence) -> bool:
+    """Penalty counts are copied too: they must hold the shared tokens and none of the other's own."""
+    if not has_penalties(sequence.request):
+        return True
+    return other.request is sequence.request and state.columns.num_scheduled[other.slot] == sharing.shared_len

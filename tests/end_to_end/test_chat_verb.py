@@ -1,0 +1,103 @@
+"""`jaxserve chat` with a real model: on a terminal, from a pipe, and its help."""
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+
+NAME = "smollm2-135m-instruct"
+COMMAND = [sys.executable, "-m", "jaxserve.cli.main", "chat"]
+SMALL = [NAME, "--temperature", "0", "--max-model-len", "256", "--max-num-batched-tokens", "64"]
+CTRL_C, CTRL_D = "\x03", "\x04"
+# Takes standard input as the terminal from which Ctrl-C comes, then becomes the command.
+ON_ITS_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+class Terminal:
+    """A process on a pseudo-terminal of its own."""
+
+    def __init__(self, command):
+        self._side, other = pty.openpty()
+        command = [sys.executable, "-c", ON_ITS_TERMINAL, *command]
+        self.process = subprocess.Popen(command, stdin=other, stdout=other, stderr=other, start_new_session=True)
+        os.close(other)
+        self.shown = ""
+
+    def type(self, text):
+        os.write(self._side, text.encode())
+
+    def until(self, text, timeout_s=120.0):
+        """What is shown from here to the end of `text`."""
+        deadline_s = time.monotonic() + timeout_s
+        while text not in self.shown:
+            left_s = deadline_s - time.monotonic()
+            assert left_s > 0, f"{text!r} does not come: {self.shown!r}"
+            if select.select([self._side], [], [], left_s)[0]:
+                self.shown += os.read(self._side, 65536).decode(errors="replace")
+        before, _, self.shown = self.shown.partition(text)
+        return before + text
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        os.close(self._side)
+
+
+@pytest.fixture
+def terminal():
+    opened = Terminal([*COMMAND, *SMALL, "--max-tokens", "8", "--system", "Answer in one word."])
+    yield opened
+    opened.close()
+
+
+def test_a_conversation_on_a_terminal(real_model, terminal, tmp_path):
+    real_model(NAME)
+    terminal.until(">>> ")
+    terminal.type("What is the capital of France?\n")
+    assert "Paris" in terminal.until(">>> ")
+    terminal.type("/stats\n")
+    assert "tokens/s" in terminal.until(">>> ")
+    terminal.type("/set max_tokens none\n")
+    terminal.until(">>> ")
+    terminal.type("/set ignore_eos true\n")
+    terminal.until(">>> ")
+    terminal.type("What is the capital of France?\n")
+    terminal.until("Paris")
+    terminal.type(CTRL_C)
+    terminal.until("(stopped)")
+    terminal.until(">>> ")
+    terminal.type(f"/save {tmp_path / 'chat.json'}\n")
+    assert "Saved 5 messages" in terminal.until(">>> ")
+    terminal.type(CTRL_D)
+    assert terminal.process.wait(60) == 0
+
+
+def test_lines_of_a_pipe_are_answered_plainly(real_model):
+    real_model(NAME)
+    question = "What is the capital of France?\n\nAnd of Italy?\n"
+    done = subprocess.run(
+        [*COMMAND, *SMALL, "--max-tokens", "8"], input=question, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second = done.stdout.splitlines()
+    assert "Paris" in first
+    assert "Rome" in second
+
+
+def test_help_and_mistakes_come_without_jax():
+    code = "import sys; from jaxserve.cli.main import main; print(main(sys.argv[1:]), 'jax' in sys.modules)"
+    for args, said in ((["--top-p", "7"], "top_p"), (["--chat-template-kwargs", "{"], "not JSON")):
+        command = [sys.executable, "-c", code, "chat", NAME, *args]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout == "2 False\n"
+        assert said in done.stderr
+    shown = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "--system" in shown
+    assert "--temperature" in shown
+    assert "--prompt-logprobs" not in shown

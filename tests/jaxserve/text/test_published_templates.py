@@ -1,0 +1,57 @@
+"""The published templates render as in transformers (scripts/goldens/tokenizer_goldens.py), errors included."""
+
+import hashlib
+
+import pytest
+
+from jaxserve.core.errors import RequestError
+from tests.support.tokenizers import IN_FOLDERS, goldens, template_of
+
+WITH_TEMPLATE = ("smollm2-135m-instruct", *IN_FOLDERS)
+ENDED = {"qwen3": "<|im_end|>", "llama3_1": "<|eot_id|>", "gemma3": "<end_of_turn>"}
+
+
+def rendering(name, chat):
+    """What a golden holds: [sha256, characters], or None where the template refuses the messages."""
+    try:
+        text = template_of(name).render(chat["messages"], **chat["options"])
+    except RequestError:
+        return None
+    return [hashlib.sha256(text.encode()).hexdigest(), len(text)]
+
+
+@pytest.mark.parametrize("name", WITH_TEMPLATE)
+def test_conversations_are_rendered_as_in_transformers(name):
+    chats, expected = goldens()["chats"], goldens()["models"][name]["rendered"]
+    found = [rendering(name, chat) for chat in chats]
+    wrong = [chat["name"] for chat, a, b in zip(chats, found, expected, strict=True) if a != b]
+    assert len(chats) > 30
+    assert not wrong
+
+
+def test_the_goldens_tell_conversations_apart():
+    rows = [goldens()["models"][name]["rendered"] for name in WITH_TEMPLATE]
+    assert all(len({tuple(entry) for entry in row if entry}) > len(row) // 2 for row in rows)
+    assert None in goldens()["models"]["gemma3"]["rendered"]
+
+
+def test_gemma_refuses_roles_that_do_not_alternate_and_says_so():
+    messages = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    with pytest.raises(RequestError, match="roles must alternate user/assistant") as error:
+        template_of("gemma3").render(messages)
+    assert error.value.param == "messages"
+
+
+@pytest.mark.parametrize("name", IN_FOLDERS)
+def test_null_content_of_an_assistant_renders_as_nothing(name):
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": None}]
+    text = template_of(name).render(messages, add_generation_prompt=False)
+    assert text.rstrip().endswith(ENDED[name])
+    assert "None" not in text
+
+
+def test_qwen3_thinks_unless_told_not_to():
+    messages = [{"role": "user", "content": "a"}]
+    plain = template_of("qwen3").render(messages)
+    assert template_of("qwen3").render(messages, enable_thinking=True) == plain
+    assert template_of("qwen3").render(messages, enable_thinking=False) == plain + "<think>\n\n</think>\n\n"
