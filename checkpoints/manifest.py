@@ -13,7 +13,7 @@ from checkpoints.formats.bounded_json import read_object
 from checkpoints.formats.whole_files import write_json
 
 MANIFEST = "convert.json"
-_MAX_BYTES = 25_000_000
+MAX_BYTES = 25_000_000
 
 
 def identity(files: Iterable[Path]) -> list[list[Any]]:
@@ -45,9 +45,9 @@ class Manifest:
         path = self._folder / name
         return name in self._done and path.exists() and num_bytes(path) == self._done[name]
 
-    def add(self, name: str) -> None:
-        """Notes that `name` is whole."""
-        self._done[name] = num_bytes(self._folder / name)
+    def add(self, *names: str) -> None:
+        """Notes that these are whole."""
+        self._done |= {name: num_bytes(self._folder / name) for name in names}
         self._write()
 
     def finish(self) -> None:
@@ -70,7 +70,7 @@ def num_bytes(path: Path) -> int:
 def _read(path: Path, job: dict[str, Any]) -> tuple[dict[str, int], bool]:
     again = "give another folder, or --overwrite to begin again"
     try:
-        values = read_object(path, _MAX_BYTES)
+        values = read_object(path, MAX_BYTES)
     except CheckpointError as error:
         raise CheckpointError(f"{error}; {again}") from error
     match values:

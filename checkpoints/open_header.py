@@ -9,8 +9,9 @@ from checkpoints.errors import CheckpointError
 from checkpoints.fetch.hub_header import fetch_header
 from checkpoints.formats.base import TensorInfo
 from checkpoints.formats.bounded_json import read_object
+from checkpoints.formats.fp8 import Fp8File
 from checkpoints.open import Checkpoint
-from checkpoints.quantization import CONFIG_KEYS
+from checkpoints.quantization import CONFIG_KEYS, read_scheme
 
 _MAX_CONFIG_BYTES = 4_000_000
 
@@ -29,7 +30,7 @@ class HeaderFile:
 
 
 def open_header(repo: str, cache_dir: Path | None, revision: str | None, token: str | None) -> Checkpoint | None:
-    """The checkpoint without its tensors' values; None where its weights are not safetensors."""
+    """The checkpoint without its tensors' values; None as `fetch_header` gives it."""
     found = fetch_header(repo, cache_dir, revision, token)
     if found is None:
         return None
@@ -37,5 +38,7 @@ def open_header(repo: str, cache_dir: Path | None, revision: str | None, token: 
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"the model {repo!r} has no config.json")
     parsed = read_object(folder / "config.json", _MAX_CONFIG_BYTES)
+    scheme, file = read_scheme(parsed, folder), HeaderFile(tensors)
     config = {key: value for key, value in parsed.items() if key not in CONFIG_KEYS}
-    return Checkpoint("hf", folder, folder / "model.safetensors", config, HeaderFile(tensors))
+    weights = folder / "model.safetensors"
+    return Checkpoint("hf", folder, weights, config, file if scheme is None else Fp8File(file, scheme, repo))

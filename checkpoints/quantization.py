@@ -9,7 +9,7 @@ from checkpoints.errors import CheckpointError
 
 CONFIG_KEYS = ("quantization_config", "compression_config")
 # Files beside config.json in which older tools say the same.
-_SIDECARS = {
+SIDECARS = {
     "hf_quant_config.json": "modelopt",
     "quantize_config.json": "gptq",
     "quant_config.json": "awq",
@@ -32,7 +32,7 @@ def read_scheme(config: Mapping[str, Any], folder: Path) -> Fp8Scheme | None:
     """The scheme of a model's config.json, None where it names no quantisation; raises `CheckpointError` otherwise."""
     key = next((key for key in CONFIG_KEYS if config.get(key) is not None), None)
     if key is None:
-        for name, method in _SIDECARS.items():
+        for name, method in SIDECARS.items():
             if (folder / name).is_file():
                 raise CheckpointError(f"{folder}: {name} says that the weights are quantised by {method!r}; {_INSTEAD}")
         return None
@@ -62,6 +62,8 @@ def _compressed(values: Mapping[str, Any], where: str) -> Fp8Scheme:
     sparsity = values.get("sparsity_config") or {}
     if sparsity.get("format", "dense") != "dense":
         raise CheckpointError(f"{where}: sparse weights ({sparsity['format']}) are not supported; {_INSTEAD}")
+    if values.get("transform_config"):
+        raise CheckpointError(f"{where}: transform_config (weights that were rotated) is not supported; {_INSTEAD}")
     schemes = {_group(group, f"{where}.config_groups.{name}") for name, group in groups.items()}
     if len(schemes) > 1:
         raise CheckpointError(f"{where}: groups with different weight schemes are not supported; {_INSTEAD}")

@@ -114,9 +114,14 @@ def _weights_in(folder: Path) -> Path:
             return folder / name
     if (folder / orbax.FOLDER / orbax.INDEX).is_file():
         return folder / orbax.FOLDER
-    if (folder / MANIFEST).is_file() or (folder / orbax.FOLDER).is_dir():
+    if (folder / MANIFEST).is_file():
         raise SourceError(
             f"{folder} holds an unfinished conversion: run the same 'jaxserve convert' again to finish it"
+        )
+    if (folder / orbax.FOLDER).is_dir():
+        raise SourceError(
+            f"{folder / orbax.FOLDER} has no {orbax.INDEX}: LLM.save was interrupted there, so remove {folder} and "
+            "save again; or the folder was copied in part"
         )
     for suffix in (".safetensors", ".gguf"):
         files = sorted(path for path in folder.iterdir() if path.suffix == suffix)

@@ -23,3 +23,4 @@ def write_orbax(folder: Path, tree: SavedTree, leaves: Leaves, manifest: Manifes
         done += tree.num_bytes(part)
         progress(done, total)
     write_index(root, tree.index)
+    manifest.add(f"{FOLDER}/{INDEX}")

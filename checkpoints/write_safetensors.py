@@ -53,3 +53,4 @@ def write_safetensors(
         manifest.add(name)
     if len(shards) > 1:
         write_json(folder / INDEX, index_of(shards))
+        manifest.add(INDEX)

@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import os
 import platform
 import shlex
 import subprocess
@@ -11,6 +10,8 @@ import time
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+
+from jaxserve.bench import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 PROOFS = ROOT / "scripts" / "proofs"
@@ -38,11 +39,8 @@ def commit() -> str:
 
 def hardware() -> str:
     """Processor, cores and memory, and the accelerators if the proof ran on any."""
-    cpu_info = Path("/proc/cpuinfo")
-    lines = cpu_info.read_text().splitlines() if cpu_info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    parts = [names[0] if names else platform.machine(), f"{os.cpu_count()} cores", f"{memory_gib:.0f} GiB"]
+    host = machine.host()
+    parts = [host["cpu"], f"{host['num_cores']} cores", f"{host['memory_gib']:.0f} GiB"]
     if "jax" in sys.modules:
         devices = sys.modules["jax"].devices()
         parts.append(f"JAX devices: {len(devices)} × {devices[0].device_kind}")

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from checkpoints.errors import SourceError
@@ -83,11 +84,11 @@ def _remote(url: str) -> list[_Remote]:
 
 
 def _below(folder: Any, prefix: str, depth: int) -> Iterator[_Remote]:
-    """The files of a folder; of its folders only `orbax`, with all that is in it."""
+    """The files of a folder with a model's names; of its folders only `orbax`, with all that is in it."""
     for number, path in enumerate(folder.iterdir()):
-        name = f"{prefix}{path.name}"
-        if prefix or path.name == ORBAX or path.name.endswith(_WANTED):
-            if not _NAME.fullmatch(path.name) or depth > _MAX_DEPTH or number > _MAX_FILES:
+        name, is_plain = f"{prefix}{path.name}", _NAME.fullmatch(path.name)
+        if prefix or path.name == ORBAX or (is_plain and path.name.endswith(_WANTED)):
+            if not is_plain or depth > _MAX_DEPTH or number > _MAX_FILES:
                 raise SourceError(f"{folder} holds {path.name!r}, which is no file of a model")
             if not path.is_dir():
                 yield _described(path, name)
@@ -120,18 +121,25 @@ def _update(item: Path, remote: Sequence[_Remote], workspace: Path, url: str) ->
         tqdm(total=num_bytes, desc="Fetching", unit="B", unit_scale=True, unit_divisor=1024, disable=is_hidden) as bar,
         ThreadPoolExecutor(_NUM_COPIERS, "bucket-copier") as pool,
     ):
-        copies = [pool.submit(_copy, file, item / file.name, workspace / f"{i}", bar) for i, file in enumerate(missing)]
+        is_stopped = Event()
+        copies = [
+            pool.submit(_copy, file, item / file.name, workspace / f"{i}", bar, is_stopped)
+            for i, file in enumerate(missing)
+        ]
         try:
             for copy in copies:
                 copy.result()
         except BaseException:
+            is_stopped.set()
             pool.shutdown(cancel_futures=True)
             raise
 
 
-def _copy(file: _Remote, final: Path, partial: Path, bar: Any) -> None:
+def _copy(file: _Remote, final: Path, partial: Path, bar: Any, is_stopped: Event) -> None:
     with file.path.open("rb") as source, partial.open("wb") as out:
         while chunk := source.read(_CHUNK_BYTES):
+            if is_stopped.is_set():
+                return
             out.write(chunk)
             bar.update(len(chunk))
         out.flush()

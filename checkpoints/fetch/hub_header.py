@@ -16,7 +16,10 @@ _SUBFOLDERS = ["*/*"]
 def fetch_header(
     repo: str, cache_dir: Path | None, revision: str | None, token: str | None
 ) -> tuple[Path, dict[str, TensorInfo]] | None:
-    """The folder of the model's small files, and its tensors by name; None where its weights are not safetensors."""
+    """The folder of the model's small files, and its tensors by name; None where its weights are not safetensors,
+    or the hub cannot be reached.
+    """
+    import httpx2  # the transport of the hub's client
     import huggingface_hub as client
     from huggingface_hub.errors import NotASafetensorsRepoError
 
@@ -30,7 +33,7 @@ def fetch_header(
             allow_patterns=_PATTERNS,
             ignore_patterns=_SUBFOLDERS,
         )
-    except NotASafetensorsRepoError:
+    except (NotASafetensorsRepoError, httpx2.ConnectError, httpx2.TimeoutException):
         return None
     except Exception as error:  # the client's own, its HTTP library's, and the system's
         raise SourceError(explain(error, repo, revision)) from error

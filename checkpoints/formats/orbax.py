@@ -88,6 +88,11 @@ class OrbaxFile:
         self.tensors[f"{part}/{name}"] = TensorInfo(f"{part}/{name}", tuple(shape), dtype, nbytes)
 
 
+def is_index(path: Path) -> bool:
+    """Whether the file `path` is there and names the format of this module."""
+    return path.is_file() and read_object(path, _MAX_INDEX_BYTES).get("format") == _FORMAT
+
+
 def save_part(root: Path, part: str, arrays: Mapping[str, Any]) -> None:
     """Writes one part, arrays of numpy or sharded ones of jax, in the place of what was there under its name."""
     from orbax.checkpoint import v1 as ocp

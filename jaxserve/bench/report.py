@@ -19,7 +19,6 @@ THROUGHPUT_ROWS = {
     "output_throughput": ("output tokens/s", "{:.1f}"),
     "total_token_throughput": ("total tokens/s", "{:.1f}"),
     "total_input_tokens": ("input tokens", "{:,}"),
-    "total_cached_tokens": ("of them from the cache", "{:,}"),
     "total_output_tokens": ("output tokens", "{:,}"),
 }
 LATENCIES = {"ttft": "time to first token", "tpot": "time per output token", "e2el": "end to end"}

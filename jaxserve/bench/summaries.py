@@ -13,10 +13,7 @@ QUANTILES = (50, 90, 99)
 
 
 def throughput(passes: "list[Pass]") -> dict[str, Any]:
-    """Requests and tokens a second over all timed passes together; elapsed_s tells the passes apart.
-
-    total_cached_tokens: input tokens that were not computed because an earlier request had left them in the cache.
-    """
+    """Requests and tokens a second over all timed passes together; elapsed_s tells the passes apart."""
     duration = sum(p.elapsed_s for p in passes)
     completed = sum(len(p.outputs) for p in passes)
     num_input = sum(p.workload.num_input_tokens for p in passes)
@@ -26,7 +23,6 @@ def throughput(passes: "list[Pass]") -> dict[str, Any]:
         "elapsed_s": [p.elapsed_s for p in passes],
         "completed": completed,
         "total_input_tokens": num_input,
-        "total_cached_tokens": sum(output.num_cached_tokens for p in passes for output in p.outputs),
         "total_output_tokens": num_output,
         "request_throughput": completed / duration,
         "input_throughput": num_input / duration,

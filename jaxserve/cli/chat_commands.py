@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from jaxserve.cli.conversation import NOT_IN_CHAT, Conversation
 from jaxserve.core.errors import RequestError
 from jaxserve.core.sampling_params import SamplingParams
+
+_SETTING = re.compile(r"([\w-]+)(?:\s*=\s*|\s+|$)(.*)", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,9 +61,11 @@ def _system(conversation: Conversation, text: str) -> Reply:
 def _set(conversation: Conversation, argument: str) -> Reply:
     if not argument:
         return Reply("\n".join(_settings(conversation.params)))
-    name, _, value = argument.replace("=", " ", 1).partition(" ")
-    name = name.replace("-", "_")
-    conversation.set(name, _value(value.strip()))
+    found = _SETTING.fullmatch(argument)
+    if not found:
+        raise RequestError("name a parameter and its value: /set temperature 0.7")
+    name = found[1].replace("-", "_")
+    conversation.set(name, _value(found[2]))
     return Reply(f"{name} = {getattr(conversation.params, name)}")
 
 

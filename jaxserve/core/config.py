@@ -8,6 +8,8 @@ from typing import Any
 
 from jaxserve.core.errors import ConfigError
 
+MEMORY_UTILIZATION = 0.92  # default share of a device's memory
+
 # What users of vLLM type → what the option is called here.
 ALIASES = {
     "block_size": "page_size",
@@ -71,7 +73,9 @@ class EngineConfig:
     page_size: int | None = option(None, "KV positions in a page; default: 64, on CPU 16")
     num_pages: int | None = option(None, "pages in the pool; default: what memory allows")
     kv_cache_memory_bytes: int | None = option(None, "bytes for the pool, instead of memory_utilization")
-    memory_utilization: float | None = option(None, "share of device memory to use; default: 0.92, on CPU a 1 GiB pool")
+    memory_utilization: float | None = option(
+        None, f"share of device memory to use; default: {MEMORY_UTILIZATION}, on CPU a 1 GiB pool"
+    )
     max_logprobs: int = option(20, "most log-probabilities a request may ask for")
     attention_backend: str = option("auto", "force one attention back end", ("auto", "xla", "reference"))
     scheduling_policy: str = option("fcfs", "order of waiting requests", ("fcfs",))

@@ -27,7 +27,7 @@ class SlotEdits:
 
 @dataclass(frozen=True, slots=True)
 class Forks:
-    """Copies made before the step runs: partial pages of forked sequences, and their penalty counts by slot."""
+    """Copies made before the step runs: partial pages of forks; counts, edits and mask rows by slot."""
 
     src_pages: np.ndarray  # int32[C]
     dst_pages: np.ndarray  # int32[C]

@@ -26,6 +26,9 @@ class AsyncLLM:
     ...     print(piece.outputs[0].text, end="")
     >>> await llm.close()
 
+    Unlike vLLM's, `generate` is awaited for the whole and `stream` iterates over pieces. For `score`, `embed` and
+    `hidden_states` close it first and ask its `llm`, or an `LLM` that it was made from.
+
     Options are those of `LLM`. A thread of its own drives the engine until `close`, the end of an `async with`, or
     until nobody holds the AsyncLLM any more. To cancel a task or to leave a stream aborts its request. Bad input raises
     RequestError where it was given; if the device fails every waiting call raises EngineDeadError.

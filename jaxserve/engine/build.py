@@ -56,7 +56,7 @@ def build(config: EngineConfig, progress: Progress | None = None) -> Built:
 
 def _assemble(config: EngineConfig, source: OpenModel, progress: Progress | None) -> Built:
     """All parts for one model."""
-    model = source.model.for_context(config.max_model_len or source.model.max_position)
+    model = source.model
     mesh = make_mesh(config.tensor_parallel_size)
     dtype = choose_dtype(config.dtype, model.dtype)
     tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)
@@ -71,6 +71,7 @@ def _assemble(config: EngineConfig, source: OpenModel, progress: Progress | None
         page_bytes=layout.page_bytes,
         memory=memory_of(config, model, mesh, specs),
     )
+    model = model.for_context(limits.max_model_len)  # the pool may have made it shorter
     params = source.params(mesh, dtype, config.seed, progress)
     max_logprobs = min(config.max_logprobs, model.vocab_size)
     settings = StepSettings(model, mesh, config.attention_backend, max_logprobs)

@@ -4,7 +4,6 @@ Weights pass through host memory a leaf of a layer at a time (for Orbax a layer)
 Orbax appear whole; a manifest lists those that are done, so an interrupted conversion goes on behind them.
 """
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,8 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from checkpoints.errors import CheckpointError
-from checkpoints.formats import orbax, safetensors_write
 from checkpoints.leaves import Leaves, OrbaxLeaves, TensorLeaves
-from checkpoints.manifest import MANIFEST, Manifest, identity
+from checkpoints.manifest import Manifest, identity
 from checkpoints.open import Checkpoint, open_checkpoint
 from checkpoints.parts import SavedTree
 from checkpoints.rules import Rule
@@ -24,7 +21,8 @@ from checkpoints.sources import ResolvedSource
 from checkpoints.write_orbax import write_orbax
 from checkpoints.write_safetensors import write_safetensors
 from jaxserve.engine.build import choose_dtype
-from jaxserve.engine.export import export_source
+from jaxserve.engine.destination import prepare
+from jaxserve.engine.export import SMALL_FILES, export_source
 from jaxserve.models.config import ModelConfig
 from jaxserve.runner.load import MAPS, dims, read_config
 from jaxserve.runner.saved import NO_MESH, saved_structs
@@ -38,8 +36,8 @@ class Target:
 
     folder: Path
     format: Literal["orbax", "safetensors"]
-    dtype: str = "auto"
-    max_shard_bytes: int = 5 * 10**9
+    dtype: str
+    max_shard_bytes: int
     is_overwritten: bool = False
 
 
@@ -53,11 +51,12 @@ def convert(source: ResolvedSource, target: Target, progress: Progress) -> bool:
         dtype = choose_dtype(target.dtype, model.dtype)
         tree = _tree(model, dtype)
         leaves = _leaves(checkpoint, model, tree)
-        _prepare(source, target)
+        prepare(target.folder, source.folder, is_overwritten=target.is_overwritten)
         manifest = Manifest(target.folder, _job(source, target, dtype))
         if manifest.is_finished:
             return False
         export_source(target.folder, checkpoint, model, dtype.name)
+        manifest.add(*(path.name for path in _small_files(target.folder)))
         if target.format == "orbax":
             write_orbax(target.folder, tree, leaves, manifest, progress)
         else:
@@ -89,25 +88,12 @@ def _job(source: ResolvedSource, target: Target, dtype: jnp.dtype) -> dict[str, 
     """What must be the same for a conversion to go on."""
     limit = target.max_shard_bytes if target.format == "safetensors" else None
     return {
-        "source": identity(source.files),
+        "source": identity(source.files + ([] if source.format == "gguf" else _small_files(source.folder))),
         "format": target.format,
         "dtype": dtype.name,
         "max_shard_bytes": limit,
     }
 
 
-def _prepare(source: ResolvedSource, target: Target) -> None:
-    """An empty folder, or one that a conversion began; with `is_overwritten` what was converted into it goes."""
-    folder = target.folder
-    if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"{folder} is a file; name a folder to write to")
-    if folder.resolve() == source.folder.resolve():
-        raise CheckpointError(f"{folder} is the source itself; name another folder to write to")
-    folder.mkdir(parents=True, exist_ok=True)
-    if target.is_overwritten:
-        shutil.rmtree(folder / orbax.FOLDER, ignore_errors=True)
-        single, index = folder / safetensors_write.SINGLE, folder / safetensors_write.INDEX
-        for path in (folder / MANIFEST, single, index, *folder.glob("model-*-of-*.safetensors*")):
-            path.unlink(missing_ok=True)
-    elif not (folder / MANIFEST).is_file() and any(folder.iterdir()):
-        raise CheckpointError(f"{folder} is not empty; name another folder, or --overwrite the model in it")
+def _small_files(folder: Path) -> list[Path]:
+    return [folder / name for name in SMALL_FILES if (folder / name).is_file()]

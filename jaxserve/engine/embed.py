@@ -9,16 +9,15 @@ from jaxserve.core.fields import POOLING
 from jaxserve.core.outputs import EmbeddingOutput, EmbeddingRequestOutput
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
-from jaxserve.engine.engine import Engine
-from jaxserve.engine.prompt_only import Step, run_prompts
+from jaxserve.engine.jobs import Jobs
+from jaxserve.engine.prompt_only import run_prompts
 from jaxserve.engine.prompts import read_prompts
 from jaxserve.engine.requests import RequestMaker
 
 
 def embed(
-    engine: Engine,
+    jobs: Jobs,
     maker: RequestMaker,
-    step: Step,
     prompts: Any,
     *,
     pooling: str = "mean",
@@ -27,8 +26,8 @@ def embed(
 ) -> list[EmbeddingRequestOutput]:
     """One vector a prompt, in order: the mean over its tokens ("mean") or its last token's hidden state ("last").
 
-    prompts: as `LLM.generate` takes them. normalize: to length 1. step: advances the engine. Raises `RequestError`
-    naming the prompt before anything runs. Where a model's hidden states are not finite the numbers are not either.
+    prompts: as `LLM.generate` takes them. normalize: to length 1. Raises `RequestError` naming the prompt before
+    anything runs. Where a model's hidden states are not finite the numbers are not either.
     """
     if not isinstance(pooling, str) or pooling not in POOLING:
         known = ", ".join(repr(name) for name in POOLING if name is not None)
@@ -36,7 +35,7 @@ def embed(
     read = read_prompts(prompts)
     requests = [_request(maker, ids, pooling, i) for i, ids in enumerate(maker.token_ids(read))]
     groups = [([request], len(request.prompt_token_ids)) for request in requests]
-    sequences = run_prompts(engine, step, groups, noun="prompt", title="Embedding", use_tqdm=use_tqdm)
+    sequences = run_prompts(jobs, groups, noun="prompt", title="Embedding", use_tqdm=use_tqdm)
     return [_output(sequence, normalize) for sequence in sequences]
 
 

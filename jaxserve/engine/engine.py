@@ -111,6 +111,8 @@ class Engine:
 
     def _finish_step(self) -> TokenDeltas:
         """Commit the oldest step."""
+        while len(self._steps) > self.scheduler.num_in_flight:
+            self._steps.popleft()  # an interrupt came between its commit and its removal
         if not self._steps:
             return no_deltas()
         step, moments = self._steps[0], self._steps[0].moments
@@ -118,8 +120,8 @@ class Engine:
         outcome = self.runner.collect(step.ticket)
         moments.collected_s = time.monotonic()
         deltas = self.scheduler.commit(step.plan, outcome)
-        moments.committed_s = time.monotonic()
         self._steps.popleft()
+        moments.committed_s = time.monotonic()
         if self.observer is not None:
             self.observer(StepRecord.of(step.plan, moments))
         return deltas

@@ -13,6 +13,7 @@ from jaxserve.text.chat import ChatTemplate, chat_template_from_gguf
 from jaxserve.text.from_gguf import tokenizer_from_gguf
 from jaxserve.text.tokenizer import Tokenizer
 
+CONFIG = "config.json"
 # Of a Hugging Face folder, copied as they are.
 COPIED = (
     "tokenizer.json",
@@ -25,11 +26,12 @@ COPIED = (
     "vocab.json",
     "merges.txt",
 )
+SMALL_FILES = (CONFIG, *COPIED)
 
 
 def export_source(folder: Path, checkpoint: Checkpoint, model: ModelConfig, dtype: str) -> None:
     """Writes what belongs beside the weights of `checkpoint`, now in `dtype`: its own files, or made of a GGUF file."""
-    write_json(folder / "config.json", _config(checkpoint, model, dtype))
+    write_json(folder / CONFIG, _config(checkpoint, model, dtype))
     if checkpoint.spelling == "gguf":
         export_text(folder, tokenizer_from_gguf(checkpoint.metadata), chat_template_from_gguf(checkpoint.metadata))
         return

@@ -1,10 +1,13 @@
 """Host: what of a model fits on accelerators of one type: arithmetic on bytes, and nothing else."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxserve.core.devices import DeviceType
 from jaxserve.core.kv_groups import KVGroups
+
+# Of a GPU's memory, what JAX takes unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise.
+GPU_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +25,10 @@ class Share:
 class Fit:
     """A model on `num_devices` devices of a type; all bytes are of one device.
 
-    kv_bytes: room for KV, negative by what is missing. kv_tokens: positions that it holds, in sequences of the first of
-    the lengths. sequences: how many of each length run at once, by length. step_floor_s: the time that reading the
-    weights once takes, below which no decode step can be; None where the bandwidth is not known.
+    memory_bytes: what JAX takes. kv_bytes: room for KV, negative by what is missing. kv_tokens: positions that it
+    holds, in sequences of the first of the lengths. sequences: how many of each length run at once, by length.
+    step_floor_s: the time that reading the weights once takes, below which no decode step can be; None where the
+    bandwidth is not known.
     """
 
     device: str
@@ -70,3 +74,10 @@ def fit(
         sequences=sequences,
         step_floor_s=None if bandwidth is None else share.read_bytes / bandwidth,
     )
+
+
+def usable(device: DeviceType) -> DeviceType:
+    """A device by name, with the memory that JAX takes of it by default."""
+    if device.name.startswith("TPU"):
+        return device
+    return replace(device, memory_bytes=int(device.memory_bytes * GPU_SHARE))

@@ -76,10 +76,8 @@ def _indices(layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
 
 
 def _checked(ids: Sequence[int], index: int, parts: Built) -> np.ndarray:
-    tokens = np.asarray(ids)
-    limit, vocab_size = parts.limits.max_model_len, parts.model.vocab_size
-    if tokens.ndim != 1 or not 1 <= len(tokens) <= limit or not np.issubdtype(tokens.dtype, np.integer):
-        raise RequestError(f"prompt {index} must be a list of 1 to {limit} token ids (max_model_len)", "prompts")
-    if tokens.min() < 0 or tokens.max() >= vocab_size:
-        raise RequestError(f"prompt {index} holds an id outside the vocabulary of {vocab_size}", "prompts")
-    return tokens
+    try:
+        parts.requests.check_prompt(ids, room=0)
+    except RequestError as error:
+        raise RequestError(f"prompt {index}: {error}", "prompts") from None
+    return np.array(ids, np.int32)

@@ -10,12 +10,11 @@ from typing import Any
 from checkpoints.formats import orbax
 from checkpoints.open_header import open_header
 from checkpoints.sources import SHORT_NAMES, hub_repo
-from jaxserve.core.config import EngineConfig
+from jaxserve.core.config import MEMORY_UTILIZATION, EngineConfig
 from jaxserve.core.devices import DEVICES
-from jaxserve.core.errors import ConfigError
 from jaxserve.engine import limits
 from jaxserve.engine.build import choose_dtype
-from jaxserve.engine.fit import Fit, fit
+from jaxserve.engine.fit import Fit, fit, usable
 from jaxserve.engine.kv_facts import KVFacts, kv_facts
 from jaxserve.engine.model_facts import Architecture, PartFacts, architecture, parts
 from jaxserve.engine.open_model import OpenModel, open_model
@@ -26,7 +25,6 @@ from jaxserve.models.shapes import SHAPES
 from jaxserve.runner.load import read_config
 
 FIT_LENGTHS = (4096, 32_768)
-MEMORY_UTILIZATION = 0.92
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +54,7 @@ def inspect_model(config: EngineConfig, local: Local | None, num_devices: int | 
     """
     with describe(config) as source:
         model, checkpoint = source.model, source.checkpoint
-        max_len = config.max_model_len or model.max_position
-        if max_len > model.max_position:
-            message = f"max_model_len={max_len} is more than the model's context of {model.max_position} tokens"
-            raise ConfigError(message, param="max_model_len")
+        max_len = limits.context_len(config, model.max_position)
         dtype = choose_dtype(config.dtype, model.dtype)
         facts = parts(model, checkpoint, dtype)
         tokenizer = tokenizer_facts(config, model, checkpoint, source.folder)
@@ -127,4 +122,4 @@ def _fits(
     parts_by_size = [share_of(config, model, dtype, n, page_size, "tpu") for n in sizes]
     groups = model.kv_groups(page_size)
     for device in DEVICES:
-        yield from (fit(device, part, groups, lengths, memory_utilization=share) for part in parts_by_size)
+        yield from (fit(usable(device), part, groups, lengths, memory_utilization=share) for part in parts_by_size)

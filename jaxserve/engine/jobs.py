@@ -39,8 +39,8 @@ class Job:
 class Jobs:
     """Starts jobs, steps the engine, turns tokens into text and ends samples whose text holds a stop string.
 
-    Sequences that are nobody's job may run in the same engine: their tokens are left to whoever added them. One thread
-    at a time steps; after `claim` only the claiming one may.
+    Sequences that are nobody's job may run in the same engine: what they bring is left to whoever added them. One
+    thread at a time steps; after `claim` only the claiming one may.
     """
 
     def __init__(self, engine: Engine, detokenizer: Detokenizer | None):
@@ -87,6 +87,19 @@ class Jobs:
             self._by_sequence.update((s.sequence_id, (job, s.index)) for s in sequences)
         return job
 
+    def add_sharing(self, requests: list[Request], shared_len: int) -> list[Sequence]:
+        """Queue requests whose prompts begin alike and which are nobody's job; `abort` them when they are done with."""
+        self.check_caller()
+        with self._lock:
+            return self._engine.add_sharing(requests, shared_len)
+
+    def abort(self, requests: Iterable[Request]) -> None:
+        """End those that have not ended; when nothing else runs, all pages return now."""
+        with self._lock:
+            for request in requests:
+                self._engine.abort(request.request_id)
+            self._settle()
+
     def step(self) -> list[tuple[Job, bool]]:
         """One step of the engine; for each token that it brought, the job and whether a sample ended with it."""
         self.check_caller()
@@ -112,8 +125,7 @@ class Jobs:
         if self._lock.acquire(blocking=False):
             try:
                 self._drop_closed()
-                while self._engine.has_work and not self._engine.scheduler.has_work:
-                    self._engine.step()  # commits what was in flight when the last sequence ended
+                self._settle()
             finally:
                 self._lock.release()
 
@@ -124,6 +136,11 @@ class Jobs:
                 self._by_sequence.pop(sequence.sequence_id, None)
             self._engine.abort(job.request.request_id)
             self._closed.popleft()
+
+    def _settle(self) -> None:
+        """Commit what was in flight when the last sequence ended."""
+        while self._engine.has_work and not self._engine.scheduler.has_work:
+            self._engine.step()
 
     def _extend(self, job: Job, index: int, token: int, is_finished: bool, now: float) -> bool:
         """Add a token's text; a stop string in it ends the sample here. Returns whether the sample has ended."""

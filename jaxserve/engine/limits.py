@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from jaxserve.core.config import EngineConfig
+from jaxserve.core.config import MEMORY_UTILIZATION, EngineConfig
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.kv_groups import KVGroups
 
@@ -36,12 +36,7 @@ def resolve(config: EngineConfig, *, max_position: int, groups: KVGroups, page_b
     """The limits of an engine; a context that the user did not ask for shrinks to what the pool can hold."""
     max_num_seqs, max_tokens = step_limits(config, memory.platform)
     chunk = min(config.max_chunk_tokens or max_tokens, max_tokens)
-    wanted_len = config.max_model_len or max_position
-    if wanted_len > max_position:
-        raise ConfigError(
-            f"max_model_len={wanted_len} is more than the model's context of {max_position} tokens",
-            param="max_model_len",
-        )
+    wanted_len = context_len(config, max_position)
     wanted_pages = 1 + max_num_seqs * max_sequence_pages(groups, wanted_len, chunk)
     num_pages = config.num_pages or min(wanted_pages, pool_bytes(config, memory) // page_bytes)
     fits = longest(groups, num_pages - 1, wanted_len, chunk)
@@ -54,6 +49,17 @@ def resolve(config: EngineConfig, *, max_position: int, groups: KVGroups, page_b
             param="max_model_len",
         )
     return Limits(groups.page_size, min(wanted_len, fits), max_num_seqs, max_tokens, chunk, num_pages)
+
+
+def context_len(config: EngineConfig, max_position: int) -> int:
+    """The context that is asked for, or the model's own."""
+    wanted_len = config.max_model_len or max_position
+    if wanted_len > max_position:
+        raise ConfigError(
+            f"max_model_len={wanted_len} is more than the model's context of {max_position} tokens",
+            param="max_model_len",
+        )
+    return wanted_len
 
 
 def page_size(config: EngineConfig, platform: str) -> int:
@@ -84,7 +90,7 @@ def pool_bytes(config: EngineConfig, memory: Memory) -> int:
         raise ConfigError(
             "the device does not tell its memory; set kv_cache_memory_bytes", param="kv_cache_memory_bytes"
         )
-    share = config.memory_utilization or 0.92
+    share = config.memory_utilization or MEMORY_UTILIZATION
     rest = int(memory.limit_bytes * share) - memory.weight_bytes - memory.state_bytes - memory.step_bytes
     if rest <= 0:
         raise ConfigError(

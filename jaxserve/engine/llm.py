@@ -31,7 +31,7 @@ from jaxserve.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """num_executables: compiled so far. num_reads: transfers from the device, one a step."""
+    """num_executables: compiled so far. num_reads: steps read back, each waited for once."""
 
     num_preemptions: int
     num_pages_free: int
@@ -182,11 +182,7 @@ class LLM:
         once. Two texts are encoded as one and cut where the context ends; spaces at its end go to the continuation.
         Raises RequestError naming the pair before anything runs.
         """
-        jobs = self.jobs
-        try:
-            return score(self.parts.engine, self.parts.requests, jobs.step, pairs, use_tqdm=use_tqdm)
-        finally:
-            jobs.close(())
+        return score(self.jobs, self.parts.requests, pairs, use_tqdm=use_tqdm)
 
     def embed(
         self, prompts: Any, *, pooling: str = "mean", normalize: bool = True, use_tqdm: bool = True
@@ -196,12 +192,8 @@ class LLM:
         prompts: as `generate` takes them. pooling: the "mean" over the prompt's tokens, or the "last" one's. normalize:
         to length 1. Raises RequestError naming the prompt before anything runs.
         """
-        jobs = self.jobs
         options = {"pooling": pooling, "normalize": normalize, "use_tqdm": use_tqdm}
-        try:
-            return embed(self.parts.engine, self.parts.requests, jobs.step, prompts, **options)
-        finally:
-            jobs.close(())
+        return embed(self.jobs, self.parts.requests, prompts, **options)
 
     def hidden_states(self, prompts: Any, layers: SequenceOf[int] = (-1,)) -> list[np.ndarray]:
         """What layers see of each prompt: float32 [len(layers), T, D] a prompt, in order.

@@ -73,7 +73,7 @@ def architecture(model: ModelConfig) -> Architecture:
             num_layers=model.layer_kinds.count(i),
             window=kind.window,
             rope_base=kind.rope.base,
-            is_rope_scaled=kind.rope.factors is not None,
+            is_rope_scaled=kind.rope.factors is not None or kind.rope.long is not None,
         )
         for i, kind in enumerate(model.kinds)
     )

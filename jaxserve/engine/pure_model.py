@@ -62,9 +62,9 @@ def load(model: str, **options: Any) -> PureModel:
     use_compilation_cache(config)
     mesh = make_mesh(config.tensor_parallel_size)
     with open_model(config) as source, LoadBar(sys.stderr.isatty()) as bar:
-        dtype = choose_dtype(config.dtype, source.model.dtype)
+        described, dtype = source.model, choose_dtype(config.dtype, source.model.dtype)
+        model_config = described.for_context(limits.context_len(config, described.max_position))
         params = source.params(mesh, dtype, config.seed, bar.update)
         tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)
     page_size = limits.page_size(config, mesh.devices.flat[0].platform)
-    model_config = source.model.for_context(config.max_model_len or source.model.max_position)
     return PureModel(Settings(model_config, mesh, dtype, page_size, config.attention_backend), params, tokenizer)

@@ -1,6 +1,7 @@
 """Host: `RequestMaker`, prompts and parameters into checked `Request`s; nothing unchecked passes this point."""
 
 import time
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +45,7 @@ class RequestMaker:
         It arrives as the `place`-th after those counted; requests of one call are counted once all are checked.
         """
         arrival = self.num_arrived + place
-        self._check_prompt(token_ids)
+        self.check_prompt(token_ids)
         params.validate_for(self.vocab_size, self.max_logprobs, self.max_model_len)
         if self.tokenizer is None and (params.stop or params.bad_words):
             name = "stop" if params.stop else "bad_words"
@@ -81,7 +82,7 @@ class RequestMaker:
 
         It does not count as an arrival, so the seeds of other requests do not depend on it.
         """
-        self._check_prompt(token_ids, room=0)
+        self.check_prompt(token_ids, room=0)
         number = self.num_prompts_only
         self.num_prompts_only += 1
         return Request(
@@ -95,7 +96,8 @@ class RequestMaker:
             arrival_s=time.monotonic(),
         )
 
-    def _check_prompt(self, token_ids: list[int], room: int = 1) -> None:
+    def check_prompt(self, token_ids: SequenceOf[int], room: int = 1) -> None:
+        """Raise `RequestError` unless the ids are the model's and leave `room` tokens of its context."""
         if not token_ids:
             raise RequestError("the prompt is empty: give at least one token", "prompt")
         if len(token_ids) + room > self.max_model_len:

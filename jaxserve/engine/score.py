@@ -8,17 +8,17 @@ from jaxserve.core.errors import RequestError
 from jaxserve.core.outputs import ScoreOutput
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
-from jaxserve.engine.engine import Engine
+from jaxserve.engine.jobs import Jobs
 from jaxserve.engine.pairs import Pair, read_pairs
-from jaxserve.engine.prompt_only import Step, run_prompts
+from jaxserve.engine.prompt_only import run_prompts
 from jaxserve.engine.requests import RequestMaker
 
 
-def score(engine: Engine, maker: RequestMaker, step: Step, pairs: Any, *, use_tqdm: bool = False) -> list[ScoreOutput]:
+def score(jobs: Jobs, maker: RequestMaker, pairs: Any, *, use_tqdm: bool = False) -> list[ScoreOutput]:
     """Score each (context, continuation), both text or token ids (`read_pairs` says how text is cut), in their order.
 
-    step: advances the engine. Raises `RequestError` naming the pair before anything runs. Where the logits are not
-    finite the log-probabilities are not numbers.
+    Raises `RequestError` naming the pair before anything runs. Where the logits are not finite the log-probabilities
+    are not numbers.
     """
     read = read_pairs(maker, pairs)
     requests = [_request(maker, pair, i) for i, pair in enumerate(read)]
@@ -26,7 +26,7 @@ def score(engine: Engine, maker: RequestMaker, step: Step, pairs: Any, *, use_tq
     for i, pair in enumerate(read):
         by_context.setdefault(tuple(pair.context), []).append(i)
     groups = [([requests[i] for i in members], len(context)) for context, members in by_context.items()]
-    sequences = run_prompts(engine, step, groups, noun="pair", title="Scoring", use_tqdm=use_tqdm)
+    sequences = run_prompts(jobs, groups, noun="pair", title="Scoring", use_tqdm=use_tqdm)
     order = [i for members in by_context.values() for i in members]
     by_pair = dict(zip(order, sequences, strict=True))
     return [_output(pair, by_pair[i]) for i, pair in enumerate(read)]
@@ -49,7 +49,7 @@ def _output(pair: Pair, sequence: Sequence) -> ScoreOutput:
         token_ids=pair.continuation,
         token_logprobs=logprobs,
         logprob=math.fsum(logprobs),
-        is_greedy=all(entry.rank == 1 for entry in entries),
+        is_greedy=all(entry.rank == 1 and math.isfinite(entry.logprob) for entry in entries),
         num_context_tokens=len(pair.context),
         text=pair.text,
     )

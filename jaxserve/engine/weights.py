@@ -19,22 +19,24 @@ def update_weights(parts: Built, params: Any) -> None:
     shardings one by one and the old ones let go, so that one leaf's memory suffices beside the weights. Device arrays
     that already lie as needed are taken over without a copy: do not donate them afterwards.
 
+    An interrupt, or a leaf that finds no memory, leaves the engine without weights: repeat the call.
+
     Raises RequestError, also while requests are under way: they would go on with KV of the old weights.
     """
     if parts.engine.has_work:
         raise RequestError("weights can be changed only while no request is under way: finish or abort them first")
-    _check(params, parts.runner.params)
+    _check(params, parts.runner.targets)
     parts.runner.swap_params(params)
 
 
-def _check(new: Any, current: Any) -> None:
-    found, wanted = _leaves(new), _leaves(current)
+def _check(new: Any, targets: Any) -> None:
+    found, wanted = _leaves(new), _leaves(targets)
     faults = [f"{path} is missing" for path in wanted if path not in found]
     faults += [f"{path} is not one of this model's" for path in found if path not in wanted]
     for path in wanted:
         faults += _faults(path, found[path], wanted[path]) if path in found else []
-    if not faults and jax.tree.structure(new) != jax.tree.structure(current):
-        faults.append(f"its containers are {jax.tree.structure(new)} instead of {jax.tree.structure(current)}")
+    if not faults and jax.tree.structure(new) != jax.tree.structure(targets):
+        faults.append(f"its containers are {jax.tree.structure(new)} instead of {jax.tree.structure(targets)}")
     if faults:
         more = f"; and {len(faults) - MAX_FAULTS} more" if len(faults) > MAX_FAULTS else ""
         raise RequestError(f"these weights do not fit: {'; '.join(faults[:MAX_FAULTS])}{more}", "params")
@@ -46,7 +48,7 @@ def _leaves(tree: Any) -> dict[str, Any]:
     }
 
 
-def _faults(path: str, leaf: Any, wanted: jax.Array) -> list[str]:
+def _faults(path: str, leaf: Any, wanted: jax.ShapeDtypeStruct) -> list[str]:
     if not isinstance(leaf, jax.Array | np.ndarray):
         return [f"{path} is {type(leaf).__name__}, not an array"]
     if isinstance(leaf, jax.Array) and leaf.is_deleted():

@@ -12,7 +12,7 @@ from typing import no_type_check
 
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float, Int, Int32
+from jaxtyping import Array, Bool, Float, Int, Int32
 
 from jaxserve.core.sharding import replicated
 from jaxserve.functional.settings import Settings
@@ -46,13 +46,15 @@ def metas(
     cache: Cache,
     starts: Int[Array, "B"],
     counts: Int[Array, "B"],
+    is_kept: Bool[Array, "B"],
     num_tokens: int,
     *,
     is_decode: bool,
 ) -> tuple[AttentionMeta, ...]:
     """Attention metadata of each layer kind for tokens packed row after row: row b's `counts[b]` from `starts[b]` on.
 
-    num_tokens: what they are padded to. is_decode: every row has exactly one.
+    is_kept: rows whose keys and values are written. num_tokens: what the tokens are padded to. is_decode:
+    every row has exactly one token.
     """
     batch_size, page_size = len(counts), cache.pool.shape[3]
     columns = -(-cache.max_len // page_size)
@@ -71,7 +73,8 @@ def metas(
     )
     token = jnp.arange(num_tokens, dtype=jnp.int32)
     slots = pages[:, meta.rows, 0] * page_size + meta.kv_positions[None]
-    slots = jnp.where((token < cu_q_lens[-1])[None], slots, (token % page_size)[None])  # padding goes to scratch
+    is_written = (token < cu_q_lens[-1]) & is_kept[meta.rows]
+    slots = jnp.where(is_written[None], slots, (token % page_size)[None])  # all else goes to scratch
     num_groups = [config.num_groups(kind) for kind in range(len(config.kinds))]
     own = [slice(sum(num_groups[:kind]), sum(num_groups[: kind + 1])) for kind in range(len(num_groups))]
     return tuple(replace(meta, tables=pages[g], first_pages=first_pages[g], write_slots=slots[g]) for g in own)

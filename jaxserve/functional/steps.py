@@ -23,8 +23,8 @@ def prefill(
 ) -> tuple[Float[Array, "B V"], Cache]:
     """Append the first `lengths[b]` tokens of each row to what the cache holds; logits after each row's last, float32.
 
-    The rest of a row is padding. A row with nothing to append, or with no room for it (`Cache.max_len`), gives NaN.
-    Call it again to go on with further tokens: each row continues at `cache.lengths`.
+    The rest of a row is padding. A row with nothing to append, or with no room for it (`Cache.max_len`), gives NaN
+    and stays as it is. Call it again to go on with further tokens: each row continues at `cache.lengths`.
     """
     return _extend(settings, params, tokens, lengths, cache, is_decode=False)
 
@@ -32,7 +32,10 @@ def prefill(
 def decode(
     settings: Settings, params: Params, tokens: Int[Array, "B"], cache: Cache
 ) -> tuple[Float[Array, "B V"], Cache]:
-    """Append one token to each row: the logits after it, float32, and the cache. A row without room gives NaN."""
+    """Append one token to each row: the logits after it, float32, and the cache.
+
+    A row without room gives NaN and stays as it is.
+    """
     return _extend(settings, params, tokens[:, None], jnp.ones_like(cache.lengths), cache, is_decode=True)
 
 
@@ -76,20 +79,20 @@ def _extend(
     is_decode: bool,
 ) -> tuple[Float[Array, "B V"], Cache]:
     batch_size, width = tokens.shape
-    counts = jnp.clip(lengths.astype(jnp.int32), 0, min(width, cache.max_len))
-    ends = cache.lengths + lengths.astype(jnp.int32)
-    is_valid = (lengths >= 1) & (lengths <= width) & (ends <= cache.max_len)
-    starts = jnp.minimum(cache.lengths, cache.max_len - counts)  # a row without room overwrites its own last positions
+    lengths = lengths.astype(jnp.int32)
+    counts = jnp.clip(lengths, 0, min(width, cache.max_len))
+    is_valid = (lengths >= 1) & (lengths <= width) & (cache.lengths + lengths <= cache.max_len)
+    starts = jnp.minimum(cache.lengths, cache.max_len - counts)  # tokens of a row without room need positions too
     # As many tokens as rows would promise one token a row: prefill pads where it could not keep that.
     num_tokens = batch_size * width + (width == 1 and not is_decode)
-    rows = metas(settings.config, cache, starts, counts, num_tokens, is_decode=is_decode)
+    rows = metas(settings.config, cache, starts, counts, is_valid, num_tokens, is_decode=is_decode)
     where, positions = rows[0].rows, rows[0].kv_positions
     packed = tokens[where, jnp.clip(positions - starts[where], 0, width - 1)]
     ctx = Context(settings.mesh, settings.attention_backend, jnp.zeros_like(packed))
     hidden, pool, _ = transformer.forward(ctx, settings.config, params, packed, positions, rows, cache.pool)
     last = jnp.maximum(rows[0].cu_q_lens[1:] - 1, 0)
     found = jnp.where(is_valid[:, None], logits(settings, params, hidden[last]), jnp.nan)
-    return found, Cache(pool, ends, cache.max_len)
+    return found, Cache(pool, cache.lengths + jnp.where(is_valid, counts, 0), cache.max_len)
 
 
 def _no_metas(settings: Settings) -> tuple[AttentionMeta, ...]:

@@ -62,7 +62,7 @@ def prompt_logprobs(
     return pack_logprobs((chosen, ranks, top_ids, top))
 
 
-def pool(batch: DeviceBatch, hidden: Float[Array, "T D"]) -> Float[Array, "S D"]:
+def pooled_states(batch: DeviceBatch, hidden: Float[Array, "T D"]) -> Float[Array, "S D"]:
     """float32: for rows that want a mean the sum over their tokens of this step, for the others their last token's.
 
     A sum by rows, not a product with a matrix of zeros and ones: a row that is not finite must not reach another.

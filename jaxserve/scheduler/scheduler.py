@@ -99,9 +99,10 @@ class Scheduler:
                 raise RequestError(f"request id {request.request_id!r} is in use; choose another one", "request_id")
             used_ids.add(request.request_id)
             if not 0 < len(prompt) < max_len + (request.max_tokens == 0):
+                most = f"at most the {max_len}" if request.max_tokens == 0 else f"fewer than the {max_len}"
                 raise RequestError(
-                    f"the prompt has {len(prompt)} tokens; it must have at least 1, and fewer than the {max_len} that "
-                    "prompt and output may have together",
+                    f"the prompt has {len(prompt)} tokens; it must have at least 1, and {most} that prompt and output "
+                    "may have together",
                     "prompt",
                 )
             is_equal = np.array_equal(prompt[:shared_len], requests[0].prompt_token_ids[:shared_len])

@@ -46,6 +46,11 @@ def return_held(state: SchedulerState) -> None:
             state.holding.remove(sharing)
 
 
+def num_held(state: SchedulerState) -> int:
+    """Sequences that stand aside."""
+    return sum(len(sharing.held) for sharing in state.holding)
+
+
 def num_joining(state: SchedulerState) -> int:
     """Sequences at the head of the queue that can take shared pages now: each needs a token of this step's budget."""
     if not state.sharings:

@@ -1,6 +1,6 @@
 """Device: paged attention in plain XLA: the fast path on CPUs, and on any device without a kernel of its own.
 
-Inside, everything is float32: XLA's CPU back end multiplies bfloat16 several times slower than it converts it.
+Inside, everything is float32 but operands of products that are exact in bfloat16 (`page_groups.attend`).
 """
 
 import jax
@@ -54,11 +54,11 @@ def paged_attention(
         pool = write_kv(k, v, pool, layer, meta.write_slots)
 
     grouped = (num_kv_heads, num_heads // num_kv_heads)
-    queries = (q.astype(jnp.float32) * scale).reshape(num_tokens, *grouped, head_dim)
+    queries = q.reshape(num_tokens, *grouped, head_dim)
     sink_logits = None if sinks is None else sinks.astype(jnp.float32).reshape(grouped)
     num_rows = meta.kv_lens.shape[0]
     arguments = (pool, layer, meta)
-    options = {"window": window, "softcap": softcap, "sinks": sink_logits, "sizes": sizes}
+    options = {"scale": scale, "window": window, "softcap": softcap, "sinks": sink_logits, "sizes": sizes}
     if num_tokens == num_rows:
         o = decode_rows(queries, *arguments, num_decodes=meta.num_seqs, **options)
     else:

@@ -16,6 +16,7 @@ def decode_rows(
     meta: AttentionMeta,
     *,
     num_decodes: Int[Array, ""],
+    scale: float,
     window: int | None,
     softcap: float | None,
     sinks: Float[Array, "K G"] | None,
@@ -43,6 +44,7 @@ def decode_rows(
             begin,
             end,
             lambda positions: ((positions >= begin[:, None]) & (positions < end[:, None]))[:, None],
+            scale=scale,
             softcap=softcap,
             sinks=sinks,
             num_pages=sizes.pages(pool.shape[3]),
@@ -50,4 +52,4 @@ def decode_rows(
         out = jnp.where((end > 0)[:, None, None, None, None], out, 0)
         return jax.lax.dynamic_update_slice_in_dim(o, out.squeeze(3), start, 0)
 
-    return jax.lax.fori_loop(0, -(-num_decodes // block), attend_block, jnp.zeros_like(q))
+    return jax.lax.fori_loop(0, -(-num_decodes // block), attend_block, jnp.zeros_like(q, jnp.float32))

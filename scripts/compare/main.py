@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     rounds = []
     for number, spec in enumerate(specs, start=1):
         print(f"round {number} of {args.rounds}", file=sys.stderr, flush=True)
-        rounds.append(run_round(spec, os.environ["ORACLE_PYTHON"]))
+        rounds.append(run_round(spec, os.environ["ORACLE_PYTHON"], is_ours_first=number % 2 == 1))
     comparison = compare(rounds, sum(specs[0]["timed"]["output_lens"]))
     about = {"model": args.model, "jaxserve": rounds[-1].jaxserve, "transformers": rounds[-1].transformers}
     date = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
@@ -65,7 +65,7 @@ def _specs(args: argparse.Namespace) -> list[dict[str, Any]]:
         "gguf": str(source.weights),
         "dtype": args.dtype,
         "options": options,
-        "num_threads": args.threads,
+        "num_threads": num_cores(),
         "batch_sizes": args.batch_sizes,
         "warm_up": asdict(workload.of_pass(0)),
     }
@@ -114,7 +114,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--batch-sizes", type=count, nargs="+", default=sizes, help="of transformers (default: %(default)s)"
     )
-    parser.add_argument("--threads", type=count, default=num_cores(), help="of torch (default: all cores)")
     parser.add_argument("--out", type=Path, default=REPORT, help="the page; figures go to a .json file beside it")
     add_flags(parser, EngineConfig, skip=OWN, aliases=ALIASES)
     return parser

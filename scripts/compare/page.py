@@ -1,5 +1,6 @@
 """The page of a comparison: ratio, how it was measured, every figure, and what limits jaxserve."""
 
+import os
 import shlex
 from typing import Any
 
@@ -12,7 +13,7 @@ The same requests, greedy and exactly as long as asked, all there at the start. 
 transformers (torch, eager) runs static batches in order of arrival, padded on the left, each until its longest output
 is done, and only tokens that a request asked for count. The ratio is against its fastest batch size. Weights come from
 the same GGUF file and are dense, of the same type, on both sides. Loading, compilation and a warm-up are apart on both
-sides. The two run in turn, in processes of their own."""
+sides. The two run in turn, in processes of their own; which goes first changes from round to round."""
 
 
 def page(comparison: Comparison, argv: list[str], spec: dict[str, Any], about: dict[str, Any], date: str) -> str:
@@ -47,12 +48,12 @@ def _header(argv: list[str], spec: dict[str, Any], about: dict[str, Any], date: 
     inputs, outputs = ([f(lens) for f in (min, max, sum)] for lens in _lens(spec["timed"]))
     host = about["jaxserve"]["hardware"]
     rows = {
-        "command": f"`{shlex.join(['scripts/compare_transformers', *argv])}`",
+        "command": f"`{shlex.join(['scripts/compare_transformers', *map(without_folder, argv)])}`",
         "commit": commit(),
         "date": date,
         "hardware": f"{host['cpu']}, {host['num_cores']} cores, {host['memory_gib']} GiB; torch on "
         f"{spec['num_threads']} threads",
-        "model": f"{about['model']}, {spec['dtype']}",
+        "model": f"{without_folder(about['model'])}, {spec['dtype']}",
         "workload": f"{len(spec['timed']['prompts'])} requests, {inputs[2]:,} input tokens ({inputs[0]} to {inputs[1]} "
         f"each), {outputs[2]:,} output tokens ({outputs[0]} to {outputs[1]})",
         "jaxserve": _listing(about["jaxserve"]["versions"] | about["jaxserve"]["limits"]),
@@ -98,6 +99,13 @@ def _limits(steps: dict[str, Any]) -> str:
         f"flight; in {steps['host_share']:.1%} the host did not wait for the device. Figures of the last round.",
     ]
     return "\n".join(lines)
+
+
+def without_folder(word: str) -> str:
+    """A word of the command, a path on this machine by its last part alone."""
+    flag, equals, value = word.rpartition("=")
+    folder, name = os.path.split(os.path.expanduser(value))
+    return f"{flag}{equals}{name}" if folder and os.path.isdir(folder) else word
 
 
 def commit() -> str:

@@ -23,10 +23,15 @@ class Round:
     transformers_others_share: float
 
 
-def run_round(spec: dict[str, Any], oracle_python: str) -> Round:
-    """jaxserve, then transformers."""
-    ours, ours_share = _run([sys.executable, "-m", "scripts.compare.jaxserve_side"], spec)
-    theirs, theirs_share = _run([oracle_python, "scripts/compare/transformers_side.py"], spec)
+def run_round(spec: dict[str, Any], oracle_python: str, *, is_ours_first: bool) -> Round:
+    """One after the other: whether the machine is warm from the first is to favour neither side."""
+    commands = {
+        "jaxserve": [sys.executable, "-m", "scripts.compare.jaxserve_side"],
+        "transformers": [oracle_python, "scripts/compare/transformers_side.py"],
+    }
+    order = list(commands) if is_ours_first else list(reversed(commands))
+    found = {name: _run(commands[name], spec) for name in order}
+    (ours, ours_share), (theirs, theirs_share) = found["jaxserve"], found["transformers"]
     return Round(ours, theirs, ours_share, theirs_share)
 
 

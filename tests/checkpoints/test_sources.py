@@ -105,6 +105,9 @@ def test_hub_ids_reach_the_hub_with_their_options(tmp_path, monkeypatch):
 
 def test_an_orbax_folder_is_known_by_its_index(tmp_path):
     (tmp_path / "orbax").mkdir()
+    with pytest.raises(SourceError, match=r"orbax has no index\.json: LLM\.save was interrupted"):
+        resolve(str(tmp_path))
+    (tmp_path / "convert.json").write_text("{}")
     with pytest.raises(SourceError, match="holds an unfinished conversion"):
         resolve(str(tmp_path))
     (tmp_path / "orbax" / "index.json").write_text("{}")

@@ -30,8 +30,7 @@ def expected(family: str, pooling: str) -> list[np.ndarray]:
 
 
 def embed_on(llm, prompts, **options):
-    engine = llm.parts.engine
-    return embed(engine, llm.parts.requests, engine.step, prompts, **options)
+    return embed(llm.jobs, llm.parts.requests, prompts, **options)
 
 
 @pytest.mark.parametrize(("family", "options"), WAYS)

@@ -45,9 +45,8 @@ def test_a_random_load_after_warm_up_compiles_nothing(llm):
     prompts = [rng.integers(3, 320, rng.integers(1, 90)).tolist() for _ in range(30)]
     params = [SamplingParams(max_tokens=int(rng.integers(3, 12)), **FEATURES[i % 5]) for i in range(30)]
     llm.generate(prompts, params, use_tqdm=False)
-    engine, maker = llm.parts.engine, llm.parts.requests
-    score(engine, maker, engine.step, [(p[:40], p[-3:]) for p in prompts])
-    embed(engine, maker, engine.step, prompts)
+    score(llm.jobs, llm.parts.requests, [(p[:40], p[-3:]) for p in prompts])
+    embed(llm.jobs, llm.parts.requests, prompts)
     assert not compiled
     assert set(runner.traces.values()) == {1}
     assert runner.traces.keys() == runner.executables.keys() == expected

@@ -52,6 +52,11 @@ def test_options_of_an_engine_are_refused_by_name(option):
         pure.load(str(checkpoint("llama3")), **{option: 2 if option != "memory_utilization" else 0.5})
 
 
+def test_a_context_beyond_the_models_is_refused():
+    with pytest.raises(ConfigError, match="max_model_len=100000 is more than the model's context of"):
+        pure.load(str(checkpoint("llama3")), max_model_len=100_000)
+
+
 def test_random_weights_of_a_configuration_will_do():
     one, other = (pure.load(str(checkpoint("llama3")), load_format="dummy", seed=seed) for seed in (1, 2))
     assert one.config == other.config

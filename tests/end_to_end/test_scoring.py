@@ -8,11 +8,15 @@ import pytest
 from jaxserve import SamplingParams
 from jaxserve.core.errors import RequestError
 from jaxserve.engine.score import score
+from jaxserve.runner.fake_model import FakeModel
 from tests.support.engines import submit, tiny_engine
+from tests.support.fake_llm import fake_llm
 from tests.support.goldens import goldens
 
 TOLERANCE = 1e-5
-WAYS = [("llama3", {}), ("llama3", {"max_chunk_tokens": 7}), ("gemma3", {}), ("gemma3", {"max_chunk_tokens": 7})]
+# With fewer slots than pairs, whoever gets none while its context's sequences run may have to compute it again.
+CHUNKED = {"max_chunk_tokens": 7, "max_num_seqs": 16}
+WAYS = [("llama3", {}), ("llama3", CHUNKED), ("gemma3", {}), ("gemma3", CHUNKED)]
 SMALL = [
     ("llama3", {"num_pages": 11, "max_num_seqs": 4}),
     ("gemma3", {"num_pages": 26, "max_num_seqs": 4, "max_chunk_tokens": 8}),
@@ -30,8 +34,7 @@ def pairs_of(rng, num_contexts: int, longest: int = 70) -> list[tuple[list[int],
 
 
 def score_on(llm, pairs):
-    engine = llm.parts.engine
-    return score(engine, llm.parts.requests, engine.step, pairs)
+    return score(llm.jobs, llm.parts.requests, pairs)
 
 
 def expected(llm, pairs) -> list[list[float]]:
@@ -102,6 +105,19 @@ def test_what_the_model_would_say_is_greedy_and_nothing_else():
     assert [out.is_greedy for out in outputs] == [True, False, own[0] == own[1]]
 
 
+class Blind(FakeModel):
+    """Its logits are not finite; what is not a number has rank 1, for nothing is above it."""
+
+    def logprob(self, prefix, token):
+        return float("nan")
+
+
+def test_what_is_not_a_number_is_not_greedy():
+    found = [fake_llm(kind(264)).score([([5], [7, 8])], use_tqdm=False)[0] for kind in (FakeModel, Blind)]
+    assert [out.is_greedy for out in found] == [True, False]
+    assert np.isnan(found[1].token_logprobs).all()
+
+
 def test_one_token_after_one_token():
     llm = tiny_engine("llama3")
     check(score_on(llm, [([5], [7])]), [([5], [7])], expected(llm, [([5], [7])]))
@@ -120,17 +136,21 @@ def test_a_pair_may_fill_the_context_and_no_more():
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3])
-def test_an_interrupt_ends_its_own_pairs_only(num_steps):
+def test_an_interrupt_ends_its_own_pairs_only(num_steps, monkeypatch):
     llm, golden, calls = tiny_engine("llama3"), goldens("llama3")[1], []
+    engine_step = llm.parts.engine.step
     text = submit(llm, golden.prompt, SamplingParams(temperature=0, max_tokens=24, ignore_eos=True))
 
     def step():
-        if len(calls) == num_steps:
+        calls.append(engine_step())
+        if len(calls) > num_steps:
             raise KeyboardInterrupt
-        calls.append(llm.parts.engine.step())
+        return calls[-1]
 
+    monkeypatch.setattr(llm.parts.engine, "step", step)
     with pytest.raises(KeyboardInterrupt):
-        score(llm.parts.engine, llm.parts.requests, step, pairs_of(np.random.default_rng(3), 5))
+        score_on(llm, pairs_of(np.random.default_rng(3), 5))
+    monkeypatch.undo()
     for _ in llm.parts.engine.drain():
         pass
     assert text.token_ids == golden.greedy[:24]

@@ -1,6 +1,7 @@
 """Models in a bucket come into the cache file by file; an emulator of Google Cloud Storage holds them."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def contents(folder):
 
 
 def test_a_folder_comes_with_the_files_of_a_model(put, tmp_path):
-    url = put(config_json=b"{}", model_st=b"weights", readme=b"x", other__model_st=b"y")
+    url = put(config_json=b"{}", model_st=b"weights", readme=b"x", other__model_st=b"y", **{"notes 1.txt": b"z"})
     resolved = resolve(url, cache_dir=tmp_path)
     assert contents(resolved.folder) == {"config.json": b"{}", "model.safetensors": b"weights"}
     assert (resolved.format, resolved.weights.name) == ("safetensors", "model.safetensors")
@@ -127,6 +128,40 @@ def test_an_interrupted_fetch_goes_on_with_the_file_that_was_lost(put, copied, t
     assert copied == ["model.safetensors"]
     assert contents(folder) == {"config.json": b"{}", "model.safetensors": b"weights"}
     assert [path.name for path in folder.parent.iterdir() if path.name.endswith(".partial")] == []
+
+
+class Endless:
+    """A file that never ends by itself; `num_reads` counts, and at `LIMIT` (seconds later) gives up."""
+
+    LIMIT = 1000
+
+    def __init__(self, error=None):
+        self.error, self.num_reads = error, 0
+
+    def open(self, mode):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception): ...
+
+    def read(self, size):
+        if self.error:
+            raise self.error
+        self.num_reads += 1
+        time.sleep(0.005)
+        return b"x" if self.num_reads < self.LIMIT else b""
+
+
+@pytest.mark.parametrize("error", [OSError("full"), KeyboardInterrupt()])
+def test_what_stops_one_copy_stops_all(error, tmp_path):
+    long = Endless()
+    remote = [bucket._Remote("a.json", Endless(error), 1, 0), bucket._Remote("b.safetensors", long, 1, 0)]
+    with pytest.raises(type(error)):
+        bucket._update(tmp_path / "item", remote, tmp_path, "gs://models/x")
+    assert long.num_reads < Endless.LIMIT / 2
+    assert not (tmp_path / "item").exists()
 
 
 def test_a_file_that_comes_short_is_not_kept(put, tmp_path, monkeypatch):

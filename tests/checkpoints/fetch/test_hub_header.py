@@ -2,12 +2,14 @@
 
 from types import SimpleNamespace
 
+import httpx2
 import huggingface_hub
 import pytest
 from huggingface_hub import errors
 
 from checkpoints.errors import CheckpointError, SourceError
 from checkpoints.fetch.hub_header import fetch_header
+from checkpoints.formats.base import TensorInfo
 from checkpoints.open_header import open_header
 
 
@@ -55,14 +57,38 @@ def test_what_was_not_fetched_cannot_be_read(remote, tmp_path):
         checkpoint.read_rows("a", 0, 1)
 
 
+@pytest.mark.parametrize("name", ["config.json", "quantize_config.json"])
+def test_quantised_forms_that_would_not_load_are_refused(name, remote, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / name).write_text('{"quantization_config": {"quant_method": "gptq"}}')
+    with pytest.raises(CheckpointError, match="'gptq'"):
+        open_header("org/name", None, None, None)
+
+
+def test_scales_of_fp8_weights_are_not_tensors(monkeypatch, tmp_path):
+    (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "fp8"}}')
+    tensors = {"w": TensorInfo("w", (2, 3), "F8_E4M3", 6), "w_scale": TensorInfo("w_scale", (), "F32", 4)}
+    monkeypatch.setattr("checkpoints.open_header.fetch_header", lambda *_: (tmp_path, tensors))
+    checkpoint = open_header("org/name", None, None, None)
+    assert checkpoint is not None
+    assert list(checkpoint.tensors) == ["w"]
+    del tensors["w_scale"]
+    with pytest.raises(CheckpointError, match="w has 0 scales"):
+        open_header("org/name", None, None, None)
+
+
 def test_a_model_without_a_configuration_is_named(remote):
     with pytest.raises(CheckpointError, match=r"'org/name' has no config\.json"):
         open_header("org/name", None, None, None)
 
 
-def test_models_of_other_formats_have_no_header_here(monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [errors.NotASafetensorsRepoError("no safetensors"), httpx2.ConnectError("refused"), httpx2.ReadTimeout("slow")],
+)
+def test_models_of_other_formats_and_without_a_network_have_no_header_here(error, monkeypatch):
     def fails(repo, **options):
-        raise errors.NotASafetensorsRepoError("no safetensors")
+        raise error
 
     monkeypatch.setattr(huggingface_hub, "get_safetensors_metadata", fails)
     assert open_header("org/name", None, None, None) is None

@@ -26,10 +26,17 @@ def cached_model(cache: Path) -> None:
     )
 
 
-def load(cache: Path) -> subprocess.CompletedProcess:
-    env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(cache), "PYTHONPATH": str(ROOT)}
+INSPECT = """
+import sys
+from jaxserve.cli.inspect import run
+sys.exit(run(["someone/tiny-llama", "--no-device"]))
+"""
+
+
+def load(cache: Path, code: str = CODE, **variables: str) -> subprocess.CompletedProcess:
+    env = os.environ | (variables or {"HF_HUB_OFFLINE": "1"}) | {"HF_HOME": str(cache), "PYTHONPATH": str(ROOT)}
     env.pop("HF_HUB_CACHE", None)
-    return subprocess.run([sys.executable, "-c", CODE], env=env, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
 
 
 def test_a_cached_model_loads_offline(tmp_path):
@@ -41,3 +48,9 @@ def test_a_cached_model_loads_offline(tmp_path):
 def test_a_model_that_is_not_cached_is_refused(tmp_path):
     """Control: the same code with an empty cache."""
     assert "HF_HUB_OFFLINE forbids fetching it" in load(tmp_path).stderr
+
+
+def test_a_cached_model_is_inspected_without_a_network(tmp_path):
+    cached_model(tmp_path)
+    done = load(tmp_path, INSPECT, HF_ENDPOINT="http://127.0.0.1:9", JAX_PLATFORMS="cpu")
+    assert "llama" in done.stdout, done.stderr

@@ -77,6 +77,7 @@ CASES = {
     "fp8, blocks": (BLOCKS, "block", "_scale_inv"),
     "fbgemm": (FBGEMM, "channel", "_scale"),
     "compressed, one scale": (compressed("tensor"), "tensor", "_scale"),
+    "compressed, no transform": (compressed("tensor") | {"transform_config": {}}, "tensor", "_scale"),
     "compressed, rows": (compressed("channel"), "channel", "_scale"),
     "compressed, blocks": (compressed("block", block_structure=[16, 8]), "block", "_scale"),
 }
@@ -152,6 +153,7 @@ OTHERS = {
     "four bits": (compressed("tensor", num_bits=4), "weights of 4 bits and type 'float'"),
     "groups": (compressed("group", group_size=32), "weight scales by 'group'"),
     "sparse": (compressed("tensor") | {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse weights"),
+    "rotated": (compressed("tensor") | {"transform_config": {"config_groups": {"u": {}}}}, "transform_config"),
     "no groups": ({"quant_method": "compressed-tensors"}, "config_groups must name at least one group"),
     "not an object": ("fp8", "must be an object"),
     "block size": (FP8 | {"weight_block_size": [128]}, "weight_block_size must be two sizes"),

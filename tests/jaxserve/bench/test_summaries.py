@@ -8,14 +8,14 @@ from jaxserve.bench.workload import Workload
 from jaxserve.core.outputs import CompletionOutput, RequestMetrics, RequestOutput
 
 
-def output(first_s: float | None, finish_s: float, num_tokens: int, num_cached: int = 0) -> RequestOutput:
+def output(first_s: float | None, finish_s: float, num_tokens: int) -> RequestOutput:
     completion = CompletionOutput(0, "", [1] * num_tokens)
     metrics = RequestMetrics(10.0, first_s, finish_s)
-    return RequestOutput("0", None, [1], outputs=[completion], metrics=metrics, num_cached_tokens=num_cached)
+    return RequestOutput("0", None, [1], outputs=[completion], metrics=metrics)
 
 
 def test_rates_are_over_all_passes_together():
-    outputs = [output(11, 12, 3, num_cached=1), output(11, 12, 5)]
+    outputs = [output(11, 12, 3), output(11, 12, 5)]
     one = Pass(Workload([[1] * 4, [1] * 6], [3, 5]), outputs, 2.0)
     figures = summaries.throughput([one, Pass(one.workload, outputs, 6.0)])
     assert figures["elapsed_s"] == [2.0, 6.0]
@@ -23,7 +23,6 @@ def test_rates_are_over_all_passes_together():
     assert figures["input_throughput"] == 20 / 8
     assert figures["output_throughput"] == 16 / 8
     assert figures["total_token_throughput"] == 36 / 8
-    assert figures["total_cached_tokens"] == 2
 
 
 def test_latencies_are_by_request():

@@ -79,6 +79,8 @@ def test_settings_are_changed_and_shown(session, conversation):
     assert session("/set max_tokens none", "one two").startswith("max_tokens = None\nONE TWO")
     assert "top_p" in session("/set top_p 7")
     assert "give a value" in session("/set top_p")
+    assert session("/set stop a=b", "/set top-p = 0.5") == "stop = ('a=b',)\ntop_p = 0.5\n\n"
+    assert "name a parameter" in session("/set =5")
     assert session('/set stop ["x", "y"]').startswith("stop = ('x', 'y')")
 
 
@@ -163,6 +165,14 @@ def test_lines_of_a_pipe_are_questions_and_none_a_command(conversation, capsys):
     assert answer_lines(conversation, io.StringIO("one\n\n/exit\r\ntwo")) == 0
     assert capsys.readouterr().out == "ONE \n/EXIT \nTWO \n"
     assert len(conversation.turns) == 6
+
+
+def test_a_failed_answer_from_a_pipe_is_said_and_counts(conversation, capsys):
+    conversation._llm.finish_reason = "error"
+    assert answer_lines(conversation, ["one", "two"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == "ONE \nTWO \n"
+    assert shown.err.count("numbers are not finite") == 2
 
 
 def test_a_line_that_cannot_be_answered_is_said_and_counts(conversation, capsys):

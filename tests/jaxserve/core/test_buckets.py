@@ -26,3 +26,14 @@ def test_buckets_differ_and_their_names_do_too():
     every = make_buckets(2, 2048, 2048, min_rows=8).all()
     assert len(set(every)) == len({str(b) for b in every}) == len(every)
     assert all(bucket.num_rows >= 8 for bucket in every)
+
+
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_a_decode_step_pads_to_less_than_twice_its_rows_from_eight_on(max_rows, rows):
+    bucket = make_buckets(max_rows, 2048, 64).fit(min(rows, max_rows), min(rows, max_rows), 1, is_decode=True)
+    assert bucket.num_rows < 2 * max(min(rows, max_rows), 5)
+
+
+def test_the_default_limits_make_few_buckets():
+    assert len(make_buckets(32, 512, 512, min_rows=8).all()) <= 10  # on CPU
+    assert len(make_buckets(256, 2048, 512, min_rows=8).all()) <= 25

@@ -28,6 +28,11 @@ def convert(source, folder, *options):
     return folder
 
 
+def options_of(form):
+    """Several files of weights in either form."""
+    return ("--format", form, *(("--max-shard-size", "100KB") if form == "safetensors" else ()))
+
+
 def tree_of(source, num_devices=1, dtype="float32"):
     """(the model's description, its weights on a mesh)."""
     with open_checkpoint(resolve(str(source))) as opened:
@@ -98,7 +103,7 @@ def test_a_finished_conversion_is_not_done_again(tmp_path, capsys):
 
 @pytest.mark.parametrize("form", ["safetensors", "orbax"])
 def test_what_was_damaged_since_is_written_again(form, tmp_path):
-    options = ("--format", form, "--max-shard-size", "100KB")
+    options = options_of(form)
     folder = convert(checkpoint("llama3"), tmp_path / "out", *options)
     expected = tree_of(folder)
     victim = folder / "orbax/layer-00001" if form == "orbax" else folder / "model-00002-of-00005.safetensors"
@@ -144,17 +149,81 @@ def test_folders_that_hold_other_things_are_left_alone(tmp_path):
         convert(checkpoint("llama3"), tmp_path)
     with pytest.raises(CheckpointError, match="is a file; name a folder"):
         convert(checkpoint("llama3"), tmp_path / "note.txt")
-    convert(checkpoint("llama3"), tmp_path, "--overwrite")
-    assert (tmp_path / "note.txt").read_text() == "mine"
+    with pytest.raises(CheckpointError, match="holds no model that could be overwritten"):
+        convert(checkpoint("llama3"), tmp_path, "--overwrite")
+    model = shutil.copytree(checkpoint("llama2"), tmp_path / "model")
+    (model / "note.txt").write_text("mine")
+    for name in ("_METADATA", "index.json"):
+        (model / "orbax").mkdir(exist_ok=True)
+        (model / "orbax" / name).write_text("{}")
+        before = contents(model)
+        with pytest.raises(CheckpointError, match="orbax was not written by jaxserve"):
+            convert(checkpoint("llama3"), model, "--overwrite")
+        assert contents(model) == before
+    shutil.rmtree(model / "orbax")
+    convert(checkpoint("llama3"), model, "--overwrite")
+    assert (model / "note.txt").read_text() == "mine"
     with pytest.raises(CheckpointError, match="is the source itself"):
-        convert(tmp_path, tmp_path, "--overwrite")
-    tree_of(tmp_path)
+        convert(model, model, "--overwrite")
+    assert_same_model(tree_of(model), tree_of(checkpoint("llama3")))
+
+
+def test_nothing_of_the_model_before_stays_with_the_one_that_replaces_it(tmp_path):
+    before = shutil.copytree(checkpoint("llama2"), tmp_path / "out", ignore=shutil.ignore_patterns("*.npz"))
+    for name in ("chat_template.jinja", "added_tokens.json", "generation_config.json", "quantize_config.json"):
+        (before / name).write_text("{}")
+    convert(checkpoint("llama3"), before, "--overwrite")
+    assert contents(before) == contents(convert(checkpoint("llama3"), tmp_path / "new"))
+    tree_of(before)
+
+
+def test_a_conversion_interrupted_in_its_first_part_may_be_overwritten(tmp_path, monkeypatch):
+    module = sys.modules["checkpoints.write_orbax"]
+
+    def interrupted(root, part, arrays):
+        (root / part).mkdir()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "save_part", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            convert(checkpoint("llama3"), tmp_path / "out", "--format", "orbax")
+    convert(checkpoint("llama3"), tmp_path / "out", "--overwrite")
+    assert not (tmp_path / "out" / "orbax").exists()
+
+
+@pytest.mark.parametrize(
+    ("form", "names"),
+    [
+        ("safetensors", ["config.json", "tokenizer.json", "model.safetensors.index.json"]),
+        ("orbax", ["orbax/index.json"]),
+    ],
+)
+def test_a_small_file_that_was_lost_is_written_again(form, names, tmp_path):
+    source = shutil.copytree(checkpoint("llama3"), tmp_path / "source")
+    (source / "tokenizer.json").write_text("{}")
+    folder = convert(source, tmp_path / "out", *options_of(form))
+    expected = contents(folder)
+    for name in names:
+        (folder / name).unlink()
+        convert(source, folder, *options_of(form))
+        assert contents(folder) == expected, name
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+def test_a_small_file_of_the_source_that_changed_is_another_source(name, tmp_path):
+    source = shutil.copytree(checkpoint("llama3"), tmp_path / "source")
+    convert(source, tmp_path / "out")
+    config = json.loads((checkpoint("llama3") / "config.json").read_text())
+    (source / name).write_text(json.dumps(config | {"rope_theta": 7.0}))
+    with pytest.raises(CheckpointError, match=r"begun by another conversion \(other source\)"):
+        convert(source, tmp_path / "out")
 
 
 @pytest.mark.parametrize("form", ["safetensors", "orbax"])
 def test_an_unfinished_conversion_is_no_model_yet(form, tmp_path, monkeypatch):
     """Interrupted at its last file or part."""
-    options = ("--format", form, "--max-shard-size", "100KB")
+    options = options_of(form)
     whole = convert(checkpoint("llama3"), tmp_path / "whole", *options)
     module = sys.modules[f"checkpoints.write_{form}"]
     name = "save_part" if form == "orbax" else "write_shard"
@@ -203,6 +272,12 @@ def test_fp8_weights_become_plain_ones(tmp_path):
     assert json.loads((folder / "config.json").read_text()) == config
     assert {name for name in tensors if not name.endswith("_scale")} == load_file(folder / "model.safetensors").keys()
     assert_same_model(tree_of(folder), tree_of(tmp_path / "fp8"))
+
+
+def test_an_orbax_folder_has_no_shards(capsys):
+    with pytest.raises(SystemExit):
+        run(["model", "folder", "--format", "orbax", "--max-shard-size", "5GB"])
+    assert "--max-shard-size belongs to --format safetensors" in capsys.readouterr().err
 
 
 def test_a_bucket_is_no_destination(capsys):

@@ -95,6 +95,45 @@ def test_there_is_work_until_the_last_step_is_collected():
     assert engine.scheduler.num_pages_free == 199
 
 
+@pytest.mark.parametrize("num_commits", range(4))
+def test_an_interrupt_after_a_commit_does_not_commit_again(num_commits):
+    engine = make_engine()
+    request = make_request("a", 4, 6)
+    (sequence,) = engine.add(request)
+    commit, countdown = engine.scheduler.commit, iter([False] * num_commits + [True])
+
+    def commit_and_stop(plan, outcome):
+        deltas = commit(plan, outcome)
+        if next(countdown, False):
+            raise KeyboardInterrupt
+        return deltas
+
+    engine.scheduler.commit = commit_and_stop
+    with pytest.raises(KeyboardInterrupt):
+        list(engine.drain())
+    for _ in engine.drain():
+        pass
+    assert sequence.token_ids == naive(request)[0]
+    assert engine.scheduler.num_pages_free == 199
+
+
+def test_an_interrupt_in_the_observer_loses_no_step():
+    engine = make_engine()
+    request = make_request("a", 4, 6)
+    (sequence,) = engine.add(request)
+
+    def stop(record):
+        engine.observer = None
+        raise KeyboardInterrupt
+
+    engine.observer = stop
+    with pytest.raises(KeyboardInterrupt):
+        list(engine.drain())
+    for _ in engine.drain():
+        pass
+    assert sequence.token_ids == naive(request)[0]
+
+
 def test_requests_may_join_and_leave_between_steps():
     engine = make_engine()
     requests = [make_request(str(i), 5, 12, seed=i) for i in range(12)]

@@ -4,7 +4,7 @@ import pytest
 
 from jaxserve.core.devices import DEVICES, KINDS, DeviceType, bandwidth_of
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.engine.fit import Share, fit
+from jaxserve.engine.fit import Share, fit, usable
 
 SHARE = Share(num_devices=2, weight_bytes=400, read_bytes=300, page_bytes=10, scratch_bytes=40)
 PLAIN = KVGroups((None,), 16)
@@ -36,6 +36,11 @@ def test_where_weights_leave_no_room_nothing_fits(memory_bytes):
 def test_a_pool_may_be_bounded():
     found = fit(DeviceType("a", 1000, 100), SHARE, PLAIN, (16,), memory_utilization=1.0, max_kv_bytes=110)
     assert (found.kv_bytes, found.kv_tokens) == (110, 160)
+
+
+def test_of_a_gpu_jax_takes_three_quarters_and_of_a_tpu_all():
+    assert usable(DeviceType("TPU v5e", 1000, 100)).memory_bytes == 1000
+    assert usable(DeviceType("H100 80GB", 1000, 100)) == DeviceType("H100 80GB", 750, 100)
 
 
 def test_the_table_of_devices_is_whole():

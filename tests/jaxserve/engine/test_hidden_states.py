@@ -63,7 +63,6 @@ def test_requests_under_way_are_left_alone():
         ([[]], (0,), "prompts"),
         ([[1, 2], [320]], (0,), "prompts"),
         ([[-1]], (0,), "prompts"),
-        ([[1.5]], (0,), "prompts"),
         ([[1] * 129], (0,), "prompts"),
         ([[1]], (4,), "layers"),
         ([[1]], (-5,), "layers"),

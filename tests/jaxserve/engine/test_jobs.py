@@ -42,6 +42,19 @@ def test_sequences_that_are_nobodys_job_run_along():
     assert sequence.token_ids == naive(theirs)[0]
 
 
+def test_requests_that_share_a_prefix_end_when_aborted_and_all_pages_return():
+    engine = make_engine()
+    jobs = Jobs(engine, None)
+    requests = [make_request(str(i), [1, 2, 3, i], 20) for i in range(3)]
+    sequences = jobs.add_sharing(requests, 3)
+    for _ in range(3):
+        jobs.step()
+    jobs.abort(requests)
+    assert {s.finish_reason for s in sequences} == {"abort"}
+    assert not jobs.has_work
+    assert engine.scheduler.num_pages_free == 199
+
+
 def test_the_reader_gives_nothing_twice():
     jobs = Jobs(make_engine(), None)
     job = jobs.start(None, make_request("a", 3, 5, n=2))
@@ -90,7 +103,9 @@ def test_claimed_jobs_serve_one_thread_only():
     jobs = Jobs(make_engine(), None)
     owner = threading.Thread(target=lambda: None)
     jobs.claim(owner)
-    for call in (jobs.step, lambda: jobs.start(None, make_request("a", 3)), lambda: jobs.claim(owner)):
+    request = make_request("a", 3)
+    starts = (lambda: jobs.start(None, request), lambda: jobs.add_sharing([request], 3))
+    for call in (jobs.step, *starts, lambda: jobs.claim(owner)):
         with pytest.raises(RuntimeError, match="AsyncLLM"):
             call()
     jobs.release()

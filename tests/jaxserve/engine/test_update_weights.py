@@ -101,6 +101,24 @@ def test_what_does_not_fit_is_refused_by_name_and_changes_nothing(llm, fault):
     assert llm.parts.runner.params is before
 
 
+def test_an_interrupted_call_is_repaired_by_the_next(llm, monkeypatch):
+    before, new, put = tokens(llm), other_weights(llm), jax.device_put
+    interrupts = iter([False, False, True])
+
+    def put_or_stop(*args):
+        if next(interrupts, False):
+            raise KeyboardInterrupt
+        return put(*args)
+
+    monkeypatch.setattr(jax, "device_put", put_or_stop)
+    with pytest.raises(KeyboardInterrupt):
+        update_weights(llm.parts, new)
+    with pytest.raises(RequestError, match="embed is missing"):
+        update_weights(llm.parts, {})
+    update_weights(llm.parts, new)
+    assert tokens(llm) != before
+
+
 def test_arrays_that_were_donated_are_refused(llm):
     new = jax.tree.map(jnp.copy, llm.parts.runner.params)
     new["final_norm"].delete()

@@ -66,18 +66,38 @@ def test_a_prompt_in_ragged_pieces_is_the_prompt_at_once():
     np.testing.assert_allclose(logits, goldens("gemma3")[2].logits[[-1, -1]], atol=5e-5)
 
 
-def test_rows_without_room_are_nan_and_harm_no_other():
+def test_rows_without_room_are_nan_and_stay_as_they_are():
     found, golden = model("llama3"), goldens("llama3")[1]
     tokens, lengths = padded([golden.prompt, golden.prompt])
     cache = pure.init_cache(found.settings, batch_size=2, max_len=19)
     logits, cache = prefill(found.settings, found.params, tokens, lengths, cache)
-    logits, cache = prefill(found.settings, found.params, tokens, np.array([0, 17], np.int32), cache)
-    assert np.isnan(logits).all()
+    # No tokens, too many for the cache, more than are there, fewer than none.
+    for width, refused in ((64, [0, 17]), (1, [2, -1])):
+        logits, cache = prefill(found.settings, found.params, tokens[:, :width], np.array(refused, np.int32), cache)
+        assert np.isnan(logits).all()
+        assert cache.lengths.tolist() == [17, 17]
     for token in golden.greedy[:2]:
         logits, cache = decode(found.settings, found.params, jnp.array([token, token]), cache)
-        assert np.isnan(logits[1]).all()
-    assert int(logits[0].argmax()) == golden.greedy[2]
-    assert np.isnan(decode(found.settings, found.params, jnp.array([1, 1]), cache)[0]).all()
+    assert logits.argmax(-1).tolist() == [golden.greedy[2]] * 2
+    before = np.array(cache.pool[:, 1:])  # the scratch page takes whatever nobody keeps
+    logits, cache = decode(found.settings, found.params, jnp.array([1, 1]), cache)
+    assert np.isnan(logits).all()
+    assert cache.lengths.tolist() == [19, 19]
+    np.testing.assert_array_equal(cache.pool[:, 1:], before)
+
+
+def test_rows_without_room_harm_no_other():
+    found, golden = model("llama3"), goldens("llama3")[1]
+    tokens, lengths = padded([golden.prompt, golden.prompt])
+    cache = pure.init_cache(found.settings, batch_size=2, max_len=19)
+    _, cache = prefill(found.settings, found.params, tokens, lengths, cache)
+    logits, cache = prefill(found.settings, found.params, tokens, np.array([2, 17], np.int32), cache)
+    assert np.isnan(logits).any(axis=1).tolist() == [False, True]
+    token = golden.greedy[0]
+    logits, cache = decode(found.settings, found.params, jnp.array([1, token]), cache)
+    assert np.isnan(logits).any(axis=1).tolist() == [True, False]
+    assert int(logits[1].argmax()) == golden.greedy[1]
+    assert cache.lengths.tolist() == [19, 18]
 
 
 @pytest.mark.parametrize("length", [0, 1])

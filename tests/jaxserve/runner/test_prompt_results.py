@@ -7,7 +7,7 @@ import pytest
 
 from jaxserve.runner.batch import DeviceBatch
 from jaxserve.runner.output import read_logprobs
-from jaxserve.runner.prompts import TILE, pool, prompt_logprobs
+from jaxserve.runner.prompts import TILE, pooled_states, prompt_logprobs
 from jaxserve.sampling.logprobs import top_logprobs
 from tests.jaxserve.sampling.rows import make_batch
 
@@ -71,7 +71,7 @@ def test_each_wanted_target_has_its_own_wherever_it_stands(size, share, num_cand
 def test_rows_are_added_up_or_give_their_last_token():
     hidden = states(12)
     batch = batch_of([3, 1, 5], 12, [{"pooling": 1}, {"pooling": 2}, {"pooling": 2}])
-    pooled = np.asarray(jax.jit(pool)(batch, hidden))
+    pooled = np.asarray(jax.jit(pooled_states)(batch, hidden))
     np.testing.assert_allclose(pooled[0], hidden[:3].sum(0), atol=1e-5)
     np.testing.assert_array_equal(pooled[1:], hidden[jnp.array([3, 8])])
 
@@ -79,10 +79,10 @@ def test_rows_are_added_up_or_give_their_last_token():
 def test_a_row_that_is_not_finite_stays_alone_and_so_does_padding():
     hidden = states(12).at[3].set(jnp.nan).at[9:].set(jnp.inf)
     batch = batch_of([3, 1, 5], 12, [{"pooling": 1}] * 3)
-    pooled = np.asarray(pool(batch, hidden))
+    pooled = np.asarray(pooled_states(batch, hidden))
     assert np.isfinite(pooled).all(axis=1).tolist() == [True, False, True]
 
 
 def test_nobody_asking_gives_zeros():
     batch = batch_of([3, 1, 5], 12, [{}] * 3)
-    assert not np.asarray(pool(batch, states(12))).any()
+    assert not np.asarray(pooled_states(batch, states(12))).any()

@@ -51,6 +51,18 @@ def test_samples_for_which_there_was_no_slot_fork_from_those_that_still_run():
     assert [s.token_ids for s in sequences] == [naive(request, i)[0] for i in range(5)]
 
 
+def test_samples_keep_their_place_before_younger_requests():
+    engine = make_engine(max_num_seqs=4, max_num_batched_tokens=64)
+    watch = Watch(engine, is_ample=True)
+    samples = engine.add(make_request("a", 20, 8, n=4))
+    others = [engine.add(make_request(f"b{i}", 40, 8, seed=i))[0] for i in range(6)]
+    ends = {}
+    for _ in engine.drain():
+        ends |= {s: watch.num_steps for s in [*samples, *others] if s.is_finished and s not in ends}
+    assert max(ends[s] for s in samples) <= min(ends[s] for s in samples) + 1  # the first one begins a step before
+    assert max(ends[s] for s in samples) < min(ends[s] for s in others)
+
+
 def test_late_samples_with_penalties_run_the_prompt_again_for_their_counts():
     engine = make_engine(max_num_seqs=3)
     watch = Watch(engine)

@@ -69,9 +69,9 @@ def test_a_prompt_may_fill_the_context():
     (sequence,), _ = run(engine, make_request("a", 64, 0, prompt_logprobs=0))
     assert len(sequence.prompt_logprobs) == 64
     assert None not in sequence.prompt_logprobs[1:]
-    with pytest.raises(RequestError):
+    with pytest.raises(RequestError, match="at most the 64"):
         engine.add(make_request("b", 65, 0))
-    with pytest.raises(RequestError):
+    with pytest.raises(RequestError, match="fewer than the 64"):
         engine.add(make_request("b", 64, 1))
 
 

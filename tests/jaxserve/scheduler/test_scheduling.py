@@ -47,7 +47,7 @@ def test_rows_of_one_token_come_first():
     (plan,) = driver.steps(1)
     assert plan.query_lens.tolist() == [1, 1, 9]
     assert plan.num_decodes == 2
-    assert plan.slots.tolist() == [0, 2, 1]
+    assert plan.slots.tolist() == [2, 0, 1]  # of those, the shorter context first
 
 
 def test_the_host_sends_what_it_knows_and_minus_one_for_what_is_in_flight():

@@ -88,6 +88,36 @@ def test_several_contexts_at_once_are_each_computed_once():
     assert watch.num_tokens == sum(10 + 5 * g + sum(map(own_len, group)) + 3 for g, group in enumerate(groups))
 
 
+@pytest.mark.parametrize("context_len", [5, 16, 60])
+def test_fifty_contexts_are_each_computed_once_in_few_slots(context_len):
+    """Those who wait for a context keep their slots from the contexts behind them, and so find its pages."""
+    limits = {"max_num_seqs": 32, "max_num_batched_tokens": 512, "max_model_len": 128, "num_pages": 2000}
+    engine = make_engine(**limits)
+    watch = Watch(engine)
+    groups = [continuations(context_len, 4, seed=g, name=f"{g}.") for g in range(50)]
+    sequences = [s for group in groups for s in engine.add_sharing(group, context_len)]
+    for _ in engine.drain():
+        watch.check()
+    check_scores(sequences)
+    assert watch.num_tokens == sum(context_len + sum(map(own_len, group)) + 3 for group in groups)
+
+
+def test_more_continuations_than_slots_stop_nobody():
+    """They fill all slots while their context is computed, and give them on in the order of arrival."""
+    engine = make_engine(max_num_seqs=4, max_chunk_tokens=6, num_pages=400)
+    watch = Watch(engine)
+    requests = continuations(40, 30)
+    before, after = make_request("before", 5, 20, seed=1), make_request("after", 5, 20, seed=2)
+    (first,) = engine.add(before)
+    scored = engine.add_sharing(requests, 40)
+    (last,) = engine.add(after)
+    for _ in engine.drain():
+        watch.check()
+    check_scores(scored)
+    assert [first.token_ids, last.token_ids] == [naive(before)[0], naive(after)[0]]
+    assert watch.num_tokens == 40 + sum(map(own_len, requests)) + 29 + 5 + 19 + 5 + 19
+
+
 def test_texts_that_begin_alike_are_those_of_lone_runs():
     engine = make_engine((9, None))
     watch = Watch(engine)

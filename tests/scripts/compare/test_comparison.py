@@ -1,8 +1,10 @@
 """The ratio is against the best batch size over all rounds, and what disturbs it is told."""
 
+import sys
+
 import pytest
 
-from scripts.compare import page
+from scripts.compare import page, rounds
 from scripts.compare.comparison import agreement, compare
 from scripts.compare.rounds import Round
 
@@ -39,6 +41,22 @@ def test_a_busy_machine_is_told(share, is_busy):
     lines = page.ratio_lines(compared(share))
     assert lines.startswith("ratio 2.22: 50.0 output tokens/s against 22.5")
     assert ("busy machine" in lines) == is_busy
+
+
+def test_the_side_that_goes_first_changes(monkeypatch):
+    ran = []
+    monkeypatch.setattr(rounds, "_run", lambda command, spec: (ran.append(command[0]) or {"by": command[0]}, 0.0))
+    for is_ours_first in (True, False):
+        found = rounds.run_round({}, "oracle", is_ours_first=is_ours_first)
+        assert found.transformers == {"by": "oracle"} != found.jaxserve
+    assert ran == [sys.executable, "oracle", "oracle", sys.executable]
+
+
+def test_paths_of_this_machine_are_told_by_their_last_part(tmp_path):
+    path = str(tmp_path / "a.gguf")
+    assert [page.without_folder(word) for word in (path, f"--out={path}")] == ["a.gguf", "--out=a.gguf"]
+    for word in ("org/name", "--model=org/name/file.gguf", "--rounds", "16:256", "pypi:a==1#member=b/c.gguf"):
+        assert page.without_folder(word) == word
 
 
 def test_agreement_counts_tokens_before_the_first_difference():
