@@ -17,6 +17,7 @@ from checkpoints.open import Checkpoint
 from checkpoints.pieces import Piece, cut, read_piece
 from checkpoints.plan import plan_load
 from checkpoints.rules import Rule
+from checkpoints.trees import by_path
 
 NUM_READERS = 2
 
@@ -30,8 +31,7 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
     is called after each piece with bytes of the file. Raises `CheckpointError`, before anything is read, if names or
     shapes do not fit.
     """
-    paths, tree = jax.tree_util.tree_flatten_with_path(target)
-    structs = {jax.tree_util.keystr(path, simple=True, separator="/"): struct for path, struct in paths}
+    structs = by_path(target)
     plan = plan_load(str(checkpoint.weights), checkpoint.tensors, {path: s.shape for path, s in structs.items()}, rules)
     leaves = {path: Leaf(struct) for path, struct in structs.items()}
     # Other processes read what their devices need.
@@ -46,7 +46,7 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
         done += piece.nbytes
         if progress is not None:
             progress(done, total)
-    return jax.tree_util.tree_unflatten(tree, [leaf.array() for leaf in leaves.values()])
+    return jax.tree.unflatten(jax.tree.structure(target), [leaf.array() for leaf in leaves.values()])
 
 
 def _read_ahead(read: Callable[[Piece], np.ndarray], pieces: Sequence[Piece]) -> Iterator[tuple[Piece, np.ndarray]]:

@@ -6,17 +6,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from checkpoints.config_file import read_config, read_config_and_scheme
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.base import TensorFile, TensorInfo
-from checkpoints.formats.bounded_json import read_object
-from checkpoints.formats.fp8 import Fp8File
+from checkpoints.formats.fp8 import decoded
 from checkpoints.formats.gguf import GgufFile
 from checkpoints.formats.orbax import OrbaxFile
 from checkpoints.formats.safetensors import SafetensorsFile, ShardedSafetensors
-from checkpoints.quantization import CONFIG_KEYS, read_scheme
 from checkpoints.sources import ResolvedSource
-
-_MAX_CONFIG_BYTES = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -60,19 +57,10 @@ def open_checkpoint(resolved: ResolvedSource) -> Checkpoint:
     weights, folder = resolved.weights, resolved.folder
     if resolved.format == "gguf":
         return Checkpoint("gguf", folder, weights, {}, GgufFile(weights))
-    config = folder / "config.json"
-    if not config.is_file():
+    if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder}: has no config.json beside {weights.name}; copy the model's whole folder")
-    parsed = read_object(config, _MAX_CONFIG_BYTES)
     if resolved.format == "orbax":
-        return Checkpoint("orbax", folder, weights, parsed, OrbaxFile(weights))
-    scheme = read_scheme(parsed, folder)
-    file: TensorFile = ShardedSafetensors(weights) if weights.suffix == ".json" else SafetensorsFile(weights)
-    if scheme is not None:
-        try:
-            file = Fp8File(file, scheme, str(weights))
-        except CheckpointError:
-            file.close()
-            raise
-    config = {key: value for key, value in parsed.items() if key not in CONFIG_KEYS}
-    return Checkpoint("hf", folder, weights, config, file)
+        return Checkpoint("orbax", folder, weights, read_config(folder), OrbaxFile(weights))
+    config, scheme = read_config_and_scheme(folder)
+    file = ShardedSafetensors(weights) if weights.suffix == ".json" else SafetensorsFile(weights)
+    return Checkpoint("hf", folder, weights, config, decoded(file, scheme, str(weights)))

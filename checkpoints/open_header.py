@@ -5,15 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from checkpoints.config_file import read_config_and_scheme
 from checkpoints.errors import CheckpointError
 from checkpoints.fetch.hub_header import fetch_header
 from checkpoints.formats.base import TensorInfo
-from checkpoints.formats.bounded_json import read_object
-from checkpoints.formats.fp8 import Fp8File
+from checkpoints.formats.fp8 import decoded
 from checkpoints.open import Checkpoint
-from checkpoints.quantization import CONFIG_KEYS, read_scheme
-
-_MAX_CONFIG_BYTES = 4_000_000
 
 
 class HeaderFile:
@@ -37,8 +34,6 @@ def open_header(repo: str, cache_dir: Path | None, revision: str | None, token: 
     folder, tensors = found
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"the model {repo!r} has no config.json")
-    parsed = read_object(folder / "config.json", _MAX_CONFIG_BYTES)
-    scheme, file = read_scheme(parsed, folder), HeaderFile(tensors)
-    config = {key: value for key, value in parsed.items() if key not in CONFIG_KEYS}
+    config, scheme = read_config_and_scheme(folder)
     weights = folder / "model.safetensors"
-    return Checkpoint("hf", folder, weights, config, file if scheme is None else Fp8File(file, scheme, repo))
+    return Checkpoint("hf", folder, weights, config, decoded(HeaderFile(tensors), scheme, repo))

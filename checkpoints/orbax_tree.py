@@ -18,6 +18,7 @@ from checkpoints.errors import CheckpointError
 from checkpoints.formats.orbax import INDEX, OrbaxFile, load_part, save_part, write_index
 from checkpoints.parts import Part, SavedTree, parts_of
 from checkpoints.rules import ModelDims
+from checkpoints.trees import by_path
 
 Shapes = Mapping[str, tuple[int, ...]]
 Arrays = dict[str, Any]
@@ -70,12 +71,6 @@ def restore(file: OrbaxFile, target: Any, saved: Shapes, dims: ModelDims, *, pro
         if progress is not None:
             progress(done, total)
     return jax.tree.unflatten(jax.tree.structure(target), [leaves[path] for path in structs])
-
-
-def by_path(tree: Any) -> dict[str, Any]:
-    """Leaves by their paths ("layers/full/qkv"), in the tree's order."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
 
 
 def _check(file: OrbaxFile, parts: tuple[Part, ...], saved: Shapes) -> None:

@@ -43,11 +43,9 @@ def read_scheme(config: Mapping[str, Any], folder: Path) -> Fp8Scheme | None:
     match method:
         case "fp8":
             block = values.get("weight_block_size")
-            return (
-                Fp8Scheme("tensor")
-                if block is None
-                else Fp8Scheme("block", _block(block, f"{where}.weight_block_size"))
-            )
+            if block is None:
+                return Fp8Scheme("tensor")
+            return Fp8Scheme("block", _block(block, f"{where}.weight_block_size"))
         case "fbgemm_fp8":
             return Fp8Scheme("channel")
         case "compressed-tensors":

@@ -22,6 +22,17 @@ _UNUSED = (".input_scale", ".input_scale_ub", ".activation_scale", ".output_scal
 _UNUSED_KV = (".k_scale", ".v_scale", ".q_scale", ".kv_scale")
 
 
+def decoded(file: TensorFile, scheme: Fp8Scheme | None, where: str) -> TensorFile:
+    """The file itself where no scheme is; else as an `Fp8File`, or closed where it does not fit the scheme."""
+    if scheme is None:
+        return file
+    try:
+        return Fp8File(file, scheme, where)
+    except CheckpointError:
+        file.close()
+        raise
+
+
 class Fp8File:
     """A `TensorFile` whose FP8 weights read as float32 rows; scales are not among its tensors."""
 

@@ -73,10 +73,12 @@ def measure(
             _run(llm, first, use_tqdm)
     with _Watch(llm) as timed_watch:
         llm.parts.engine.observer = log
-        for number in range(1, repeats + 1):
-            say(f"timed pass {number} of {repeats}")
-            passes.append(_run(llm, workloads.of_pass(number), use_tqdm))
-        llm.parts.engine.observer = None
+        try:
+            for number in range(1, repeats + 1):
+                say(f"timed pass {number} of {repeats}")
+                passes.append(_run(llm, workloads.of_pass(number), use_tqdm))
+        finally:
+            llm.parts.engine.observer = None
     report = log.report(sum(p.elapsed_s for p in passes))
     return Measurement(passes, report, warm_up_watch.seen, timed_watch.seen, peak_memory())
 

@@ -12,7 +12,7 @@ from jaxserve.bench.lengths import LengthRange
 from jaxserve.core.errors import RequestError
 from jaxserve.core.outputs import RequestOutput
 from jaxserve.core.sampling_params import SamplingParams
-from jaxserve.engine.prompts import Prompt, read_prompt
+from jaxserve.engine.prompts import Prompt, read_prompt, token_ids
 from jaxserve.text.tokenizer import Tokenizer
 
 
@@ -105,8 +105,11 @@ def read_workload(
     if output_len is not None and None not in lens:
         raise RequestError(f"every line of {path} has its output_len: leave out --output-len", "output_len")
     drawn = draw(np.random.default_rng([seed, 0]), output_len or LengthRange(16, 256), len(lines))
-    ids = _token_ids([prompt for prompt, _ in read], tokenizer, path)
-    return FileWorkload(Workload(ids, [n or spare for n, spare in zip(lens, drawn, strict=True)]))
+    prompts = [prompt for prompt, _ in read]
+    if tokenizer is None and any(prompt.token_ids is None for prompt in prompts):
+        raise RequestError(f"{path} holds text and this model has no tokenizer: add --tokenizer FOLDER", "tokenizer")
+    output_lens = [n or spare for n, spare in zip(lens, drawn, strict=True)]
+    return FileWorkload(Workload(token_ids(prompts, tokenizer), output_lens))
 
 
 def _entry(line: str, name: str) -> tuple[Prompt, int | None]:
@@ -119,12 +122,3 @@ def _entry(line: str, name: str) -> tuple[Prompt, int | None]:
     if output_len is not None and not is_count:
         raise RequestError(f"{name}: output_len={output_len!r} must be an integer of at least 1", "output_len")
     return read_prompt(entry, name), output_len
-
-
-def _token_ids(prompts: list[Prompt], tokenizer: Tokenizer | None, path: Path) -> list[list[int]]:
-    """Token ids of each prompt; all texts are encoded in one call."""
-    texts = [p.text for p in prompts if p.token_ids is None and p.text is not None]
-    if texts and tokenizer is None:
-        raise RequestError(f"{path} holds text and this model has no tokenizer: add --tokenizer FOLDER", "tokenizer")
-    encoded = iter(tokenizer.encode_batch(texts) if tokenizer is not None and texts else [])
-    return [list(p.token_ids) if p.token_ids is not None else next(encoded) for p in prompts]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxserve.bench.lengths import LengthRange
-from jaxserve.cli.flags import add_flags, given
-from jaxserve.core.config import ALIASES, EngineConfig
+from jaxserve.cli.flags import add_engine_flags, engine_options
+from jaxserve.core.config import EngineConfig
 from jaxserve.core.errors import RequestError
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     if args.benchmark == "throughput" and args.dataset != "random" and args.input_len is not None:
         raise RequestError("--input-len is for random prompts; those of --dataset FILE are as long as they are")
-    options = {name: value for name, value in given(args, EngineConfig).items() if name not in ("model", "seed")}
-    config = EngineConfig.create(args.model, **options)
+    config = EngineConfig.create(args.model, **engine_options(args))
 
     from rich.console import Console
 
@@ -96,7 +95,7 @@ def _add_common(parser: argparse.ArgumentParser, repeats: int) -> None:
     parser.add_argument("--repeats", type=count, default=repeats, help=f"timed passes (default: {repeats})")
     parser.add_argument("--json", type=_out_file, metavar="OUT", help="write all figures to this file")
     parser.add_argument("--quiet", action="store_true", help="no progress, only the tables")
-    add_flags(parser, EngineConfig, skip=("model", "seed", "chat_template"), aliases=ALIASES)
+    add_engine_flags(parser, skip=["chat_template"])
 
 
 def _throughput_workloads(args: argparse.Namespace, llm: "LLM") -> "tuple[Workloads, dict[str, Any]]":

@@ -7,8 +7,8 @@ from typing import Any
 
 from jaxserve.cli.chat_terminal import answer_lines, edit_lines, talk
 from jaxserve.cli.conversation import NOT_IN_CHAT, Conversation
-from jaxserve.cli.flags import add_flags, given
-from jaxserve.core.config import ALIASES, EngineConfig
+from jaxserve.cli.flags import add_engine_flags, add_flags, engine_options, given
+from jaxserve.core.config import EngineConfig
 from jaxserve.core.errors import RequestError
 from jaxserve.core.sampling_params import SamplingParams
 
@@ -17,10 +17,7 @@ def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     options, variables = given(args, SamplingParams), _variables(args.chat_template_kwargs)
     SamplingParams(**options)  # a mistake shows before the model is loaded
-    engine = {name: value for name, value in given(args, EngineConfig).items() if name not in ("model", "seed")}
-    if args.engine_seed is not None:
-        engine["seed"] = args.engine_seed
-    config = EngineConfig.create(args.model, **{"max_num_seqs": 1, **engine})
+    config = EngineConfig.create(args.model, **{"max_num_seqs": 1, **engine_options(args)})
 
     from jaxserve.engine.llm import LLM
 
@@ -45,8 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--system", help="system message")
     parser.add_argument("--chat-template-kwargs", metavar="JSON", help="as in '{\"enable_thinking\": false}'")
     add_flags(parser, SamplingParams, skip=NOT_IN_CHAT)
-    add_flags(parser, EngineConfig, skip=("model", "seed"), aliases=ALIASES)
-    parser.add_argument("--engine-seed", dest="engine_seed", type=int, help="seed of answers without --seed")
+    add_engine_flags(parser, seed_help="seed of answers without --seed")
     return parser
 
 

@@ -8,6 +8,8 @@ import typing
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from jaxserve.core.config import ALIASES, EngineConfig
+
 NO_ALIASES: Mapping[str, str] = types.MappingProxyType({})
 
 
@@ -37,6 +39,22 @@ def add_flags(
 def given(args: argparse.Namespace, cls: type) -> dict[str, Any]:
     """The fields of `cls` that the user set."""
     return {f.name: getattr(args, f.name) for f in dataclasses.fields(cls) if hasattr(args, f.name)}
+
+
+def add_engine_flags(parser: argparse.ArgumentParser, *, skip: Collection[str] = (), seed_help: str = "") -> None:
+    """Flags of all options of `EngineConfig` but those in `skip` and the model, which stands without a flag.
+
+    --seed belongs to what the engine is asked for; its own is --engine-seed, there only with a `seed_help`.
+    """
+    add_flags(parser, EngineConfig, skip=("model", "seed", *skip), aliases=ALIASES)
+    if seed_help:
+        parser.add_argument("--engine-seed", type=int, default=argparse.SUPPRESS, help=seed_help)
+
+
+def engine_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of the engine that the user set; `model` and `--seed` are none."""
+    options = {name: value for name, value in given(args, EngineConfig).items() if name not in ("model", "seed")}
+    return options | ({"seed": args.engine_seed} if hasattr(args, "engine_seed") else {})
 
 
 def _parsing(hint: Any, choices: tuple[str, ...] | None) -> dict[str, Any]:

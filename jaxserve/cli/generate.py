@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from jaxserve.cli.flags import add_flags, given
-from jaxserve.core.config import ALIASES, EngineConfig
+from jaxserve.cli.flags import add_engine_flags, add_flags, engine_options, given
+from jaxserve.core.config import EngineConfig
 from jaxserve.core.errors import RequestError
 from jaxserve.core.outputs import Logprob, RequestOutput
 from jaxserve.core.sampling_params import SamplingParams
@@ -22,10 +22,7 @@ def run(argv: list[str]) -> int:
     params = SamplingParams(**given(args, SamplingParams))
     if not args.json and (params.logprobs is not None or params.prompt_logprobs is not None):
         raise RequestError("--logprobs and --prompt-logprobs are shown in JSON only: add --json", "logprobs")
-    options = {name: value for name, value in given(args, EngineConfig).items() if name not in ("model", "seed")}
-    if args.engine_seed is not None:
-        options["seed"] = args.engine_seed
-    config = EngineConfig.create(args.model, **options)
+    config = EngineConfig.create(args.model, **engine_options(args))
 
     from jaxserve.engine.llm import LLM
 
@@ -51,8 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print one JSON object a prompt instead of text")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
     add_flags(parser, SamplingParams)
-    add_flags(parser, EngineConfig, skip=("model", "seed", "chat_template"), aliases=ALIASES)
-    parser.add_argument("--engine-seed", dest="engine_seed", type=int, help="seed of requests without --seed")
+    add_engine_flags(parser, skip=["chat_template"], seed_help="seed of requests without --seed")
     return parser
 
 

@@ -5,7 +5,7 @@ import json
 import os
 from dataclasses import asdict, fields
 
-from jaxserve.cli.flags import add_flags, given
+from jaxserve.cli.flags import add_flags, engine_options
 from jaxserve.core.config import EngineConfig
 
 FLAGS = "tokenizer revision hf_token cache_dir dtype tensor_parallel_size max_model_len page_size memory_utilization"
@@ -13,7 +13,7 @@ FLAGS = "tokenizer revision hf_token cache_dir dtype tensor_parallel_size max_mo
 
 def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
-    options = {name: value for name, value in given(args, EngineConfig).items() if name != "model"}
+    options = engine_options(args)
     config = EngineConfig.create(args.model, **options)
     # Nothing is computed here: a GPU's memory is asked about and left to those who use it.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

@@ -7,7 +7,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from jaxserve.engine.fit import GPU_SHARE, Fit
+from jaxserve.core.devices import GPU_SHARE
+from jaxserve.engine.fit import Fit
 from jaxserve.engine.inspect import Inspection
 
 FILE_WIDTH = 130  # characters of a line where no terminal says otherwise

@@ -3,39 +3,53 @@
 from dataclasses import dataclass
 
 GB = 10**9
+GPU_SHARE = 0.75  # of a GPU's memory, what JAX takes unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceType:
-    """One accelerator. bandwidth_bytes_s: of its memory, at best; None where it is not known."""
+    """One accelerator. bandwidth_bytes_s: of its memory, at best; None where it is not known.
+
+    memory_share: of its memory, what JAX takes by default.
+    """
 
     name: str
     memory_bytes: int
     bandwidth_bytes_s: int | None
+    memory_share: float = 1.0
+
+    @property
+    def usable_bytes(self) -> int:
+        """The memory that JAX takes of it by default."""
+        return int(self.memory_bytes * self.memory_share)
 
 
-def _device(name: str, memory_gb: int, bandwidth_gb_s: int) -> DeviceType:
-    """The makers' GB taken as 10**9 bytes: where they mean 2**30, the device has 7 % more than is counted with."""
+# The makers' GB are taken as 10**9 bytes: where they mean 2**30, a device has 7 % more than is counted with.
+def _tpu(name: str, memory_gb: int, bandwidth_gb_s: int) -> DeviceType:
     return DeviceType(name, memory_gb * GB, bandwidth_gb_s * GB)
+
+
+def _gpu(name: str, memory_gb: int, bandwidth_gb_s: int) -> DeviceType:
+    return DeviceType(name, memory_gb * GB, bandwidth_gb_s * GB, GPU_SHARE)
 
 
 DEVICES: tuple[DeviceType, ...] = (
     # Cloud TPU documentation, pages "TPU v5p", "TPU v6e" (also of v5e) and "TPU7x"; a TPU7x chip is two devices to JAX.
-    _device("TPU v5e", 16, 800),
-    _device("TPU v5p", 95, 2765),
-    _device("TPU v6e", 32, 1600),
-    _device("TPU7x, half a chip", 96, 3690),
+    _tpu("TPU v5e", 16, 800),
+    _tpu("TPU v5p", 95, 2765),
+    _tpu("TPU v6e", 32, 1600),
+    _tpu("TPU7x, half a chip", 96, 3690),
     # NVIDIA's data sheets: A100, H100 and H200 as SXM modules; B200 as an eighth of a DGX B200.
-    _device("A100 40GB", 40, 1555),
-    _device("A100 80GB", 80, 2039),
-    _device("H100 80GB", 80, 3350),
-    _device("H200", 141, 4800),
-    _device("B200", 180, 8000),
-    _device("L4", 24, 300),
-    _device("L40S", 48, 864),
-    _device("RTX 3090", 24, 936),
-    _device("RTX 4090", 24, 1008),
-    _device("RTX 5090", 32, 1792),
+    _gpu("A100 40GB", 40, 1555),
+    _gpu("A100 80GB", 80, 2039),
+    _gpu("H100 80GB", 80, 3350),
+    _gpu("H200", 141, 4800),
+    _gpu("B200", 180, 8000),
+    _gpu("L4", 24, 300),
+    _gpu("L40S", 48, 864),
+    _gpu("RTX 3090", 24, 936),
+    _gpu("RTX 4090", 24, 1008),
+    _gpu("RTX 5090", 32, 1792),
 )
 
 # What JAX calls a device (`Device.device_kind`) → its row above.

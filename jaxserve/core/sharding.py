@@ -26,6 +26,11 @@ def make_mesh(tensor_parallel_size: int) -> Mesh:
     return Mesh(np.array(available[:tensor_parallel_size]), (TENSOR,))
 
 
+def abstract_mesh(tensor_parallel_size: int) -> AbstractMesh:
+    """A mesh that has sizes and no devices."""
+    return AbstractMesh((tensor_parallel_size,), (TENSOR,))
+
+
 def spec(*axes: str | None) -> PartitionSpec:
     """Partition of an array whose dimensions carry these logical axes."""
     return PartitionSpec(*(None if axis is None else RULES.get(axis) for axis in axes))

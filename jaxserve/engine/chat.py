@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.engine.one_of_many import named
 from jaxserve.engine.prompts import Prompt
 from jaxserve.text.chat import ChatTemplate
 from jaxserve.text.tokenizer import Tokenizer
@@ -62,11 +63,8 @@ class ChatRenderer:
         }
         texts = []
         for i, messages in enumerate(conversations):
-            try:
+            with named(f"conversation {i}" if len(conversations) > 1 else None):
                 texts.append(template.render(messages, **options))
-            except RequestError as error:
-                where = f"conversation {i}: " if len(conversations) > 1 else ""
-                raise RequestError(f"{where}{error}", error.param) from error.__cause__
         if self.tokenizer is None:
             raise RequestError("this model has no tokenizer, which a chat needs: name one (tokenizer=…)", "messages")
         ids = self.tokenizer.encode_batch(texts, add_special_tokens=False)

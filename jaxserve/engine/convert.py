@@ -20,12 +20,13 @@ from checkpoints.rules import Rule
 from checkpoints.sources import ResolvedSource
 from checkpoints.write_orbax import write_orbax
 from checkpoints.write_safetensors import write_safetensors
-from jaxserve.engine.build import choose_dtype
+from jaxserve.core.sharding import abstract_mesh
 from jaxserve.engine.destination import prepare
+from jaxserve.engine.dtype import choose_dtype
 from jaxserve.engine.export import SMALL_FILES, export_source
 from jaxserve.models.config import ModelConfig
 from jaxserve.runner.load import MAPS, dims, read_config
-from jaxserve.runner.saved import NO_MESH, saved_structs
+from jaxserve.runner.saved import saved_structs
 
 Progress = Callable[[int, int], None]
 
@@ -71,11 +72,11 @@ def _tree(model: ModelConfig, dtype: jnp.dtype) -> SavedTree:
     structs = saved_structs(model, dtype)
     shapes = {path: struct.shape for path, struct in structs.items()}
     dtypes = {path: np.dtype(struct.dtype) for path, struct in structs.items()}
-    return SavedTree(shapes, dtypes, dims(model, NO_MESH).layer_slots)
+    return SavedTree(shapes, dtypes, dims(model, abstract_mesh(1)).layer_slots)
 
 
 def _rules(spelling: str, model: ModelConfig) -> tuple[Rule, ...]:
-    return MAPS[model.family].rules(spelling, dims(model, NO_MESH))
+    return MAPS[model.family].rules(spelling, dims(model, abstract_mesh(1)))
 
 
 def _leaves(checkpoint: Checkpoint, model: ModelConfig, tree: SavedTree) -> Leaves:

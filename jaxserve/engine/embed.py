@@ -7,9 +7,9 @@ import numpy as np
 from jaxserve.core.errors import RequestError
 from jaxserve.core.fields import POOLING
 from jaxserve.core.outputs import EmbeddingOutput, EmbeddingRequestOutput
-from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.jobs import Jobs
+from jaxserve.engine.one_of_many import named
 from jaxserve.engine.prompt_only import run_prompts
 from jaxserve.engine.prompts import read_prompts
 from jaxserve.engine.requests import RequestMaker
@@ -33,17 +33,13 @@ def embed(
         known = ", ".join(repr(name) for name in POOLING if name is not None)
         raise RequestError(f"pooling={pooling!r} must be one of {known}", "pooling")
     read = read_prompts(prompts)
-    requests = [_request(maker, ids, pooling, i) for i, ids in enumerate(maker.token_ids(read))]
+    requests = []
+    for i, ids in enumerate(maker.token_ids(read)):
+        with named(f"prompt {i}"):
+            requests.append(maker.make_prompt_only(ids, pooling=pooling))
     groups = [([request], len(request.prompt_token_ids)) for request in requests]
     sequences = run_prompts(jobs, groups, noun="prompt", title="Embedding", use_tqdm=use_tqdm)
     return [_output(sequence, normalize) for sequence in sequences]
-
-
-def _request(maker: RequestMaker, token_ids: list[int], pooling: str, i: int) -> Request:
-    try:
-        return maker.make_prompt_only(token_ids, pooling=pooling)
-    except RequestError as error:
-        raise RequestError(f"prompt {i}: {error}", error.param) from None
 
 
 def _output(sequence: Sequence, normalize: bool) -> EmbeddingRequestOutput:

@@ -1,13 +1,10 @@
 """Host: what of a model fits on accelerators of one type: arithmetic on bytes, and nothing else."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from jaxserve.core.devices import DeviceType
 from jaxserve.core.kv_groups import KVGroups
-
-# Of a GPU's memory, what JAX takes unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise.
-GPU_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ def fit(
     max_kv_bytes: int | None = None,
 ) -> Fit:
     """What one device's share leaves of its memory for KV, of which `max_kv_bytes` are used at most."""
-    room = int(device.memory_bytes * memory_utilization) - share.weight_bytes - share.scratch_bytes
+    room = int(device.usable_bytes * memory_utilization) - share.weight_bytes - share.scratch_bytes
     if max_kv_bytes is not None:
         room = min(room, max_kv_bytes)
     num_pages = max(room // share.page_bytes - 1, 0)  # page 0 is the scratch page
@@ -66,7 +63,7 @@ def fit(
     return Fit(
         device=device.name,
         num_devices=share.num_devices,
-        memory_bytes=device.memory_bytes,
+        memory_bytes=device.usable_bytes,
         weight_bytes=share.weight_bytes,
         scratch_bytes=share.scratch_bytes,
         kv_bytes=room,
@@ -74,10 +71,3 @@ def fit(
         sequences=sequences,
         step_floor_s=None if bandwidth is None else share.read_bytes / bandwidth,
     )
-
-
-def usable(device: DeviceType) -> DeviceType:
-    """A device by name, with the memory that JAX takes of it by default."""
-    if device.name.startswith("TPU"):
-        return device
-    return replace(device, memory_bytes=int(device.memory_bytes * GPU_SHARE))

@@ -9,19 +9,18 @@ from typing import Any
 
 from checkpoints.formats import orbax
 from checkpoints.open_header import open_header
-from checkpoints.sources import SHORT_NAMES, hub_repo
-from jaxserve.core.config import MEMORY_UTILIZATION, EngineConfig
+from checkpoints.sources import hub_repo
+from jaxserve.core.config import EngineConfig
 from jaxserve.core.devices import DEVICES
 from jaxserve.engine import limits
-from jaxserve.engine.build import choose_dtype
-from jaxserve.engine.fit import Fit, fit, usable
+from jaxserve.engine.dtype import choose_dtype
+from jaxserve.engine.fit import Fit, fit
 from jaxserve.engine.kv_facts import KVFacts, kv_facts
 from jaxserve.engine.model_facts import Architecture, PartFacts, architecture, parts
-from jaxserve.engine.open_model import OpenModel, open_model
+from jaxserve.engine.open_model import OpenModel, is_only_shape, open_model
 from jaxserve.engine.shares import Local, possible_sizes, share_of
 from jaxserve.engine.tokenizer_facts import TokenizerFacts, tokenizer_facts
 from jaxserve.models.config import ModelConfig
-from jaxserve.models.shapes import SHAPES
 from jaxserve.runner.load import read_config
 
 FIT_LENGTHS = (4096, 32_768)
@@ -73,7 +72,7 @@ def inspect_model(config: EngineConfig, local: Local | None, num_devices: int | 
         loaded_bytes=sum(part.loaded_bytes for part in facts),
         kv=kv_facts(model, dtype, limits.page_size(config, "tpu"), max_len),
         tokenizer=tokenizer,
-        memory_utilization=config.memory_utilization or MEMORY_UTILIZATION,
+        memory_utilization=limits.memory_share(config),
         fits=tuple(_fits(config, model, dtype, max_len, local, num_devices)),
     )
 
@@ -82,7 +81,7 @@ def inspect_model(config: EngineConfig, local: Local | None, num_devices: int | 
 def describe(config: EngineConfig) -> Iterator[OpenModel]:
     """As `open_model`, but shapes need no weights, and of a Hugging Face id only the headers are fetched."""
     path = Path(config.model).expanduser()
-    is_shape = config.model in SHAPES and config.model not in SHORT_NAMES and not path.exists()
+    is_shape = is_only_shape(config.model) and not path.exists()
     weights = [*path.glob("*.safetensors"), *path.glob("*.gguf"), *path.glob(orbax.FOLDER)]
     is_bare = (path / "config.json").is_file() and not weights
     if is_shape or is_bare:
@@ -109,7 +108,7 @@ def _fits(
 ) -> Iterator[Fit]:
     """This machine's devices first, then the named ones; by number of devices, growing."""
     lengths = [n for n in FIT_LENGTHS if n <= max_len] or [max_len]
-    share = config.memory_utilization or MEMORY_UTILIZATION
+    share = limits.memory_share(config)
     sizes = possible_sizes(model, asked)
     if local is not None:
         page_size = limits.page_size(config, local.platform)
@@ -122,4 +121,4 @@ def _fits(
     parts_by_size = [share_of(config, model, dtype, n, page_size, "tpu") for n in sizes]
     groups = model.kv_groups(page_size)
     for device in DEVICES:
-        yield from (fit(usable(device), part, groups, lengths, memory_utilization=share) for part in parts_by_size)
+        yield from (fit(device, part, groups, lengths, memory_utilization=share) for part in parts_by_size)

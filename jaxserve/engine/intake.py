@@ -5,6 +5,7 @@ from typing import Any
 from jaxserve.core.errors import RequestError
 from jaxserve.core.request import Request
 from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.engine.one_of_many import named
 from jaxserve.engine.prompts import Prompt
 from jaxserve.engine.requests import RequestMaker
 
@@ -16,11 +17,8 @@ def requests_for(
     params = params_for(sampling_params, len(prompts), noun)
     requests = []
     for i, (prompt, ids, p) in enumerate(zip(prompts, maker.token_ids(prompts), params, strict=True)):
-        try:
+        with named(f"{noun} {i}" if len(prompts) > 1 else None):
             requests.append((prompt.text, maker.make(ids, p, place=i)))
-        except RequestError as error:
-            where = f"{noun} {i}: " if len(prompts) > 1 else ""
-            raise RequestError(f"{where}{error}", error.param) from None
     maker.count(len(requests))
     return requests
 

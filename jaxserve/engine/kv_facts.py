@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from jaxserve.engine.model_facts import abstract_mesh
+from jaxserve.core.sharding import abstract_mesh
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.kv import kv_layout
 

@@ -90,7 +90,7 @@ def pool_bytes(config: EngineConfig, memory: Memory) -> int:
         raise ConfigError(
             "the device does not tell its memory; set kv_cache_memory_bytes", param="kv_cache_memory_bytes"
         )
-    share = config.memory_utilization or MEMORY_UTILIZATION
+    share = memory_share(config)
     rest = int(memory.limit_bytes * share) - memory.weight_bytes - memory.state_bytes - memory.step_bytes
     if rest <= 0:
         raise ConfigError(
@@ -100,6 +100,11 @@ def pool_bytes(config: EngineConfig, memory: Memory) -> int:
             param="memory_utilization",
         )
     return rest
+
+
+def memory_share(config: EngineConfig) -> float:
+    """The share of a device's memory to use."""
+    return config.memory_utilization or MEMORY_UTILIZATION
 
 
 def max_sequence_pages(groups: KVGroups, num_tokens: int, chunk: int) -> int:

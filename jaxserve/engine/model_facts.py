@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jax.sharding import AbstractMesh
-
 from checkpoints.formats.base import TensorInfo
 from checkpoints.open import Checkpoint
-from jaxserve.core.sharding import TENSOR, AnyMesh
+from checkpoints.trees import by_path
+from jaxserve.core.sharding import AnyMesh, abstract_mesh
 from jaxserve.models.config import ModelConfig
-from jaxserve.models.params import ParamSpec, declare, is_spec
+from jaxserve.models.params import ParamSpec, declare
 from jaxserve.runner.load import MAPS, dims
 
 PARTS = ("embedding", "attention", "MLP", "norms", "head")
@@ -61,11 +58,6 @@ class PartFacts:
     loaded_bytes: int
 
 
-def abstract_mesh(tensor_parallel_size: int) -> AbstractMesh:
-    """A mesh that has sizes and no devices."""
-    return AbstractMesh((tensor_parallel_size,), (TENSOR,))
-
-
 def architecture(model: ModelConfig) -> Architecture:
     kinds = tuple(
         KindFacts(
@@ -88,7 +80,7 @@ def parts(model: ModelConfig, checkpoint: Checkpoint | None, dtype: Any) -> tupl
     for path, spec in leaves(model, abstract_mesh(1), dtype).items():
         sizes = [model.vocab_size if axis == "vocab" else n for n, axis in zip(spec.shape, spec.axes, strict=True)]
         num_params[part_of(path)] += math.prod(sizes)
-        loaded[part_of(path)] += spec_bytes(spec)
+        loaded[part_of(path)] += spec.num_bytes
     stored = None if checkpoint is None else _stored(model, checkpoint)
     names = [name for name in (*PARTS, UNUSED) if num_params[name] or (stored and stored[name])]
     return tuple(PartFacts(n, num_params[n], None if stored is None else stored[n], loaded[n]) for n in names)
@@ -96,12 +88,7 @@ def parts(model: ModelConfig, checkpoint: Checkpoint | None, dtype: Any) -> tupl
 
 def leaves(model: ModelConfig, mesh: AnyMesh, dtype: Any) -> Mapping[str, ParamSpec]:
     """The declared parameters by path."""
-    paths = jax.tree.leaves_with_path(declare(model, mesh, dtype), is_leaf=is_spec)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): spec for path, spec in paths}
-
-
-def spec_bytes(spec: ParamSpec) -> int:
-    return math.prod(spec.shape) * jnp.dtype(spec.dtype).itemsize
+    return by_path(declare(model, mesh, dtype))
 
 
 def part_of(path: str) -> str:

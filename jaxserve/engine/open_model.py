@@ -45,7 +45,7 @@ def open_model(config: EngineConfig) -> Iterator[OpenModel]:
     if config.load_format == "dummy":
         yield _dummy(config)
         return
-    if config.model in SHAPES and config.model not in SHORT_NAMES:
+    if is_only_shape(config.model):
         raise ConfigError(
             f"{config.model} names a shape without weights: give a path or a Hugging Face id, or load_format='dummy' "
             "for random weights",
@@ -58,6 +58,11 @@ def open_model(config: EngineConfig) -> Iterator[OpenModel]:
         raise ConfigError(message, "load_format")
     with open_checkpoint(source) as checkpoint:
         yield OpenModel(read_config(checkpoint), checkpoint, checkpoint.folder)
+
+
+def is_only_shape(name: str) -> bool:
+    """Whether a name means a shape, and no weights that could be fetched."""
+    return name in SHAPES and name not in SHORT_NAMES
 
 
 def _dummy(config: EngineConfig) -> OpenModel:

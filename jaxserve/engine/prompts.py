@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxserve.core.errors import RequestError
+from jaxserve.text.tokenizer import Tokenizer
 
 PROMPT_KEYS = ("prompt", "prompt_token_ids")
 
@@ -56,6 +57,17 @@ def read_prompt(prompt: Any, name: str) -> Prompt:
     if text is not None and not isinstance(text, str):
         raise RequestError(f"{name}: 'prompt' must be text, not {type(text).__name__}", "prompt")
     return Prompt(text, None if ids is None else _ids(ids, name))
+
+
+def token_ids(prompts: Sequence[Prompt], tokenizer: Tokenizer | None) -> list[list[int]]:
+    """Token ids of each prompt; all texts are encoded in one call."""
+    texts = [p.text for p in prompts if p.token_ids is None and p.text is not None]
+    if texts and tokenizer is None:
+        raise RequestError(
+            "this model has no tokenizer: give prompts as token ids, or name one (tokenizer=…)", "prompt"
+        )
+    encoded = iter(tokenizer.encode_batch(texts) if tokenizer is not None and texts else [])
+    return [list(p.token_ids) if p.token_ids is not None else next(encoded) for p in prompts]
 
 
 def _is_ids(value: Any) -> bool:

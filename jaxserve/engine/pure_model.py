@@ -10,8 +10,8 @@ from jaxserve.core.config import EngineConfig
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.sharding import make_mesh
 from jaxserve.engine import limits
-from jaxserve.engine.build import choose_dtype
 from jaxserve.engine.compilation_cache import use_compilation_cache
+from jaxserve.engine.dtype import choose_dtype
 from jaxserve.engine.open_model import open_model
 from jaxserve.engine.progress import LoadBar
 from jaxserve.engine.tokenizers import choose_tokenizer

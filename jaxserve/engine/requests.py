@@ -9,7 +9,7 @@ import numpy as np
 from jaxserve.core.errors import RequestError
 from jaxserve.core.request import Request
 from jaxserve.core.sampling_params import SamplingParams
-from jaxserve.engine.prompts import Prompt
+from jaxserve.engine.prompts import Prompt, token_ids
 from jaxserve.text.tokenizer import Tokenizer
 
 SEED_MASK = (1 << 64) - 1
@@ -31,13 +31,7 @@ class RequestMaker:
 
     def token_ids(self, prompts: list[Prompt]) -> list[list[int]]:
         """Token ids of each prompt; all texts are encoded in one call."""
-        texts = [p.text for p in prompts if p.token_ids is None and p.text is not None]
-        if texts and self.tokenizer is None:
-            raise RequestError(
-                "this model has no tokenizer: give prompts as token ids, or name one (tokenizer=…)", "prompt"
-            )
-        encoded = iter(self.tokenizer.encode_batch(texts) if self.tokenizer is not None and texts else [])
-        return [list(p.token_ids) if p.token_ids is not None else next(encoded) for p in prompts]
+        return token_ids(prompts, self.tokenizer)
 
     def make(self, token_ids: list[int], params: SamplingParams, place: int = 0) -> Request:
         """A request, or a RequestError that says what is wrong with it.

@@ -4,11 +4,10 @@ continuation's token is the target; a context that several continuations share i
 import math
 from typing import Any
 
-from jaxserve.core.errors import RequestError
 from jaxserve.core.outputs import ScoreOutput
-from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.jobs import Jobs
+from jaxserve.engine.one_of_many import named
 from jaxserve.engine.pairs import Pair, read_pairs
 from jaxserve.engine.prompt_only import run_prompts
 from jaxserve.engine.requests import RequestMaker
@@ -21,7 +20,10 @@ def score(jobs: Jobs, maker: RequestMaker, pairs: Any, *, use_tqdm: bool = False
     are not numbers.
     """
     read = read_pairs(maker, pairs)
-    requests = [_request(maker, pair, i) for i, pair in enumerate(read)]
+    requests = []
+    for i, pair in enumerate(read):
+        with named(f"pair {i}", "pairs"):
+            requests.append(maker.make_prompt_only(pair.context + pair.continuation, logprobs_start=len(pair.context)))
     by_context: dict[tuple[int, ...], list[int]] = {}
     for i, pair in enumerate(read):
         by_context.setdefault(tuple(pair.context), []).append(i)
@@ -30,13 +32,6 @@ def score(jobs: Jobs, maker: RequestMaker, pairs: Any, *, use_tqdm: bool = False
     order = [i for members in by_context.values() for i in members]
     by_pair = dict(zip(order, sequences, strict=True))
     return [_output(pair, by_pair[i]) for i, pair in enumerate(read)]
-
-
-def _request(maker: RequestMaker, pair: Pair, i: int) -> Request:
-    try:
-        return maker.make_prompt_only(pair.context + pair.continuation, logprobs_start=len(pair.context))
-    except RequestError as error:
-        raise RequestError(f"pair {i}: {error}", "pairs") from None
 
 
 def _output(pair: Pair, sequence: Sequence) -> ScoreOutput:

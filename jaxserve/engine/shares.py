@@ -6,11 +6,11 @@ from typing import Any
 from jaxserve.core.config import EngineConfig
 from jaxserve.core.devices import DeviceType, bandwidth_of
 from jaxserve.core.errors import ConfigError
-from jaxserve.core.sharding import RULES, TENSOR
+from jaxserve.core.sharding import RULES, TENSOR, abstract_mesh
 from jaxserve.engine.fit import Share
 from jaxserve.engine.limits import CPU_POOL_BYTES
 from jaxserve.engine.memory import device_limit, scratch_bytes
-from jaxserve.engine.model_facts import abstract_mesh, leaves, spec_bytes
+from jaxserve.engine.model_facts import leaves
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.kv import kv_layout
 
@@ -58,7 +58,7 @@ def share_of(
     weights = {}
     for path, spec in leaves(model, mesh, dtype).items():
         is_divided = any(axis is not None and RULES.get(axis) == TENSOR for axis in spec.axes)
-        weights[path] = spec_bytes(spec) // (num_devices if is_divided else 1)
+        weights[path] = spec.num_bytes // (num_devices if is_divided else 1)
     total = sum(weights.values())
     return Share(
         num_devices=num_devices,

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from checkpoints.trees import by_path
 from jaxserve.core.errors import RequestError
 from jaxserve.engine.build import Built
 
@@ -30,7 +31,7 @@ def update_weights(parts: Built, params: Any) -> None:
 
 
 def _check(new: Any, targets: Any) -> None:
-    found, wanted = _leaves(new), _leaves(targets)
+    found, wanted = by_path(new), by_path(targets)
     faults = [f"{path} is missing" for path in wanted if path not in found]
     faults += [f"{path} is not one of this model's" for path in found if path not in wanted]
     for path in wanted:
@@ -40,12 +41,6 @@ def _check(new: Any, targets: Any) -> None:
     if faults:
         more = f"; and {len(faults) - MAX_FAULTS} more" if len(faults) > MAX_FAULTS else ""
         raise RequestError(f"these weights do not fit: {'; '.join(faults[:MAX_FAULTS])}{more}", "params")
-
-
-def _leaves(tree: Any) -> dict[str, Any]:
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in jax.tree.leaves_with_path(tree)
-    }
 
 
 def _faults(path: str, leaf: Any, wanted: jax.ShapeDtypeStruct) -> list[str]:

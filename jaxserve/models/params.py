@@ -35,6 +35,10 @@ class ParamSpec:
     dtype: Any
     init_scale: float | None
 
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.shape) * jnp.dtype(self.dtype).itemsize
+
 
 def vocab_width(config: ModelConfig, mesh: AnyMesh) -> int:
     """Vp: the vocabulary padded so that every device holds whole tiles."""
@@ -96,8 +100,7 @@ def targets(specs: Params, mesh: Mesh) -> Params:
 
 def num_bytes(specs: Params) -> int:
     """Bytes of all parameters, counted once over the mesh."""
-    leaves = jax.tree.leaves(specs, is_leaf=is_spec)
-    return sum(math.prod(s.shape) * jnp.dtype(s.dtype).itemsize for s in leaves)
+    return sum(s.num_bytes for s in jax.tree.leaves(specs, is_leaf=is_spec))
 
 
 def init_random(specs: Params, mesh: Mesh, seed: int = 0) -> Params:

@@ -6,17 +6,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import Mesh
 
 from checkpoints.formats.orbax import OrbaxFile
-from checkpoints.orbax_tree import by_path, restore, save
-from jaxserve.core.sharding import TENSOR
+from checkpoints.orbax_tree import restore, save
+from checkpoints.trees import by_path
+from jaxserve.core.sharding import abstract_mesh
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.params import Params, declare, is_spec, targets
 from jaxserve.runner.load import dims
-
-# Sizes of a tree that no device sees.
-NO_MESH = AbstractMesh((1,), (TENSOR,))
 
 
 def saved_structs(config: ModelConfig, dtype: Any) -> dict[str, jax.ShapeDtypeStruct]:
@@ -27,7 +25,7 @@ def saved_structs(config: ModelConfig, dtype: Any) -> dict[str, jax.ShapeDtypeSt
         shape = tuple(rows.get(axis, size) for size, axis in zip(spec.shape, spec.axes, strict=True))
         return jax.ShapeDtypeStruct(shape, spec.dtype)
 
-    return by_path(jax.tree.map(struct, declare(config, NO_MESH, dtype), is_leaf=is_spec))
+    return by_path(jax.tree.map(struct, declare(config, abstract_mesh(1), dtype), is_leaf=is_spec))
 
 
 def saved_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:

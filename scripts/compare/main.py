@@ -16,17 +16,17 @@ from jaxserve.bench.lengths import LengthRange
 from jaxserve.bench.machine import num_cores
 from jaxserve.bench.workload import RandomWorkload
 from jaxserve.cli.bench import count, lengths
-from jaxserve.cli.flags import add_flags, given
-from jaxserve.core.config import ALIASES, EngineConfig
+from jaxserve.cli.flags import add_engine_flags, engine_options
+from jaxserve.core.config import EngineConfig
 from jaxserve.core.errors import ConfigError, JaxserveError
 from jaxserve.runner.load import read_config
 from scripts.compare.comparison import Comparison, compare
-from scripts.compare.page import commit, page, ratio_lines
+from scripts.compare.page import commit, page, ratio_lines, without_folder
 from scripts.compare.rounds import Round, run_round
 
 REPORT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "cpu-transformers.md"
 # Options that have a flag of their own here, or mean nothing to a GGUF file on this machine.
-OWN = ("model", "seed", "dtype", "load_format", "revision", "hf_token", "cache_dir")
+OWN = ("dtype", "load_format", "revision", "hf_token", "cache_dir")
 
 
 def main(argv: list[str]) -> int:
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
 
 def _specs(args: argparse.Namespace) -> list[dict[str, Any]]:
     """What both sides are told, by round: the lengths stay the same, the tokens do not."""
-    options = {name: value for name, value in given(args, EngineConfig).items() if name not in OWN}
+    options = engine_options(args)
     EngineConfig.create(args.model, **options)
     source = resolve(args.model)
     if source.weights.suffix != ".gguf":
@@ -63,7 +63,7 @@ def _specs(args: argparse.Namespace) -> list[dict[str, Any]]:
     workload = RandomWorkload(args.num_prompts, args.input_len, args.output_len, vocab_size, args.seed)
     common = {
         "gguf": str(source.weights),
-        "dtype": args.dtype,
+        "dtype": options.pop("dtype"),
         "options": options,
         "num_threads": num_cores(),
         "batch_sizes": args.batch_sizes,
@@ -73,25 +73,21 @@ def _specs(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _record(comparison: Comparison, rounds: list[Round], date: str) -> dict[str, Any]:
-    """Every figure of every round; tokens are left out."""
-
-    def figures(values: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in values.items() if key != "tokens"}
-
     return {
         "date": date,
         "commit": commit(),
         "ratio": comparison.ratio,
         "round_ratios": comparison.round_ratios,
         **asdict(comparison),
-        "rounds": [
-            {
-                "jaxserve": figures(r.jaxserve),
-                "transformers": r.transformers | {"sizes": {n: figures(s) for n, s in r.transformers["sizes"].items()}},
-            }
-            for r in rounds
-        ],
+        "rounds": [{"jaxserve": figures(r.jaxserve), "transformers": figures(r.transformers)} for r in rounds],
     }
+
+
+def figures(found: Any) -> Any:
+    """What a side wrote, to be kept: without its tokens, and with a file's name for its path on this machine."""
+    if isinstance(found, dict):
+        return {key: figures(value) for key, value in found.items() if key != "tokens"}
+    return without_folder(found) if isinstance(found, str) else found
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -115,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         "--batch-sizes", type=count, nargs="+", default=sizes, help="of transformers (default: %(default)s)"
     )
     parser.add_argument("--out", type=Path, default=REPORT, help="the page; figures go to a .json file beside it")
-    add_flags(parser, EngineConfig, skip=OWN, aliases=ALIASES)
+    add_engine_flags(parser, skip=OWN)
     return parser
 
 

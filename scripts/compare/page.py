@@ -102,7 +102,7 @@ def _limits(steps: dict[str, Any]) -> str:
 
 
 def without_folder(word: str) -> str:
-    """A word of the command, a path on this machine by its last part alone."""
+    """A word, or where it is a path on this machine its last part alone."""
     flag, equals, value = word.rpartition("=")
     folder, name = os.path.split(os.path.expanduser(value))
     return f"{flag}{equals}{name}" if folder and os.path.isdir(folder) else word

@@ -114,10 +114,9 @@ def timed(run: Callable[[], object]) -> float:
 @contextmanager
 def counted(llm) -> Iterator[list[int]]:
     """A list that receives the number of tokens of each step."""
-    runner, steps = llm.parts.runner, []
-    submit = runner.submit
-    runner.submit = lambda plan: steps.append(plan.num_tokens) or submit(plan)
+    engine, steps = llm.parts.engine, []
+    engine.observer = lambda record: steps.append(record.num_tokens)
     try:
         yield steps
     finally:
-        runner.submit = submit
+        engine.observer = None

@@ -11,7 +11,8 @@ from jax.sharding import PartitionSpec as P
 
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.orbax import OrbaxFile
-from checkpoints.orbax_tree import by_path, restore, save
+from checkpoints.orbax_tree import restore, save
+from checkpoints.trees import by_path
 from tests.checkpoints.random_models import Sizes, hf_tensors, tree
 
 SPECS = {

@@ -1,19 +1,13 @@
 """The command line: a verb that works, and mistakes that end in one sentence and exit code 2."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
+from tests.support.command_line import check_mistake, jaxserve
 from tests.support.goldens import checkpoint
 
 NAME = "smollm2-135m-instruct"
-
-
-def jaxserve(*args, stdin=""):
-    command = [sys.executable, "-m", "jaxserve.cli.main", *args]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
 
 
 def test_generate_prints_the_completion_and_says_how_long_the_first_token_took(real_model):
@@ -47,11 +41,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_end_with_code_2_and_one_sentence(name):
-    args, message = MISTAKES[name]
-    done = jaxserve(*args)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    check_mistake(*MISTAKES[name])
 
 
 def test_every_parameter_and_option_has_a_flag():

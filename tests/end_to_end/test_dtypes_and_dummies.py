@@ -9,7 +9,7 @@ import pytest
 
 from jaxserve import LLM, SamplingParams
 from jaxserve.core.errors import ConfigError
-from jaxserve.engine.build import choose_dtype
+from jaxserve.engine.dtype import choose_dtype
 from tests.support.engines import SMALL, tiny_engine
 from tests.support.goldens import checkpoint, goldens
 

@@ -1,24 +1,18 @@
 """`jaxserve inspect`: tables for people, JSON for programs, one sentence for mistakes."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from tests.house.test_host_half import loaded_after
+from tests.support.command_line import check_mistake, jaxserve
 
 NAME = "smollm2-135m-instruct"
 
 
-def inspect(*args):
-    command = [sys.executable, "-m", "jaxserve.cli.main", "inspect", *args]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def test_a_real_model_is_described_in_tables_that_a_file_can_hold(real_model):
     real_model(NAME)
-    done = inspect(NAME)
+    done = jaxserve("inspect", NAME)
     assert done.returncode == 0, done.stderr
     for shown in ("134,515,008", "Q4_1", "30 global", "with a chat template", "TPU v5e", "H100 80GB", "this cpu"):
         assert shown in done.stdout
@@ -27,7 +21,8 @@ def test_a_real_model_is_described_in_tables_that_a_file_can_hold(real_model):
 
 
 def test_a_shape_is_described_in_json_for_the_devices_asked_about():
-    done = inspect("llama-3-70b", "--json", "--tensor-parallel-size", "8", "--no-device", "--max-model-len", "4096")
+    args = ["--json", "--tensor-parallel-size", "8", "--no-device", "--max-model-len", "4096"]
+    done = jaxserve("inspect", "llama-3-70b", *args)
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     assert record["num_params"] == 70_553_706_496
@@ -47,10 +42,7 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_end_with_code_2_and_one_sentence(name):
     args, message = MISTAKES[name]
-    done = inspect(*args)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    check_mistake(["inspect", *args], message)
 
 
 def test_help_costs_neither_jax_nor_numpy():

