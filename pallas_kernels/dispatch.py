@@ -1,12 +1,16 @@
-"""Device: back-end names and the one rule that chooses among an op's back ends."""
+"""Device: back-end names, the one rule that chooses among an op's back ends, and how kernels run where no chip is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 
-BACKENDS = ("auto", "xla", "reference")
+BACKENDS = ("auto", "mosaic_tpu", "xla", "reference")
+
+_interpreter: ContextVar[Any] = ContextVar("interpreter", default=True)
 
 
 @dataclass(frozen=True)
@@ -16,6 +20,8 @@ class Implementation:
     backend: str
     """One of BACKENDS, not "auto"."""
     function: Callable[..., Any]
+    platforms: tuple[str, ...] | None = None
+    """Platforms that it is made for; None: all. Asked for by name it runs elsewhere too, interpreted."""
     is_automatic: bool = True
     """False: taken only when asked for by name (an oracle is right, but too slow to fall back to in silence)."""
 
@@ -30,6 +36,28 @@ def target_platform() -> str:
     return jax.default_backend() if device is None else device.platform
 
 
+def target_device_kind() -> str:
+    """The model of device that is traced for, as "TPU v6 lite"."""
+    mesh = jax.sharding.get_abstract_mesh()
+    device = None if mesh.empty else mesh.abstract_device
+    return jax.devices()[0].device_kind if device is None else device.device_kind
+
+
+def interpretation() -> Any:
+    """What a TPU kernel passes to `pallas_call` as `interpret`: False where the target is a TPU."""
+    return False if target_platform() == "tpu" else _interpreter.get()
+
+
+@contextmanager
+def interpreted_by(interpreter: Any) -> Iterator[None]:
+    """Within it, kernels traced for other targets than theirs run under this interpreter (Pallas' generic one else)."""
+    token = _interpreter.set(interpreter)
+    try:
+        yield
+    finally:
+        _interpreter.reset(token)
+
+
 def dispatch(op: str, table: Sequence[Implementation], backend: str, *args: Any, **kwargs: Any) -> Any:
     """Calls the first implementation in the table that serves these arguments.
 
@@ -40,13 +68,17 @@ def dispatch(op: str, table: Sequence[Implementation], backend: str, *args: Any,
     if backend not in BACKENDS:
         raise ValueError(f"{op}: backend={backend!r} is unknown; use one of {', '.join(BACKENDS)}")
     reasons = []
+    target = target_platform()
     for entry in table:
         if entry.is_automatic if backend == "auto" else entry.backend == backend:
+            if backend == "auto" and entry.platforms is not None and target not in entry.platforms:
+                reasons.append(f"{entry.backend}: it is made for {' and '.join(entry.platforms)}")
+                continue
             try:
                 return entry.function(*args, **kwargs)
             except NotImplementedError as error:
                 reasons.append(f"{entry.backend}: {error}")
     raise NotImplementedError(
-        f"{op}: no back end for backend={backend!r} on {target_platform()}. "
+        f"{op}: no back end for backend={backend!r} on {target}. "
         + ("; ".join(reasons) or "none is registered under this name")
     )

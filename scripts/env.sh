@@ -13,7 +13,7 @@ find_python() {  # prints the first Python that is new enough
   return 2
 }
 
-is_installed() {  # is_installed main|dev: .venv was made here and holds what that lock file says today
+is_installed() {  # is_installed main|dev|aot: .venv was made here and holds what that lock file says today
   [[ -x .venv/bin/python && "$(cat ".venv/installed-$1" 2>/dev/null)" == "$(fingerprint "$1")" ]]
 }
 
@@ -21,10 +21,12 @@ fingerprint() {
   { pwd; cat "requirements/$1.txt" pyproject.toml; } | cksum
 }
 
-make_env() {  # make_env main|dev: .venv holds what requirements/$1.txt says; dev is main and more
-  if is_installed "$1" || is_installed dev; then
-    return
-  fi
+make_env() {  # make_env main|dev|aot: .venv holds what requirements/$1.txt says; dev is main and more, aot dev and more
+  case "$1" in
+    main) is_installed main || is_installed dev || is_installed aot ;;
+    dev) is_installed dev || is_installed aot ;;
+    aot) is_installed aot ;;
+  esac && return
   if ! grep -qsF " $PWD/.venv" .venv/pyvenv.cfg || ! .venv/bin/python -m pip --version &>/dev/null; then
     local python
     python=$(find_python)

@@ -1,63 +1,114 @@
-"""Device: whole pages and token rows of the KV pool moved about, in all layers at once; the one way in.
+"""Device: token rows written into the KV pool, and pages and rows moved about in all its layers; the one way in.
 
 Pages and slots are int32 and must lie in the pool; a slot is page · page_size + offset. Lists are padded to a bucket's
 length with pairs whose destination is in page 0 (scratch). Every read happens before any write, so destinations may be
 sources too; destinations other than scratch must differ. Donate the pool and it is updated in place.
 """
 
-from jaxtyping import Array, Float, Int
+from types import ModuleType
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import Implementation, dispatch
-from pallas_kernels.page_ops import reference, xla
+from pallas_kernels.page_ops import mosaic_tpu_moves, mosaic_tpu_pages, mosaic_tpu_write, reference, xla
+from pallas_kernels.page_ops.pieces import Pieces
 
 
-def _table(name: str) -> tuple[Implementation, ...]:
+def _table(name: str, mosaic_tpu: ModuleType) -> tuple[Implementation, ...]:
     return (
+        Implementation("mosaic_tpu", getattr(mosaic_tpu, name), platforms=("tpu",)),
         Implementation("xla", getattr(xla, name)),
         Implementation("reference", getattr(reference, name), is_automatic=False),
     )
 
 
-COPY_PAGES, MOVE_ROWS, GATHER_PAGES, SCATTER_PAGES = map(
-    _table, ("copy_pages", "move_rows", "gather_pages", "scatter_pages")
-)
+WRITE = _table("write", mosaic_tpu_write)
+MOVE_ROWS = _table("move_rows", mosaic_tpu_moves)
+COPY_PAGES = _table("copy_pages", mosaic_tpu_pages)
+GATHER_PAGES = _table("gather_pages", mosaic_tpu_pages)
+SCATTER_PAGES = _table("scatter_pages", mosaic_tpu_pages)
+
+
+def write(
+    pool: Num[Array, "Lg P K page W2"],
+    layer: Int[Array, ""],
+    k: Float[Array, "T K H"],
+    v: Float[Array, "T K H"],
+    slots: Int[Array, "T"],
+    begin: Int[Array, ""] | int,
+    end: Int[Array, ""] | int,
+    *,
+    k_scale: Float[Array, "K"] | None = None,
+    v_scale: Float[Array, "K"] | None = None,
+    pieces: Pieces | None = None,
+    backend: str = "auto",
+) -> Num[Array, "Lg P K page W2"]:
+    """Stores keys and values of tokens begin <= t < end at their slots in pool[layer], as `rows.pack_rows` packs them.
+
+    Among these tokens are runs whose slots ascend by one (the rows of a batch); no two runs may share a piece, that is,
+    an aligned stretch of `pieces.piece_len(page_size)` slots. Runs of sequences that own their pages do not. The
+    scratch page may be written too.
+
+    Args:
+      layer: index in the pool's first axis.
+      begin, end: 0 <= begin <= end <= T. They may be computed in the same program.
+      k_scale, v_scale: factors of this layer's keys and values in an 8-bit pool.
+      pieces: what `plan_pieces` gives for these slots, begin and end, or for those of another KV group of the batch;
+        made once a step it serves all layers. None: it is made here. Back ends other than mosaic_tpu need none.
+
+    Raises:
+      ValueError: shapes do not fit, or a pool that is not 8-bit gets scales.
+      NotImplementedError: no back end serves these arguments; the message lists each one's reason.
+    """
+    num_tokens, num_heads, head_dim = k.shape
+    if num_heads != pool.shape[2] or 2 * head_dim > pool.shape[4]:
+        raise ValueError(f"k has shape {k.shape}, but the pool has {pool.shape[2]} heads and {pool.shape[4]} lanes")
+    if v.shape != k.shape or slots.shape != (num_tokens,):
+        raise ValueError(f"k has shape {k.shape}, but v {v.shape} and slots {slots.shape}")
+    for name, factor in (("k_scale", k_scale), ("v_scale", v_scale)):
+        if factor is not None and pool.dtype.itemsize > 1:
+            raise ValueError(f"{name} scales the numbers of an 8-bit pool; this pool holds {pool.dtype}")
+    begin, end = (jnp.asarray(edge, jnp.int32) for edge in (begin, end))
+    scales = {"k_scale": k_scale, "v_scale": v_scale}
+    return dispatch("write", WRITE, backend, pool, layer, k, v, slots, begin, end, **scales, pieces=pieces)
 
 
 def copy_pages(
-    pool: Float[Array, "Lg P K page W2"],
+    pool: Num[Array, "Lg P K page W2"],
     src: Int[Array, "C"],
     dst: Int[Array, "C"],
     *,
     backend: str = "auto",
-) -> Float[Array, "Lg P K page W2"]:
+) -> Num[Array, "Lg P K page W2"]:
     """Copies page src[i] to page dst[i] (copy on write of a shared page)."""
     return dispatch("copy_pages", COPY_PAGES, backend, pool, src, dst)
 
 
 def move_rows(
-    pool: Float[Array, "Lg P K page W2"],
+    pool: Num[Array, "Lg P K page W2"],
     src_slots: Int[Array, "R"],
     dst_slots: Int[Array, "R"],
     *,
     backend: str = "auto",
-) -> Float[Array, "Lg P K page W2"]:
+) -> Num[Array, "Lg P K page W2"]:
     """Copies keys and values from slot to slot (an accepted path of a draft tree is made whole)."""
     return dispatch("move_rows", MOVE_ROWS, backend, pool, src_slots, dst_slots)
 
 
 def gather_pages(
-    pool: Float[Array, "Lg P K page W2"], ids: Int[Array, "C"], *, backend: str = "auto"
-) -> Float[Array, "Lg C K page W2"]:
+    pool: Num[Array, "Lg P K page W2"], ids: Int[Array, "C"], *, backend: str = "auto"
+) -> Num[Array, "Lg C K page W2"]:
     """The pages `ids` side by side, to be sent to host memory."""
     return dispatch("gather_pages", GATHER_PAGES, backend, pool, ids)
 
 
 def scatter_pages(
-    pool: Float[Array, "Lg P K page W2"],
+    pool: Num[Array, "Lg P K page W2"],
     ids: Int[Array, "C"],
-    pages: Float[Array, "Lg C K page W2"],
+    pages: Num[Array, "Lg C K page W2"],
     *,
     backend: str = "auto",
-) -> Float[Array, "Lg P K page W2"]:
+) -> Num[Array, "Lg P K page W2"]:
     """Puts pages that `gather_pages` gave back into the pool, at `ids`."""
     return dispatch("scatter_pages", SCATTER_PAGES, backend, pool, ids, pages)

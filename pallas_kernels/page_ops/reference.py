@@ -2,18 +2,21 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
+
+from pallas_kernels.page_ops.pieces import Pieces
+from pallas_kernels.page_ops.rows import pack_rows
 
 
 def copy_pages(
-    pool: Float[Array, "Lg P K page W2"], src: Int[Array, "C"], dst: Int[Array, "C"]
-) -> Float[Array, "Lg P K page W2"]:
+    pool: Num[Array, "Lg P K page W2"], src: Int[Array, "C"], dst: Int[Array, "C"]
+) -> Num[Array, "Lg P K page W2"]:
     return jax.lax.fori_loop(0, len(src), lambda i, new: new.at[:, dst[i]].set(pool[:, src[i]]), pool)
 
 
 def move_rows(
-    pool: Float[Array, "Lg P K page W2"], src_slots: Int[Array, "R"], dst_slots: Int[Array, "R"]
-) -> Float[Array, "Lg P K page W2"]:
+    pool: Num[Array, "Lg P K page W2"], src_slots: Int[Array, "R"], dst_slots: Int[Array, "R"]
+) -> Num[Array, "Lg P K page W2"]:
     page_size = pool.shape[3]
 
     def move(i, new):
@@ -23,11 +26,35 @@ def move_rows(
     return jax.lax.fori_loop(0, len(src_slots), move, pool)
 
 
-def gather_pages(pool: Float[Array, "Lg P K page W2"], ids: Int[Array, "C"]) -> Float[Array, "Lg C K page W2"]:
+def gather_pages(pool: Num[Array, "Lg P K page W2"], ids: Int[Array, "C"]) -> Num[Array, "Lg C K page W2"]:
     return jnp.stack([pool[:, ids[i]] for i in range(len(ids))], axis=1)
 
 
 def scatter_pages(
-    pool: Float[Array, "Lg P K page W2"], ids: Int[Array, "C"], pages: Float[Array, "Lg C K page W2"]
-) -> Float[Array, "Lg P K page W2"]:
+    pool: Num[Array, "Lg P K page W2"], ids: Int[Array, "C"], pages: Num[Array, "Lg C K page W2"]
+) -> Num[Array, "Lg P K page W2"]:
     return jax.lax.fori_loop(0, len(ids), lambda i, new: new.at[:, ids[i]].set(pages[:, i]), pool)
+
+
+def write(
+    pool: Num[Array, "Lg P K page W2"],
+    layer: Int[Array, ""],
+    k: Float[Array, "T K H"],
+    v: Float[Array, "T K H"],
+    slots: Int[Array, "T"],
+    begin: Int[Array, ""],
+    end: Int[Array, ""],
+    *,
+    k_scale: Float[Array, "K"] | None,
+    v_scale: Float[Array, "K"] | None,
+    pieces: Pieces | None,
+) -> Num[Array, "Lg P K page W2"]:
+    del pieces  # the plan of a kernel; a token at a time needs none
+    page_size, num_lanes = pool.shape[3:]
+    rows = pack_rows(k, v, num_lanes, pool.dtype, k_scale=k_scale, v_scale=v_scale)
+
+    def put(token, new):
+        page, offset = divmod(slots[token], page_size)
+        return new.at[layer, page, :, offset].set(rows[token])
+
+    return jax.lax.fori_loop(begin, end, put, pool)

@@ -4,31 +4,57 @@ Between gather and scatter stands the copied part alone, so that everything is r
 """
 
 import jax
-from jaxtyping import Array, Float, Int
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Num
+
+from pallas_kernels.page_ops.pieces import Pieces
+from pallas_kernels.page_ops.rows import pack_rows
 
 IN_BOUNDS = "promise_in_bounds"
 
 
 def copy_pages(
-    pool: Float[Array, "Lg P K page W2"], src: Int[Array, "C"], dst: Int[Array, "C"]
-) -> Float[Array, "Lg P K page W2"]:
+    pool: Num[Array, "Lg P K page W2"], src: Int[Array, "C"], dst: Int[Array, "C"]
+) -> Num[Array, "Lg P K page W2"]:
     return scatter_pages(pool, dst, jax.lax.optimization_barrier(gather_pages(pool, src)))
 
 
 def move_rows(
-    pool: Float[Array, "Lg P K page W2"], src_slots: Int[Array, "R"], dst_slots: Int[Array, "R"]
-) -> Float[Array, "Lg P K page W2"]:
+    pool: Num[Array, "Lg P K page W2"], src_slots: Int[Array, "R"], dst_slots: Int[Array, "R"]
+) -> Num[Array, "Lg P K page W2"]:
     page_size = pool.shape[3]
     rows = pool.at[:, src_slots // page_size, :, src_slots % page_size].get(mode=IN_BOUNDS)
     rows = jax.lax.optimization_barrier(rows)
     return pool.at[:, dst_slots // page_size, :, dst_slots % page_size].set(rows, mode=IN_BOUNDS)
 
 
-def gather_pages(pool: Float[Array, "Lg P K page W2"], ids: Int[Array, "C"]) -> Float[Array, "Lg C K page W2"]:
+def gather_pages(pool: Num[Array, "Lg P K page W2"], ids: Int[Array, "C"]) -> Num[Array, "Lg C K page W2"]:
     return pool.at[:, ids].get(mode=IN_BOUNDS)
 
 
 def scatter_pages(
-    pool: Float[Array, "Lg P K page W2"], ids: Int[Array, "C"], pages: Float[Array, "Lg C K page W2"]
-) -> Float[Array, "Lg P K page W2"]:
+    pool: Num[Array, "Lg P K page W2"], ids: Int[Array, "C"], pages: Num[Array, "Lg C K page W2"]
+) -> Num[Array, "Lg P K page W2"]:
     return pool.at[:, ids].set(pages, mode=IN_BOUNDS)
+
+
+def write(
+    pool: Num[Array, "Lg P K page W2"],
+    layer: Int[Array, ""],
+    k: Float[Array, "T K H"],
+    v: Float[Array, "T K H"],
+    slots: Int[Array, "T"],
+    begin: Int[Array, ""],
+    end: Int[Array, ""],
+    *,
+    k_scale: Float[Array, "K"] | None,
+    v_scale: Float[Array, "K"] | None,
+    pieces: Pieces | None,
+) -> Num[Array, "Lg P K page W2"]:
+    """The tokens outside begin <= t < end are written to the scratch page."""
+    del pieces  # the plan of a kernel; a scatter needs none
+    page_size, num_lanes = pool.shape[3:]
+    rows = pack_rows(k, v, num_lanes, pool.dtype, k_scale=k_scale, v_scale=v_scale)
+    token = jnp.arange(len(slots), dtype=jnp.int32)
+    slots = jnp.where((token >= begin) & (token < end), slots, token % page_size)
+    return pool.at[layer, slots // page_size, :, slots % page_size].set(rows, mode=IN_BOUNDS)

@@ -1,15 +1,24 @@
 """Device: paged attention for decode rows, prefill chunks, mixed batches and draft verification; the one way in."""
 
-from jaxtyping import Array, Float, Int
+from typing import Any
+
+from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import Implementation, dispatch
-from pallas_kernels.paged_attention import reference, xla
+from pallas_kernels.paged_attention import mosaic_tpu, reference, xla
 from pallas_kernels.paged_attention.config import BlockSizes
 from pallas_kernels.paged_attention.meta import AttentionMeta
 
 IMPLEMENTATIONS = (
+    Implementation("mosaic_tpu", mosaic_tpu.paged_attention, platforms=("tpu",)),
     Implementation("xla", xla.paged_attention),
     Implementation("reference", reference.paged_attention, is_automatic=False),
+)
+
+PLANS = (
+    Implementation("mosaic_tpu", mosaic_tpu.plan, platforms=("tpu",)),
+    Implementation("xla", lambda meta, **_: meta),
+    Implementation("reference", lambda meta, **_: meta, is_automatic=False),
 )
 
 
@@ -22,7 +31,7 @@ def paged_attention(
     q: Float[Array, "T N H"],
     k: Float[Array, "T K H"] | None,
     v: Float[Array, "T K H"] | None,
-    pool: Float[Array, "Lg P K page W2"],
+    pool: Num[Array, "Lg P K page W2"],
     layer: Int[Array, ""],
     meta: AttentionMeta,
     *,
@@ -35,7 +44,7 @@ def paged_attention(
     write: bool = True,
     backend: str = "auto",
     block: BlockSizes | None = None,
-) -> tuple[Float[Array, "T N H"], Float[Array, "Lg P K page W2"]]:
+) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
     """Writes the tokens' keys and values into their pages, then attends over each token's row.
 
     The pool holds keys in lanes [0, H), values in [H, 2H), zeros up to W2 = `lane_width(H)`; page 0 is scratch. Query
@@ -69,6 +78,9 @@ def paged_attention(
     for name, part in (("k", k), ("v", v)):
         if part is not None and part.shape != (num_tokens, num_kv_heads, head_dim):
             raise ValueError(f"{name} has shape {part.shape}; q and pool need {(num_tokens, num_kv_heads, head_dim)}")
+    for name, factors in (("k_scale", k_scale), ("v_scale", v_scale)):
+        if factors is not None and pool.dtype.itemsize > 1:
+            raise ValueError(f"{name} scales the numbers of an 8-bit pool; this pool holds {pool.dtype}: pass None")
     if window is not None and window < 1:
         raise ValueError(f"window={window} must be at least 1: a token sees itself")
     if softcap is not None and softcap <= 0:
@@ -86,5 +98,39 @@ def paged_attention(
         sinks=sinks,
         k_scale=k_scale,
         v_scale=v_scale,
+        block=block,
+    )
+
+
+def plan(
+    meta: AttentionMeta,
+    *,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    page_size: int,
+    dtype: Any,
+    pool_dtype: Any,
+    window: int | None = None,
+    backend: str = "auto",
+    block: BlockSizes | None = None,
+) -> AttentionMeta:
+    """`meta` with what its back end can work out before the layers, in `meta.work`: call it once a step.
+
+    It serves all calls of `paged_attention` with these arguments, for all layers, and for other KV groups too: their
+    `tables`, `first_pages` and `write_slots` may take the place of these. Heads are those of one device.
+    """
+    return dispatch(
+        "plan",
+        PLANS,
+        backend,
+        meta,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        page_size=page_size,
+        dtype=dtype,
+        pool_dtype=pool_dtype,
+        window=window,
         block=block,
     )

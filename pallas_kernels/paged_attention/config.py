@@ -1,6 +1,12 @@
-"""Host: block sizes of the paged attention op, and the heuristic that picks them."""
+"""Device: block sizes of the paged attention op, and the rules that pick them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+
+from pallas_kernels.dispatch import target_device_kind
+from pallas_kernels.tuning import tuned
 
 
 @dataclass(frozen=True)
@@ -42,4 +48,48 @@ def default_block_sizes(page_size: int, num_kv_heads: int, head_dim: int) -> Blo
     positions = max(128, page_size)
     row_bytes = positions * num_kv_heads * 2 * head_dim * 4
     rows = max(2, min(16, 2**22 // row_bytes))  # one row alone would be multiplied in another order than several
-    return BlockSizes(positions=positions, rows=1 << (rows.bit_length() - 1), queries=64)
+    return BlockSizes(positions=positions, rows=_power_of_two(rows), queries=64)
+
+
+BLOCK_BYTES = 2 * 2**20
+TILE_LINES = 256
+
+
+def tpu_block_sizes(
+    kind: str,
+    num_rows: int,
+    page_size: int,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    dtype: Any,
+    pool_dtype: Any,
+) -> BlockSizes:
+    """Block sizes of the TPU kernels for "decode" or "chunks": those measured on the target, else by rule.
+
+    Decode is bound by memory, so a block is what a memory streams well: 2 MiB, 512 positions of Llama-3-8B's 8 heads in
+    bfloat16; at least 512, since the softmax's latency is paid once a block (head dim 64, v6e: 803 instruction bundles
+    per 512 positions in blocks of 512, 667 in blocks of 1024). Chunks are bound by products: tiles of 256 query lines
+    fill the matrix units as well as larger ones do and waste less on short rows; 512 positions bound what they spill.
+    """
+    key = {
+        "kind": kind,
+        "num_rows": num_rows,
+        "page_size": page_size,
+        "num_heads": num_heads,
+        "num_kv_heads": num_kv_heads,
+        "head_dim": head_dim,
+        "dtype": str(jnp.dtype(dtype)),
+        "pool_dtype": str(jnp.dtype(pool_dtype)),
+    }
+    position_bytes = num_kv_heads * -(-2 * head_dim // 128) * 128 * jnp.dtype(pool_dtype).itemsize
+    positions = min(2048 if kind == "decode" else 512, max(128, _power_of_two(BLOCK_BYTES // position_bytes)))
+    queries = max(8, _power_of_two(TILE_LINES * num_kv_heads // num_heads))
+    by_rule = BlockSizes(positions=max(page_size, positions), rows=8, queries=queries)
+    measured = tuned("paged_attention", target_device_kind(), key)
+    return by_rule if measured is None else replace(by_rule, **measured)
+
+
+def _power_of_two(n: int) -> int:
+    """The largest power of two up to n."""
+    return 1 << (max(1, n).bit_length() - 1)

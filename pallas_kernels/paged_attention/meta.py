@@ -1,7 +1,7 @@
 """Device: what a batch's rows are, where their pages lie, and which tokens belong to whom."""
 
 from dataclasses import dataclass
-from typing import no_type_check
+from typing import Any, no_type_check
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,9 @@ class AttentionMeta:
     num_decodes: Int[Array, ""]
     tree: Int[Array, "T words"] | None = None
     """Bit j of a token: it sees the j-th token of its row in this batch. A token sees itself and all earlier KV in any
-    case, never a later token, and all earlier tokens beyond the last bit: -1 everywhere is causal, as None is."""
+    case, never a later token: -1 everywhere is causal, as None is. Rows of more than 32 · words tokens must be that."""
+    work: Any = None
+    """What `api.plan` found for the batch's back end, once for all layers; None: found in every call."""
 
 
 def make_meta(
@@ -89,5 +91,21 @@ def sequence_positions(meta: AttentionMeta) -> Int[Array, "T"]:
     num_earlier = jnp.clip(node[:, None] - first_bit[None], 0, 32).astype(jnp.uint32)
     earlier = (jnp.uint32(1) << num_earlier) - 1  # XLA shifts by 32 to 0, so that all bits are set
     words = jax.lax.bitcast_convert_type(meta.tree, jnp.uint32)
-    depth = jnp.sum(jax.lax.population_count(words & earlier).astype(jnp.int32), axis=1)
+    depth = jnp.sum(jax.lax.population_count(words & earlier).astype(jnp.int32), axis=1, dtype=jnp.int32)
     return meta.kv_positions - node + depth + jnp.maximum(node - num_bits, 0)
+
+
+def tree_columns(meta: AttentionMeta, window: int | None) -> Int[Array, "T columns"]:
+    """Each token's ancestor bits, itself included and those beyond the window not, and its sequence position."""
+    assert meta.tree is not None
+    num_tokens, num_words = meta.tree.shape
+    positions = sequence_positions(meta)
+    first_token = meta.cu_q_lens[meta.rows][:, None]
+    node = jnp.arange(32 * num_words, dtype=jnp.int32)[None]
+    bits = (jnp.repeat(meta.tree, 32, axis=1) >> (node % 32)) & 1 == 1
+    bits |= first_token + node == jnp.arange(num_tokens, dtype=jnp.int32)[:, None]
+    if window is not None:
+        other = jnp.minimum(first_token + node, num_tokens - 1)
+        bits &= positions[other] > positions[:, None] - window
+    words = jnp.sum(jnp.where(bits, jnp.int32(1) << (node % 32), 0).reshape(num_tokens, num_words, 32), axis=2)
+    return jnp.concatenate([words.astype(jnp.int32), positions[:, None]], axis=1)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Num
 
 HIDDEN = float(jnp.finfo(jnp.float32).min)
 """Score of what a query does not see; finite, so that differences of two such scores are numbers."""
@@ -23,7 +23,7 @@ MANY_QUERIES = 32
 class PagedRows(NamedTuple):
     """Where B rows lie in the pool."""
 
-    pool: Float[Array, "Lg P K page W2"]
+    pool: Num[Array, "Lg P K page W2"]
     layer: Int[Array, ""]
     tables: Int[Array, "B W"]
     first_pages: Int[Array, "B"]
@@ -41,7 +41,7 @@ def page_group(rows: PagedRows, group: Int[Array, "B"], num_pages: int) -> tuple
     return ids, position.reshape(len(ids), -1)
 
 
-def gather(rows: PagedRows, ids: Int[Array, "B n"], start: int, size: int) -> Float[Array, "B K C size"]:
+def gather(rows: PagedRows, ids: Int[Array, "B n"], start: int, size: int) -> Num[Array, "B K C size"]:
     """Lanes [start, start + size) of whole pages, position after position.
 
     Keys and values are gathered apart: halves cut out of one gather are copied once more, which made 64 rows × 256
@@ -66,7 +66,7 @@ def attend(
     end: Int[Array, "B"],
     visible: Callable[[Int[Array, "B C"]], Bool[Array, "B Q C"]],
     *,
-    scale: float,
+    scale: float | Float[Array, "K"],
     softcap: float | None,
     sinks: Float[Array, "K G"] | None,
     num_pages: int,
@@ -74,15 +74,18 @@ def attend(
     """Attention, in float32, of Q queries a row over the row's positions [begin, end), `num_pages` pages a step.
 
     `visible` says which of the given positions each query sees; a position that none sees is not read into any sum.
-    Queries that see nothing give zeros.
+    Queries that see nothing give zeros. `scale` is a factor of the scores, of all or of each head's.
     """
     num_positions = num_pages * rows.pool.shape[3]
     head_dim = q.shape[-1]
-    # Products of bfloat16 queries and keys are exact in both types. XLA on CPU makes them twice as fast from bfloat16
-    # where many queries share the keys (192 × 128: 66 µs, not 132), and slower where few do.
-    is_narrow = q.dtype == rows.pool.dtype == jnp.bfloat16 and q.shape[2] * q.shape[3] >= MANY_QUERIES
+    # Products of bfloat16 queries and keys are exact in both types, and bfloat16 holds 8-bit keys. XLA on CPU makes
+    # them twice as fast from bfloat16 where many queries share the keys (192 × 128: 66 µs, not 132), and slower where
+    # few do.
+    is_exact = q.dtype == jnp.bfloat16 and (rows.pool.dtype == jnp.bfloat16 or rows.pool.dtype.itemsize == 1)
+    is_narrow = is_exact and q.shape[2] * q.shape[3] >= MANY_QUERIES
     operand = jnp.bfloat16 if is_narrow else jnp.float32
     queries = q.astype(operand)
+    factor = scale[None, :, None, None, None] if isinstance(scale, jax.Array) else scale
     first_group = begin // num_positions
     num_groups = jnp.max(jnp.where(end > begin, -(-end // num_positions) - first_group, 0))
 
@@ -95,7 +98,7 @@ def attend(
         values = gather(rows, ids, head_dim, head_dim).astype(jnp.float32)
         values = jnp.where(seen.any(1)[:, None, :, None], values, 0)
         seen = seen[:, None, None]
-        scores = _product("bkgqh,bkch->bkgqc", queries, keys) * scale
+        scores = _product("bkgqh,bkch->bkgqc", queries, keys) * factor
         if softcap is not None:
             scores = softcap * jnp.tanh(scores / softcap)
         scores = jnp.where(seen, scores, HIDDEN)

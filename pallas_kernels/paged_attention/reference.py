@@ -2,8 +2,9 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Num
 
+from pallas_kernels.page_ops.rows import pack_rows
 from pallas_kernels.paged_attention.config import BlockSizes
 from pallas_kernels.paged_attention.meta import AttentionMeta, sequence_positions
 
@@ -14,7 +15,7 @@ def visible_positions(meta: AttentionMeta, kv_positions: Int[Array, "S C"], wind
     query = meta.kv_positions[:, None]
     visible = (key >= 0) & (key <= query) & (key < meta.kv_lens[meta.rows][:, None])
     positions = sequence_positions(meta)
-    node = key - (query - (jnp.arange(meta.rows.shape[0]) - meta.cu_q_lens[meta.rows])[:, None])
+    node = key - (query - (jnp.arange(meta.rows.shape[0], dtype=jnp.int32) - meta.cu_q_lens[meta.rows])[:, None])
     if meta.tree is not None:
         num_bits = 32 * meta.tree.shape[1]
         bit = jnp.clip(node, 0, num_bits - 1)
@@ -24,7 +25,7 @@ def visible_positions(meta: AttentionMeta, kv_positions: Int[Array, "S C"], wind
         token = jnp.clip(meta.cu_q_lens[meta.rows][:, None] + node, 0, meta.rows.shape[0] - 1)
         key_position = jnp.where(node < 0, key, positions[token])
         visible &= key_position > positions[:, None] - window
-    is_token = jnp.arange(meta.rows.shape[0]) < meta.cu_q_lens[meta.num_seqs]
+    is_token = jnp.arange(meta.rows.shape[0], dtype=jnp.int32) < meta.cu_q_lens[meta.num_seqs]
     return visible & is_token[:, None]
 
 
@@ -32,7 +33,7 @@ def paged_attention(
     q: Float[Array, "T N H"],
     k: Float[Array, "T K H"] | None,
     v: Float[Array, "T K H"] | None,
-    pool: Float[Array, "Lg P K page W2"],
+    pool: Num[Array, "Lg P K page W2"],
     layer: Int[Array, ""],
     meta: AttentionMeta,
     *,
@@ -43,36 +44,42 @@ def paged_attention(
     k_scale: Float[Array, "Lg K"] | None,
     v_scale: Float[Array, "Lg K"] | None,
     block: BlockSizes | None,
-) -> tuple[Float[Array, "T N H"], Float[Array, "Lg P K page W2"]]:
-    """See `api.paged_attention`. Gathers every token's whole context: for small shapes only."""
-    if k_scale is not None or v_scale is not None:
-        raise NotImplementedError("scaled 8-bit pools are not served")
+) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
+    """See `api.paged_attention`. Each token gathers the whole context of its row.
+
+    Computed in float64 where `q` is (under `jax.enable_x64`; the pool keeps its type), else in float32.
+    """
     if block is not None:
         raise NotImplementedError("it has no blocks: pass block=None")
-    num_tokens, num_heads, head_dim = q.shape
-    page_size = pool.shape[3]
+    num_kv_heads, page_size, num_lanes = pool.shape[2:]
+    head_dim = q.shape[2]
+    k_scale, v_scale = (None if scales is None else scales[layer] for scales in (k_scale, v_scale))
     if k is not None and v is not None:
-        padding = jnp.zeros((num_tokens, pool.shape[2], pool.shape[4] - 2 * head_dim), pool.dtype)
-        kv = jnp.concatenate([k.astype(pool.dtype), v.astype(pool.dtype), padding], axis=-1)
-        pool = pool.at[layer, meta.write_slots // page_size, :, meta.write_slots % page_size].set(kv)
+        rows = pack_rows(k, v, num_lanes, pool.dtype, k_scale=k_scale, v_scale=v_scale)
+        pool = pool.at[layer, meta.write_slots // page_size, :, meta.write_slots % page_size].set(rows)
 
-    pages = jnp.moveaxis(pool[layer, meta.tables], 2, 3).astype(jnp.float32)  # [S, W, page, K, W2]
-    context = pages.reshape(pages.shape[0], -1, *pages.shape[3:])
-    first = meta.first_pages[:, None] * page_size
-    visible = visible_positions(meta, first + jnp.arange(context.shape[1])[None], window)  # [T, C]
-    context = context[meta.rows]  # [T, C, K, W2]
-    keys = context[..., :head_dim]
-    values = jnp.where(visible[..., None, None], context[..., head_dim : 2 * head_dim], 0)
-    visible = visible[:, None, None]
+    real = jnp.float64 if q.dtype == jnp.float64 else jnp.float32
+    columns = jnp.arange(meta.tables.shape[1] * page_size, dtype=jnp.int32)[None]
+    visible = visible_positions(meta, meta.first_pages[:, None] * page_size + columns, window)
 
-    grouped = (pool.shape[2], num_heads // pool.shape[2])
-    queries = q.astype(jnp.float32).reshape(num_tokens, *grouped, head_dim)
-    scores = jnp.einsum("tkgh,tckh->tkgc", queries * scale, keys)
-    if softcap is not None:
-        scores = softcap * jnp.tanh(scores / softcap)
-    scores = jnp.where(visible, scores, -jnp.inf)
-    if sinks is not None:
-        sink = jnp.broadcast_to(sinks.astype(jnp.float32).reshape(1, *grouped, 1), (*queries.shape[:3], 1))
-        scores = jnp.concatenate([scores, sink], axis=-1)
-    weights = jnp.where(visible, jax.nn.softmax(scores, axis=-1)[..., : context.shape[1]], 0)
-    return jnp.einsum("tkgc,tckh->tkgh", weights, values).reshape(q.shape).astype(q.dtype), pool
+    def attend(token: tuple[jax.Array, jax.Array, jax.Array]) -> Float[Array, "N H"]:
+        q, row, visible = token
+        pages = jnp.moveaxis(pool[layer, meta.tables[row]], 1, 2)  # [W, page, K, W2]
+        context = pages.reshape(-1, num_kv_heads, num_lanes).astype(real)
+        keys, values = context[..., :head_dim], context[..., head_dim : 2 * head_dim]
+        if k_scale is not None:
+            keys = keys * k_scale.astype(real)[None, :, None]
+        if v_scale is not None:
+            values = values * v_scale.astype(real)[None, :, None]
+        values = jnp.where(visible[:, None, None], values, 0)
+        queries = q.astype(real).reshape(num_kv_heads, -1, head_dim)
+        scores = jnp.einsum("kgh,ckh->kgc", queries * scale, keys, precision="highest")
+        if softcap is not None:
+            scores = softcap * jnp.tanh(scores / softcap)
+        scores = jnp.where(visible, scores, -jnp.inf)
+        if sinks is not None:
+            scores = jnp.concatenate([scores, sinks.astype(real).reshape(num_kv_heads, -1, 1)], axis=-1)
+        weights = jnp.where(visible, jax.nn.softmax(scores, axis=-1)[..., : len(visible)], 0)
+        return jnp.einsum("kgc,ckh->kgh", weights, values, precision="highest").reshape(q.shape)
+
+    return jax.lax.map(attend, (q, meta.rows, visible)).astype(q.dtype), pool

@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.paged_attention.config import BlockSizes
 from pallas_kernels.paged_attention.meta import AttentionMeta
@@ -11,12 +11,12 @@ from pallas_kernels.paged_attention.page_groups import PagedRows, attend
 
 def decode_rows(
     q: Float[Array, "T K G H"],
-    pool: Float[Array, "Lg P K page W2"],
+    pool: Num[Array, "Lg P K page W2"],
     layer: Int[Array, ""],
     meta: AttentionMeta,
     *,
     num_decodes: Int[Array, ""],
-    scale: float,
+    scale: float | Float[Array, "K"],
     window: int | None,
     softcap: float | None,
     sinks: Float[Array, "K G"] | None,

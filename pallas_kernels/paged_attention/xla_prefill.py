@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Num
 
 from pallas_kernels.paged_attention.config import BlockSizes
 from pallas_kernels.paged_attention.meta import AttentionMeta, sequence_positions
@@ -37,11 +37,11 @@ def visible_to_tile(
 def prefill_tiles(
     q: Float[Array, "T K G H"],
     o: Float[Array, "T K G H"],
-    pool: Float[Array, "Lg P K page W2"],
+    pool: Num[Array, "Lg P K page W2"],
     layer: Int[Array, ""],
     meta: AttentionMeta,
     *,
-    scale: float,
+    scale: float | Float[Array, "K"],
     window: int | None,
     softcap: float | None,
     sinks: Float[Array, "K G"] | None,

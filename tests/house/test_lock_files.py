@@ -1,13 +1,14 @@
 """The lock files pin every package by hash, and say nothing about where a machine gets it from."""
 
 import re
+from itertools import pairwise
 
 import pytest
 
 from tests.house.modules import ROOT
 
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
-HASHED = [ROOT / "requirements" / name for name in ("main.txt", "dev.txt")]
+HASHED = [ROOT / "requirements" / name for name in ("main.txt", "dev.txt", "aot.txt")]
 ADDRESS = re.compile(r"://|file:|@ |--(extra-)?index.?url|--find-links|(^|\s)[./~]*/\w", re.MULTILINE)
 
 
@@ -35,10 +36,10 @@ def test_every_requirement_is_one_version_with_hashes(lock):
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), requirement
 
 
-def test_the_development_lock_contains_the_main_lock():
-    main, dev = (pins(lock.read_text()) for lock in HASHED)
-    names = {requirement.partition(" ;")[0] for requirement in main}
-    assert names <= {requirement.partition(" ;")[0] for requirement in dev}
+@pytest.mark.parametrize(("smaller", "larger"), list(pairwise(HASHED)), ids=lambda lock: lock.stem)
+def test_each_lock_contains_the_one_before(smaller, larger):
+    names, more = ({pin.partition(" ;")[0] for pin in pins(lock.read_text())} for lock in (smaller, larger))
+    assert names < more
 
 
 def test_the_tested_jax_is_pinned():

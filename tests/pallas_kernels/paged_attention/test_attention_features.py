@@ -1,66 +1,95 @@
-"""The XLA path equals the reference, feature by feature in pairs and on the shapes of real models."""
+"""Every back end equals the reference in float64, feature by feature in pairs."""
 
+from dataclasses import replace
+from itertools import combinations
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.paged_attention.arg_specs import WORKLOADS, Workload, build
-from pallas_kernels.paged_attention.config import BlockSizes
-from tests.pallas_kernels.paged_attention.attention_calls import attend
-from tests.pallas_kernels.paged_attention.pairwise import pairwise
+from pallas_kernels.paged_attention.arg_specs import Workload, build
+from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS, attend, truth
+from tests.pallas_kernels.paged_attention.attention_checks import check, expected_of
+from tests.pallas_kernels.paged_attention.bounds import BOUNDS, are_same_pools, errors
+from tests.pallas_kernels.paged_attention.cases import (
+    AXES,
+    BATCHES,
+    CASES,
+    CI_AXES,
+    SHAPES,
+    name_of,
+    product_of_features,
+    small_blocks,
+    workload_of,
+)
 
-BATCHES = {
-    "decode": {"q_lens": (1, 1, 1), "kv_lens": (37, 1, 20), "padding_tokens": 1, "padding_rows": 1},
-    "prefill": {"q_lens": (19,), "kv_lens": (19,)},
-    "mixed": {"q_lens": (1, 1, 11, 6), "kv_lens": (5, 40, 26, 6), "padding_tokens": 3},
-    "one_token_chunks": {"q_lens": (1, 1, 1, 5), "kv_lens": (12, 3, 33, 40), "num_chunk_rows": 3, "padding_columns": 2},
+by_backend = pytest.mark.parametrize("backend", BACKENDS)
+
+
+@by_backend
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_every_two_features_together_equal_the_reference(case, backend):
+    for batch in BATCHES[case["bucket"]]:
+        workload = workload_of(case, batch)
+        check(workload, backend, small_blocks(workload))
+
+
+@by_backend
+def test_a_missing_scale_is_one(backend):
+    workload = workload_of(CASES[0] | {"pool": "int8", "bucket": "mixed", "write": True}, "mixed")
+    arguments = build(workload) | {"k_scale": None}
+    expected = truth(arguments | {"k_scale": jnp.ones_like(arguments["v_scale"])})
+    got = attend(arguments, backend=backend, compile_fast=True)
+    assert errors(got.o, expected.o).max() <= BOUNDS[workload.dtype]
+    assert are_same_pools(got.pool, expected.pool)
+
+
+FAULTY = Workload("faulty", (1, 1, 7), (40, 9, 33), num_heads=4, num_kv_heads=2, head_dim=64, page_size=32, window=20)
+FAULTY = replace(FAULTY, tree_words=1, has_sinks=True, softcap=2.0, dtype="bfloat16", pool_dtype="int8")
+FAULTS = {
+    "a window too wide by one": lambda a: {"window": a["window"] + 1},
+    "a soft cap forgotten": lambda a: {"softcap": None},
+    "a sink forgotten": lambda a: {"sinks": None},
+    "cousins seen": lambda a: {"meta": replace(a["meta"], tree=jnp.full_like(a["meta"].tree, -1))},
+    "another head's scale": lambda a: {"v_scale": a["v_scale"][:, ::-1]},
+    "another layer": lambda a: {"layer": a["layer"] - 1},
+    "a value in the wrong place": lambda a: {"v": a["v"].at[2].set(a["v"][3])},
 }
-AXES = {
-    "head_dim": (64, 80, 96, 128, 256),
-    "batch": tuple(BATCHES),
-    "heads": ((3, 1), (4, 4), (6, 3)),
-    "window": (None, 9, 18),
-    "page_size": (8, 16),
-    "softcap": (None, 2.0),
-    "has_sinks": (False, True),
-    "is_tree": (False, True),
-    "dtype": ("float32", "bfloat16"),
-    "write": (True, False),
-}
-CASES = pairwise(AXES)
-SMALL_BLOCKS = BlockSizes(positions=16, rows=2, queries=8)
 
 
-def workload_of(case: dict) -> Workload:
-    options = {name: case[name] for name in AXES if name not in ("batch", "heads")}
-    num_heads, num_kv_heads = case["heads"]
-    return Workload(case["batch"], **BATCHES[case["batch"]], num_heads=num_heads, num_kv_heads=num_kv_heads, **options)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_control_faults_exceed_the_bounds(fault):
+    check(FAULTY, "xla")
+    arguments = build(FAULTY)
+    got = attend(arguments | FAULTS[fault](arguments), backend="xla", compile_fast=True)
+    assert errors(got.o, expected_of(FAULTY).o).max() > 4 * BOUNDS[FAULTY.dtype]
 
 
-def check(workload: Workload, block: BlockSizes | None) -> None:
-    arguments = build(workload)
-    got = attend(arguments, backend="xla", block=block, compile_fast=True)
-    expected = attend(arguments, backend="reference", compile_fast=True)
-    # Both compute in float32 and round once: bfloat16 outputs differ by one unit in the last place at most.
-    tolerance = 3e-6 if workload.dtype == "float32" else 8e-3
-    np.testing.assert_allclose(got.o, expected.o, rtol=tolerance, atol=tolerance)
-    np.testing.assert_array_equal(got.pool[:, 1:], expected.pool[:, 1:])
-    assert np.isfinite(got.o).all()
-    assert np.abs(expected.o[: sum(workload.q_lens)]).max() > 0.1
-    assert not got.o[sum(workload.q_lens) :].any(), "padding tokens give zeros"
+def test_the_control_a_number_that_is_none_exceeds_every_bound():
+    expected = expected_of(FAULTY).o
+    for bad in (np.nan, np.inf):
+        o = expected.copy()
+        o[0, 0, 0] = bad
+        assert errors(o, expected).max() == np.inf
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
-def test_every_two_features_together_equal_the_reference(case):
-    check(workload_of(case), SMALL_BLOCKS)
-
-
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
-def test_shapes_of_real_models_equal_the_reference(workload):
-    check(workload, None)
+def test_the_control_one_stored_number_makes_another_pool():
+    pool = expected_of(FAULTY).pool
+    changed = pool.copy()
+    changed[0, 0] += 1
+    assert are_same_pools(changed, pool), "the scratch page holds anything"
+    changed[1, 3, 0, 0, 0] += 1
+    assert not are_same_pools(changed, pool)
 
 
 def test_the_cases_hold_every_pair():
-    for a in AXES:
-        for b in AXES:
-            if a != b:
-                assert len({(case[a], case[b]) for case in CASES}) == len(AXES[a]) * len(AXES[b])
+    assert len(CASES) <= 80
+    for a, b in combinations(CI_AXES, 2):
+        assert len({(case[a], case[b]) for case in CASES}) == len(CI_AXES[a]) * len(CI_AXES[b])
+
+
+def test_the_product_joins_every_feature_with_every_shape():
+    cases = list(product_of_features())
+    for feature in AXES:
+        for shape in set(SHAPES) - {feature}:
+            assert len({(case[feature], case[shape]) for case in cases}) == len(AXES[feature]) * len(AXES[shape])

@@ -1,0 +1,140 @@
+"""Host: block sizes that were measured on a kind of device, kept as data beside the code.
+
+A file `tuned/<device kind>/<op>.json` is written by scripts/tune_kernels:
+
+    {"op": "paged_attention", "device_kind": "TPU v6 lite", "versions": {"jax": "0.11.2"}, "date": "2026-11-21",
+     "entries": [{"kind": "decode", "num_rows": 64, "page_size": 64, "num_heads": 32, "num_kv_heads": 8,
+                  "head_dim": 128, "dtype": "bfloat16", "pool_dtype": "bfloat16",
+                  "block": {"positions": 512}, "time_us": 101.5}]}
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+TUNED = Path(__file__).parent / "tuned"
+Key = Mapping[str, int | str]
+Others = tuple[int | str, ...]
+"""The rest of a key beside the number of rows."""
+Entries = dict[tuple[int, Others], dict[str, int]]
+
+
+class TuningError(Exception):
+    """A file of measured block sizes is not what it should be."""
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """What an op's entries hold: counts and words that tell them apart, and the sizes that were measured."""
+
+    counts: tuple[str, ...]
+    words: Mapping[str, tuple[str, ...]]
+    sizes: tuple[str, ...]
+
+
+DTYPES = ("bfloat16", "float32")
+STORED_DTYPES = (*DTYPES, "int8", "float8_e4m3fn", "float8_e5m2")
+OPS = {
+    "paged_attention": _Fields(
+        counts=("num_rows", "page_size", "num_heads", "num_kv_heads", "head_dim"),
+        words={"kind": ("decode", "chunks"), "dtype": DTYPES, "pool_dtype": STORED_DTYPES},
+        sizes=("positions", "rows", "queries"),
+    )
+}
+
+
+def tuned(op: str, device_kind: str, key: Key, folder: Path = TUNED) -> dict[str, int] | None:
+    """Block sizes measured for this key on this kind of device, by name; None if there are none.
+
+    Of several numbers of rows that were measured, the nearest one's by ratio; everything else must be equal.
+
+    Args:
+      device_kind: of the target, as JAX spells it ("TPU v6 lite").
+      key: every count and word of OPS[op].
+
+    Raises:
+      TuningError: the file is damaged; the message names it and what is wrong.
+      ValueError: the op is unknown, or the key has not the fields that it should have.
+    """
+    if op not in OPS:
+        raise ValueError(f"tuning: op={op!r} is unknown; use one of {', '.join(OPS)}")
+    names = {*OPS[op].counts, *OPS[op].words}
+    if key.keys() != names:
+        raise ValueError(f"tuning: the key of {op} has {sorted(key)}; it needs {sorted(names)}")
+    entries = _entries(op, folder / slug(device_kind) / f"{op}.json")
+    num_rows, others = _split(op, key)
+    measured = [rows for rows, rest in entries if rest == others]
+    if not measured:
+        return None
+    nearest = min(measured, key=lambda rows: max(rows, num_rows) / max(1, min(rows, num_rows)))
+    return dict(entries[nearest, others])
+
+
+def row_bucket(num_rows: int) -> int:
+    """The next power of two: the steps in which rows are measured."""
+    return 1 << max(num_rows - 1, 0).bit_length()
+
+
+def slug(device_kind: str) -> str:
+    """The device kind as a folder's name."""
+    return re.sub(r"[^a-z0-9]+", "_", device_kind.lower()).strip("_")
+
+
+@cache
+def _entries(op: str, file: Path) -> Entries:
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(file.read_text())
+    except ValueError as error:
+        raise TuningError(f"{file}: no JSON ({error}); write it again with scripts/tune_kernels") from error
+    return parse(op, content, str(file))
+
+
+def parse(op: str, content: Any, file: str) -> Entries:
+    """Sizes by key. Raises TuningError, naming the file, at anything that is unknown, missing, wrong or double."""
+    if not isinstance(content, dict) or content.get("op") != op or not isinstance(content.get("entries"), list):
+        raise TuningError(f'{file}: it needs "op": "{op}" and a list "entries"')
+    if unknown := content.keys() - {"op", "device_kind", "versions", "date", "entries"}:
+        raise TuningError(f"{file}: unknown keys {sorted(unknown)}")
+    found: Entries = {}
+    for index, entry in enumerate(content["entries"]):
+        where = f"{file}: entry {index}"
+        key, sizes = _parse_entry(op, entry, where)
+        if key in found:
+            raise TuningError(f"{where}: there is another with the same key")
+        found[key] = sizes
+    return found
+
+
+def _parse_entry(op: str, entry: Any, where: str) -> tuple[tuple[int, Others], dict[str, int]]:
+    fields = OPS[op]
+    needed = {*fields.counts, *fields.words, "block"}
+    if not isinstance(entry, dict) or entry.keys() - {"time_us"} != needed:
+        raise TuningError(f'{where}: it must be an object with the keys {sorted(needed)} and, if one likes, "time_us"')
+    for name in fields.counts:
+        if not _is_count(entry[name]) or (name == "num_rows" and entry[name] != row_bucket(entry[name])):
+            raise TuningError(f"{where}: {name}={entry[name]!r} must be a count (num_rows a power of two)")
+    for name, words in fields.words.items():
+        if entry[name] not in words:
+            raise TuningError(f"{where}: {name}={entry[name]!r} must be one of {', '.join(words)}")
+    block = entry["block"]
+    if not isinstance(block, dict) or not block or block.keys() - set(fields.sizes):
+        raise TuningError(f"{where}: block={block!r} must hold some of {', '.join(fields.sizes)} and nothing else")
+    for name, size in block.items():
+        if not _is_count(size) or size & (size - 1):
+            raise TuningError(f"{where}: block {name}={size!r} must be a power of two")
+    return _split(op, entry), block
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _split(op: str, entry: Key) -> tuple[int, Others]:
+    names = [name for name in (*OPS[op].counts, *OPS[op].words) if name != "num_rows"]
+    return int(entry["num_rows"]), tuple(entry[name] for name in names)

@@ -1,0 +1,85 @@
+"""Combinations of the op's features: a few for tests, in which every two meet, and their product for the proof."""
+
+from collections.abc import Iterator
+from itertools import product
+from random import Random
+from typing import Any
+
+import jax.numpy as jnp
+
+from pallas_kernels.paged_attention.arg_specs import Workload
+from pallas_kernels.paged_attention.config import BlockSizes
+from pallas_kernels.paged_attention.workloads import in_bucket
+from tests.pallas_kernels.paged_attention.pairwise import pairwise
+
+BATCHES: dict[str, dict[str, dict[str, Any]]] = {
+    "mixed": {
+        "prefill": {"q_lens": (19,), "kv_lens": (19,)},
+        "mixed": {"q_lens": (1, 1, 11, 6), "kv_lens": (5, 64, 66, 6)},
+        "one_token_chunks": {"q_lens": (1, 1, 1, 20), "kv_lens": (12, 3, 33, 80), "num_chunk_rows": 3},
+    },
+    "decode": {
+        "decode": {"q_lens": (1, 1, 1, 1), "kv_lens": (75, 1, 32, 20)},
+    },
+}
+"""Batches by bucket: those of one bucket share a program, which costs far more than to run it."""
+
+AXES: dict[str, tuple] = {
+    "head_dim": (64, 80, 96, 128, 256),
+    "bucket": tuple(BATCHES),
+    "heads": ((3, 1), (4, 2), (6, 3), (8, 8)),
+    "window": (None, 9, 40),
+    "page_tiles": (1, 2),
+    "softcap": (None, 2.0),
+    "has_sinks": (False, True),
+    "tree_words": (0, 1, 2),
+    "dtype": ("float32", "bfloat16"),
+    "pool": ("same", "other", "int8", "float8_e4m3fn", "float8_e5m2"),
+    "write": (True, False),
+}
+SHAPES = ("head_dim", "heads", "page_tiles")
+CI_AXES = AXES | {
+    # Fewer, since a kernel's program takes seconds to compile: 96 is laid out as 80 is, and named workloads have both
+    # that and float8_e5m2. Eight heads are unrolled as three are, in more time.
+    "head_dim": (64, 80, 128, 256),
+    "heads": ((3, 1), (4, 2), (6, 3)),
+    "pool": ("same", "other", "int8", "float8_e4m3fn"),
+}
+CASES = pairwise(CI_AXES)
+
+Case = dict[str, Any]
+
+
+def name_of(case: Case) -> str:
+    return "-".join(str(case[name]) for name in AXES)
+
+
+def workload_of(case: Case, batch: str) -> Workload:
+    dtype = case["dtype"]
+    other = "bfloat16" if dtype == "float32" else "float32"
+    pool_dtype = {"same": dtype, "other": other}.get(case["pool"], case["pool"])
+    num_heads, num_kv_heads = case["heads"]
+    shape = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": case["head_dim"]}
+    # TPUs hold 8 rows of 32 bits in a tile: a page is whole tiles, and the smallest ones give rows of several pages.
+    shape["page_size"] = case["page_tiles"] * 32 // jnp.dtype(pool_dtype).itemsize
+    features = {name: case[name] for name in ("window", "softcap", "has_sinks", "tree_words", "dtype", "write")}
+    workload = Workload(batch, **BATCHES[case["bucket"]][batch], **shape, **features, pool_dtype=pool_dtype)
+    return in_bucket(workload, {"decode": 5, "mixed": 24}[case["bucket"]], 5, num_columns=12, num_pool_pages=24)
+
+
+def small_blocks(workload: Workload) -> BlockSizes:
+    """Blocks of one page or a few, so that short rows have several."""
+    return BlockSizes(positions=max(16, workload.page_size), rows=2, queries=4)
+
+
+def product_of_features() -> Iterator[Case]:
+    """Every combination of features, each with shapes drawn at random, so that every feature meets every shape.
+
+    Trees are left out where no row has more than one token.
+    """
+    draw = Random(0)
+    features = [name for name in AXES if name not in SHAPES]
+    for values in product(*(AXES[name] for name in features)):
+        case = {name: draw.choice(AXES[name]) for name in SHAPES} | dict(zip(features, values, strict=True))
+        if case["bucket"] != "decode" or not case["tree_words"]:
+            yield case

@@ -1,0 +1,28 @@
+"""Every back end equals the reference in float64 on the shapes of real models."""
+
+import pytest
+
+from pallas_kernels.paged_attention.arg_specs import WORKLOADS
+from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS
+from tests.pallas_kernels.paged_attention.attention_checks import check
+
+# Interpreted kernels take seconds each to compile: these have shapes and blocks that the pairs of features do not, and
+# `scripts/prove kernels` takes all.
+INTERPRETED = {
+    "smollm2_mixed",
+    "page_and_block_edges",
+    "two_rows_among_padding",
+    "gemma3_270m_local_decode",
+    "llama3_8b_tp4_mixed",
+    "llama3_8b_tp8_wide_trees",
+    "gpt_oss_20b_tp4_float8",
+    "phi3_mini_decode_int8",
+    "falcon_7b_decode",
+}
+BY_NAME = {workload.name: workload for workload in WORKLOADS}
+CASES = [(name, backend) for backend in BACKENDS for name in (INTERPRETED if backend == "mosaic_tpu" else BY_NAME)]
+
+
+@pytest.mark.parametrize(("name", "backend"), sorted(CASES))
+def test_shapes_of_real_models_equal_the_reference(name, backend):
+    check(BY_NAME[name], backend)
