@@ -41,7 +41,7 @@ STORED_DTYPES = (*DTYPES, "int8", "float8_e4m3fn", "float8_e5m2")
 OPS = {
     "paged_attention": _Fields(
         counts=("num_rows", "page_size", "num_heads", "num_kv_heads", "head_dim"),
-        words={"kind": ("decode", "chunks"), "dtype": DTYPES, "pool_dtype": STORED_DTYPES},
+        words={"kind": ("decode", "chunks", "trees"), "dtype": DTYPES, "pool_dtype": STORED_DTYPES},
         sizes=("positions", "rows", "queries"),
     )
 }

@@ -52,11 +52,14 @@ def default_block_sizes(page_size: int, num_kv_heads: int, head_dim: int) -> Blo
 
 
 BLOCK_BYTES = 2 * 2**20
-TILE_LINES = 256
+TILE_BYTES = 12 * 2**20
+TILE_LINES = 512
 
 
 def tpu_block_sizes(
     kind: str,
+    *,
+    num_tokens: int,
     num_rows: int,
     page_size: int,
     num_heads: int,
@@ -65,13 +68,22 @@ def tpu_block_sizes(
     dtype: Any,
     pool_dtype: Any,
 ) -> BlockSizes:
-    """Block sizes of the TPU kernels for "decode" or "chunks": those measured on the target, else by rule.
+    """Block sizes of the TPU kernels, those measured on the target or else by rule; kinds: "decode", "chunks", "trees".
 
     Decode is bound by memory, so a block is what a memory streams well: 2 MiB, 512 positions of Llama-3-8B's 8 heads in
     bfloat16; at least 512, since the softmax's latency is paid once a block (head dim 64, v6e: 803 instruction bundles
-    per 512 positions in blocks of 512, 667 in blocks of 1024). Chunks are bound by products: tiles of 256 query lines
-    fill the matrix units as well as larger ones do and waste less on short rows; 512 positions bound what they spill.
+    per 512 positions in blocks of 512, 667 in blocks of 1024). Chunks are bound by products: a tile of 512 query lines
+    reads a context half as often as one of 256 and fills the matrix units as well, if its queries, outputs and sums fit
+    in VMEM; 512 positions bound what the scores spill. Draft trees have few tokens a row, and a tile holds one row.
     """
+    lanes = -(-2 * head_dim // 128) * 128
+    position_bytes = num_kv_heads * lanes * jnp.dtype(pool_dtype).itemsize
+    positions = min(2048 if kind == "decode" else 512, max(128, _power_of_two(BLOCK_BYTES // position_bytes)))
+    line_bytes = num_kv_heads * (4 * max(128, head_dim) * jnp.dtype(dtype).itemsize + 4 * (2 * 128 + lanes))
+    num_lines = min(TILE_LINES, TILE_BYTES // line_bytes)
+    most = num_tokens if kind == "chunks" else 2 * num_tokens // num_rows
+    queries = max(8, _power_of_two(min(most, num_lines * num_kv_heads // num_heads)))
+    by_rule = BlockSizes(positions=max(page_size, positions), rows=8, queries=queries)
     key = {
         "kind": kind,
         "num_rows": num_rows,
@@ -82,10 +94,6 @@ def tpu_block_sizes(
         "dtype": str(jnp.dtype(dtype)),
         "pool_dtype": str(jnp.dtype(pool_dtype)),
     }
-    position_bytes = num_kv_heads * -(-2 * head_dim // 128) * 128 * jnp.dtype(pool_dtype).itemsize
-    positions = min(2048 if kind == "decode" else 512, max(128, _power_of_two(BLOCK_BYTES // position_bytes)))
-    queries = max(8, _power_of_two(TILE_LINES * num_kv_heads // num_heads))
-    by_rule = BlockSizes(positions=max(page_size, positions), rows=8, queries=queries)
     measured = tuned("paged_attention", target_device_kind(), key)
     return by_rule if measured is None else replace(by_rule, **measured)
 

@@ -52,12 +52,21 @@ def plan(
 ) -> AttentionMeta:
     """See `api.plan`."""
     check(page_size, dtype, pool_dtype)
-    if len(meta.rows) == len(meta.kv_lens):
+    num_tokens, num_rows = len(meta.rows), len(meta.kv_lens)
+    if num_tokens == num_rows:
         return meta  # one token a row: nothing to plan
     dtype = compute_dtype(dtype, pool_dtype)
     group_size = num_heads // num_kv_heads
     sizes = block or tpu_block_sizes(
-        "chunks", len(meta.kv_lens), page_size, num_heads, num_kv_heads, head_dim, dtype, pool_dtype
+        _kind_of_longer_rows(meta),
+        num_tokens=num_tokens,
+        num_rows=num_rows,
+        page_size=page_size,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        dtype=dtype,
+        pool_dtype=pool_dtype,
     )
     num_lines = _num_lines(sizes, group_size, dtype)
     tree = None
@@ -100,10 +109,11 @@ def paged_attention(
     options = scales | {"scores": Scores(scale, softcap, precision), "window": window}
     grouped_sinks = None if sinks is None else sinks.astype(jnp.float32).reshape(num_kv_heads, group_size)
 
+    model: dict[str, Any] = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
+    model |= {"page_size": page_size, "pool_dtype": pool.dtype}
+
     def sizes_of(kind: str) -> tuple[BlockSizes, Shape]:
-        sizes = block or tpu_block_sizes(
-            kind, num_rows, page_size, num_heads, num_kv_heads, head_dim, dtype, pool.dtype
-        )
+        sizes = block or tpu_block_sizes(kind, num_tokens=num_tokens, num_rows=num_rows, dtype=dtype, **model)
         sizes.pages(page_size)
         return sizes, Shape(num_kv_heads, head_dim, page_size, width, sizes.positions)
 
@@ -117,9 +127,7 @@ def paged_attention(
     else:
         num_decodes = meta.num_decodes
         if meta.work is None:
-            kinds = {"dtype": q.dtype, "pool_dtype": pool.dtype, "window": window, "block": block}
-            heads = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
-            meta = plan(meta, page_size=page_size, **heads, **kinds)
+            meta = plan(meta, **model, dtype=q.dtype, window=window, block=block)
         if k is not None and v is not None:
             longer = (num_decodes, meta.cu_q_lens[meta.num_seqs])
             pool = write(
@@ -136,7 +144,7 @@ def paged_attention(
     token = jnp.arange(num_tokens, dtype=jnp.int32)[:, None, None, None]
     o = jnp.where(token[:singles] < num_decodes, o, 0)
     if not is_decode_only:
-        sizes, shape = sizes_of("chunks")
+        sizes, shape = sizes_of(_kind_of_longer_rows(meta))
         run = partial(
             chunks,
             shape=shape,
@@ -187,6 +195,10 @@ def _chunk_rows(queries, pool, layer, meta, parts, run):
         out = run(lines, pool, layer, meta.tables[part], meta, meta.work.tiles, part.start)
         out = out[:, : num_tokens * group_size].reshape(num_kv_heads, num_tokens, group_size, head_dim)
         yield part, jnp.moveaxis(out, 0, 1)
+
+
+def _kind_of_longer_rows(meta: AttentionMeta) -> str:
+    return "chunks" if meta.tree is None else "trees"
 
 
 def compute_dtype(dtype: Any, pool_dtype: Any) -> Any:

@@ -14,7 +14,11 @@ from pallas_kernels.paged_attention.workloads import Workload
 from scripts.kernels.measure import arguments, seconds_of
 
 POSITIONS = (128, 256, 512, 1024, 2048)
-OTHERS = {"decode": ("rows", (4, 8, 16)), "chunks": ("queries", (16, 32, 64, 128, 256))}
+OTHERS = {
+    "decode": ("rows", (4, 8, 16)),
+    "chunks": ("queries", (16, 32, 64, 128, 256)),
+    "trees": ("queries", (8, 16, 32, 64)),
+}
 MAX_ERROR = 0.02
 """Largest deviation from the reference, as a share of the reference's largest element: bfloat16 stays below 1 %."""
 
@@ -23,7 +27,9 @@ def kind_of(w: Workload) -> str | None:
     """Which kernel the workload runs; None if both."""
     if w.num_decodes == len(w.q_lens):
         return "decode"
-    return "chunks" if w.num_decodes == 0 else None
+    if w.num_decodes:
+        return None
+    return "trees" if w.tree_words else "chunks"
 
 
 def candidates(w: Workload) -> Iterator[BlockSizes]:
