@@ -11,7 +11,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import Implementation, dispatch
-from pallas_kernels.page_ops import mosaic_tpu_moves, mosaic_tpu_pages, mosaic_tpu_write, reference, xla
+from pallas_kernels.layouts import ROWS, PageLayout
+from pallas_kernels.page_ops import (
+    mosaic_tpu_lane_moves,
+    mosaic_tpu_lane_write,
+    mosaic_tpu_moves,
+    mosaic_tpu_pages,
+    mosaic_tpu_write,
+    reference,
+    xla,
+)
 from pallas_kernels.page_ops.pieces import Pieces
 
 
@@ -23,8 +32,9 @@ def _table(name: str, mosaic_tpu: ModuleType) -> tuple[Implementation, ...]:
     )
 
 
-WRITE = _table("write", mosaic_tpu_write)
-MOVE_ROWS = _table("move_rows", mosaic_tpu_moves)
+# By the pool's layout, where kernels are made for one.
+WRITE = {"rows": _table("write", mosaic_tpu_write), "lanes": _table("write", mosaic_tpu_lane_write)}
+MOVE_ROWS = {"rows": _table("move_rows", mosaic_tpu_moves), "lanes": _table("move_rows", mosaic_tpu_lane_moves)}
 COPY_PAGES = _table("copy_pages", mosaic_tpu_pages)
 GATHER_PAGES = _table("gather_pages", mosaic_tpu_pages)
 SCATTER_PAGES = _table("scatter_pages", mosaic_tpu_pages)
@@ -42,13 +52,14 @@ def write(
     k_scale: Float[Array, "K"] | None = None,
     v_scale: Float[Array, "K"] | None = None,
     pieces: Pieces | None = None,
+    layout: PageLayout = ROWS,
     backend: str = "auto",
 ) -> Num[Array, "Lg P K page W2"]:
     """Stores keys and values of tokens begin <= t < end at their slots in pool[layer], as `rows.pack_rows` packs them.
 
     Among these tokens are runs whose slots ascend by one (the rows of a batch); no two runs may share a piece, that is,
-    an aligned stretch of `pieces.piece_len(page_size)` slots. Runs of sequences that own their pages do not. The
-    scratch page may be written too.
+    an aligned stretch of `pieces.piece_len(page_size, layout)` slots. Runs of sequences that own their pages do not.
+    The scratch page may be written too.
 
     Args:
       layer: index in the pool's first axis.
@@ -62,8 +73,10 @@ def write(
       NotImplementedError: no back end serves these arguments; the message lists each one's reason.
     """
     num_tokens, num_heads, head_dim = k.shape
-    if num_heads != pool.shape[2] or 2 * head_dim > pool.shape[4]:
-        raise ValueError(f"k has shape {k.shape}, but the pool has {pool.shape[2]} heads and {pool.shape[4]} lanes")
+    packed_len = pool.shape[layout.packed_axis]
+    if num_heads != pool.shape[2] or layout.value_start(head_dim, pool.dtype) + head_dim > packed_len:
+        unit = "lanes" if layout is ROWS else "rows a page"
+        raise ValueError(f"k has shape {k.shape}, but the pool has {pool.shape[2]} heads and {packed_len} {unit}")
     if v.shape != k.shape or slots.shape != (num_tokens,):
         raise ValueError(f"k has shape {k.shape}, but v {v.shape} and slots {slots.shape}")
     for name, factor in (("k_scale", k_scale), ("v_scale", v_scale)):
@@ -71,7 +84,8 @@ def write(
             raise ValueError(f"{name} scales the numbers of an 8-bit pool; this pool holds {pool.dtype}")
     begin, end = (jnp.asarray(edge, jnp.int32) for edge in (begin, end))
     scales = {"k_scale": k_scale, "v_scale": v_scale}
-    return dispatch("write", WRITE, backend, pool, layer, k, v, slots, begin, end, **scales, pieces=pieces)
+    operands, options = (pool, layer, k, v, slots, begin, end), {"pieces": pieces, "layout": layout}
+    return dispatch("write", WRITE[layout.name], backend, *operands, **scales, **options)
 
 
 def copy_pages(
@@ -90,10 +104,11 @@ def move_rows(
     src_slots: Int[Array, "R"],
     dst_slots: Int[Array, "R"],
     *,
+    layout: PageLayout = ROWS,
     backend: str = "auto",
 ) -> Num[Array, "Lg P K page W2"]:
     """Copies keys and values from slot to slot (an accepted path of a draft tree is made whole)."""
-    return dispatch("move_rows", MOVE_ROWS, backend, pool, src_slots, dst_slots)
+    return dispatch("move_rows", MOVE_ROWS[layout.name], backend, pool, src_slots, dst_slots, layout=layout)
 
 
 def gather_pages(

@@ -11,13 +11,9 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-LANES = 128
+from pallas_kernels.layouts import NUM_LANES, tile_rows
+
 DTYPES = ("float32", "bfloat16", "int8", "float8_e4m3fn", "float8_e5m2")
-
-
-def tile_rows(dtype: Any) -> int:
-    """Rows of one tile."""
-    return 32 // jnp.dtype(dtype).itemsize
 
 
 def require_tiles(pool: Any) -> None:
@@ -29,15 +25,15 @@ def require_tiles(pool: Any) -> None:
         raise NotImplementedError(
             f"page size {page_size} is not a multiple of {tile_rows(pool.dtype)}, the rows of a tile of {pool.dtype}"
         )
-    if num_lanes % LANES:
-        raise NotImplementedError(f"pool has {num_lanes} lanes; tiles have {LANES}")
+    if num_lanes % NUM_LANES:
+        raise NotImplementedError(f"pool has {num_lanes} lanes; tiles have {NUM_LANES}")
 
 
 def to_columns(rows: Any) -> list[Any]:
     """[..., rows, W2] as W2 / 128 columns [..., rows, 128] of int32 (float32 stays what it is)."""
     if rows.dtype.itemsize < 4:
         rows = lax.bitcast_convert_type(rows, _integer(rows.dtype)).astype(jnp.int32)
-    return [rows[..., at : at + LANES] for at in range(0, rows.shape[-1], LANES)]
+    return [rows[..., at : at + NUM_LANES] for at in range(0, rows.shape[-1], NUM_LANES)]
 
 
 def from_columns(columns: list[Any], dtype: Any) -> Any:

@@ -25,15 +25,9 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import interpretation
+from pallas_kernels.layouts import NUM_LANES, PageLayout, tile_rows
 from pallas_kernels.page_ops.mosaic_tpu_pipeline import OnlyIf, pipeline
-from pallas_kernels.page_ops.mosaic_tpu_tiles import (
-    LANES,
-    column_dtype,
-    from_columns,
-    require_tiles,
-    tile_rows,
-    to_columns,
-)
+from pallas_kernels.page_ops.mosaic_tpu_tiles import column_dtype, from_columns, require_tiles, to_columns
 from pallas_kernels.page_ops.pieces import Pieces, piece_len, plan_pieces
 from pallas_kernels.page_ops.rows import pack_rows
 
@@ -55,6 +49,7 @@ def write(
     k_scale: Float[Array, "K"] | None,
     v_scale: Float[Array, "K"] | None,
     pieces: Pieces | None,
+    layout: PageLayout,
 ) -> Num[Array, "Lg P K page W2"]:
     """See `api.write`."""
     require_tiles(pool)
@@ -68,7 +63,7 @@ def write(
         )
     # Padded first, XLA packs, pads and transposes in one pass; padding the rows took 40 % more time.
     k, v = (jnp.pad(x, ((0, -len(slots) % tile), (0, 0), (0, 0))) for x in (k, v))
-    rows = pack_rows(k, v, num_lanes, pool.dtype, k_scale=k_scale, v_scale=v_scale)
+    rows = pack_rows(k, v, num_lanes, pool.dtype, k_scale=k_scale, v_scale=v_scale, layout=layout)
     return _write_rows(pool, layer, jnp.swapaxes(rows, 0, 1), slots, pieces)
 
 
@@ -85,7 +80,7 @@ def _write_rows(
     num_new = min(length + tile, num_tokens)  # whole tiles that hold any `length` consecutive rows
     item_bytes = num_heads * (num_new + length) * num_lanes * pool.dtype.itemsize
     depth = max(2, min(MAX_DEPTH, MAX_RING_BYTES // item_bytes))
-    shifted = (num_lanes // LANES, num_heads, length + num_new + length, LANES)
+    shifted = (num_lanes // NUM_LANES, num_heads, length + num_new + length, NUM_LANES)
     anywhere = pl.BlockSpec(memory_space=pl.ANY)
     return pl.pallas_call(
         partial(_kernel, tile=tile),

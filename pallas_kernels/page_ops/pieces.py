@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-MAX_PIECE_LEN = 32
-"""Rows of one tile of an 8-bit type. Longer pieces would make the many that are partly kept dearer."""
+from pallas_kernels.layouts import ROWS, PageLayout
 
 
 @jax.tree_util.register_dataclass
@@ -32,9 +31,9 @@ class Pieces:
     piece_len: int = field(metadata={"static": True})
 
 
-def piece_len(page_size: int) -> int:
-    """The longest aligned stretch, of at most 32 slots, that divides a page."""
-    return math.gcd(page_size, MAX_PIECE_LEN)
+def piece_len(page_size: int, layout: PageLayout = ROWS) -> int:
+    """The longest aligned stretch, of at most 32 slots in rows and 128 in lanes, that divides a page."""
+    return math.gcd(page_size, layout.max_piece_len)
 
 
 def plan_pieces(

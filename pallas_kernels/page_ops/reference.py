@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
+from pallas_kernels.layouts import PageLayout
 from pallas_kernels.page_ops.pieces import Pieces
 from pallas_kernels.page_ops.rows import pack_rows
 
@@ -15,13 +16,15 @@ def copy_pages(
 
 
 def move_rows(
-    pool: Num[Array, "Lg P K page W2"], src_slots: Int[Array, "R"], dst_slots: Int[Array, "R"]
+    pool: Num[Array, "Lg P K page W2"], src_slots: Int[Array, "R"], dst_slots: Int[Array, "R"], *, layout: PageLayout
 ) -> Num[Array, "Lg P K page W2"]:
-    page_size = pool.shape[3]
+    page_size = layout.page_size(pool)
 
     def move(i, new):
         (src_page, src_offset), (dst_page, dst_offset) = (divmod(s[i], page_size) for s in (src_slots, dst_slots))
-        return new.at[:, dst_page, :, dst_offset].set(pool[:, src_page, :, src_offset])
+        every_layer = slice(None)
+        moved = pool[(every_layer, *layout.at(src_page, src_offset))]
+        return new.at[(every_layer, *layout.at(dst_page, dst_offset))].set(moved)
 
     return jax.lax.fori_loop(0, len(src_slots), move, pool)
 
@@ -48,13 +51,13 @@ def write(
     k_scale: Float[Array, "K"] | None,
     v_scale: Float[Array, "K"] | None,
     pieces: Pieces | None,
+    layout: PageLayout,
 ) -> Num[Array, "Lg P K page W2"]:
     del pieces  # the plan of a kernel; a token at a time needs none
-    page_size, num_lanes = pool.shape[3:]
-    rows = pack_rows(k, v, num_lanes, pool.dtype, k_scale=k_scale, v_scale=v_scale)
+    page_size, packed_len = layout.page_size(pool), pool.shape[layout.packed_axis]
+    packed = pack_rows(k, v, packed_len, pool.dtype, k_scale=k_scale, v_scale=v_scale, layout=layout)
 
     def put(token, new):
-        page, offset = divmod(slots[token], page_size)
-        return new.at[layer, page, :, offset].set(rows[token])
+        return new.at[(layer, *layout.at(*divmod(slots[token], page_size)))].set(packed[token])
 
     return jax.lax.fori_loop(begin, end, put, pool)

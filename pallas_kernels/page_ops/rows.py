@@ -1,26 +1,32 @@
-"""Device: a token's keys and values as they lie in the pool: side by side, then zeros; quantized if it is 8-bit."""
+"""Device: a token's key and value as they lie in the pool: one after the other, zeros between; in 8 bits quantized."""
 
 from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from pallas_kernels.layouts import ROWS, PageLayout
+
 
 def pack_rows(
     k: Float[Array, "T K H"],
     v: Float[Array, "T K H"],
-    num_lanes: int,
+    packed_len: int,
     dtype: Any,
     *,
     k_scale: Float[Array, "K"] | None = None,
     v_scale: Float[Array, "K"] | None = None,
-) -> Num[Array, "T K W2"]:
-    """Rows of a pool of this dtype; in an 8-bit pool a stored number times its head's scale is the value (no scale: 1).
+    layout: PageLayout = ROWS,
+) -> Num[Array, "T K packed"]:
+    """Packed tokens of a pool of this dtype; in an 8-bit pool a stored number times its head's scale is the value.
 
-    Every back end stores exactly these bits.
+    Without a scale that is 1. Every back end stores exactly these bits.
     """
-    rows = jnp.concatenate([quantize(k, dtype, k_scale), quantize(v, dtype, v_scale)], axis=-1)
-    return jnp.pad(rows, ((0, 0), (0, 0), (0, num_lanes - rows.shape[-1])))
+    key, value = quantize(k, dtype, k_scale), quantize(v, dtype, v_scale)
+    if gap := layout.value_start(k.shape[-1], dtype) - k.shape[-1]:
+        key = jnp.pad(key, ((0, 0), (0, 0), (0, gap)))
+    packed = jnp.concatenate([key, value], axis=-1)
+    return jnp.pad(packed, ((0, 0), (0, 0), (0, packed_len - packed.shape[-1])))
 
 
 def quantize(x: Float[Array, "T K H"], dtype: Any, scale: Float[Array, "K"] | None) -> Num[Array, "T K H"]:

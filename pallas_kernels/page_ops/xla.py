@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
+from pallas_kernels.layouts import PageLayout
 from pallas_kernels.page_ops.pieces import Pieces
 from pallas_kernels.page_ops.rows import pack_rows
 
@@ -20,12 +21,12 @@ def copy_pages(
 
 
 def move_rows(
-    pool: Num[Array, "Lg P K page W2"], src_slots: Int[Array, "R"], dst_slots: Int[Array, "R"]
+    pool: Num[Array, "Lg P K page W2"], src_slots: Int[Array, "R"], dst_slots: Int[Array, "R"], *, layout: PageLayout
 ) -> Num[Array, "Lg P K page W2"]:
-    page_size = pool.shape[3]
-    rows = pool.at[:, src_slots // page_size, :, src_slots % page_size].get(mode=IN_BOUNDS)
-    rows = jax.lax.optimization_barrier(rows)
-    return pool.at[:, dst_slots // page_size, :, dst_slots % page_size].set(rows, mode=IN_BOUNDS)
+    page_size = layout.page_size(pool)
+    src, dst = ((slice(None), *layout.at(s // page_size, s % page_size)) for s in (src_slots, dst_slots))
+    rows = jax.lax.optimization_barrier(pool.at[src].get(mode=IN_BOUNDS))
+    return pool.at[dst].set(rows, mode=IN_BOUNDS)
 
 
 def gather_pages(pool: Num[Array, "Lg P K page W2"], ids: Int[Array, "C"]) -> Num[Array, "Lg C K page W2"]:
@@ -50,11 +51,12 @@ def write(
     k_scale: Float[Array, "K"] | None,
     v_scale: Float[Array, "K"] | None,
     pieces: Pieces | None,
+    layout: PageLayout,
 ) -> Num[Array, "Lg P K page W2"]:
     """The tokens outside begin <= t < end are written to the scratch page."""
     del pieces  # the plan of a kernel; a scatter needs none
-    page_size, num_lanes = pool.shape[3:]
-    rows = pack_rows(k, v, num_lanes, pool.dtype, k_scale=k_scale, v_scale=v_scale)
+    page_size, packed_len = layout.page_size(pool), pool.shape[layout.packed_axis]
+    packed = pack_rows(k, v, packed_len, pool.dtype, k_scale=k_scale, v_scale=v_scale, layout=layout)
     token = jnp.arange(len(slots), dtype=jnp.int32)
     slots = jnp.where((token >= begin) & (token < end), slots, token % page_size)
-    return pool.at[layer, slots // page_size, :, slots % page_size].set(rows, mode=IN_BOUNDS)
+    return pool.at[(layer, *layout.at(slots // page_size, slots % page_size))].set(packed, mode=IN_BOUNDS)

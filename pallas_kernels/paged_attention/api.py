@@ -5,6 +5,7 @@ from typing import Any
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import Implementation, dispatch
+from pallas_kernels.layouts import ROWS, PageLayout
 from pallas_kernels.paged_attention import mosaic_tpu, reference, xla
 from pallas_kernels.paged_attention.config import BlockSizes
 from pallas_kernels.paged_attention.meta import AttentionMeta
@@ -23,8 +24,8 @@ PLANS = (
 
 
 def lane_width(head_dim: int) -> int:
-    """W2: lanes of one position and head in the pool. TPUs copy the whole pool if it is not a multiple of 128."""
-    return -(-2 * head_dim // 128) * 128
+    """W2: lanes of one position and head in a pool of rows. TPUs copy the whole pool if it is no multiple of 128."""
+    return ROWS.packed_len(head_dim, None)
 
 
 def paged_attention(
@@ -42,21 +43,24 @@ def paged_attention(
     k_scale: Float[Array, "Lg K"] | None = None,
     v_scale: Float[Array, "Lg K"] | None = None,
     write: bool = True,
+    layout: PageLayout = ROWS,
     backend: str = "auto",
     block: BlockSizes | None = None,
 ) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
     """Writes the tokens' keys and values into their pages, then attends over each token's row.
 
-    The pool holds keys in lanes [0, H), values in [H, 2H), zeros up to W2 = `lane_width(H)`; page 0 is scratch. Query
-    head n uses kv head n // (N // K). A token at position p sees (p - window, p]; draft trees narrow that further (see
-    `AttentionMeta.tree`). Padding tokens give zeros. Whatever lies at positions that a row does not hold, NaN included,
-    reaches no output. In a scan over layers, carry the pool and donate it: it is then updated in place.
+    The pool holds keys in lanes [0, H), values in [H, 2H), zeros up to W2 = `lane_width(H)`, or what `layout` says
+    (`pallas_kernels.layouts`); page 0 is scratch. Query head n uses kv head n // (N // K). A token at position p sees
+    (p - window, p]; draft trees narrow that further (see `AttentionMeta.tree`). Padding tokens give zeros. Whatever
+    lies at positions that a row does not hold, NaN included, reaches no output. In a scan over layers, carry the pool
+    and donate it: it is then updated in place.
 
     Args:
       layer: index in the pool's first axis.
       scale: factor of q·k, before `softcap`: s = softcap · tanh(s / softcap).
       sinks: a logit per query head that takes part in the softmax's denominator only.
       k_scale, v_scale: factors of the keys and values stored in an 8-bit pool.
+      layout: how the pool's pages are laid out: ROWS or LANES.
       write: False attends over what is stored already (layers that share another layer's KV); k and v are None then.
       block: sizes of the back end's blocks; None picks them by `config`.
 
@@ -71,8 +75,10 @@ def paged_attention(
     num_kv_heads = pool.shape[2]
     if num_heads % num_kv_heads:
         raise ValueError(f"q has {num_heads} heads, which the pool's {num_kv_heads} kv heads do not divide")
-    if pool.shape[4] != lane_width(head_dim):
-        raise ValueError(f"pool has {pool.shape[4]} lanes; head dim {head_dim} needs {lane_width(head_dim)}")
+    packed_len = layout.packed_len(head_dim, pool.dtype)
+    if pool.shape[layout.packed_axis] != packed_len:
+        unit = "lanes" if layout.packed_axis == 4 else "rows a page"
+        raise ValueError(f"pool has {pool.shape[layout.packed_axis]} {unit}; head dim {head_dim} needs {packed_len}")
     if write != (k is not None) or write != (v is not None):
         raise ValueError(f"write={write} needs k and v to be {'arrays' if write else 'None'}")
     for name, part in (("k", k), ("v", v)):
@@ -98,6 +104,7 @@ def paged_attention(
         sinks=sinks,
         k_scale=k_scale,
         v_scale=v_scale,
+        layout=layout,
         block=block,
     )
 
@@ -112,6 +119,7 @@ def plan(
     dtype: Any,
     pool_dtype: Any,
     window: int | None = None,
+    layout: PageLayout = ROWS,
     backend: str = "auto",
     block: BlockSizes | None = None,
 ) -> AttentionMeta:
@@ -132,5 +140,6 @@ def plan(
         dtype=dtype,
         pool_dtype=pool_dtype,
         window=window,
+        layout=layout,
         block=block,
     )

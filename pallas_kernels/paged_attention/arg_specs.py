@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pallas_kernels.paged_attention.api import lane_width
+from pallas_kernels.layouts import LAYOUTS
 from pallas_kernels.paged_attention.meta import make_meta
 from pallas_kernels.paged_attention.workloads import BENCH_WORKLOADS, WORKLOADS, Workload
 
@@ -63,6 +63,7 @@ def build(workload: Workload, seed: int = 0) -> dict[str, Any]:
         "window": w.window,
         "softcap": w.softcap,
         "write": w.write,
+        "layout": LAYOUTS[w.layout],
     }
 
 
@@ -80,13 +81,16 @@ def _tables(w: Workload, rng: np.random.Generator) -> tuple[np.ndarray, list[np.
 def _pool(w: Workload, pages_of_rows: list[np.ndarray], num_pool_pages: int, rng: np.random.Generator) -> np.ndarray:
     """What each row holds before the batch is written, drawn row by row, since a full-sized pool is large."""
     dtype = jnp.dtype(w.stored_dtype)
-    shape = (w.num_layers, num_pool_pages, w.num_kv_heads, w.page_size, lane_width(w.head_dim))
+    layout = LAYOUTS[w.layout]
+    packed_len, value_start = (f(w.head_dim, dtype) for f in (layout.packed_len, layout.value_start))
+    shape = (w.num_layers, num_pool_pages, w.num_kv_heads, w.page_size, packed_len)
     poison = np.random.default_rng(num_pool_pages)  # of its own, so that pools of all types hold the same draws
     pool = poison.integers(-128, 128, shape, np.int8) if dtype == jnp.int8 else np.full(shape, np.nan, dtype)
     for row, pages in enumerate(pages_of_rows):
         first, end = w.kept_from[row], w.kv_lens[row] - (w.q_lens[row] if w.write else 0)
         values = rng.standard_normal((w.num_layers, len(pages), *shape[2:]), np.float32)
-        values[..., 2 * w.head_dim :] = 0
+        values[..., w.head_dim : value_start] = 0
+        values[..., value_start + w.head_dim :] = 0
         if w.is_8bit:
             values *= STORED_SPREAD
         if dtype == jnp.int8:
@@ -94,7 +98,7 @@ def _pool(w: Workload, pages_of_rows: list[np.ndarray], num_pool_pages: int, rng
         position = first // w.page_size * w.page_size + np.arange(len(pages) * w.page_size)
         is_held = ((position >= first) & (position < end)).reshape(1, -1, 1, w.page_size, 1)
         pool[:, pages] = np.where(is_held, values.astype(dtype), pool[:, pages])
-    return pool
+    return pool if layout.position_axis == 3 else np.swapaxes(pool, 3, 4)
 
 
 def draft_trees(workload: Workload, rng: np.random.Generator) -> np.ndarray:

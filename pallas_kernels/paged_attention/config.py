@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from pallas_kernels.dispatch import target_device_kind
+from pallas_kernels.layouts import ROWS, PageLayout
 from pallas_kernels.tuning import tuned
 
 
@@ -67,6 +68,7 @@ def tpu_block_sizes(
     head_dim: int,
     dtype: Any,
     pool_dtype: Any,
+    layout: PageLayout,
 ) -> BlockSizes:
     """Block sizes of the TPU kernels, those measured on the target or else by rule; kinds: "decode", "chunks", "trees".
 
@@ -75,11 +77,12 @@ def tpu_block_sizes(
     per 512 positions in blocks of 512, 667 in blocks of 1024). Chunks are bound by products: a tile of 512 query lines
     reads a context half as often as one of 256 and fills the matrix units as well, if its queries, outputs and sums fit
     in VMEM; 512 positions bound what the scores spill. Draft trees have few tokens a row, and a tile holds one row.
+    What is measured is measured with rows; lanes go by the rule.
     """
-    lanes = -(-2 * head_dim // 128) * 128
-    position_bytes = num_kv_heads * lanes * jnp.dtype(pool_dtype).itemsize
+    packed_len = layout.packed_len(head_dim, pool_dtype)
+    position_bytes = num_kv_heads * packed_len * jnp.dtype(pool_dtype).itemsize
     positions = min(2048 if kind == "decode" else 512, max(128, _power_of_two(BLOCK_BYTES // position_bytes)))
-    line_bytes = num_kv_heads * (4 * max(128, head_dim) * jnp.dtype(dtype).itemsize + 4 * (2 * 128 + lanes))
+    line_bytes = num_kv_heads * (4 * max(128, head_dim) * jnp.dtype(dtype).itemsize + 4 * (2 * 128 + packed_len))
     num_lines = min(TILE_LINES, TILE_BYTES // line_bytes)
     most = num_tokens if kind == "chunks" else 2 * num_tokens // num_rows
     queries = max(8, _power_of_two(min(most, num_lines * num_kv_heads // num_heads)))
@@ -94,7 +97,7 @@ def tpu_block_sizes(
         "dtype": str(jnp.dtype(dtype)),
         "pool_dtype": str(jnp.dtype(pool_dtype)),
     }
-    measured = tuned("paged_attention", target_device_kind(), key)
+    measured = tuned("paged_attention", target_device_kind(), key) if layout is ROWS else None
     return by_rule if measured is None else replace(by_rule, **measured)
 
 

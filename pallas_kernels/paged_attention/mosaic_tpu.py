@@ -14,14 +14,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
+from pallas_kernels.layouts import NUM_LANES, PageLayout, tile_rows
 from pallas_kernels.page_ops.api import write
 from pallas_kernels.page_ops.pieces import Pieces, piece_len, plan_pieces
 from pallas_kernels.page_ops.rows import pack_rows
 from pallas_kernels.paged_attention.config import BlockSizes, tpu_block_sizes
 from pallas_kernels.paged_attention.meta import AttentionMeta, tree_columns
-from pallas_kernels.paged_attention.mosaic_tpu_blocks import Scores, Shape
+from pallas_kernels.paged_attention.mosaic_tpu_blocks import Scores
 from pallas_kernels.paged_attention.mosaic_tpu_chunks import Tiles, chunks, plan_tiles
 from pallas_kernels.paged_attention.mosaic_tpu_decode import decode
+from pallas_kernels.paged_attention.mosaic_tpu_shapes import Shape, shape_of
 
 TABLE_BYTES = 2**19
 """Scalar memory for page tables, of the 1 MiB that a core has. Batches with more are handled some rows at a time."""
@@ -48,10 +50,11 @@ def plan(
     dtype: Any,
     pool_dtype: Any,
     window: int | None,
+    layout: PageLayout,
     block: BlockSizes | None,
 ) -> AttentionMeta:
     """See `api.plan`."""
-    check(page_size, dtype, pool_dtype)
+    check(page_size, dtype, pool_dtype, layout)
     num_tokens, num_rows = len(meta.rows), len(meta.kv_lens)
     if num_tokens == num_rows:
         return meta  # one token a row: nothing to plan
@@ -67,14 +70,16 @@ def plan(
         head_dim=head_dim,
         dtype=dtype,
         pool_dtype=pool_dtype,
+        layout=layout,
     )
     num_lines = _num_lines(sizes, group_size, dtype)
     tree = None
     if meta.tree is not None:
         tree = jnp.repeat(tree_columns(meta, window), group_size, axis=0)
         tree = jnp.pad(tree, ((0, num_lines), (0, 0)))
-    pieces = plan_pieces(meta.write_slots, meta.num_decodes, meta.cu_q_lens[meta.num_seqs], piece_len(page_size))
-    return replace(meta, work=Work(plan_tiles(meta, group_size, num_lines, _sublanes(dtype)), pieces, tree))
+    longer = (meta.num_decodes, meta.cu_q_lens[meta.num_seqs])
+    pieces = plan_pieces(meta.write_slots, *longer, piece_len(page_size, layout))
+    return replace(meta, work=Work(plan_tiles(meta, group_size, num_lines, tile_rows(dtype)), pieces, tree))
 
 
 def paged_attention(
@@ -91,14 +96,15 @@ def paged_attention(
     sinks: Float[Array, "N"] | None,
     k_scale: Float[Array, "Lg K"] | None,
     v_scale: Float[Array, "Lg K"] | None,
+    layout: PageLayout,
     block: BlockSizes | None,
 ) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
     """See `api.paged_attention`."""
     num_tokens, num_heads, head_dim = q.shape
-    num_kv_heads, page_size = pool.shape[2:4]
+    num_kv_heads, page_size = pool.shape[2], layout.page_size(pool)
     num_rows, width = meta.tables.shape
     group_size = num_heads // num_kv_heads
-    check(page_size, q.dtype, pool.dtype)
+    check(page_size, q.dtype, pool.dtype, layout)
     scales: dict[str, Any] = {"k_scale": None, "v_scale": None}
     if k_scale is not None or v_scale is not None:
         ones = jnp.ones(num_kv_heads, jnp.float32)
@@ -110,12 +116,12 @@ def paged_attention(
     grouped_sinks = None if sinks is None else sinks.astype(jnp.float32).reshape(num_kv_heads, group_size)
 
     model: dict[str, Any] = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
-    model |= {"page_size": page_size, "pool_dtype": pool.dtype}
+    model |= {"page_size": page_size, "pool_dtype": pool.dtype, "layout": layout}
 
     def sizes_of(kind: str) -> tuple[BlockSizes, Shape]:
         sizes = block or tpu_block_sizes(kind, num_tokens=num_tokens, num_rows=num_rows, dtype=dtype, **model)
         sizes.pages(page_size)
-        return sizes, Shape(num_kv_heads, head_dim, page_size, width, sizes.positions)
+        return sizes, shape_of(layout, pool, head_dim, width, sizes.positions)
 
     queries = q.astype(dtype).reshape(num_tokens, num_kv_heads, group_size, head_dim)
     rows_at_once = max(1, TABLE_BYTES // (4 * width))
@@ -130,14 +136,13 @@ def paged_attention(
             meta = plan(meta, **model, dtype=q.dtype, window=window, block=block)
         if k is not None and v is not None:
             longer = (num_decodes, meta.cu_q_lens[meta.num_seqs])
-            pool = write(
-                *(pool, layer, k, v, meta.write_slots, *longer), **scales, pieces=meta.work.pieces, backend="mosaic_tpu"
-            )
+            where = {"pieces": meta.work.pieces, "layout": layout, "backend": "mosaic_tpu"}
+            pool = write(*(pool, layer, k, v, meta.write_slots, *longer), **scales, **where)
 
     singles = min(num_tokens, num_rows)
     new = None
     if k is not None and v is not None:
-        new = pack_rows(k[:singles], v[:singles], pool.shape[4], pool.dtype, **scales).astype(jnp.float32)
+        new = pack_rows(k[:singles], v[:singles], pool.shape[layout.packed_axis], pool.dtype, **scales, layout=layout)
     o, pool = _decode_rows(
         queries[:singles], new, pool, layer, meta, num_decodes, parts, sizes.rows, grouped_sinks, shape, options
     )
@@ -167,7 +172,7 @@ def _decode_rows(queries, new, pool, layer, meta, num_decodes, parts, rows, sink
     num_singles, _, group_size, head_dim = queries.shape
     num_queries = -(-group_size // 8) * 8  # a float32 register is 8 high
     padding = (0, num_queries - group_size)
-    queries = jnp.pad(queries, ((0, 0), (0, 0), padding, (0, shape.key_lanes - head_dim)))
+    queries = jnp.pad(queries, ((0, 0), (0, 0), padding, (0, shape.query_lanes - head_dim)))
     sinks = None if sinks is None else jnp.pad(sinks, ((0, 0), padding))
     outputs = []
     for part in parts:
@@ -178,7 +183,7 @@ def _decode_rows(queries, new, pool, layer, meta, num_decodes, parts, rows, sink
             jnp.clip(num_decodes - part.start, 0, part.stop - part.start),
             shape=shape,
             sinks=sinks,
-            rows=min(rows, part.stop - part.start),
+            rows=min(rows, part.stop - part.start, NUM_LANES),
             **options,
         )
         outputs.append(out)
@@ -190,7 +195,7 @@ def _chunk_rows(queries, pool, layer, meta, parts, run):
     num_tokens, num_kv_heads, group_size, head_dim = queries.shape
     lines = jnp.moveaxis(queries, 0, 1).reshape(num_kv_heads, num_tokens * group_size, head_dim)
     padding = (0, run.keywords["num_lines"])
-    lines = jnp.pad(lines, ((0, 0), padding, (0, run.keywords["shape"].key_lanes - head_dim)))
+    lines = jnp.pad(lines, ((0, 0), padding, (0, run.keywords["shape"].query_lanes - head_dim)))
     for part in parts:
         out = run(lines, pool, layer, meta.tables[part], meta, meta.work.tiles, part.start)
         out = out[:, : num_tokens * group_size].reshape(num_kv_heads, num_tokens, group_size, head_dim)
@@ -207,22 +212,18 @@ def compute_dtype(dtype: Any, pool_dtype: Any) -> Any:
     return jnp.bfloat16 if dtype == jnp.bfloat16 and is_narrow else jnp.float32
 
 
-def check(page_size: int, dtype: Any, pool_dtype: Any) -> None:
+def check(page_size: int, dtype: Any, pool_dtype: Any, layout: PageLayout) -> None:
     """Raises NotImplementedError for what the kernels do not serve."""
-    sublanes = _sublanes(pool_dtype)
-    if page_size % sublanes:
+    multiple = layout.page_multiple(pool_dtype)
+    if page_size % multiple:
         raise NotImplementedError(
-            f"page size {page_size} is no multiple of {sublanes}, the rows of a {pool_dtype} tile"
+            f"page size {page_size} is no multiple of {multiple}, the {layout.name} of a {pool_dtype} tile"
         )
     if dtype not in (jnp.bfloat16, jnp.float32):
         raise NotImplementedError(f"queries of {dtype} are not served; bfloat16 and float32 are")
 
 
-def _sublanes(dtype: Any) -> int:
-    return 32 // jnp.dtype(dtype).itemsize
-
-
 def _num_lines(sizes: BlockSizes, group_size: int, dtype: Any) -> int:
     """Lines of a tile of `sizes.queries` tokens, in whole registers."""
-    align = _sublanes(dtype)
+    align = tile_rows(dtype)
     return -(-sizes.queries * group_size // align) * align

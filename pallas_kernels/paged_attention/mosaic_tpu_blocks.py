@@ -1,12 +1,8 @@
 """Device: what both TPU kernels do: bring blocks of pages from the pool into VMEM, and fold them into online softmaxes.
 
-    pool[layer, page]  ──DMA──▶  kv_buf[slot, K, block, W2]  ──▶  softmax of each head
+    pool[layer, page]  ──DMA──▶  kv_buf[slot, K, block]  ──▶  softmax of each head
 
-A row of `kv_buf` holds a key and a value side by side. Lanes are only ever cut at multiples of 128, where it is free:
-
-    head dim 128   [ key            | value          ]    keys = lanes [0, 128), values = lanes [128, 256)
-    head dim 64    [ key    | value ]                     both = lanes [0, 128): the query's lanes [64, 128) are zero,
-    head dim 80    [ key     | value    |      zeros ]    and of the weighted sum the value's lanes are cut out last
+How a block lies there depends on the pool's layout (`mosaic_tpu_shapes`).
 
 Scores live in base 2 (a factor of log2 e is folded into the scale), since the hardware raises 2 to a power.
 """
@@ -22,8 +18,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from pallas_kernels.dispatch import interpretation
+from pallas_kernels.layouts import NUM_LANES
+from pallas_kernels.paged_attention.mosaic_tpu_shapes import Dims, Shape
 
-LANES = 128
 VMEM_BYTES = 48 * 2**20
 """What a kernel may use: the blocks by rule need up to 20 MiB; the smallest memory, a 7x core's, is 64 MiB."""
 LOG2_E = math.log2(math.e)
@@ -31,37 +28,6 @@ HIDDEN = float(jnp.finfo(jnp.float32).min)
 """Score of what a query does not see."""
 LOWEST = -1e30
 """Highest score so far of a query that has seen nothing. Far above HIDDEN: 2 ** (HIDDEN - LOWEST) is 0."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Static sizes of a call: what the kernels read, and in which pieces."""
-
-    num_kv_heads: int
-    head_dim: int
-    page_size: int
-    width: int
-    """Columns of a row's page table."""
-    positions: int
-    """KV positions of a block: whole pages."""
-
-    @property
-    def pages(self) -> int:
-        return self.positions // self.page_size
-
-    @property
-    def key_lanes(self) -> int:
-        """Lanes, from 0, that hold keys (and for narrow heads values, which the query's zeros cancel)."""
-        return -(-self.head_dim // LANES) * LANES
-
-    @property
-    def value_start(self) -> int:
-        """First of the lanes that are summed up, of which [head_dim, 2 · head_dim) are values."""
-        return self.head_dim // LANES * LANES
-
-    @property
-    def value_lanes(self) -> int:
-        return -(-2 * self.head_dim // LANES) * LANES - self.value_start
 
 
 class Span(NamedTuple):
@@ -166,7 +132,7 @@ class PageStream:
                 @pl.when(page <= last)
                 def _(page=page, page_id=page_id):
                     at = pl.multiple_of((page - first_page) * shape.page_size, shape.page_size)
-                    target = self.kv_buf.at[slot, :, pl.ds(at, shape.page_size)]
+                    target = self.kv_buf.at[shape.tokens((slot,), pl.ds(at, shape.page_size))]
                     act(pltpu.make_async_copy(self.pool.at[self.layer, page_id], target, self.sems.at[slot]))
 
             return carry
@@ -193,11 +159,9 @@ class Scores:
     softcap: float | None
     precision: Any
 
-    def of(self, q: jax.Array, k: jax.Array, k_scale: jax.Array | None) -> jax.Array:
-        """[R, C] scores of queries [R, lanes] and keys [C, lanes]."""
-        x = jax.lax.dot_general(
-            q, k, (((1,), (1,)), ((), ())), precision=self.precision, preferred_element_type=jnp.float32
-        )
+    def of(self, q: jax.Array, k: jax.Array, k_scale: jax.Array | None, dims: Dims) -> jax.Array:
+        """[R, C] scores of queries [R, lanes] and keys, whose axis dims[1] is that of the lanes."""
+        x = jax.lax.dot_general(q, k, (dims, ((), ())), precision=self.precision, preferred_element_type=jnp.float32)
         factor: Any = self.scale if self.softcap is not None else self.scale * LOG2_E
         if self.softcap is not None:
             factor = factor / self.softcap
@@ -216,9 +180,14 @@ def as_operand(x: jax.Array, dtype: Any) -> jax.Array:
 
 
 def fold(
-    softmax: Softmax, heads: Sequence[Any], scores: Sequence[jax.Array], values: Sequence[jax.Array], precision: Any
+    softmax: Softmax,
+    heads: Sequence[Any],
+    scores: Sequence[jax.Array],
+    values: Sequence[jax.Array],
+    precision: Any,
+    dims: Dims,
 ):
-    """Adds positions with scores [R, C] and values [C, value_lanes] of each head to its softmax.
+    """Adds positions with scores [R, C] and values, whose axis dims[1] is C, of each head to its softmax.
 
     The heads advance step by step together, so that one's products hide the others' latencies.
     (Online softmax: Milakov and Gimelshein, arXiv 1805.02867.)
@@ -231,7 +200,7 @@ def fold(
     )  # the product's other operand may be float8
     found = [
         jax.lax.dot_general(
-            w.astype(dtype), v, (((1,), (0,)), ((), ())), precision=precision, preferred_element_type=jnp.float32
+            w.astype(dtype), v, (dims, ((), ())), precision=precision, preferred_element_type=jnp.float32
         )
         for w, v in zip(weights, values, strict=True)
     ]
@@ -244,17 +213,17 @@ def fold(
 
 def over_lanes(x: jax.Array, num_lanes: int) -> jax.Array:
     """[R, num_lanes] of [R, 128] whose lanes are alike: registers are used again, where a broadcast would move data."""
-    if num_lanes <= LANES:
+    if num_lanes <= NUM_LANES:
         return x[:, :num_lanes]
-    return jnp.concatenate([x] * (num_lanes // LANES), axis=1)
+    return jnp.concatenate([x] * -(-num_lanes // NUM_LANES), axis=1)[:, :num_lanes]
 
 
 def sum_by_lane(x: jax.Array) -> jax.Array:
     """[R, 128] whose lanes add up to x's: whole registers are added, lanes once a row at its end."""
     num_lanes = x.shape[1]
-    if num_lanes < LANES:
-        return jnp.pad(x, ((0, 0), (0, LANES - num_lanes)))
-    return sum(x[:, i : i + LANES] for i in range(LANES, num_lanes, LANES)) + x[:, :LANES]
+    if num_lanes < NUM_LANES:
+        return jnp.pad(x, ((0, 0), (0, NUM_LANES - num_lanes)))
+    return sum(x[:, i : i + NUM_LANES] for i in range(NUM_LANES, num_lanes, NUM_LANES)) + x[:, :NUM_LANES]
 
 
 def each_group(num_kv_heads: int, visit: Callable[[list[Any]], None], size: int = 8) -> None:

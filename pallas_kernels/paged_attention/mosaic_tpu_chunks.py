@@ -22,22 +22,22 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import interpretation
+from pallas_kernels.layouts import NUM_LANES
 from pallas_kernels.paged_attention.meta import AttentionMeta
 from pallas_kernels.paged_attention.mosaic_tpu_blocks import (
     HIDDEN,
-    LANES,
     LOG2_E,
     LOWEST,
     VMEM_BYTES,
     PageStream,
     Scores,
-    Shape,
     Softmax,
     Span,
     as_operand,
     each_group,
     fold,
 )
+from pallas_kernels.paged_attention.mosaic_tpu_shapes import Shape, pool_buffer
 
 DEPTH = 3
 """Blocks in VMEM. Products take longer than copies here: one block arrives in time, two bridge the ends of rows."""
@@ -118,7 +118,7 @@ def chunks(
         num_columns = tree.shape[1]
     if sinks is not None:
         lines = jnp.tile(sinks * LOG2_E, (1, -(-num_lines // group_size) + 1))
-        operands.append(jnp.broadcast_to(lines[..., None], (*lines.shape, LANES)))
+        operands.append(jnp.broadcast_to(lines[..., None], (*lines.shape, NUM_LANES)))
         in_specs.append(pl.BlockSpec(memory_space=pltpu.VMEM))
     if k_scale is not None:
         operands += [k_scale, v_scale]
@@ -148,11 +148,11 @@ def chunks(
                 pltpu.VMEM((num_kv_heads, sublanes, shape.head_dim), q.dtype),
                 pltpu.SemaphoreType.DMA((2,)),
                 pltpu.SemaphoreType.DMA((2,)),
-                pltpu.VMEM((DEPTH, num_kv_heads, shape.positions, pool.shape[4]), pool.dtype),
+                pool_buffer(DEPTH, shape),
                 pltpu.SemaphoreType.DMA((DEPTH,)),
                 pltpu.SMEM((4,), jnp.int32),
-                pltpu.VMEM((*by_line, LANES), jnp.float32),
-                pltpu.VMEM((*by_line, LANES), jnp.float32),
+                pltpu.VMEM((*by_line, NUM_LANES), jnp.float32),
+                pltpu.VMEM((*by_line, NUM_LANES), jnp.float32),
                 pltpu.VMEM((*by_line, shape.value_lanes), jnp.float32),
             ],
         ),
@@ -275,25 +275,28 @@ def _kernel(
     def fold_heads(slot, kv_slot, positions, heads, mask=None, is_held=None):
         xs, vs = [], []
         for head in heads:
-            k = as_operand(kv_buf[kv_slot, head, positions, : shape.key_lanes], q_buf.dtype)
-            x = scores.of(q_buf[slot, head], k, None if k_scale_ref is None else k_scale_ref[head])
+            k = as_operand(shape.keys(kv_buf, kv_slot, head, positions), q_buf.dtype)
+            x = scores.of(q_buf[slot, head], k, None if k_scale_ref is None else k_scale_ref[head], shape.key_dims)
             xs.append(x if mask is None else jnp.where(mask, x, HIDDEN))
-            v = kv_buf[kv_slot, head, positions, shape.value_start : shape.value_start + shape.value_lanes]
+            v = shape.values(kv_buf, kv_slot, head, positions)
             if is_held is not None:
-                v = jnp.where(is_held, v.astype(jnp.float32), 0)
+                v = jnp.where(is_held(v.shape, shape.value_axis), v.astype(jnp.float32), 0)
             vs.append(as_operand(v, q_buf.dtype))
-        fold(softmax, heads, xs, vs, scores.precision)
+        fold(softmax, heads, xs, vs, scores.precision, shape.value_dims)
 
     def edge_block(tile: _Tile, slot, kv_slot, block):
         """A block that some of the queries do not see all of: pieces of it, as far as there is any."""
         start = block * shape.positions
-        size = shape.positions if shape.positions <= LANES else max(LANES, shape.positions // 2)
+        size = shape.positions if shape.positions <= NUM_LANES else max(NUM_LANES, shape.positions // 2)
 
         def piece(j, carry):
             first_key = start + j * size
             mask = visible(tile, slot, first_key, size)
-            position = first_key + jax.lax.broadcasted_iota(jnp.int32, (size, shape.value_lanes), 0)
-            is_held = (position >= tile.span.begin) & (position < tile.span.end)
+
+            def is_held(of_shape, axis):
+                position = first_key + jax.lax.broadcasted_iota(jnp.int32, of_shape, axis)
+                return (position >= tile.span.begin) & (position < tile.span.end)
+
             positions = pl.ds(pl.multiple_of(j * size, size), size)
             each_group(
                 shape.num_kv_heads,
@@ -348,8 +351,7 @@ def _kernel(
                 o = softmax.weighted[head] / jnp.maximum(total, jnp.finfo(jnp.float32).tiny)
                 if v_scale_ref is not None:
                     o = o * v_scale_ref[head]
-                lanes = slice(shape.head_dim - shape.value_start, 2 * shape.head_dim - shape.value_start)
-                o_buf[slot, head] = o[:, lanes].astype(o_buf.dtype)
+                o_buf[slot, head] = o[:, shape.output_lanes].astype(o_buf.dtype)
                 strip = o_buf[slot, head, :sublanes].astype(jnp.float32)
                 is_own = jax.lax.broadcasted_iota(jnp.int32, strip.shape, 0) >= tile.own_begin
                 strip = jnp.where(is_own, strip, seam[head].astype(jnp.float32))

@@ -16,21 +16,21 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import interpretation
+from pallas_kernels.layouts import NUM_LANES
 from pallas_kernels.paged_attention.mosaic_tpu_blocks import (
     HIDDEN,
-    LANES,
     LOG2_E,
     LOWEST,
     VMEM_BYTES,
     PageStream,
     Scores,
-    Shape,
     Softmax,
     Span,
     as_operand,
     each_group,
     fold,
 )
+from pallas_kernels.paged_attention.mosaic_tpu_shapes import Shape, pool_buffer
 
 DEPTH = 4
 """Blocks in VMEM. A block of 2 MiB is 1.3 µs of a v6e's memory, about as long as a copy takes to begin: with one in
@@ -39,7 +39,7 @@ flight, memory would idle between short rows; with three it does not."""
 
 def decode(
     q: Float[Array, "S K R lanes"],
-    new: Float[Array, "S K W2"] | None,
+    new: Num[Array, "S K packed"] | None,
     pool: Num[Array, "Lg P K page W2"],
     layer: Int[Array, ""],
     tables: Int[Array, "S W"],
@@ -57,7 +57,7 @@ def decode(
 ) -> tuple[Float[Array, "S K R H"], Num[Array, "Lg P K page W2"]]:
     """Attention of the last token of rows [0, num_rows); what is in the others' places is undefined.
 
-    new: the tokens' rows of the pool, whose numbers the pool's dtype holds exactly; None stores nothing.
+    new: the tokens as `rows.pack_rows` packs them, in the pool's dtype; None stores nothing.
     """
     num_seqs, num_kv_heads, num_queries, _ = q.shape
 
@@ -66,10 +66,10 @@ def decode(
 
     in_hbm = pl.BlockSpec(memory_space=pltpu.HBM)
     in_smem = pl.BlockSpec(memory_space=pltpu.SMEM)
-    sink_lanes = None if sinks is None else jnp.broadcast_to(sinks[..., None] * LOG2_E, (*sinks.shape, LANES))
+    sink_lanes = None if sinks is None else jnp.broadcast_to(sinks[..., None] * LOG2_E, (*sinks.shape, NUM_LANES))
     inputs: dict[str, tuple[Any, pl.BlockSpec]] = {
         "q": (q, of_rows(*q.shape[1:])),
-        "new": (new, of_rows(num_kv_heads, pool.shape[4])),
+        "new": (None, in_hbm) if new is None else shape.new_operand(new, rows),
         "sinks": (sink_lanes, pl.BlockSpec(memory_space=pltpu.VMEM)),
         "k_scale": (k_scale, in_smem),
         "v_scale": (v_scale, in_smem),
@@ -93,12 +93,12 @@ def decode(
             in_specs=[spec for _, spec in inputs.values()],
             out_specs=[spec for _, spec in outputs.values()],
             scratch_shapes=[
-                pltpu.VMEM((DEPTH, num_kv_heads, shape.positions, pool.shape[4]), pool.dtype),
+                pool_buffer(DEPTH, shape),
                 pltpu.SemaphoreType.DMA((DEPTH,)),
                 pltpu.SMEM((4,), jnp.int32),
                 pltpu.SemaphoreType.DMA,
-                pltpu.VMEM((num_kv_heads, num_queries, LANES), jnp.float32),
-                pltpu.VMEM((num_kv_heads, num_queries, LANES), jnp.float32),
+                pltpu.VMEM((num_kv_heads, num_queries, NUM_LANES), jnp.float32),
+                pltpu.VMEM((num_kv_heads, num_queries, NUM_LANES), jnp.float32),
                 pltpu.VMEM((num_kv_heads, num_queries, shape.value_lanes), jnp.float32),
             ],
         ),
@@ -133,7 +133,7 @@ def _kernel(
     softmax = Softmax(*softmax_refs)
     num_rows = num_rows_ref[0]
     first_row = pl.program_id(0) * rows
-    dtype, sublanes = q_ref.dtype, 32 // kv_buf.dtype.itemsize
+    dtype = q_ref.dtype
 
     def span_of(row) -> Span:
         end = kv_lens_ref[row]
@@ -159,20 +159,20 @@ def _kernel(
     def fold_heads(i, slot, positions, heads, mask_of=None):
         xs, vs = [], []
         for head in heads:
-            k = as_operand(kv_buf[slot, head, positions, : shape.key_lanes], dtype)
-            x = scores.of(q_ref[i, head], k, None if k_scale_ref is None else k_scale_ref[head])
+            k = as_operand(shape.keys(kv_buf, slot, head, positions), dtype)
+            x = scores.of(q_ref[i, head], k, None if k_scale_ref is None else k_scale_ref[head], shape.key_dims)
             xs.append(x if mask_of is None else jnp.where(mask_of(x.shape, 1), x, HIDDEN))
         for head in heads:
-            v = kv_buf[slot, head, positions, shape.value_start : shape.value_start + shape.value_lanes]
+            v = shape.values(kv_buf, slot, head, positions)
             if mask_of is not None:
-                v = jnp.where(mask_of(v.shape, 0), v.astype(jnp.float32), 0)
+                v = jnp.where(mask_of(v.shape, shape.value_axis), v.astype(jnp.float32), 0)
             vs.append(as_operand(v, dtype))
-        fold(softmax, heads, xs, vs, scores.precision)
+        fold(softmax, heads, xs, vs, scores.precision, shape.value_dims)
 
     def edge_block(i, span, block, slot):
         """Part of a block is seen: pieces of it, as far as there is any."""
         start = block * shape.positions
-        size = shape.positions if shape.positions <= LANES else max(LANES, shape.positions // 2)
+        size = shape.positions if shape.positions <= NUM_LANES else max(NUM_LANES, shape.positions // 2)
 
         def piece(j, carry):
             def mask_of(full_shape, axis):
@@ -188,25 +188,22 @@ def _kernel(
         jax.lax.fori_loop(first, last + 1, piece, 0)
 
     def new_tile(span, block):
-        """Where in the block the tile of rows with the new one begins, and the row's place in it."""
+        """Where in the block the tile of positions with the new one begins, and the new one's place in it."""
         offset = span.end - 1 - block * shape.positions
-        return pl.multiple_of(offset // sublanes * sublanes, sublanes), offset % sublanes
+        return pl.multiple_of(offset // shape.tile_len * shape.tile_len, shape.tile_len), offset % shape.tile_len
 
-    def store_new(new, span, block, slot):
-        """Puts the new row into the block at hand and sends its tile of rows to the pool."""
-        tile, offset = new_tile(span, block)
-        old = kv_buf[slot, :, pl.ds(tile, sublanes), :]
-        is_new = jax.lax.broadcasted_iota(jnp.int32, old.shape, 1) == offset
-        merged = jnp.where(is_new, new[:, None, :], old.astype(jnp.float32))
-        kv_buf[slot, :, pl.ds(tile, sublanes), :] = merged.astype(old.dtype)
+    def store_new(i, span, block, slot):
+        """Puts row i's new token into the block at hand and sends its tile of positions to the pool."""
+        shape.put(kv_buf, slot, *new_tile(span, block), new_ref, first_row, i)
         copy_new(span, block, slot).start()
 
     def copy_new(span, block, slot):
         tile, _ = new_tile(span, block)
-        page = (span.end - 1) // shape.page_size
-        in_page = pl.multiple_of(tile % shape.page_size, sublanes)
-        target = pool_ref.at[layer_ref[0], stream.page_id(span.row, page), :, pl.ds(in_page, sublanes)]
-        return pltpu.make_async_copy(kv_buf.at[slot, :, pl.ds(tile, sublanes)], target, write_sem)
+        page = stream.page_id(span.row, (span.end - 1) // shape.page_size)
+        in_page = pl.multiple_of(tile % shape.page_size, shape.tile_len)
+        source = kv_buf.at[shape.tokens((slot,), pl.ds(tile, shape.tile_len))]
+        target = pool_ref.at[shape.tokens((layer_ref[0], page), pl.ds(in_page, shape.tile_len))]
+        return pltpu.make_async_copy(source, target, write_sem)
 
     def attend_row(i, carry):
         span = span_of(first_row + i)
@@ -240,17 +237,16 @@ def _kernel(
 
         slot = stream.wait(span, last)
         if new_ref is not None:
-            store_new(new_ref[i], span, last, slot)
+            store_new(i, span, last, slot)
         edge_block(i, span, last, slot)
 
         def finish(heads):
             for head in heads:
-                lanes = slice(shape.head_dim - shape.value_start, 2 * shape.head_dim - shape.value_start)
                 total = jnp.maximum(jnp.sum(softmax.total[head], axis=1, keepdims=True), jnp.finfo(jnp.float32).tiny)
                 o = softmax.weighted[head] / total
                 if v_scale_ref is not None:
                     o = o * v_scale_ref[head]
-                o_ref[i, head] = o[:, lanes].astype(o_ref.dtype)
+                o_ref[i, head] = o[:, shape.output_lanes].astype(o_ref.dtype)
 
         each_group(shape.num_kv_heads, finish)
         if new_ref is not None:

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
+from pallas_kernels.layouts import PageLayout
+
 HIDDEN = float(jnp.finfo(jnp.float32).min)
 """Score of what a query does not see; finite, so that differences of two such scores are numbers."""
 
@@ -24,6 +26,7 @@ class PagedRows(NamedTuple):
     """Where B rows lie in the pool."""
 
     pool: Num[Array, "Lg P K page W2"]
+    layout: PageLayout
     layer: Int[Array, ""]
     tables: Int[Array, "B W"]
     first_pages: Int[Array, "B"]
@@ -31,7 +34,7 @@ class PagedRows(NamedTuple):
 
 def page_group(rows: PagedRows, group: Int[Array, "B"], num_pages: int) -> tuple[Int[Array, "B n"], Int[Array, "B C"]]:
     """The pages of one group of each row, and the positions in them; -1 where the row's table has no page."""
-    page_size = rows.pool.shape[3]
+    page_size = rows.layout.page_size(rows.pool)
     page = group[:, None] * num_pages + jnp.arange(num_pages, dtype=jnp.int32)[None]
     column = page - rows.first_pages[:, None]
     width = rows.tables.shape[1]
@@ -42,21 +45,24 @@ def page_group(rows: PagedRows, group: Int[Array, "B"], num_pages: int) -> tuple
 
 
 def gather(rows: PagedRows, ids: Int[Array, "B n"], start: int, size: int) -> Num[Array, "B K C size"]:
-    """Lanes [start, start + size) of whole pages, position after position.
+    """Numbers [start, start + size) of packed tokens, in whole pages, position after position.
 
     Keys and values are gathered apart: halves cut out of one gather are copied once more, which made 64 rows × 256
     positions of SmolLM2's 30 layers take 88 ms instead of 56.
     """
-    num_kv_heads, page_size = rows.pool.shape[2:4]
+    layout, sizes = rows.layout, [1, 1, *rows.pool.shape[2:]]
+    sizes[layout.packed_axis] = size
     corner = jnp.stack([jnp.broadcast_to(rows.layer, ids.shape), ids, jnp.full_like(ids, start)], axis=-1)
     pages = jax.lax.gather(
         rows.pool,
         corner,
-        jax.lax.GatherDimensionNumbers(offset_dims=(2, 3, 4), collapsed_slice_dims=(0, 1), start_index_map=(0, 1, 4)),
-        (1, 1, num_kv_heads, page_size, size),
+        jax.lax.GatherDimensionNumbers(
+            offset_dims=(2, 3, 4), collapsed_slice_dims=(0, 1), start_index_map=(0, 1, layout.packed_axis)
+        ),
+        tuple(sizes),
         mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS,
     )
-    return jnp.swapaxes(pages, 1, 2).reshape(len(ids), num_kv_heads, -1, size)
+    return jnp.swapaxes(layout.by_position(pages), 1, 2).reshape(len(ids), sizes[2], -1, size)
 
 
 def attend(
@@ -76,7 +82,8 @@ def attend(
     `visible` says which of the given positions each query sees; a position that none sees is not read into any sum.
     Queries that see nothing give zeros. `scale` is a factor of the scores, of all or of each head's.
     """
-    num_positions = num_pages * rows.pool.shape[3]
+    num_positions = num_pages * rows.layout.page_size(rows.pool)
+    value_start = rows.layout.value_start(q.shape[-1], rows.pool.dtype)
     head_dim = q.shape[-1]
     # Products of bfloat16 queries and keys are exact in both types, and bfloat16 holds 8-bit keys. XLA on CPU makes
     # them twice as fast from bfloat16 where many queries share the keys (192 × 128: 66 µs, not 132), and slower where
@@ -95,7 +102,7 @@ def attend(
         seen = visible(positions) & (positions >= 0)[:, None]
         # What lies at unseen positions is another request's: scores there are replaced, but 0 · NaN of a value is NaN.
         keys = gather(rows, ids, 0, head_dim).astype(operand)
-        values = gather(rows, ids, head_dim, head_dim).astype(jnp.float32)
+        values = gather(rows, ids, value_start, head_dim).astype(jnp.float32)
         values = jnp.where(seen.any(1)[:, None, :, None], values, 0)
         seen = seen[:, None, None]
         scores = _product("bkgqh,bkch->bkgqc", queries, keys) * factor

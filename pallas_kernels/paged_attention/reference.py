@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
+from pallas_kernels.layouts import PageLayout
 from pallas_kernels.page_ops.rows import pack_rows
 from pallas_kernels.paged_attention.config import BlockSizes
 from pallas_kernels.paged_attention.meta import AttentionMeta, sequence_positions
@@ -43,6 +44,7 @@ def paged_attention(
     sinks: Float[Array, "N"] | None,
     k_scale: Float[Array, "Lg K"] | None,
     v_scale: Float[Array, "Lg K"] | None,
+    layout: PageLayout,
     block: BlockSizes | None,
 ) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
     """See `api.paged_attention`. Each token gathers the whole context of its row.
@@ -51,12 +53,13 @@ def paged_attention(
     """
     if block is not None:
         raise NotImplementedError("it has no blocks: pass block=None")
-    num_kv_heads, page_size, num_lanes = pool.shape[2:]
+    num_kv_heads, page_size = pool.shape[2], layout.page_size(pool)
     head_dim = q.shape[2]
+    packed_len, value_start = (f(head_dim, pool.dtype) for f in (layout.packed_len, layout.value_start))
     k_scale, v_scale = (None if scales is None else scales[layer] for scales in (k_scale, v_scale))
     if k is not None and v is not None:
-        rows = pack_rows(k, v, num_lanes, pool.dtype, k_scale=k_scale, v_scale=v_scale)
-        pool = pool.at[layer, meta.write_slots // page_size, :, meta.write_slots % page_size].set(rows)
+        packed = pack_rows(k, v, packed_len, pool.dtype, k_scale=k_scale, v_scale=v_scale, layout=layout)
+        pool = pool.at[(layer, *layout.at(*jnp.divmod(meta.write_slots, page_size)))].set(packed)
 
     real = jnp.float64 if q.dtype == jnp.float64 else jnp.float32
     columns = jnp.arange(meta.tables.shape[1] * page_size, dtype=jnp.int32)[None]
@@ -64,9 +67,9 @@ def paged_attention(
 
     def attend(token: tuple[jax.Array, jax.Array, jax.Array]) -> Float[Array, "N H"]:
         q, row, visible = token
-        pages = jnp.moveaxis(pool[layer, meta.tables[row]], 1, 2)  # [W, page, K, W2]
-        context = pages.reshape(-1, num_kv_heads, num_lanes).astype(real)
-        keys, values = context[..., :head_dim], context[..., head_dim : 2 * head_dim]
+        pages = jnp.moveaxis(layout.by_position(pool[layer, meta.tables[row]]), 1, 2)  # [W, page, K, packed]
+        context = pages.reshape(-1, num_kv_heads, packed_len).astype(real)
+        keys, values = context[..., :head_dim], context[..., value_start : value_start + head_dim]
         if k_scale is not None:
             keys = keys * k_scale.astype(real)[None, :, None]
         if v_scale is not None:

@@ -38,6 +38,8 @@ class Workload:
     pool_dtype: str | None = None
     """None: as `dtype`. An 8-bit pool comes with scales."""
     num_layers: int = 2
+    layout: str = "rows"
+    """Of the pool's pages: "rows" or "lanes"."""
 
     def __post_init__(self) -> None:
         rows = list(zip(self.q_lens, self.kv_lens, strict=True))

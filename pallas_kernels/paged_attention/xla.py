@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
+from pallas_kernels.layouts import PageLayout
 from pallas_kernels.page_ops.api import write
 from pallas_kernels.paged_attention.config import BlockSizes, default_block_sizes
 from pallas_kernels.paged_attention.meta import AttentionMeta
@@ -28,6 +29,7 @@ def paged_attention(
     sinks: Float[Array, "N"] | None,
     k_scale: Float[Array, "Lg K"] | None,
     v_scale: Float[Array, "Lg K"] | None,
+    layout: PageLayout,
     block: BlockSizes | None,
 ) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
     """See `api.paged_attention`. One token a row in all rows (T == S) compiles the decode part alone.
@@ -35,12 +37,12 @@ def paged_attention(
     An 8-bit pool's numbers are multiplied as they are stored: its scales are factors of scores and of outputs.
     """
     num_tokens, num_heads, head_dim = q.shape
-    num_kv_heads, page_size = pool.shape[2:4]
+    num_kv_heads, page_size = pool.shape[2], layout.page_size(pool)
     sizes = block or default_block_sizes(page_size, num_kv_heads, head_dim)
     k_scale, v_scale = (None if scales is None else scales[layer] for scales in (k_scale, v_scale))
     if k is not None and v is not None:
         tokens = (meta.write_slots, 0, meta.cu_q_lens[meta.num_seqs])
-        pool = write(pool, layer, k, v, *tokens, k_scale=k_scale, v_scale=v_scale, backend="xla")
+        pool = write(pool, layer, k, v, *tokens, k_scale=k_scale, v_scale=v_scale, layout=layout, backend="xla")
 
     grouped = (num_kv_heads, num_heads // num_kv_heads)
     queries = q.reshape(num_tokens, *grouped, head_dim)
@@ -48,7 +50,8 @@ def paged_attention(
     num_rows = meta.kv_lens.shape[0]
     arguments = (pool, layer, meta)
     factor = scale if k_scale is None else scale * k_scale.astype(jnp.float32)
-    options = {"scale": factor, "window": window, "softcap": softcap, "sinks": sink_logits, "sizes": sizes}
+    options = {"scale": factor, "window": window, "softcap": softcap, "sinks": sink_logits}
+    options |= {"layout": layout, "sizes": sizes}
     if num_tokens == num_rows:
         o = decode_rows(queries, *arguments, num_decodes=meta.num_seqs, **options)
     else:

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
+from pallas_kernels.layouts import PageLayout
 from pallas_kernels.paged_attention.config import BlockSizes
 from pallas_kernels.paged_attention.meta import AttentionMeta
 from pallas_kernels.paged_attention.page_groups import PagedRows, attend
@@ -20,6 +21,7 @@ def decode_rows(
     window: int | None,
     softcap: float | None,
     sinks: Float[Array, "K G"] | None,
+    layout: PageLayout,
     sizes: BlockSizes,
 ) -> Float[Array, "T K G H"]:
     """Attention of tokens [0, num_decodes), token t being the last of row t; zeros for the others.
@@ -40,14 +42,14 @@ def decode_rows(
         begin = jnp.zeros_like(end) if window is None else jnp.maximum(end - window, 0)
         out = attend(
             jnp.expand_dims(take(q), 3),
-            PagedRows(pool, layer, take(meta.tables), take(meta.first_pages)),
+            PagedRows(pool, layout, layer, take(meta.tables), take(meta.first_pages)),
             begin,
             end,
             lambda positions: ((positions >= begin[:, None]) & (positions < end[:, None]))[:, None],
             scale=scale,
             softcap=softcap,
             sinks=sinks,
-            num_pages=sizes.pages(pool.shape[3]),
+            num_pages=sizes.pages(layout.page_size(pool)),
         )
         out = jnp.where((end > 0)[:, None, None, None, None], out, 0)
         return jax.lax.dynamic_update_slice_in_dim(o, out.squeeze(3), start, 0)

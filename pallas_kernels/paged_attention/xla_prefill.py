@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
+from pallas_kernels.layouts import PageLayout
 from pallas_kernels.paged_attention.config import BlockSizes
 from pallas_kernels.paged_attention.meta import AttentionMeta, sequence_positions
 from pallas_kernels.paged_attention.page_groups import PagedRows, attend
@@ -45,6 +46,7 @@ def prefill_tiles(
     window: int | None,
     softcap: float | None,
     sinks: Float[Array, "K G"] | None,
+    layout: PageLayout,
     sizes: BlockSizes,
 ) -> Float[Array, "T K G H"]:
     """Fills in `o` the attention of the tokens of rows [num_decodes, num_seqs)."""
@@ -73,14 +75,14 @@ def prefill_tiles(
         tile = jax.lax.dynamic_slice_in_dim(q, start, tile_len)
         out = attend(
             jnp.moveaxis(tile, 0, 2)[None],
-            PagedRows(pool, layer, meta.tables[row][None], meta.first_pages[row][None]),
+            PagedRows(pool, layout, layer, meta.tables[row][None], meta.first_pages[row][None]),
             begin[None],
             end[None],
             visible,
             scale=scale,
             softcap=softcap,
             sinks=sinks,
-            num_pages=sizes.pages(pool.shape[3]),
+            num_pages=sizes.pages(layout.page_size(pool)),
         )
         old = jax.lax.dynamic_slice_in_dim(o, start, tile_len)
         new = jnp.where(is_own[:, None, None, None], jnp.moveaxis(out[0], 2, 0), old)

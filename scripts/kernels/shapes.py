@@ -6,11 +6,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from pallas_kernels.paged_attention.api import lane_width
+from pallas_kernels.layouts import LAYOUTS
 from pallas_kernels.paged_attention.meta import make_meta
 from pallas_kernels.paged_attention.workloads import Workload
 
-STATIC = ("scale", "window", "softcap", "write")
+STATIC = ("scale", "window", "softcap", "write", "layout")
 
 
 def shapes(w: Workload, sharding: Any = None) -> dict[str, Any]:
@@ -32,7 +32,9 @@ def shapes(w: Workload, sharding: Any = None) -> dict[str, Any]:
     new = struct(w.num_tokens, w.num_kv_heads, w.head_dim, dtype=w.dtype) if w.write else None
     scales = struct(w.num_layers, w.num_kv_heads, dtype=jnp.float32) if w.is_8bit else None
     num_pool_pages = 1 + sum(w.num_pages) + w.padding_pages
-    pool = (w.num_layers, num_pool_pages, w.num_kv_heads, w.page_size, lane_width(w.head_dim))
+    layout = LAYOUTS[w.layout]
+    page = layout.page_shape(w.page_size, w.head_dim, w.stored_dtype)
+    pool = (w.num_layers, num_pool_pages, w.num_kv_heads, *page)
     return {
         "q": struct(w.num_tokens, w.num_heads, w.head_dim, dtype=w.dtype),
         "k": new,
@@ -47,4 +49,5 @@ def shapes(w: Workload, sharding: Any = None) -> dict[str, Any]:
         "window": w.window,
         "softcap": w.softcap,
         "write": w.write,
+        "layout": layout,
     }

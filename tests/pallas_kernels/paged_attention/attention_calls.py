@@ -12,7 +12,7 @@ from pallas_kernels.paged_attention.api import IMPLEMENTATIONS, paged_attention
 BACKENDS = tuple(entry.backend for entry in IMPLEMENTATIONS if entry.backend != "reference")
 """The back ends that are compared with the reference."""
 
-STATIC = ("scale", "window", "softcap", "write", "backend", "block")
+STATIC = ("scale", "window", "softcap", "write", "layout", "backend", "block")
 
 
 class Result(NamedTuple):

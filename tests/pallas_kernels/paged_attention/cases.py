@@ -5,8 +5,7 @@ from itertools import product
 from random import Random
 from typing import Any
 
-import jax.numpy as jnp
-
+from pallas_kernels.layouts import LAYOUTS
 from pallas_kernels.paged_attention.arg_specs import Workload
 from pallas_kernels.paged_attention.config import BlockSizes
 from pallas_kernels.paged_attention.workloads import in_bucket
@@ -36,8 +35,9 @@ AXES: dict[str, tuple] = {
     "dtype": ("float32", "bfloat16"),
     "pool": ("same", "other", "int8", "float8_e4m3fn", "float8_e5m2"),
     "write": (True, False),
+    "layout": ("rows", "lanes"),
 }
-SHAPES = ("head_dim", "heads", "page_tiles")
+SHAPES = ("head_dim", "heads", "layout", "page_tiles")
 CI_AXES = AXES | {
     # Fewer, since a kernel's program takes seconds to compile: 96 is laid out as 80 is, and named workloads have both
     # that and float8_e5m2. Eight heads are unrolled as three are, in more time.
@@ -60,10 +60,13 @@ def workload_of(case: Case, batch: str) -> Workload:
     pool_dtype = {"same": dtype, "other": other}.get(case["pool"], case["pool"])
     num_heads, num_kv_heads = case["heads"]
     shape = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": case["head_dim"]}
-    # TPUs hold 8 rows of 32 bits in a tile: a page is whole tiles, and the smallest ones give rows of several pages.
-    shape["page_size"] = case["page_tiles"] * 32 // jnp.dtype(pool_dtype).itemsize
+    # The smallest pages that TPUs can have give rows of several pages; where these are large, rows are longer.
+    shape["page_size"] = case["page_tiles"] * LAYOUTS[case["layout"]].page_multiple(pool_dtype)
+    rows = dict(BATCHES[case["bucket"]][batch])
+    if case["layout"] == "lanes":
+        rows["kv_lens"] = tuple(4 * kv_len for kv_len in rows["kv_lens"])
     features = {name: case[name] for name in ("window", "softcap", "has_sinks", "tree_words", "dtype", "write")}
-    workload = Workload(batch, **BATCHES[case["bucket"]][batch], **shape, **features, pool_dtype=pool_dtype)
+    workload = Workload(batch, **rows, **shape, **features, pool_dtype=pool_dtype, layout=case["layout"])
     return in_bucket(workload, {"decode": 5, "mixed": 24}[case["bucket"]], 5, num_columns=12, num_pool_pages=24)
 
 
@@ -73,13 +76,17 @@ def small_blocks(workload: Workload) -> BlockSizes:
 
 
 def product_of_features() -> Iterator[Case]:
-    """Every combination of features, each with shapes drawn at random, so that every feature meets every shape.
+    """Every combination of features, each with sizes drawn at random, so that every feature meets every size.
 
-    Trees are left out where no row has more than one token.
+    Whether there is a window or a tree is a feature, how wide they are a size. Trees are left out where no row has more
+    than one token.
     """
     draw = Random(0)
-    features = [name for name in AXES if name not in SHAPES]
-    for values in product(*(AXES[name] for name in features)):
+    features = {name: values for name, values in AXES.items() if name not in SHAPES}
+    features |= dict.fromkeys(("window", "tree_words"), (False, True))
+    for values in product(*features.values()):
         case = {name: draw.choice(AXES[name]) for name in SHAPES} | dict(zip(features, values, strict=True))
+        for name, off in (("window", None), ("tree_words", 0)):
+            case[name] = draw.choice([size for size in AXES[name] if size]) if case[name] else off
         if case["bucket"] != "decode" or not case["tree_words"]:
             yield case

@@ -16,7 +16,10 @@ DECODE = Workload("decode", (1, 1, 1), (30, 9, 21), **SHAPE, padding_tokens=1, p
 MIXED = Workload("mixed", (1, 1, 7, 9), (30, 9, 21, 9), **SHAPE, padding_tokens=2)
 WINDOWED_TREE = replace(MIXED, name="windowed_tree", window=6, has_sinks=True, softcap=3.0, tree_words=1)
 INT8 = replace(MIXED, name="int8", page_size=32, kv_lens=(60, 9, 41, 9), pool_dtype="int8")
-FILLERS = {"float32": (0.0, 3e38, np.inf), "int8": (0, 127, -128)}
+LANES = {"page_size": 128, "layout": "lanes"}
+DECODE_LANES = replace(DECODE, name="decode_lanes", **LANES, kv_lens=(130, 9, 121), dtype="bfloat16")
+MIXED_LANES = replace(MIXED, name="mixed_lanes", **LANES, kv_lens=(130, 9, 121, 9), window=20)
+FILLERS = {"float32": (0.0, 3e38, np.inf), "bfloat16": (0.0, 3e38, np.inf), "int8": (0, 127, -128)}
 
 by_backend = pytest.mark.parametrize("backend", [*BACKENDS, "reference"])
 
@@ -31,7 +34,9 @@ def first_token_of(arguments: dict, row: int) -> int:
 
 
 @by_backend
-@pytest.mark.parametrize("workload", [DECODE, MIXED, WINDOWED_TREE, INT8], ids=lambda workload: workload.name)
+@pytest.mark.parametrize(
+    "workload", [DECODE, MIXED, WINDOWED_TREE, INT8, DECODE_LANES, MIXED_LANES], ids=lambda workload: workload.name
+)
 def test_outputs_do_not_depend_on_what_no_row_holds(workload, backend):
     arguments = build(workload)
     poisoned = run(arguments, workload, backend)
@@ -45,7 +50,7 @@ def test_outputs_do_not_depend_on_what_no_row_holds(workload, backend):
 
 @by_backend
 @pytest.mark.parametrize("part", ["q", "k", "v"])
-@pytest.mark.parametrize(("workload", "failed_row"), [(DECODE, 1), (MIXED, 1), (MIXED, 2)])
+@pytest.mark.parametrize(("workload", "failed_row"), [(DECODE, 1), (MIXED, 1), (MIXED, 2), (MIXED_LANES, 2)])
 def test_a_row_whose_inputs_are_nan_harms_itself_only(workload, failed_row, part, backend):
     arguments = build(workload)
     healthy = run(arguments, workload, backend)

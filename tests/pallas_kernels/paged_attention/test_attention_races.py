@@ -4,6 +4,7 @@ Numbers alone would not show a missing wait: a copy that happens early has arriv
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -25,6 +26,9 @@ SHAPE = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 64, "page_size": 16}
 DECODE = Workload("decode", (1,) * 5, (140, 17, 64, 5, 33), **SHAPE, dtype="bfloat16")
 MIXED = Workload("mixed", (1, 1, 20, 9), (40, 17, 130, 30), **SHAPE, dtype="bfloat16")
 WINDOWED_TREES = Workload("windowed_trees", (1, 5, 20, 9), (140, 17, 64, 30), **SHAPE, window=20, tree_words=1)
+LANES = Workload(
+    "lanes", (1, 1, 20, 9), (260, 17, 130, 30), **SHAPE | {"page_size": 128}, dtype="bfloat16", layout="lanes"
+)
 BLOCK = BlockSizes(positions=32, rows=2, queries=8)
 
 Run = Callable[..., tuple[bool, np.ndarray]]
@@ -35,10 +39,10 @@ def races_of() -> Iterator[Run]:
     """(whether two copies met, attention) of a workload; copies happen as late as they may, or "eager": as early."""
 
     def run(workload: Workload, mode: str = "on_wait") -> tuple[bool, np.ndarray]:
-        arguments = build(workload)
+        arguments, block = build(workload), replace(BLOCK, positions=max(BLOCK.positions, workload.page_size))
         static = {name: arguments.pop(name) for name in STATIC if name in arguments}
         with interpreted_by(pltpu.InterpretParams(detect_races=True, dma_execution_mode=mode)):
-            call = jax.jit(partial(paged_attention, **static, backend="mosaic_tpu", block=BLOCK))
+            call = jax.jit(partial(paged_attention, **static, backend="mosaic_tpu", block=block))
             o, _ = jax.block_until_ready(call(**arguments))
         return interpret_pallas_call.races.races_found, np.asarray(o, np.float32)
 
@@ -47,7 +51,7 @@ def races_of() -> Iterator[Run]:
 
 
 @pytest.mark.parametrize("mode", ["on_wait", "eager"])
-@pytest.mark.parametrize("workload", [DECODE, MIXED, WINDOWED_TREES], ids=lambda workload: workload.name)
+@pytest.mark.parametrize("workload", [DECODE, MIXED, WINDOWED_TREES, LANES], ids=lambda workload: workload.name)
 def test_no_two_copies_meet(races_of, workload, mode):
     found, o = races_of(workload, mode)
     assert not found
@@ -55,7 +59,7 @@ def test_no_two_copies_meet(races_of, workload, mode):
     assert errors(o, expected).max() < 2 * BOUNDS[workload.dtype]
 
 
-@pytest.mark.parametrize("workload", [DECODE, MIXED], ids=lambda workload: workload.name)
+@pytest.mark.parametrize("workload", [DECODE, MIXED, LANES], ids=lambda workload: workload.name)
 def test_pages_that_nobody_waits_for_are_caught(races_of, workload, monkeypatch):
     """Copies happen early here, so the numbers are right all the same."""
     monkeypatch.setattr(

@@ -1,0 +1,128 @@
+"""Device: how keys and values lie in a page of one head: a position a row, or a position a lane.
+
+    ROWS   pool[Lg, P, K, page, W2]     W2 = round_up(2·H, 128)        position 0  [ key 0..H | value 0..H | zeros ]
+                                                                       position 1  [ key 0..H | value 0..H | zeros ]
+
+    LANES  pool[Lg, P, K, 2·H', page]   H' = H rounded up to           key 0       [ position 0 | position 1 | … ]
+                                        the rows of a tile             …
+                                                                       value 0     [ position 0 | position 1 | … ]
+                                                                       …
+Rows suit every page size, and a token is stored by rewriting a tile of 8 to 32 positions. Lanes pad nothing where rows
+pad most (37 % of the memory at head dim 80, 25 % at 96), and head dims below 128 cost half the vector instructions,
+since keys and values come apart for nothing. Their price: pages are multiples of 128, and to store one token is to
+rewrite 128 positions of all its heads (Llama-3-8B in bfloat16: 512 KiB a layer instead of 64; head dim 64: 256 KiB).
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Num
+
+NUM_LANES = 128
+TILE_ROW_BYTES = 32
+"""A tile of a TPU is 8 sublanes of 32 bits high: 8 rows of float32, 16 of bfloat16, 32 of an 8-bit type."""
+
+
+class PageLayout(ABC):
+    """Where the numbers of a position are in the pool. A *packed* token is its key and value with their padding."""
+
+    name: str
+    position_axis: int
+    """The pool's axis on which positions follow each other."""
+    packed_axis: int
+    """The pool's axis on which a packed token lies."""
+    max_piece_len: int
+    """Most consecutive slots that are written at once (see `page_ops.pieces`)."""
+
+    @abstractmethod
+    def value_start(self, head_dim: int, dtype: Any) -> int:
+        """Where in a packed token the value begins; its key begins at 0."""
+
+    @abstractmethod
+    def packed_len(self, head_dim: int, dtype: Any) -> int:
+        """Numbers of a packed token, padding included."""
+
+    @abstractmethod
+    def page_multiple(self, dtype: Any) -> int:
+        """What page sizes must be multiples of for TPUs."""
+
+    @abstractmethod
+    def page_shape(self, page_size: int, head_dim: int, dtype: Any) -> tuple[int, int]:
+        """The pool's last two axes."""
+
+    @abstractmethod
+    def at(self, page: Any, positions: Any) -> tuple[Any, ...]:
+        """Index of packed tokens in pool[layer]."""
+
+    @abstractmethod
+    def by_position(self, pages: Num[Array, "*batch a b"]) -> Num[Array, "*batch positions packed"]:
+        """Whole or partial pages with a position a row."""
+
+    def __repr__(self) -> str:
+        return self.name.upper()
+
+    def page_size(self, pool: Any) -> int:
+        return pool.shape[self.position_axis]
+
+
+class _Rows(PageLayout):
+    name = "rows"
+    position_axis, packed_axis = 3, 4
+    max_piece_len = 32  # one tile of an 8-bit type; longer ones would make the many that are partly kept dearer
+
+    def value_start(self, head_dim: int, dtype: Any) -> int:
+        return head_dim
+
+    def packed_len(self, head_dim: int, dtype: Any) -> int:
+        return _round_up(2 * head_dim, NUM_LANES)
+
+    def page_multiple(self, dtype: Any) -> int:
+        return tile_rows(dtype)
+
+    def page_shape(self, page_size: int, head_dim: int, dtype: Any) -> tuple[int, int]:
+        return page_size, self.packed_len(head_dim, dtype)
+
+    def at(self, page: Any, positions: Any) -> tuple[Any, ...]:
+        return page, slice(None), positions
+
+    def by_position(self, pages: Num[Array, "*batch a b"]) -> Num[Array, "*batch positions packed"]:
+        return pages
+
+
+class _Lanes(PageLayout):
+    name = "lanes"
+    position_axis, packed_axis = 4, 3
+    max_piece_len = NUM_LANES
+
+    def value_start(self, head_dim: int, dtype: Any) -> int:
+        return _round_up(head_dim, tile_rows(dtype))
+
+    def packed_len(self, head_dim: int, dtype: Any) -> int:
+        return 2 * self.value_start(head_dim, dtype)
+
+    def page_multiple(self, dtype: Any) -> int:
+        return NUM_LANES
+
+    def page_shape(self, page_size: int, head_dim: int, dtype: Any) -> tuple[int, int]:
+        return self.packed_len(head_dim, dtype), page_size
+
+    def at(self, page: Any, positions: Any) -> tuple[Any, ...]:
+        return page, slice(None), slice(None), positions
+
+    def by_position(self, pages: Num[Array, "*batch a b"]) -> Num[Array, "*batch positions packed"]:
+        return jnp.swapaxes(pages, -1, -2)
+
+
+ROWS: PageLayout = _Rows()
+LANES: PageLayout = _Lanes()
+LAYOUTS = {layout.name: layout for layout in (ROWS, LANES)}
+
+
+def tile_rows(dtype: Any) -> int:
+    """Rows of one tile."""
+    return TILE_ROW_BYTES // jnp.dtype(dtype).itemsize
+
+
+def _round_up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
