@@ -42,6 +42,7 @@ NEUTRAL: dict[str, Any] = {
 }
 
 DTYPES = ("auto", "float32", "bfloat16")
+BACKENDS = ("auto", "mosaic_tpu", "xla", "reference")
 LOAD_FORMATS = ("auto", "gguf", "safetensors", "orbax", "dummy")
 
 
@@ -77,7 +78,7 @@ class EngineConfig:
         None, f"share of device memory to use; default: {MEMORY_UTILIZATION}, on CPU a 1 GiB pool"
     )
     max_logprobs: int = option(20, "most log-probabilities a request may ask for")
-    attention_backend: str = option("auto", "force one attention back end", ("auto", "xla", "reference"))
+    attention_backend: str = option("auto", "force one attention back end", BACKENDS)
     scheduling_policy: str = option("fcfs", "order of waiting requests", ("fcfs",))
     compilation_cache_dir: str | None = option(
         None, "persistent compilation cache; default: in the user's cache folder"

@@ -17,6 +17,7 @@ from jaxserve.engine.memory import memory_of
 from jaxserve.engine.open_model import OpenModel, open_model
 from jaxserve.engine.requests import RequestMaker
 from jaxserve.engine.tokenizers import choose_chat_template, choose_tokenizer, eos_ids
+from jaxserve.models.attention import check_backend
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.kv import kv_layout
 from jaxserve.models.params import declare
@@ -64,6 +65,7 @@ def _assemble(config: EngineConfig, source: OpenModel, progress: Progress | None
     chat_template = choose_chat_template(config, source.checkpoint, source.folder)
     groups = model.kv_groups(limit_rules.page_size(config, mesh.devices.flat[0].platform))
     layout = kv_layout(model, mesh, groups.page_size, dtype)
+    check_backend(model, layout, mesh, config.attention_backend)
     specs = declare(model, mesh, dtype)
     limits = limit_rules.resolve(
         config,

@@ -6,7 +6,7 @@ from typing import Any
 from jax.sharding import Mesh
 
 from jaxserve.core.config import EngineConfig
-from jaxserve.core.sharding import AnyMesh
+from jaxserve.core.sharding import TENSOR, AnyMesh
 from jaxserve.engine.limits import Memory, step_limits
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.params import Params, num_bytes, vocab_width
@@ -35,7 +35,8 @@ def scratch_bytes(config: EngineConfig, platform: str, model: ModelConfig, mesh:
     rows, tokens = step_limits(config, platform)
     width = vocab_width(model, mesh)
     logprobs = 4 * tokens * (2 + 2 * min(config.max_logprobs, model.vocab_size))
-    return slot_bytes(rows, width), LOGIT_COPIES * 4 * rows * width + 2 * logprobs
+    own_rows = -(-rows // mesh.shape[TENSOR])  # a device draws for its share of the rows
+    return slot_bytes(rows, width), LOGIT_COPIES * 4 * own_rows * width + 2 * logprobs
 
 
 def device_limit(device: Any) -> int | None:

@@ -16,8 +16,9 @@ from jaxtyping import Array, Bool, Float, Int, Int32
 
 from jaxserve.core.sharding import replicated
 from jaxserve.functional.settings import Settings
+from jaxserve.models.batch_meta import kind_meta
 from jaxserve.models.config import ModelConfig
-from pallas_kernels.paged_attention.meta import AttentionMeta, make_meta
+from pallas_kernels.paged_attention.meta import AttentionMeta
 
 
 @no_type_check  # jax rebuilds it with leaves that are not arrays
@@ -59,22 +60,16 @@ def metas(
     batch_size, page_size = len(counts), cache.pool.shape[3]
     columns = -(-cache.max_len // page_size)
     pages = 1 + jnp.arange(cache.pool.shape[1] - 1, dtype=jnp.int32).reshape(-1, batch_size, columns)  # [G, B, W]
-    first_pages = jnp.zeros(pages.shape[:2], jnp.int32)
     cu_q_lens = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(counts, dtype=jnp.int32)])
-    meta = make_meta(
-        cu_q_lens=cu_q_lens,
-        kv_lens=starts + counts,
-        tables=pages[0],
-        first_pages=first_pages[0],
-        num_seqs=jnp.int32(batch_size),
-        num_decodes=jnp.int32(batch_size if is_decode else 0),
-        num_tokens=num_tokens,
-        page_size=page_size,
-    )
-    token = jnp.arange(num_tokens, dtype=jnp.int32)
-    slots = pages[:, meta.rows, 0] * page_size + meta.kv_positions[None]
-    is_written = (token < cu_q_lens[-1]) & is_kept[meta.rows]
-    slots = jnp.where(is_written[None], slots, (token % page_size)[None])  # all else goes to scratch
-    num_groups = [config.num_groups(kind) for kind in range(len(config.kinds))]
-    own = [slice(sum(num_groups[:kind]), sum(num_groups[: kind + 1])) for kind in range(len(num_groups))]
-    return tuple(replace(meta, tables=pages[g], first_pages=first_pages[g], write_slots=slots[g]) for g in own)
+    batch = {"cu_q_lens": cu_q_lens, "kv_lens": starts + counts, "num_seqs": jnp.int32(batch_size)}
+    batch["num_decodes"] = jnp.int32(batch_size if is_decode else 0)
+    scratch = jnp.arange(num_tokens, dtype=jnp.int32) % page_size
+
+    def meta_of(start: int, end: int) -> AttentionMeta:
+        tables = pages[start:end]
+        first_pages = jnp.zeros(tables.shape[:2], jnp.int32)
+        meta = kind_meta(tables, first_pages, num_tokens=num_tokens, page_size=page_size, **batch)
+        write_slots = jnp.where(is_kept[meta.rows][None], meta.write_slots, scratch[None])
+        return replace(meta, write_slots=write_slots)
+
+    return tuple(meta_of(start, end) for start, end in config.group_ranges)

@@ -7,8 +7,10 @@ map over the weights, carry the cache through a scan.
 from functools import partial
 
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Int
 
+from jaxserve.core.sharding import replicated
 from jaxserve.functional.attention import whole_text_attention
 from jaxserve.functional.cache import Cache, metas
 from jaxserve.functional.settings import Settings
@@ -53,7 +55,9 @@ def forward(
     num_texts, num_tokens = tokens.shape
     flat = tokens.reshape(-1)
     attention = partial(whole_text_attention, num_texts)
-    ctx = Context(settings.mesh, settings.attention_backend, jnp.zeros_like(flat), attention)
+    ctx = Context(
+        settings.mesh, settings.attention_backend, jnp.zeros_like(flat), attention, plan=lambda meta, **_: meta
+    )
     positions = jnp.tile(jnp.arange(num_tokens, dtype=jnp.int32), num_texts)
     hidden, _, taps = transformer.forward(
         ctx, settings.config, params, flat, positions, _no_metas(settings), _no_pool(settings), tap_layers=layers
@@ -66,6 +70,7 @@ def logits(settings: Settings, params: Params, hidden: Float[Array, "*b D"]) -> 
     """Next-token logits, float32, of hidden states after the final norm."""
     ctx = Context(settings.mesh, settings.attention_backend, jnp.zeros(0, jnp.int32))
     rows = transformer.logits(ctx, settings.config, params, hidden.reshape(-1, hidden.shape[-1]))
+    rows = lax.with_sharding_constraint(rows, replicated(settings.mesh))
     return rows[:, : settings.config.vocab_size].reshape(*hidden.shape[:-1], -1)
 
 

@@ -17,9 +17,10 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
-from jaxserve.core.sharding import sharding
+from jaxserve.core.sharding import spec
 
 LANES = 128
+POOL_SPEC = spec(None, None, "kv_heads", None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class KVLayout:
         return math.prod(self.shape(1)) * jnp.dtype(self.dtype).itemsize
 
     def sharding(self, mesh: Mesh) -> NamedSharding:
-        return sharding(mesh, None, None, "kv_heads", None, None)
+        return NamedSharding(mesh, POOL_SPEC)
 
     def allocate(self, num_pages: int, mesh: Mesh) -> jax.Array:
         """A pool of zeros, laid out over the mesh."""

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.kv_groups import KVGroups
@@ -129,6 +130,12 @@ class ModelConfig:
 
     def num_groups(self, kind: int) -> int:
         return -(-self.layer_kinds.count(kind) // self.layers_per_group)
+
+    @property
+    def group_ranges(self) -> tuple[tuple[int, int], ...]:
+        """For each kind the half-open range of its KV groups."""
+        ends = accumulate((self.num_groups(k) for k in range(len(self.kinds))), initial=0)
+        return tuple(pairwise(ends))
 
     @property
     def layer_table(self) -> tuple[Layer, ...]:

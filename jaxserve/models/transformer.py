@@ -1,6 +1,5 @@
 """Device: the forward pass of every family: a scan over layer indices, each layer taken from its kind's stack."""
 
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -10,21 +9,19 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
-from jaxserve.core.sharding import spec
+from jaxserve.core.sharding import sharding
+from jaxserve.models.attention import attend, plan_kind
+from jaxserve.models.batch_meta import of_group
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.layers import Context, dense, gated_mlp, head, rms_norm, rope_tables, rotate
 from jaxserve.models.params import Params
 from pallas_kernels.paged_attention.meta import AttentionMeta
 
-POOL_SPEC = spec(None, None, "kv_heads", None, None)
-QKV_SPEC = spec(None, "kv_heads", None)
-
 
 class KindInputs(NamedTuple):
     """What one kind of layers sees of the batch.
 
-    meta: attention metadata whose `tables` [G, S, W], `first_pages` [G, S] and `write_slots` [G, T] hold all KV groups
-    of the kind.
+    meta: attention metadata of all KV groups of the kind (`kind_meta`), planned.
     rope: cosines and sines [T, R], R half the values that are rotated.
     """
 
@@ -57,8 +54,8 @@ def forward(
     """
     x = embed(config, params, tokens)
     kinds = tuple(
-        KindInputs(meta, rope_tables(kind.rope, config.head_dim, positions))
-        for kind, meta in zip(config.kinds, metas, strict=True)
+        KindInputs(plan_kind(ctx, config, k, meta, x.dtype, pool), rope_tables(kind.rope, config.head_dim, positions))
+        for k, (kind, meta) in enumerate(zip(config.kinds, metas, strict=True))
     )
     branches = [partial(_layer, ctx, config, k, params["layers"][kind.name]) for k, kind in enumerate(config.kinds)]
 
@@ -97,9 +94,9 @@ def embed(config: ModelConfig, params: Params, tokens: Int[Array, "T"]) -> Float
 
 
 def logits(ctx: Context, config: ModelConfig, params: Params, hidden: Float[Array, "S D"]) -> Float[Array, "S V"]:
-    """Next-token logits over the padded vocabulary, float32, whole on every device (the sampler reads all of it)."""
+    """Next-token logits over the padded vocabulary, float32, which is divided over the devices as the head is."""
     z = head(ctx, hidden, params["embed" if config.is_tied else "lm_head"])
-    z = lax.with_sharding_constraint(z, jax.NamedSharding(ctx.mesh, PartitionSpec()))
+    z = lax.with_sharding_constraint(z, sharding(ctx.mesh, None, "vocab"))
     return z if config.final_softcap is None else jnp.tanh(z / config.final_softcap) * config.final_softcap
 
 
@@ -115,10 +112,7 @@ def _layer(
     """One layer: attention and MLP, each between norms, added to the residual."""
     index, group, index_in_group = where
     w = {name: lax.dynamic_index_in_dim(leaf, index, keepdims=False) for name, leaf in stack.items()}
-    meta, rope = kinds[kind]
-    meta = replace(
-        meta, tables=meta.tables[group], first_pages=meta.first_pages[group], write_slots=meta.write_slots[group]
-    )
+    meta, rope = of_group(kinds[kind].meta, group), kinds[kind].rope
     norm = partial(rms_norm, eps=config.norm_eps)
     whole = jax.NamedSharding(ctx.mesh, PartitionSpec())
 
@@ -154,20 +148,5 @@ def _attention(
     if config.has_qk_norm:
         q, k = rms_norm(q, w["q_norm"], config.norm_eps), rms_norm(k, w["k_norm"], config.norm_eps)
     q, k = rotate(q, *rope), rotate(k, *rope)
-    op = partial(
-        ctx.attention,
-        scale=config.scale,
-        window=config.kinds[kind].window,
-        softcap=config.attention_softcap,
-        backend=ctx.attention_backend,
-    )
-    # Each device attends with its own heads; nothing crosses devices before the output projection.
-    op = jax.shard_map(
-        op,
-        mesh=ctx.mesh,
-        in_specs=(QKV_SPEC, QKV_SPEC, QKV_SPEC, POOL_SPEC, PartitionSpec(), PartitionSpec()),
-        out_specs=(QKV_SPEC, POOL_SPEC),
-        check_vma=False,
-    )
-    o, pool = op(q, k, v, pool, index_in_group, meta)
+    o, pool = attend(ctx, config, kind, q, k, v, pool, index_in_group, meta)
     return dense(ctx, o.reshape(num_tokens, -1), w["o"]), pool

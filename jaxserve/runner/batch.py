@@ -1,17 +1,16 @@
 """Device: `DeviceBatch`, a step's buffer unpacked and completed by what only the device knows."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int32
 
 from jaxserve.core.fields import ROW_INDEX
+from jaxserve.models.batch_meta import kind_meta
 from jaxserve.runner.pack import BatchLayout
 from jaxserve.runner.state import DeviceState
 from jaxserve.sampling.batch import SamplingBatch, read_rows
-from pallas_kernels.paged_attention.meta import AttentionMeta, make_meta
+from pallas_kernels.paged_attention.meta import AttentionMeta
 
 
 class DeviceBatch(NamedTuple):
@@ -42,24 +41,19 @@ def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], state: DeviceState) -
     cu_q_lens = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(column["query_len"], dtype=jnp.int32)])
     num_seqs, num_decodes = parts["header"]
 
-    def group_meta(tables: jax.Array, first_pages: jax.Array) -> AttentionMeta:
-        return make_meta(
+    metas = tuple(
+        kind_meta(
+            parts[f"tables{k}"],
+            parts[f"first_pages{k}"],
             cu_q_lens=cu_q_lens,
             kv_lens=kv_lens,
-            tables=tables,
-            first_pages=first_pages,
             num_seqs=num_seqs,
             num_decodes=num_decodes,
-            page_size=layout.groups.page_size,
             num_tokens=layout.bucket.num_tokens,
+            page_size=layout.groups.page_size,
         )
-
-    metas = []
-    for k in range(len(layout.kinds)):
-        tables, first_pages = parts[f"tables{k}"], parts[f"first_pages{k}"]
-        meta = group_meta(tables[0], first_pages[0])
-        write_slots = jax.vmap(lambda t, f: group_meta(t, f).write_slots)(tables, first_pages)
-        metas.append(replace(meta, tables=tables, first_pages=first_pages, write_slots=write_slots))
+        for k in range(len(layout.kinds))
+    )
     token_rows = metas[0].rows
     tokens = parts["tokens"]
     return DeviceBatch(
@@ -74,5 +68,5 @@ def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], state: DeviceState) -
         last=jnp.maximum(cu_q_lens[1:] - 1, 0),
         samples=column["samples"] > 0,
         sampling=read_rows(rows),
-        metas=tuple(metas),
+        metas=metas,
     )

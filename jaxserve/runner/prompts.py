@@ -13,8 +13,7 @@ from jaxtyping import Array, Float, Int32
 
 from jaxserve.core.fields import POOLING
 from jaxserve.runner.batch import DeviceBatch
-from jaxserve.runner.output import pack_logprobs
-from jaxserve.sampling.logprobs import top_logprobs
+from jaxserve.runner.output import DeviceLogprobs, pack_logprobs
 
 TILE = 64  # tokens whose logits are made at once: never [T, V]
 
@@ -27,12 +26,12 @@ class PromptResults(NamedTuple):
 
 
 def prompt_logprobs(
-    make_logits: Callable[[jax.Array], jax.Array], batch: DeviceBatch, hidden: Float[Array, "T D"], k: int
+    score: Callable[..., DeviceLogprobs], batch: DeviceBatch, hidden: Float[Array, "T D"], k: int
 ) -> Int32[Array, "O2"]:
     """Log-probability of each wanted target after the token before it, with up to k candidates.
 
-    make_logits: from hidden states [R, D] to raw logits [R, V], padding masked. Wanted tokens are gathered first, so
-    that as many tiles of logits are made as they fill, wherever in the batch they stand.
+    score: from hidden states [R, D], targets [R] and candidates wanted [R] to what `top_logprobs` gives. Wanted tokens
+    are gathered first, so that as many tiles of logits are made as they fill, wherever in the batch they stand.
     """
     all_targets = batch.targets
     assert all_targets is not None
@@ -49,7 +48,7 @@ def prompt_logprobs(
         is_padding = i * tile + jnp.arange(tile) >= num_wanted
         targets = jnp.where(is_padding, 0, all_targets[at])
         asked = jnp.where(is_padding, -1, num_candidates[at])
-        parts = top_logprobs(make_logits(hidden[at]), targets, asked, k=k)
+        parts = score(hidden[at], targets, asked)
         return tuple(lax.dynamic_update_slice_in_dim(o, p, i * tile, 0) for o, p in zip(out, parts, strict=True))
 
     empty = (

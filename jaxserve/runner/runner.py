@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import jax
@@ -144,10 +143,7 @@ class Runner:
 
     def _layout(self, bucket: Bucket) -> BatchLayout:
         if bucket not in self._layouts:
-            config, ends = self.settings.config, [0]
-            for k in range(len(config.kinds)):
-                ends.append(ends[-1] + config.num_groups(k))
-            self._layouts[bucket] = BatchLayout(bucket, self._groups, tuple(pairwise(ends)))
+            self._layouts[bucket] = BatchLayout(bucket, self._groups, self.settings.config.group_ranges)
         return self._layouts[bucket]
 
     def _step(self, bucket: Bucket) -> Any:
@@ -186,7 +182,9 @@ class Runner:
             self._state = self._fork_pages()(self._state, *pages, *slots)
 
     def _fork_pages(self) -> Any:
-        return self._update("fork", fork, *[(FORK_PAGES, jnp.int32)] * 2, *[(FORK_SLOTS, jnp.int32)] * 2)
+        return self._update(
+            "fork", partial(fork, self.settings.mesh), *[(FORK_PAGES, jnp.int32)] * 2, *[(FORK_SLOTS, jnp.int32)] * 2
+        )
 
     def _set_edits(self) -> Any:
         def function(state: DeviceState, slot, ids, bias, until) -> DeviceState:

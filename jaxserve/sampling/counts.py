@@ -51,12 +51,10 @@ def update_counts(
     return counts
 
 
-def read_counts(
-    counts: Int16[Array, "L V"], slots: Int32[Array, " S"]
-) -> tuple[Float[Array, "S V"], Bool[Array, "S V"]]:
-    """(times in the output, at most MAX_COUNT; is in the prompt or the output) for each row and token."""
-    rows = counts.at[slots].get(mode="clip")
-    return jnp.minimum(rows & (IN_PROMPT - 1), MAX_COUNT).astype(jnp.float32), rows > 0
+def read_counts(counts: Int16[Array, "L V"], slot: Int32[Array, ""]) -> tuple[Float[Array, " V"], Bool[Array, " V"]]:
+    """(times in the output, at most MAX_COUNT; is in the prompt or the output) for each token of one slot."""
+    line = lax.dynamic_index_in_dim(counts, slot, keepdims=False)
+    return jnp.minimum(line & (IN_PROMPT - 1), MAX_COUNT).astype(jnp.float32), line > 0
 
 
 def _clear(

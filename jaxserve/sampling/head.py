@@ -13,7 +13,7 @@ def draw(
 ) -> tuple[Int32[Array, " S"], Bool[Array, " S"]]:
     """(tokens, is_bad) for rows that draw the token at index positions[s] of their sequences.
 
-    logits: raw, replicated over devices, padding masked (`processors.mask_padding`). Bad rows had logits that are not
+    logits: raw, rows whole (`by_rows`), padding masked (`processors.mask_padding`). Bad rows had logits that are not
     finite, or no token allowed; their token is some id below V.
     """
     processed = process(logits, batch, positions, slot_state)

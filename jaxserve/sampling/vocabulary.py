@@ -3,11 +3,10 @@
 No noise over the vocabulary, no sort, no cumulative sum of it (28, 199 and 4 ms for 32 x 49,152 on two CPU cores).
 """
 
-import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int32
 
-from jaxserve.sampling.topk import BLOCK, split_blocks
+from jaxserve.sampling.topk import BLOCK, take_blocks
 from jaxserve.sampling.weights import block_weights, pick, weights_of
 
 
@@ -24,5 +23,5 @@ def draw_from_vocabulary(
     A number for each level: so the law keeps 24 bits inside a block, however small the block's share is.
     """
     block = pick(block_weights(logits, top, temperature, floor), uniforms)
-    inside = jnp.take_along_axis(split_blocks(logits), block[:, None, None], axis=1, mode="clip")[:, 0]
+    inside = take_blocks(logits, block[:, None])[:, 0]
     return block * BLOCK + pick(weights_of(inside, top, temperature, floor), uniforms_in_block)

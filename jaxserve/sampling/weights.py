@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Int32
 
-from jaxserve.sampling.topk import split_blocks
+from jaxserve.sampling.topk import reduce_blocks
 
 
 def weights_of(
@@ -27,7 +27,7 @@ def block_weights(
     """Sums of the weights over blocks of neighbours (`topk.BLOCK`)."""
 
     def of_row(z: Array, top: Array, temperature: Array, floor: Array) -> Array:
-        return jnp.sum(split_blocks(weights_of(z, top, temperature, floor)[None], fill=0.0)[0], axis=1)
+        return reduce_blocks(weights_of(z, top, temperature, floor)[None], jnp.sum, fill=0.0)[0]
 
     return each_row(of_row, logits, top, temperature, floor)
 

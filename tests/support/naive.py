@@ -11,13 +11,13 @@ import numpy as np
 from checkpoints.open import open_checkpoint
 from checkpoints.sources import resolve
 from jaxserve.core.sharding import make_mesh
+from jaxserve.models.batch_meta import kind_meta
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.kv import kv_layout
 from jaxserve.models.layers import Context
 from jaxserve.models.params import Params
 from jaxserve.models.transformer import forward, logits
 from jaxserve.runner.load import load_params, read_config
-from pallas_kernels.paged_attention.meta import make_meta
 
 PAGE = 16
 
@@ -74,29 +74,15 @@ def _whole_context(config, mesh, backend, params, tokens, num_tokens):
     columns = size // PAGE
     num_pages = 1 + groups.num_groups * columns + 3
     pages = 1 + np.random.default_rng(5).permutation(num_pages - 1)[: groups.num_groups * columns]
-    pages = pages.reshape(groups.num_groups, 1, columns).astype(np.int32)
+    pages = jnp.asarray(pages.reshape(groups.num_groups, 1, columns), jnp.int32)
     pool = jnp.full(layout.shape(num_pages), jnp.nan, jnp.float32)
     lens = num_tokens.reshape(1)
     cu = jnp.concatenate([jnp.zeros(1, jnp.int32), lens])
-    metas, start = [], 0
-    for kind in range(len(config.kinds)):
-        count = config.num_groups(kind)
-        tables = jnp.asarray(pages[start : start + count])
-        first = jnp.zeros((count, 1), jnp.int32)
-
-        def one(table, first_page):
-            return make_meta(cu, lens, table, first_page, jnp.int32(1), jnp.int32(0), num_tokens=size, page_size=PAGE)
-
-        meta = one(tables[0], first[0])
-        slots = jax.vmap(lambda t, f: one(t, f).write_slots)(tables, first)
-        metas.append(_with_groups(meta, tables, first, slots))
-        start += count
+    batch = {"cu_q_lens": cu, "kv_lens": lens, "num_seqs": jnp.int32(1), "num_decodes": jnp.int32(0)}
+    metas = tuple(
+        kind_meta(pages[start:end], jnp.zeros((end - start, 1), jnp.int32), num_tokens=size, page_size=PAGE, **batch)
+        for start, end in config.group_ranges
+    )
     ctx = Context(mesh, backend, jnp.zeros(size, jnp.int32))
-    hidden, _, _ = forward(ctx, config, params, tokens, metas[0].kv_positions, tuple(metas), pool)
+    hidden, _, _ = forward(ctx, config, params, tokens, metas[0].kv_positions, metas, pool)
     return hidden, logits(ctx, config, params, hidden)
-
-
-def _with_groups(meta, tables, first_pages, write_slots):
-    from dataclasses import replace
-
-    return replace(meta, tables=tables, first_pages=first_pages, write_slots=write_slots)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import pairwise
 
 import jax
 import pytest
@@ -58,6 +59,10 @@ def test_every_layer_has_its_own_place_in_weights_and_pool(config):
         assert row.index_in_group < config.layers_per_group
         assert row.group < config.num_groups(row.kind)
     assert config.kv_groups(16).num_groups == sum(config.num_groups(k) for k in range(len(config.kinds)))
+    for kind, (start, end) in enumerate(config.group_ranges):
+        assert end - start == config.num_groups(kind)
+    assert config.group_ranges[0][0] == 0
+    assert all(before[1] == after[0] for before, after in pairwise(config.group_ranges))
 
 
 def test_gemma_270m_has_five_local_groups_to_one_global():

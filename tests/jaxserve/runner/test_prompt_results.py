@@ -50,11 +50,11 @@ def test_each_wanted_target_has_its_own_wherever_it_stands(size, share, num_cand
     batch = batch_of([size // 2, size - size // 2], size, [{"num_prompt_logprobs": num_candidates}] * 2, targets)
     hidden, tiles = states(size), []
 
-    def make_logits(h):
+    def score(h, targets, asked):
         jax.debug.callback(lambda: tiles.append(len(h)))
-        return h @ HEAD
+        return top_logprobs(h @ HEAD, targets, asked, TOP)
 
-    vector = jax.jit(lambda h: prompt_logprobs(make_logits, batch, h, TOP))(hidden)
+    vector = jax.jit(lambda h: prompt_logprobs(score, batch, h, TOP))(hidden)
     jax.effects_barrier()
     wanted = np.flatnonzero(targets >= 0)
     assert len(tiles) == -(-len(wanted) // min(TILE, size))

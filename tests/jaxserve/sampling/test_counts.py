@@ -82,7 +82,7 @@ def test_counts_stop_at_the_largest_without_touching_the_prompt_bit():
     for _ in range(3):
         tokens, positions = jnp.full(num_tokens, 4, jnp.int32), jnp.ones(num_tokens, jnp.int32)
         counts = update(counts, batch, tokens, rows, positions, jnp.zeros(2, bool))
-    times, is_seen = read_counts(counts, jnp.int32([1, 2, 3]))
+    times, is_seen = jax.vmap(read_counts, in_axes=(None, 0))(counts, jnp.int32([1, 2, 3]))
     assert times[:, 4].tolist() == [MAX_COUNT, MAX_COUNT, 0]
     assert is_seen[:, 4].tolist() == [True, True, False]
     assert (counts[1, 4] < IN_PROMPT) & (counts[2, 4] >= IN_PROMPT)

@@ -1,0 +1,102 @@
+"""Device: attention in the layers: every device attends with its own heads over its share of the pool."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from jaxserve.core.errors import ConfigError
+from jaxserve.core.sharding import TENSOR, spec
+from jaxserve.kv.layout import POOL_SPEC, KVLayout
+from jaxserve.models.batch_meta import kind_meta, of_group
+from jaxserve.models.config import ModelConfig
+from jaxserve.models.layers import Context
+from pallas_kernels.paged_attention.meta import AttentionMeta
+
+QKV_SPEC = spec(None, "kv_heads", None)
+WHOLE = PartitionSpec()
+
+
+def plan_kind(
+    ctx: Context, config: ModelConfig, kind: int, meta: AttentionMeta, dtype: Any, pool: Float[Array, "Lg P K page W2"]
+) -> AttentionMeta:
+    """A kind's metadata (`kind_meta`) with what its back end works out once a step for all its layers and groups."""
+    num_devices = ctx.mesh.shape[TENSOR]
+    plan = partial(
+        ctx.plan,
+        num_heads=config.num_heads // num_devices,
+        num_kv_heads=pool.shape[2] // num_devices,
+        head_dim=config.head_dim,
+        page_size=pool.shape[3],
+        dtype=dtype,
+        pool_dtype=pool.dtype,
+        window=config.kinds[kind].window,
+        backend=ctx.attention_backend,
+    )
+    # Under the mesh, like attention itself: it tells the back ends which device they plan for.
+    plan = jax.shard_map(plan, mesh=ctx.mesh, in_specs=WHOLE, out_specs=WHOLE, check_vma=False)
+    return replace(meta, work=plan(of_group(meta, 0)).work)
+
+
+def attend(
+    ctx: Context,
+    config: ModelConfig,
+    kind: int,
+    q: Float[Array, "T N H"],
+    k: Float[Array, "T K H"],
+    v: Float[Array, "T K H"],
+    pool: Float[Array, "Lg P K page W2"],
+    index_in_group: Int[Array, ""],
+    meta: AttentionMeta,
+) -> tuple[Float[Array, "T N H"], Float[Array, "Lg P K page W2"]]:
+    """The attention op of one layer; `meta` is of its group. Nothing crosses devices."""
+    op = partial(
+        ctx.attention,
+        scale=config.scale,
+        window=config.kinds[kind].window,
+        softcap=config.attention_softcap,
+        backend=ctx.attention_backend,
+    )
+    op = jax.shard_map(
+        op,
+        mesh=ctx.mesh,
+        in_specs=(QKV_SPEC, QKV_SPEC, QKV_SPEC, POOL_SPEC, WHOLE, WHOLE),
+        out_specs=(QKV_SPEC, POOL_SPEC),
+        check_vma=False,
+    )
+    return op(q, k, v, pool, index_in_group, meta)
+
+
+def check_backend(config: ModelConfig, layout: KVLayout, mesh: Mesh, backend: str) -> None:
+    """Raises ConfigError, with every back end's reason, where attention cannot be computed as asked.
+
+    Traces the op for a decode and for a mixed batch; nothing is compiled or allocated.
+    """
+
+    def run(kind: int, num_rows: int, num_tokens: int) -> None:
+        def ints(*shape: int) -> Int[Array, "*shape"]:
+            return jnp.zeros(shape, jnp.int32)
+
+        batch = {"cu_q_lens": ints(num_rows + 1), "kv_lens": ints(num_rows), "num_seqs": ints(), "num_decodes": ints()}
+        meta = kind_meta(
+            ints(1, num_rows, 1), ints(1, num_rows), num_tokens=num_tokens, page_size=layout.page_size, **batch
+        )
+        ctx = Context(mesh, backend, ints(num_tokens))
+        pool = jnp.zeros(layout.shape(2), layout.dtype)
+        q = jnp.zeros((num_tokens, config.num_heads, config.head_dim), layout.dtype)
+        k = jnp.zeros((num_tokens, layout.num_kv_heads, config.head_dim), layout.dtype)
+        meta = plan_kind(ctx, config, kind, meta, q.dtype, pool)
+        attend(ctx, config, kind, q, k, k, pool, jnp.int32(0), of_group(meta, 0))
+
+    try:
+        for kind in range(len(config.kinds)):
+            for num_tokens in (8, 32):
+                jax.eval_shape(partial(run, kind, 8, num_tokens))
+    except NotImplementedError as error:
+        raise ConfigError(
+            f"attention_backend={backend!r} cannot serve this model: {error}", "attention_backend"
+        ) from error

@@ -1,0 +1,7 @@
+from jaxserve.core import config
+from pallas_kernels import dispatch
+
+
+def test_an_engine_offers_the_kernels_back_ends():
+    """Written down twice, because a Host module cannot import the kernels."""
+    assert config.BACKENDS == dispatch.BACKENDS
