@@ -8,7 +8,8 @@ from dataclasses import asdict, fields
 from jaxserve.cli.flags import add_flags, engine_options
 from jaxserve.core.config import EngineConfig
 
-FLAGS = "tokenizer revision hf_token cache_dir dtype tensor_parallel_size max_model_len page_size memory_utilization"
+FLAGS = """tokenizer revision hf_token cache_dir dtype tensor_parallel_size max_model_len page_size kv_layout
+    memory_utilization"""
 
 
 def run(argv: list[str]) -> int:

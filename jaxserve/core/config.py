@@ -41,8 +41,10 @@ NEUTRAL: dict[str, Any] = {
     "async_scheduling": True,
 }
 
+LANES_PAGE_MULTIPLE = 128  # pages of the KV layout "lanes" are multiples of it
 DTYPES = ("auto", "float32", "bfloat16")
 BACKENDS = ("auto", "mosaic_tpu", "xla", "reference")
+KV_LAYOUTS = ("auto", "rows", "lanes")
 LOAD_FORMATS = ("auto", "gguf", "safetensors", "orbax", "dummy")
 
 
@@ -71,7 +73,8 @@ class EngineConfig:
     max_num_seqs: int | None = option(None, "sequences running at once; default: 256, on CPU 32")
     max_num_batched_tokens: int | None = option(None, "token budget of a step; default: 2048, on CPU 512")
     max_chunk_tokens: int | None = option(None, "longest piece of a prompt in one step; default: the token budget")
-    page_size: int | None = option(None, "KV positions in a page; default: 64, on CPU 16")
+    page_size: int | None = option(None, "KV positions in a page; default: 64, on CPU 16, in lanes 128")
+    kv_layout: str = option("auto", "positions in rows of a page, or in lanes; auto: rows", KV_LAYOUTS)
     num_pages: int | None = option(None, "pages in the pool; default: what memory allows")
     kv_cache_memory_bytes: int | None = option(None, "bytes for the pool, instead of memory_utilization")
     memory_utilization: float | None = option(
@@ -104,6 +107,12 @@ class EngineConfig:
             raise ConfigError("model must name a model: a path, a Hugging Face id or a short name", param="model")
         if self.page_size is not None and self.page_size & (self.page_size - 1):
             raise ConfigError(f"page_size={self.page_size} must be a power of two", param="page_size")
+        if self.kv_layout == "lanes" and (self.page_size or LANES_PAGE_MULTIPLE) % LANES_PAGE_MULTIPLE:
+            raise ConfigError(
+                f"kv_layout='lanes' needs a page_size that is a multiple of {LANES_PAGE_MULTIPLE}, not "
+                f"{self.page_size}; leave page_size out, or use kv_layout='rows'",
+                param="kv_layout",
+            )
         sizes = [
             n for n in ("num_pages", "kv_cache_memory_bytes", "memory_utilization") if getattr(self, n) is not None
         ]

@@ -17,6 +17,7 @@ from jaxserve.engine.memory import memory_of
 from jaxserve.engine.open_model import OpenModel, open_model
 from jaxserve.engine.requests import RequestMaker
 from jaxserve.engine.tokenizers import choose_chat_template, choose_tokenizer, eos_ids
+from jaxserve.kv.layout import page_layout
 from jaxserve.models.attention import check_backend
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.kv import kv_layout
@@ -64,7 +65,7 @@ def _assemble(config: EngineConfig, source: OpenModel, progress: Progress | None
     tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)
     chat_template = choose_chat_template(config, source.checkpoint, source.folder)
     groups = model.kv_groups(limit_rules.page_size(config, mesh.devices.flat[0].platform))
-    layout = kv_layout(model, mesh, groups.page_size, dtype)
+    layout = kv_layout(model, mesh, groups.page_size, dtype, page_layout(config.kv_layout))
     check_backend(model, layout, mesh, config.attention_backend)
     specs = declare(model, mesh, dtype)
     limits = limit_rules.resolve(
@@ -77,7 +78,7 @@ def _assemble(config: EngineConfig, source: OpenModel, progress: Progress | None
     model = model.for_context(limits.max_model_len)  # the pool may have made it shorter
     params = source.params(mesh, dtype, config.seed, progress)
     max_logprobs = min(config.max_logprobs, model.vocab_size)
-    settings = StepSettings(model, mesh, config.attention_backend, max_logprobs)
+    settings = StepSettings(model, mesh, config.attention_backend, max_logprobs, layout.pages)
     runner = Runner(settings, params, layout, groups, num_pages=limits.num_pages, num_slots=limits.max_num_seqs)
     # A bfloat16 product of one row takes XLA on CPU 40 ms where eight rows take 3.8; accelerators pad to 8 rows anyway.
     min_rows = 1 if dtype == jnp.float32 else 8

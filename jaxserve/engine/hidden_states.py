@@ -37,7 +37,8 @@ def hidden_states(parts: Built, prompts: Sequence[Sequence[int]], layers: Sequen
 def settings_of(parts: Built) -> Settings:
     """The static half of an engine's model, for the pure functions."""
     of = parts.runner.settings
-    return Settings(of.config, of.mesh, parts.runner.dtype, parts.limits.page_size, of.attention_backend)
+    page_size = parts.limits.page_size
+    return Settings(of.config, of.mesh, parts.runner.dtype, page_size, of.attention_backend, of.page_layout)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

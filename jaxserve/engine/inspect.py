@@ -20,6 +20,7 @@ from jaxserve.engine.model_facts import Architecture, PartFacts, architecture, p
 from jaxserve.engine.open_model import OpenModel, is_only_shape, open_model
 from jaxserve.engine.shares import Local, possible_sizes, share_of
 from jaxserve.engine.tokenizer_facts import TokenizerFacts, tokenizer_facts
+from jaxserve.kv.layout import page_layout
 from jaxserve.models.config import ModelConfig
 from jaxserve.runner.load import read_config
 
@@ -70,7 +71,7 @@ def inspect_model(config: EngineConfig, local: Local | None, num_devices: int | 
         stored_bytes=None if checkpoint is None else sum(types.values()),
         stored_types=dict(types.most_common()),
         loaded_bytes=sum(part.loaded_bytes for part in facts),
-        kv=kv_facts(model, dtype, limits.page_size(config, "tpu"), max_len),
+        kv=kv_facts(model, dtype, limits.page_size(config, "tpu"), max_len, page_layout(config.kv_layout)),
         tokenizer=tokenizer,
         memory_utilization=limits.memory_share(config),
         fits=tuple(_fits(config, model, dtype, max_len, local, num_devices)),

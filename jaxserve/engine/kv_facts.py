@@ -6,6 +6,7 @@ from typing import Any
 from jaxserve.core.sharding import abstract_mesh
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.kv import kv_layout
+from pallas_kernels.layouts import ROWS, PageLayout
 
 LENGTHS = (1024, 8192, 32_768)  # and the whole context
 
@@ -31,10 +32,10 @@ class KVFacts:
     sequence_bytes: dict[int, int]
 
 
-def kv_facts(model: ModelConfig, dtype: Any, page_size: int, max_len: int) -> KVFacts:
+def kv_facts(model: ModelConfig, dtype: Any, page_size: int, max_len: int, pages: PageLayout = ROWS) -> KVFacts:
     """KV memory of sequences of up to `max_len` tokens while they decode; on one device, all of a model's heads."""
     groups = model.kv_groups(page_size)
-    page_bytes = kv_layout(model, abstract_mesh(1), page_size, dtype).page_bytes
+    page_bytes = kv_layout(model, abstract_mesh(1), page_size, dtype, pages).page_bytes
     facts = tuple(
         KVGroupFacts(
             kind=kind.name,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from jaxserve.core.config import MEMORY_UTILIZATION, EngineConfig
+from jaxserve.core.config import LANES_PAGE_MULTIPLE, MEMORY_UTILIZATION, EngineConfig
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.kv_groups import KVGroups
 
@@ -63,7 +63,8 @@ def context_len(config: EngineConfig, max_position: int) -> int:
 
 
 def page_size(config: EngineConfig, platform: str) -> int:
-    return config.page_size or (16 if platform == "cpu" else 64)
+    default = 16 if platform == "cpu" else 64
+    return config.page_size or (LANES_PAGE_MULTIPLE if config.kv_layout == "lanes" else default)
 
 
 def step_limits(config: EngineConfig, platform: str) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from jaxserve.engine.open_model import open_model
 from jaxserve.engine.progress import LoadBar
 from jaxserve.engine.tokenizers import choose_tokenizer
 from jaxserve.functional.settings import Settings
+from jaxserve.kv.layout import page_layout
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.params import Params
 from jaxserve.text.tokenizer import Tokenizer
@@ -23,7 +24,7 @@ from jaxserve.text.tokenizer import Tokenizer
 # The fields of `EngineConfig` that mean something without an engine.
 OPTIONS = frozenset(
     """tokenizer revision hf_token cache_dir load_format dtype seed tensor_parallel_size max_model_len page_size
-    attention_backend compilation_cache_dir""".split()
+    kv_layout attention_backend compilation_cache_dir""".split()
 )
 
 
@@ -51,8 +52,8 @@ def load(model: str, **options: Any) -> PureModel:
     """A model by path, Hugging Face id, short name or (with `load_format="dummy"`) shape; options as of `LLM`.
 
     Options: tokenizer, revision, hf_token, cache_dir, load_format, dtype, seed, tensor_parallel_size, max_model_len
-    (it settles rotary embeddings that depend on the context; default: the model's), page_size (of caches),
-    attention_backend, compilation_cache_dir. Those of an engine's schedule and memory raise `ConfigError`.
+    (it settles rotary embeddings that depend on the context; default: the model's), page_size (of caches), kv_layout
+    (of caches), attention_backend, compilation_cache_dir. Those of an engine's schedule and memory raise `ConfigError`.
     """
     config = EngineConfig.create(model, **options)
     default = EngineConfig(model=config.model)
@@ -67,4 +68,5 @@ def load(model: str, **options: Any) -> PureModel:
         params = source.params(mesh, dtype, config.seed, bar.update)
         tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)
     page_size = limits.page_size(config, mesh.devices.flat[0].platform)
-    return PureModel(Settings(model_config, mesh, dtype, page_size, config.attention_backend), params, tokenizer)
+    settings = Settings(model_config, mesh, dtype, page_size, config.attention_backend, page_layout(config.kv_layout))
+    return PureModel(settings, params, tokenizer)

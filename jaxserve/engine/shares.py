@@ -11,6 +11,7 @@ from jaxserve.engine.fit import Share
 from jaxserve.engine.limits import CPU_POOL_BYTES
 from jaxserve.engine.memory import device_limit, scratch_bytes
 from jaxserve.engine.model_facts import leaves
+from jaxserve.kv.layout import page_layout
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.kv import kv_layout
 
@@ -65,7 +66,7 @@ def share_of(
         weight_bytes=total,
         # Of a table that is not the head too, a step reads a few rows.
         read_bytes=total if model.is_tied else total - weights["embed"],
-        page_bytes=kv_layout(model, mesh, page_size, dtype).page_bytes // num_devices,
+        page_bytes=kv_layout(model, mesh, page_size, dtype, page_layout(config.kv_layout)).page_bytes // num_devices,
         scratch_bytes=sum(scratch_bytes(config, platform, model, mesh)),
     )
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from pallas_kernels.layouts import ROWS, PageLayout
 from pallas_kernels.paged_attention.meta import AttentionMeta
 
 BLOCK = 128  # queries of each text whose scores exist at once
@@ -30,11 +31,12 @@ def whole_text_attention(
     window: int | None = None,
     softcap: float | None = None,
     sinks: Float[Array, "N"] | None = None,
+    layout: PageLayout = ROWS,
     backend: str = "auto",
 ) -> tuple[Float[Array, "T N H"], Float[Array, "Lg P K page W2"]]:
     """Causal attention within each of `num_texts` equally long texts; parameters as of `paged_attention`.
 
-    Pool, layer and metadata mean nothing here, nor does the back end; the pool comes back as it is.
+    Pool, its layout, layer and metadata mean nothing here, nor does the back end; the pool comes back as it is.
     """
     num_heads, head_dim = q.shape[1:]
     num_kv_heads, num_tokens = k.shape[1], q.shape[0] // num_texts

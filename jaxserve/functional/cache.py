@@ -1,6 +1,6 @@
 """Device: `Cache`, the KV memory of a batch whose rows keep their places: the engine's pool with pages in plain order.
 
-    pool[Lg, P, K, page, W2]        P = 1 + G·B·W
+    pool[Lg, P, …]         P = 1 + G·B·W
     page 0: scratch        row b of KV group g: pages [1 + (g·B + b)·W, 1 + (g·B + b + 1)·W)
 
 A row's positions are therefore consecutive slots of the pool. Windowed groups keep all positions here; freeing what
@@ -17,7 +17,6 @@ from jaxtyping import Array, Bool, Float, Int, Int32
 from jaxserve.core.sharding import replicated
 from jaxserve.functional.settings import Settings
 from jaxserve.models.batch_meta import kind_meta
-from jaxserve.models.config import ModelConfig
 from pallas_kernels.paged_attention.meta import AttentionMeta
 
 
@@ -43,7 +42,7 @@ def init_cache(settings: Settings, batch_size: int, max_len: int) -> Cache:
 
 
 def metas(
-    config: ModelConfig,
+    settings: Settings,
     cache: Cache,
     starts: Int[Array, "B"],
     counts: Int[Array, "B"],
@@ -57,7 +56,7 @@ def metas(
     is_kept: rows whose keys and values are written. num_tokens: what the tokens are padded to. is_decode:
     every row has exactly one token.
     """
-    batch_size, page_size = len(counts), cache.pool.shape[3]
+    batch_size, page_size = len(counts), settings.page_size
     columns = -(-cache.max_len // page_size)
     pages = 1 + jnp.arange(cache.pool.shape[1] - 1, dtype=jnp.int32).reshape(-1, batch_size, columns)  # [G, B, W]
     cu_q_lens = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(counts, dtype=jnp.int32)])
@@ -72,4 +71,4 @@ def metas(
         write_slots = jnp.where(is_kept[meta.rows][None], meta.write_slots, scratch[None])
         return replace(meta, write_slots=write_slots)
 
-    return tuple(meta_of(start, end) for start, end in config.group_ranges)
+    return tuple(meta_of(start, end) for start, end in settings.config.group_ranges)

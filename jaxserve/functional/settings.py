@@ -8,6 +8,7 @@ from jax.sharding import Mesh
 from jaxserve.kv.layout import KVLayout
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.kv import kv_layout
+from pallas_kernels.layouts import ROWS, PageLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class Settings:
 
     dtype: of weights, activations and KV, as numpy spells types. page_size: KV positions in a page of a `Cache`.
     attention_backend: the kernels' back end of `prefill` and `decode` (`forward` has its own attention).
+    page_layout: of a `Cache`.
     """
 
     config: ModelConfig
@@ -23,7 +25,8 @@ class Settings:
     dtype: Any
     page_size: int
     attention_backend: str = "auto"
+    page_layout: PageLayout = ROWS
 
     @property
     def layout(self) -> KVLayout:
-        return kv_layout(self.config, self.mesh, self.page_size, self.dtype)
+        return kv_layout(self.config, self.mesh, self.page_size, self.dtype, self.page_layout)

@@ -90,10 +90,11 @@ def _extend(
     starts = jnp.minimum(cache.lengths, cache.max_len - counts)  # tokens of a row without room need positions too
     # As many tokens as rows would promise one token a row: prefill pads where it could not keep that.
     num_tokens = batch_size * width + (width == 1 and not is_decode)
-    rows = metas(settings.config, cache, starts, counts, is_valid, num_tokens, is_decode=is_decode)
+    rows = metas(settings, cache, starts, counts, is_valid, num_tokens, is_decode=is_decode)
     where, positions = rows[0].rows, rows[0].kv_positions
     packed = tokens[where, jnp.clip(positions - starts[where], 0, width - 1)]
-    ctx = Context(settings.mesh, settings.attention_backend, jnp.zeros_like(packed))
+    adapters = jnp.zeros_like(packed)
+    ctx = Context(settings.mesh, settings.attention_backend, adapters, page_layout=settings.page_layout)
     hidden, pool, _ = transformer.forward(ctx, settings.config, params, packed, positions, rows, cache.pool)
     last = jnp.maximum(rows[0].cu_q_lens[1:] - 1, 0)
     found = jnp.where(is_valid[:, None], logits(settings, params, hidden[last]), jnp.nan)

@@ -1,10 +1,11 @@
 """Device: how KV memory lies in the pool, and the pool itself.
 
-    pool[Lg, P, K, page, W2]        W2 = round_up(2*H, 128)
+    pool[Lg, P, K, page, W2]        W2 = round_up(2*H, 128)         rows, the default
+    pool[Lg, P, K, 2*H', page]      H' = H in whole tiles           lanes: see `pallas_kernels.layouts`
 
-    one page of one layer and head:   position 0   [ key 0..H | value H..2H | padding ]
-                                      position 1   [ key 0..H | value H..2H | padding ]
-                                      …
+    one page of rows, one layer and head:   position 0   [ key 0..H | value H..2H | padding ]
+                                            position 1   [ key 0..H | value H..2H | padding ]
+                                            …
 A page id names the same page in all Lg layers of the KV group that holds it. W2 is a multiple of 128 because XLA
 copies the whole pool each step on TPU when the minor axis is not (head dim 80: 1.07 GB of temporaries).
 """
@@ -18,27 +19,31 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
 from jaxserve.core.sharding import spec
+from pallas_kernels.layouts import LAYOUTS, ROWS, PageLayout
 
-LANES = 128
 POOL_SPEC = spec(None, None, "kv_heads", None, None)
+
+
+def page_layout(name: str) -> PageLayout:
+    """The layout that the option `kv_layout` asks for; "auto" is rows, which serve pages of every size."""
+    return ROWS if name == "auto" else LAYOUTS[name]
 
 
 @dataclass(frozen=True, slots=True)
 class KVLayout:
-    """Shape and type of a pool; the only place that knows where keys and values lie."""
+    """Shape and type of a pool."""
 
     layers_per_group: int
     num_kv_heads: int
     head_dim: int
     page_size: int
     dtype: Any
-
-    @property
-    def width(self) -> int:
-        return -(-2 * self.head_dim // LANES) * LANES
+    pages: PageLayout = ROWS
+    """Where in a page keys and values lie."""
 
     def shape(self, num_pages: int) -> tuple[int, int, int, int, int]:
-        return (self.layers_per_group, num_pages, self.num_kv_heads, self.page_size, self.width)
+        page = self.pages.page_shape(self.page_size, self.head_dim, self.dtype)
+        return (self.layers_per_group, num_pages, self.num_kv_heads, *page)
 
     @property
     def page_bytes(self) -> int:

@@ -31,10 +31,11 @@ def plan_kind(
         num_heads=config.num_heads // num_devices,
         num_kv_heads=pool.shape[2] // num_devices,
         head_dim=config.head_dim,
-        page_size=pool.shape[3],
+        page_size=ctx.page_layout.page_size(pool),
         dtype=dtype,
         pool_dtype=pool.dtype,
         window=config.kinds[kind].window,
+        layout=ctx.page_layout,
         backend=ctx.attention_backend,
     )
     # Under the mesh, like attention itself: it tells the back ends which device they plan for.
@@ -59,6 +60,7 @@ def attend(
         scale=config.scale,
         window=config.kinds[kind].window,
         softcap=config.attention_softcap,
+        layout=ctx.page_layout,
         backend=ctx.attention_backend,
     )
     op = jax.shard_map(
@@ -85,7 +87,7 @@ def check_backend(config: ModelConfig, layout: KVLayout, mesh: Mesh, backend: st
         meta = kind_meta(
             ints(1, num_rows, 1), ints(1, num_rows), num_tokens=num_tokens, page_size=layout.page_size, **batch
         )
-        ctx = Context(mesh, backend, ints(num_tokens))
+        ctx = Context(mesh, backend, ints(num_tokens), page_layout=layout.pages)
         pool = jnp.zeros(layout.shape(2), layout.dtype)
         q = jnp.zeros((num_tokens, config.num_heads, config.head_dim), layout.dtype)
         k = jnp.zeros((num_tokens, layout.num_kv_heads, config.head_dim), layout.dtype)

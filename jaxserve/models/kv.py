@@ -6,6 +6,7 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.sharding import TENSOR, AnyMesh
 from jaxserve.kv.layout import KVLayout
 from jaxserve.models.config import ModelConfig
+from pallas_kernels.layouts import ROWS, PageLayout
 
 
 def num_kv_heads_on(config: ModelConfig, mesh: AnyMesh) -> int:
@@ -26,6 +27,6 @@ def _divides(config: ModelConfig, size: int) -> bool:
     return config.num_heads % size == config.d_mlp % size == 0 and (heads % size == 0 or size % heads == 0)
 
 
-def kv_layout(config: ModelConfig, mesh: AnyMesh, page_size: int, dtype: Any) -> KVLayout:
+def kv_layout(config: ModelConfig, mesh: AnyMesh, page_size: int, dtype: Any, pages: PageLayout = ROWS) -> KVLayout:
     """The layout of a model's pool."""
-    return KVLayout(config.layers_per_group, num_kv_heads_on(config, mesh), config.head_dim, page_size, dtype)
+    return KVLayout(config.layers_per_group, num_kv_heads_on(config, mesh), config.head_dim, page_size, dtype, pages)

@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from jaxserve.models.config import Rope
+from pallas_kernels.layouts import ROWS, PageLayout
 from pallas_kernels.paged_attention.api import paged_attention, plan
 from pallas_kernels.paged_attention.meta import AttentionMeta
 
@@ -17,13 +18,15 @@ from pallas_kernels.paged_attention.meta import AttentionMeta
 @dataclass(frozen=True, slots=True)
 class Context:
     """What layers need besides weights and activations: the mesh, the kernels' back end, each token's adapter, the
-    attention op (`paged_attention`, or another of the same signature), and what plans for it once a step."""
+    attention op (`paged_attention`, or another of the same signature), what plans for it once a step, and how pages of
+    the pool are laid out."""
 
     mesh: Mesh
     attention_backend: str
     adapters: Int[Array, "T"]
     attention: Callable[..., tuple[jax.Array, jax.Array]] = paged_attention
     plan: Callable[..., AttentionMeta] = plan
+    page_layout: PageLayout = ROWS
 
 
 def dense(ctx: Context, x: Float[Array, "T I"], w: Float[Array, "*out I"]) -> Float[Array, "T *out"]:

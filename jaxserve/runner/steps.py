@@ -28,6 +28,7 @@ from jaxserve.sampling.counts import update_counts
 from jaxserve.sampling.head import draw
 from jaxserve.sampling.logprobs import top_logprobs
 from jaxserve.sampling.processors import mask_padding
+from pallas_kernels.layouts import ROWS, PageLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class StepSettings:
     mesh: Mesh
     attention_backend: str
     max_logprobs: int
+    page_layout: PageLayout = ROWS
 
 
 def step(
@@ -58,7 +60,8 @@ def step(
         resets=batch.starts == 0,
     )
     slots = replace(state.slots, counts=counts)
-    ctx = Context(settings.mesh, settings.attention_backend, batch.sampling.adapter[batch.token_rows])
+    adapters = batch.sampling.adapter[batch.token_rows]
+    ctx = Context(settings.mesh, settings.attention_backend, adapters, page_layout=settings.page_layout)
     hidden, kv_pool, _ = forward(ctx, settings.config, params, batch.tokens, batch.positions, batch.metas, state.pool)
 
     def make_logits(hidden: Float[Array, "R D"]) -> Float[Array, "R V"]:

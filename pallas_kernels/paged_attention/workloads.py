@@ -113,6 +113,7 @@ SMOLLM2: Shape = {"num_heads": 9, "num_kv_heads": 3, "head_dim": 64}
 
 BF16: Shape = {"dtype": "bfloat16"}
 INT8, E4M3, E5M2 = ({**BF16, "pool_dtype": name} for name in ("int8", "float8_e4m3fn", "float8_e5m2"))
+IN_LANES: Shape = {"page_size": 128, "layout": "lanes"}
 
 
 def _decode(num_rows: int, kv_len: int) -> Shape:
@@ -165,10 +166,13 @@ WORKLOADS = (
     Workload("phi2_mixed", (1, 10), (30, 25), **PHI2),
     Workload("phi3_mini_mixed", (1, 1, 10), (33, 16, 25), **PHI3_MINI, **BF16),
     Workload("phi3_mini_decode_int8", **_decode(3, 70), **PHI3_MINI, page_size=32, **INT8),
+    Workload("phi3_mini_mixed_lanes", (1, 1, 10), (133, 16, 145), **PHI3_MINI, **IN_LANES, **BF16),
+    Workload("gpt_oss_20b_lanes_int8", (1, 1, 10), (140, 32, 150), **GPT_OSS_20B_TP4, window=128, **IN_LANES, **INT8),
     Workload("falcon_7b_decode", **_decode(4, 60), **FALCON_7B),
 )
 
 FULL: Shape = {"page_size": 64, "num_layers": 1, **BF16}
+FULL_LANES: Shape = FULL | IN_LANES
 FULL_8BIT: Shape = {"page_size": 128, "num_layers": 1}
 
 BENCH_WORKLOADS = (
@@ -193,4 +197,8 @@ BENCH_WORKLOADS = (
     Workload("gemma3_4b_local_chunk_2k_of_8k", (2048,), (8192,), **GEMMA3_4B, **FULL, window=1024),
     Workload("gpt_oss_20b_local_decode_64x8k", **_chunks(64, 1, 8192), **GPT_OSS_20B, **FULL, window=128),
     Workload("gpt_oss_20b_global_decode_64x8k", **_chunks(64, 1, 8192), **GPT_OSS_20B, **FULL),
+    Workload("gpt_oss_20b_global_decode_64x8k_lanes", **_chunks(64, 1, 8192), **GPT_OSS_20B, **FULL_LANES),
+    Workload("llama3_8b_decode_64x8k_lanes", **_chunks(64, 1, 8192), **LLAMA3_8B, **FULL_LANES),
+    Workload("phi3_mini_decode_32x2k_lanes", **_chunks(32, 1, 2048), **PHI3_MINI, **FULL_LANES),
+    Workload("llama3_8b_prefill_4x2k_lanes", **_chunks(4, 2048, 2048), **LLAMA3_8B, **FULL_LANES),
 )

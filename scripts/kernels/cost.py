@@ -28,7 +28,7 @@ class Cost:
 def cost(w: Workload, tile_tokens: int | None = None) -> Cost:
     """What a call needs. `tile_tokens`: how many tokens of a row share one reading of its pages (None: all of them)."""
     pages = sum(_pages_read(w, q_len, kv_len, tile_tokens) for q_len, kv_len in zip(w.q_lens, w.kv_lens, strict=True))
-    position_bytes = w.num_kv_heads * lane_width(w.head_dim) * ITEM_BYTES[w.stored_dtype]
+    position_bytes = w.num_kv_heads * packed_len(w) * ITEM_BYTES[w.stored_dtype]
     num_tokens = sum(w.q_lens)
     new_bytes = num_tokens * (2 * w.num_kv_heads * w.head_dim * ITEM_BYTES[w.dtype] + position_bytes) if w.write else 0
     q_and_o_bytes = 2 * num_tokens * w.num_heads * w.head_dim * ITEM_BYTES[w.dtype]
@@ -44,8 +44,12 @@ def pairs(w: Workload) -> int:
     return sum(int(_seen(w, q_len, kv_len).sum()) for q_len, kv_len in zip(w.q_lens, w.kv_lens, strict=True))
 
 
-def lane_width(head_dim: int) -> int:
-    return -(-2 * head_dim // 128) * 128
+def packed_len(w: Workload) -> int:
+    """Numbers of a position and head in the pool, padding included (`pallas_kernels.layouts`)."""
+    if w.layout == "rows":
+        return -(-2 * w.head_dim // 128) * 128
+    tile_rows = 32 // ITEM_BYTES[w.stored_dtype]
+    return 2 * (-(-w.head_dim // tile_rows) * tile_rows)
 
 
 def _seen(w: Workload, q_len: int, kv_len: int) -> np.ndarray:

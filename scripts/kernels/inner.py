@@ -68,8 +68,11 @@ class Inner:
         return sum(loop.bundles for loop in self.kernel.loops if loop.path == outside)
 
 
-def find_inner(kernel: Kernel, num_kv_heads: int, lanes: int) -> Inner:
-    """The inner loops of paged attention, ours (buffers tell the sizes) or RPA v3's (the name tells them)."""
+def find_inner(kernel: Kernel, num_kv_heads: int, packed_len: int, packed_axis: int = 3) -> Inner:
+    """The inner loops of paged attention, ours (buffers tell the sizes) or RPA v3's (the name tells them).
+
+    A buffer of ours is [slot, KV head, position, packed token], or the last two the other way round.
+    """
     compute = max(kernel.loops, key=lambda loop: loop.slots["MXU"])
     block, fetch = compute, _fetch(kernel, compute)
     while fetch is None and "hbm_to_vmem" not in block.dmas and "." in block.path:
@@ -82,8 +85,8 @@ def find_inner(kernel: Kernel, num_kv_heads: int, lanes: int) -> Inner:
     if named:
         positions, step = map(int, named.groups())
     else:
-        buffers = [s for s in kernel.scratch if len(s) == 4 and s[1] == num_kv_heads and s[3] == lanes]
-        positions = step = buffers[-1][2]  # the last such buffer holds pages; those before it queries
+        buffers = [s for s in kernel.scratch if len(s) == 4 and s[1] == num_kv_heads and s[packed_axis] == packed_len]
+        positions = step = buffers[-1][5 - packed_axis]  # the last such buffer holds pages; those before it queries
     maxima = [s for s in kernel.scratch if len(s) == 3 and s[0] == num_kv_heads and s[2] == MAX_LANES]
     lines = -(-max(s[1] for s in maxima) // 8) * 8
     others = (loop for loop in kernel.loops if loop is not compute and 8 * loop.slots["MXU"] > compute.slots["MXU"])

@@ -11,7 +11,7 @@ from pathlib import Path
 from pallas_kernels.paged_attention.workloads import Workload
 from scripts.kernels import rival
 from scripts.kernels.chips import CHIPS, Chip
-from scripts.kernels.cost import cost, lane_width
+from scripts.kernels.cost import cost, packed_len
 from scripts.kernels.dump import dump
 from scripts.kernels.inner import Inner, find_inner
 from scripts.kernels.model import call_bundles
@@ -139,7 +139,7 @@ def figures(w: Workload, target: str, checkout: Path | None = None) -> Figures:
             raise NotCounted(f"{w.name} does not compile for {target}: {last_error(done.stderr)}")
         kernel = _pick(read_kernels(folder), w, is_rival=checkout is not None)
         memory = json.loads(result.read_text())
-    inner = find_inner(kernel, w.num_kv_heads, lane_width(w.head_dim))
+    inner = find_inner(kernel, w.num_kv_heads, packed_len(w), packed_axis={"rows": 3, "lanes": 2}[w.layout])
     return Figures(rival.NAME if checkout else OURS, w, target, inner, memory["temp_bytes"])
 
 

@@ -18,6 +18,7 @@ REFUSED = {
     "max_num_batched_tokens": True,
     "max_chunk_tokens": "9",
     "page_size": 24,
+    "kv_layout": "columns",
     "num_pages": 1,
     "kv_cache_memory_bytes": 0,
     "memory_utilization": float("nan"),
