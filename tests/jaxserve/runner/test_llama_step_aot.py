@@ -10,21 +10,27 @@ from tests.support.aot import assert_in_place, tpu_mesh
 from tests.support.aot_step import StepCase
 
 DECODE, MIXED = Bucket(64, 64, 128), Bucket(256, 64, 128)
-BACKBONE_BYTES = 10 * 10**6
+MB = 10**6
+BACKBONE_BYTES = {
+    "v5e:2x2": 10 * MB,
+    "v6e:2x2": 10 * MB,
+    "v5p:2x2x1": 64 * MB,
+    "tpu7x:2x2x1": 3600 * MB,  # XLA lays the bfloat16 weights of a scan out anew in each step there
+}
 
 
 def case(topology: str, bucket: Bucket) -> StepCase:
     return StepCase(tpu_mesh(topology, 4), "llama-3-8b", bucket)
 
 
-@pytest.mark.parametrize(("topology", "bucket"), [("v5e:2x2", DECODE), ("v6e:2x2", MIXED)])
-def test_the_whole_step_updates_its_state_in_place(topology, bucket):
-    step = case(topology, bucket)
+@pytest.mark.parametrize("topology", ["v5e:2x2", "v6e:2x2"])
+def test_the_whole_step_updates_its_state_in_place(topology):
+    step = case(topology, DECODE)
     max_bytes = 3 * step.logit_share_bytes
     assert_in_place(step.compile(), step.state.pool, donated=step.state, max_temp_bytes=max_bytes)
 
 
-@pytest.mark.parametrize(("topology", "bucket"), [("v5e:2x2", MIXED), ("v6e:2x2", DECODE)])
+@pytest.mark.parametrize(("topology", "bucket"), [*((name, DECODE) for name in BACKBONE_BYTES), ("v6e:2x2", MIXED)])
 def test_the_backbone_needs_little_memory(topology, bucket):
     step = case(topology, bucket)
-    assert_in_place(step.compile_backbone(), step.state.pool, max_temp_bytes=BACKBONE_BYTES)
+    assert_in_place(step.compile_backbone(), step.state.pool, max_temp_bytes=BACKBONE_BYTES[topology])
