@@ -30,7 +30,9 @@ def test_the_whole_step_updates_its_state_in_place(topology):
     assert_in_place(step.compile(), step.state.pool, donated=step.state, max_temp_bytes=max_bytes)
 
 
-@pytest.mark.parametrize(("topology", "bucket"), [*((name, DECODE) for name in BACKBONE_BYTES), ("v6e:2x2", MIXED)])
+@pytest.mark.parametrize(
+    ("topology", "bucket"), [("v5e:2x2", MIXED), ("v6e:2x2", DECODE), ("v5p:2x2x1", DECODE), ("tpu7x:2x2x1", DECODE)]
+)
 def test_the_backbone_needs_little_memory(topology, bucket):
     step = case(topology, bucket)
     assert_in_place(step.compile_backbone(), step.state.pool, max_temp_bytes=BACKBONE_BYTES[topology])

@@ -39,7 +39,7 @@ ON_ONE: dict[str, dict[str, Any]] = {
 CASES = [
     *((topology, name) for topology in TPU_TOPOLOGIES for name in EVERYWHERE),
     *(("v6e:2x2", name) for name in ON_ONE),
-    *((topology, name) for topology in ("v5e:2x2", "tpu7x:2x2x1") for name in LANES_SOMEWHERE),
+    *zip(("v5e:2x2", "tpu7x:2x2x1"), LANES_SOMEWHERE, strict=True),
 ]
 
 
