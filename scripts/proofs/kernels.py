@@ -16,7 +16,6 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -75,12 +74,11 @@ def run(items: list[Item], backends: tuple[str, ...], num_jobs: int) -> list[Row
     with (
         kept.open("a") as log,
         tqdm(total=len(wanted), initial=sum(key in done for key in wanted), unit="case") as bar,
-        ProcessPoolExecutor(num_jobs, spawn, max_tasks_per_child=CASES_PER_PROCESS) as processes,
+        spawn.Pool(num_jobs, maxtasksperchild=CASES_PER_PROCESS) as processes,
     ):
-        missing = [(item, [b for b in backends if (item[0], b) not in done]) for item in items]
-        tasks = [processes.submit(rows_of, *item, left) for item, left in missing if left]
-        for task in as_completed(tasks):
-            for row in task.result():
+        missing = [(*item, [b for b in backends if (item[0], b) not in done]) for item in items]
+        for rows in processes.imap_unordered(_rows_of, [task for task in missing if task[2]]):
+            for row in rows:
                 done[row["name"], row["backend"]] = row
                 log.write(json.dumps(row) + "\n")
                 log.flush()
@@ -88,6 +86,10 @@ def run(items: list[Item], backends: tuple[str, ...], num_jobs: int) -> list[Row
                 if row["fault"]:
                     bar.write(f"{row['name']}, {row['backend']}: {row['fault']}", file=sys.stderr)
     return [done[key] for key in wanted]
+
+
+def _rows_of(task: tuple[str, Case | Workload, list[str]]) -> list[Row]:
+    return rows_of(*task)
 
 
 def state_of_sources() -> str:
