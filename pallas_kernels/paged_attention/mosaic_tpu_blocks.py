@@ -151,6 +151,19 @@ class Softmax(NamedTuple):
     """[K, R, value_lanes]"""
 
 
+def softmax_buffers(shape: Shape, num_queries: int) -> list[Any]:
+    """VMEM for a `Softmax` of so many queries a KV head."""
+    widths = (NUM_LANES, NUM_LANES, shape.value_lanes)
+    return [pltpu.VMEM((shape.num_kv_heads, num_queries, width), jnp.float32) for width in widths]
+
+
+def outputs(softmax: Softmax, head: Any, shape: Shape, v_scale: Any, sink: jax.Array | float = 0.0) -> jax.Array:
+    """[R, H] of a head when all positions are folded in. `sink` [R, 1] is what sinks add to the sums."""
+    total = jnp.sum(softmax.total[head], axis=1, keepdims=True) + sink
+    o = softmax.weighted[head] / jnp.maximum(total, jnp.finfo(jnp.float32).tiny)
+    return (o if v_scale is None else o * v_scale[head])[:, shape.output_lanes]
+
+
 @dataclass(frozen=True)
 class Scores:
     """How products of queries and keys become scores (in base 2)."""

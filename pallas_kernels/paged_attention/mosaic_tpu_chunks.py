@@ -22,7 +22,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import interpretation
-from pallas_kernels.layouts import NUM_LANES
+from pallas_kernels.layouts import NUM_LANES, tile_rows
 from pallas_kernels.paged_attention.meta import AttentionMeta
 from pallas_kernels.paged_attention.mosaic_tpu_blocks import (
     HIDDEN,
@@ -36,6 +36,8 @@ from pallas_kernels.paged_attention.mosaic_tpu_blocks import (
     as_operand,
     each_group,
     fold,
+    outputs,
+    softmax_buffers,
 )
 from pallas_kernels.paged_attention.mosaic_tpu_shapes import Shape, pool_buffer
 
@@ -96,7 +98,7 @@ def chunks(
     q: `num_lines` lines more than the batch has. tree: each line's columns as `tree_columns` makes them.
     """
     num_kv_heads, num_queries, _ = q.shape
-    sublanes = 32 // q.dtype.itemsize
+    sublanes = tile_rows(q.dtype)
     num_rows = len(tables)
     before = jnp.where(first_row > 0, tiles.ends[first_row - 1], 0)
     num_tiles = tiles.ends[min(first_row + num_rows, len(tiles.ends)) - 1] - before
@@ -151,9 +153,7 @@ def chunks(
                 pool_buffer(DEPTH, shape),
                 pltpu.SemaphoreType.DMA((DEPTH,)),
                 pltpu.SMEM((4,), jnp.int32),
-                pltpu.VMEM((*by_line, NUM_LANES), jnp.float32),
-                pltpu.VMEM((*by_line, NUM_LANES), jnp.float32),
-                pltpu.VMEM((*by_line, shape.value_lanes), jnp.float32),
+                *softmax_buffers(shape, num_lines),
             ],
         ),
         out_shape=pltpu.HBM((num_kv_heads, num_queries, shape.head_dim), q.dtype),
@@ -287,7 +287,7 @@ def _kernel(
     def edge_block(tile: _Tile, slot, kv_slot, block):
         """A block that some of the queries do not see all of: pieces of it, as far as there is any."""
         start = block * shape.positions
-        size = shape.positions if shape.positions <= NUM_LANES else max(NUM_LANES, shape.positions // 2)
+        size = shape.edge_len
 
         def piece(j, carry):
             first_key = start + j * size
@@ -344,14 +344,11 @@ def _kernel(
 
         def finish(heads):
             for head in heads:
-                total = jnp.sum(softmax.total[head], axis=1, keepdims=True)
+                sink = 0.0
                 if sinks_ref is not None:
                     lines = pl.ds(tile.start % group_size, num_lines)
-                    total = total + jnp.exp2(sinks_ref[head, lines] - softmax.highest[head])[:, :1]
-                o = softmax.weighted[head] / jnp.maximum(total, jnp.finfo(jnp.float32).tiny)
-                if v_scale_ref is not None:
-                    o = o * v_scale_ref[head]
-                o_buf[slot, head] = o[:, shape.output_lanes].astype(o_buf.dtype)
+                    sink = jnp.exp2(sinks_ref[head, lines] - softmax.highest[head])[:, :1]
+                o_buf[slot, head] = outputs(softmax, head, shape, v_scale_ref, sink).astype(o_buf.dtype)
                 strip = o_buf[slot, head, :sublanes].astype(jnp.float32)
                 is_own = jax.lax.broadcasted_iota(jnp.int32, strip.shape, 0) >= tile.own_begin
                 strip = jnp.where(is_own, strip, seam[head].astype(jnp.float32))

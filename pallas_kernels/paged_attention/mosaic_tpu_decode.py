@@ -29,12 +29,14 @@ from pallas_kernels.paged_attention.mosaic_tpu_blocks import (
     as_operand,
     each_group,
     fold,
+    outputs,
+    softmax_buffers,
 )
 from pallas_kernels.paged_attention.mosaic_tpu_shapes import Shape, pool_buffer
 
 DEPTH = 4
-"""Blocks in VMEM. A block of 2 MiB is 1.3 µs of a v6e's memory, about as long as a copy takes to begin: with one in
-flight, memory would idle between short rows; with three it does not."""
+"""Blocks in VMEM. A block of 2 MiB is 1.3 µs of a v6e's memory, about as long as a copy takes to begin, so that one in
+flight would leave memory idle between short rows; three are meant to bridge that (not measured: no chip was there)."""
 
 
 def decode(
@@ -97,9 +99,7 @@ def decode(
                 pltpu.SemaphoreType.DMA((DEPTH,)),
                 pltpu.SMEM((4,), jnp.int32),
                 pltpu.SemaphoreType.DMA,
-                pltpu.VMEM((num_kv_heads, num_queries, NUM_LANES), jnp.float32),
-                pltpu.VMEM((num_kv_heads, num_queries, NUM_LANES), jnp.float32),
-                pltpu.VMEM((num_kv_heads, num_queries, shape.value_lanes), jnp.float32),
+                *softmax_buffers(shape, num_queries),
             ],
         ),
         out_shape=[made for made, _ in outputs.values()],
@@ -172,7 +172,7 @@ def _kernel(
     def edge_block(i, span, block, slot):
         """Part of a block is seen: pieces of it, as far as there is any."""
         start = block * shape.positions
-        size = shape.positions if shape.positions <= NUM_LANES else max(NUM_LANES, shape.positions // 2)
+        size = shape.edge_len
 
         def piece(j, carry):
             def mask_of(full_shape, axis):
@@ -242,11 +242,7 @@ def _kernel(
 
         def finish(heads):
             for head in heads:
-                total = jnp.maximum(jnp.sum(softmax.total[head], axis=1, keepdims=True), jnp.finfo(jnp.float32).tiny)
-                o = softmax.weighted[head] / total
-                if v_scale_ref is not None:
-                    o = o * v_scale_ref[head]
-                o_ref[i, head] = o[:, shape.output_lanes].astype(o_ref.dtype)
+                o_ref[i, head] = outputs(softmax, head, shape, v_scale_ref).astype(o_ref.dtype)
 
         each_group(shape.num_kv_heads, finish)
         if new_ref is not None:

@@ -52,6 +52,11 @@ class Shape(ABC):
         return self.positions // self.page_size
 
     @property
+    def edge_len(self) -> int:
+        """Positions that are handled at once where only part of a block is seen: half of it."""
+        return self.positions if self.positions <= NUM_LANES else max(NUM_LANES, self.positions // 2)
+
+    @property
     def page_shape(self) -> tuple[int, ...]:
         return (self.num_kv_heads, *self.layout.page_shape(self.page_size, self.head_dim, self.pool_dtype))
 

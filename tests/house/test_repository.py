@@ -9,7 +9,8 @@ import pytest
 from tests.house.modules import ROOT, modules
 
 MAX_FILE_BYTES = 5 * 2**20
-# Paths from the root into folders of one person or one machine; "~/x", "$HOME/x", "docs/home/x", "s3://tmp/x" are none.
+# Paths from the root into folders of one person or one machine. What begins with a tilde, a variable, another folder or
+# a bucket's scheme is none.
 OWN_FOLDER = re.compile(
     rb"(?<![\w.~$}-])(?<!:/)/(root/|tmp/|work/|home/[\w.-]+/|Users/[\w.-]+/|([\w.-]+/)*\.cache/)[\w.]"
 )
