@@ -3,9 +3,11 @@
 The environment is set before anything can import jax, so that the processes which tests start inherit it.
 """
 
+import gc
 import os
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,9 @@ from jaxtyping import install_import_hook
 from tests.house.modules import ROOT, names_of
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4".strip()
+# One part, for two processes have the two cores: LLVM takes an eighth longer for 32.
+XLA_FLAGS = ("--xla_force_host_platform_device_count=4", "--xla_cpu_parallel_codegen_split_count=1")
+os.environ["XLA_FLAGS"] = " ".join((*XLA_FLAGS, os.environ.get("XLA_FLAGS", "")))
 os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 # libtpu compiles for TPUs that are not here (`support/aot.py`): in several processes at once, asking no network
@@ -40,6 +44,41 @@ settings.register_profile("jaxserve", deadline=None, derandomize="CI" in os.envi
 settings.load_profile("jaxserve")
 
 install_import_hook(names_of("Device"), "beartype.beartype")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_quickly(request):
+    """LLVM optimizes in modules marked `optimized` alone: a step of a tiny model runs for a millisecond, and takes 10 s
+    of a processor to compile with optimizations, 7 without."""
+    import jax
+
+    is_optimized = any(request.node.iter_markers("optimized"))
+    jax.config.update("jax_disable_most_optimizations", not is_optimized)
+
+
+# A program that XLA compiles for a CPU is mapped in pieces (three a kernel: code, constants, data), and Linux grants a
+# process 65,530 maps (vm.max_map_count); LLVM aborts the process that asks for one more. After three quarters of the
+# suite one of two processes held 58,000; the engines of one file alone take up to 28,000.
+MAX_MAPS = 10_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_programs_go_before_maps_run_out():
+    yield
+    if number_of_maps() > MAX_MAPS:
+        import jax
+
+        from tests.support.engines import forget_engines
+
+        forget_engines()
+        jax.clear_caches()
+        gc.collect()
+
+
+def number_of_maps() -> int:
+    """Memory maps of this process; 0 where the system does not list them."""
+    maps = Path("/proc/self/maps")
+    return maps.read_bytes().count(b"\n") if maps.exists() else 0
 
 
 @pytest.fixture(scope="session")

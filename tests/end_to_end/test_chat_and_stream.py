@@ -8,6 +8,8 @@ from jaxserve import LLM, AsyncLLM, SamplingParams
 from tests.support.engines import SMALL, tiny_engine
 from tests.support.goldens import goldens
 
+pytestmark = pytest.mark.optimized
+
 NAME = "smollm2-135m-instruct"
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
 CAPITAL = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]

@@ -10,6 +10,8 @@ from jaxserve import LLM, SamplingParams
 from scripts.proofs import score
 from scripts.proofs.parity import LOGPROB_TOLERANCE, compare, read_goldens
 
+pytestmark = pytest.mark.optimized
+
 OPTIONS = {"dtype": "float32", "max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 128}
 CASES = [
     ("smollm2-135m-instruct", {}),

@@ -4,6 +4,8 @@ import pytest
 
 from jaxserve import LLM, SamplingParams
 
+pytestmark = pytest.mark.optimized
+
 NAME = "smollm2-135m-instruct"
 PROMPT = "The capital of France is"
 GREEDY = SamplingParams(temperature=0, max_tokens=12)

@@ -26,6 +26,11 @@ def tiny_engine(family: str, **options: Any) -> LLM:
     return _engine(family, tuple(sorted({**SMALL, **options}.items())))
 
 
+def forget_engines() -> None:
+    """The next call of `tiny_engine` builds anew; memory of engines that nobody else holds is given back."""
+    _engine.cache_clear()
+
+
 def submit(llm: LLM, prompt: list[int], params: SamplingParams, **changes: Any) -> Sequence:
     """Queue one request by hand, fields of it replaced by `changes`; returns its first sample."""
     request = replace(llm.parts.requests.make(prompt, params), **changes)

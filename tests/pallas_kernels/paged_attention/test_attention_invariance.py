@@ -12,6 +12,8 @@ from pallas_kernels.paged_attention.config import BlockSizes
 from pallas_kernels.paged_attention.meta import make_meta
 from tests.pallas_kernels.paged_attention.attention_calls import attend
 
+pytestmark = pytest.mark.optimized
+
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, PAGE = 6, 2, 64, 8
 BLOCK = BlockSizes(positions=32, rows=4, queries=16)
 
