@@ -5,6 +5,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxserve.core.errors import ConfigError
+from jaxserve.core.nvidia import unusable_gpu
 
 AnyMesh = Mesh | AbstractMesh  # shapes and byte counts need only the sizes of a mesh, not its devices
 
@@ -15,8 +16,14 @@ RULES: dict[str, str] = {"kv_heads": TENSOR, "heads": TENSOR, "mlp": TENSOR, "vo
 
 
 def make_mesh(tensor_parallel_size: int) -> Mesh:
-    """A mesh of the first `tensor_parallel_size` devices (all steps run under a mesh, also of size 1)."""
+    """A mesh of the first `tensor_parallel_size` devices (all steps run under a mesh, also of size 1).
+
+    A GPU that is here but out of JAX's reach is an error, unless JAX was told what to use: nobody means to serve from a
+    CPU beside it.
+    """
     available = jax.devices()
+    if available[0].platform == "cpu" and not jax.config.jax_platforms and (reason := unusable_gpu()):
+        raise ConfigError(f"this machine has an NVIDIA GPU, but {reason}. To run on the CPU, set JAX_PLATFORMS=cpu.")
     if tensor_parallel_size > len(available):
         raise ConfigError(
             f"tensor_parallel_size={tensor_parallel_size} but there are {len(available)} {available[0].platform} "
