@@ -4,11 +4,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import jax
 
-BACKENDS = ("auto", "mosaic_tpu", "xla", "reference")
+BACKENDS = ("auto", "mosaic_tpu", "mosaic_gpu", "xla", "reference")
+
+HOPPER = ("H100", "H200", "H800", "H20", "GH200")
+"""What the names of GPUs with compute capability 9.0 hold."""
 
 _interpreter: ContextVar[Any] = ContextVar("interpreter", default=True)
 
@@ -24,6 +28,16 @@ class Implementation:
     """Platforms that it is made for; None: all. Asked for by name it runs elsewhere too, interpreted."""
     is_automatic: bool = True
     """False: taken only when asked for by name (an oracle is right, but too slow to fall back to in silence)."""
+
+
+def imported_on_demand(module: str, name: str) -> Callable[..., Any]:
+    """A function of a module that is imported by the first call: Pallas' GPU half takes 0.6 s, which others need not
+    wait for."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(import_module(module), name)(*args, **kwargs)
+
+    return call
 
 
 def target_platform() -> str:
@@ -46,6 +60,22 @@ def target_device_kind() -> str:
 def interpretation() -> Any:
     """What a TPU kernel passes to `pallas_call` as `interpret`: False where the target is a TPU."""
     return False if target_platform() == "tpu" else _interpreter.get()
+
+
+def gpu_interpretation() -> Any:
+    """What a GPU kernel passes to `plgpu.kernel` as `interpret`: None where the target is a GPU."""
+    if target_platform() == "gpu":
+        return None
+    from jax.experimental.pallas import mosaic_gpu
+
+    interpreter = _interpreter.get()
+    return interpreter if isinstance(interpreter, mosaic_gpu.InterpretGPUParams) else mosaic_gpu.InterpretGPUParams()
+
+
+def require_hopper() -> None:
+    """Raises NotImplementedError where the target is a GPU of another generation than the kernels are made for."""
+    if target_platform() == "gpu" and not any(name in target_device_kind() for name in HOPPER):
+        raise NotImplementedError(f"its kernels are for Hopper ({', '.join(HOPPER)}), not for {target_device_kind()}")
 
 
 @contextmanager

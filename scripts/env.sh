@@ -1,6 +1,9 @@
 # Sourced by the other scripts: goes to the repository's root and defines make_env.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# With the compilers for absent GPUs JAX's CUDA plugin is here, which complains of the CUDA libraries that are not.
+[[ ! -f .venv/installed-aot ]] || export JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1
+
 find_python() {  # prints the first Python that is new enough
   local python
   for python in "${PYTHON:-python3}" python3.12 python3.13 python3.14; do

@@ -43,7 +43,7 @@ NEUTRAL: dict[str, Any] = {
 
 LANES_PAGE_MULTIPLE = 128  # pages of the KV layout "lanes" are multiples of it
 DTYPES = ("auto", "float32", "bfloat16")
-BACKENDS = ("auto", "mosaic_tpu", "xla", "reference")
+BACKENDS = ("auto", "mosaic_tpu", "mosaic_gpu", "xla", "reference")
 KV_LAYOUTS = ("auto", "rows", "lanes")
 LOAD_FORMATS = ("auto", "gguf", "safetensors", "orbax", "dummy")
 

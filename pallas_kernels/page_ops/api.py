@@ -10,7 +10,7 @@ from types import ModuleType
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
-from pallas_kernels.dispatch import Implementation, dispatch
+from pallas_kernels.dispatch import Implementation, dispatch, imported_on_demand
 from pallas_kernels.layouts import ROWS, PageLayout
 from pallas_kernels.page_ops import (
     mosaic_tpu_lane_moves,
@@ -23,10 +23,13 @@ from pallas_kernels.page_ops import (
 )
 from pallas_kernels.page_ops.pieces import Pieces
 
+GPU = "pallas_kernels.page_ops.mosaic_gpu"
+
 
 def _table(name: str, mosaic_tpu: ModuleType) -> tuple[Implementation, ...]:
     return (
         Implementation("mosaic_tpu", getattr(mosaic_tpu, name), platforms=("tpu",)),
+        Implementation("mosaic_gpu", imported_on_demand(GPU, name), platforms=("gpu",)),
         Implementation("xla", getattr(xla, name)),
         Implementation("reference", getattr(reference, name), is_automatic=False),
     )

@@ -13,8 +13,6 @@ from jaxserve.engine.dtype import choose_dtype
 from tests.support.engines import SMALL, tiny_engine
 from tests.support.goldens import checkpoint, goldens
 
-pytestmark = pytest.mark.optimized
-
 ONE = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
 
 

@@ -12,8 +12,6 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.engine.hidden_states import settings_of
 from tests.support.goldens import checkpoint
 
-pytestmark = pytest.mark.optimized
-
 NAME = "smollm2-135m-instruct"
 PROMPTS = ["The capital of France is", "Once upon a time"]
 NUM_TOKENS = 8

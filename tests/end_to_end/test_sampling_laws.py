@@ -8,8 +8,6 @@ from tests.support.engines import tiny_engine
 from tests.support.goldens import goldens
 from tests.support.laws import chi_square_p, expected_law
 
-pytestmark = pytest.mark.optimized
-
 PROMPT = goldens("llama3")[1].prompt
 LOGITS = goldens("llama3")[1].logits[-1].astype(np.float64)
 DRAWS = 1536

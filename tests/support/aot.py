@@ -1,6 +1,6 @@
-"""Programs compiled by libtpu for TPUs that are not here, and what the compiler says of their memory.
+"""Programs compiled for TPUs and GPUs that are not here, and what the compilers say of their memory and registers.
 
-Tests that use this have `aot` in their names. Where libtpu is missing they are skipped, but never in CI.
+Tests that use this have `aot` in their names. Where a compiler is missing they are skipped, but never in CI.
 """
 
 import os
@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,12 +20,15 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxserve.core.sharding import TENSOR
+from pallas_kernels.gpu_targets import gpu_target
 
 TPU_TOPOLOGIES = ("v5e:2x2", "v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1")  # four devices each, but 7x: two a chip
 
 # Instructions whose result may be a whole pool, because they move nothing: kernels alias their operand.
 IN_PLACE = {"parameter", "get-tuple-element", "tuple", "bitcast", "custom-call", "while", "conditional", "call"}
-HLO_DTYPES = {"bfloat16": "bf16", "float32": "f32", "int8": "s8", "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2"}
+SLICED_OPERANDS = '"custom_fusion_config":{"name":"dynamic_slice_fusion"'  # a custom call on a GPU, in place too
+HLO_DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
+HLO_DTYPES |= {"int8": "s8", "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2"}
 
 
 def tpu_mesh(topology: str, num_devices: int = 1) -> Mesh:
@@ -31,13 +36,29 @@ def tpu_mesh(topology: str, num_devices: int = 1) -> Mesh:
     return Mesh(np.array(_tpu_devices(topology)[:num_devices]), (TENSOR,))
 
 
+def gpu_mesh(name: str = "h200", num_devices: int = 1) -> Mesh:
+    """A mesh of GPUs of one model, by its name in `gpu_targets`."""
+    return Mesh(np.array(_gpu_devices(name, num_devices)), (TENSOR,))
+
+
 @cache
 def _tpu_devices(topology: str) -> list[Any]:
-    if find_spec("libtpu") is None:
-        message = "libtpu is not installed: run scripts/test --aot, or pip install the extra 'aot'"
-        # A wheel of 221 MB is not for every machine to fetch; CI installs it, where a silent skip would prove nothing.
-        pytest.fail(message) if "CI" in os.environ else pytest.skip(message)
+    _require("libtpu")
     return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+
+
+@cache
+def _gpu_devices(name: str, num_devices: int) -> list[Any]:
+    _require("jax_cuda13_plugin")
+    sizes = {"target_config": gpu_target(name), "topology": f"1x1x{num_devices}"}
+    return topologies.get_topology_desc(platform="cuda", topology_name=name, **sizes).devices
+
+
+def _require(compiler: str) -> None:
+    if find_spec(compiler) is None:
+        message = f"{compiler} is not installed: run scripts/test --aot, or pip install the extra 'aot'"
+        # Half a gigabyte is not for every machine to fetch; CI installs it, where a silent skip would prove nothing.
+        pytest.fail(message) if "CI" in os.environ else pytest.skip(message)
 
 
 def on(mesh: Mesh, shape: tuple[int, ...], dtype: Any, *axes: str | None) -> jax.ShapeDtypeStruct:
@@ -63,6 +84,33 @@ def _unkept() -> Iterator[None]:
         yield
     finally:
         jax.config.update(name, usual)
+
+
+class Ptxas(NamedTuple):
+    """What NVIDIA's assembler says of a kernel."""
+
+    kernel: str
+    registers: int
+    """Of a thread."""
+    spill_bytes: int
+    """That a thread stores and loads for want of registers."""
+
+
+@contextmanager
+def ptxas_report() -> Iterator[list[Ptxas]]:
+    """Mosaic kernels compiled within it, once it has ended; not those that XLA makes."""
+    report: list[Ptxas] = []
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as environment:
+        # All that can be dumped is. Where nvdisasm is missing, as in the extra 'aot', a line on stderr says so.
+        environment.setenv("MOSAIC_GPU_DUMP_TO", folder)
+        yield report
+        for file in sorted(Path(folder).glob("*.ptxas")):
+            text = file.read_text()
+            names = re.findall(r"Compiling entry function '(\w+)_mosaic_gpu_kernel'", text)
+            registers = re.findall(r"Used (\d+) registers", text)
+            spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", text)
+            for name, used, spilled in zip(names, registers, spills, strict=True):
+                report.append(Ptxas(name, int(used), sum(map(int, spilled))))
 
 
 def device_bytes(tree: Any) -> int:
@@ -91,7 +139,9 @@ def pool_copies(compiled: jax.stages.Compiled, pool: jax.ShapeDtypeStruct) -> li
     found = []
     for line in compiled.as_text().splitlines():
         made = re.match(r"\s*(?:ROOT )?%?\S+ = (.+?) ([a-z][a-z0-9-]*)\(", line)
-        if made and made[2] not in IN_PLACE and any(shape in made[1] for shape in shapes):
+        if not made or made[2] in IN_PLACE or SLICED_OPERANDS in line:
+            continue
+        if any(shape in made[1] for shape in shapes):
             found.append(line.strip()[:200])
     return found
 

@@ -1,4 +1,4 @@
-"""Pools of arbitrary bits, and batches of rows that write into them."""
+"""Pools of arbitrary bits, moves within them, and batches of rows that write into them."""
 
 from dataclasses import dataclass
 
@@ -20,6 +20,14 @@ def random_bits(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) ->
 def bits(array: jax.typing.ArrayLike) -> np.ndarray:
     array = np.asarray(array)
     return array.view(f"uint{8 * array.dtype.itemsize}")
+
+
+def moves(size: int, first: int, count: int) -> st.SearchStrategy:
+    """Pairs padded to count with destinations before `first` (scratch); sources may be destinations of other pairs."""
+    pairs = st.lists(
+        st.tuples(st.integers(0, size - 1), st.integers(first, size - 1)), max_size=count, unique_by=lambda p: p[1]
+    )
+    return pairs.map(lambda pairs: np.array(pairs + [(0, 0)] * (count - len(pairs)), np.int32).T)
 
 
 @dataclass(frozen=True)

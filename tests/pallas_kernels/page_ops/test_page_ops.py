@@ -10,20 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pallas_kernels.page_ops import api, mosaic_tpu_moves
-from tests.pallas_kernels.page_ops.random_pools import bits, random_bits
+from tests.pallas_kernels.page_ops.random_pools import bits, moves, random_bits
 
 LAYERS, PAGES, HEADS, PAGE, LANES, COUNT = 2, 7, 2, 8, 128, 5
 POOL = np.random.default_rng(0).standard_normal((LAYERS, PAGES, HEADS, PAGE, LANES), np.float32)
 BACKENDS = ("mosaic_tpu", "xla", "reference")
 SMALL_DTYPES = {"bfloat16": 16, "int8": 32, "float8_e4m3fn": 64, "float8_e5m2": 96}  # and a page size for each
-
-
-def moves(size: int, first: int) -> st.SearchStrategy:
-    """Pairs padded to COUNT with destinations before `first` (scratch); sources may be destinations of other pairs."""
-    pairs = st.lists(
-        st.tuples(st.integers(0, size - 1), st.integers(first, size - 1)), max_size=COUNT, unique_by=lambda p: p[1]
-    )
-    return pairs.map(lambda pairs: np.array(pairs + [(0, 0)] * (COUNT - len(pairs)), np.int32).T)
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
@@ -38,7 +30,7 @@ def as_slots(pool: np.ndarray) -> np.ndarray:
 
 
 @settings(deadline=None, max_examples=50)
-@given(pairs=moves(PAGES, 1))
+@given(pairs=moves(PAGES, 1, COUNT))
 def test_pages_are_copied(ops, pairs):
     src, dst = pairs
     expected = POOL.copy()
@@ -48,7 +40,7 @@ def test_pages_are_copied(ops, pairs):
 
 
 @settings(deadline=None, max_examples=50)
-@given(pairs=moves(PAGES * PAGE, PAGE))
+@given(pairs=moves(PAGES * PAGE, PAGE, COUNT))
 def test_rows_are_moved(ops, pairs):
     src, dst = pairs
     expected = as_slots(POOL).copy()

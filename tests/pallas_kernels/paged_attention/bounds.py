@@ -8,6 +8,8 @@ BOUNDS = {
     # The output is rounded to bfloat16, by up to 2^-8 of its size. The probabilities may be too, by up to 2^-8 each,
     # most of which cancels. Queries, keys, values and stored 8-bit numbers are exact in bfloat16.
     "bfloat16": 2**-7,
+    # Likewise, with three bits more.
+    "float16": 2**-10,
 }
 """Largest error by the queries' dtype, whatever the pool's: what is stored is the truth, and a back end multiplies in a
 type that holds it."""
