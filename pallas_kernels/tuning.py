@@ -74,6 +74,11 @@ def tuned(op: str, device_kind: str, key: Key, folder: Path = TUNED) -> dict[str
     return dict(entries[nearest, others])
 
 
+def forget() -> None:
+    """Files are read anew from now on: for who has written one."""
+    _entries.cache_clear()
+
+
 def row_bucket(num_rows: int) -> int:
     """The next power of two: the steps in which rows are measured."""
     return 1 << max(num_rows - 1, 0).bit_length()

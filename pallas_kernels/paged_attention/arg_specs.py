@@ -1,5 +1,6 @@
 """Device: the arguments of named workloads; tests, benchmarks and the tuner take both from here."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,12 +16,40 @@ __all__ = ("BENCH_WORKLOADS", "WORKLOADS", "Workload", "build", "draft_trees")
 STORED_SPREAD = 30.0
 """Standard deviation of the numbers in an 8-bit pool, so that values are of order 1 with the scales of `build`."""
 
+Fill = Callable[[Workload, list[np.ndarray], int, np.random.Generator], Any]
+"""Makes a workload's pool of the pages that each row holds and the number of pages in all."""
 
-def build(workload: Workload, seed: int = 0) -> dict[str, Any]:
-    """Arguments of `paged_attention`: permuted pages, and poison at all that no row holds, the scratch page included.
 
-    Poison is NaN, or in an int8 pool, which has none, any number.
+def poisoned_pool(
+    w: Workload, pages_of_rows: list[np.ndarray], num_pool_pages: int, rng: np.random.Generator
+) -> np.ndarray:
+    """What each row holds before the batch is written, drawn row by row, since a full-sized pool is large.
+
+    Poison lies at all that no row holds, the scratch page included: NaN, or any number in an int8 pool, which has none.
     """
+    dtype = jnp.dtype(w.stored_dtype)
+    layout = LAYOUTS[w.layout]
+    packed_len, value_start = (f(w.head_dim, dtype) for f in (layout.packed_len, layout.value_start))
+    shape = (w.num_layers, num_pool_pages, w.num_kv_heads, w.page_size, packed_len)
+    poison = np.random.default_rng(num_pool_pages)  # of its own, so that pools of all types hold the same draws
+    pool = poison.integers(-128, 128, shape, np.int8) if dtype == jnp.int8 else np.full(shape, np.nan, dtype)
+    for row, pages in enumerate(pages_of_rows):
+        first, end = w.kept_from[row], w.kv_lens[row] - (w.q_lens[row] if w.write else 0)
+        values = rng.standard_normal((w.num_layers, len(pages), *shape[2:]), np.float32)
+        values[..., w.head_dim : value_start] = 0
+        values[..., value_start + w.head_dim :] = 0
+        if w.is_8bit:
+            values *= STORED_SPREAD
+        if dtype == jnp.int8:
+            values = np.clip(np.rint(values), -127, 127)
+        position = first // w.page_size * w.page_size + np.arange(len(pages) * w.page_size)
+        is_held = ((position >= first) & (position < end)).reshape(1, -1, 1, w.page_size, 1)
+        pool[:, pages] = np.where(is_held, values.astype(dtype), pool[:, pages])
+    return pool if layout.position_axis == 3 else np.swapaxes(pool, 3, 4)
+
+
+def build(workload: Workload, seed: int = 0, fill: Fill = poisoned_pool) -> dict[str, Any]:
+    """Arguments of `paged_attention`, with permuted pages and the pool that `fill` makes."""
     w = workload
     rng = np.random.default_rng(seed)
     num_seqs, padding = len(w.q_lens), [0] * w.padding_rows
@@ -56,7 +85,7 @@ def build(workload: Workload, seed: int = 0) -> dict[str, Any]:
         "sinks": normal(w.num_heads) if w.has_sinks else None,
         "k_scale": scales(),
         "v_scale": scales(),
-        "pool": jnp.asarray(_pool(w, pages_of_rows, num_pool_pages, rng)),
+        "pool": jnp.asarray(fill(w, pages_of_rows, num_pool_pages, rng)),
         "layer": jnp.int32(w.num_layers - 1),
         "meta": meta,
         "scale": w.head_dim**-0.5,
@@ -76,29 +105,6 @@ def _tables(w: Workload, rng: np.random.Generator) -> tuple[np.ndarray, list[np.
     for row, pages in enumerate(own):
         tables[row, : len(pages)] = pages
     return tables, own, num_pool_pages
-
-
-def _pool(w: Workload, pages_of_rows: list[np.ndarray], num_pool_pages: int, rng: np.random.Generator) -> np.ndarray:
-    """What each row holds before the batch is written, drawn row by row, since a full-sized pool is large."""
-    dtype = jnp.dtype(w.stored_dtype)
-    layout = LAYOUTS[w.layout]
-    packed_len, value_start = (f(w.head_dim, dtype) for f in (layout.packed_len, layout.value_start))
-    shape = (w.num_layers, num_pool_pages, w.num_kv_heads, w.page_size, packed_len)
-    poison = np.random.default_rng(num_pool_pages)  # of its own, so that pools of all types hold the same draws
-    pool = poison.integers(-128, 128, shape, np.int8) if dtype == jnp.int8 else np.full(shape, np.nan, dtype)
-    for row, pages in enumerate(pages_of_rows):
-        first, end = w.kept_from[row], w.kv_lens[row] - (w.q_lens[row] if w.write else 0)
-        values = rng.standard_normal((w.num_layers, len(pages), *shape[2:]), np.float32)
-        values[..., w.head_dim : value_start] = 0
-        values[..., value_start + w.head_dim :] = 0
-        if w.is_8bit:
-            values *= STORED_SPREAD
-        if dtype == jnp.int8:
-            values = np.clip(np.rint(values), -127, 127)
-        position = first // w.page_size * w.page_size + np.arange(len(pages) * w.page_size)
-        is_held = ((position >= first) & (position < end)).reshape(1, -1, 1, w.page_size, 1)
-        pool[:, pages] = np.where(is_held, values.astype(dtype), pool[:, pages])
-    return pool if layout.position_axis == 3 else np.swapaxes(pool, 3, 4)
 
 
 def draft_trees(workload: Workload, rng: np.random.Generator) -> np.ndarray:

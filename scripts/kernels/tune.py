@@ -27,23 +27,24 @@ def main(argv: list[str]) -> int:
     import jax
 
     device = jax.devices()[0]
-    if device.platform == "cpu":
+    from scripts.kernels.sweep import SIZES, candidates, kind_of, try_block
+
+    if device.platform not in SIZES:
         print(
             "tune_kernels: JAX sees no accelerator here. Block sizes are measured on the device that they are for; "
             "elsewhere the heuristics of pallas_kernels/paged_attention/config.py choose.",
             file=sys.stderr,
         )
         return 2
-    from scripts.kernels.sweep import candidates, kind_of, try_block
 
     entries = []
     for w in chosen:
         if kind_of(w) is None:
             print(f"{w.name}: left out; a mixed batch runs two kernels, so tune a decode and a prefill workload")
             continue
-        tried = [try_block(w, block, args.backend) for block in candidates(w)]
+        tried = [try_block(w, block, args.backend) for block in candidates(w, device.platform)]
         print(f"{w.name}, page {w.page_size}\n{as_text(table(tried))}", flush=True)
-        entries += [entry(w, best) for best in fastest(tried)]
+        entries += [entry(w, best, device.platform) for best in fastest(tried)]
     if entries:
         file = args.out / tuning.slug(device.device_kind) / f"{OP}.json"
         write(file, device.device_kind, entries)
@@ -68,8 +69,9 @@ def table(tried: list[dict[str, Any]]) -> list[list[str]]:
     return rows
 
 
-def entry(w: Workload, best: dict[str, Any]) -> dict[str, Any]:
-    from scripts.kernels.sweep import OTHERS, kind_of
+def entry(w: Workload, best: dict[str, Any], platform: str) -> dict[str, Any]:
+    """The fastest of a workload's block sizes as `tuned` reads them."""
+    from scripts.kernels.sweep import SIZES, kind_of
 
     kind, sizes = kind_of(w), asdict(best["block"])
     assert kind
@@ -82,7 +84,7 @@ def entry(w: Workload, best: dict[str, Any]) -> dict[str, Any]:
         "head_dim": w.head_dim,
         "dtype": w.dtype,
         "pool_dtype": w.stored_dtype,
-        "block": {name: sizes[name] for name in ("positions", OTHERS[kind][0])},
+        "block": {name: sizes[name] for name in SIZES[platform][kind]},
         "time_us": best["time_us"],
     }
 
@@ -103,6 +105,7 @@ def write(file: Path, device_kind: str, entries: list[dict[str, Any]]) -> None:
     tuning.parse(OP, content, str(file))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content, indent=1) + "\n")
+    tuning.forget()
 
 
 def _parser() -> argparse.ArgumentParser:

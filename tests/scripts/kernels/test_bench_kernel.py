@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -117,7 +118,7 @@ def test_of_a_rival_only_its_kernel_is_imported(tmp_path):
 def test_measuring_here_gives_times_and_shares(tmp_path, monkeypatch):
     from scripts.kernels import measure
 
-    monkeypatch.setattr(measure, "SAMPLE_S", 0.001)
+    monkeypatch.setattr(measure, "seconds_of", partial(measure.seconds_of, sampling=measure.Sampling(0, 1)))
     monkeypatch.setattr(measure, "ceilings", lambda is_small: {"bytes_per_s": 1e10, "ops_per_s": 1e11})
     file = tmp_path / "figures.json"
     assert bench.main(["smollm2_decode", "--json", str(file)]) == 0

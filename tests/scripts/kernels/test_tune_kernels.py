@@ -7,7 +7,8 @@ import pytest
 
 from pallas_kernels.paged_attention.config import BlockSizes
 from pallas_kernels.tuning import tuned
-from scripts.kernels import measure, sweep, tune
+from scripts.kernels import sweep, tune
+from scripts.kernels.measure import Sampling
 from scripts.kernels.names import KNOWN
 
 DECODE = KNOWN["smollm2_decode"]
@@ -25,16 +26,22 @@ def test_it_says_that_it_needs_an_accelerator(capsys):
 
 def test_candidates_fit_pages_and_contexts():
     long, short = (replace(DECODE, kv_lens=(length,) * 8, page_size=256) for length in (8192, 300))
-    assert {block.positions for block in sweep.candidates(long)} == {256, 512, 1024, 2048}
-    assert {block.positions for block in sweep.candidates(short)} == {256, 512}
-    assert {block.queries for block in sweep.candidates(CHUNKS)} == {16, 32, 64, 128, 256}
+    assert {block.positions for block in sweep.candidates(long, "tpu")} == {256, 512, 1024, 2048}
+    assert {block.positions for block in sweep.candidates(short, "tpu")} == {256, 512}
+    assert {block.queries for block in sweep.candidates(CHUNKS, "tpu")} == {16, 32, 64, 128, 256}
     assert sweep.kind_of(KNOWN["smollm2_mixed"]) is None
 
 
+def test_tiles_of_a_gpu_fill_one_or_two_warpgroups():
+    """Of 64 lines; four heads of Llama-3-8B share a KV head, three of SmolLM2."""
+    assert {block.positions for block in sweep.candidates(DECODE, "gpu")} == {64, 128}
+    assert {block.queries for block in sweep.candidates(KNOWN["llama3_8b_prefill_4x2k"], "gpu")} == {16, 32}
+    assert {block.queries for block in sweep.candidates(CHUNKS, "gpu")} == {32, 64}
+
+
 @pytest.mark.parametrize("w", [DECODE, CHUNKS], ids=lambda w: w.name)
-def test_right_blocks_are_timed(w, monkeypatch):
-    monkeypatch.setattr(measure, "SAMPLE_S", 0.001)
-    one = sweep.try_block(w, BlockSizes(positions=128, rows=4, queries=32), "xla")
+def test_right_blocks_are_timed(w):
+    one = sweep.try_block(w, BlockSizes(positions=128, rows=4, queries=32), "xla", Sampling(seconds=0, count=1))
     assert one["problem"] is None
     assert one["time_us"] > 0
 
@@ -68,20 +75,30 @@ def test_the_fastest_is_kept_and_shown():
 
 def test_what_is_written_is_found(tmp_path):
     file = tmp_path / "tpu_v6_lite" / "paged_attention.json"
-    tune.write(file, "TPU v6 lite", [tune.entry(DECODE, tried(256, 5.0)), tune.entry(CHUNKS, tried(128, 7.0))])
+    tune.write(
+        file, "TPU v6 lite", [tune.entry(DECODE, tried(256, 5.0), "tpu"), tune.entry(CHUNKS, tried(128, 7.0), "tpu")]
+    )
     key = {
-        name: value for name, value in tune.entry(DECODE, tried(256, 5.0)).items() if name not in ("block", "time_us")
+        name: value
+        for name, value in tune.entry(DECODE, tried(256, 5.0), "tpu").items()
+        if name not in ("block", "time_us")
     }
     assert tuned("paged_attention", "TPU v6 lite", key, tmp_path) == {"positions": 256, "rows": 4}
     assert tuned("paged_attention", "TPU v6 lite", key | {"kind": "chunks"}, tmp_path) == {
         "positions": 128,
         "queries": 64,
     }
+    tune.write(file, "TPU v6 lite", [tune.entry(DECODE, tried(512, 4.0), "gpu")])
+    assert tuned("paged_attention", "TPU v6 lite", key, tmp_path) == {"positions": 512}
 
 
 def test_a_later_run_replaces_its_own_keys_only(tmp_path):
     file = tmp_path / "paged_attention.json"
-    tune.write(file, "TPU v6 lite", [tune.entry(DECODE, tried(256, 5.0)), tune.entry(CHUNKS, tried(128, 7.0))])
-    tune.write(file, "TPU v6 lite", [tune.entry(DECODE, tried(512, 6.0)), tune.entry(DECODE, tried(1024, 4.0))])
+    tune.write(
+        file, "TPU v6 lite", [tune.entry(DECODE, tried(256, 5.0), "tpu"), tune.entry(CHUNKS, tried(128, 7.0), "tpu")]
+    )
+    tune.write(
+        file, "TPU v6 lite", [tune.entry(DECODE, tried(512, 6.0), "tpu"), tune.entry(DECODE, tried(1024, 4.0), "tpu")]
+    )
     times = {entry["kind"]: entry["time_us"] for entry in json.loads(file.read_text())["entries"]}
     assert times == {"decode": 4.0, "chunks": 7.0}
