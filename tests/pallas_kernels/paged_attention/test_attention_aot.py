@@ -17,19 +17,19 @@ MB = 1 << 20
 EVERYWHERE: dict[str, dict[str, Any]] = {
     "llama3_8b_decode": LLAMA3_8B | {"num_tokens": 64},
     "gemma3_270m_mixed": GEMMA3_270M | {"num_tokens": 256},
-    "gpt_oss_20b_trees_int8": GPT_OSS_20B | {"num_tokens": 512, "tree_words": 1, "pool_dtype": "int8"},
-}
-LANES: dict[str, Any] = {"layout": "lanes", "page_size": 128}
-LANES_SOMEWHERE: dict[str, dict[str, Any]] = {
-    "phi2_in_lanes": LANES | {"heads": (32, 32), "head_dim": 80, "num_tokens": 128},
-    "gpt_oss_20b_trees_int8_in_lanes": LANES | EVERYWHERE["gpt_oss_20b_trees_int8"],
 }
 ON_ONE: dict[str, dict[str, Any]] = {
+    "gpt_oss_20b_trees_int8": GPT_OSS_20B | {"num_tokens": 512, "tree_words": 1, "pool_dtype": "int8"},
     "llama3_8b_mixed_page_16": LLAMA3_8B | {"num_tokens": 512, "page_size": 16},
     "llama3_8b_fp8_page_128": LLAMA3_8B | {"num_tokens": 64, "page_size": 128, "pool_dtype": "float8_e4m3fn"},
     "phi2_float32": {"heads": (32, 32), "head_dim": 80, "num_tokens": 128, "dtype": "float32"},
     "phi3_mini_shared_kv": {"heads": (32, 32), "head_dim": 96, "num_tokens": 128, "write": False},
     "falcon_7b_fp8": {"heads": (71, 1), "head_dim": 64, "num_tokens": 64, "pool_dtype": "float8_e5m2"},
+}
+LANES: dict[str, Any] = {"layout": "lanes", "page_size": 128}
+LANES_SOMEWHERE: dict[str, dict[str, Any]] = {
+    "phi2_in_lanes": LANES | {"heads": (32, 32), "head_dim": 80, "num_tokens": 128},
+    "gpt_oss_20b_trees_int8_in_lanes": LANES | ON_ONE["gpt_oss_20b_trees_int8"],
 }
 CASES = [
     *((topology, name) for topology in TPU_TOPOLOGIES for name in EVERYWHERE),
