@@ -89,53 +89,26 @@ def tpu_block_sizes(
     by_rule = BlockSizes(positions=max(page_size, positions), rows=8, queries=queries)
     if layout is not ROWS:
         return by_rule
-    return _measured(by_rule, kind, num_rows, page_size, num_heads, num_kv_heads, head_dim, dtype, pool_dtype)
+    model = {"page_size": page_size, "num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
+    return _measured(by_rule, kind=kind, num_rows=num_rows, **model, dtype=dtype, pool_dtype=pool_dtype)
 
 
-def gpu_block_sizes(
-    kind: str,
-    *,
-    num_rows: int,
-    page_size: int,
-    num_heads: int,
-    num_kv_heads: int,
-    head_dim: int,
-    dtype: Any,
-    pool_dtype: Any,
-) -> BlockSizes:
+def gpu_block_sizes(kind: str, *, head_dim: int, dtype: Any, pool_dtype: Any, **key: int) -> BlockSizes:
     """Block sizes of the GPU kernels, those measured on the target or else by rule; kinds: "decode", "chunks", "trees".
 
     64 positions are one tile of a product and make many blocks to read ahead. Chunks, which are bound by products, do
     with 128 half as many steps of the softmax; where keys and values are widened, or a head has 256 lanes, two such
-    blocks do not fit in shared memory. `queries` only limits what a tile's lines hold.
+    blocks do not fit in shared memory. `queries` only limits what a tile's lines hold. key: the other sizes by which
+    what is measured is found, as for TPUs.
     """
     is_large = kind == "chunks" and head_dim <= 128 and jnp.dtype(pool_dtype).itemsize > 1
     by_rule = BlockSizes(positions=128 if is_large else 64, rows=1, queries=128)
-    return _measured(by_rule, kind, num_rows, page_size, num_heads, num_kv_heads, head_dim, dtype, pool_dtype)
+    return _measured(by_rule, kind=kind, head_dim=head_dim, dtype=dtype, pool_dtype=pool_dtype, **key)
 
 
-def _measured(
-    by_rule: BlockSizes,
-    kind: str,
-    num_rows: int,
-    page_size: int,
-    num_heads: int,
-    num_kv_heads: int,
-    head_dim: int,
-    dtype: Any,
-    pool_dtype: Any,
-) -> BlockSizes:
-    """Sizes with what the target's tuning table says in the place of the rule."""
-    key = {
-        "kind": kind,
-        "num_rows": num_rows,
-        "page_size": page_size,
-        "num_heads": num_heads,
-        "num_kv_heads": num_kv_heads,
-        "head_dim": head_dim,
-        "dtype": str(jnp.dtype(dtype)),
-        "pool_dtype": str(jnp.dtype(pool_dtype)),
-    }
+def _measured(by_rule: BlockSizes, *, dtype: Any, pool_dtype: Any, **key: Any) -> BlockSizes:
+    """Sizes with what the target's tuning table says of these keys in the place of the rule."""
+    key |= {"dtype": str(jnp.dtype(dtype)), "pool_dtype": str(jnp.dtype(pool_dtype))}
     measured = tuned("paged_attention", target_device_kind(), key)
     return by_rule if measured is None else replace(by_rule, **measured)
 
