@@ -3,8 +3,14 @@
 The product of features, each combination with shapes drawn at random, and the named workloads; the bounds are those of
 the tests (tests/pallas_kernels/paged_attention/bounds.py). The error is the largest deviation of a head's output as a
 share of that output's largest element. Stored pools must be equal number for number. On a machine without the device a
-kernel is interpreted. Finished cases are kept in .cache/proofs, so that an interrupted run goes on while the kernels
-and the cases stay the same.
+kernel is interpreted.
+
+GPU kernels are asked for all of that too, and what they leave to XLA is listed. Since that is much, they have a product
+of their own, of what they serve, and the named workloads in bfloat16. The GPU that is simulated is so small that short
+contexts are divided.
+
+Finished cases are kept in .cache/proofs, so that an interrupted run goes on while the kernels and the cases stay the
+same.
 """
 
 import argparse
@@ -14,8 +20,9 @@ import multiprocessing
 import sys
 import time
 import traceback
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,23 +30,29 @@ from typing import Any
 from tqdm import tqdm
 
 from pallas_kernels.paged_attention.arg_specs import BENCH_WORKLOADS, WORKLOADS, Workload, build
-from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS, attend, truth
+from tests.pallas_kernels.paged_attention import attention_calls
+from tests.pallas_kernels.paged_attention.attention_calls import Result, attend, truth
 from tests.pallas_kernels.paged_attention.bounds import BOUNDS, are_same_pools, errors
 from tests.pallas_kernels.paged_attention.cases import (
     AXES,
     BATCHES,
+    GPU_AXES,
     Case,
     name_of,
     product_of_features,
     small_blocks,
     workload_of,
 )
+from tests.pallas_kernels.paged_attention.tiny_gpu import BLOCK, tiny_gpu
 
+GPU = "mosaic_gpu"
+BACKENDS = (*attention_calls.BACKENDS, GPU)
 ROOT = Path(__file__).parents[2]
 CASES_PER_PROCESS = 40  # a process keeps every program that it compiled
 
 Row = dict[str, Any]
-Item = tuple[str, Case | Workload]
+Item = tuple[str, Case | Workload, tuple[str, ...]]
+"""A name, what it names, and the back ends that are asked for it."""
 
 
 def main(argv: list[str]) -> str:
@@ -47,36 +60,58 @@ def main(argv: list[str]) -> str:
     parser.add_argument("--backend", choices=BACKENDS, action="append", help="a back end (default: all)")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases and workloads with TEXT in their names")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one in N combinations, drawn at random")
-    parser.add_argument("--full-size", action="store_true", help="the benchmarks' workloads too: 10 GB a process")
+    parser.add_argument(
+        "--full-size", action="store_true", help="the benchmarks' workloads too, but by GPU kernels: 10 GB a process"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     args = parser.parse_args(argv)
     backends = tuple(args.backend or BACKENDS)
-    cases = list(product_of_features())
-    if args.every > 1:
-        cases = Random(0).sample(cases, len(cases) // args.every)
-    named = (*WORKLOADS, *(BENCH_WORKLOADS if args.full_size else ()))
-    items = [*((w.name, w) for w in named), *((name_of(case), case) for case in cases)]
-    items = [item for item in items if args.only in item[0]]
+    items = [item for item in items_of(backends, args.every, args.full_size) if args.only in item[0]]
     if not items:
         parser.error(f"no combination and no workload has {args.only!r} in its name")
-    rows = run(items, backends, args.jobs)
+    rows = run(items, args.jobs)
     return report(rows, backends)
 
 
-def run(items: list[Item], backends: tuple[str, ...], num_jobs: int) -> list[Row]:
+def items_of(backends: tuple[str, ...], every: int, is_full_size: bool) -> list[Item]:
+    """What all back ends are asked for, and what is for GPUs alone.
+
+    scripts/bench_gpu runs these at full size; interpreted they would take days.
+    """
+    of_gpu, others = (tuple(b for b in backends if (b == GPU) == is_gpu) for is_gpu in (True, False))
+    items: list[Item] = [(w.name, w, backends) for w in WORKLOADS]
+    items += [(w.name, w, others) for w in BENCH_WORKLOADS if is_full_size]
+    items += [
+        (f"{w.name}, in bfloat16", replace(w, dtype="bfloat16"), of_gpu)
+        for w in WORKLOADS
+        if w.dtype == "float32" and w.layout == "rows"
+    ]
+    known: set[str] = set()
+    for axes, asked in ((AXES, backends), (GPU_AXES, of_gpu)):
+        cases = list(product_of_features(axes))
+        cases = Random(0).sample(cases, len(cases) // every) if every > 1 else cases
+        items += [(name_of(case), case, asked) for case in cases if name_of(case) not in known]
+        known |= set(map(name_of, cases))
+    return [item for item in items if item[2]]
+
+
+def run(items: list[Item], num_jobs: int) -> list[Row]:
     """A row for each case and back end, from earlier runs where these finished it."""
     kept = ROOT / ".cache" / "proofs" / f"kernels-{state_of_sources()}.jsonl"
     kept.parent.mkdir(parents=True, exist_ok=True)
     finished = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
     done = {(row["name"], row["backend"]): row for row in finished}
-    wanted = [(name, backend) for name, _ in items for backend in backends]
+    wanted = [(name, backend) for name, _, backends in items for backend in backends]
     spawn = multiprocessing.get_context("spawn")
     with (
         kept.open("a") as log,
         tqdm(total=len(wanted), initial=sum(key in done for key in wanted), unit="case") as bar,
         spawn.Pool(num_jobs, maxtasksperchild=CASES_PER_PROCESS) as processes,
     ):
-        missing = [(*item, [b for b in backends if (item[0], b) not in done]) for item in items]
+        missing = [
+            (name, case, tuple(backend for backend in backends if (name, backend) not in done))
+            for name, case, backends in items
+        ]
         for rows in processes.imap_unordered(_rows_of, [task for task in missing if task[2]]):
             for row in rows:
                 done[row["name"], row["backend"]] = row
@@ -88,7 +123,7 @@ def run(items: list[Item], backends: tuple[str, ...], num_jobs: int) -> list[Row
     return [done[key] for key in wanted]
 
 
-def _rows_of(task: tuple[str, Case | Workload, list[str]]) -> list[Row]:
+def _rows_of(task: Item) -> list[Row]:
     return rows_of(*task)
 
 
@@ -102,7 +137,7 @@ def state_of_sources() -> str:
     return digest.hexdigest()[:12]
 
 
-def rows_of(name: str, case: Case | Workload, backends: list[str]) -> list[Row]:
+def rows_of(name: str, case: Case | Workload, backends: tuple[str, ...]) -> list[Row]:
     """One case, in all batches of its bucket, by each back end."""
     if isinstance(case, Workload):
         workloads, features, is_small = [case], {}, case not in BENCH_WORKLOADS
@@ -111,7 +146,7 @@ def rows_of(name: str, case: Case | Workload, backends: list[str]) -> list[Row]:
         features = {axis: str(case[axis]) for axis in AXES if axis != "dtype"}
     types = {"dtype": workloads[0].dtype, "pool_dtype": workloads[0].stored_dtype}
     rows: list[Row] = [
-        {"name": name, "backend": backend, "error": None, "fault": None, "seconds": 0.0}
+        {"name": name, "backend": backend, "error": None, "fault": None, "unserved": None, "seconds": 0.0}
         | types
         | {"is_named": isinstance(case, Workload), "features": features}
         for backend in backends
@@ -122,24 +157,41 @@ def rows_of(name: str, case: Case | Workload, backends: list[str]) -> list[Row]:
         for row in rows:
             started_s = time.monotonic()
             try:
-                block = small_blocks(workload) if features else None
-                got = attend(arguments, backend=row["backend"], block=block, compile_fast=is_small)
+                got = result_of(row["backend"], workload, arguments, is_case=bool(features), is_small=is_small)
                 error = float(errors(got.o, expected.o).max())
                 row["error"] = max(error, row["error"] or 0.0)
                 if error > BOUNDS[workload.dtype]:
                     row["fault"] = f"{workload.name}: error {error:.1e} above {BOUNDS[workload.dtype]:.1e}"
                 elif not are_same_pools(got.pool, expected.pool):
                     row["fault"] = f"{workload.name}: another pool"
+            except NotImplementedError as problem:
+                kind = "unserved" if row["backend"] == GPU and not is_for_gpus(workload) else "fault"
+                row[kind] = str(problem).rpartition(f"{row['backend']}: ")[2]
             except Exception as problem:  # one case's failure is a row of the report
                 row["fault"] = f"{workload.name}: {traceback.format_exception_only(problem)[-1].strip()}"
             row["seconds"] += round(time.monotonic() - started_s, 2)
     return rows
 
 
+def result_of(backend: str, workload: Workload, arguments: dict[str, Any], *, is_case: bool, is_small: bool) -> Result:
+    """Cases are done in small blocks, so that short rows have several."""
+    options: dict[str, Any] = {"backend": backend, "compile_fast": is_small}
+    if backend != GPU:
+        return attend(arguments, block=small_blocks(workload) if is_case else None, **options)
+    with tiny_gpu():
+        return attend(arguments, block=BLOCK if is_case else None, **options)
+
+
+def is_for_gpus(w: Workload) -> bool:
+    """Whether GPU kernels promise to serve it; all else they may leave to XLA."""
+    return w.dtype != "float32" and w.layout == "rows" and (w.is_8bit or w.stored_dtype == w.dtype)
+
+
 def report(rows: list[Row], backends: tuple[str, ...]) -> str:
     named = [row for row in rows if row["is_named"]]
     combined = [row for row in rows if not row["is_named"]]
-    columns = [(backend, dtype) for backend in backends for dtype in BOUNDS]
+    found = {(row["backend"], row["dtype"]) for row in combined if row["error"] is not None}
+    columns = [(backend, dtype) for backend in backends for dtype in BOUNDS if (backend, dtype) in found]
     titles = [f"{backend}, {dtype}" for backend, dtype in columns]
     bounds = ["bound", *(f"{BOUNDS[dtype]:.1e}" for _, dtype in columns)]
 
@@ -172,15 +224,20 @@ def report(rows: list[Row], backends: tuple[str, ...]) -> str:
         *markdown(["workload", *backends], workloads),
         *("", f"Sources {state_of_sources()}."),
     ]
+    unserved = Counter((row["backend"], row["unserved"]) for row in rows if row["unserved"])
+    if unserved:
+        text += ["", "Left to other back ends, with the reason:", ""]
+        text += markdown(["by", "results", "reason"], [[by, f"{n:,}", why] for (by, why), n in unserved.items()])
     faults = [f"{row['name']}, {row['backend']}: {row['fault']}" for row in rows if row["fault"]]
     if faults:
         raise SystemExit("\n".join([*text, "", f"{len(faults)} of {len(rows)} failed:", *faults[:20]]))
-    return "\n".join([*text, "", f"All {len(rows):,} results are within their bounds, and all pools equal."])
+    num_results = len(rows) - unserved.total()
+    return "\n".join([*text, "", f"All {num_results:,} results are within their bounds, and all pools equal."])
 
 
 def largest(rows: Iterable[Row]) -> str:
     found = [row["error"] for row in rows if row["error"] is not None]
-    return f"{max(found):.1e}" if found else "–"
+    return f"{max(found):.1e}" if found else "not served" if any(row["unserved"] for row in rows) else "–"
 
 
 def markdown(titles: list[str], rows: list[list[str]]) -> list[str]:

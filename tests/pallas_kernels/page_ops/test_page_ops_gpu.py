@@ -27,7 +27,7 @@ SHAPE = (LAYERS, PAGES, HEADS, PAGE, LANES)
 RNG = np.random.default_rng(0)
 K, V = (jnp.asarray(100 * RNG.standard_normal((TOKENS, HEADS, HEAD_DIM), np.float32), jnp.bfloat16) for _ in range(2))
 # A thread block takes some 20 ms to interpret, so examples are few: a list is a block's work, or the work of two.
-few_examples = settings(deadline=None, max_examples=10)
+few_examples = settings(deadline=None, max_examples=6)
 by_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
 

@@ -46,6 +46,14 @@ CI_AXES = AXES | {
     "pool": ("same", "other", "int8", "float8_e4m3fn"),
 }
 CASES = pairwise(CI_AXES)
+GPU_AXES = AXES | {
+    # What GPUs serve of these, and another type of queries. KV heads are thread blocks of their own: eight of them are
+    # three, in more time.
+    "heads": ((3, 1), (4, 2), (6, 3)),
+    "dtype": ("bfloat16", "float16"),
+    "pool": ("same", "int8", "float8_e4m3fn", "float8_e5m2"),
+    "layout": ("rows",),
+}
 
 Case = dict[str, Any]
 
@@ -75,18 +83,18 @@ def small_blocks(workload: Workload) -> BlockSizes:
     return BlockSizes(positions=max(16, workload.page_size), rows=2, queries=4)
 
 
-def product_of_features() -> Iterator[Case]:
+def product_of_features(axes: dict[str, tuple] = AXES) -> Iterator[Case]:
     """Every combination of features, each with sizes drawn at random, so that every feature meets every size.
 
     Whether there is a window or a tree is a feature, how wide they are a size. Trees are left out where no row has more
     than one token.
     """
     draw = Random(0)
-    features = {name: values for name, values in AXES.items() if name not in SHAPES}
+    features = {name: values for name, values in axes.items() if name not in SHAPES}
     features |= dict.fromkeys(("window", "tree_words"), (False, True))
     for values in product(*features.values()):
-        case = {name: draw.choice(AXES[name]) for name in SHAPES} | dict(zip(features, values, strict=True))
+        case = {name: draw.choice(axes[name]) for name in SHAPES} | dict(zip(features, values, strict=True))
         for name, off in (("window", None), ("tree_words", 0)):
-            case[name] = draw.choice([size for size in AXES[name] if size]) if case[name] else off
+            case[name] = draw.choice([size for size in axes[name] if size]) if case[name] else off
         if case["bucket"] != "decode" or not case["tree_words"]:
             yield case
