@@ -33,6 +33,13 @@ def record(llm: "LLM", workload: dict[str, Any], result: dict[str, Any], measure
         "warm_up": measured.warm_up,
         "timed": measured.timed,
         "memory": measured.memory,
+        **about(llm),
+    }
+
+
+def about(llm: "LLM") -> dict[str, Any]:
+    """What was measured, on what, and when."""
+    return {
         "model": llm.config.model,
         "dtype": str(llm.parts.runner.dtype),
         "options": options(llm.config),

