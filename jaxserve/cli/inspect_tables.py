@@ -3,36 +3,26 @@
 from collections.abc import Iterable
 from typing import Any
 
-from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from jaxserve.cli.tables import byte_text, plain_table, print_report
 from jaxserve.core.devices import GPU_SHARE
 from jaxserve.engine.fit import Fit
 from jaxserve.engine.inspect import Inspection
 
-FILE_WIDTH = 130  # characters of a line where no terminal says otherwise
-
 
 def show(found: Inspection) -> None:
     """Print the report on standard output."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = FILE_WIDTH
-    for table in (_model(found), _parts(found), _kv(found), _fits(found)):
-        console.print(table.title, style="bold", soft_wrap=True)
-        table.title = None
-        console.print(table)
-    for line in (
+    notes = (
         f"JAX takes {GPU_SHARE:.0%} of a GPU's memory unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise.",
         "Floor: the time in which the weights are read once at full bandwidth; real decode steps take longer.",
-    ):
-        console.print(line, soft_wrap=True)
+    )
+    print_report((_model(found), _parts(found), _kv(found), _fits(found)), notes)
 
 
 def _model(found: Inspection) -> Table:
     a, tokenizer = found.architecture, found.tokenizer
-    table = _table(found.model, "", "", shows_header=False)
+    table = plain_table(found.model, "", "", shows_header=False)
     context = f"{a.max_position:,} tokens"
     if found.max_model_len != a.max_position:
         context = f"{found.max_model_len:,} of {context}"
@@ -63,12 +53,13 @@ def _kind(kind: Any) -> str:
 
 def _parts(found: Inspection) -> Table:
     stored = "in no file" if found.stored_bytes is None else ", ".join(found.stored_types)
-    table = _table(
+    table = plain_table(
         f"Weights: {stored}; loaded as {found.dtype}, norms as float32", "part", "parameters", "in the file", "loaded"
     )
     for part in found.parts:
-        table.add_row(part.name, f"{part.num_params:,}", _bytes(part.stored_bytes), _bytes(part.loaded_bytes))
-    table.add_row("all", f"{found.num_params:,}", _bytes(found.stored_bytes), _bytes(found.loaded_bytes), style="bold")
+        table.add_row(part.name, f"{part.num_params:,}", byte_text(part.stored_bytes), byte_text(part.loaded_bytes))
+    sizes = map(byte_text, (found.stored_bytes, found.loaded_bytes))
+    table.add_row("all", f"{found.num_params:,}", *sizes, style="bold")
     return table
 
 
@@ -76,12 +67,12 @@ def _kv(found: Inspection) -> Table:
     kv = found.kv
     lengths = [f"{n:,} tokens" for n in kv.sequence_bytes]
     title = f"KV memory on one device: {kv.bytes_per_token:,} bytes a token ({found.dtype}, pages of {kv.page_size})"
-    table = _table(title, "KV groups", "bytes a token", "kept", *lengths)
+    table = plain_table(title, "KV groups", "bytes a token", "kept", *lengths)
     for group in kv.groups:
         kept = "all" if group.window is None else f"last {group.window:,}"
         name = f"{group.num_groups} × {group.layers_per_group} {group.kind} layers"
         table.add_row(name, f"{group.bytes_per_token:,}", kept, *[""] * len(lengths))
-    table.add_row("one sequence", "", "", *(_bytes(n) for n in kv.sequence_bytes.values()), style="bold")
+    table.add_row("one sequence", "", "", *(byte_text(n) for n in kv.sequence_bytes.values()), style="bold")
     return table
 
 
@@ -89,11 +80,11 @@ def _fits(found: Inspection) -> Table:
     lengths = list(found.fits[0].sequences)
     title = f"What fits, with {found.memory_utilization:.0%} of the memory that JAX takes; bytes of one device"
     columns = ["devices", "memory", "weights", "room for KV", "tokens of KV"]
-    table = _table(title, "", *columns, *(f"sequences of {n:,}" for n in lengths), "floor of a step")
+    table = plain_table(title, "", *columns, *(f"sequences of {n:,}" for n in lengths), "floor of a step")
     for fit in _smallest(found.fits):
-        row = [fit.device, str(fit.num_devices), _bytes(fit.memory_bytes), _bytes(fit.weight_bytes)]
+        row = [fit.device, str(fit.num_devices), byte_text(fit.memory_bytes), byte_text(fit.weight_bytes)]
         if fit.does_fit:
-            row += [_bytes(fit.kv_bytes), f"{fit.kv_tokens:,}", *(f"{n:,}" for n in fit.sequences.values())]
+            row += [byte_text(fit.kv_bytes), f"{fit.kv_tokens:,}", *(f"{n:,}" for n in fit.sequences.values())]
         else:
             row += ["does not fit", *[""] * (1 + len(lengths))]
         floor = "" if fit.step_floor_s is None else f"{fit.step_floor_s * 1e3:.2f} ms"
@@ -108,19 +99,3 @@ def _smallest(fits: Iterable[Fit]) -> list[Fit]:
         if fit.device not in chosen or not chosen[fit.device].does_fit:
             chosen[fit.device] = fit
     return list(chosen.values())
-
-
-def _table(title: str, *columns: str, shows_header: bool = True) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, show_header=shows_header)
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i and shows_header else "left")
-    return table
-
-
-def _bytes(count: int | None) -> str:
-    if count is None:
-        return "-"
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(count) >= size:
-            return f"{count / size:,.2f} {unit}"
-    return f"{count} B"

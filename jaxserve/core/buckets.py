@@ -1,14 +1,19 @@
 """Host: buckets, the finite list of compiled shapes, and which of them a step uses."""
 
-from bisect import bisect_left
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from jaxserve.core.errors import ConfigError
+
+MAX_ROUNDS = 16  # tokens that a row of a decode bucket draws in one step at most, one after the other
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Bucket:
     """A compiled shape: `num_tokens` T, `num_rows` S, `num_columns` W (page-table columns of unwindowed groups).
 
-    T == S means decode only: one token a row.
+    T == S means decode only: one token a row, in up to `max_rounds` rounds.
     """
 
     num_tokens: int
@@ -19,6 +24,15 @@ class Bucket:
     def is_decode(self) -> bool:
         return self.num_tokens == self.num_rows
 
+    @property
+    def max_rounds(self) -> int:
+        return MAX_ROUNDS if self.is_decode else 1
+
+    @property
+    def max_row_tokens(self) -> int:
+        """Tokens that one row can compute."""
+        return MAX_ROUNDS if self.is_decode else self.num_tokens
+
     def __str__(self) -> str:
         kind = "decode" if self.is_decode else "mixed"
         return f"{kind}[tokens={self.num_tokens}, rows={self.num_rows}, page_columns={self.num_columns}]"
@@ -26,27 +40,25 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """All buckets of an engine: every decode row count, and every pair (tokens, rows) with more tokens than rows."""
+    """All buckets of an engine, those that decode and those that may hold longer rows, each in the order of cost."""
 
-    tokens: tuple[int, ...]
-    rows: tuple[int, ...]
-    decode_rows: tuple[int, ...]
-    columns: tuple[int, ...]
+    decode: tuple[Bucket, ...]
+    mixed: tuple[Bucket, ...]
 
     def fit(self, num_tokens: int, num_rows: int, num_columns: int, *, is_decode: bool) -> Bucket:
         """The smallest bucket that holds a step; `is_decode` says that every row has exactly one token."""
-        columns = self.columns[bisect_left(self.columns, num_columns)]
-        if is_decode:
-            rows = self.decode_rows[bisect_left(self.decode_rows, num_rows)]
-            return Bucket(rows, rows, columns)
-        rows = self.rows[bisect_left(self.rows, num_rows)]
-        # A mixed bucket has more tokens than rows: T == S is read as decode only.
-        return Bucket(self.tokens[bisect_left(self.tokens, max(num_tokens, rows + 1))], rows, columns)
+        for bucket in self.decode if is_decode else self.mixed:
+            if bucket.num_tokens >= num_tokens and bucket.num_rows >= num_rows and bucket.num_columns >= num_columns:
+                return bucket
+        raise ValueError(f"no bucket holds {num_tokens} tokens in {num_rows} rows of {num_columns} pages")
 
     def all(self) -> list[Bucket]:
-        decode = [Bucket(s, s, w) for w in self.columns for s in self.decode_rows]
-        mixed = [Bucket(t, s, w) for w in self.columns for s in self.rows for t in self.tokens if t > s]
-        return decode + mixed
+        return [*self.decode, *self.mixed]
+
+    def __str__(self) -> str:
+        """The list as `read_buckets` takes it: rows of decode buckets, then tokens x rows of the others."""
+        words = [str(b.num_rows) if b.is_decode else f"{b.num_tokens}x{b.num_rows}" for b in self.all()]
+        return " ".join(dict.fromkeys(words))
 
 
 def make_buckets(max_num_seqs: int, max_num_batched_tokens: int, max_columns: int, min_rows: int = 1) -> Buckets:
@@ -54,14 +66,45 @@ def make_buckets(max_num_seqs: int, max_num_batched_tokens: int, max_columns: in
 
     Rows of decode buckets double from 8, the last being `max_num_seqs` or `min_rows`: most steps decode, and a padded
     row costs a whole forward pass of a token. Rows of mixed buckets grow by 4, for there only the head and the sampler
-    pay, and so do tokens, from 32: a bucket costs a compilation. One table width, and a narrow one when the widest
-    table row is over 512 pages, since only the transfer grows with it.
+    pay, and so do tokens, from 32: a bucket costs a compilation. Pairs with no more tokens than rows hold no chunk.
     """
     max_rows = max(min_rows, max_num_seqs)
-    rows, decode_rows = _ladder(8, max_rows, 4), _ladder(8, max_rows, 2)
+    rows = _ladder(8, max_rows, 4)
     tokens = _ladder(32, max(max_num_batched_tokens, rows[-1] + 1), 4)
-    columns = (max_columns // 8, max_columns) if max_columns > 512 else (max_columns,)
-    return Buckets(tokens, rows, decode_rows, columns)
+    pairs = [(t, r) for t in tokens for r in rows if t > r]
+    return _of_sizes(_ladder(8, max_rows, 2), pairs, max_columns)
+
+
+def read_buckets(text: str, max_num_seqs: int, max_num_batched_tokens: int, max_columns: int) -> Buckets:
+    """A list that a user wrote: "8 32 32x8 512x32" are decode buckets of 8 and 32 rows, and mixed ones of 32 tokens in
+    up to 8 rows and of 512 in up to 32. Raises ConfigError unless every step within the limits fits into one."""
+    decode_rows, pairs = [], []
+    for word in text.replace(",", " ").split():
+        numbers = re.fullmatch(r"([1-9]\d{0,6})(?:x([1-9]\d{0,6}))?", word)
+        if numbers is None:
+            raise ConfigError(f"buckets: {word!r} is neither a number of rows nor TOKENSxROWS", param="buckets")
+        first, second = numbers.groups()
+        if second is None:
+            decode_rows.append(int(first))
+        elif int(first) > int(second):
+            pairs.append((int(first), int(second)))
+        else:
+            raise ConfigError(f"buckets: {word} must have more tokens than rows", param="buckets")
+    largest = max(max_num_batched_tokens, max_num_seqs + 1)
+    if not any(rows >= max_num_seqs for rows in decode_rows):
+        raise ConfigError(f"buckets={text!r}: add {max_num_seqs}, the rows of the largest decode step", param="buckets")
+    if not any(t >= largest and r >= max_num_seqs for t, r in pairs):
+        word = f"{largest}x{max_num_seqs}"
+        raise ConfigError(f"buckets={text!r}: add {word}, tokens and rows of the largest step", param="buckets")
+    return _of_sizes(decode_rows, pairs, max_columns)
+
+
+def _of_sizes(decode_rows: Iterable[int], pairs: Iterable[tuple[int, int]], max_columns: int) -> Buckets:
+    """Decode buckets have a narrow table too where the widest is over 512 pages; only the transfer grows with it, and
+    steps with chunks of prompts are few and long."""
+    widths = {max_columns // 8, max_columns} if max_columns > 512 else {max_columns}
+    decode = sorted(Bucket(r, r, w) for r in set(decode_rows) for w in widths)
+    return Buckets(tuple(decode), tuple(sorted(Bucket(t, r, max_columns) for t, r in set(pairs))))
 
 
 def _ladder(start: int, end: int, factor: int) -> tuple[int, ...]:

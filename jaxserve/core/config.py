@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from jaxserve.core.buckets import MAX_ROUNDS
 from jaxserve.core.errors import ConfigError
 
 MEMORY_UTILIZATION = 0.92  # default share of a device's memory
@@ -38,10 +39,10 @@ NEUTRAL: dict[str, Any] = {
     "logprobs_mode": "raw_logprobs",
     "tokenizer_mode": "auto",
     "skip_tokenizer_init": False,
-    "async_scheduling": True,
 }
 
 LANES_PAGE_MULTIPLE = 128  # pages of the KV layout "lanes" are multiples of it
+TEXTS = "tokenizer chat_template revision hf_token cache_dir compilation_cache_dir compiled buckets".split()
 DTYPES = ("auto", "float32", "bfloat16")
 BACKENDS = ("auto", "mosaic_tpu", "mosaic_gpu", "xla", "reference")
 KV_LAYOUTS = ("auto", "rows", "lanes")
@@ -81,18 +82,26 @@ class EngineConfig:
         None, f"share of device memory to use; default: {MEMORY_UTILIZATION}, on CPU a 1 GiB pool"
     )
     max_logprobs: int = option(20, "most log-probabilities a request may ask for")
+    buckets: str | None = option(
+        None, "compiled shapes, such as '8 32 32x8 512x32': rows of decode steps, TOKENSxROWS of others"
+    )
+    max_decode_rounds: int = option(
+        MAX_ROUNDS, "tokens a sequence may draw in one step while no request waits; a step takes 50 ms at most then"
+    )
+    async_scheduling: bool = option(True, "plan a step while the one before runs")
     attention_backend: str = option("auto", "force one attention back end", BACKENDS)
     scheduling_policy: str = option("fcfs", "order of waiting requests", ("fcfs",))
     compilation_cache_dir: str | None = option(
         None, "persistent compilation cache; default: in the user's cache folder"
     )
+    compiled: str | None = option(None, "folder written by `jaxserve compile`, with its own compilation cache")
 
     def __post_init__(self) -> None:
         for f in fields(self):
             value, choices = getattr(self, f.name), f.metadata.get("choices")
             if choices and value not in choices:
                 raise ConfigError(f"{f.name}={value!r}: must be one of {', '.join(choices)}", param=f.name)
-        for name in ("tokenizer", "chat_template", "revision", "hf_token", "cache_dir", "compilation_cache_dir"):
+        for name in TEXTS:
             if not isinstance(getattr(self, name), str | None):
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be text", param=name)
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_chunk_tokens"):
@@ -102,6 +111,11 @@ class EngineConfig:
         self._check_int("kv_cache_memory_bytes", 1, optional=True)
         self._check_int("tensor_parallel_size", 1)
         self._check_int("max_logprobs", 0)
+        self._check_int("max_decode_rounds", 1, end=MAX_ROUNDS + 1)
+        if not isinstance(self.async_scheduling, bool):
+            raise ConfigError(
+                f"async_scheduling={self.async_scheduling!r} must be True or False", param="async_scheduling"
+            )
         self._check_int("seed", -(2**63), end=2**63)
         if not isinstance(self.model, str) or not self.model:
             raise ConfigError("model must name a model: a path, a Hugging Face id or a short name", param="model")
@@ -112,6 +126,11 @@ class EngineConfig:
                 f"kv_layout='lanes' needs a page_size that is a multiple of {LANES_PAGE_MULTIPLE}, not "
                 f"{self.page_size}; leave page_size out, or use kv_layout='rows'",
                 param="kv_layout",
+            )
+        if self.compiled is not None and self.compilation_cache_dir is not None:
+            raise ConfigError(
+                "compiled brings a compilation cache of its own; leave compilation_cache_dir out",
+                param="compilation_cache_dir",
             )
         sizes = [
             n for n in ("num_pages", "kv_cache_memory_bytes", "memory_utilization") if getattr(self, n) is not None
@@ -128,7 +147,8 @@ class EngineConfig:
         if value is None and optional:
             return
         if not isinstance(value, int) or isinstance(value, bool) or not start <= value < end:
-            raise ConfigError(f"{name}={value!r} must be an integer of at least {start}", param=name)
+            end_text = "" if end >= 2**62 else f" and at most {end - 1}"
+            raise ConfigError(f"{name}={value!r} must be an integer of at least {start}{end_text}", param=name)
 
     @classmethod
     def create(cls, model: str | os.PathLike[str], **options: Any) -> "EngineConfig":

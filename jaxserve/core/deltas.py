@@ -11,9 +11,10 @@ NO_TOKEN = -1
 
 @dataclass(frozen=True, slots=True)
 class TokenDeltas:
-    """One entry a sequence that drew a token or ended; a sequence that has ended says how.
+    """One entry a token, each sequence's in their order; a sequence that has ended says how.
 
     tokens: the token appended, NO_TOKEN where the sequence ended without one: in an error, or because none was asked.
+    is_finished: the sequence ended with this entry, its last.
     """
 
     sequences: list[Sequence]

@@ -1,4 +1,9 @@
-"""Host: accelerators by name: memory and memory bandwidth of one, as their makers publish them."""
+"""Host: accelerators by name: memory, memory bandwidth and rate of products, as their makers publish them.
+
+Rates are of matrix products in bfloat16 that are summed up in float32, without sparsity. TPUs: Cloud TPU documentation,
+pages "TPU v5p", "TPU v6e" (also of v5e) and "TPU7x". NVIDIA: data sheets of A100, H100, H200 (SXM modules), DGX B200
+(an eighth of it), L4 and L40S; the papers on the architectures GA102, Ada and Blackwell for the RTX cards.
+"""
 
 from dataclasses import dataclass
 
@@ -8,7 +13,7 @@ GPU_SHARE = 0.75  # of a GPU's memory, what JAX takes unless XLA_PYTHON_CLIENT_M
 
 @dataclass(frozen=True, slots=True)
 class DeviceType:
-    """One accelerator. bandwidth_bytes_s: of its memory, at best; None where it is not known.
+    """One accelerator. bandwidth_bytes_s, bfloat16_operations_s: at best; None where they are not known.
 
     memory_share: of its memory, what JAX takes by default.
     """
@@ -17,6 +22,7 @@ class DeviceType:
     memory_bytes: int
     bandwidth_bytes_s: int | None
     memory_share: float = 1.0
+    bfloat16_operations_s: int | None = None
 
     @property
     def usable_bytes(self) -> int:
@@ -25,31 +31,29 @@ class DeviceType:
 
 
 # The makers' GB are taken as 10**9 bytes: where they mean 2**30, a device has 7 % more than is counted with.
-def _tpu(name: str, memory_gb: int, bandwidth_gb_s: int) -> DeviceType:
-    return DeviceType(name, memory_gb * GB, bandwidth_gb_s * GB)
+def _tpu(name: str, memory_gb: int, bandwidth_gb_s: int, tera_operations_s: float) -> DeviceType:
+    return DeviceType(name, memory_gb * GB, bandwidth_gb_s * GB, 1.0, int(tera_operations_s * 10**12))
 
 
-def _gpu(name: str, memory_gb: int, bandwidth_gb_s: int) -> DeviceType:
-    return DeviceType(name, memory_gb * GB, bandwidth_gb_s * GB, GPU_SHARE)
+def _gpu(name: str, memory_gb: int, bandwidth_gb_s: int, tera_operations_s: float) -> DeviceType:
+    return DeviceType(name, memory_gb * GB, bandwidth_gb_s * GB, GPU_SHARE, int(tera_operations_s * 10**12))
 
 
 DEVICES: tuple[DeviceType, ...] = (
-    # Cloud TPU documentation, pages "TPU v5p", "TPU v6e" (also of v5e) and "TPU7x"; a TPU7x chip is two devices to JAX.
-    _tpu("TPU v5e", 16, 800),
-    _tpu("TPU v5p", 95, 2765),
-    _tpu("TPU v6e", 32, 1600),
-    _tpu("TPU7x, half a chip", 96, 3690),
-    # NVIDIA's data sheets: A100, H100 and H200 as SXM modules; B200 as an eighth of a DGX B200.
-    _gpu("A100 40GB", 40, 1555),
-    _gpu("A100 80GB", 80, 2039),
-    _gpu("H100 80GB", 80, 3350),
-    _gpu("H200", 141, 4800),
-    _gpu("B200", 180, 8000),
-    _gpu("L4", 24, 300),
-    _gpu("L40S", 48, 864),
-    _gpu("RTX 3090", 24, 936),
-    _gpu("RTX 4090", 24, 1008),
-    _gpu("RTX 5090", 32, 1792),
+    _tpu("TPU v5e", 16, 800, 197),
+    _tpu("TPU v5p", 95, 2765, 459),
+    _tpu("TPU v6e", 32, 1600, 918),
+    _tpu("TPU7x, half a chip", 96, 3690, 1153.5),  # a chip is two devices to JAX
+    _gpu("A100 40GB", 40, 1555, 312),
+    _gpu("A100 80GB", 80, 2039, 312),
+    _gpu("H100 80GB", 80, 3350, 989),
+    _gpu("H200", 141, 4800, 989),
+    _gpu("B200", 180, 8000, 2250),
+    _gpu("L4", 24, 300, 121),
+    _gpu("L40S", 48, 864, 362),
+    _gpu("RTX 3090", 24, 936, 71),
+    _gpu("RTX 4090", 24, 1008, 165),
+    _gpu("RTX 5090", 32, 1792, 209),
 )
 
 # What JAX calls a device (`Device.device_kind`) → its row above.
@@ -71,6 +75,6 @@ KINDS: dict[str, str] = {
 }
 
 
-def bandwidth_of(kind: str) -> int | None:
-    """Memory bandwidth, bytes a second, of a device that JAX calls `kind`; None where it is not in the table."""
-    return next((device.bandwidth_bytes_s for device in DEVICES if device.name == KINDS.get(kind)), None)
+def device_type(kind: str) -> DeviceType | None:
+    """The device that JAX calls `kind`; None where it is not in the table."""
+    return next((device for device in DEVICES if device.name == KINDS.get(kind)), None)

@@ -6,7 +6,7 @@ One table for both sides: the host fills `SAMPLING_FIELDS` once when a sequence 
 
 import numpy as np
 
-STEP_FIELDS = ("slot", "query_len", "start", "samples")
+STEP_FIELDS = ("slot", "query_len", "start", "samples", "rounds")
 
 FLOAT_FIELDS = (
     "temperature",
@@ -16,6 +16,9 @@ FLOAT_FIELDS = (
     "frequency_penalty",
     "repetition_penalty",
 )
+
+# Stop tokens that the device knows, -1: none. A row with more of them may draw past its end: the host cuts there.
+STOP_FIELDS = ("stop_0", "stop_1", "stop_2", "stop_3")
 
 INT_FIELDS = (
     "top_k",  # 0: off
@@ -30,6 +33,8 @@ INT_FIELDS = (
     "mask_row",  # row 0 allows every token
     "adapter",  # adapter 0 is empty
     "pooling",  # a value of POOLING; 0: none asked
+    "min_len",  # position from which a stop token may stand
+    *STOP_FIELDS,
 )
 
 POOLING = {None: 0, "mean": 1, "last": 2}

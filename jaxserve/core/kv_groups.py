@@ -38,7 +38,7 @@ class KVGroups:
         return sum(end - self.first_page(g, num_committed) for g in range(self.num_groups))
 
     def num_columns(self, group: int, num_columns: int, num_tokens: int) -> int:
-        """Table width of `group` in a bucket of `num_tokens` tokens whose unwindowed groups have `num_columns`.
+        """Table width of `group` where a row has up to `num_tokens` tokens and unwindowed groups have `num_columns`.
 
         A windowed group holds the window before its committed length, the step in flight and this step's tokens;
         both ends may lie inside a page, hence the two pages on top.

@@ -8,6 +8,7 @@ from jaxserve.core.buckets import Bucket
 from jaxserve.core.fields import SAMPLING_FIELDS
 
 POOLING_FIELD = SAMPLING_FIELDS.index("pooling")
+NUM_LOGPROBS_FIELD = SAMPLING_FIELDS.index("num_logprobs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Plan:
     query_lens: np.ndarray  # int32[S]
     starts: np.ndarray  # int32[S]
     samples: np.ndarray  # bool[S]: the row draws a token after its last one
+    rounds: np.ndarray  # int32[S]: tokens that it draws and reads one after the other; 1 in mixed buckets
     num_decodes: int
     tokens: np.ndarray  # int32[T]
     targets: np.ndarray | None  # int32[T]
@@ -70,9 +72,23 @@ class Plan:
         return len(self.tokens)
 
     @property
+    def num_rounds(self) -> int:
+        return int(self.rounds.max())
+
+    @property
+    def num_computed(self) -> np.ndarray:
+        """int32[S]: positions that each row computes, unless its sequence ends before."""
+        return self.query_lens + self.rounds - 1
+
+    @property
     def num_targets(self) -> int:
         """Prompt log-probabilities asked for."""
         return 0 if self.targets is None else int(np.count_nonzero(self.targets >= 0))
+
+    @property
+    def has_logprobs(self) -> bool:
+        """Whether a row asks for log-probabilities of the tokens it draws."""
+        return bool((self.sampling[:, NUM_LOGPROBS_FIELD] >= 0).any())
 
     @property
     def is_pooled(self) -> np.ndarray:
@@ -94,14 +110,16 @@ class TopLogprobs:
 class Outcome:
     """What one step produced, in the order of the plan's rows.
 
-    tokens: the token drawn by each row that samples, anything elsewhere. is_bad: the row's logits were not finite.
-    logprobs rows are meaningful where asked for; prompt_logprobs have one entry a target of the plan (those >= 0, in
+    num_rounds: those that ran; fewer than planned when all rows had ended. tokens[s, r]: the token drawn by row s in
+    round r, anything where it drew none. is_bad: its logits were not finite. logprobs: one entry a token, row by row,
+    meaningful where asked for; None where no row asks. prompt_logprobs: one entry a target of the plan (those >= 0, in
     their order). pooled: where the plan asks, the sum of the hidden states of the row's tokens, or the last of them.
     """
 
     step_id: int
-    tokens: np.ndarray  # int32[S]
-    is_bad: np.ndarray  # bool[S]
+    num_rounds: int
+    tokens: np.ndarray  # int32[S, R]
+    is_bad: np.ndarray  # bool[S, R]
     logprobs: TopLogprobs | None = None
     prompt_logprobs: TopLogprobs | None = None
     pooled: np.ndarray | None = None  # float32[S, D]

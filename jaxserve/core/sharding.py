@@ -1,4 +1,7 @@
-"""Device: the mesh, and one table from logical axes to mesh axes."""
+"""Device: the mesh, one table from logical axes to mesh axes, and what of an array lies on one device."""
+
+import math
+from typing import Any
 
 import jax
 import numpy as np
@@ -49,3 +52,13 @@ def sharding(mesh: Mesh, *axes: str | None) -> NamedSharding:
 
 def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
+
+
+def local_shape(array: Any) -> tuple[int, ...]:
+    """Of the part that one device holds; `array` may be a description of one."""
+    return array.shape if array.sharding is None else array.sharding.shard_shape(array.shape)
+
+
+def device_bytes(tree: Any) -> int:
+    """Bytes of a tree of arrays, or of descriptions of arrays, on one device."""
+    return sum(math.prod(local_shape(a)) * np.dtype(a.dtype).itemsize for a in jax.tree.leaves(tree))

@@ -4,7 +4,8 @@ from collections.abc import Generator, Iterable
 
 from jaxserve.core.outputs import RequestOutput
 from jaxserve.core.request import Request
-from jaxserve.engine.jobs import Job, Jobs
+from jaxserve.engine.job import Job
+from jaxserve.engine.jobs import Jobs
 from jaxserve.engine.progress import GenerateBar
 from jaxserve.engine.results import Reader, whole
 
@@ -18,8 +19,10 @@ def complete(jobs: Jobs, requests: Iterable[tuple[str | None, Request]], use_tqd
         with GenerateBar(use_tqdm, sum(len(job.sequences) for job in own)) as bar:
             for job in own:
                 while not job.is_finished:
-                    ends = [has_ended for moved, has_ended in jobs.step() if moved in own]
-                    bar.update(sum(ends), len(ends))
+                    moved = jobs.step()
+                    if use_tqdm:
+                        ends = [has_ended for other, has_ended in moved if other in own]
+                        bar.update(sum(ends), len(ends))
     finally:
         jobs.close(own)
     return [whole(job) for job in own]

@@ -9,7 +9,8 @@ from functools import partial
 
 from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.sampling_params import SamplingParams
-from jaxserve.engine.jobs import Job, Jobs
+from jaxserve.engine.job import Job
+from jaxserve.engine.jobs import Jobs
 from jaxserve.engine.requests import RequestMaker
 from jaxserve.engine.results import Reader
 from jaxserve.engine.waiters import Item, Waiter, send

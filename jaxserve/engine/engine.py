@@ -11,6 +11,7 @@ from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.plan import Plan
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
+from jaxserve.engine.rounds import RoundBudget
 from jaxserve.engine.telemetry import Observer, StepMoments, StepRecord
 from jaxserve.runner.base import Runner
 from jaxserve.scheduler.scheduler import Scheduler
@@ -32,13 +33,17 @@ class Engine:
     requests end with finish reason "error", the call raises `EngineDeadError`, and so does every later one. An
     interrupt (Ctrl-C) leaves the engine usable: planned steps stay in line until they are committed.
 
+    max_rounds: tokens that a row may draw in one step at most, while nobody waits. is_overlapped: a step is planned
+    while the one before runs; else after its commit. The tokens are the same whatever these say.
     observer: called with the record of each step once it is committed; None costs nothing but reading the clock.
     """
 
-    def __init__(self, scheduler: Scheduler, runner: Runner):
+    def __init__(self, scheduler: Scheduler, runner: Runner, *, max_rounds: int = 1, is_overlapped: bool = True):
         self.scheduler = scheduler
         self.runner = runner
+        self.rounds = RoundBudget(max_rounds)
         self.observer: Observer | None = None
+        self.is_overlapped = is_overlapped
         self._steps: deque[_Step] = deque()
         self._is_dead = False
 
@@ -79,7 +84,7 @@ class Engine:
             for step in self._steps:
                 if step.ticket is None:  # an interrupt came between planning and submission
                     self._submit(step)
-            if self.scheduler.is_mostly_synchronous or len(self._steps) > 1:
+            if not self.is_overlapped or self.scheduler.is_mostly_synchronous or len(self._steps) > 1:
                 deltas = self._finish_step()
                 self._start_step()
                 return deltas
@@ -97,7 +102,7 @@ class Engine:
 
     def _start_step(self) -> None:
         planning_s = time.monotonic()
-        plan = self.scheduler.schedule()
+        plan = self.scheduler.schedule(self.rounds.num_rounds)
         if plan is not None:
             self._steps.append(_Step(plan, StepMoments(planning_s, time.monotonic())))
             self._submit(self._steps[-1])
@@ -119,11 +124,12 @@ class Engine:
         moments.collecting_s = time.monotonic()
         outcome = self.runner.collect(step.ticket)
         moments.collected_s = time.monotonic()
+        self.rounds.observe(outcome.num_rounds, moments.submitted_s, moments.collected_s)
         deltas = self.scheduler.commit(step.plan, outcome)
         self._steps.popleft()
         moments.committed_s = time.monotonic()
         if self.observer is not None:
-            self.observer(StepRecord.of(step.plan, moments))
+            self.observer(StepRecord.of(step.plan, outcome.num_rounds, moments))
         return deltas
 
     def _die(self) -> None:

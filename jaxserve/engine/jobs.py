@@ -4,36 +4,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import numpy as np
 
 from jaxserve.core.outputs import RequestMetrics
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.engine import Engine
+from jaxserve.engine.job import Job, Moved, Sample
 from jaxserve.text.detokenize import Detokenizer
 from jaxserve.text.output_text import OutputText
 from jaxserve.text.stop import StopStrings
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """One request under way. By sample: its sequence, what makes its text (None: no text is wanted), its text so far.
-
-    prompt: the text that was asked, where it was text. detokenizer: None where no text is wanted.
-    """
-
-    request: Request
-    prompt: str | None
-    prompt_ids: list[int]
-    sequences: list[Sequence]
-    outputs: list[OutputText | None]
-    texts: list[str]
-    detokenizer: Detokenizer | None
-    metrics: RequestMetrics
-
-    @property
-    def is_finished(self) -> bool:
-        return all(sequence.is_finished for sequence in self.sequences)
 
 
 class Jobs:
@@ -45,8 +26,10 @@ class Jobs:
 
     def __init__(self, engine: Engine, detokenizer: Detokenizer | None):
         self._engine, self._detokenizer = engine, detokenizer
-        self._by_sequence: dict[int, tuple[Job, int]] = {}  # samples that have not ended: their job and index
-        self._arrived: deque[tuple[Sequence, int, bool]] = deque()  # survives an interrupt between step and text
+        self._by_sequence: dict[int, Sample] = {}  # those that have not ended
+        self._watched: set[int] = set()  # sequences whose next token must be looked at
+        # Rows to look at: place, sequence, token, whether it ended. Survives an interrupt in the middle of a step.
+        self._arrived: deque[tuple[int, Sequence, int, bool]] = deque()
         self._closed: deque[Job] = deque()
         self._lock = threading.Lock()
         self._owner: threading.Thread | None = None
@@ -80,11 +63,12 @@ class Jobs:
             stops = StopStrings(params.stop, params.include_stop_str_in_output) if params.stop else None
             streams = [detokenizer.stream(prompt_ids, params.skip_special_tokens) for _ in outputs]
             outputs = [OutputText(stream, params, stops) for stream in streams]
-        texts, metrics = [""] * params.n, RequestMetrics(arrival_s=request.arrival_s)
+        job = Job(request, prompt, prompt_ids, [], detokenizer, RequestMetrics(arrival_s=request.arrival_s))
         with self._lock:
             sequences = self._engine.add(request)
-            job = Job(request, prompt, prompt_ids, sequences, outputs, texts, detokenizer, metrics)
-            self._by_sequence.update((s.sequence_id, (job, s.index)) for s in sequences)
+            job.samples += [Sample(job, sequence, outputs[sequence.index]) for sequence in sequences]
+            self._by_sequence.update((sample.sequence.sequence_id, sample) for sample in job.samples)
+            self._watched.update(sequence.sequence_id for sequence in sequences)  # the first token's time counts
         return job
 
     def add_sharing(self, requests: list[Request], shared_len: int) -> list[Sequence]:
@@ -100,20 +84,29 @@ class Jobs:
                 self._engine.abort(request.request_id)
             self._settle()
 
-    def step(self) -> list[tuple[Job, bool]]:
-        """One step of the engine; for each token that it brought, the job and whether a sample ended with it."""
+    def step(self) -> Moved:
+        """One step of the engine, and what it brought."""
         self.check_caller()
         with self._lock:
             self._drop_closed()
+            self._look(Moved([], {}))  # at what an interrupt has left
             deltas = self._engine.step()
-            rows = zip(deltas.sequences, deltas.tokens.tolist(), deltas.is_finished.tolist(), strict=True)
-            self._arrived.extend(rows)
-            moved, now = [], time.monotonic()
-            while self._arrived:
-                sequence, token, is_finished = self._arrived.popleft()
-                if (place := self._by_sequence.get(sequence.sequence_id)) is not None:
-                    moved.append((place[0], self._extend(*place, token, is_finished, now)))
+            sequences, is_finished = deltas.sequences, deltas.is_finished
+            moved = Moved(sequences, self._by_sequence)
+            rows = np.flatnonzero(is_finished).tolist()
+            if watched := self._watched:
+                rows = [i for i, s in enumerate(sequences) if s.sequence_id in watched or is_finished[i]]
+            self._arrived.extend((i, sequences[i], int(deltas.tokens[i]), bool(is_finished[i])) for i in rows)
+            self._look(moved)
             return moved
+
+    def _look(self, moved: Moved) -> None:
+        """At tokens that end a sample, or may."""
+        now = time.monotonic()
+        while self._arrived:
+            row, sequence, token, is_finished = self._arrived.popleft()
+            sample = self._by_sequence.get(sequence.sequence_id)
+            moved.note(row, sample, sample is not None and self._extend(sample, token, is_finished, now))
 
     def close(self, jobs: Iterable[Job]) -> None:
         """Forget jobs, and abort those that have not ended; when nothing else runs, all pages return now.
@@ -134,6 +127,7 @@ class Jobs:
             job = self._closed[0]
             for sequence in job.sequences:
                 self._by_sequence.pop(sequence.sequence_id, None)
+                self._watched.discard(sequence.sequence_id)
             self._engine.abort(job.request.request_id)
             self._closed.popleft()
 
@@ -142,22 +136,21 @@ class Jobs:
         while self._engine.has_work and not self._engine.scheduler.has_work:
             self._engine.step()
 
-    def _extend(self, job: Job, index: int, token: int, is_finished: bool, now: float) -> bool:
-        """Add a token's text; a stop string in it ends the sample here. Returns whether the sample has ended."""
-        sequence, output, metrics = job.sequences[index], job.outputs[index], job.metrics
+    def _extend(self, sample: Sample, token: int, is_finished: bool, now: float) -> bool:
+        """Look at a token; a stop string that it completes ends the sample here. Returns whether it has ended."""
+        sequence, metrics = sample.sequence, sample.job.metrics
         if metrics.first_token_s is None:
             metrics.first_token_s = now
-        if output is not None:
-            if sequence.finish_reason != "error":
-                job.texts[index] += output.push([token], is_ended_by_token=sequence.finish_reason == "stop")
-            if output.stop_string is not None:
-                if is_finished:  # the limit was reached by the token that completed the stop string
-                    sequence.finish("stop", output.stop_string, output.num_tokens)
-                self._engine.finish(sequence.sequence_id, "stop", output.num_tokens, output.stop_string)
-                is_finished = True
-            elif is_finished:
-                job.texts[index] += output.finish()
+        # Without is_finished, a later token of the same step may have ended the sequence.
+        if sample.has_stops and (stop := sample.look(token, sequence.finish_reason if is_finished else None)):
+            stop_string, num_tokens = stop
+            if sequence.is_finished:  # by a limit that this token, or a later one, reached
+                sequence.finish("stop", stop_string, num_tokens)
+            self._engine.finish(sequence.sequence_id, "stop", num_tokens, stop_string)
+            is_finished = True
         if is_finished:
             metrics.finish_s = now
             del self._by_sequence[sequence.sequence_id]
+        if is_finished or not sample.has_stops:
+            self._watched.discard(sequence.sequence_id)
         return is_finished

@@ -19,6 +19,7 @@ class Limits:
     max_num_batched_tokens: int
     max_chunk_tokens: int
     num_pages: int
+    lost_pages: int = 0  # that memory turned out not to hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def pool_bytes(config: EngineConfig, memory: Memory) -> int:
             "the device does not tell its memory; set kv_cache_memory_bytes", param="kv_cache_memory_bytes"
         )
     share = memory_share(config)
-    rest = int(memory.limit_bytes * share) - memory.weight_bytes - memory.state_bytes - memory.step_bytes
+    rest = fit_pool(memory.limit_bytes, share, memory.weight_bytes, memory.state_bytes, memory.step_bytes)
     if rest <= 0:
         raise ConfigError(
             f"memory_utilization={share} of {memory.limit_bytes} bytes leaves nothing for KV after weights "
@@ -101,6 +102,14 @@ def pool_bytes(config: EngineConfig, memory: Memory) -> int:
             param="memory_utilization",
         )
     return rest
+
+
+def fit_pool(limit_bytes: int, memory_utilization: float, *parts: int) -> int:
+    """Bytes that `parts` leave for KV of the share of the memory that is used; negative by what is missing.
+
+    parts: weights, slots, and what steps need: a bound before anything is compiled, then what the compiler says.
+    """
+    return int(limit_bytes * memory_utilization) - sum(parts)
 
 
 def memory_share(config: EngineConfig) -> float:

@@ -20,10 +20,11 @@ from jaxserve.engine.embed import embed
 from jaxserve.engine.hidden_states import hidden_states
 from jaxserve.engine.intake import only_params, requests_for
 from jaxserve.engine.jobs import Jobs
-from jaxserve.engine.progress import CompileBar, LoadBar
+from jaxserve.engine.progress import LoadBar
 from jaxserve.engine.prompts import read_only_prompt, read_prompts
 from jaxserve.engine.save import save_model
 from jaxserve.engine.score import score
+from jaxserve.engine.warm_up import warmed_up
 from jaxserve.engine.weights import update_weights
 from jaxserve.text.detokenize import Detokenizer
 from jaxserve.text.tokenizer import Tokenizer
@@ -83,10 +84,11 @@ class LLM:
         """One line: what was built, and the sizes that were left open."""
         built = self.parts
         mesh, limits = built.runner.settings.mesh, built.limits
+        lost = f" ({limits.lost_pages} fewer than planned: memory ran out)" if limits.lost_pages else ""
         return (
             f"jaxserve: {built.model.family} on {mesh.size} {mesh.devices.flat[0].platform} device(s), "
             f"{built.runner.dtype}, context {limits.max_model_len}, {limits.max_num_seqs} sequences, "
-            f"{limits.num_pages} pages of {limits.page_size} positions"
+            f"{limits.num_pages} pages of {limits.page_size} positions{lost}"
         )
 
     @property
@@ -110,12 +112,14 @@ class LLM:
         )
 
     def warm_up(self, *, use_tqdm: bool = True) -> None:
-        """Compile every bucket now and refuse all other shapes from then on."""
+        """Compile every bucket now and refuse all other shapes from then on.
+
+        Where memory turns out not to suffice, the pool shrinks: `parts` are then new ones, and standard error tells.
+        """
         self._jobs.check_caller()
-        buckets = self.parts.buckets.all()
-        with CompileBar(use_tqdm, desc="Compiling", unit="bucket", total=len(buckets)) as bar:
-            self.parts.runner.warm_up(bar.over(buckets))
-        self.parts.runner.freeze()
+        parts = warmed_up(self.config, self.parts, show_progress=use_tqdm)
+        if parts is not self.parts:
+            self._take(self.config, parts)
 
     def generate(
         self,

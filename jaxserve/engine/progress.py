@@ -2,11 +2,8 @@
 second while texts grow."""
 
 import time
-from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
-
-from jaxserve.core.buckets import Bucket
 
 
 class Bar:
@@ -44,16 +41,12 @@ class LoadBar(Bar):
 
 
 class CompileBar(Bar):
-    """Buckets compiled, the one at work named."""
+    """Programs compiled, the last one named."""
 
-    def over(self, buckets: list[Bucket]) -> Iterator[Bucket]:
-        """The buckets one by one; each counts once the next is asked for."""
-        for bucket in buckets:
-            if self._bar is not None:
-                self._bar.set_postfix_str(str(bucket))
-            yield bucket
-            if self._bar is not None:
-                self._bar.update()
+    def update(self, name: str) -> None:
+        if self._bar is not None:
+            self._bar.set_postfix_str(name)
+            self._bar.update()
 
 
 class GenerateBar(Bar):

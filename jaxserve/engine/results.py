@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from jaxserve.core.outputs import CompletionOutput, Logprob, RequestOutput
 from jaxserve.core.sequence import Sequence, TokenLogprobs
-from jaxserve.engine.jobs import Job
+from jaxserve.engine.job import Job
 from jaxserve.text.detokenize import Detokenizer
 
 
@@ -23,7 +23,7 @@ class Reader:
 
     def __init__(self, job: Job):
         self._job = job
-        self._given = [_Given() for _ in job.sequences]
+        self._given = [_Given() for _ in job.samples]
         self._has_prompt_logprobs = False
 
     def take(self) -> RequestOutput | None:
@@ -33,7 +33,8 @@ class Reader:
         """
         job = self._job
         completions = []
-        for sequence, text, given in zip(job.sequences, job.texts, self._given, strict=True):
+        for sample, given in zip(job.samples, self._given, strict=True):
+            sequence, text = sample.sequence, sample.text
             num_tokens = sequence.num_tokens - sequence.prompt_len
             if (num_tokens, len(text), sequence.is_finished) != (given.num_tokens, given.num_chars, given.has_end):
                 completions.append(_completion(sequence, text, given, job.detokenizer))
@@ -50,7 +51,7 @@ class Reader:
         )
 
     def _prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:
-        job, entries = self._job, self._job.sequences[0].prompt_logprobs
+        job, entries = self._job, self._job.samples[0].sequence.prompt_logprobs
         if entries is None or self._has_prompt_logprobs:
             return None
         self._has_prompt_logprobs = True

@@ -1,12 +1,13 @@
 """Wiring: what each device holds of a model under tensor parallelism, and which devices are there to hold it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from jaxserve.core.config import EngineConfig
-from jaxserve.core.devices import DeviceType, bandwidth_of
+from jaxserve.core.devices import DeviceType, device_type
 from jaxserve.core.errors import ConfigError
-from jaxserve.core.sharding import RULES, TENSOR, abstract_mesh
+from jaxserve.core.sharding import RULES, TENSOR, AnyMesh, abstract_mesh
 from jaxserve.engine.fit import Share
 from jaxserve.engine.limits import CPU_POOL_BYTES
 from jaxserve.engine.memory import device_limit, scratch_bytes
@@ -39,8 +40,14 @@ def local_devices() -> Local | None:
     limit_bytes = device_limit(devices[0])
     if limit_bytes is None:
         return None
-    kind, platform = devices[0].device_kind, devices[0].platform
-    return Local(DeviceType(f"this {kind}", limit_bytes, bandwidth_of(kind)), platform, len(devices))
+    return Local(as_limited(devices[0], limit_bytes), devices[0].platform, len(devices))
+
+
+def as_limited(device: Any, limit_bytes: int) -> DeviceType:
+    """A device that is here: the rates of its type, and the memory that JAX takes of it."""
+    known = device_type(device.device_kind)
+    bandwidth, rate = (known.bandwidth_bytes_s, known.bfloat16_operations_s) if known else (None, None)
+    return DeviceType(f"this {device.device_kind}", limit_bytes, bandwidth, bfloat16_operations_s=rate)
 
 
 def possible_sizes(model: ModelConfig, asked: int | None) -> tuple[int, ...]:
@@ -48,7 +55,7 @@ def possible_sizes(model: ModelConfig, asked: int | None) -> tuple[int, ...]:
     if asked is not None:
         kv_layout(model, abstract_mesh(asked), 16, "float32")
         return (asked,)
-    return tuple(n for n in range(1, MAX_DEVICES + 1) if _divides(model, n))
+    return tuple(n for n in range(1, MAX_DEVICES + 1) if divides(model, n))
 
 
 def share_of(
@@ -56,22 +63,31 @@ def share_of(
 ) -> Share:
     """One device's part of weights, pages and scratch memory."""
     mesh = abstract_mesh(num_devices)
-    weights = {}
-    for path, spec in leaves(model, mesh, dtype).items():
-        is_divided = any(axis is not None and RULES.get(axis) == TENSOR for axis in spec.axes)
-        weights[path] = spec.num_bytes // (num_devices if is_divided else 1)
-    total = sum(weights.values())
+    weights = weight_shares(model, mesh, dtype)
     return Share(
         num_devices=num_devices,
-        weight_bytes=total,
-        # Of a table that is not the head too, a step reads a few rows.
-        read_bytes=total if model.is_tied else total - weights["embed"],
+        weight_bytes=sum(weights.values()),
+        read_bytes=read_bytes(model, weights),
         page_bytes=kv_layout(model, mesh, page_size, dtype, page_layout(config.kv_layout)).page_bytes // num_devices,
         scratch_bytes=sum(scratch_bytes(config, platform, model, mesh)),
     )
 
 
-def _divides(model: ModelConfig, num_devices: int) -> bool:
+def weight_shares(model: ModelConfig, mesh: AnyMesh, dtype: Any) -> dict[str, int]:
+    """Bytes of each parameter on one device, by path."""
+    shares = {}
+    for path, spec in leaves(model, mesh, dtype).items():
+        is_divided = any(axis is not None and RULES.get(axis) == TENSOR for axis in spec.axes)
+        shares[path] = spec.num_bytes // (mesh.shape[TENSOR] if is_divided else 1)
+    return shares
+
+
+def read_bytes(model: ModelConfig, shares: Mapping[str, int]) -> int:
+    """What a step reads of the parameters: of a table that is not the head too, only a few rows."""
+    return sum(shares.values()) - (0 if model.is_tied else shares["embed"])
+
+
+def divides(model: ModelConfig, num_devices: int) -> bool:
     try:
         kv_layout(model, abstract_mesh(num_devices), 16, "float32")
     except ConfigError:

@@ -34,7 +34,8 @@ class StepMoments:
 class StepRecord:
     """One committed step. num_rows, num_tokens: what was computed for sequences; the bucket's own are with padding.
 
-    num_decodes: rows with a single token, the last chunk of a prompt among them if it is that short.
+    num_decodes: rows with a single token, the last chunk of a prompt among them if it is that short. num_rounds: rounds
+    that ran; each computes the bucket once.
     """
 
     bucket: Bucket
@@ -42,10 +43,12 @@ class StepRecord:
     num_tokens: int
     num_decodes: int
     moments: StepMoments
+    num_rounds: int = 1
 
     @classmethod
-    def of(cls, plan: Plan, moments: StepMoments) -> "StepRecord":
-        return cls(plan.bucket, plan.num_rows, plan.num_tokens, plan.num_decodes, moments)
+    def of(cls, plan: Plan, num_rounds: int, moments: StepMoments) -> "StepRecord":
+        num_tokens = plan.num_tokens + int((np.minimum(plan.rounds, num_rounds) - 1).clip(0).sum())
+        return cls(plan.bucket, plan.num_rows, num_tokens, plan.num_decodes, moments, num_rounds)
 
     @property
     def kind(self) -> str:
@@ -60,7 +63,7 @@ Observer = Callable[[StepRecord], None]
 
 @dataclass(frozen=True, slots=True)
 class KindTimes:
-    """Steps of one kind. p50_s, p99_s, total_s: of the time a step had the device (see `StepReport.device_s`)."""
+    """Steps of one kind. p50_s, p99_s: of the time a round had the device (see `StepReport.device_s`)."""
 
     count: int
     p50_s: float
@@ -120,6 +123,7 @@ class StepLog:
         plan_s, submit_s = _total(moments, "planning_s", "planned_s"), _total(moments, "submitting_s", "submitted_s")
         commit_s = _total(moments, "collected_s", "committed_s")
         kinds = np.array([r.kind for r in records], str)
+        rounds = np.array([r.num_rounds for r in records])
         names = [str(r.bucket) for r in records]
         return StepReport(
             wall_s=wall_s,
@@ -136,7 +140,9 @@ class StepLog:
             wait_s=wait_s,
             commit_s=commit_s,
             outside_s=wall_s - plan_s - submit_s - wait_s - commit_s,
-            kinds={kind: _times(device[kinds == kind]) for kind in KINDS if (kinds == kind).any()},
+            kinds={
+                kind: _times(device[kinds == kind], rounds[kinds == kind]) for kind in KINDS if (kinds == kind).any()
+            },
             buckets={name: names.count(name) for name in sorted(set(names), key=names.count, reverse=True)},
         )
 
@@ -148,13 +154,16 @@ def device_times(submitted_s: np.ndarray, collected_s: np.ndarray) -> np.ndarray
 
 
 def _sizes(record: StepRecord) -> tuple[int, int, int, int]:
-    return record.num_rows, record.num_tokens, record.bucket.num_rows, record.bucket.num_tokens
+    """What was computed, and what with padding: rows of the head, tokens."""
+    num_rows = record.num_tokens if record.bucket.is_decode else record.num_rows
+    bucket, num_rounds = record.bucket, record.num_rounds
+    return num_rows, record.num_tokens, bucket.num_rows * num_rounds, bucket.num_tokens * num_rounds
 
 
 def _total(moments: dict[str, np.ndarray], start: str, end: str) -> float:
     return float((moments[end] - moments[start]).sum())
 
 
-def _times(seconds: np.ndarray) -> KindTimes:
-    p50, p99 = np.percentile(seconds, [50, 99]).tolist()
+def _times(seconds: np.ndarray, rounds: np.ndarray) -> KindTimes:
+    p50, p99 = np.percentile(seconds / np.maximum(rounds, 1), [50, 99]).tolist()
     return KindTimes(len(seconds), p50, p99, float(seconds.sum()))

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from jaxserve.core.outputs import RequestOutput
-from jaxserve.engine.jobs import Job
+from jaxserve.engine.job import Job
 from jaxserve.engine.results import Reader
 
 Item = RequestOutput | Exception

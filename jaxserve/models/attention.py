@@ -21,6 +21,7 @@ QKV_SPEC = spec(None, "kv_heads", None)
 WHOLE = PartitionSpec()
 
 
+@jax.named_scope("attention_plan")
 def plan_kind(
     ctx: Context, config: ModelConfig, kind: int, meta: AttentionMeta, dtype: Any, pool: Float[Array, "Lg P K page W2"]
 ) -> AttentionMeta:
@@ -43,6 +44,7 @@ def plan_kind(
     return replace(meta, work=plan(of_group(meta, 0)).work)
 
 
+@jax.named_scope("attention")
 def attend(
     ctx: Context,
     config: ModelConfig,

@@ -55,6 +55,7 @@ def rms_norm(x: Float[Array, "*b D"], weight: Float[Array, "D"], eps: float) -> 
     return (y * lax.expand_dims(weight, range(y.ndim - 1))).astype(x.dtype)
 
 
+@jax.named_scope("rope")
 def rope_tables(
     rope: Rope, head_dim: int, positions: Int[Array, "T"]
 ) -> tuple[Float[Array, "T R"], Float[Array, "T R"]]:
@@ -64,6 +65,7 @@ def rope_tables(
     return jnp.cos(angles) * rope.attention_factor, jnp.sin(angles) * rope.attention_factor
 
 
+@jax.named_scope("rope")
 def rotate(x: Float[Array, "T A H"], cos: Float[Array, "T R"], sin: Float[Array, "T R"]) -> Float[Array, "T A H"]:
     """Rotary embedding (arXiv 2104.09864): of the head's first 2R values, first half against second; the rest stays."""
     r = cos.shape[-1]
@@ -72,6 +74,7 @@ def rotate(x: Float[Array, "T A H"], cos: Float[Array, "T R"], sin: Float[Array,
     return jnp.concatenate([a * c - b * s, b * c + a * s, rest], axis=-1).astype(x.dtype)
 
 
+@jax.named_scope("mlp")
 def gated_mlp(
     ctx: Context, x: Float[Array, "T D"], gate_up: Float[Array, "2 F D"], down: Float[Array, "D F"], activation: str
 ) -> Float[Array, "T D"]:

@@ -69,8 +69,9 @@ def forward(
         return lax.switch(kind, branches, kinds, carry, where), None
 
     taps = jnp.zeros((len(tap_layers), *x.shape), x.dtype)
-    carry, _ = lax.scan(body, Carry(x, pool, taps), layer_rows(config, tap_layers))
-    return rms_norm(carry.x, params["final_norm"], config.norm_eps), carry.pool, carry.taps
+    with jax.named_scope("layers"):
+        carry, _ = lax.scan(body, Carry(x, pool, taps), layer_rows(config, tap_layers))
+    return _norm(config, params, "final_norm", carry.x), carry.pool, carry.taps
 
 
 def layer_rows(config: ModelConfig, tap_layers: tuple[int, ...] = ()) -> Int[Array, "L 5"]:
@@ -88,11 +89,13 @@ def layer_rows(config: ModelConfig, tap_layers: tuple[int, ...] = ()) -> Int[Arr
     return jnp.array(rows, jnp.int32)
 
 
+@jax.named_scope("embed")
 def embed(config: ModelConfig, params: Params, tokens: Int[Array, "T"]) -> Float[Array, "T D"]:
     x = params["embed"].at[tokens].get(mode="promise_in_bounds")
     return x if config.embed_scale == 1.0 else x * jnp.asarray(config.embed_scale, x.dtype)
 
 
+@jax.named_scope("head")
 def logits(ctx: Context, config: ModelConfig, params: Params, hidden: Float[Array, "S D"]) -> Float[Array, "S V"]:
     """Next-token logits over the padded vocabulary, float32, which is divided over the devices as the head is."""
     z = head(ctx, hidden, params["embed" if config.is_tied else "lm_head"])
@@ -111,18 +114,19 @@ def _layer(
 ) -> Carry:
     """One layer: attention and MLP, each between norms, added to the residual."""
     index, group, index_in_group = where
-    w = {name: lax.dynamic_index_in_dim(leaf, index, keepdims=False) for name, leaf in stack.items()}
+    with jax.named_scope("weights"):
+        w = {name: lax.dynamic_index_in_dim(leaf, index, keepdims=False) for name, leaf in stack.items()}
     meta, rope = of_group(kinds[kind].meta, group), kinds[kind].rope
-    norm = partial(rms_norm, eps=config.norm_eps)
+    norm = partial(_norm, config, w)
     whole = jax.NamedSharding(ctx.mesh, PartitionSpec())
 
-    y, pool = _attention(ctx, config, kind, w, norm(carry.x, w["attn_norm"]), carry.pool, index_in_group, meta, rope)
+    y, pool = _attention(ctx, config, kind, w, norm("attn_norm", carry.x), carry.pool, index_in_group, meta, rope)
     y = lax.with_sharding_constraint(y, whole)
-    x = carry.x + (norm(y, w["post_attn_norm"]) if config.has_post_norms else y)
+    x = carry.x + (norm("post_attn_norm", y) if config.has_post_norms else y)
 
-    y = gated_mlp(ctx, norm(x, w["mlp_norm"]), w["gate_up"], w["down"], config.activation)
+    y = gated_mlp(ctx, norm("mlp_norm", x), w["gate_up"], w["down"], config.activation)
     y = lax.with_sharding_constraint(y, whole)
-    x = x + (norm(y, w["post_mlp_norm"]) if config.has_post_norms else y)
+    x = x + (norm("post_mlp_norm", y) if config.has_post_norms else y)
     return Carry(x, pool, carry.taps)
 
 
@@ -139,14 +143,21 @@ def _attention(
 ) -> tuple[Float[Array, "T D"], jax.Array]:
     """Project, rotate, write to the pool, attend, project back."""
     num_tokens, h = x.shape[0], config.head_dim
-    qkv = dense(ctx, x, w["qkv"])  # [T, K, (G+2)*H]
-    if config.has_qkv_bias:
-        qkv = qkv + w["qkv_bias"][None]
+    with jax.named_scope("qkv"):
+        qkv = dense(ctx, x, w["qkv"])  # [T, K, (G+2)*H]
+        if config.has_qkv_bias:
+            qkv = qkv + w["qkv_bias"][None]
     split = qkv.shape[-1] - 2 * h
     q = qkv[..., :split].reshape(num_tokens, config.num_heads, h)
     k, v = qkv[..., split : split + h], qkv[..., split + h :]
     if config.has_qk_norm:
-        q, k = rms_norm(q, w["q_norm"], config.norm_eps), rms_norm(k, w["k_norm"], config.norm_eps)
+        q, k = _norm(config, w, "q_norm", q), _norm(config, w, "k_norm", k)
     q, k = rotate(q, *rope), rotate(k, *rope)
     o, pool = attend(ctx, config, kind, q, k, v, pool, index_in_group, meta)
-    return dense(ctx, o.reshape(num_tokens, -1), w["o"]), pool
+    with jax.named_scope("o"):
+        return dense(ctx, o.reshape(num_tokens, -1), w["o"]), pool
+
+
+def _norm(config: ModelConfig, w: Params, name: str, x: Float[Array, "*b D"]) -> Float[Array, "*b D"]:
+    with jax.named_scope(name):
+        return rms_norm(x, w[name], config.norm_eps)

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int32
 
@@ -13,8 +14,15 @@ from jaxserve.sampling.batch import SamplingBatch, read_rows
 from pallas_kernels.paged_attention.meta import AttentionMeta
 
 
+class Inputs(NamedTuple):
+    """What a batch begins with: the position of each row's first token, and all tokens."""
+
+    starts: Int32[Array, "S"]
+    tokens: Int32[Array, "T"]
+
+
 class DeviceBatch(NamedTuple):
-    """One step's arrays. Row order as planned; `last` is each row's last token, where it draws."""
+    """One batch's arrays. Row order as planned; `last` is each row's last token, where it draws."""
 
     tokens: Int32[Array, "T"]
     positions: Int32[Array, "T"]
@@ -30,13 +38,27 @@ class DeviceBatch(NamedTuple):
     metas: tuple[AttentionMeta, ...]
 
 
-def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], state: DeviceState) -> DeviceBatch:
-    """Rows in flight at planning time (start -1, token -1) continue from the slot's length and last token."""
+@jax.named_scope("unpack")
+def first_inputs(layout: BatchLayout, buffer: Int32[Array, "B"], state: DeviceState) -> Inputs:
+    """Rows in flight at planning time (start -1, token -1) continue from the slot's length and last token.
+
+    They have one token each, so token t of such a row is t == row.
+    """
+    parts = layout.split(buffer)
+    rows, tokens = parts["rows"], parts["tokens"]
+    slots, starts = rows[:, ROW_INDEX["slot"]], rows[:, ROW_INDEX["start"]]
+    first = tokens[: len(slots)]
+    first = jnp.where(first < 0, state.last_tokens[slots], first)
+    return Inputs(jnp.where(starts < 0, state.lengths[slots], starts), tokens.at[: len(slots)].set(first))
+
+
+@jax.named_scope("unpack")
+def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], inputs: Inputs) -> DeviceBatch:
+    """All that the step's functions read."""
     parts = layout.split(buffer)
     rows = parts["rows"]
     column = {name: rows[:, i] for name, i in ROW_INDEX.items()}
-    slots = column["slot"]
-    starts = jnp.where(column["start"] < 0, state.lengths[slots], column["start"])
+    starts, tokens = inputs
     kv_lens = starts + column["query_len"]
     cu_q_lens = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(column["query_len"], dtype=jnp.int32)])
     num_seqs, num_decodes = parts["header"]
@@ -54,15 +76,13 @@ def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], state: DeviceState) -
         )
         for k in range(len(layout.kinds))
     )
-    token_rows = metas[0].rows
-    tokens = parts["tokens"]
     return DeviceBatch(
-        tokens=jnp.where(tokens < 0, state.last_tokens[slots[token_rows]], tokens),
+        tokens=tokens,
         positions=metas[0].kv_positions,
-        token_rows=token_rows,
+        token_rows=metas[0].rows,
         is_token=jnp.arange(len(tokens)) < cu_q_lens[-1],
         targets=parts.get("targets"),
-        slots=slots,
+        slots=column["slot"],
         starts=starts,
         kv_lens=kv_lens,
         last=jnp.maximum(cu_q_lens[1:] - 1, 0),

@@ -5,6 +5,7 @@ the plan believes it to be; else `PagingError` tells what is wrong.
 """
 
 from collections.abc import Callable
+from itertools import chain
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.plan import POOLING_FIELD, Outcome, Plan, SlotEdits, TopLogprobs
 from jaxserve.runner.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
 from jaxserve.runner.fake_pool import FakePool, PagingError
+
+Asked = tuple[int, int]  # a prefix, and the token whose log-probability after it is asked for
 
 FIELD = {name: i for i, name in enumerate(SAMPLING_FIELDS)}
 
@@ -59,16 +62,13 @@ class FakeRunner:
             self._prefixes[plan.forks.dst_slots] = self._prefixes[plan.forks.src_slots]
         offsets = np.concatenate([[0], np.cumsum(plan.query_lens)]).tolist()
         starts = [self._read_row(plan, row, offsets[row], offsets[row + 1]) for row in range(plan.num_rows)]
-        # Every row has written before any looks, so rows that share what they should not are found out.
-        seen = [self._pool.write(plan, row, start, self._written(plan, row)) for row, start in enumerate(starts)]
-        for row in range(plan.num_rows):
-            self._pool.check(plan, row, seen[row])
-        drawn = [self._draw(plan, row) for row in range(plan.num_rows)]
+        drawn, asked = self._draw_rounds(plan, starts)
         outcome = Outcome(
             step_id=plan.step_id,
-            tokens=np.array([0 if token is None else token for token in drawn], np.int32),
-            is_bad=np.array([token is None for token in drawn], bool),
-            logprobs=self._logprobs([(self._prefix(slot), t or 0) for slot, t in zip(plan.slots, drawn, strict=True)]),
+            num_rounds=plan.num_rounds,
+            tokens=np.array([[token or 0 for token in row] for row in drawn], np.int32),
+            is_bad=np.array([[token is None for token in row] for row in drawn], bool),
+            logprobs=self._logprobs(list(chain.from_iterable(asked))) if plan.has_logprobs else None,
             prompt_logprobs=self._prompt_logprobs(plan, offsets, starts) if plan.num_targets else None,
             pooled=self._pooled(plan, starts) if plan.is_pooled.any() else None,
         )
@@ -91,8 +91,29 @@ class FakeRunner:
         is_plain = not is_long.any() and plan.targets is None and not plan.is_pooled.any()
         _check(not bucket.is_decode or is_plain, f"{bucket} is for decoding only")
         for g, table in enumerate(plan.tables):
-            width = self.groups.num_columns(g, bucket.num_columns, bucket.num_tokens)
+            width = self.groups.num_columns(g, bucket.num_columns, bucket.max_row_tokens)
             _check(table.shape[1] <= width, f"group {g}: {table.shape[1]} table columns, {bucket} holds {width}")
+
+    def _draw_rounds(self, plan: Plan, first_starts: list[int]) -> tuple[list[list[int | None]], list[list[Asked]]]:
+        """By row and round: the token, None for bad logits, and (prefix, token).
+
+        No row stops before its last planned round, as it may on a device: all that is planned must be in pages.
+        """
+        starts = dict(enumerate(first_starts))
+        drawn: list[list[int | None]] = [[0] * plan.num_rounds for _ in starts]
+        asked = [list[Asked]([(EMPTY_PREFIX, 0)]) * plan.num_rounds for _ in starts]
+        for count in range(plan.num_rounds):
+            rows = np.flatnonzero(plan.rounds > count).tolist()
+            if count:
+                starts = {row: self._extend(int(plan.slots[row]), [-1]) for row in rows}
+            # Every row has written before any looks, so rows that share what they should not are found out.
+            seen = {row: self._pool.write(plan, row, starts[row], self._written(plan, row)) for row in rows}
+            for row in rows:
+                self._pool.check(plan, row, seen[row])
+            for row in rows:
+                token = self._draw(plan, row)
+                drawn[row][count], asked[row][count] = token, (self._prefix(plan.slots[row]), token or 0)
+        return drawn, asked
 
     def _read_row(self, plan: Plan, row: int, offset: int, end_offset: int) -> int:
         """Take in the row's tokens and return the position of the first."""
@@ -104,12 +125,18 @@ class FakeRunner:
         else:
             _check(start in (-1, self._lengths[slot]), f"slot {slot} is {self._lengths[slot]} long, the row at {start}")
             start = self._lengths[slot]
+        self._lengths[slot] = start
+        return self._extend(slot, plan.tokens[offset:end_offset].tolist())
+
+    def _extend(self, slot: int, tokens: list[int]) -> int:
+        """Append tokens to a slot, -1 for the one it drew last; returns the position of the first."""
+        start = self._lengths[slot]
         prefix = int(self._prefixes[slot, start - 1]) if start else EMPTY_PREFIX
-        for i, token in enumerate(plan.tokens[offset:end_offset].tolist()):
+        for i, token in enumerate(tokens):
             prefix = extend_prefix(prefix, self._last_tokens[slot] if token < 0 else token)
             self._prefixes[slot, start + i] = prefix
-        self._lengths[slot] = end = start + end_offset - offset
-        self.num_computed += end - start
+        self._lengths[slot] += len(tokens)
+        self.num_computed += len(tokens)
         return start
 
     def _draw(self, plan: Plan, row: int) -> int | None:

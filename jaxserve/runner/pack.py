@@ -39,7 +39,7 @@ class BatchLayout:
             shapes["targets"] = (tokens,)
         shapes["rows"] = (rows, len(ROW_FIELDS))
         for k, (start, end) in enumerate(self.kinds):
-            width = self.groups.num_columns(start, self.bucket.num_columns, tokens)
+            width = self.groups.num_columns(start, self.bucket.num_columns, self.bucket.max_row_tokens)
             shapes[f"first_pages{k}"] = (end - start, rows)
             shapes[f"tables{k}"] = (end - start, rows, width)
         return shapes
@@ -76,6 +76,7 @@ def pack(layout: BatchLayout, plan: Plan, scratch_slot: int) -> np.ndarray:
     rows[:, ROW_INDEX["query_len"]] = plan.query_lens
     rows[:, ROW_INDEX["start"]] = plan.starts
     rows[:, ROW_INDEX["samples"]] = plan.samples
+    rows[:, ROW_INDEX["rounds"]] = plan.rounds
     rows[:, len(STEP_FIELDS) :] = plan.sampling
     for k, (start, end) in enumerate(layout.kinds):
         parts[f"first_pages{k}"][:, :num_rows] = plan.first_pages[start:end]

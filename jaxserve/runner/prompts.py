@@ -4,7 +4,6 @@ Both lie behind conditions: a batch that asks for neither pays for neither.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +17,7 @@ from jaxserve.runner.output import DeviceLogprobs, pack_logprobs
 TILE = 64  # tokens whose logits are made at once: never [T, V]
 
 
-class PromptResults(NamedTuple):
-    """logprobs: one entry a wanted target, in the targets' order, anything after the last. pooled: one row a row."""
-
-    logprobs: Int32[Array, "O2"]
-    pooled: Float[Array, "S D"]
-
-
+@jax.named_scope("prompt_logprobs")
 def prompt_logprobs(
     score: Callable[..., DeviceLogprobs], batch: DeviceBatch, hidden: Float[Array, "T D"], k: int
 ) -> Int32[Array, "O2"]:
@@ -61,6 +54,7 @@ def prompt_logprobs(
     return pack_logprobs((chosen, ranks, top_ids, top))
 
 
+@jax.named_scope("pooled")
 def pooled_states(batch: DeviceBatch, hidden: Float[Array, "T D"]) -> Float[Array, "S D"]:
     """float32: for rows that want a mean the sum over their tokens of this step, for the others their last token's.
 

@@ -31,13 +31,18 @@ def init_state(layout: KVLayout, num_pages: int, num_slots: int, vocab_width: in
 
     def rest() -> tuple[jax.Array, jax.Array, SlotState]:
         zeros = jnp.zeros(num_slots + 1, jnp.int32)
-        return zeros, zeros + 0, init_slot_state(num_slots, vocab_width, MAX_EDITS)
+        return zeros, zeros + 0, init_slots(num_slots, vocab_width)
 
     last_tokens, lengths, slots = jax.jit(rest, out_shardings=replicated(mesh))()
     return DeviceState(layout.allocate(num_pages, mesh), last_tokens, lengths, slots)
 
 
+def init_slots(num_slots: int, vocab_width: int) -> SlotState:
+    """What sampling keeps of each slot, empty."""
+    return init_slot_state(num_slots, vocab_width, MAX_EDITS)
+
+
 def slot_bytes(num_slots: int, vocab_width: int) -> int:
     """Bytes of the slots on one device: penalty counts, mask rows and edits."""
-    shapes = jax.eval_shape(lambda: init_slot_state(num_slots, vocab_width, MAX_EDITS))
+    shapes = jax.eval_shape(lambda: init_slots(num_slots, vocab_width))
     return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(shapes))

@@ -17,10 +17,11 @@ from jaxserve.models.config import ModelConfig
 from jaxserve.models.layers import Context
 from jaxserve.models.params import Params
 from jaxserve.models.transformer import forward, logits
-from jaxserve.runner.batch import DeviceBatch, unpack
-from jaxserve.runner.output import DeviceLogprobs, pack_output
+from jaxserve.runner.batch import DeviceBatch, Inputs, first_inputs, unpack
+from jaxserve.runner.output import DeviceLogprobs, Extras, pack_logprobs, pack_output
 from jaxserve.runner.pack import BatchLayout
-from jaxserve.runner.prompts import PromptResults, pooled_states, prompt_logprobs
+from jaxserve.runner.prompts import pooled_states, prompt_logprobs
+from jaxserve.runner.rounds import Drawn, run_rounds
 from jaxserve.runner.state import DeviceState
 from jaxserve.sampling.batch import SlotState, fork_slots
 from jaxserve.sampling.by_rows import by_rows
@@ -44,48 +45,71 @@ class StepSettings:
 
 def step(
     settings: StepSettings, layout: BatchLayout, params: Params, state: DeviceState, buffer: Int32[Array, "B"]
-) -> tuple[DeviceState, Int32[Array, "O"], PromptResults | None]:
+) -> tuple[DeviceState, Int32[Array, "O"], Extras]:
     """Run a batch: write its keys and values, draw a token for each row that samples, keep both on the device.
 
-    The last result speaks of prompts; None in decode buckets.
+    A decode bucket does so for as many rounds as its rows are planned for.
     """
-    batch = unpack(layout, buffer, state)
+    if layout.bucket.is_decode:
+
+        def advance(state: DeviceState, inputs: Inputs, is_active: jax.Array) -> tuple[DeviceState, Drawn]:
+            state, drawn, _ = _advance(settings, params, state, unpack(layout, buffer, inputs), is_active)
+            return state, drawn
+
+        state, rounds = run_rounds(advance, layout, buffer, state)
+        output = pack_output(rounds.count, rounds.tokens, rounds.is_bad)
+        return state, output, Extras(rounds.logprobs.reshape(-1), None, None)
+    batch = unpack(layout, buffer, first_inputs(layout, buffer, state))
+    state, drawn, hidden = _advance(settings, params, state, batch, jnp.ones_like(batch.samples))
+
+    def score(hidden: Float[Array, "R D"], *of_rows: Int32[Array, "R"]) -> DeviceLogprobs:
+        raw = logits(_context(settings, batch), settings.config, params, hidden)
+        return by_rows(settings.mesh, partial(_score, settings), (raw, *of_rows))
+
+    output = pack_output(jnp.int32(1), drawn.tokens[None], drawn.is_bad[None])
+    of_prompts = prompt_logprobs(score, batch, hidden, settings.max_logprobs)
+    return state, output, Extras(drawn.logprobs, of_prompts, pooled_states(batch, hidden))
+
+
+def _advance(
+    settings: StepSettings, params: Params, state: DeviceState, batch: DeviceBatch, is_active: Bool[Array, "S"]
+) -> tuple[DeviceState, Drawn, Float[Array, "T D"]]:
+    """One pass through the model; rows that are not active store again what they had stored, and change nothing."""
     # Tokens count when they are read, so prompts, drawn tokens and recomputed ones all pass one rule.
+    is_counted = batch.is_token & is_active[batch.token_rows]
     counts = update_counts(
         state.slots.counts,
         batch.sampling,
         tokens=batch.tokens,
-        token_rows=jnp.where(batch.is_token, batch.token_rows, len(batch.slots)),
+        token_rows=jnp.where(is_counted, batch.token_rows, len(batch.slots)),
         positions=batch.positions,
-        resets=batch.starts == 0,
+        resets=(batch.starts == 0) & is_active,
     )
     slots = replace(state.slots, counts=counts)
-    adapters = batch.sampling.adapter[batch.token_rows]
-    ctx = Context(settings.mesh, settings.attention_backend, adapters, page_layout=settings.page_layout)
+    ctx = _context(settings, batch)
     hidden, kv_pool, _ = forward(ctx, settings.config, params, batch.tokens, batch.positions, batch.metas, state.pool)
 
     def make_logits(hidden: Float[Array, "R D"]) -> Float[Array, "R V"]:
         return logits(ctx, settings.config, params, hidden)
 
-    tokens, is_bad, logprobs = _draw(settings, make_logits, batch, hidden, slots)
-    last_tokens = jnp.where(batch.samples, tokens, state.last_tokens[batch.slots])
+    samples = batch.samples & is_active
+    tokens, is_bad, logprobs = _draw(settings, make_logits, batch._replace(samples=samples), hidden, slots)
+    last_tokens = jnp.where(samples, tokens, state.last_tokens[batch.slots])
     state = DeviceState(
         pool=kv_pool,
         last_tokens=state.last_tokens.at[batch.slots].set(last_tokens),
         lengths=state.lengths.at[batch.slots].set(batch.kv_lens),
         slots=slots,
     )
-    prompts = None
-    if batch.targets is not None:
-
-        def score(hidden: Float[Array, "R D"], *of_rows: Int32[Array, "R"]) -> DeviceLogprobs:
-            return by_rows(settings.mesh, partial(_score, settings), (make_logits(hidden), *of_rows))
-
-        logprobs_of_prompts = prompt_logprobs(score, batch, hidden, settings.max_logprobs)
-        prompts = PromptResults(logprobs_of_prompts, pooled_states(batch, hidden))
-    return state, pack_output(tokens, is_bad & batch.samples, logprobs), prompts
+    return state, Drawn(tokens, is_bad & samples, pack_logprobs(logprobs)), hidden
 
 
+def _context(settings: StepSettings, batch: DeviceBatch) -> Context:
+    adapters = batch.sampling.adapter[batch.token_rows]
+    return Context(settings.mesh, settings.attention_backend, adapters, page_layout=settings.page_layout)
+
+
+@jax.named_scope("sample")
 def _draw(
     settings: StepSettings,
     make_logits: Callable[[jax.Array], jax.Array],

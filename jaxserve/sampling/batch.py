@@ -12,7 +12,7 @@ from flax import struct
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int, Int16, Int32, UInt32
 
-from jaxserve.core.fields import FLOAT_FIELDS, ROW_INDEX, SAMPLING_FIELDS
+from jaxserve.core.fields import FLOAT_FIELDS, ROW_INDEX
 
 
 @typing.no_type_check  # jax rebuilds pytrees with leaves that are not arrays; the jaxtyping hook would refuse them
@@ -46,7 +46,7 @@ class SamplingBatch:
 
 def read_rows(rows: Int32[Array, "S C"]) -> SamplingBatch:
     """Name the columns of packed rows, C = len(ROW_FIELDS); floats travel as their bit patterns."""
-    columns = {name: rows[:, ROW_INDEX[name]] for name in ("slot", *SAMPLING_FIELDS)}
+    columns = {field.name: rows[:, ROW_INDEX[field.name]] for field in dataclasses.fields(SamplingBatch)}
     for name in FLOAT_FIELDS:
         columns[name] = lax.bitcast_convert_type(columns[name], jnp.float32)
     for name in ("seed_low", "seed_high"):

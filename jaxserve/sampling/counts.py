@@ -5,6 +5,7 @@ num_slots x V (134 MB at 256 x 262,144), so it is only ever updated in place. No
 without penalties the loop runs no rounds and every scattered index lies outside and is dropped.
 """
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int16, Int32
@@ -16,6 +17,7 @@ IN_PROMPT = 1 << 14
 MAX_COUNT = (IN_PROMPT >> 1) - 1
 
 
+@jax.named_scope("counts")
 def update_counts(
     counts: Int16[Array, "L V"],
     batch: SamplingBatch,

@@ -1,5 +1,6 @@
 """Device: log-probabilities of chosen tokens and of the likeliest ones, under the raw logits (temperature 1)."""
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Int32
@@ -8,6 +9,7 @@ from jaxserve.sampling.topk import row_max, top_k
 from jaxserve.sampling.weights import each_row
 
 
+@jax.named_scope("logprobs")
 def top_logprobs(
     logits: Float[Array, "R V"], chosen: Int32[Array, " R"], num_wanted: Int32[Array, " R"], k: int
 ) -> tuple[Float[Array, " R"], Int32[Array, " R"], Int32[Array, "R k"], Float[Array, "R k"]]:

@@ -31,6 +31,7 @@ def mask_padding(logits: Float[Array, "R V"], vocab_size: int) -> Float[Array, "
     return logits.at[:, vocab_size:].set(-jnp.inf)
 
 
+@jax.named_scope("process")
 def process(
     logits: Float[Array, "S V"],
     batch: SamplingBatch,

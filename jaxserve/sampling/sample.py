@@ -1,5 +1,6 @@
 """Device: one token for each row from its processed logits."""
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int32
@@ -13,6 +14,7 @@ from jaxserve.sampling.vocabulary import draw_from_vocabulary
 from jaxserve.sampling.weights import each_row
 
 
+@jax.named_scope("draw")
 def sample(logits: Float[Array, "S V"], batch: SamplingBatch, positions: Int32[Array, " S"]) -> Int32[Array, " S"]:
     """Each row's token: its argmax at temperature 0, else drawn from the law that its parameters define.
 

@@ -1,16 +1,15 @@
 """Host: commit: what a step produced is appended, sequences end, and what nobody needs any more returns."""
 
+from typing import Any
+
 import numpy as np
 
 from jaxserve.core.deltas import NO_TOKEN, TokenDeltas
-from jaxserve.core.fields import SAMPLING_FIELDS
-from jaxserve.core.plan import Outcome, Plan
+from jaxserve.core.plan import NUM_LOGPROBS_FIELD, Outcome, Plan
 from jaxserve.scheduler.pages import free_behind_windows
 from jaxserve.scheduler.prompt_results import collect_logprobs, collect_pooled, token_logprobs
 from jaxserve.scheduler.slots import end, release
 from jaxserve.scheduler.state import SchedulerState
-
-NUM_LOGPROBS = SAMPLING_FIELDS.index("num_logprobs")
 
 
 def commit(state: SchedulerState, plan: Plan, outcome: Outcome) -> TokenDeltas:
@@ -20,7 +19,7 @@ def commit(state: SchedulerState, plan: Plan, outcome: Outcome) -> TokenDeltas:
     state.num_committed += 1
     columns = state.columns
     live = columns.epoch[plan.slots] == plan.epochs
-    columns.num_computed[plan.slots[live]] += plan.query_lens[live]
+    columns.num_computed[plan.slots[live]] += plan.num_computed[live]
     if plan.targets is not None and outcome.prompt_logprobs is not None:
         collect_logprobs(state, plan, outcome.prompt_logprobs, live)
     if outcome.pooled is not None:
@@ -37,32 +36,41 @@ def commit(state: SchedulerState, plan: Plan, outcome: Outcome) -> TokenDeltas:
 
 
 def _append(state: SchedulerState, plan: Plan, outcome: Outcome, drawing: np.ndarray) -> TokenDeltas:
-    """Append the tokens of the rows `drawing` and end the sequences that end with them."""
+    """Append the tokens of the rows `drawing`, each up to its end, and end the sequences that end with them."""
     columns, slots = state.columns, plan.slots[drawing]
-    sequences = [state.occupant(slot) for slot in slots.tolist()]
-    is_bad = outcome.is_bad[drawing]
-    tokens = np.where(is_bad, NO_TOKEN, outcome.tokens[drawing])
-    good = slots[~is_bad]
-    columns.tokens[good, columns.num_tokens[good]] = tokens[~is_bad]
-    columns.num_tokens[good] += 1
-    if outcome.logprobs is not None:
-        wanted = plan.sampling[drawing, NUM_LOGPROBS]
-        for i in np.flatnonzero((wanted >= 0) & ~is_bad).tolist():
-            logprobs = sequences[i].logprobs
-            assert logprobs is not None
-            logprobs.append(token_logprobs(outcome.logprobs, drawing[i], wanted[i]))
+    occupants = columns.sequences
+    sequences: list[Any] = [occupants[slot] for slot in slots.tolist()]
+    tokens, is_bad = outcome.tokens[drawing, : plan.num_rounds], outcome.is_bad[drawing, : plan.num_rounds]
+    rounds, lens = np.arange(plan.num_rounds), columns.num_tokens[slots][:, None]
+    is_stop = (columns.stop_ids[slots][:, None] == tokens[:, :, None]).any(axis=2)
+    is_stop &= (lens + rounds >= columns.min_len[slots][:, None]) & ~is_bad
+    is_end = is_stop | is_bad | (lens + rounds + 1 >= columns.max_len[slots][:, None])
+    ends = np.where(is_end.any(axis=1), is_end.argmax(axis=1) + 1, plan.rounds[drawing])
+    rows, places = np.nonzero(rounds < ends[:, None])  # one entry a token, row by row
+    tokens, is_bad, is_end = (a[rows, places] for a in (tokens, is_bad, is_end))
 
-    num_tokens = columns.num_tokens[slots]
-    stops = (columns.stop_ids[slots] == tokens[:, None]).any(axis=1) & (num_tokens > columns.min_len[slots]) & ~is_bad
-    is_finished = stops | is_bad | (num_tokens >= columns.max_len[slots])
-    for i in np.flatnonzero(is_finished).tolist():
+    good = np.flatnonzero(~is_bad)
+    columns.tokens[slots[rows[good]], lens[rows[good], 0] + places[good]] = tokens[good]
+    columns.num_tokens[slots] += np.bincount(rows[good], minlength=len(slots))
+    if outcome.logprobs is not None:
+        num_rounds, wanted = outcome.tokens.shape[1], plan.sampling[drawing, NUM_LOGPROBS_FIELD]
+        for i in good[wanted[rows[good]] >= 0].tolist():
+            row = rows[i]
+            logprobs = sequences[row].logprobs
+            assert logprobs is not None
+            place = int(drawing[row]) * num_rounds + places[i]
+            logprobs.append(token_logprobs(outcome.logprobs, place, wanted[row]))
+    for i in np.flatnonzero(is_end).tolist():
+        sequence = sequences[rows[i]]
         if is_bad[i]:
-            end(state, sequences[i], "error")
-        elif stops[i]:
-            end(state, sequences[i], "stop", sequences[i].request.stop_reason(int(tokens[i])))
+            end(state, sequence, "error")
+        elif is_stop[rows[i], places[i]]:
+            end(state, sequence, "stop", sequence.request.stop_reason(int(tokens[i])))
         else:
-            end(state, sequences[i], "length")
-    return TokenDeltas(sequences, tokens, is_finished)
+            end(state, sequence, "length")
+    if len(rows) > len(sequences):
+        sequences = [sequences[row] for row in rows.tolist()]
+    return TokenDeltas(sequences, np.where(is_bad, NO_TOKEN, tokens), is_end)
 
 
 def _end_prompts(state: SchedulerState, deltas: TokenDeltas, slots: np.ndarray) -> TokenDeltas:

@@ -38,5 +38,5 @@ def _ready(state: SchedulerState) -> np.ndarray:
     slots = np.flatnonzero(columns.is_running & (columns.num_scheduled < columns.max_computed))
     num_scheduled = columns.num_scheduled[slots]
     known = columns.num_inputs[slots] == num_scheduled + 1
-    unknown = columns.num_tokens[slots] == num_scheduled  # the token to compute is still in flight
+    unknown = columns.num_tokens[slots] <= num_scheduled  # the token to compute is still in flight
     return slots[known | unknown & ~columns.is_synchronous[slots]]

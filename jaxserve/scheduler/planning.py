@@ -11,18 +11,21 @@ from jaxserve.scheduler.prompt_results import NUM_PROMPT_LOGPROBS
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
-def make_plan(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows) -> Plan:
-    """One-token rows first, then longer chunks; from here on they count as submitted."""
+def make_plan(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows, rounds: np.ndarray) -> Plan:
+    """One-token rows first, then longer chunks; from here on they count as submitted.
+
+    rounds: int32[slots], how many tokens each slot's row may draw in this step.
+    """
     columns = state.columns
     slots, query_lens, num_decodes = _in_order(state, decodes, rows)
     num_scheduled, num_tokens = columns.num_scheduled[slots], columns.num_tokens[slots]
-    in_flight = num_scheduled == num_tokens
-    ends = num_scheduled + query_lens
+    in_flight = num_scheduled >= num_tokens
+    ends = num_scheduled + query_lens + rounds[slots] - 1
     tokens = _tokens(state, slots, num_scheduled, ends, in_flight, num_decodes)
     targets = _targets(state, slots, num_scheduled, ends, len(tokens))
     first_pages, tables = _tables(state, slots, num_scheduled, ends)
     width = max(table.shape[1] for table in tables)
-    sampling = columns.sampling[slots]
+    sampling = columns.sampling.take(slots, axis=0)
     # Decode buckets have no room for what is asked of prompts.
     is_decode = num_decodes == len(slots) and targets is None and not sampling[:, POOLING_FIELD].any()
     plan = Plan(
@@ -33,6 +36,7 @@ def make_plan(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows
         query_lens=query_lens,
         starts=np.where(in_flight, -1, num_scheduled),
         samples=(ends >= num_tokens) & (num_tokens < columns.max_len[slots]),
+        rounds=rounds[slots],
         num_decodes=num_decodes,
         tokens=tokens,
         targets=targets,

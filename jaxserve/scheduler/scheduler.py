@@ -22,6 +22,7 @@ from jaxserve.scheduler.decode import schedule_decodes
 from jaxserve.scheduler.limits import Limits
 from jaxserve.scheduler.order import ORDERS, WaitingQueue
 from jaxserve.scheduler.planning import make_plan
+from jaxserve.scheduler.rounds import plan_rounds
 from jaxserve.scheduler.sharing import num_joining, return_held
 from jaxserve.scheduler.slots import end
 from jaxserve.scheduler.state import SchedulerState, Sharing, StepRows
@@ -128,8 +129,11 @@ class Scheduler:
         if sequence is not None:
             end(self.state, sequence, reason, stop_reason, keep_tokens)
 
-    def schedule(self) -> Plan | None:
-        """Decide the next step: running decodes, chunks of prompts, admissions. None: nothing can run."""
+    def schedule(self, max_rounds: int = 1) -> Plan | None:
+        """Decide the next step: running decodes, chunks of prompts, admissions. None: nothing can run.
+
+        While nobody waits, rows draw up to `max_rounds` tokens each, one after the other, before the step returns.
+        """
         state = self.state
         if self.num_in_flight > 1:
             raise RuntimeError("two steps are in flight: commit the older one before planning another")
@@ -141,7 +145,7 @@ class Scheduler:
         admit(state, rows)
         if not len(decodes) and not rows.slots:
             return None
-        return make_plan(state, self._buckets, decodes, rows)
+        return make_plan(state, self._buckets, decodes, rows, plan_rounds(state, decodes, rows, max_rounds))
 
     def commit(self, plan: Plan, outcome: Outcome) -> TokenDeltas:
         """Record what a step produced; steps are committed in the order in which they were planned."""

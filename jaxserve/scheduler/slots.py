@@ -1,6 +1,6 @@
 """Host: how a sequence comes to a slot and leaves it: place, preempt, end, and the return of what it held."""
 
-from jaxserve.core.fields import POOLING, pack_sampling
+from jaxserve.core.fields import POOLING, STOP_FIELDS, pack_sampling
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, Status
 from jaxserve.scheduler.edits import has_edits, has_penalties, is_synchronous
@@ -58,6 +58,8 @@ def _sampling_values(state: SchedulerState, sequence: Sequence, slot: int) -> di
         "mask_row": 0 if params.allowed_token_ids is None else slot + 1,
         "adapter": request.adapter,
         "pooling": POOLING[request.pooling],
+        "min_len": sequence.prompt_len + params.min_tokens,
+        **dict(zip(STOP_FIELDS, (*request.stop_ids, *[-1] * len(STOP_FIELDS)), strict=False)),
     }
 
 

@@ -24,6 +24,11 @@ class OutputText:
         self.num_tokens = 0
 
     @property
+    def has_stops(self) -> bool:
+        """Whether a token may complete a stop string."""
+        return self._matcher is not None
+
+    @property
     def stop_string(self) -> str | None:
         return self._matcher.matched if self._matcher is not None else None
 

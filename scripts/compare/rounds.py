@@ -23,11 +23,14 @@ class Round:
     transformers_others_share: float
 
 
-def run_round(spec: dict[str, Any], oracle_python: str, *, is_ours_first: bool) -> Round:
-    """One after the other: whether the machine is warm from the first is to favour neither side."""
+def run_round(spec: dict[str, Any], oracle_python: str, *, is_ours_first: bool, what: str = "") -> Round:
+    """One after the other: whether the machine is warm from the first is to favour neither side.
+
+    what: "" for workloads, "steps_" for single steps; each has a module a side.
+    """
     commands = {
-        "jaxserve": [sys.executable, "-m", "scripts.compare.jaxserve_side"],
-        "transformers": [oracle_python, "scripts/compare/transformers_side.py"],
+        "jaxserve": [sys.executable, "-m", f"scripts.compare.{what}jaxserve_side"],
+        "transformers": [oracle_python, f"scripts/compare/{what}transformers_side.py"],
     }
     order = list(commands) if is_ours_first else list(reversed(commands))
     found = {name: _run(commands[name], spec) for name in order}

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jaxserve import LLM, SamplingParams
-from jaxserve.core.buckets import Bucket
+from jaxserve.core.buckets import MAX_ROUNDS, Bucket
 from jaxserve.core.errors import EngineDeadError, FrozenBucketError
 from jaxserve.engine.embed import embed
 from jaxserve.engine.score import score
@@ -73,16 +73,17 @@ def test_every_step_is_read_once(llm):
     reads, submitted = runner.num_reads, []
     original = runner.submit
     runner.submit = lambda plan: submitted.append(plan) or original(plan)
-    submit(llm, goldens("gemma3")[1].prompt, SamplingParams(max_tokens=6, temperature=0, ignore_eos=True))
+    submit(llm, goldens("gemma3")[1].prompt, SamplingParams(max_tokens=60, temperature=0, ignore_eos=True))
     drain(llm)
     runner.submit = original
-    assert len(submitted) >= 6
+    assert len(submitted) >= 60 / MAX_ROUNDS
     assert runner.num_reads - reads == len(submitted)
 
 
 def test_a_new_shape_after_warm_up_is_an_error_that_names_it(llm):
+    new = llm.parts.runner.programs.step(Bucket(64, 8, 8))
     with pytest.raises(FrozenBucketError, match=r"mixed\[tokens=64, rows=8, page_columns=8\]"):
-        llm.parts.runner._step(Bucket(64, 8, 8))
+        llm.parts.runner._executables.get(new.name, lambda: new)
 
 
 def test_a_runner_that_fails_ends_the_engine_and_says_so():

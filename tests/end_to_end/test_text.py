@@ -3,6 +3,7 @@
 import pytest
 
 from jaxserve import LLM, SamplingParams
+from tests.support.engines import driven
 
 pytestmark = pytest.mark.optimized
 
@@ -41,14 +42,17 @@ def test_results_come_in_the_order_of_prompts_each_with_its_own_parameters(llm):
 
 
 @pytest.mark.parametrize("stop", ["Paris", "ris.", "s.\n"])
-def test_a_stop_string_cuts_the_text_also_across_tokens(llm, stop):
+@pytest.mark.parametrize("num_rounds", [1, 8])
+def test_a_stop_string_cuts_the_text_also_across_tokens(llm, stop, num_rounds):
     whole = llm.generate(PROMPT, GREEDY, use_tqdm=False)[0].outputs[0].text
     params = SamplingParams(temperature=0, max_tokens=12, stop=[stop, "never there"])
-    out = llm.generate(PROMPT, params, use_tqdm=False)[0].outputs[0]
+    shown = SamplingParams(temperature=0, max_tokens=12, stop=stop, include_stop_str_in_output=True)
+    with driven(llm, num_rounds, is_overlapped=True):
+        out = llm.generate(PROMPT, params, use_tqdm=False)[0].outputs[0]
+        text = llm.generate(PROMPT, shown, use_tqdm=False)[0].outputs[0].text
     assert out.text == whole[: whole.index(stop)]
     assert (out.finish_reason, out.stop_reason) == ("stop", stop)
-    shown = SamplingParams(temperature=0, max_tokens=12, stop=stop, include_stop_str_in_output=True)
-    assert llm.generate(PROMPT, shown, use_tqdm=False)[0].outputs[0].text == whole[: whole.index(stop)] + stop
+    assert text == whole[: whole.index(stop)] + stop
 
 
 def test_a_stop_string_completed_by_the_last_allowed_token_still_counts(llm):

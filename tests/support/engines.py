@@ -1,5 +1,7 @@
 """Engines over the tiny checkpoints, built once for each set of options; one decode and one mixed bucket each."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -29,6 +31,29 @@ def tiny_engine(family: str, **options: Any) -> LLM:
 def forget_engines() -> None:
     """The next call of `tiny_engine` builds anew; memory of engines that nobody else holds is given back."""
     _engine.cache_clear()
+
+
+class FixedRounds:
+    """Instead of a `RoundBudget`: always as many."""
+
+    def __init__(self, num_rounds: int):
+        self.num_rounds = num_rounds
+
+    def observe(self, num_rounds: int, submitted_s: float, collected_s: float) -> None:
+        pass
+
+
+@contextmanager
+def driven(llm: LLM, num_rounds: int, is_overlapped: bool) -> Iterator[list[int]]:
+    """An engine whose steps have up to `num_rounds` rounds, overlapped or not; yields the rounds of each plan."""
+    engine, runner = llm.parts.engine, llm.parts.runner
+    before, submit, planned = (engine.rounds, engine.is_overlapped), runner.submit, []
+    engine.rounds, engine.is_overlapped = FixedRounds(num_rounds), is_overlapped
+    runner.submit = lambda plan: planned.append(plan.num_rounds) or submit(plan)
+    try:
+        yield planned
+    finally:
+        (engine.rounds, engine.is_overlapped), runner.submit = before, submit
 
 
 def submit(llm: LLM, prompt: list[int], params: SamplingParams, **changes: Any) -> Sequence:

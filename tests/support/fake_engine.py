@@ -147,6 +147,8 @@ class Driver:
         return plans
 
     def commit(self, plan: Plan, **outcome) -> TokenDeltas:
-        tokens, is_bad = np.full(plan.num_rows, self.token, np.int32), np.zeros(plan.num_rows, bool)
+        shape = plan.num_rows, plan.num_rounds
+        tokens, is_bad = np.full(shape, self.token, np.int32), np.zeros(shape, bool)
         outcome = {"tokens": tokens, "is_bad": is_bad} | outcome
-        return self.scheduler.commit(plan, Outcome(plan.step_id, **outcome))
+        outcome |= {name: np.reshape(outcome[name], shape) for name in ("tokens", "is_bad")}
+        return self.scheduler.commit(plan, Outcome(plan.step_id, plan.num_rounds, **outcome))

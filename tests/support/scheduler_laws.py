@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 
+from jaxserve.core.buckets import MAX_ROUNDS
 from jaxserve.core.plan import Outcome, Plan
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.engine import Engine
@@ -22,7 +23,7 @@ class Watch:
     def __init__(self, engine: Engine, *, is_ample: bool = False):
         self.runner, self.state, self.is_ample = engine.runner, engine.scheduler.state, is_ample
         self.in_flight: list[tuple[Plan, np.ndarray]] = []  # plans, and the pages that their tables name
-        self.num_forks = self.num_tokens = self.num_steps = 0
+        self.num_forks = self.num_tokens = self.num_steps = self.num_rounds = 0
         engine.runner = self
 
     def submit(self, plan: Plan) -> int:
@@ -30,8 +31,9 @@ class Watch:
         assert plan.query_lens.max() <= self.state.limits.max_chunk_tokens
         assert len(set(plan.slots.tolist())) == plan.num_rows
         self.num_forks += 0 if plan.forks is None else len(plan.forks.dst_slots)
-        self.num_tokens += plan.num_tokens
+        self.num_tokens += int(plan.num_computed.sum())
         self.num_steps += 1
+        self.num_rounds += plan.num_rounds
         pages = np.concatenate([table.reshape(-1) for table in plan.tables])
         self.in_flight.append((plan, pages[pages > 0]))
         self.check()
@@ -95,6 +97,20 @@ def check_slots(state: SchedulerState) -> None:
     assert len(held) <= len(columns.free_slots), "one that is held back lost its slot"
 
 
+class RandomRounds:
+    """Instead of a `RoundBudget`: steps of one round, of several and of the most, in any order."""
+
+    def __init__(self, seed: int):
+        self._random = np.random.default_rng(seed)
+
+    @property
+    def num_rounds(self) -> int:
+        return int(self._random.choice([1, 2, 5, MAX_ROUNDS]))
+
+    def observe(self, num_rounds: int, submitted_s: float, collected_s: float) -> None:
+        assert num_rounds >= 1
+
+
 class Fuzz:
     """Random requests, aborts and ends in between steps; afterwards every output is compared with the naive loop."""
 
@@ -106,11 +122,14 @@ class Fuzz:
         abort_share: float = 0.5,
         longest: int = 30,
         max_operations_a_step: int = 4,
+        max_quiet_steps: int = 1,
         model: FakeModel = MODEL,
         is_ample: bool = False,
     ):
         self.engine, self.model = engine, model
+        engine.rounds = RandomRounds(seed)
         self.longest, self.abort_share, self.max_operations_a_step = longest, abort_share, max_operations_a_step
+        self.max_quiet_steps = max_quiet_steps
         self.random = np.random.default_rng(seed)
         self.watch = Watch(engine, is_ample=is_ample)
         self.added: list[list[Sequence]] = []
@@ -125,8 +144,9 @@ class Fuzz:
             for _ in range(self.random.integers(0, self.max_operations_a_step + 1)):
                 self._operate()
                 self.watch.check()
-            self.engine.step()
-            self.watch.check()
+            for _ in range(self.random.integers(1, self.max_quiet_steps + 1)):
+                self.engine.step()
+                self.watch.check()
         for _ in self.engine.drain():
             self.watch.check()
 

@@ -1,9 +1,11 @@
 """A step always finds a bucket that holds it, and that bucket is in the list that warm-up compiles."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxserve.core.buckets import make_buckets
+from jaxserve.core.buckets import Bucket, make_buckets, read_buckets
+from jaxserve.core.errors import ConfigError
 
 
 @given(st.integers(1, 300), st.integers(1, 4096), st.integers(1, 5000), st.data())
@@ -36,4 +38,32 @@ def test_a_decode_step_pads_to_less_than_twice_its_rows_from_eight_on(max_rows, 
 
 def test_the_default_limits_make_few_buckets():
     assert len(make_buckets(32, 512, 512, min_rows=8).all()) <= 10  # on CPU
-    assert len(make_buckets(256, 2048, 512, min_rows=8).all()) <= 25
+    assert len(make_buckets(256, 2048, 2048, min_rows=8).all()) <= 25  # a context of 131,072 in pages of 64
+
+
+@given(st.integers(1, 300), st.integers(1, 4096), st.sampled_from([64, 2048]))
+def test_the_printed_list_reads_back(max_rows, max_tokens, max_columns):
+    sizes = max_rows, max(max_rows, max_tokens), max_columns
+    assert read_buckets(str(make_buckets(*sizes)), *sizes) == make_buckets(*sizes)
+
+
+def test_a_list_may_be_written_by_hand():
+    buckets = read_buckets("16, 4 64x4 600x16", 16, 512, 64)
+    assert str(buckets) == "4 16 64x4 600x16"
+    assert buckets.fit(65, 3, 1, is_decode=False) == Bucket(600, 16, 64)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("8 64x8", "add 16, the rows of the largest decode step"),
+        ("16 64x16 512x8", "add 512x16, tokens and rows of the largest step"),
+        ("16 512x16 sixteen", "'sixteen' is neither a number of rows nor TOKENSxROWS"),
+        ("16 512x16 8x16", "8x16 must have more tokens than rows"),
+        ("", "add 16"),
+    ],
+)
+def test_a_list_that_leaves_steps_out_is_refused(text, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        read_buckets(text, 16, 512, 64)
+    assert caught.value.param == "buckets"

@@ -31,6 +31,10 @@ REFUSED = {
     "hf_token": 5,
     "cache_dir": 5,
     "compilation_cache_dir": 5,
+    "compiled": 5,
+    "buckets": [8, 16],
+    "max_decode_rounds": 17,
+    "async_scheduling": "no",
 }
 
 

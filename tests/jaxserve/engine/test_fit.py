@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxserve.core.devices import DEVICES, KINDS, DeviceType, bandwidth_of
+from jaxserve.core.devices import DEVICES, KINDS, DeviceType, device_type
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.engine.fit import Share, fit
 
@@ -57,5 +57,7 @@ def test_the_table_of_devices_is_whole():
     for device in DEVICES:
         assert device.bandwidth_bytes_s is not None
         assert 5 < device.memory_bytes / device.bandwidth_bytes_s * 1e3 < 100, f"{device.name}: ms to read its memory"
-    assert bandwidth_of("NVIDIA H200") == 4_800 * 10**9
-    assert bandwidth_of("cpu") is None
+    h200 = device_type("NVIDIA H200")
+    assert h200 is not None
+    assert h200.bandwidth_bytes_s == 4_800 * 10**9
+    assert device_type("cpu") is None

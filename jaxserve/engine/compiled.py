@@ -1,0 +1,51 @@
+"""Wiring: an engine from the folder that `jaxserve compile` wrote: its options there, and executables without tracing.
+
+The folder must be trusted as code is: what lies in it is compiled and run.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from jaxserve.core.config import EngineConfig
+from jaxserve.engine.blueprint import Blueprint
+from jaxserve.engine.manifest import read_manifest
+from jaxserve.engine.pins import model_pins, program_pins
+from jaxserve.models.config import ModelConfig
+from jaxserve.runner.artefacts import from_artefact
+from jaxserve.runner.executables import Compiler
+from jaxserve.runner.programs import Program
+
+POOL_SIZES = ("num_pages", "kv_cache_memory_bytes", "memory_utilization")  # each says how large the pool is
+
+
+def with_sizes(config: EngineConfig, model: ModelConfig) -> EngineConfig:
+    """The options, with the sizes that they leave open as in the folder of `compiled`, if they name one.
+
+    model: as its checkpoint describes it. Raises ConfigError where the folder was made for another one.
+    """
+    if config.compiled is None:
+        return config
+    manifest = read_manifest(Path(config.compiled))
+    manifest.check(model_pins(model))
+    has_pool = any(getattr(config, name) is not None for name in POOL_SIZES)
+    left_open = {name for name in manifest.sizes if getattr(config, name, 0) is None}
+    if has_pool:
+        left_open.discard("num_pages")
+    return replace(config, **{name: manifest.sizes[name] for name in left_open})
+
+
+def compiler_for(config: EngineConfig, blueprint: Blueprint) -> Compiler:
+    """What makes executables: the artefacts of `compiled`, or the programs' own Python.
+
+    Raises ConfigError naming what differs between the folder and the engine that is to be built.
+    """
+    if config.compiled is None:
+        return Program.compile
+    manifest = read_manifest(Path(config.compiled))
+    manifest.check(program_pins(blueprint.programs, blueprint.buckets))
+
+    def compile(program: Program) -> Any:
+        return from_artefact(program, manifest.artefact(program.name)).compile()
+
+    return compile

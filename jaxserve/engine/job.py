@@ -1,0 +1,98 @@
+"""Host: `Job`, one request under way, `Sample`, one of its sequences with its text, and `Moved`, what a step did."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from jaxserve.core.outputs import RequestMetrics
+from jaxserve.core.request import Request
+from jaxserve.core.sequence import Sequence
+from jaxserve.text.detokenize import Detokenizer
+from jaxserve.text.output_text import OutputText
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request under way.
+
+    prompt: the text that was asked, where it was text. detokenizer: None where no text is wanted.
+    """
+
+    request: Request
+    prompt: str | None
+    prompt_ids: list[int]
+    samples: "list[Sample]"
+    detokenizer: Detokenizer | None
+    metrics: RequestMetrics
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        return [sample.sequence for sample in self.samples]
+
+    @property
+    def is_finished(self) -> bool:
+        return all(sample.sequence.is_finished for sample in self.samples)
+
+
+class Sample:
+    """A sequence of a job, and what makes its text (None: no text is wanted).
+
+    Text is made when it is read, of all new tokens at once, unless each may complete a stop string: a step of 256 rows
+    had to make 256 texts otherwise, a few characters each, of which most are read once, at the end.
+    """
+
+    __slots__ = ("_num_read", "_output", "_text", "has_stops", "job", "sequence")
+
+    def __init__(self, job: Job, sequence: Sequence, output: OutputText | None):
+        self.job, self.sequence, self._output = job, sequence, output
+        self.has_stops = output is not None and output.has_stops
+        self._text, self._num_read = "", sequence.prompt_len
+
+    @property
+    def text(self) -> str:
+        """So far, or whole once the sequence has ended."""
+        output, sequence = self._output, self.sequence
+        if output is not None and not self.has_stops:
+            tokens, reason = sequence.tokens, sequence.finish_reason
+            if len(tokens) > self._num_read:
+                ids = tokens[self._num_read :].tolist()
+                self._num_read = len(tokens)
+                self._text += output.push(ids, is_ended_by_token=reason == "stop")
+            if reason is not None and reason != "abort":
+                self._text += output.finish()
+        return self._text
+
+    def look(self, token: int, reason: str | None) -> tuple[str, int] | None:
+        """At one more token, for stop strings: the one that it completed, and how many tokens there are up to its end.
+
+        reason: why the sequence ended with it, None if it goes on. In an error there is no token.
+        """
+        output = self._output
+        assert output is not None
+        if reason != "error":
+            self._text += output.push([token], is_ended_by_token=reason == "stop")
+        if output.stop_string is not None:
+            return output.stop_string, output.num_tokens
+        if reason is not None:
+            self._text += output.finish()
+        return None
+
+
+class Moved:
+    """For each token that a step brought, the job and whether a sample ended with it.
+
+    Found out only where it is read, and before the next step: to touch 256 jobs takes longer than to append tokens.
+    """
+
+    def __init__(self, sequences: list[Sequence], samples: Mapping[int, Sample]):
+        self._sequences, self._samples = sequences, samples
+        self._looked_at: dict[int, tuple[Sample | None, bool]] = {}
+
+    def note(self, row: int, sample: Sample | None, has_ended: bool) -> None:
+        """Whose the row is, None for nobody's, and whether that has ended."""
+        self._looked_at[row] = sample, has_ended
+
+    def __iter__(self) -> Iterator[tuple[Job, bool]]:
+        for row, sequence in enumerate(self._sequences):
+            sample, has_ended = self._looked_at.get(row) or (self._samples.get(sequence.sequence_id), False)
+            if sample is not None:
+                yield sample.job, has_ended

@@ -1,0 +1,92 @@
+"""Host: a compiled program's text (HLO), read as far as planning needs it: instructions, by computation."""
+
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+INSTRUCTION = re.compile(r"\s+(ROOT )?%?(\S+) = (.+?) ([a-z][a-z0-9-]*)\(")
+COMPUTATION = re.compile(r"(ENTRY )?%?(\S+) \(.*\{$")
+CALLED = re.compile(
+    r"\b(?:calls|to_apply|body|true_computation|false_computation|branch_computations)=(?:\{([^}]*)\}|%?([^\s,]+))"
+)
+ARRAY = re.compile(r"\b([a-z]+)(\d*)[a-z0-9]*\[([\d,]*)\]")  # bf16[64,4096], f8e4m3fn[2], pred[]
+KNOWN_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line. result: its type, a tuple's in parentheses."""
+
+    name: str
+    result: str
+    opcode: str
+    line: str
+    is_root: bool
+
+    @property
+    def num_bytes(self) -> int:
+        """Of its result."""
+        return type_bytes(self.result)
+
+    @property
+    def place(self) -> str:
+        """What it is called, and where in the model it comes from, as far as the compiler still knows."""
+        found = re.search(r'op_name="([^"]*)"', self.line)
+        return f"{self.opcode} %{self.name}" + (f" of {found[1]}" if found else "")
+
+    @property
+    def called(self) -> list[str]:
+        """Names of the computations that it runs; of a loop the body alone."""
+        names = [name for group in CALLED.findall(self.line) for name in (group[0] or group[1]).split(",")]
+        return [name.strip().lstrip("%") for name in names]
+
+
+@dataclass(frozen=True)
+class Hlo:
+    """Computations by name; `entry` is where the program begins."""
+
+    computations: dict[str, list[Instruction]]
+    entry: str
+
+    @cached_property
+    def instructions(self) -> list[Instruction]:
+        return [line for lines in self.computations.values() for line in lines]
+
+    def root(self, computation: str) -> Instruction:
+        return next(line for line in self.computations[computation] if line.is_root)
+
+    def num_turns(self, loop: Instruction) -> int | None:
+        """How often a loop turns; None where only running it tells.
+
+        The compilers for CPU and GPU write it down; on TPU a scan's condition compares its counter with a constant.
+        """
+        if known := KNOWN_COUNT.search(loop.line):
+            return int(known[1])
+        condition = re.search(r"condition=%?([^\s,]+)", loop.line)
+        lines = self.computations[condition[1]] if condition else []
+        limits = [int(m[1]) for line in lines if (m := re.search(r"= s32\[\]\S* constant\((\d+)\)", line.line))]
+        is_counted = any(line.is_root and "direction=LT" in line.line for line in lines)
+        return limits[0] if is_counted and len(limits) == 1 else None
+
+
+def read_hlo(text: str) -> Hlo:
+    """`jax.stages.Compiled.as_text()`."""
+    computations: dict[str, list[Instruction]] = {}
+    entry, lines = "", []
+    for line in text.splitlines():
+        if found := COMPUTATION.match(line):
+            lines = computations[found[2]] = []
+            entry = found[2] if found[1] else entry
+        elif found := INSTRUCTION.match(line):
+            lines.append(Instruction(found[2], found[3], found[4], line, bool(found[1])))
+    return Hlo(computations, entry)
+
+
+def type_bytes(result: str) -> int:
+    """Bytes of arrays of this type, "bf16[64,4096]{1,0}" or a tuple of such; padding to tiles is not counted."""
+    total = 0
+    for kind, bits, sizes in ARRAY.findall(result):
+        size = math.prod(int(n) for n in sizes.split(",") if n)
+        total += size * (8 if kind == "pred" else int(bits or 0)) // 8
+    return total
