@@ -99,7 +99,8 @@ def test_a_runner_that_fails_ends_the_engine_and_says_so():
 def test_an_interrupt_leaves_the_engine_usable(llm):
     """Ctrl-C while a step is submitted, and while one is collected: nothing is lost but the interrupted call."""
     golden = goldens("gemma3")[1]
-    runner, params = llm.parts.runner, SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    runner, params = llm.parts.runner, SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
+    assert params.max_tokens > 3 * MAX_ROUNDS  # so that a third step comes
 
     for name in ("submit", "collect"):
         original, calls = getattr(runner, name), []
@@ -115,5 +116,5 @@ def test_an_interrupt_leaves_the_engine_usable(llm):
             llm.generate([golden.prompt], params, use_tqdm=False)
         setattr(runner, name, original)
         (out,) = llm.generate([golden.prompt], params, use_tqdm=False)
-        assert out.outputs[0].token_ids == golden.greedy[:8]
+        assert out.outputs[0].token_ids[: len(golden.greedy)] == golden.greedy
         assert llm.stats.num_pages_free == OPTIONS["num_pages"] - 1
