@@ -34,8 +34,9 @@ def memory_of(
         limit_bytes=None if limit_bytes is None else limit_bytes * mesh.size,
         weight_bytes=weight_bytes,
         state_bytes=state_bytes * mesh.size,
-        # Copies of pages are taken all before any is put, and a fork's may weigh more than a step's logits.
-        step_bytes=max(step_bytes * mesh.size + relaid_bytes, FORK_PAGES * page_bytes),
+        # Copies of pages are taken all before any is put, and a fork's may weigh more than a step's logits. XLA on CPU
+        # holds them twice.
+        step_bytes=max(step_bytes * mesh.size + relaid_bytes, (1 + (platform == "cpu")) * FORK_PAGES * page_bytes),
     )
 
 
