@@ -1,8 +1,8 @@
 """10,000 steps of a random mixed load on SmolLM2 compile nothing once the engine is warm, and a new shape is named.
 
 Requests of all kinds (greedy, drawn, penalties, masks, log-probabilities of prompts and outputs, several samples) come
-and go at random, some are aborted. Compilations are counted by JAX's own events; a control compiles one program and must
-be heard.
+and go at random, some are aborted. Compilations are counted by JAX's own events; a control compiles one program and
+must be heard.
 """
 
 import sys
