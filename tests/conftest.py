@@ -16,17 +16,10 @@ from jaxtyping import install_import_hook
 
 from jaxserve.core.compilers import LIBTPU_VARIABLES
 from tests.house.modules import ROOT, names_of
-from tests.support.command_line import QUICK_EMITTERS
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# One part, for two processes have the two cores: LLVM takes an eighth longer for 32. XLA's older emitters make LLVM's
-# input directly, not through MLIR, which halves what a step of a tiny model takes to compile (7 s of a processor; 4).
-# Processes that tests start (`command_line`) run without that, as users' do.
-XLA_FLAGS = (
-    "--xla_force_host_platform_device_count=4",
-    "--xla_cpu_parallel_codegen_split_count=1",
-    QUICK_EMITTERS,
-)
+# One part, for two processes have the two cores: LLVM takes an eighth longer for 32.
+XLA_FLAGS = ("--xla_force_host_platform_device_count=4", "--xla_cpu_parallel_codegen_split_count=1")
 os.environ["XLA_FLAGS"] = " ".join((*XLA_FLAGS, os.environ.get("XLA_FLAGS", "")))
 os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"

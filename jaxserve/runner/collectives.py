@@ -51,7 +51,7 @@ def _of_computation(program: Hlo, name: str, known: dict[str, Exchanges]) -> Exc
 def _of_instruction(program: Hlo, line: Instruction, known: dict[str, Exchanges]) -> Exchanges:
     if line.opcode.removesuffix("-done") in KINDS:  # the result of a start holds its operands too
         return Exchanges([(line.opcode.removesuffix("-done"), line.num_bytes)])
-    if line.opcode.endswith(("-start", "-update", "-done")) and line.opcode != "async-start":
+    if line.opcode.endswith(("-update", "-done")):  # what an asynchronous call runs counts where it starts
         return Exchanges()
     inner = [_of_computation(program, name, known) for name in line.called]
     if line.opcode == "conditional":

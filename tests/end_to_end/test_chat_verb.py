@@ -9,8 +9,6 @@ import time
 
 import pytest
 
-from tests.support.command_line import users_environment
-
 NAME = "smollm2-135m-instruct"
 COMMAND = [sys.executable, "-m", "jaxserve.cli.main", "chat"]
 SMALL = [NAME, "--temperature", "0", "--max-model-len", "256", "--max-num-batched-tokens", "64"]
@@ -27,9 +25,7 @@ class Terminal:
     def __init__(self, command):
         self._side, other = pty.openpty()
         command = [sys.executable, "-c", ON_ITS_TERMINAL, *command]
-        self.process = subprocess.Popen(
-            command, stdin=other, stdout=other, stderr=other, start_new_session=True, env=users_environment()
-        )
+        self.process = subprocess.Popen(command, stdin=other, stdout=other, stderr=other, start_new_session=True)
         os.close(other)
         self.shown = ""
 
@@ -86,12 +82,7 @@ def test_lines_of_a_pipe_are_answered_plainly(real_model):
     real_model(NAME)
     question = "What is the capital of France?\n\nAnd of Italy?\n"
     done = subprocess.run(
-        [*COMMAND, *SMALL, "--max-tokens", "8"],
-        input=question,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=users_environment(),
+        [*COMMAND, *SMALL, "--max-tokens", "8"], input=question, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     first, second = done.stdout.splitlines()

@@ -8,6 +8,8 @@ from typing import Any
 
 from jaxserve import LLM, SamplingParams
 from jaxserve.core.sequence import Sequence
+from jaxserve.engine.engine import Engine
+from jaxserve.scheduler.scheduler import Scheduler
 from tests.support.goldens import checkpoint
 
 SMALL: dict[str, Any] = {
@@ -17,20 +19,53 @@ SMALL: dict[str, Any] = {
     "max_num_batched_tokens": 32,
     "num_pages": 300,
 }
-
-
-@cache
-def _engine(family: str, options: tuple[tuple[str, Any], ...]) -> LLM:
-    return LLM(str(checkpoint(family)), **dict(options))
+# What bounds the scheduler alone: engines with less of it run the same programs, on the same runner.
+SCHEDULED = {name: SMALL[name] for name in ("num_pages", "max_num_seqs")} | {"max_chunk_tokens": 32}
+Options = tuple[tuple[str, Any], ...]
 
 
 def tiny_engine(family: str, **options: Any) -> LLM:
-    return _engine(family, tuple(sorted({**SMALL, **options}.items())))
+    """Fewer pages or rows than in `SMALL`, or shorter chunks, cost no compilation."""
+    less = {name: value for name, value in options.items() if name in SCHEDULED and value <= SCHEDULED[name]}
+    rest = {name: value for name, value in options.items() if name not in less}
+    return _limited(family, _sorted(SMALL | rest), _sorted(less))
+
+
+def _sorted(options: dict[str, Any]) -> Options:
+    return tuple(sorted(options.items()))
+
+
+@cache
+def _engine(family: str, options: Options) -> LLM:
+    return LLM(str(checkpoint(family)), **dict(options))
+
+
+@cache
+def _limited(family: str, options: Options, less: Options) -> LLM:
+    """An engine of its own over the runner of the one with these options."""
+    whole = _engine(family, options)
+    parts, limits = whole.parts, replace(whole.parts.limits, **dict(less))
+    if limits == parts.limits:
+        return whole
+    scheduler = Scheduler(
+        parts.blueprint.programs.groups,
+        parts.buckets,
+        num_pages=limits.num_pages,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_model_len=limits.max_model_len,
+        vocab_size=parts.model.vocab_size,
+        max_chunk_tokens=limits.max_chunk_tokens,
+    )
+    engine = Engine(scheduler, parts.runner, max_rounds=whole.config.max_decode_rounds)
+    blueprint = replace(parts.blueprint, limits=limits)
+    return LLM.from_parts(whole.config, replace(parts, engine=engine, blueprint=blueprint))
 
 
 def forget_engines() -> None:
     """The next call of `tiny_engine` builds anew; memory of engines that nobody else holds is given back."""
     _engine.cache_clear()
+    _limited.cache_clear()
 
 
 class FixedRounds:

@@ -42,6 +42,10 @@ TEXT = """HloModule step, is_scheduled=true
   ROOT %two = s32[16]{0} all-gather(%one), dimensions={0}
 }
 
+%aside (x.3: f32[16]) -> f32[4] {
+  ROOT %part = f32[4]{0} reduce-scatter(%x.3), dimensions={0}, to_apply=%add
+}
+
 ENTRY %main (a: bf16[8,16]) -> bf16[8,16] {
   %a = bf16[8,16]{1,0} parameter(0)
   %scan = (s32[], bf16[8,16]{1,0}) while(%a), condition=%less, body=%body
@@ -49,6 +53,8 @@ ENTRY %main (a: bf16[8,16]) -> bf16[8,16] {
   %open = (s32[], bf16[8,16]{1,0}) while(%a), condition=%until, body=%body
   %either = s32[16]{0} conditional(%a), branch_computations={%small, %large}
   %exchange = (bf16[2,4]{1,0}, f8e4m3fn[6]{0}, u32[]{:S(2)}) all-to-all(%a, %a)
+  %begun = ((f32[16]{0}), f32[4]{0}, u32[]{:S(8)}) call-start(%a), to_apply=%aside
+  %ended = f32[4]{0} call-done(%begun), to_apply=%aside
   ROOT %out = bf16[8,16]{1,0} bitcast(%open)
 }
 """
@@ -74,12 +80,13 @@ def test_loops_turn_as_often_as_their_text_says():
     assert loops == {"scan": 32, "known": 5, "open": None}
 
 
-def test_exchanges_count_once_a_turn_and_the_larger_branch_alone():
+def test_exchanges_count_once_a_turn_the_larger_branch_alone_and_calls_where_they_start():
     in_loops = 32 + 5 + 1
     assert collectives(read_hlo(TEXT)) == (
         Collective("all-reduce", in_loops, in_loops * 4 * 8 * 16),
         Collective("all-gather", 2, 2 * 4 * 16),
         Collective("all-to-all", 1, 2 * 8 + 6 + 4),
+        Collective("reduce-scatter", 1, 4 * 4),
     )
 
 

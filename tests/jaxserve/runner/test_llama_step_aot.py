@@ -23,9 +23,9 @@ def case(topology: str, bucket: Bucket) -> StepCase:
     return StepCase(tpu_mesh(topology, 4), "llama-3-8b", bucket)
 
 
-@pytest.mark.parametrize("topology", ["v5e:2x2", "v6e:2x2"])
-def test_the_whole_step_updates_its_state_in_place(topology):
-    step = case(topology, DECODE)
+def test_the_whole_step_updates_its_state_in_place():
+    """On the other chips: `scripts/prove plan`."""
+    step = case("v6e:2x2", DECODE)
     max_bytes = 3 * step.logit_share_bytes
     assert_in_place(step.compile(), step.state.pool, donated=step.state, max_temp_bytes=max_bytes)
 

@@ -22,6 +22,7 @@ def plan(bucket, targets=None):
         query_lens=np.int32([1, 5]),
         starts=np.int32([-1, 16]),
         samples=np.array([True, False]),
+        rounds=np.int32([3, 1]),
         num_decodes=1,
         tokens=np.int32([-1, 7, 8, 9, 10, 11]),
         targets=targets,

@@ -1,4 +1,7 @@
-"""A hundred thousand random operations: no page or slot is ever lost, and every output is what a lone run gives."""
+"""Thirty thousand random operations: no page or slot is ever lost, and every output is what a lone run gives.
+
+`scripts/prove fuzz` does over a hundred thousand.
+"""
 
 import dataclasses
 from unittest.mock import patch
@@ -6,49 +9,16 @@ from unittest.mock import patch
 import pytest
 
 from jaxserve.core.errors import EngineDeadError
-from jaxserve.runner.fake_model import FakeModel
 from jaxserve.scheduler import planning, rounds, sharing
 from jaxserve.scheduler.forks import make_forks
 from jaxserve.scheduler.state import SchedulerState
-from tests.support.fake_engine import make_engine
-from tests.support.scheduler_laws import Fuzz
-
-MODEL = FakeModel(stop_chance=0.03, bad_chance=0.002)
-
-POOLS = {
-    "ample": {"windows": (None,)},
-    "small": {"windows": (None,), "num_pages": 17},
-    "window": {"windows": (8, None), "num_pages": 40, "max_chunk_tokens": 7},
-    "three groups": {"windows": (5, 9, None), "num_pages": 48, "max_num_batched_tokens": 12},
-    "windows only, minimal": {"windows": (6,), "num_pages": 12, "max_num_batched_tokens": 8, "max_chunk_tokens": 4},
-    "pages of one": {"windows": (None,), "num_pages": 70, "page_size": 1, "max_chunk_tokens": 1},
-    "ample windows": {"windows": (4, 3), "num_pages": 300, "page_size": 8},
-}
-CALM = {"num_operations": 1500, "abort_share": 0.1, "max_operations_a_step": 4}
-QUIET = {"num_operations": 300, "abort_share": 0.2, "max_operations_a_step": 2, "max_quiet_steps": 16}
-STORM = {"num_operations": 12_800, "abort_share": 0.4, "max_operations_a_step": 16, "longest": 20}
+from tests.support.scheduler_fuzz import CALM, HABITS, POOLS, QUIET, check, fuzz
 
 
-def fuzz(pool: str, seed: int, *, num_operations: int, is_overlapped: bool = True, **habits) -> Fuzz:
-    engine = make_engine(model=MODEL, **POOLS[pool])
-    engine.is_overlapped = is_overlapped
-    fuzz = Fuzz(engine, seed, model=MODEL, is_ample="ample" in pool, **habits)
-    fuzz.run(num_operations)
-    return fuzz
-
-
-@pytest.mark.parametrize("habits", [QUIET, CALM, STORM], ids=["quiet", "calm", "storm"])
+@pytest.mark.parametrize("habits", HABITS)
 @pytest.mark.parametrize("pool", POOLS)
 def test_random_operations_keep_every_law(pool, habits):
-    done = fuzz(pool, seed=0, **habits)
-    done.check_outputs()
-    scheduler = done.engine.scheduler
-    assert scheduler.num_pages_free == scheduler.state.pool.num_pages - 1
-    assert sum(scheduler.num_pages_held) == 0
-    assert done.watch.num_forks > 0
-    assert (scheduler.num_preemptions == 0) == ("ample" in pool)
-    if habits is QUIET and pool != "pages of one":  # there somebody always waits for pages
-        assert done.watch.num_rounds > done.watch.num_steps * (1.4 if "ample" in pool else 1)
+    check(pool, habits, fuzz(pool, seed=0, **HABITS[habits]))
 
 
 @pytest.mark.parametrize("pool", ["small", "three groups"])

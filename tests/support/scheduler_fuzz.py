@@ -1,0 +1,41 @@
+"""Random operations on engines over the fake runner, in pools and with habits that each bring something else about."""
+
+from jaxserve.runner.fake_model import FakeModel
+from tests.support.fake_engine import make_engine
+from tests.support.scheduler_laws import Fuzz
+
+MODEL = FakeModel(stop_chance=0.03, bad_chance=0.002)
+
+POOLS = {
+    "ample": {"windows": (None,)},
+    "small": {"windows": (None,), "num_pages": 17},
+    "window": {"windows": (8, None), "num_pages": 40, "max_chunk_tokens": 7},
+    "three groups": {"windows": (5, 9, None), "num_pages": 48, "max_num_batched_tokens": 12},
+    "windows only, minimal": {"windows": (6,), "num_pages": 12, "max_num_batched_tokens": 8, "max_chunk_tokens": 4},
+    "pages of one": {"windows": (None,), "num_pages": 70, "page_size": 1, "max_chunk_tokens": 1},
+    "ample windows": {"windows": (4, 3), "num_pages": 300, "page_size": 8},
+}
+CALM = {"num_operations": 1500, "abort_share": 0.1, "max_operations_a_step": 4}
+QUIET = {"num_operations": 300, "abort_share": 0.2, "max_operations_a_step": 2, "max_quiet_steps": 16}
+STORM = {"num_operations": 2600, "abort_share": 0.4, "max_operations_a_step": 16, "longest": 20}
+HABITS = {"quiet": QUIET, "calm": CALM, "storm": STORM}
+
+
+def fuzz(pool: str, seed: int, *, num_operations: int, is_overlapped: bool = True, **habits) -> Fuzz:
+    engine = make_engine(model=MODEL, **POOLS[pool])
+    engine.is_overlapped = is_overlapped
+    fuzz = Fuzz(engine, seed, model=MODEL, is_ample="ample" in pool, **habits)
+    fuzz.run(num_operations)
+    return fuzz
+
+
+def check(pool: str, habits: str, done: Fuzz) -> None:
+    """All outputs are those of lone runs, all pages are back, and what the pool is there for has happened."""
+    done.check_outputs()
+    scheduler, watch = done.engine.scheduler, done.watch
+    assert scheduler.num_pages_free == scheduler.state.pool.num_pages - 1
+    assert sum(scheduler.num_pages_held) == 0
+    assert watch.num_forks > 0
+    assert (scheduler.num_preemptions == 0) == ("ample" in pool)
+    if habits == "quiet" and pool != "pages of one":  # there somebody always waits for pages
+        assert watch.num_rounds > watch.num_steps * (1.4 if "ample" in pool else 1)
