@@ -9,9 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Bool, Float, Int32
 
+from jaxserve.core.sharding import replicated
+from jaxserve.kv.layout import POOL_SPEC
 from jaxserve.kv.pages import copy_pages
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.layers import Context
@@ -53,8 +55,9 @@ def step(
     if layout.bucket.is_decode:
 
         def advance(state: DeviceState, inputs: Inputs, is_active: jax.Array) -> tuple[DeviceState, Drawn]:
+            state, inputs, is_active = _in_place(settings, state), *_whole(settings, (inputs, is_active))
             state, drawn, _ = _advance(settings, params, state, unpack(layout, buffer, inputs), is_active)
-            return state, drawn
+            return _in_place(settings, state), _whole(settings, drawn)
 
         state, rounds = run_rounds(advance, layout, buffer, state)
         output = pack_output(rounds.count, rounds.tokens, rounds.is_bad)
@@ -102,6 +105,18 @@ def _advance(
         slots=slots,
     )
     return state, Drawn(tokens, is_bad & samples, pack_logprobs(logprobs)), hidden
+
+
+def _in_place(settings: StepSettings, state: DeviceState) -> DeviceState:
+    """The state divided as it is between steps. Left to itself XLA divides what a loop carries by rows and vocabulary:
+    then devices exchange all penalty counts in every round, 587 MB for 256 rows of Llama 3 8B on four chips."""
+    pool = lax.with_sharding_constraint(state.pool, NamedSharding(settings.mesh, POOL_SPEC))
+    return replace(_whole(settings, replace(state, pool=None)), pool=pool)
+
+
+def _whole[T](settings: StepSettings, tree: T) -> T:
+    """Arrays of which every device has all."""
+    return lax.with_sharding_constraint(tree, replicated(settings.mesh))
 
 
 def _context(settings: StepSettings, batch: DeviceBatch) -> Context:

@@ -38,6 +38,8 @@ def test_a_pool_of_real_size_stays_where_it_is(monkeypatch):
     assert step.code_bytes > fork.code_bytes > 0
     exchanges = {part.kind: part for part in step.collectives}
     assert exchanges["all-reduce"].count >= 2 * NUM_LAYERS
+    # 9 KB of activations and masks. Once XLA divided the penalty counts that the loop of rounds carries: 67 KB.
+    assert exchanges["all-reduce"].num_bytes + exchanges["all-gather"].num_bytes < 16_000
     assert not fork.collectives
     decode = found.steps[0]
     assert decode.floor.bandwidth_s == decode.floor.num_bytes / 1600e9
