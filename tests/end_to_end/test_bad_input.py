@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxserve import LLM, SamplingParams
-from tests.support.engines import SMALL, drain, submit, tiny_engine
+from tests.support.engines import SMALL, drain, driven, submit, tiny_engine
 from tests.support.goldens import checkpoint, goldens
 
 GOLDEN = goldens("llama3")[1]
@@ -114,8 +114,9 @@ def test_an_abort_in_mid_flight_leaves_the_engine_usable():
     engine = llm.parts.engine
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
     sequences = [submit(llm, g.prompt, params) for g in goldens("llama3")]
-    for _ in range(4):
-        engine.step()
+    with driven(llm, 1, is_overlapped=True):
+        for _ in range(4):
+            engine.step()
     engine.abort(sequences[2].request.request_id)
     engine.abort(sequences[2].request.request_id)
     drain(llm)

@@ -3,7 +3,7 @@
 import pytest
 
 from jaxserve import SamplingParams
-from tests.support.engines import drain, submit, tiny_engine
+from tests.support.engines import drain, driven, submit, tiny_engine
 from tests.support.goldens import goldens
 
 GOLDEN = goldens("llama3")[1]
@@ -58,8 +58,9 @@ def test_one_bad_row_ends_alone():
     engine, runner = llm.parts.engine, llm.parts.runner
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
     victim, other = submit(llm, goldens("llama3")[2].prompt, params), submit(llm, GOLDEN.prompt, params)
-    for _ in range(6):
-        engine.step()
+    with driven(llm, 1, is_overlapped=True):
+        for _ in range(6):
+            engine.step()
     page = int(engine.scheduler.state.columns.pages(victim.slot)[0])
     runner._state = replace(runner._state, pool=runner._state.pool.at[:, page].set(jnp.nan))
     drain(llm)
