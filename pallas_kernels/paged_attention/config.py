@@ -37,21 +37,6 @@ class BlockSizes:
         return self.positions // page_size
 
 
-def default_block_sizes(page_size: int, num_kv_heads: int, head_dim: int) -> BlockSizes:
-    """Block sizes for the XLA path on a CPU.
-
-    Decode streams pages through float32 temporaries, and is fast only while these stay near the processor and below the
-    size from which the allocator takes fresh memory every step: attention of SmolLM2's 30 layers at 128 rows × 256
-    positions took 840 ms with all rows at once (51 MB) and 410 ms in blocks of 8 (4 MB) on 2 busy cores. 64 rows × 256
-    positions took 56 to 61 ms in blocks of 16 (3 MB), 65 to 73 in blocks of 8. 128 positions beat 64 by a fifth at 1024
-    of context; 256 gains little more, and wastes more on short ones.
-    """
-    positions = max(128, page_size)
-    row_bytes = positions * num_kv_heads * 2 * head_dim * 4
-    rows = max(2, min(16, 2**22 // row_bytes))  # one row alone would be multiplied in another order than several
-    return BlockSizes(positions=positions, rows=_power_of_two(rows), queries=64)
-
-
 BLOCK_BYTES = 2 * 2**20
 TILE_BYTES = 12 * 2**20
 TILE_LINES = 512
@@ -81,11 +66,11 @@ def tpu_block_sizes(
     """
     packed_len = layout.packed_len(head_dim, pool_dtype)
     position_bytes = num_kv_heads * packed_len * jnp.dtype(pool_dtype).itemsize
-    positions = min(2048 if kind == "decode" else 512, max(128, _power_of_two(BLOCK_BYTES // position_bytes)))
+    positions = min(2048 if kind == "decode" else 512, max(128, power_of_two(BLOCK_BYTES // position_bytes)))
     line_bytes = num_kv_heads * (4 * max(128, head_dim) * jnp.dtype(dtype).itemsize + 4 * (2 * 128 + packed_len))
     num_lines = min(TILE_LINES, TILE_BYTES // line_bytes)
     most = num_tokens if kind == "chunks" else 2 * num_tokens // num_rows
-    queries = max(8, _power_of_two(min(most, num_lines * num_kv_heads // num_heads)))
+    queries = max(8, power_of_two(min(most, num_lines * num_kv_heads // num_heads)))
     by_rule = BlockSizes(positions=max(page_size, positions), rows=8, queries=queries)
     if layout is not ROWS:
         return by_rule
@@ -113,6 +98,6 @@ def _measured(by_rule: BlockSizes, *, dtype: Any, pool_dtype: Any, **key: Any) -
     return by_rule if measured is None else replace(by_rule, **measured)
 
 
-def _power_of_two(n: int) -> int:
+def power_of_two(n: int) -> int:
     """The largest power of two up to n."""
     return 1 << (max(1, n).bit_length() - 1)

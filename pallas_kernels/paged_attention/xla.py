@@ -1,6 +1,6 @@
 """Device: paged attention in plain XLA: the fast path on CPUs, and on any device without a kernel of its own.
 
-Inside, everything is float32 but operands of products that are exact in bfloat16 (`page_groups.attend`).
+Inside, everything is float32 but operands of products that are exact in bfloat16 (`xla_page_groups.attend`).
 """
 
 import jax
@@ -9,8 +9,9 @@ from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.layouts import PageLayout
 from pallas_kernels.page_ops.api import write
-from pallas_kernels.paged_attention.config import BlockSizes, default_block_sizes
+from pallas_kernels.paged_attention.config import BlockSizes
 from pallas_kernels.paged_attention.meta import AttentionMeta
+from pallas_kernels.paged_attention.xla_blocks import xla_block_sizes
 from pallas_kernels.paged_attention.xla_decode import decode_rows
 from pallas_kernels.paged_attention.xla_prefill import prefill_tiles
 
@@ -38,7 +39,7 @@ def paged_attention(
     """
     num_tokens, num_heads, head_dim = q.shape
     num_kv_heads, page_size = pool.shape[2], layout.page_size(pool)
-    sizes = block or default_block_sizes(page_size, num_kv_heads, head_dim)
+    sizes = block or xla_block_sizes(page_size, num_kv_heads, head_dim)
     k_scale, v_scale = (None if scales is None else scales[layer] for scales in (k_scale, v_scale))
     if k is not None and v is not None:
         tokens = (meta.write_slots, 0, meta.cu_q_lens[meta.num_seqs])

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Int, Num
 from pallas_kernels.layouts import PageLayout
 from pallas_kernels.paged_attention.config import BlockSizes
 from pallas_kernels.paged_attention.meta import AttentionMeta
-from pallas_kernels.paged_attention.page_groups import PagedRows, attend
+from pallas_kernels.paged_attention.xla_page_groups import PagedRows, attend
 
 
 def decode_rows(

@@ -9,8 +9,8 @@ GPU kernels are asked for all of that too, and what they leave to XLA is listed.
 of their own, of what they serve, and the named workloads in bfloat16. The GPU that is simulated is so small that short
 contexts are divided.
 
-Finished cases are kept in .cache/proofs, so that an interrupted run goes on while the kernels and the cases stay the
-same.
+Finished cases are kept in .cache/proofs by back end, so that an interrupted run goes on while that back end's kernels
+and the cases stay the same.
 """
 
 import argparse
@@ -97,14 +97,12 @@ def items_of(backends: tuple[str, ...], every: int, is_full_size: bool) -> list[
 
 def run(items: list[Item], num_jobs: int) -> list[Row]:
     """A row for each case and back end, from earlier runs where these finished it."""
-    kept = ROOT / ".cache" / "proofs" / f"kernels-{state_of_sources()}.jsonl"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    finished = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
-    done = {(row["name"], row["backend"]): row for row in finished}
+    kept = {backend: kept_file(backend) for backend in BACKENDS}
+    lines = [line for file in kept.values() if file.exists() for line in file.read_text().splitlines()]
+    done = {(row["name"], row["backend"]): row for row in map(json.loads, lines)}
     wanted = [(name, backend) for name, _, backends in items for backend in backends]
     spawn = multiprocessing.get_context("spawn")
     with (
-        kept.open("a") as log,
         tqdm(total=len(wanted), initial=sum(key in done for key in wanted), unit="case") as bar,
         spawn.Pool(num_jobs, maxtasksperchild=CASES_PER_PROCESS) as processes,
     ):
@@ -115,8 +113,8 @@ def run(items: list[Item], num_jobs: int) -> list[Row]:
         for rows in processes.imap_unordered(_rows_of, [task for task in missing if task[2]]):
             for row in rows:
                 done[row["name"], row["backend"]] = row
-                log.write(json.dumps(row) + "\n")
-                log.flush()
+                with kept[row["backend"]].open("a") as log:
+                    log.write(json.dumps(row) + "\n")
                 bar.update()
                 if row["fault"]:
                     bar.write(f"{row['name']}, {row['backend']}: {row['fault']}", file=sys.stderr)
@@ -127,12 +125,20 @@ def _rows_of(task: Item) -> list[Row]:
     return rows_of(*task)
 
 
-def state_of_sources() -> str:
-    """A hash of what errors depend on."""
+def kept_file(backend: str) -> Path:
+    """Where finished cases are."""
+    folder = ROOT / ".cache" / "proofs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"kernels-{backend}-{state_of_sources(backend)}.jsonl"
+
+
+def state_of_sources(backend: str) -> str:
+    """A hash of what errors depend on: no tests, and no other back end's files, which begin with its name."""
     folders = ("pallas_kernels", "tests/pallas_kernels/paged_attention")
+    others = tuple(other for other in BACKENDS if other != backend)
     digest = hashlib.sha256()
     for file in sorted(file for folder in folders for file in (ROOT / folder).rglob("*.py")):
-        if not file.name.startswith("test_"):
+        if not file.name.startswith(("test_", *others)):
             digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -222,7 +228,7 @@ def report(rows: list[Row], backends: tuple[str, ...]) -> str:
         *markdown(["feature", *titles], by_feature),
         *("", f"Largest errors of {len(by_name)} named workloads.", ""),
         *markdown(["workload", *backends], workloads),
-        *("", f"Sources {state_of_sources()}."),
+        *("", "Sources: " + ", ".join(f"{backend} {state_of_sources(backend)}" for backend in backends) + "."),
     ]
     unserved = Counter((row["backend"], row["unserved"]) for row in rows if row["unserved"])
     if unserved:

@@ -9,7 +9,8 @@ import pytest
 
 from pallas_kernels.paged_attention.api import lane_width, paged_attention
 from pallas_kernels.paged_attention.arg_specs import BENCH_WORKLOADS, WORKLOADS, Workload, build, draft_trees
-from pallas_kernels.paged_attention.config import BlockSizes, default_block_sizes
+from pallas_kernels.paged_attention.config import BlockSizes
+from pallas_kernels.paged_attention.xla_blocks import xla_block_sizes
 
 TINY = Workload("tiny", (1, 3), (5, 7), num_heads=4, num_kv_heads=2, head_dim=8, page_size=4)
 
@@ -52,7 +53,7 @@ def test_block_sizes_are_powers_of_two(name, size):
 def test_default_blocks_hold_whole_pages_and_stay_small():
     for page_size in (1, 16, 64, 256):
         for num_kv_heads, head_dim in ((3, 64), (1, 256), (32, 128)):
-            sizes = default_block_sizes(page_size, num_kv_heads, head_dim)
+            sizes = xla_block_sizes(page_size, num_kv_heads, head_dim)
             assert sizes.pages(page_size) * page_size == sizes.positions
             if sizes.rows > 2:
                 assert sizes.rows * sizes.positions * num_kv_heads * 2 * head_dim * 4 <= 2**22
