@@ -58,6 +58,7 @@ class Plan:
     tokens: np.ndarray  # int32[T]
     targets: np.ndarray | None  # int32[T]
     sampling: np.ndarray  # int32[S, len(SAMPLING_FIELDS)]
+    special: np.ndarray  # int64[X]: rows that ask for more than tokens; most steps have none, and look no further
     first_pages: np.ndarray  # int32[G, S]
     tables: tuple[np.ndarray, ...]  # per group int32[S, columns used]
     edits: tuple[SlotEdits, ...] = ()
@@ -88,7 +89,12 @@ class Plan:
     @property
     def has_logprobs(self) -> bool:
         """Whether a row asks for log-probabilities of the tokens it draws."""
-        return bool((self.sampling[:, NUM_LOGPROBS_FIELD] >= 0).any())
+        return len(self.special) > 0 and bool((self.sampling[self.special, NUM_LOGPROBS_FIELD] >= 0).any())
+
+    @property
+    def has_pooled(self) -> bool:
+        """Whether a row's hidden states are asked for."""
+        return len(self.special) > 0 and bool(self.is_pooled.any())
 
     @property
     def is_pooled(self) -> np.ndarray:

@@ -70,7 +70,7 @@ class FakeRunner:
             is_bad=np.array([[token is None for token in row] for row in drawn], bool),
             logprobs=self._logprobs(list(chain.from_iterable(asked))) if plan.has_logprobs else None,
             prompt_logprobs=self._prompt_logprobs(plan, offsets, starts) if plan.num_targets else None,
-            pooled=self._pooled(plan, starts) if plan.is_pooled.any() else None,
+            pooled=self._pooled(plan, starts) if plan.has_pooled else None,
         )
         self._in_flight.append((plan.step_id, outcome))
         return plan.step_id
@@ -88,7 +88,7 @@ class FakeRunner:
         _check(plan.num_rows <= bucket.num_rows and plan.num_tokens <= bucket.num_tokens, f"{bucket} is too small")
         is_long = plan.query_lens > 1
         _check(not is_long[: plan.num_decodes].any() and is_long[plan.num_decodes :].all(), "rows are out of order")
-        is_plain = not is_long.any() and plan.targets is None and not plan.is_pooled.any()
+        is_plain = not is_long.any() and plan.targets is None and not plan.has_pooled
         _check(not bucket.is_decode or is_plain, f"{bucket} is for decoding only")
         for g, table in enumerate(plan.tables):
             width = self.groups.num_columns(g, bucket.num_columns, bucket.max_row_tokens)

@@ -67,7 +67,7 @@ class Runner:
             output=output,
             logprobs=extras.logprobs if plan.has_logprobs else None,
             prompt_logprobs=extras.prompt_logprobs if plan.num_targets else None,
-            pooled=extras.pooled if plan.is_pooled.any() else None,
+            pooled=extras.pooled if plan.has_pooled else None,
         )
         for result in (ticket.output, ticket.logprobs, ticket.prompt_logprobs, ticket.pooled):
             if result is not None:

@@ -47,14 +47,15 @@ def _append(state: SchedulerState, plan: Plan, outcome: Outcome, drawing: np.nda
     is_end = is_stop | is_bad | (lens + rounds + 1 >= columns.max_len[slots][:, None])
     ends = np.where(is_end.any(axis=1), is_end.argmax(axis=1) + 1, plan.rounds[drawing])
     rows, places = np.nonzero(rounds < ends[:, None])  # one entry a token, row by row
-    tokens, is_bad, is_end = (a[rows, places] for a in (tokens, is_bad, is_end))
+    tokens, is_bad, is_end = tokens[rows, places], is_bad[rows, places], is_end[rows, places]
 
-    good = np.flatnonzero(~is_bad)
-    columns.tokens[slots[rows[good]], lens[rows[good], 0] + places[good]] = tokens[good]
-    columns.num_tokens[slots] += np.bincount(rows[good], minlength=len(slots))
+    columns.tokens[slots[rows], lens[rows, 0] + places] = tokens
+    columns.num_tokens[slots] += ends
+    if is_bad.any():  # each the last of its row, and not one of its tokens
+        columns.num_tokens[slots[rows[is_bad]]] -= 1
     if outcome.logprobs is not None:
         num_rounds, wanted = outcome.tokens.shape[1], plan.sampling[drawing, NUM_LOGPROBS_FIELD]
-        for i in good[wanted[rows[good]] >= 0].tolist():
+        for i in np.flatnonzero((wanted[rows] >= 0) & ~is_bad).tolist():
             row = rows[i]
             logprobs = sequences[row].logprobs
             assert logprobs is not None

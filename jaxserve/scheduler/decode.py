@@ -35,8 +35,6 @@ def schedule_decodes(state: SchedulerState, rows: StepRows) -> np.ndarray:
 
 def _ready(state: SchedulerState) -> np.ndarray:
     columns = state.columns
-    slots = np.flatnonzero(columns.is_running & (columns.num_scheduled < columns.max_computed))
-    num_scheduled = columns.num_scheduled[slots]
-    known = columns.num_inputs[slots] == num_scheduled + 1
-    unknown = columns.num_tokens[slots] <= num_scheduled  # the token to compute is still in flight
-    return slots[known | unknown & ~columns.is_synchronous[slots]]
+    is_left = columns.is_running & (columns.num_scheduled < columns.max_computed)
+    pending = columns.num_inputs - columns.num_scheduled  # below 1: the token to compute is still in flight
+    return np.flatnonzero(is_left & (pending <= 1) & ((pending == 1) | ~columns.is_synchronous))

@@ -22,12 +22,13 @@ def make_plan(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows
     in_flight = num_scheduled >= num_tokens
     ends = num_scheduled + query_lens + rounds[slots] - 1
     tokens = _tokens(state, slots, num_scheduled, ends, in_flight, num_decodes)
-    targets = _targets(state, slots, num_scheduled, ends, len(tokens))
+    special = np.flatnonzero(columns.is_special[slots])
+    targets = _targets(state, slots, special, num_scheduled, ends, len(tokens)) if len(special) else None
     first_pages, tables = _tables(state, slots, num_scheduled, ends)
     width = max(table.shape[1] for table in tables)
     sampling = columns.sampling.take(slots, axis=0)
     # Decode buckets have no room for what is asked of prompts.
-    is_decode = num_decodes == len(slots) and targets is None and not sampling[:, POOLING_FIELD].any()
+    is_decode = num_decodes == len(slots) and targets is None and not sampling[special, POOLING_FIELD].any()
     plan = Plan(
         step_id=state.num_planned,
         bucket=buckets.fit(len(tokens), len(slots), width, is_decode=is_decode),
@@ -41,9 +42,10 @@ def make_plan(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows
         tokens=tokens,
         targets=targets,
         sampling=sampling,
+        special=special,
         first_pages=first_pages,
         tables=tables,
-        edits=_edits(state, slots, rows.new_slots),
+        edits=_edits(state, slots[special], rows.new_slots) if len(special) else (),
         forks=make_forks(rows),
     )
     columns.num_scheduled[slots] = ends
@@ -60,10 +62,12 @@ def _in_order(state: SchedulerState, decodes: np.ndarray, rows: StepRows) -> tup
     """
     others, query_lens = np.array(rows.slots, np.int32), np.array(rows.query_lens, np.int32)
     is_long = query_lens > 1
-    ones = np.concatenate([decodes, others[~is_long]]).astype(np.int32)
+    ones = np.concatenate([decodes, others[~is_long]], dtype=np.int32)
     ones = ones[np.argsort(state.columns.num_scheduled[ones], kind="stable")]
-    lens = np.concatenate([np.ones(len(ones), np.int32), query_lens[is_long]])
-    return np.concatenate([ones, others[is_long]]), lens, len(ones)
+    lens = np.ones(len(ones), np.int32)
+    if len(ones) == len(decodes) + len(others):
+        return ones, lens, len(ones)
+    return np.concatenate([ones, others[is_long]]), np.concatenate([lens, query_lens[is_long]]), len(ones)
 
 
 def _tokens(
@@ -83,16 +87,21 @@ def _tokens(
 
 
 def _targets(
-    state: SchedulerState, slots: np.ndarray, starts: np.ndarray, ends: np.ndarray, num_tokens: int
+    state: SchedulerState,
+    slots: np.ndarray,
+    special: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    num_tokens: int,
 ) -> np.ndarray | None:
     """The prompt token after each token, where its log-probability is asked for and not known from before."""
-    asking = np.flatnonzero(state.columns.sampling[slots, NUM_PROMPT_LOGPROBS] >= 0)
+    asking = special[state.columns.sampling[slots[special], NUM_PROMPT_LOGPROBS] >= 0]
     if not len(asking):
         return None
     targets = np.full(num_tokens, -1, np.int32)
     offsets = np.concatenate([[0], np.cumsum(ends - starts)])
     for i in asking.tolist():
-        sequence = state.occupant(slots[i])
+        sequence = state.occupant(int(slots[i]))
         known, tokens = sequence.prompt_logprobs or [], sequence.tokens
         first = max(starts[i] + 1, sequence.request.logprobs_start)
         for position in range(first, min(ends[i] + 1, sequence.prompt_len)):

@@ -160,7 +160,7 @@ class Scheduler:
     def is_mostly_synchronous(self) -> bool:
         """Over half of the running sequences need their token at the host before the next: overlap gains nothing."""
         columns = self.state.columns
-        return 2 * int((columns.is_running & columns.is_synchronous).sum()) > self.num_running
+        return 2 * int(np.count_nonzero(columns.is_running & columns.is_synchronous)) > self.num_running
 
     @property
     def num_in_flight(self) -> int:
@@ -169,7 +169,7 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        return int(self.state.columns.is_running.sum())
+        return int(np.count_nonzero(self.state.columns.is_running))
 
     @property
     def num_waiting(self) -> int:

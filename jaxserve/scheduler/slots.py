@@ -19,7 +19,10 @@ def place(state: SchedulerState, sequence: Sequence) -> int:
     columns.min_len[slot] = sequence.prompt_len + params.min_tokens
     columns.set_stop_ids(slot, request.stop_ids)
     columns.is_synchronous[slot] = is_synchronous(request)
-    columns.sampling[slot] = pack_sampling(_sampling_values(state, sequence, slot))
+    values = _sampling_values(state, sequence, slot)
+    columns.sampling[slot] = pack_sampling(values)
+    asks = values["num_logprobs"] >= 0, values["num_prompt_logprobs"] >= 0, values["pooling"] > 0, values["has_edits"]
+    columns.is_special[slot] = any(asks)
     return slot
 
 
