@@ -1,16 +1,18 @@
 """Wiring: `Blueprint`, an engine's sizes and programs before anything of it is allocated or its weights are read."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxserve.core.buckets import Buckets, make_buckets, read_buckets
 from jaxserve.core.config import EngineConfig
+from jaxserve.core.errors import ConfigError
 from jaxserve.engine import limits as limit_rules
 from jaxserve.engine.dtype import choose_dtype
 from jaxserve.engine.limits import Limits, Memory
 from jaxserve.engine.memory import memory_of
+from jaxserve.engine.scarce import may_have_fewer_rows, narrowed
 from jaxserve.kv.layout import page_layout
 from jaxserve.models.attention import check_backend
 from jaxserve.models.config import ModelConfig
@@ -34,7 +36,26 @@ class Blueprint:
 
 
 def draw_up(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None) -> Blueprint:
-    """An engine for `model` on a mesh whose devices have `limit_bytes` each (None: they do not tell)."""
+    """An engine for `model` on a mesh whose devices have `limit_bytes` each (None: they do not tell).
+
+    Where memory is scarce, sizes that the configuration leaves open are smaller than by default (`scarce.py`).
+    """
+    sizes, num_rows = config, limit_rules.step_limits(config, mesh.devices.flat[0].platform)[0]
+    while True:
+        try:
+            drawn = _draw_up(sizes, model, mesh, limit_bytes)
+        except ConfigError as error:
+            if error.param != "memory_utilization" or not may_have_fewer_rows(config, num_rows):
+                raise
+            smaller = replace(config, max_num_seqs=num_rows // 2)
+        else:
+            smaller = narrowed(config, drawn.limits, drawn.programs.groups, drawn.memory)
+            if smaller is None:
+                return drawn
+        sizes, num_rows = smaller, smaller.max_num_seqs or num_rows
+
+
+def _draw_up(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None) -> Blueprint:
     dtype = choose_dtype(config.dtype, model.dtype)
     groups = model.kv_groups(limit_rules.page_size(config, mesh.devices.flat[0].platform))
     layout = kv_layout(model, mesh, groups.page_size, dtype, page_layout(config.kv_layout))

@@ -112,6 +112,13 @@ def fit_pool(limit_bytes: int, memory_utilization: float, *parts: int) -> int:
     return int(limit_bytes * memory_utilization) - sum(parts)
 
 
+def is_sized_by_memory(config: EngineConfig, memory: Memory) -> bool:
+    """Whether the pool takes what memory leaves; else its size is given, or a CPU's default."""
+    if config.num_pages is not None or config.kv_cache_memory_bytes is not None:
+        return False
+    return memory.platform != "cpu" or config.memory_utilization is not None
+
+
 def memory_share(config: EngineConfig) -> float:
     """The share of a device's memory to use."""
     return config.memory_utilization or MEMORY_UTILIZATION

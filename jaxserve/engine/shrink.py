@@ -11,7 +11,8 @@ import jax
 from jaxserve.core.config import EngineConfig
 from jaxserve.core.errors import ConfigError
 from jaxserve.engine.blueprint import Blueprint, draw_up
-from jaxserve.engine.limits import Memory, fit_pool, max_sequence_pages, memory_share
+from jaxserve.engine.limits import fit_pool, is_sized_by_memory, max_sequence_pages, memory_share
+from jaxserve.engine.scarce import may_have_fewer_rows
 from jaxserve.models.config import ModelConfig
 
 SHARE = 0.9  # of the pages stay where a message does not tell how much memory is missing
@@ -57,7 +58,7 @@ def missing_bytes(error: Exception) -> int | None:
 def excess_bytes(config: EngineConfig, blueprint: Blueprint, executables: Iterable[Any]) -> int:
     """Bytes of one device by which a pool that was sized by memory is too large, now that all programs are compiled."""
     memory, num_devices = blueprint.memory, blueprint.programs.settings.mesh.size
-    if memory.limit_bytes is None or not _is_sized_by_memory(config, memory):
+    if memory.limit_bytes is None or not is_sized_by_memory(config, memory):
         return 0
     facts = [executable.memory_analysis() for executable in executables]
     temporary = max(f.temp_size_in_bytes + f.output_size_in_bytes - f.alias_size_in_bytes for f in facts)
@@ -69,12 +70,14 @@ def excess_bytes(config: EngineConfig, blueprint: Blueprint, executables: Iterab
 
 
 def shrunk(config: EngineConfig, blueprint: Blueprint, model: ModelConfig, missing: int | None, why: str) -> Blueprint:
-    """The same engine with fewer pages.
+    """The same engine with fewer pages, or, where these would not hold a sequence, for half as many at once.
 
     model: as its checkpoint describes it. missing: bytes of one device; None: not known. Raises ConfigError where a
-    sequence of `max_model_len`, or of one chunk where that was left open, would not fit any more.
+    sequence of `max_model_len`, or of one chunk where that was left open, would not fit, and the user chose how many
+    run at once or it is few.
     """
     limits, programs = blueprint.limits, blueprint.programs
+    sizes = replace(config, max_num_seqs=limits.max_num_seqs, page_size=limits.page_size)
     mesh, page_bytes = programs.settings.mesh, programs.layout.page_bytes
     before, chunk = limits.num_pages, limits.max_chunk_tokens
     if config.compiled is not None:
@@ -85,6 +88,12 @@ def shrunk(config: EngineConfig, blueprint: Blueprint, model: ModelConfig, missi
         )
     shortest = min(config.max_model_len or chunk, limits.max_model_len)
     fewest = 1 + max_sequence_pages(programs.groups, shortest, chunk)
+    lost = before - int(before * SHARE) if missing is None else -(-missing * mesh.size // page_bytes)
+    is_open = is_sized_by_memory(config, blueprint.memory) and may_have_fewer_rows(config, limits.max_num_seqs)
+    if before - lost < fewest and is_open:
+        limit_bytes = blueprint.memory.limit_bytes
+        fewer_rows = replace(sizes, max_num_seqs=limits.max_num_seqs // 2)
+        return draw_up(fewer_rows, model, mesh, None if limit_bytes is None else limit_bytes // mesh.size)
     if before <= fewest:
         raise ConfigError(
             f"{why}, and fewer than num_pages={before} ({before * page_bytes:,} bytes) would not hold one sequence of "
@@ -92,9 +101,8 @@ def shrunk(config: EngineConfig, blueprint: Blueprint, model: ModelConfig, missi
             "model over more devices (tensor_parallel_size); if others use the device too, lower memory_utilization",
             param="num_pages",
         )
-    lost = before - int(before * SHARE) if missing is None else -(-missing * mesh.size // page_bytes)
     fewer = max(before - max(lost, 1), fewest)
-    smaller = replace(config, num_pages=fewer, kv_cache_memory_bytes=None, memory_utilization=None)
+    smaller = replace(sizes, num_pages=fewer, kv_cache_memory_bytes=None, memory_utilization=None)
     drawn = draw_up(smaller, model, mesh, limit_bytes=None)
     limits = replace(drawn.limits, lost_pages=limits.lost_pages + before - fewer)
     return replace(drawn, limits=limits, memory=blueprint.memory)
@@ -104,18 +112,11 @@ def tell(before: Blueprint, after: Blueprint, why: str) -> None:
     """One line on standard error, whether progress is shown or not."""
     old, new = before.limits, after.limits
     lost_bytes = (old.num_pages - new.num_pages) * after.programs.layout.page_bytes
+    text = f"the pool has {new.num_pages} pages instead of {old.num_pages} ({lost_bytes:,} bytes less)"
+    if new.max_num_seqs < old.max_num_seqs:
+        text = f"{new.max_num_seqs} sequences run at once instead of {old.max_num_seqs}"
     context = f", the context {new.max_model_len} tokens" if new.max_model_len < old.max_model_len else ""
-    print(
-        f"jaxserve: {why}: the pool has {new.num_pages} pages instead of {old.num_pages} ({lost_bytes:,} bytes less)"
-        f"{context}",
-        file=sys.stderr,
-    )
-
-
-def _is_sized_by_memory(config: EngineConfig, memory: Memory) -> bool:
-    if config.num_pages is not None or config.kv_cache_memory_bytes is not None:
-        return False
-    return memory.platform != "cpu" or config.memory_utilization is not None
+    print(f"jaxserve: {why}: {text}{context}", file=sys.stderr)
 
 
 def _bytes(number: str, unit: str) -> int:

@@ -74,7 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rounds", type=count, default=5, help="rounds that count, after one that does not (default: 5)"
     )
-    parser.add_argument("--vocab-size", type=count, default=4096, help="tokens that the device draws from")
+    parser.add_argument(
+        "--vocab-size", type=count, default=1024, help="tokens that the device draws from (default: 1024)"
+    )
     parser.add_argument("--tokenizer", default="smollm2-135m-instruct", help="a model; its tokenizer makes the texts")
     parser.add_argument(
         "--out", type=Path, default=REPORT, help=f"page, with a .json beside it (default: {REPORT.name})"

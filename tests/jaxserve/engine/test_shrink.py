@@ -131,6 +131,26 @@ def test_a_pool_sized_by_memory_makes_room_for_what_programs_need(compiled, monk
     assert llm.parts.limits.num_pages == before
 
 
+def test_where_programs_leave_no_room_for_a_sequence_fewer_run_at_once(compiled, monkeypatch, capsys):
+    memory = {n: engine(num_pages=10, max_num_seqs=n).parts.blueprint.memory for n in (8, 16)}
+    assert memory[8].state_bytes + PAGE_BYTES < memory[16].state_bytes
+    left_bytes = memory[16].state_bytes + memory[16].step_bytes + 64 * 16 * PAGE_BYTES
+    monkeypatch.setattr(build_module, "limit_on", lambda mesh: 2 * (memory[8].weight_bytes + left_bytes))
+    options = {"memory_utilization": 0.5, "max_num_batched_tokens": 16}
+    llm = engine(max_num_seqs=None, **options)
+    assert llm.parts.limits.max_num_seqs == 16
+
+    nine_pages = 9 * PAGE_BYTES + 1000  # of a sequence, and the code
+    compiled.temporary_bytes = left_bytes - memory[8].state_bytes - nine_pages
+    llm.warm_up(use_tqdm=False)
+    assert (llm.parts.limits.max_num_seqs, llm.parts.limits.num_pages) == (8, 9)
+    assert "8 sequences run at once instead of 16" in capsys.readouterr().err
+
+    # Control: how many run at once is the user's choice where the user made it.
+    with pytest.raises(ConfigError, match="would not hold one sequence"):
+        engine(max_num_seqs=16, **options).warm_up(use_tqdm=False)
+
+
 @pytest.mark.parametrize(
     ("message", "missing"),
     [
