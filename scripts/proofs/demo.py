@@ -1,8 +1,8 @@
 """The demo's first token comes within 20 s of the process start with a cold compilation cache, 5 s with a warm one.
 
 The demo's command, three times with an empty compilation cache each, three times with the first of them, and three
-times with what `jaxserve compile` wrote; the weights are on the disk. Times are the command's own: from the start of its
-process to the first token. The warm-up compiles the steps of all default buckets, with an empty cache.
+times with what `jaxserve compile` wrote; the weights are on the disk. Times are the command's own: from the start of
+its process to the first token. The warm-up compiles the steps of all default buckets, with an empty cache.
 """
 
 import re
