@@ -1,13 +1,13 @@
-"""Every attention back end lies within its bound of a float64 reference, in all combinations of features.
+"""TPU kernels and the XLA path lie within their bound of a float64 reference, in all combinations of features.
 
 The product of features, each combination with shapes drawn at random, and the named workloads; the bounds are those of
 the tests (tests/pallas_kernels/paged_attention/bounds.py). The error is the largest deviation of a head's output as a
 share of that output's largest element. Stored pools must be equal number for number. On a machine without the device a
 kernel is interpreted.
 
-GPU kernels are asked for all of that too, and what they leave to XLA is listed. Since that is much, they have a product
-of their own, of what they serve, and the named workloads in bfloat16. The GPU that is simulated is so small that short
-contexts are divided.
+`scripts/prove kernels_gpu` asks GPU kernels for all of that too, and lists what they leave to XLA. Since that is much,
+they have a product of their own, of what they serve, and the named workloads in bfloat16. The GPU that is simulated is
+so small that short contexts are divided.
 
 Finished cases are kept in .cache/proofs by back end, so that an interrupted run goes on while that back end's kernels
 and the cases stay the same.
@@ -57,7 +57,7 @@ Item = tuple[str, Case | Workload, tuple[str, ...]]
 
 def main(argv: list[str]) -> str:
     parser = argparse.ArgumentParser(prog="scripts/prove kernels")
-    parser.add_argument("--backend", choices=BACKENDS, action="append", help="a back end (default: all)")
+    parser.add_argument("--backend", choices=BACKENDS, action="append", help="a back end (default: all but GPU's)")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases and workloads with TEXT in their names")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one in N combinations, drawn at random")
     parser.add_argument(
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> str:
     )
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     args = parser.parse_args(argv)
-    backends = tuple(args.backend or BACKENDS)
+    backends = tuple(args.backend or attention_calls.BACKENDS)
     items = [item for item in items_of(backends, args.every, args.full_size) if args.only in item[0]]
     if not items:
         parser.error(f"no combination and no workload has {args.only!r} in its name")

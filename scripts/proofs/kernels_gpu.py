@@ -1,0 +1,10 @@
+"""GPU attention kernels lie within their bound of a float64 reference, in all combinations of what they serve.
+
+See scripts/proofs/kernels.py. On a machine without the device they are interpreted.
+"""
+
+from scripts.proofs import kernels
+
+
+def main(argv: list[str]) -> str:
+    return kernels.main(["--backend", kernels.GPU, *argv])
