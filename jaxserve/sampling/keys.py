@@ -13,7 +13,6 @@ from jaxserve.sampling.batch import SamplingBatch
 
 # Numbers drawn at one position for different ends must differ in their purpose.
 TOKEN = 0
-NUCLEUS = range(1, 5)  # one for each attempt to draw a token of a nucleus
 
 
 def row_uniforms(

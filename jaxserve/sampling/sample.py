@@ -7,8 +7,7 @@ from jaxtyping import Bool, Float, Int32
 
 from jaxserve.sampling.batch import SamplingBatch
 from jaxserve.sampling.candidates import CandidateDraw, draw_from_candidates
-from jaxserve.sampling.keys import NUCLEUS, TOKEN, row_uniforms
-from jaxserve.sampling.nucleus import draw_from_nucleus
+from jaxserve.sampling.keys import TOKEN, row_uniforms
 from jaxserve.sampling.thresholds import vocabulary_floor
 from jaxserve.sampling.topk import argmax, row_max
 from jaxserve.sampling.vocabulary import draw_from_vocabulary
@@ -51,37 +50,17 @@ def _draw(
     candidates = lax.cond(
         jnp.any(is_truncated),
         lambda: draw_from_candidates(logits, batch, temperature, uniforms),
-        lambda: CandidateDraw(jnp.zeros_like(positions), is_truncated, temperature, is_truncated, is_truncated),
+        lambda: CandidateDraw(jnp.zeros_like(positions), is_truncated, temperature, is_truncated),
     )
     is_candidate = is_truncated & candidates.is_valid
-    is_nucleus = is_truncated & candidates.is_nucleus
-    token, is_found = lax.cond(
-        jnp.any(is_nucleus),
-        lambda: _draw_from_nucleus(logits, batch, positions, temperature, candidates.floor, is_nucleus),
-        lambda: (candidates.token, is_candidate),
-    )
-    token, is_found = jnp.where(is_candidate, candidates.token, token), is_candidate | is_found
 
     def draw_others() -> Array:
         floor = jnp.where(is_truncated, candidates.floor, -jnp.inf)
-        is_unknown = is_truncated & ~candidates.is_known & ~is_found
-        floor = _with_unknown_floors(floor, logits, batch, temperature, is_unknown)
-        others = draw_from_vocabulary(logits, row_max(logits), temperature, floor, uniforms, uniforms_in_block)
-        return jnp.where(is_found, token, others)
+        floor = _with_unknown_floors(floor, logits, batch, temperature, is_truncated & ~candidates.is_known)
+        token = draw_from_vocabulary(logits, row_max(logits), temperature, floor, uniforms, uniforms_in_block)
+        return jnp.where(is_candidate, candidates.token, token)
 
-    return lax.cond(jnp.any(is_drawn & ~is_found), draw_others, lambda: token)
-
-
-def _draw_from_nucleus(
-    logits: Float[Array, "S V"],
-    batch: SamplingBatch,
-    positions: Int32[Array, " S"],
-    temperature: Float[Array, " S"],
-    floor: Float[Array, " S"],
-    is_wanted: Bool[Array, " S"],
-) -> tuple[Int32[Array, " S"], Bool[Array, " S"]]:
-    uniforms = jnp.stack([jnp.stack(row_uniforms(batch, positions, purpose), axis=1) for purpose in NUCLEUS], axis=1)
-    return draw_from_nucleus(logits, temperature, floor, batch.top_p, uniforms, is_wanted)
+    return lax.cond(jnp.any(is_drawn & ~is_candidate), draw_others, lambda: candidates.token)
 
 
 def _with_unknown_floors(

@@ -1,7 +1,6 @@
 """Device: unnormalised probabilities of logits, and the drawing of an index with given weights."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +32,7 @@ def block_weights(
     return each_row(of_row, logits, top, temperature, floor)
 
 
-def each_row(function: Callable[..., Any], *arrays: Array) -> Any:
+def each_row(function: Callable[..., Array], *arrays: Array) -> Array:
     """`function` of each row: one after the other on a CPU, all together elsewhere.
 
     On a CPU a row stays in the cache, conditions and loops inside `function` skip the rows that do not need them, and
