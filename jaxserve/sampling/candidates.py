@@ -18,13 +18,15 @@ NUM_CANDIDATES = 65
 class CandidateDraw(NamedTuple):
     """A token for each row; `is_valid` where all that the row may draw are candidates.
 
-    floor: the least logit that may be drawn, where `is_known`; the other rows need `thresholds.vocabulary_floor`.
+    floor: the least logit that min-p and top-k leave, where `is_known`; the other rows need `thresholds.py`. Where it
+    `is_whole`, top-p is in it too.
     """
 
     token: Int32[Array, " S"]
     is_valid: Bool[Array, " S"]
     floor: Float[Array, " S"]
     is_known: Bool[Array, " S"]
+    is_whole: Bool[Array, " S"]
 
 
 def draw_from_candidates(
@@ -35,10 +37,10 @@ def draw_from_candidates(
 ) -> CandidateDraw:
     """Tokens from the best candidates, by one number in [0, 1) a row."""
     values, ids = top_k(logits, min(NUM_CANDIDATES, logits.shape[1]))
-    floor, is_known = candidate_floor(logits, values, batch, temperature)
-    is_valid = is_known & (_holds_everything(logits, values) | (floor > values[:, -1]))
+    floor, is_known, is_whole = candidate_floor(logits, values, batch, temperature)
+    is_valid = is_whole & (_holds_everything(logits, values) | (floor > values[:, -1]))
     place = pick(weights_of(values, values[:, 0], temperature, floor), uniforms)
-    return CandidateDraw(_at(ids, place), is_valid, floor, is_known)
+    return CandidateDraw(_at(ids, place), is_valid, floor, is_known, is_whole)
 
 
 def candidate_floor(
@@ -46,8 +48,8 @@ def candidate_floor(
     values: Float[Array, "S C"],
     batch: SamplingBatch,
     temperature: Float[Array, " S"],
-) -> tuple[Float[Array, " S"], Bool[Array, " S"]]:
-    """(least logit that may be drawn, can it be known from the C largest logits, `values`?).
+) -> tuple[Float[Array, " S"], Bool[Array, " S"], Bool[Array, " S"]]:
+    """(least logit, `CandidateDraw.is_known`, `is_whole`) from the C largest logits, `values`.
 
     Truncation is min-p, then top-k, then top-p on the mass that remains; values equal to a threshold stay.
     """
@@ -71,8 +73,9 @@ def candidate_floor(
     total = jnp.where(is_mass_beyond, total, jnp.sum(weights, axis=1))
     before = lax.cumsum(weights, axis=1) - weights
     num_kept = jnp.sum(before < (batch.top_p * total)[:, None], axis=1, dtype=jnp.int32)
-    floor = jnp.where(is_top_p, jnp.maximum(floor, _at(values, num_kept - 1)), floor)
-    return floor, is_known & ~(is_mass_beyond & (num_kept == num_values))
+    is_wide = is_mass_beyond & (num_kept == num_values)  # a nucleus of more tokens than there are candidates
+    floor = jnp.where(is_top_p & ~is_wide, jnp.maximum(floor, _at(values, num_kept - 1)), floor)
+    return floor, is_known, is_known & ~is_wide
 
 
 def _holds_everything(logits: Float[Array, "S V"], values: Float[Array, "S C"]) -> Bool[Array, " S"]:

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int32
 
 from jaxserve.sampling.batch import SamplingBatch
 from jaxserve.sampling.candidates import CandidateDraw, draw_from_candidates
-from jaxserve.sampling.keys import TOKEN, row_uniforms
+from jaxserve.sampling.keys import TOKEN, row_words, uniforms
 from jaxserve.sampling.thresholds import vocabulary_floor
 from jaxserve.sampling.topk import argmax, row_max
 from jaxserve.sampling.vocabulary import draw_from_vocabulary
@@ -45,19 +45,20 @@ def _draw(
 ) -> Int32[Array, " S"]:
     """Tokens of the rows that are drawn, anything elsewhere."""
     temperature = jnp.where(is_drawn, batch.temperature, 1.0)
-    uniforms, uniforms_in_block = row_uniforms(batch, positions, TOKEN)
+    words = row_words(batch, positions, TOKEN)
     is_truncated = is_drawn & ((batch.top_k > 0) | (batch.top_p < 1) | (batch.min_p > 0))
     candidates = lax.cond(
         jnp.any(is_truncated),
-        lambda: draw_from_candidates(logits, batch, temperature, uniforms),
-        lambda: CandidateDraw(jnp.zeros_like(positions), is_truncated, temperature, is_truncated),
+        lambda: draw_from_candidates(logits, batch, temperature, uniforms(words)[0]),
+        lambda: CandidateDraw(jnp.zeros_like(positions), is_truncated, temperature, is_truncated, is_truncated),
     )
     is_candidate = is_truncated & candidates.is_valid
 
     def draw_others() -> Array:
         floor = jnp.where(is_truncated, candidates.floor, -jnp.inf)
         floor = _with_unknown_floors(floor, logits, batch, temperature, is_truncated & ~candidates.is_known)
-        token = draw_from_vocabulary(logits, row_max(logits), temperature, floor, uniforms, uniforms_in_block)
+        top_p = jnp.where(is_truncated & ~candidates.is_whole, batch.top_p, 1.0)
+        token = draw_from_vocabulary(logits, row_max(logits), temperature, floor, top_p, words)
         return jnp.where(is_candidate, candidates.token, token)
 
     return lax.cond(jnp.any(is_drawn & ~is_candidate), draw_others, lambda: candidates.token)
@@ -70,7 +71,7 @@ def _with_unknown_floors(
     temperature: Float[Array, " S"],
     is_unknown: Bool[Array, " S"],
 ) -> Float[Array, " S"]:
-    columns = (logits, temperature, batch.top_k, batch.top_p, batch.min_p, is_unknown)
+    columns = (logits, temperature, batch.top_k, batch.min_p, is_unknown)
     return lax.cond(
         jnp.any(is_unknown),
         lambda: jnp.where(is_unknown, each_row(vocabulary_floor, *columns), floor),

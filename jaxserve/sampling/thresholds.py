@@ -1,15 +1,13 @@
 """Device: the logits from which a row's tokens may be drawn, by bisection over its whole vocabulary.
 
-Only for rows whose few best candidates do not tell (`candidates.py`): it takes up to 32 passes over the vocabulary for
-each of top-k and top-p, but neither sorts it nor parts equal values.
+Only for rows whose few best candidates do not tell (`candidates.py`): it takes up to 32 passes over the vocabulary, but
+neither sorts it nor parts equal values.
 """
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int32, UInt32
-
-from jaxserve.sampling.weights import weights_of
 
 # The places of -inf, and after +inf, in the order of all floats, see `_from_ordered`.
 LOWEST = np.uint32(0x007FFFFF)
@@ -27,37 +25,25 @@ def vocabulary_floor(
     z: Float[Array, " V"],
     temperature: Float[Array, ""],
     top_k: Int32[Array, ""],
-    top_p: Float[Array, ""],
     min_p: Float[Array, ""],
     is_wanted: Bool[Array, ""],
 ) -> Float[Array, ""]:
-    """The least logit that min-p, then top-k, then top-p of the mass that remains keep in one row; -inf if unwanted."""
+    """The least logit that min-p and top-k keep in one row; -inf if unwanted."""
 
     def compute() -> Array:
-        top = jnp.max(z)
-        is_top_k = is_wanted & (top_k > 0) & (top_k < len(z))
-        kth = threshold(z, jnp.ones_like(z), top_k.astype(jnp.float32), is_top_k)
-        floor = jnp.maximum(min_p_floor(top, temperature, min_p), kth)
-        weights = weights_of(z, top, temperature, floor)
-        last = threshold(z, weights, top_p * jnp.sum(weights), is_wanted & (top_p < 1))
-        return jnp.maximum(floor, last)
+        is_top_k = (top_k > 0) & (top_k < len(z))
+        return jnp.maximum(min_p_floor(jnp.max(z), temperature, min_p), kth_largest(z, top_k, is_top_k))
 
     return lax.cond(is_wanted, compute, lambda: jnp.float32(-jnp.inf))
 
 
-def threshold(
-    z: Float[Array, " V"], weights: Float[Array, " V"], goal: Float[Array, ""], is_wanted: Bool[Array, ""]
-) -> Float[Array, ""]:
-    """The largest t such that the weights of all z >= t sum to at least `goal`; -inf if there is none or not wanted.
-
-    Weights of 1 and a goal of k give the k-th largest value; probabilities and a goal of p the last value of the
-    nucleus.
-    """
+def kth_largest(z: Float[Array, " V"], k: Int32[Array, ""], is_wanted: Bool[Array, ""]) -> Float[Array, ""]:
+    """The largest t such that at least k values are t or more; -inf if not wanted."""
 
     def halve(bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
         middle = low + (high - low) // 2
-        is_reached = jnp.sum(jnp.where(z >= _from_ordered(middle), weights, 0.0)) >= goal
+        is_reached = jnp.sum(z >= _from_ordered(middle), dtype=jnp.int32) >= k
         return jnp.where(is_reached, middle, low), jnp.where(is_reached, high, middle)
 
     bounds = (jnp.asarray(LOWEST), jnp.where(is_wanted, HIGHEST, LOWEST + 1))

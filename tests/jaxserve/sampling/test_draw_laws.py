@@ -11,8 +11,8 @@ from jaxserve.sampling.batch import init_slot_state
 from jaxserve.sampling.head import draw
 from jaxserve.sampling.processors import mask_padding, process
 from jaxserve.sampling.sample import sample
-from jaxserve.sampling.vocabulary import draw_from_vocabulary
-from jaxserve.sampling.weights import pick
+from jaxserve.sampling.vocabulary import draw_once
+from jaxserve.sampling.weights import block_weights, pick
 from tests.jaxserve.sampling.rows import law, make_batch, p_value
 
 NUM_DRAWS = 12_000
@@ -86,8 +86,8 @@ def test_tokens_of_a_tiny_block_keep_their_shares():
     @jax.jit
     def inside(uniforms):
         one = jnp.ones_like(uniforms)
-        logits = jnp.broadcast_to(z, (len(uniforms), 128))
-        return draw_from_vocabulary(logits, 0 * one, one, -jnp.inf * one, ends * one, uniforms)
+        logits, law = jnp.broadcast_to(z, (len(uniforms), 128)), (0 * one, one, -jnp.inf * one)
+        return draw_once(logits, block_weights(logits, *law), *law, ends * one, uniforms)[0]
 
     assert p_value(np.asarray(inside(uniforms)) - 64, np.full(64, 1 / 64)) > 1e-4
 

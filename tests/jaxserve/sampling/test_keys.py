@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxserve.sampling.keys import TOKEN, row_uniforms
+from jaxserve.sampling.keys import TOKEN, next_words, row_words, uniforms
 from tests.jaxserve.sampling.rows import make_batch, p_value
 
 POSITION = jnp.int32(7)
@@ -13,7 +13,7 @@ POSITION = jnp.int32(7)
 
 def numbers(rows, positions=None, purpose=TOKEN):
     positions = jnp.full(len(rows), POSITION) if positions is None else jnp.asarray(positions, jnp.int32)
-    return np.stack(jax.jit(row_uniforms, static_argnums=2)(make_batch(rows), positions, purpose))
+    return np.stack(uniforms(jax.jit(row_words, static_argnums=2)(make_batch(rows), positions, purpose)))
 
 
 def test_a_number_is_the_same_alone_and_among_others():
@@ -48,14 +48,16 @@ def test_numbers_are_uniform_below_one_and_pairs_independent():
     batch = make_batch([{}])
     batch = jax.tree.map(lambda x: jnp.repeat(x, 20000), batch)
     batch = dataclasses.replace(batch, seed_low=jnp.arange(20000, dtype=jnp.uint32))
-    here = np.stack(row_uniforms(batch, jnp.full(20000, POSITION), TOKEN))
-    there = np.stack(row_uniforms(batch, jnp.full(20000, POSITION + 1), TOKEN))
+    words = row_words(batch, jnp.full(20000, POSITION), TOKEN)
+    here, later = np.stack(uniforms(words)), np.stack(uniforms(next_words(words)))
+    there = np.stack(uniforms(row_words(batch, jnp.full(20000, POSITION + 1), TOKEN)))
     assert here.min() >= 0
     assert here.max() < 1
 
     def cell(u):
         return (u * 8).astype(int)
 
-    for pair in ([here[0], here[1]], [here[0], there[0]], [here[1], there[0]], [here[0][:-1], here[0][1:]]):
+    within, beside = ([here[0], here[1]], [later[0], later[1]]), [here[0][:-1], here[0][1:]]
+    for pair in (*within, [here[0], there[0]], [here[1], there[0]], [here[0], later[0]], [here[1], later[1]], beside):
         assert p_value(cell(pair[0]) * 8 + cell(pair[1]), np.full(64, 1 / 64)) > 1e-4
     assert p_value(cell(here[0] ** 1.1) * 8 + cell(here[1]), np.full(64, 1 / 64)) < 1e-6

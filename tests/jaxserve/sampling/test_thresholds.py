@@ -6,18 +6,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jaxserve.sampling.candidates import candidate_floor
-from jaxserve.sampling.thresholds import threshold, vocabulary_floor
+from jaxserve.sampling.thresholds import kth_largest, vocabulary_floor
 from jaxserve.sampling.topk import top_k
 from tests.jaxserve.sampling.rows import kept, make_batch
 
 ROWS = 4
 by_bisection = jax.jit(
-    lambda z, b: jax.lax.map(
-        lambda row: vocabulary_floor(*row, jnp.bool_(True)), (z, b.temperature, b.top_k, b.top_p, b.min_p)
-    )
+    lambda z, b: jax.lax.map(lambda row: vocabulary_floor(*row, jnp.bool_(True)), (z, b.temperature, b.top_k, b.min_p))
 )
 all_together = jax.jit(
-    lambda z, b: jax.vmap(vocabulary_floor)(z, b.temperature, b.top_k, b.top_p, b.min_p, jnp.ones(ROWS, bool))
+    lambda z, b: jax.vmap(vocabulary_floor)(z, b.temperature, b.top_k, b.min_p, jnp.ones(ROWS, bool))
 )
 by_candidates = jax.jit(lambda z, b: candidate_floor(z, top_k(z, min(65, z.shape[1]))[0], b, b.temperature))
 
@@ -59,16 +57,18 @@ def test_the_kept_tokens_are_the_oracle_s_with_all_equal_values(width, step, tru
     truncation = {**truncation, "top_p": float(np.float32(truncation["top_p"]))}
     batch = make_batch([truncation] * ROWS)
     exact, together = by_bisection(z, batch), all_together(z, batch)
-    candidates, is_known = by_candidates(z, batch)
+    candidates, is_known, is_whole = by_candidates(z, batch)
     for i, row in enumerate(z):
         if is_near_a_boundary(row, **truncation):
             continue
-        expected = kept(row, **truncation)
-        for floor in (exact[i], together[i], *([candidates[i]] if is_known[i] else [])):
-            np.testing.assert_array_equal((row >= floor) & (row > -np.inf), expected)
+        expected, without_top_p = kept(row, **truncation), kept(row, **truncation | {"top_p": 1.0})
+        for floor in (exact[i], together[i], *([candidates[i]] if is_known[i] and not is_whole[i] else [])):
+            np.testing.assert_array_equal((row >= floor) & (row > -np.inf), without_top_p)
+        if is_whole[i]:
+            np.testing.assert_array_equal((row >= candidates[i]) & (row > -np.inf), expected)
         # 65 candidates tell every threshold but a larger top_k, and that of a nucleus with more tokens.
-        is_wide_nucleus = truncation["top_p"] < 1 and expected.sum() > 64
-        assert is_known[i] or is_wide_nucleus or 65 < truncation["top_k"] < width
+        assert is_known[i] or 65 < truncation["top_k"] < width
+        assert is_whole[i] or not is_known[i] or (truncation["top_p"] < 1 and expected.sum() > 64)
 
 
 @pytest.mark.parametrize("order", ["top-p before top-k", "top-p before min-p"])
@@ -79,8 +79,7 @@ def test_the_order_of_truncations_shows_in_what_is_kept(order):
     wrong &= kept(z, **{name: value for name, value in truncation.items() if name != "top_p"})
     right = kept(z, **truncation)
     batch = make_batch([truncation] * ROWS)
-    for floor in (by_bisection(np.stack([z] * ROWS), batch)[0], by_candidates(np.stack([z] * ROWS), batch)[0][0]):
-        np.testing.assert_array_equal(z >= floor, right)
+    np.testing.assert_array_equal(z >= by_candidates(np.stack([z] * ROWS), batch)[0][0], right)
     assert (right != wrong).any()
 
 
@@ -88,6 +87,5 @@ def test_the_order_of_truncations_shows_in_what_is_kept(order):
 def test_the_kth_largest_is_found_among_all_floats(values, k):
     z = np.float32(values)
     z[np.abs(z) < np.finfo(np.float32).tiny] = 0  # the device flushes subnormal numbers
-    found = jax.jit(threshold)(z, jnp.ones(9), jnp.float32(k), jnp.bool_(True))
-    assert found == np.sort(z)[-k]
-    assert jax.jit(threshold)(z, jnp.ones(9), jnp.float32(k), jnp.bool_(False)) == -np.inf
+    assert jax.jit(kth_largest)(z, jnp.int32(k), jnp.bool_(True)) == np.sort(z)[-k]
+    assert jax.jit(kth_largest)(z, jnp.int32(k), jnp.bool_(False)) == -np.inf
