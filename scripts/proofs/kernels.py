@@ -48,6 +48,7 @@ from tests.pallas_kernels.paged_attention.tiny_gpu import BLOCK, tiny_gpu
 GPU = "mosaic_gpu"
 BACKENDS = (*attention_calls.BACKENDS, GPU)
 ROOT = Path(__file__).parents[2]
+KEPT = ROOT / ".cache" / "proofs"
 CASES_PER_PROCESS = 40  # a process keeps every program that it compiled
 
 Row = dict[str, Any]
@@ -56,16 +57,21 @@ Item = tuple[str, Case | Workload, tuple[str, ...]]
 
 
 def main(argv: list[str]) -> str:
-    parser = argparse.ArgumentParser(prog="scripts/prove kernels")
-    parser.add_argument("--backend", choices=BACKENDS, action="append", help="a back end (default: all but GPU's)")
+    return prove("kernels", attention_calls.BACKENDS, argv)
+
+
+def prove(name: str, served: tuple[str, ...], argv: list[str]) -> str:
+    """The table of the proof of this name, which is about the back ends `served`."""
+    parser = argparse.ArgumentParser(prog=f"scripts/prove {name}")
+    parser.add_argument("--backend", choices=served, action="append", help="a back end (default: all of these)")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases and workloads with TEXT in their names")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one in N combinations, drawn at random")
-    parser.add_argument(
-        "--full-size", action="store_true", help="the benchmarks' workloads too, but by GPU kernels: 10 GB a process"
-    )
+    if GPU not in served:  # they would take days
+        parser.add_argument("--full-size", action="store_true", help="the benchmarks' workloads too: 10 GB a process")
+    parser.set_defaults(full_size=False)
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     args = parser.parse_args(argv)
-    backends = tuple(args.backend or attention_calls.BACKENDS)
+    backends = tuple(args.backend or served)
     items = [item for item in items_of(backends, args.every, args.full_size) if args.only in item[0]]
     if not items:
         parser.error(f"no combination and no workload has {args.only!r} in its name")
@@ -98,6 +104,7 @@ def items_of(backends: tuple[str, ...], every: int, is_full_size: bool) -> list[
 def run(items: list[Item], num_jobs: int) -> list[Row]:
     """A row for each case and back end, from earlier runs where these finished it."""
     kept = {backend: kept_file(backend) for backend in BACKENDS}
+    KEPT.mkdir(parents=True, exist_ok=True)
     lines = [line for file in kept.values() if file.exists() for line in file.read_text().splitlines()]
     done = {(row["name"], row["backend"]): row for row in map(json.loads, lines)}
     wanted = [(name, backend) for name, _, backends in items for backend in backends]
@@ -127,9 +134,7 @@ def _rows_of(task: Item) -> list[Row]:
 
 def kept_file(backend: str) -> Path:
     """Where finished cases are."""
-    folder = ROOT / ".cache" / "proofs"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"kernels-{backend}-{state_of_sources(backend)}.jsonl"
+    return KEPT / f"kernels-{backend}-{state_of_sources(backend)}.jsonl"
 
 
 def state_of_sources(backend: str) -> str:

@@ -7,4 +7,4 @@ from scripts.proofs import kernels
 
 
 def main(argv: list[str]) -> str:
-    return kernels.main(["--backend", kernels.GPU, *argv])
+    return kernels.prove("kernels_gpu", (kernels.GPU,), argv)

@@ -1,5 +1,7 @@
 """Where memory is scarce, sizes that the user left open become smaller; those that the user chose stay."""
 
+from dataclasses import replace
+
 import pytest
 
 from jaxserve.core.config import EngineConfig
@@ -17,7 +19,7 @@ MEMORY = Memory(platform="gpu", limit_bytes=0, weight_bytes=0, state_bytes=0, st
 def sizes(num_tokens, **options):
     """(rows, page size) of an engine whose pool has room for so many positions, of one byte each."""
     asked = config = EngineConfig.create("m", memory_utilization=1.0, **options)
-    memory = Memory("gpu", limit_bytes=num_tokens, weight_bytes=0, state_bytes=0, step_bytes=0)
+    memory = replace(MEMORY, limit_bytes=num_tokens)
     while config is not None:
         size = config.page_size or 64
         groups = KVGroups((None,), size)
