@@ -20,6 +20,10 @@ class KVGroups:
     def num_groups(self) -> int:
         return len(self.windows)
 
+    @property
+    def has_windows(self) -> bool:
+        return any(window is not None for window in self.windows)
+
     def first_page[I: (int, np.ndarray)](self, group: int, num_committed: I) -> I:
         """First page that a token at position `num_committed` or later can still see; of one number or an array."""
         window = self.windows[group]

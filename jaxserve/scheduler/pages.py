@@ -31,7 +31,9 @@ def extend_by_one(state: SchedulerState, slots: np.ndarray) -> None:
 def free_behind_windows(state: SchedulerState, slots: np.ndarray) -> None:
     """Free the pages that no token after the committed ones can see, and close the gap in the tables."""
     columns, groups = state.columns, state.groups
-    freed = []
+    if not groups.has_windows:
+        return
+    slots, freed = slots[columns.is_running[slots]], []
     for window in set(groups.windows) - {None}:
         members = [g for g, w in enumerate(groups.windows) if w == window]  # they keep the same positions
         first_pages = columns.first_pages[members[0]]

@@ -62,10 +62,10 @@ def _in_order(state: SchedulerState, decodes: np.ndarray, rows: StepRows) -> tup
     """
     others, query_lens = np.array(rows.slots, np.int32), np.array(rows.query_lens, np.int32)
     is_long = query_lens > 1
-    ones = np.concatenate([decodes, others[~is_long]], dtype=np.int32)
+    ones = np.concatenate([decodes, others[~is_long]], dtype=np.int32) if rows.slots else decodes.astype(np.int32)
     ones = ones[np.argsort(state.columns.num_scheduled[ones], kind="stable")]
     lens = np.ones(len(ones), np.int32)
-    if len(ones) == len(decodes) + len(others):
+    if not is_long.any():
         return ones, lens, len(ones)
     return np.concatenate([ones, others[is_long]]), np.concatenate([lens, query_lens[is_long]]), len(ones)
 
@@ -119,6 +119,9 @@ def _tables(
     """
     columns, groups = state.columns, state.groups
     end_pages = groups.end_page(ends)
+    if not groups.has_windows:
+        width = int(end_pages.max())
+        return np.zeros((groups.num_groups, len(slots)), np.int32), tuple(t[slots, :width] for t in columns.tables)
     first_pages = np.stack([groups.first_page(g, starts) for g in range(groups.num_groups)])
     shifts = first_pages - columns.first_pages[:, slots]
     widths = (end_pages - first_pages).max(axis=1).tolist()
