@@ -68,9 +68,9 @@ def make_buckets(max_num_seqs: int, max_num_batched_tokens: int, max_columns: in
     Rows of decode buckets double from 8, the last being `max_num_seqs` or `min_rows`: most steps decode, and a padded
     row costs a whole forward pass of a token. Rows of mixed buckets grow by 4, for there only the head and the sampler
     pay, and so do tokens, from 32: a bucket costs a compilation. Pairs with no more tokens than rows hold no chunk.
-    Where decode tables have one width, there are decode buckets of 24, 48, 96, ... rows too, and mixed ones of 256
-    tokens: of 64 requests of 27 to 256 tokens, 64 at once, 14 % of the rows are padding and not 22; 32 at once, 16 % of
-    the tokens and not 31.
+    Where decode tables have one width, rows grow by an eighth of the most, below that also to 24, 48, 96, ..., and
+    there are mixed buckets of 256 tokens: of 64 requests of 27 to 256 tokens, 64 at once, 8 % of the rows are padding
+    and not 22; 32 at once, 16 % of the tokens and not 31.
     """
     max_rows = max(min_rows, max_num_seqs)
     rows = _ladder(8, max_rows, 4)
@@ -78,7 +78,8 @@ def make_buckets(max_num_seqs: int, max_num_batched_tokens: int, max_columns: in
     tokens, decode_rows = {*_ladder(32, max_tokens, 4)}, {*_ladder(8, max_rows, 2)}
     if max_columns <= NARROW_COLUMNS:
         tokens |= {min(256, max_tokens)}
-        decode_rows |= {*_ladder(24, max_rows, 2)}
+        step = max(8, 1 << (max_rows // 8 - 1).bit_length())
+        decode_rows |= {r for r in (*_ladder(24, step, 2), *range(step, max_rows, step)) if r < max_rows}
     return _of_sizes(decode_rows, [(t, r) for t in tokens for r in rows if t > r], max_columns)
 
 

@@ -38,7 +38,15 @@ def test_a_decode_step_pads_to_less_than_twice_its_rows_from_eight_on(max_rows, 
 
 def test_the_default_limits_make_few_buckets():
     assert len(make_buckets(32, 512, 512, min_rows=8).all()) <= 12  # on CPU
-    assert len(make_buckets(256, 2048, 2048, min_rows=8).all()) <= 25  # a context of 131,072 in pages of 64
+    for num_columns in (512, 2048):  # a context of 32,768 in pages of 64, and of 131,072
+        assert len(make_buckets(256, 2048, num_columns, min_rows=8).all()) <= 25
+
+
+@pytest.mark.parametrize("max_rows", [64, 256])
+def test_a_step_in_the_upper_half_pads_to_at_most_an_eighth_of_the_largest(max_rows):
+    buckets = make_buckets(max_rows, 2048, 512)
+    for rows in range(max_rows // 2, max_rows + 1):
+        assert buckets.fit(rows, rows, 1, is_decode=True).num_rows - rows < max_rows // 8
 
 
 @given(st.integers(1, 300), st.integers(1, 4096), st.sampled_from([64, 2048]))
