@@ -1,0 +1,127 @@
+"""Host: `RadixTree`, sequences of tokens cut into pages, and what is kept of each common beginning.
+
+    root ─ [p p p] ─ [p p]          a node is a run of pages up to where sequences part
+                   └ [p] ─ [p p p]
+
+Only whole pages are compared, so sequences that part within a page part before it. (Radix attention: Zheng et al.,
+"SGLang: Efficient Execution of Structured Language Model Programs", section 3.)
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+Path = list[tuple["Node", int]]
+"""Nodes from the root on, each with how many of its pages are meant; only the last may be meant in part."""
+
+
+class Node:
+    """A run of pages after those of its parent.
+
+    start: pages before it. pages[g, j]: where KV group g holds page start + j, 0 where nothing is kept of it. last_use:
+    the cache's time when it was last of use to somebody; num_hits: how often a sequence took its pages over.
+    """
+
+    __slots__ = ("children", "last_use", "num_hits", "pages", "parent", "start", "tokens")
+
+    def __init__(self, parent: "Node | None", start: int, tokens: np.ndarray, pages: np.ndarray):
+        self.parent, self.start, self.tokens, self.pages = parent, start, tokens, pages
+        self.children: dict[bytes, Node] = {}
+        self.last_use = self.num_hits = 0
+
+    @property
+    def num_pages(self) -> int:
+        return self.pages.shape[1]
+
+    @property
+    def end(self) -> int:
+        """Pages up to its end, those before it included."""
+        return self.start + self.pages.shape[1]
+
+
+class RadixTree:
+    """One tree a namespace: only sequences of one namespace share pages."""
+
+    def __init__(self, num_groups: int, page_size: int):
+        self.page_size = page_size
+        self._nothing = np.zeros(0, np.int32), np.zeros((num_groups, 0), np.int32)
+        self._roots: dict[object, Node] = {}
+        self._namespaces: dict[Node, object] = {}  # of the roots
+
+    def walk(self, namespace: object, tokens: np.ndarray) -> Path:
+        """The nodes that agree with the whole pages of `tokens`, as far as they do."""
+        path: Path = []
+        node, at, num_pages, size = self._roots.get(namespace), 0, len(tokens) // self.page_size, self.page_size
+        while node is not None and at < num_pages:
+            node = node.children.get(tokens[at * size : (at + 1) * size].tobytes())
+            if node is None:
+                break
+            count = min(node.num_pages, num_pages - at)
+            is_equal = node.tokens[: count * size] == tokens[at * size : (at + count) * size]
+            if not is_equal.all():
+                count = int(is_equal.argmin()) // size
+            path.append((node, count))
+            at += count
+            if count < node.num_pages:
+                break
+        return path
+
+    def add(self, namespace: object, parent: Node | None, tokens: np.ndarray, pages: np.ndarray) -> Node:
+        """A new node after another's end, or at the beginning: int32[n x page size], int32[G, n]."""
+        parent = self._root(namespace) if parent is None else parent
+        child = Node(parent, parent.end, tokens.copy(), pages.copy())
+        parent.children[self._key(child)] = child
+        return child
+
+    def split(self, node: Node, count: int) -> Node:
+        """The node of the first `count` pages; what is left of this one becomes its child."""
+        if count == node.num_pages:
+            return node
+        size = count * self.page_size
+        head = Node(node.parent, node.start, node.tokens[:size], node.pages[:, :count].copy())
+        head.last_use, head.num_hits = node.last_use, node.num_hits
+        assert node.parent is not None, "the root holds nothing"
+        node.parent.children[self._key(head)] = head
+        node.parent, node.start = head, head.end
+        node.tokens, node.pages = node.tokens[size:], node.pages[:, count:].copy()
+        head.children[self._key(node)] = node
+        return head
+
+    def cut(self, node: Node, count: int) -> Node | None:
+        """Forget the last `count` pages of a leaf; the parent, where the leaf is gone and that is a leaf now."""
+        left = node.num_pages - count
+        if left:
+            node.tokens, node.pages = node.tokens[: left * self.page_size], node.pages[:, :left]
+            return None
+        parent, node.parent = node.parent, None
+        assert parent is not None, "the root is not cut"
+        del parent.children[self._key(node)]
+        if parent.children:
+            return None
+        if parent not in self._namespaces:
+            return parent
+        del self._roots[self._namespaces.pop(parent)]
+        return None
+
+    def clear(self) -> None:
+        for node in list(self):
+            node.parent = None
+        self._roots.clear()
+        self._namespaces.clear()
+
+    def __iter__(self) -> Iterator[Node]:
+        """All nodes but the roots."""
+        waiting = [child for root in self._roots.values() for child in root.children.values()]
+        while waiting:
+            node = waiting.pop()
+            waiting += node.children.values()
+            yield node
+
+    def _root(self, namespace: object) -> Node:
+        if namespace not in self._roots:
+            root = self._roots[namespace] = Node(None, 0, *self._nothing)
+            self._namespaces[root] = namespace
+        return self._roots[namespace]
+
+    def _key(self, node: Node) -> bytes:
+        return node.tokens[: self.page_size].tobytes()
