@@ -84,6 +84,7 @@ def measure(
 
 
 def _run(llm: "LLM", workload: Workload, use_tqdm: bool) -> Pass:
+    llm.reset_prefix_cache()  # passes must not find what earlier ones have computed
     started_s = time.monotonic()
     outputs = llm.generate(workload.prompts, workload.params(), use_tqdm=use_tqdm)
     elapsed_s = time.monotonic() - started_s

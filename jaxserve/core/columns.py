@@ -36,6 +36,7 @@ class SlotColumns:
         self.stop_ids = np.full((num_slots, 1), -1, np.int32)  # padded with -1
         self.sampling = np.zeros((num_slots, len(SAMPLING_FIELDS)), np.int32)
 
+        self.num_kept = np.zeros(num_slots, np.int32)  # first pages of the slot that the prefix cache has
         self.end_page = np.zeros(num_slots, np.int32)
         self.first_pages = np.zeros((groups.num_groups, num_slots), np.int32)
         self.tables = tuple(np.zeros((num_slots, width), np.int32) for width in widths)
@@ -59,7 +60,7 @@ class SlotColumns:
         self.is_running[slot] = False
         self.epoch[slot] += 1
         self.last_step[slot] = -1
-        self.end_page[slot] = 0
+        self.num_kept[slot] = self.end_page[slot] = 0
         self.first_pages[:, slot] = 0
         for table in self.tables:
             table[slot] = 0

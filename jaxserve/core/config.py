@@ -25,7 +25,6 @@ NEUTRAL: dict[str, Any] = {
     "trust_remote_code": False,
     "quantization": None,
     "enforce_eager": False,
-    "enable_prefix_caching": False,
     "enable_chunked_prefill": True,
     "kv_cache_dtype": "auto",
     "pipeline_parallel_size": 1,
@@ -46,6 +45,7 @@ TEXTS = "tokenizer chat_template revision hf_token cache_dir compilation_cache_d
 DTYPES = ("auto", "float32", "bfloat16")
 BACKENDS = ("auto", "mosaic_tpu", "mosaic_gpu", "xla", "reference")
 KV_LAYOUTS = ("auto", "rows", "lanes")
+PREFIX_EVICTIONS = ("hits", "lru")
 LOAD_FORMATS = ("auto", "gguf", "safetensors", "orbax", "dummy")
 
 
@@ -91,6 +91,10 @@ class EngineConfig:
     async_scheduling: bool = option(True, "plan a step while the one before runs")
     attention_backend: str = option("auto", "force one attention back end", BACKENDS)
     scheduling_policy: str = option("fcfs", "order of waiting requests", ("fcfs",))
+    enable_prefix_caching: bool = option(True, "keep the KV of sequences for others that begin alike")
+    prefix_eviction: str = option(
+        "hits", "what goes first from the prefix cache; hits: as lru, but what was found stays longer", PREFIX_EVICTIONS
+    )
     compilation_cache_dir: str | None = option(
         None, "persistent compilation cache; default: in the user's cache folder"
     )
@@ -112,10 +116,9 @@ class EngineConfig:
         self._check_int("tensor_parallel_size", 1)
         self._check_int("max_logprobs", 0)
         self._check_int("max_decode_rounds", 1, end=MAX_ROUNDS + 1)
-        if not isinstance(self.async_scheduling, bool):
-            raise ConfigError(
-                f"async_scheduling={self.async_scheduling!r} must be True or False", param="async_scheduling"
-            )
+        for name in ("async_scheduling", "enable_prefix_caching"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name}={getattr(self, name)!r} must be True or False", param=name)
         self._check_int("seed", -(2**63), end=2**63)
         if not isinstance(self.model, str) or not self.model:
             raise ConfigError("model must name a model: a path, a Hugging Face id or a short name", param="model")

@@ -27,6 +27,15 @@ class SlotEdits:
 
 
 @dataclass(frozen=True, slots=True)
+class Recount:
+    """What the penalties of a slot must know of tokens that it does not compute: their KV comes from elsewhere."""
+
+    slot: int
+    tokens: np.ndarray  # int32[n]: all from the first one on
+    prompt_len: int
+
+
+@dataclass(frozen=True, slots=True)
 class Forks:
     """Copies made before the step runs: partial pages of forks; counts, edits and mask rows by slot."""
 
@@ -62,6 +71,7 @@ class Plan:
     first_pages: np.ndarray  # int32[G, S]
     tables: tuple[np.ndarray, ...]  # per group int32[S, columns used]
     edits: tuple[SlotEdits, ...] = ()
+    recounts: tuple[Recount, ...] = ()
     forks: Forks | None = None
 
     @property

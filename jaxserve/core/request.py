@@ -17,6 +17,7 @@ class Request:
     is drawn, and the sequence ends as soon as what is asked of its prompt is computed.
     eos_ids: the model's end-of-sequence tokens, which end the text unless params.ignore_eos.
     bad_words: token-id sequences that must not be produced.
+    cache_salt: only requests with an equal one share cached prefixes.
     logprobs_start: the first prompt position whose log-probability params.prompt_logprobs asks for.
     pooling: "mean" or "last" for hidden states over the prompt or of its last token; only where max_tokens is 0.
     """
@@ -29,6 +30,7 @@ class Request:
     eos_ids: tuple[int, ...] = ()
     bad_words: tuple[tuple[int, ...], ...] = ()
     adapter: int = 0
+    cache_salt: str | None = None
     arrival_s: float = 0.0
     logprobs_start: int = 0
     pooling: str | None = None

@@ -21,7 +21,7 @@ MIN_TEMPERATURE = 1e-2  # below it logits / temperature leave the range where a 
 UNSUPPORTED = frozenset(
     "best_of extra_args flat_logprobs guided_decoding length_penalty logits_processors logprob_token_ids output_kind "
     "prompt_logprob_start prompt_logprob_token_ids repetition_detection routed_experts_prompt_start "
-    "skip_reading_prefix_cache stream_interval structured_outputs thinking_token_budget trace_decode_token_ids "
+    "stream_interval structured_outputs thinking_token_budget trace_decode_token_ids "
     "truncate_prompt_tokens use_beam_search watermarking".split()
 )
 OTHER_NAMES = {
@@ -58,7 +58,7 @@ class SamplingParams:
     spaces_between_special_tokens: accepted either way, for text is made from the tokens' own bytes and nothing is ever
     put between two of them.
     logit_bias: added to the logits of ids, clamped to [-100, 100]. allowed_token_ids: only these. bad_words: none of
-    these may be produced.
+    these may be produced. skip_reading_prefix_cache: compute the whole prompt, whatever is cached of it; None is False.
     """
 
     n: int = 1
@@ -84,6 +84,7 @@ class SamplingParams:
     logit_bias: Mapping[int, float] | None = None
     allowed_token_ids: Collection[int] | None = None
     bad_words: Sequence[str] | None = None
+    skip_reading_prefix_cache: bool | None = None
 
     def __new__(cls, *args, **kwargs):
         known = {field.name for field in fields(cls)}
@@ -190,4 +191,5 @@ _CHECKS = {
     "logit_bias": optional(logit_bias),
     "allowed_token_ids": optional(_allowed_token_ids),
     "bad_words": strings(MAX_BAD_WORDS),
+    "skip_reading_prefix_cache": optional(boolean),
 }

@@ -34,6 +34,9 @@ class Sequence:
     finish_reason: "stop", "length", "abort" or "error", None until then. stop_reason: the stop token's id or the stop
     string, None for an end-of-sequence token. logprobs: one entry a generated token. prompt_logprobs: one entry a
     prompt token, None for the first, which nothing precedes, and before request.logprobs_start; kept by sample 0 only.
+    num_overtaken: sequences that came later and got a slot before it.
+    num_cached_tokens: those at the beginning of the prompt whose KV another sequence had left in the prefix cache, None
+    where none were looked up.
     pooled: float64[D], by request.pooling the sum of the hidden states computed since the sequence took its slot, or
     the last of them.
     """
@@ -44,6 +47,8 @@ class Sequence:
         "finish_reason",
         "index",
         "logprobs",
+        "num_cached_tokens",
+        "num_overtaken",
         "pooled",
         "prompt_logprobs",
         "request",
@@ -61,6 +66,8 @@ class Sequence:
         self.finish_reason: str | None = None
         self.stop_reason: int | str | None = None
         self.slot = -1
+        self.num_cached_tokens: int | None = None
+        self.num_overtaken = 0
         self._tokens = request.prompt_token_ids
         self._num_tokens = np.array([len(request.prompt_token_ids)], np.int32)
         self.logprobs: list[TokenLogprobs] | None = None

@@ -91,8 +91,12 @@ class AsyncLLM:
         if ids is None:  # long texts take long: elsewhere than in the event loop
             (ids,) = await asyncio.to_thread(self.llm.parts.requests.token_ids, [read])
         waiter = Waiter(wants_pieces)
-        self._driver.start(waiter, read.text, list(ids), params)
+        self._driver.start(waiter, read, list(ids), params)
         return waiter
+
+    async def reset_prefix_cache(self) -> bool:
+        """Forget the KV that is kept of requests that have ended; others go on undisturbed."""
+        return await asyncio.wrap_future(self._driver.call(self.llm.reset_prefix_cache))
 
     async def close(self) -> None:
         """End the thread; requests under way raise EngineDeadError. May be called again."""

@@ -93,6 +93,7 @@ def assemble(
         vocab_size=model.vocab_size,
         max_chunk_tokens=limits.max_chunk_tokens,
         scheduling_policy=config.scheduling_policy,
+        prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
     )
     requests = RequestMaker(
         tokenizer=tokenizer,

@@ -4,13 +4,16 @@ import atexit
 import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.sampling_params import SamplingParams
 from jaxserve.engine.job import Job
 from jaxserve.engine.jobs import Jobs
+from jaxserve.engine.prompts import Prompt
 from jaxserve.engine.requests import RequestMaker
 from jaxserve.engine.results import Reader
 from jaxserve.engine.waiters import Item, Waiter, send
@@ -34,11 +37,27 @@ class Driver:
         atexit.register(self.close)  # a thread that ran on while the interpreter ends would crash in the device's code
         self._thread.start()
 
-    def start(self, waiter: Waiter, text: str | None, token_ids: list[int], params: SamplingParams) -> None:
+    def start(self, waiter: Waiter, prompt: Prompt, token_ids: list[int], params: SamplingParams) -> None:
+        self._command(partial(self._start, waiter, prompt, token_ids, params))
+
+    def call(self, function: Callable[[], Any]) -> Future[Any]:
+        """Run something between two steps, in the thread that drives the engine; its result, or what it raised."""
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function())
+            except Exception as error:
+                future.set_exception(error)
+
+        self._command(run)
+        return future
+
+    def _command(self, command: Callable[[], None]) -> None:
         with self._gate:
             if self._is_closed:
                 raise EngineDeadError("this AsyncLLM is closed: build a new one")
-            self._commands.put(partial(self._start, waiter, text, token_ids, params))
+            self._commands.put(command)
 
     def abort(self, waiter: Waiter) -> None:
         """End what a waiter no longer waits for; nothing happens if it has ended."""
@@ -84,13 +103,13 @@ class Driver:
             command()
             must_wait = False
 
-    def _start(self, waiter: Waiter, text: str | None, token_ids: list[int], params: SamplingParams) -> None:
+    def _start(self, waiter: Waiter, prompt: Prompt, token_ids: list[int], params: SamplingParams) -> None:
         try:
             if self._error is not None:
                 raise _death(self._error)
-            request = self._maker.make(token_ids, params)
+            request = self._maker.make(token_ids, params, cache_salt=prompt.cache_salt)
             self._maker.count(1)
-            waiter.job = self._jobs.start(text, request)
+            waiter.job = self._jobs.start(prompt.text, request)
             waiter.reader = Reader(waiter.job)
             self._waiters[waiter.job] = waiter
         except Exception as error:

@@ -54,4 +54,5 @@ def _output(sequence: Sequence, normalize: bool) -> EmbeddingRequestOutput:
         request_id=request.request_id,
         outputs=EmbeddingOutput(vector.tolist()),
         prompt_token_ids=request.prompt_token_ids.tolist(),
+        num_cached_tokens=sequence.num_cached_tokens or 0,
     )

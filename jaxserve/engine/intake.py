@@ -18,7 +18,7 @@ def requests_for(
     requests = []
     for i, (prompt, ids, p) in enumerate(zip(prompts, maker.token_ids(prompts), params, strict=True)):
         with named(f"{noun} {i}" if len(prompts) > 1 else None):
-            requests.append((prompt.text, maker.make(ids, p, place=i)))
+            requests.append((prompt.text, maker.make(ids, p, place=i, cache_salt=prompt.cache_salt)))
     maker.count(len(requests))
     return requests
 

@@ -84,6 +84,12 @@ class Jobs:
                 self._engine.abort(request.request_id)
             self._settle()
 
+    def reset_prefix_cache(self) -> None:
+        """Forget the prefixes of requests that have ended."""
+        self.check_caller()
+        with self._lock:
+            self._engine.scheduler.reset_prefix_cache()
+
     def step(self) -> Moved:
         """One step of the engine, and what it brought."""
         self.check_caller()

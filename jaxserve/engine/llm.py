@@ -32,10 +32,13 @@ from jaxserve.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """num_executables: compiled so far. num_reads: steps read back, each waited for once."""
+    """num_pages_cached: pages of prefixes that nobody uses at the moment. num_cached_tokens: tokens of all prompts that
+    were found there. num_executables: compiled so far. num_reads: steps read back, each waited for once."""
 
     num_preemptions: int
     num_pages_free: int
+    num_pages_cached: int
+    num_cached_tokens: int
     num_executables: int
     num_reads: int
 
@@ -107,6 +110,8 @@ class LLM:
         return Stats(
             num_preemptions=engine.scheduler.num_preemptions,
             num_pages_free=engine.scheduler.num_pages_free,
+            num_pages_cached=engine.scheduler.num_pages_cached,
+            num_cached_tokens=engine.scheduler.num_cached_tokens,
             num_executables=len(runner.executables),
             num_reads=runner.num_reads,
         )
@@ -130,9 +135,10 @@ class LLM:
     ) -> list[RequestOutput]:
         """Complete each prompt; one result a prompt, in order.
 
-        prompts: text, a list of token ids, a dict with `prompt` or `prompt_token_ids`, or a list of those.
-        sampling_params: for all prompts, or one a prompt. Raises RequestError (a ValueError) naming the prompt and the
-        parameter before anything runs. A sample whose logits are not finite ends with finish_reason "error"; if the
+        prompts: text, a list of token ids, a dict with `prompt` or `prompt_token_ids`, or a list of those; a dict may
+        have a `cache_salt`, without which nobody finds what is cached of its beginning. sampling_params: for all
+        prompts, or one a prompt. Raises RequestError (a ValueError) naming the prompt and the parameter before anything
+        runs. A sample whose logits are not finite ends with finish_reason "error"; if the
         device fails, EngineDeadError is raised and the engine must be built anew.
         """
         jobs = self.jobs
@@ -207,6 +213,11 @@ class LLM:
         """
         self._jobs.check_caller()
         return hidden_states(self.parts, self.parts.requests.token_ids(read_prompts(prompts)), layers)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget the KV that is kept of requests that have ended; True, as in vLLM: nothing can keep it from that."""
+        self.jobs.reset_prefix_cache()
+        return True
 
     def update_weights(self, params: Any) -> None:
         """Serve all later requests with other weights: a tree like `parts.runner.params`, of device or numpy arrays.

@@ -9,23 +9,29 @@ import numpy as np
 from jaxserve.core.errors import RequestError
 from jaxserve.text.tokenizer import Tokenizer
 
-PROMPT_KEYS = ("prompt", "prompt_token_ids")
+PROMPT_KEYS = ("prompt", "prompt_token_ids", "cache_salt")
+MAX_SALT_CHARS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Text, or token ids, or both when the user knows both."""
+    """Text, or token ids, or both when the user knows both.
+
+    cache_salt: only prompts with an equal one share cached prefixes.
+    """
 
     text: str | None
     token_ids: Sequence[int] | None
+    cache_salt: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The form in which users give both."""
+        """The form in which users give text and token ids."""
         return {"prompt": self.text, "prompt_token_ids": self.token_ids}
 
 
 def read_prompts(prompts: Any) -> list[Prompt]:
-    """One prompt or a list of them: text, a list of token ids, or a dict with `prompt` or `prompt_token_ids`."""
+    """One prompt or a list of them: text, a list of token ids, or a dict with `prompt` or `prompt_token_ids`, and maybe
+    `cache_salt`."""
     if isinstance(prompts, str | Mapping) or _is_ids(prompts):
         return [read_prompt(prompts, "the prompt")]
     if not isinstance(prompts, list | tuple):
@@ -56,7 +62,7 @@ def read_prompt(prompt: Any, name: str) -> Prompt:
         raise RequestError(f"{name} has neither 'prompt' nor 'prompt_token_ids'", "prompt")
     if text is not None and not isinstance(text, str):
         raise RequestError(f"{name}: 'prompt' must be text, not {type(text).__name__}", "prompt")
-    return Prompt(text, None if ids is None else _ids(ids, name))
+    return Prompt(text, None if ids is None else _ids(ids, name), _salt(prompt.get("cache_salt"), name))
 
 
 def token_ids(prompts: Sequence[Prompt], tokenizer: Tokenizer | None) -> list[list[int]]:
@@ -68,6 +74,12 @@ def token_ids(prompts: Sequence[Prompt], tokenizer: Tokenizer | None) -> list[li
         )
     encoded = iter(tokenizer.encode_batch(texts) if tokenizer is not None and texts else [])
     return [list(p.token_ids) if p.token_ids is not None else next(encoded) for p in prompts]
+
+
+def _salt(salt: Any, name: str) -> str | None:
+    if salt is not None and (not isinstance(salt, str) or not 0 < len(salt) <= MAX_SALT_CHARS):
+        raise RequestError(f"{name}: 'cache_salt' must be text of 1 to {MAX_SALT_CHARS} characters", "cache_salt")
+    return salt
 
 
 def _is_ids(value: Any) -> bool:

@@ -33,7 +33,9 @@ class RequestMaker:
         """Token ids of each prompt; all texts are encoded in one call."""
         return token_ids(prompts, self.tokenizer)
 
-    def make(self, token_ids: list[int], params: SamplingParams, place: int = 0) -> Request:
+    def make(
+        self, token_ids: list[int], params: SamplingParams, place: int = 0, *, cache_salt: str | None = None
+    ) -> Request:
         """A request, or a RequestError that says what is wrong with it.
 
         It arrives as the `place`-th after those counted; requests of one call are counted once all are checked.
@@ -68,6 +70,7 @@ class RequestMaker:
             seed=self._seed(params, arrival),
             eos_ids=() if params.ignore_eos else self.eos_ids,
             bad_words=bad_words,
+            cache_salt=cache_salt,
             arrival_s=time.monotonic(),
         )
 

@@ -47,6 +47,7 @@ class Reader:
             prompt_logprobs=self._prompt_logprobs(),
             outputs=completions,
             finished=all(given.has_end for given in self._given),
+            num_cached_tokens=job.samples[0].sequence.num_cached_tokens or 0,
             metrics=replace(job.metrics),
         )
 

@@ -27,6 +27,7 @@ def update_weights(parts: Built, params: Any) -> None:
     if parts.engine.has_work:
         raise RequestError("weights can be changed only while no request is under way: finish or abort them first")
     _check(params, parts.runner.targets)
+    parts.engine.scheduler.reset_prefix_cache()
     parts.runner.swap_params(params)
 
 

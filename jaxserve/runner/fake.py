@@ -57,6 +57,7 @@ class FakeRunner:
             self._edits[edits.slot] = edits
             if edits.mask is not None:
                 self._masks[edits.slot + 1] = edits.mask
+        self._take_prefixes(plan)
         if plan.forks is not None:
             self._pool.copy(plan.forks.src_pages, plan.forks.dst_pages)
             self._prefixes[plan.forks.dst_slots] = self._prefixes[plan.forks.src_slots]
@@ -115,12 +116,19 @@ class FakeRunner:
                 drawn[row][count], asked[row][count] = token, (self._prefix(plan.slots[row]), token or 0)
         return drawn, asked
 
+    def _take_prefixes(self, plan: Plan) -> None:
+        """Learn from the pool what new sequences take over; forks do so from their source's slot."""
+        forked = [] if plan.forks is None else plan.forks.dst_slots
+        for row in np.flatnonzero((plan.starts > 0) & ~np.isin(plan.slots, forked)).tolist():
+            slot, start = int(plan.slots[row]), int(plan.starts[row])
+            if plan.epochs[row] != self._epochs[slot]:
+                self._pool.read(plan, row, self._prefixes[slot, :start])
+
     def _read_row(self, plan: Plan, row: int, offset: int, end_offset: int) -> int:
         """Take in the row's tokens and return the position of the first."""
         slot, start = int(plan.slots[row]), int(plan.starts[row])
         if plan.epochs[row] != self._epochs[slot]:
-            is_fork = plan.forks is not None and slot in plan.forks.dst_slots
-            _check(start == 0 or (is_fork and start > 0), f"slot {slot}: a new sequence begins at {start}")
+            _check(start >= 0, f"slot {slot}: a new sequence begins where its last step ends")
             self._epochs[slot] = int(plan.epochs[row])
         else:
             _check(start in (-1, self._lengths[slot]), f"slot {slot} is {self._lengths[slot]} long, the row at {start}")

@@ -40,6 +40,16 @@ class FakePool:
             seen.append((pages, offsets, content))
         return seen
 
+    def read(self, plan: Plan, row: int, prefixes: np.ndarray) -> None:
+        """Fill in the prefixes of the positions before a row that takes them over, as far as a group keeps them.
+
+        Where groups disagree, or a position is not what the tokens say, `check` finds it, or the text is another one.
+        """
+        for g in range(self.groups.num_groups):
+            first = int(plan.first_pages[g, row]) * self.groups.page_size
+            pages, offsets = self._locate(plan, row, g, first, len(prefixes))
+            prefixes[first:] = self._content[pages, offsets] ^ self._salts[g]
+
     def check(self, plan: Plan, row: int, seen: Seen) -> None:
         """Raise `PagingError` unless all that the row's tokens see is in its pages."""
         for g, (pages, offsets, content) in enumerate(seen):

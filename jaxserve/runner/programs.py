@@ -20,6 +20,7 @@ from jaxserve.runner.pack import BatchLayout
 from jaxserve.runner.state import MAX_EDITS, DeviceState, init_slots
 from jaxserve.runner.steps import StepSettings, fork, step
 from jaxserve.sampling.batch import set_edits, set_mask
+from jaxserve.sampling.counts import set_counts
 
 FORK_PAGES, FORK_SLOTS = 64, 16  # copies in one call; longer lists take several calls
 
@@ -111,9 +112,18 @@ class Programs:
         words = self._whole((-(-self.vocab // 32),), jnp.uint32)
         return self._update("set_mask", function, self._whole((), jnp.int32), words)
 
+    def set_counts(self) -> Program:
+        """(state, slot, what `count_tokens` gives) -> state."""
+
+        def function(state: DeviceState, slot, line) -> DeviceState:
+            return replace(state, slots=replace(state.slots, counts=set_counts(state.slots.counts, slot, line)))
+
+        line = self._whole((self.vocab,), jnp.int16)
+        return self._update("set_counts", function, self._whole((), jnp.int32), line)
+
     def all(self, buckets: list[Bucket]) -> list[Program]:
-        """What a serving engine can need: a step for each bucket, forks, edits and masks."""
-        return [*map(self.step, buckets), self.fork(), self.set_edits(), self.set_mask()]
+        """What a serving engine can need: a step for each bucket, forks, edits, masks and counts."""
+        return [*map(self.step, buckets), self.fork(), self.set_edits(), self.set_mask(), self.set_counts()]
 
     def _whole(self, shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated(self.settings.mesh))

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.core.plan import Forks, Outcome, Plan, SlotEdits
+from jaxserve.core.plan import Forks, Outcome, Plan, Recount, SlotEdits
 from jaxserve.models.params import Params
 from jaxserve.runner.executables import Compiler, Executables
 from jaxserve.runner.output import read_logprobs, read_output, read_row_logprobs
@@ -17,6 +17,7 @@ from jaxserve.runner.pack import BatchLayout, pack
 from jaxserve.runner.programs import FORK_PAGES, FORK_SLOTS, Program, Programs
 from jaxserve.runner.state import MAX_EDITS, init_state
 from jaxserve.runner.steps import StepSettings
+from jaxserve.sampling.counts import count_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class Runner:
             self._fork(plan.forks)
         for edits in plan.edits:  # after the forks, which copy their source's edits
             self._edit(edits)
+        for recount in plan.recounts:
+            self._recount(recount)
         bucket = plan.bucket
         with jax.profiler.TraceAnnotation("pack"):
             buffer = pack(self._layout(bucket), plan, scratch_slot=self.programs.num_slots)
@@ -161,6 +164,11 @@ class Runner:
             mask[: len(edits.mask)] = edits.mask
             execute = self._executables.get("set_mask", self.programs.set_mask)
             self._state = execute(self._state, np.int32(edits.slot + 1), mask)
+
+    def _recount(self, recount: Recount) -> None:
+        line = count_tokens(recount.tokens, recount.prompt_len, self.programs.vocab)
+        execute = self._executables.get("set_counts", self.programs.set_counts)
+        self._state = execute(self._state, np.int32(recount.slot), line)
 
     def _fork(self, forks: Forks) -> None:
         execute, scratch = self._executables.get("fork", self.programs.fork), self.programs.num_slots

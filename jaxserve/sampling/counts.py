@@ -7,8 +7,9 @@ without penalties the loop runs no rounds and every scattered index lies outside
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
-from jaxtyping import Bool, Float, Int16, Int32
+from jaxtyping import Bool, Float, Int, Int16, Int32
 
 from jaxserve.sampling.batch import SamplingBatch
 
@@ -31,7 +32,7 @@ def update_counts(
     tokens[t] stands at index positions[t] of the sequence of row token_rows[t]; below the row's prompt_len it marks the
     prompt, from there on it adds one to the output. A padding token has a row outside [0, S), or one in the scratch
     slot. `resets` names rows whose chunk starts at position 0: their slots are cleared first. A sequence's prompt must
-    come before its output, and all of it must come: a row with penalties cannot take its prompt from a prefix cache.
+    come before its output, and what does not come must have been set (`set_counts`).
     """
     counts = _clear(counts, batch.slot, resets & batch.has_penalties)
     scratch = counts.shape[0] - 1
@@ -51,6 +52,18 @@ def update_counts(
         is_full = (counts.at[output_slots[tile], tokens[tile]].get(mode="clip") & (IN_PROMPT - 1)) >= MAX_COUNT
         counts = counts.at[jnp.where(is_full, outside, output_slots[tile]), tokens[tile]].add(jnp.int16(1), mode="drop")
     return counts
+
+
+def set_counts(counts: Int16[Array, "L V"], slot: Int[Array, ""], line: Int16[Array, " V"]) -> Int16[Array, "L V"]:
+    """Replace the counts of one slot by those of `count_tokens`."""
+    return counts.at[slot].set(line)
+
+
+def count_tokens(tokens: np.ndarray, prompt_len: int, vocab_width: int) -> np.ndarray:
+    """int16[vocab_width]: what a slot holds that has read these tokens, worked out on the host."""
+    line = np.minimum(np.bincount(tokens[prompt_len:], minlength=vocab_width), MAX_COUNT).astype(np.int16)
+    line[tokens[:prompt_len]] |= IN_PROMPT
+    return line
 
 
 def read_counts(counts: Int16[Array, "L V"], slot: Int32[Array, ""]) -> tuple[Float[Array, " V"], Bool[Array, " V"]]:

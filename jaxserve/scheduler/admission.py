@@ -1,33 +1,47 @@
 """Host: admission: waiting sequences get slots in the order of service, while slots, pages and tokens last."""
 
+from functools import partial
+from itertools import islice, takewhile
+
 from jaxserve.core.sequence import Sequence
+from jaxserve.kv.prefix_cache import Match
 from jaxserve.scheduler.chunks import chunk_len
 from jaxserve.scheduler.forks import fork, num_fork_pages
 from jaxserve.scheduler.pages import extend, num_unreserved, num_whole
+from jaxserve.scheduler.prefixes import find_prefix, num_prefix_pages, take_prefix
 from jaxserve.scheduler.sharing import hold_back, num_held, source_of
-from jaxserve.scheduler.slots import max_computed, place
+from jaxserve.scheduler.slots import place
 from jaxserve.scheduler.state import SchedulerState, StepRows
+
+LOOK_AHEAD = 8  # sequences at the head of the queue, of which the one with the longest cached prefix goes first
+MAX_OVERTAKEN = 8  # times that one may be overtaken so
 
 
 def admit(state: SchedulerState, rows: StepRows) -> None:
-    """Start waiting sequences with their first chunk, after the prefix that they share where somebody has its pages.
+    """Start waiting sequences with their first chunk, after what a running one or the prefix cache has of the prompt.
 
-    Nobody overtakes one for whom there is no room, nor one that is held back: its slot stays free for it. That blocks
-    nobody for long, since whoever it waits for is running, and nobody whom the order of service would not.
+    Those that find more in the prefix cache overtake others a few times, before it is evicted. Besides, nobody
+    overtakes one for whom there is no room, nor one that is held back: its slot stays free for it. That blocks nobody
+    for long, since whoever it waits for is running, and nobody whom the order of service would not.
     """
     if rows.is_short:
         return
     while len(state.waiting) and len(state.columns.free_slots) > num_held(state) and rows.budget > 0:
-        sequence = state.waiting.first()
+        sequence = _next(state)
         source = source_of(state, sequence)
         if source is None and hold_back(state, sequence):
             continue
-        if not _has_room(state, sequence, is_fork=source is not None):
+        match = find_prefix(state, sequence) if source is None else None
+        if not _has_room(state, sequence, match, is_fork=source is not None):
             return
-        state.waiting.pop()
+        state.waiting.remove(sequence)
+        for overtaken in takewhile(partial(_is_before, state, sequence), state.waiting):
+            overtaken.num_overtaken += 1
         slot = place(state, sequence)
         if source is not None:
             fork(state, rows, source, slot, state.sharings[sequence.sequence_id].shared_len)
+        elif match is not None:
+            take_prefix(state, slot, match)
         start = int(state.columns.num_scheduled[slot])
         query_len = chunk_len(state, rows, int(state.columns.num_inputs[slot]) - start)
         extend(state, slot, state.groups.end_page(start + query_len))
@@ -35,17 +49,31 @@ def admit(state: SchedulerState, rows: StepRows) -> None:
         rows.add(slot, query_len)
 
 
+def _next(state: SchedulerState) -> Sequence:
+    """Whose turn it is."""
+    first = state.waiting.first()
+    if state.prefixes is None or first.num_overtaken >= MAX_OVERTAKEN or first.sequence_id in state.sharings:
+        return first
+    lens = {s: match.num_pages for s in islice(state.waiting, LOOK_AHEAD) if (match := find_prefix(state, s))}
+    best = max(lens, key=lens.__getitem__)  # the first of equals
+    return best if _has_room(state, best, state.matches[best.sequence_id], is_fork=False) else first
+
+
+def _is_before(state: SchedulerState, sequence: Sequence, other: Sequence) -> bool:
+    return state.order.key(other) < state.order.key(sequence)
+
+
 def _num_spare(state: SchedulerState) -> int:
-    """Free pages that running prompts will not need and that do not lie under the watermark."""
+    """Idle pages that running prompts will not need and that do not lie under the watermark."""
     watermark = state.watermark if state.columns.is_running.any() else 0
-    return state.pool.num_free - num_unreserved(state) - watermark
+    return state.num_idle_pages - num_unreserved(state) - watermark
 
 
-def _has_room(state: SchedulerState, sequence: Sequence, *, is_fork: bool) -> bool:
+def _has_room(state: SchedulerState, sequence: Sequence, match: Match | None, *, is_fork: bool) -> bool:
     """Whether the whole prompt fits; its pages are taken chunk by chunk, but a prompt cut short helps nobody."""
-    num_inputs = min(sequence.num_tokens, max_computed(state, sequence.request))
+    num_inputs = min(sequence.num_tokens, state.limits.max_computed(sequence.request))
     if is_fork:
         needed = num_fork_pages(state, state.sharings[sequence.sequence_id].shared_len, num_inputs)
     else:
-        needed = num_whole(state, num_inputs)
+        needed = num_whole(state, num_inputs) if match is None else num_prefix_pages(state, match, num_inputs)
     return needed <= _num_spare(state)

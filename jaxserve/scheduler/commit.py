@@ -7,6 +7,7 @@ import numpy as np
 from jaxserve.core.deltas import NO_TOKEN, TokenDeltas
 from jaxserve.core.plan import NUM_LOGPROBS_FIELD, Outcome, Plan
 from jaxserve.scheduler.pages import free_behind_windows
+from jaxserve.scheduler.prefixes import keep_prefix
 from jaxserve.scheduler.prompt_results import collect_logprobs, collect_pooled, token_logprobs
 from jaxserve.scheduler.slots import end, release
 from jaxserve.scheduler.state import SchedulerState
@@ -30,6 +31,8 @@ def commit(state: SchedulerState, plan: Plan, outcome: Outcome) -> TokenDeltas:
     if not samples.all():
         reading = slots[~samples]
         deltas = _end_prompts(state, deltas, reading[columns.num_computed[reading] >= columns.max_computed[reading]])
+    if state.prefixes is not None:
+        _keep_prompts(state, plan, live)
     free_behind_windows(state, slots)
     for slot in state.leaving.copy():
         if not state.is_in_flight(slot):
@@ -83,6 +86,14 @@ def _append(state: SchedulerState, plan: Plan, outcome: Outcome, drawing: np.nda
     if len(rows) > len(sequences):
         sequences = [sequences[row] for row in rows.tolist()]
     return TokenDeltas(sequences, np.where(is_bad, NO_TOKEN, tokens), is_end)
+
+
+def _keep_prompts(state: SchedulerState, plan: Plan, live: np.ndarray) -> None:
+    """Leave whole pages of chunks to the prefix cache, before windows pass them: others may need them now."""
+    columns = state.columns
+    for slot in plan.slots[plan.num_decodes :][live[plan.num_decodes :]].tolist():
+        if columns.is_running[slot]:  # others leave all that they have when they return their slot
+            keep_prefix(state, slot)
 
 
 def _end_prompts(state: SchedulerState, deltas: TokenDeltas, slots: np.ndarray) -> TokenDeltas:

@@ -8,6 +8,7 @@ steps before, hence the prefix may still be in flight.
 import numpy as np
 
 from jaxserve.core.plan import Forks
+from jaxserve.scheduler.pages import allocate
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
@@ -22,8 +23,7 @@ def fork(state: SchedulerState, rows: StepRows, src: int, dst: int, shared_len: 
     columns, groups = state.columns, state.groups
     start = shared_len - 1
     last = start // groups.page_size
-    copies = state.pool.allocate(groups.num_groups)
-    assert copies is not None, "the caller has counted the pages"
+    copies = allocate(state, groups.num_groups)
     originals = np.zeros_like(copies)
     for g, table in enumerate(columns.tables):
         first = groups.first_page(g, start)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,18 @@ class Limits:
                 "memory or lower max_model_len",
                 param="num_pages",
             )
+
+    def max_len(self, request: Request) -> int:
+        """Tokens at which a sequence ends, prompt included."""
+        return min(len(request.prompt_token_ids) + request.max_tokens, self.max_model_len)
+
+    def max_computed(self, request: Request) -> int:
+        """KV positions that a sequence ever computes: its last token, drawn or only scored, is nobody's input.
+
+        Only a pooled prompt is read to its end, and one of a single token, for a sequence must run to end.
+        """
+        max_len = self.max_len(request)
+        return max_len if request.pooling is not None else max(1, max_len - 1)
 
     def table_widths(self, groups: KVGroups) -> tuple[int, ...]:
         """The most pages that one sequence holds in each group, with a step in flight."""

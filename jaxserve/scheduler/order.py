@@ -42,8 +42,5 @@ class WaitingQueue:
     def add(self, sequence: Sequence) -> None:
         insort(self._sequences, sequence, key=self._order.key)
 
-    def pop(self) -> Sequence:
-        return self._sequences.pop(0)
-
     def remove(self, sequence: Sequence) -> None:
         del self._sequences[bisect_left(self._sequences, self._order.key(sequence), key=self._order.key)]

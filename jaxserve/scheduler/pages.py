@@ -12,7 +12,7 @@ def extend(state: SchedulerState, slot: int, end_page: int) -> None:
     count = end_page - start
     if count <= 0:
         return
-    ids = _allocate(state, count * groups.num_groups).reshape(groups.num_groups, count)
+    ids = allocate(state, count * groups.num_groups).reshape(groups.num_groups, count)
     for g, table in enumerate(columns.tables):
         column = start - columns.first_pages[g, slot]
         table[slot, column : column + count] = ids[g]
@@ -22,7 +22,7 @@ def extend(state: SchedulerState, slot: int, end_page: int) -> None:
 def extend_by_one(state: SchedulerState, slots: np.ndarray) -> None:
     """One more page in every group for each of the slots; they must be free."""
     columns, groups = state.columns, state.groups
-    ids = _allocate(state, len(slots) * groups.num_groups).reshape(groups.num_groups, len(slots))
+    ids = allocate(state, len(slots) * groups.num_groups).reshape(groups.num_groups, len(slots))
     for g, table in enumerate(columns.tables):
         table[slots, columns.end_page[slots] - columns.first_pages[g, slots]] = ids[g]
     columns.end_page[slots] += 1
@@ -95,7 +95,11 @@ def num_whole(state: SchedulerState, num_tokens: int) -> int:
     return sum(min(end, table.shape[1]) for table in state.columns.tables)
 
 
-def _allocate(state: SchedulerState, count: int) -> np.ndarray:
-    ids = state.pool.allocate(count)
-    assert ids is not None, f"{count} pages were counted on, {state.pool.num_free} are free"
+def allocate(state: SchedulerState, count: int) -> np.ndarray:
+    """That many pages, which must be idle; of cached ones some more are evicted, so that it is not done every step."""
+    pool, prefixes = state.pool, state.prefixes
+    if count > pool.num_free and prefixes is not None:
+        prefixes.evict(min(max(count - pool.num_free, pool.num_pages // 256), pool.num_cached))
+    ids = pool.allocate(count)
+    assert ids is not None, f"{count} pages were counted on, {pool.num_free} are free"
     return ids

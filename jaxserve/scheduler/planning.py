@@ -3,8 +3,8 @@
 import numpy as np
 
 from jaxserve.core.buckets import Buckets
-from jaxserve.core.plan import POOLING_FIELD, Plan, SlotEdits
-from jaxserve.scheduler.edits import banned_next, has_edits, make_edits
+from jaxserve.core.plan import POOLING_FIELD, Plan, Recount, SlotEdits
+from jaxserve.scheduler.edits import banned_next, has_edits, has_penalties, make_edits
 from jaxserve.scheduler.forks import make_forks
 from jaxserve.scheduler.pages import read_table
 from jaxserve.scheduler.prompt_results import NUM_PROMPT_LOGPROBS
@@ -46,6 +46,7 @@ def make_plan(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows
         first_pages=first_pages,
         tables=tables,
         edits=_edits(state, slots[special], rows.new_slots) if len(special) else (),
+        recounts=_recounts(state, rows) if rows.new_slots else (),
         forks=make_forks(rows),
     )
     columns.num_scheduled[slots] = ends
@@ -127,6 +128,16 @@ def _tables(
     widths = (end_pages - first_pages).max(axis=1).tolist()
     tables = [read_table(t, slots, s, w) for t, s, w in zip(columns.tables, shifts, widths, strict=True)]
     return first_pages, tuple(tables)
+
+
+def _recounts(state: SchedulerState, rows: StepRows) -> tuple[Recount, ...]:
+    """For new slots with penalties that take over a prefix; a fork has the counts of its source."""
+    columns, forked, recounts = state.columns, {dst for _, dst in rows.fork_slots}, []
+    for slot in rows.new_slots:
+        sequence, start = state.occupant(slot), int(columns.num_scheduled[slot])
+        if start and slot not in forked and has_penalties(sequence.request):
+            recounts.append(Recount(slot, columns.tokens[slot, :start].copy(), sequence.prompt_len))
+    return tuple(recounts)
 
 
 def _edits(state: SchedulerState, slots: np.ndarray, new_slots: list[int]) -> tuple[SlotEdits, ...]:

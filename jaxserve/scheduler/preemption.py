@@ -16,7 +16,7 @@ def obtain(state: SchedulerState, rows: StepRows, slot: int, num_pages: int) -> 
     """
     if _is_free(state, rows, num_pages):
         return True
-    while state.pool.num_free + _num_returning(state) - rows.num_pledged < num_pages:
+    while state.num_idle_pages + _num_returning(state) - rows.num_pledged < num_pages:
         victim = _youngest(state)
         if state.key(victim) <= state.key(slot):
             break
@@ -30,8 +30,8 @@ def obtain(state: SchedulerState, rows: StepRows, slot: int, num_pages: int) -> 
 
 
 def num_available(state: SchedulerState, rows: StepRows) -> int:
-    """Pages that are free and that no row of this step waits for."""
-    return max(0, state.pool.num_free - rows.num_pledged)
+    """Pages that are free or cached, and that no row of this step waits for."""
+    return max(0, state.num_idle_pages - rows.num_pledged)
 
 
 def _is_free(state: SchedulerState, rows: StepRows, num_pages: int) -> bool:

@@ -15,6 +15,8 @@ from jaxserve.core.plan import Outcome, Plan
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
 from jaxserve.kv.allocator import PagePool
+from jaxserve.kv.eviction import POLICIES
+from jaxserve.kv.prefix_cache import PrefixCache
 from jaxserve.scheduler import commit as commits
 from jaxserve.scheduler.admission import admit
 from jaxserve.scheduler.chunks import schedule_chunks
@@ -31,7 +33,8 @@ from jaxserve.scheduler.state import SchedulerState, Sharing, StepRows
 class Scheduler:
     """Continuous batching under a token budget, over a pool of `num_pages` pages (the scratch page included).
 
-    max_chunk_tokens: longest piece of a prompt in one step; None for the whole budget.
+    max_chunk_tokens: longest piece of a prompt in one step; None for the whole budget. prefix_eviction: how the prefix
+    cache chooses what to evict; None: no prefix cache.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Scheduler:
         vocab_size: int,
         max_chunk_tokens: int | None = None,
         scheduling_policy: str = "fcfs",
+        prefix_eviction: str | None = None,
     ):
         chunk = min(max_chunk_tokens or max_num_batched_tokens, max_num_batched_tokens)
         limits = Limits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size)
@@ -58,13 +62,15 @@ class Scheduler:
         order = ORDERS[scheduling_policy]()
         self._buckets = buckets
         self._num_added = 0
+        pool = PagePool(num_pages)
         self.state = SchedulerState(
             limits=limits,
             groups=groups,
             order=order,
-            pool=PagePool(num_pages),
+            pool=pool,
             columns=SlotColumns(max_num_seqs, max_model_len, groups, limits.table_widths(groups)),
             waiting=WaitingQueue(order),
+            prefixes=None if prefix_eviction is None else PrefixCache(pool, groups, POLICIES[prefix_eviction]()),
         )
 
     def add(self, request: Request) -> list[Sequence]:
@@ -151,6 +157,11 @@ class Scheduler:
         """Record what a step produced; steps are committed in the order in which they were planned."""
         return commits.commit(self.state, plan, outcome)
 
+    def reset_prefix_cache(self) -> None:
+        """Forget the prefixes of sequences that have ended; those that run keep their pages."""
+        if self.state.prefixes is not None:
+            self.state.prefixes.clear()
+
     @property
     def has_work(self) -> bool:
         """Whether a request has not ended yet."""
@@ -183,6 +194,16 @@ class Scheduler:
     @property
     def num_pages_free(self) -> int:
         return self.state.pool.num_free
+
+    @property
+    def num_pages_cached(self) -> int:
+        """Pages that hold a prefix and that no sequence holds."""
+        return self.state.pool.num_cached
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """Tokens that sequences took over from the prefix cache."""
+        return 0 if self.state.prefixes is None else self.state.prefixes.num_hit
 
     @property
     def num_pages_held(self) -> list[int]:

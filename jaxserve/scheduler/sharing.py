@@ -9,7 +9,6 @@ from itertools import islice
 
 from jaxserve.core.sequence import Sequence
 from jaxserve.scheduler.edits import has_penalties
-from jaxserve.scheduler.slots import max_computed
 from jaxserve.scheduler.state import SchedulerState, Sharing
 
 
@@ -64,7 +63,7 @@ def _joinable(state: SchedulerState, sequence: Sequence) -> Sharing | None:
     sharing = state.sharings.get(sequence.sequence_id)
     if sharing is None or sequence.request.pooling is not None:
         return None
-    if sharing.shared_len > max_computed(state, sequence.request):
+    if sharing.shared_len > state.limits.max_computed(sequence.request):
         return None
     if (known := sequence.prompt_logprobs) is not None:
         start = max(1, sequence.request.logprobs_start)

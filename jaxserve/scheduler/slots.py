@@ -1,9 +1,9 @@
 """Host: how a sequence comes to a slot and leaves it: place, preempt, end, and the return of what it held."""
 
 from jaxserve.core.fields import POOLING, STOP_FIELDS, pack_sampling
-from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, Status
 from jaxserve.scheduler.edits import has_edits, has_penalties, is_synchronous
+from jaxserve.scheduler.prefixes import forget_prefix, keep_prefix
 from jaxserve.scheduler.state import SchedulerState
 
 
@@ -14,8 +14,8 @@ def place(state: SchedulerState, sequence: Sequence) -> int:
     sequence.status, sequence.pooled = Status.RUNNING, None
     if (sharing := state.sharings.get(sequence.sequence_id)) is not None:
         sharing.running.append(sequence)
-    columns.max_len[slot] = _max_len(state, request)
-    columns.max_computed[slot] = max_computed(state, request)
+    columns.max_len[slot] = state.limits.max_len(request)
+    columns.max_computed[slot] = state.limits.max_computed(request)
     columns.min_len[slot] = sequence.prompt_len + params.min_tokens
     columns.set_stop_ids(slot, request.stop_ids)
     columns.is_synchronous[slot] = is_synchronous(request)
@@ -24,19 +24,6 @@ def place(state: SchedulerState, sequence: Sequence) -> int:
     asks = values["num_logprobs"] >= 0, values["num_prompt_logprobs"] >= 0, values["pooling"] > 0, values["has_edits"]
     columns.is_special[slot] = any(asks)
     return slot
-
-
-def max_computed(state: SchedulerState, request: Request) -> int:
-    """KV positions that a sequence ever computes: its last token, drawn or only scored, is nobody's input.
-
-    Only a pooled prompt is read to its end, and one of a single token, for a sequence must run to end.
-    """
-    max_len = _max_len(state, request)
-    return max_len if request.pooling is not None else max(1, max_len - 1)
-
-
-def _max_len(state: SchedulerState, request: Request) -> int:
-    return min(len(request.prompt_token_ids) + request.max_tokens, state.limits.max_model_len)
 
 
 def _sampling_values(state: SchedulerState, sequence: Sequence, slot: int) -> dict[str, float | int]:
@@ -116,7 +103,12 @@ def release(state: SchedulerState, slot: int) -> None:
     """Return a leaving slot and its pages; no step in flight touches them. A preempted sequence goes to the queue."""
     sequence = state.occupant(slot)
     state.leaving.remove(slot)
+    is_bad = sequence.finish_reason == "error"
+    if not is_bad:
+        keep_prefix(state, slot)
     state.pool.release(state.columns.pages(slot))
+    if is_bad:
+        forget_prefix(state, slot)
     if not sequence.is_finished:
         sequence.detach()
         state.waiting.add(sequence)
@@ -132,6 +124,7 @@ def _unqueue(state: SchedulerState, sequence: Sequence) -> None:
 def _forget(state: SchedulerState, sequence: Sequence) -> None:
     """Drop an ended sequence from the books."""
     del state.sequences[sequence.sequence_id]
+    state.matches.pop(sequence.sequence_id, None)
     state.sharings.pop(sequence.sequence_id, None)
     samples = state.requests[sequence.request.request_id]
     samples.remove(sequence)

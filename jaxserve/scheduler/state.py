@@ -8,6 +8,7 @@ from jaxserve.core.columns import SlotColumns
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.sequence import Sequence
 from jaxserve.kv.allocator import PagePool
+from jaxserve.kv.prefix_cache import Match, PrefixCache
 from jaxserve.scheduler.limits import Limits
 from jaxserve.scheduler.order import Order, WaitingQueue
 
@@ -39,12 +40,14 @@ class SchedulerState:
     pool: PagePool
     columns: SlotColumns
     waiting: WaitingQueue
+    prefixes: PrefixCache | None  # None: nothing is kept of sequences that have ended
 
     sequences: dict[int, Sequence] = field(default_factory=dict)  # by sequence id, until they end
     requests: dict[str, list[Sequence]] = field(default_factory=dict)  # by request id, until all have ended
     sharings: dict[int, Sharing] = field(default_factory=dict)  # by sequence id, of sequences that share their prefix
     holding: list[Sharing] = field(default_factory=list)  # those that hold sequences back
     leaving: list[int] = field(default_factory=list)
+    matches: dict[int, Match] = field(default_factory=dict)  # by id of sequences that were looked up, until they run
     banned: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by synchronous slot, as last sent to the device
     num_planned: int = 0  # steps planned so far: the next one's id
     num_committed: int = 0
@@ -54,6 +57,11 @@ class SchedulerState:
     def watermark(self) -> int:
         """Pages that admissions leave free for the growth of running sequences: one in a hundred, one a group."""
         return max(self.groups.num_groups, self.pool.num_pages // 100)
+
+    @property
+    def num_idle_pages(self) -> int:
+        """Pages that nobody holds: free ones, and cached ones that would be evicted."""
+        return self.pool.num_free + self.pool.num_cached
 
     def is_in_flight(self, slot: int) -> bool:
         """Whether a step with a row of this slot is yet to be committed."""

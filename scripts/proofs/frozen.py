@@ -1,8 +1,8 @@
 """10,000 steps of a random mixed load on SmolLM2 compile nothing once the engine is warm, and a new shape is named.
 
 Requests of all kinds (greedy, drawn, penalties, masks, log-probabilities of prompts and outputs, several samples) come
-and go at random, some are aborted. Compilations are counted by JAX's own events; a control compiles one program and
-must be heard.
+and go at random, some begin as others did, some are aborted. Compilations are counted by JAX's own events; a control
+compiles one program and must be heard.
 """
 
 import sys
@@ -45,13 +45,14 @@ def main(argv: list[str]) -> str:
         caught = str(error).partition(";")[0]
     if num_compiled:
         raise SystemExit(f"failed: {num_compiled} compilations")
-    if llm.stats.num_pages_free != llm.parts.limits.num_pages - 1:
+    if llm.stats.num_pages_free + llm.stats.num_pages_cached != llm.parts.limits.num_pages - 1:
         raise SystemExit("failed: pages are missing")
     lines = ["| | |", "|---|---|"]
     lines += [f"| {bucket} | {count} steps |" for bucket, count in load.buckets.most_common()]
     lines += [
         f"| requests | {load.num_requests}, of which {load.num_aborted} aborted |",
         f"| steps | {load.num_steps}, with {load.num_rounds} rounds, in {took_s:.0f} s |",
+        f"| tokens found in the prefix cache | {llm.stats.num_cached_tokens} |",
         f"| compilations | {num_compiled} |",
         f"| a planted new shape | {caught} |",
     ]

@@ -31,7 +31,7 @@ def llm():
 
 def test_a_random_load_after_warm_up_compiles_nothing(llm):
     runner = llm.parts.runner
-    expected = {str(b) for b in llm.parts.buckets.all()} | {"fork", "set_edits", "set_mask"}
+    expected = {str(b) for b in llm.parts.buckets.all()} | {"fork", "set_edits", "set_mask", "set_counts"}
     assert len(llm.parts.buckets.all()) == 3
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(

@@ -18,17 +18,18 @@ SMALL: dict[str, Any] = {
     "max_num_seqs": 8,
     "max_num_batched_tokens": 32,
     "num_pages": 300,
+    "enable_prefix_caching": False,  # what one test computes, another must not find
 }
 # What bounds the scheduler alone: engines with less of it run the same programs, on the same runner.
 SCHEDULED = {name: SMALL[name] for name in ("num_pages", "max_num_seqs")} | {"max_chunk_tokens": 32}
 Options = tuple[tuple[str, Any], ...]
 
 
-def tiny_engine(family: str, **options: Any) -> LLM:
-    """Fewer pages or rows than in `SMALL`, or shorter chunks, cost no compilation."""
+def tiny_engine(family: str, *, prefix_eviction: str | None = None, **options: Any) -> LLM:
+    """Fewer pages or rows than in `SMALL`, shorter chunks, or a prefix cache cost no compilation."""
     less = {name: value for name, value in options.items() if name in SCHEDULED and value <= SCHEDULED[name]}
     rest = {name: value for name, value in options.items() if name not in less}
-    return _limited(family, _sorted(SMALL | rest), _sorted(less))
+    return _limited(family, _sorted(SMALL | rest), _sorted(less), prefix_eviction)
 
 
 def _sorted(options: dict[str, Any]) -> Options:
@@ -41,11 +42,11 @@ def _engine(family: str, options: Options) -> LLM:
 
 
 @cache
-def _limited(family: str, options: Options, less: Options) -> LLM:
+def _limited(family: str, options: Options, less: Options, prefix_eviction: str | None) -> LLM:
     """An engine of its own over the runner of the one with these options."""
     whole = _engine(family, options)
     parts, limits = whole.parts, replace(whole.parts.limits, **dict(less))
-    if limits == parts.limits:
+    if limits == parts.limits and prefix_eviction is None:
         return whole
     scheduler = Scheduler(
         parts.blueprint.programs.groups,
@@ -56,6 +57,7 @@ def _limited(family: str, options: Options, less: Options) -> LLM:
         max_model_len=limits.max_model_len,
         vocab_size=parts.model.vocab_size,
         max_chunk_tokens=limits.max_chunk_tokens,
+        prefix_eviction=prefix_eviction,
     )
     engine = Engine(scheduler, parts.runner, max_rounds=whole.config.max_decode_rounds)
     blueprint = replace(parts.blueprint, limits=limits)

@@ -28,6 +28,7 @@ def make_scheduler(
     max_num_batched_tokens: int = 32,
     max_model_len: int = 64,
     max_chunk_tokens: int | None = None,
+    prefix_eviction: str | None = None,
 ) -> Scheduler:
     return Scheduler(
         KVGroups(windows, page_size),
@@ -38,6 +39,7 @@ def make_scheduler(
         max_model_len=max_model_len,
         vocab_size=MODEL.vocab_size,
         max_chunk_tokens=max_chunk_tokens,
+        prefix_eviction=prefix_eviction,
     )
 
 
@@ -63,6 +65,7 @@ def make_request(
     bad_words: tuple[tuple[int, ...], ...] = (),
     logprobs_start: int = 0,
     pooling: str | None = None,
+    cache_salt: str | None = None,
     **params,
 ) -> Request:
     """A request for a prompt, or for one of so many tokens that depend on the seed; token 0 ends the text."""
@@ -78,6 +81,7 @@ def make_request(
         bad_words=bad_words,
         logprobs_start=logprobs_start,
         pooling=pooling,
+        cache_salt=cache_salt,
     )
 
 

@@ -1,6 +1,6 @@
 """A random mixed load on an engine: requests of all kinds that come, go and are aborted, for so many steps."""
 
-from collections import Counter
+from collections import Counter, deque
 
 import jax
 import numpy as np
@@ -27,6 +27,7 @@ class RandomLoad:
         self.buckets: Counter[str] = Counter()
         self.num_steps = self.num_rounds = self.num_aborted = self.num_requests = 0
         self._under_way: list[str] = []
+        self._recent: deque[list[int]] = deque(maxlen=32)  # prompts
 
     def run(self, num_steps: int) -> None:
         engine = self.llm.parts.engine
@@ -55,6 +56,10 @@ class RandomLoad:
         )
         vocab_size = self.llm.parts.model.vocab_size
         prompt = self.random.integers(3, vocab_size, self.random.integers(1, self.max_prompt_len + 1)).tolist()
+        if self._recent and self.random.random() < 0.3:  # begins as another one did
+            beginning = self._recent[self.random.integers(len(self._recent))]
+            prompt = (beginning[: self.random.integers(1, len(beginning) + 1)] + prompt)[: self.max_prompt_len]
+        self._recent.append(prompt)
         request = self.llm.parts.requests.make(prompt, params)
         self.llm.parts.requests.count(1)
         self.llm.parts.engine.add(request)

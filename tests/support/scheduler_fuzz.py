@@ -14,6 +14,11 @@ POOLS = {
     "windows only, minimal": {"windows": (6,), "num_pages": 12, "max_num_batched_tokens": 8, "max_chunk_tokens": 4},
     "pages of one": {"windows": (None,), "num_pages": 70, "page_size": 1, "max_chunk_tokens": 1},
     "ample windows": {"windows": (4, 3), "num_pages": 300, "page_size": 8},
+    "prefixes, ample": {"windows": (None,), "num_pages": 400, "prefix_eviction": "lru"},
+    "prefixes, small": {"windows": (None,), "num_pages": 30, "prefix_eviction": "hits"},
+    "prefixes, windows": {"windows": (8, None, 5), "num_pages": 70, "max_chunk_tokens": 7, "prefix_eviction": "hits"},
+    "prefixes, windows only": {"windows": (6,), "num_pages": 16, "max_num_batched_tokens": 8, "prefix_eviction": "lru"},
+    "prefixes, pages of one": {"windows": (None,), "num_pages": 70, "page_size": 1, "prefix_eviction": "hits"},
 }
 CALM = {"num_operations": 1500, "abort_share": 0.1, "max_operations_a_step": 4}
 QUIET = {"num_operations": 300, "abort_share": 0.2, "max_operations_a_step": 2, "max_quiet_steps": 16}
@@ -33,6 +38,9 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
     """All outputs are those of lone runs, all pages are back, and what the pool is there for has happened."""
     done.check_outputs()
     scheduler, watch = done.engine.scheduler, done.watch
+    if scheduler.state.prefixes is not None:
+        assert scheduler.state.prefixes.num_hit > 0
+        scheduler.state.prefixes.clear()
     assert scheduler.num_pages_free == scheduler.state.pool.num_pages - 1
     assert sum(scheduler.num_pages_held) == 0
     assert watch.num_forks > 0

@@ -22,7 +22,7 @@ class Watch:
 
     def __init__(self, engine: Engine, *, is_ample: bool = False):
         self.runner, self.state, self.is_ample = engine.runner, engine.scheduler.state, is_ample
-        self.in_flight: list[tuple[Plan, np.ndarray]] = []  # plans, and the pages that their tables name
+        self.in_flight: list[tuple[Plan, np.ndarray]] = []  # plans, and the pages that they write
         self.num_forks = self.num_tokens = self.num_steps = self.num_rounds = 0
         engine.runner = self
 
@@ -34,12 +34,21 @@ class Watch:
         self.num_tokens += int(plan.num_computed.sum())
         self.num_steps += 1
         self.num_rounds += plan.num_rounds
-        pages = np.concatenate([table.reshape(-1) for table in plan.tables])
-        self.in_flight.append((plan, pages[pages > 0]))
+        self.in_flight.append((plan, self._written(plan)))
         self.check()
         if self.is_ample:
             self._check_nobody_waits(plan)
         return self.runner.submit(plan)
+
+    def _written(self, plan: Plan) -> np.ndarray:
+        size, ends = self.state.groups.page_size, self.state.columns.num_scheduled[plan.slots]
+        starts = ends - plan.num_computed
+        pages = []
+        for g, table in enumerate(plan.tables):
+            for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+                first = plan.first_pages[g, row]
+                pages.append(table[row, start // size - first : (end - 1) // size + 1 - first])
+        return np.concatenate(pages)
 
     def _check_nobody_waits(self, plan: Plan) -> None:
         """Slots and tokens go to whoever can use them, in the very step in which they are there."""
@@ -63,11 +72,11 @@ class Watch:
         for plan, pages in self.in_flight:
             occupants = map(self.state.columns.sequences.__getitem__, plan.slots.tolist())
             assert None not in occupants, "a slot returned before the commit of its last step"
-            assert self.state.pool.references(pages).all(), "a page returned before the commit of its last step"
+            assert self.state.pool.references(pages).all(), "a page returned before the last write to it"
 
 
 def check_pages(state: SchedulerState) -> None:
-    """Every page is free or held, as often as tables name it; nothing else stands in the tables."""
+    """Every page is free, cached or held, as often as tables name it; nothing else stands in the tables."""
     pool, columns = state.pool, state.columns
     named = np.zeros(pool.num_pages, np.int64)
     for table, counts in zip(columns.tables, columns.num_pages, strict=True):
@@ -76,10 +85,17 @@ def check_pages(state: SchedulerState) -> None:
         named += np.bincount(table[is_held], minlength=pool.num_pages)
     assert (named == pool.references(slice(None))).all(), "references differ from the tables"
     assert named[0] == 0, "the scratch page is held"
+    num_held = np.count_nonzero(pool.references(slice(None)))
+    kept = np.zeros(0, np.int32) if state.prefixes is None else state.prefixes.kept_pages
+    assert sorted(kept.tolist()) == np.flatnonzero(pool.is_kept(slice(None))).tolist(), (
+        "the cache lost or shares a page"
+    )
+    assert np.count_nonzero(named[kept] == 0) == pool.num_cached, "cached pages are miscounted"
+    named[kept[named[kept] == 0]] += 1
     named[pool.free_pages] += 1
     assert named[1:].all(), "a page is lost"
-    num_held = np.count_nonzero(pool.references(slice(None)))
-    assert num_held == pool.num_held, "a page is free twice, or free and held"
+    assert (named[pool.free_pages] == 1).all(), "a page is free twice, or free and held or cached"
+    assert num_held == pool.num_held
     assert pool.num_free + pool.num_cached + num_held == pool.num_pages - 1
 
 
@@ -178,6 +194,9 @@ class Fuzz:
         if draw > self.abort_share:
             if self.engine.scheduler.num_waiting < 12:
                 self._add()
+        elif draw < 0.01 and self.engine.scheduler.state.prefixes is not None:
+            self.counts["reset"] += 1
+            self.engine.scheduler.state.prefixes.clear()
         elif draw > self.abort_share / 2:
             self.counts["abort"] += 1
             recent = self.random.integers(max(0, len(self.added) - 8), len(self.added) + 1)
@@ -204,7 +223,11 @@ class Fuzz:
             "ignore_eos": bool(special and draw.random() < 0.2),
         }
         number = len(self.added)
-        request = make_request(str(number), int(draw.integers(1, self.longest)), max_tokens, seed=number, **params)
+        prompt, salt = int(draw.integers(1, self.longest)), None
+        if self.engine.scheduler.state.prefixes is not None and self.added and draw.random() < 0.7:
+            prompt, salt = self._continuation(), str(draw.choice(["a", "b"])) if draw.random() < 0.1 else None
+            params["skip_reading_prefix_cache"] = bool(draw.random() < 0.1)
+        request = make_request(str(number), prompt, max_tokens, seed=number, cache_salt=salt, **params)
         self.added.append(self.engine.add(request))
 
     def _add_sharing(self) -> None:
@@ -229,6 +252,12 @@ class Fuzz:
             requests.append(make_request(name, prompt, seed=1000 * number + k, **kinds[kind]))
         self.counts["add"] += len(requests) - 1
         self.added.append(self.engine.add_sharing(requests, shared_len))
+
+    def _continuation(self) -> list[int]:
+        """Some of what a recent sequence holds, and other tokens after it."""
+        tokens = self._recent_sequence().tokens.tolist()
+        num_kept = int(self.random.integers(0, min(len(tokens), self.longest) + 1))
+        return tokens[:num_kept] + self.random.integers(1, MODEL.vocab_size, self.random.integers(1, 9)).tolist()
 
     def _recent_sequence(self) -> Sequence:
         sequences = self.added[self.random.integers(max(0, len(self.added) - 8), len(self.added))]

@@ -35,6 +35,8 @@ REFUSED = {
     "buckets": [8, 16],
     "max_decode_rounds": 17,
     "async_scheduling": "no",
+    "enable_prefix_caching": 1,
+    "prefix_eviction": "mru",
 }
 
 

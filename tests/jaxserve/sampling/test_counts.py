@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxserve.sampling.counts import IN_PROMPT, MAX_COUNT, read_counts, update_counts
+from jaxserve.sampling.counts import IN_PROMPT, MAX_COUNT, count_tokens, read_counts, set_counts, update_counts
 from tests.jaxserve.sampling.rows import make_batch
 
 V, SLOTS, ROWS, TOKENS = 12, 4, 3, 16
@@ -55,6 +55,18 @@ def test_counts_follow_every_history_of_chunks_restarts_and_new_sequences(seed):
         counts = update(counts, batch, *(jnp.asarray(x, jnp.int32) for x in arrays), resets)
     expected = oracle({slot: (tokens[: fed[slot]], prompt_len) for slot, (tokens, prompt_len) in sequences.items()})
     np.testing.assert_array_equal(counts, expected)
+
+
+def test_what_the_host_counts_is_what_reading_would_have_left():
+    rng = np.random.default_rng(0)
+    counts = jnp.full((SLOTS + 1, V), 7, jnp.int16)
+    for slot in range(SLOTS):
+        tokens, prompt_len = rng.integers(0, V, 40), int(rng.integers(1, 41))
+        counts = set_counts(counts, jnp.int32(slot), jnp.asarray(count_tokens(tokens, prompt_len, V)))
+        np.testing.assert_array_equal(counts[slot], oracle({slot: (tokens.tolist(), prompt_len)})[slot])
+    assert (counts[SLOTS] == 7).all()
+    many = count_tokens(np.zeros(3 * MAX_COUNT, np.int64), 1, V)
+    assert many[0] == IN_PROMPT + MAX_COUNT
 
 
 @pytest.mark.parametrize("padding_row", [-1, 1, 2, 99], ids=["before", "scratch slot", "no penalties", "beyond"])

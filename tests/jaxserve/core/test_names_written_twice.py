@@ -1,7 +1,13 @@
 from jaxserve.core import config
+from jaxserve.kv.eviction import POLICIES
 from pallas_kernels import dispatch
 
 
 def test_an_engine_offers_the_kernels_back_ends():
     """Written down twice, because a Host module cannot import the kernels."""
     assert config.BACKENDS == dispatch.BACKENDS
+
+
+def test_an_engine_offers_the_caches_policies():
+    """Written down twice, because `core` lies below `kv`."""
+    assert sorted(config.PREFIX_EVICTIONS) == sorted(POLICIES)
