@@ -1,0 +1,68 @@
+"""Host: what `jaxserve bench prefix` replays: requests as rows of ids, each standing for a unit and all before it.
+
+Equal ids therefore mean equal beginnings: a request hits in as many units as its row shares with one before it.
+"""
+
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from jaxserve.core.errors import RequestError
+
+Rows = list[np.ndarray]
+"""int32[units] a request, in the order of arrival."""
+
+MAX_UNITS = 1 << 20  # of one request
+
+
+def read_trace(path: Path) -> Rows:
+    """A Mooncake trace: JSON lines with `hash_ids`, one id a block of 512 tokens (Qin et al., arXiv 2407.00079).
+
+    Raises `RequestError` naming the line that is none of it.
+    """
+    rows = []
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                ids = json.loads(line)["hash_ids"]
+                if not all(type(i) is int and 0 <= i < 2**31 for i in ids) or not 0 < len(ids) <= MAX_UNITS:
+                    raise ValueError
+            except (ValueError, TypeError, KeyError, RecursionError):
+                raise RequestError(
+                    f"{path}, line {number}: not a JSON object with hash_ids, a list of ids below 2^31"
+                ) from None
+            rows.append(np.array(ids, np.int32))
+    _check_ids(rows, path)
+    return rows
+
+
+def _check_ids(rows: Rows, path: Path) -> None:
+    before: dict[int, int] = {}
+    for number, row in enumerate(rows, start=1):
+        previous = -1
+        for i in row.tolist():
+            if before.setdefault(i, previous) != previous:
+                raise RequestError(f"{path}, line {number}: id {i} stands after other ids than before")
+            previous = i
+
+
+def conversations(num_systems: int, num_users: int, num_turns: int, *, seed: int) -> Rows:
+    """Users who talk in turn, each after one of a few system prompts, every turn repeating all before it.
+
+    System prompts have 4 to 16 units, turns 1 to 8; who speaks next is drawn, so pauses are of all lengths.
+    """
+    draw, ids = np.random.default_rng(seed), count()
+    systems = [_new(ids, int(draw.integers(4, 17))) for _ in range(num_systems)]
+    contexts = [systems[draw.integers(num_systems)] for _ in range(num_users)]
+    rows = []
+    for user in draw.permutation(np.repeat(np.arange(num_users), num_turns)).tolist():
+        contexts[user] = np.concatenate([contexts[user], _new(ids, int(draw.integers(1, 9)))])
+        rows.append(contexts[user])
+    return rows
+
+
+def _new(ids: Iterator[int], size: int) -> np.ndarray:
+    return np.array([next(ids) for _ in range(size)], np.int32)
