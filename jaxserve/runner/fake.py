@@ -128,7 +128,7 @@ class FakeRunner:
         """Take in the row's tokens and return the position of the first."""
         slot, start = int(plan.slots[row]), int(plan.starts[row])
         if plan.epochs[row] != self._epochs[slot]:
-            _check(start >= 0, f"slot {slot}: a new sequence begins where its last step ends")
+            _check(start >= 0, f"slot {slot}: a new sequence begins at {start}")
             self._epochs[slot] = int(plan.epochs[row])
         else:
             _check(start in (-1, self._lengths[slot]), f"slot {slot} is {self._lengths[slot]} long, the row at {start}")

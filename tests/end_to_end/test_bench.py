@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from jaxserve.cli.main import main
-from tests.support.engines import SMALL
+from tests.support.engines import SMALL, flags_of
 from tests.support.goldens import checkpoint
 
-FLAGS = [word for name, value in SMALL.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+FLAGS = flags_of(SMALL)
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ def test_the_assistant_goes_on_with_words_put_into_its_mouth(llm):
     assert rendered["prompt"].endswith("<|im_start|>assistant\nThe capital of France is")
     pieces = [piece.outputs[0].text for piece in llm.stream(rendered, GREEDY)]
     assert "".join(pieces).startswith(" Paris")
-    assert len(pieces) > 2
+    assert len(pieces) > 1  # as many as steps, which may draw several tokens
 
 
 def test_streams_of_real_text_are_what_generate_gives(llm):

@@ -11,7 +11,7 @@ from jaxserve.cli.main import main
 from jaxserve.core.errors import ConfigError
 from jaxserve.engine import pins
 from tests.support.compilation_cache import cache_events, cache_restored
-from tests.support.engines import SMALL
+from tests.support.engines import SIZES
 from tests.support.goldens import checkpoint, goldens
 
 FAMILY = "llama3"
@@ -21,7 +21,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("compiled")
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in SIZES.items()]
     jax.clear_caches()  # as in a process of its own
     with cache_restored():
         assert main(["compile", str(checkpoint(FAMILY)), "--out", str(path), *flags, "--quiet"]) == 0
@@ -50,8 +50,8 @@ def test_a_second_engine_traces_nothing_and_compiles_nothing(folder):
     assert not events["cache_misses"]
 
     # The sizes that were left open are those that the folder was made with.
-    assert {name: getattr(llm.parts.limits, name) for name in SMALL if name != "dtype"} == {
-        name: value for name, value in SMALL.items() if name != "dtype"
+    assert {name: getattr(llm.parts.limits, name) for name in SIZES if name != "dtype"} == {
+        name: value for name, value in SIZES.items() if name != "dtype"
     }
 
     state_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(runner._state))

@@ -12,17 +12,26 @@ from jaxserve.engine.engine import Engine
 from jaxserve.scheduler.scheduler import Scheduler
 from tests.support.goldens import checkpoint
 
-SMALL: dict[str, Any] = {
+SIZES: dict[str, Any] = {
     "dtype": "float32",
     "max_model_len": 128,
     "max_num_seqs": 8,
     "max_num_batched_tokens": 32,
     "num_pages": 300,
-    "enable_prefix_caching": False,  # what one test computes, another must not find
 }
+SMALL = SIZES | {"enable_prefix_caching": False}  # what one test computes, another must not find
 # What bounds the scheduler alone: engines with less of it run the same programs, on the same runner.
 SCHEDULED = {name: SMALL[name] for name in ("num_pages", "max_num_seqs")} | {"max_chunk_tokens": 32}
 Options = tuple[tuple[str, Any], ...]
+
+
+def flags_of(options: dict[str, Any]) -> list[str]:
+    """Options as the command line takes them."""
+    flags: list[str] = []
+    for name, value in options.items():
+        name = name.replace("_", "-")
+        flags += [f"--{'' if value else 'no-'}{name}"] if isinstance(value, bool) else [f"--{name}", str(value)]
+    return flags
 
 
 def tiny_engine(family: str, *, prefix_eviction: str | None = None, **options: Any) -> LLM:

@@ -20,12 +20,12 @@ from jaxserve.engine.target import local_target
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.shapes import SHAPES
 from jaxserve.runner.programs import Program, Programs
-from tests.support.engines import SMALL, tiny_engine
+from tests.support.engines import SIZES, flags_of, tiny_engine
 from tests.support.goldens import checkpoint
 
 
 def config(**options) -> EngineConfig:
-    return EngineConfig.create(str(checkpoint("llama3")), **{**SMALL, **options})
+    return EngineConfig.create(str(checkpoint("llama3")), **{**SIZES, **options})
 
 
 def model() -> ModelConfig:
@@ -89,7 +89,7 @@ def test_the_plan_is_what_the_engine_of_the_same_options_holds(monkeypatch, caps
 
 
 def test_a_program_that_keeps_the_old_pool_fails_by_name(monkeypatch, capsys):
-    flags = [word for name, value in SMALL.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    flags = flags_of(SIZES)
     only(monkeypatch, Programs.set_mask)
     assert verb.run([str(checkpoint("llama3")), "--quiet", *flags]) == 0
     only(monkeypatch, kept)
