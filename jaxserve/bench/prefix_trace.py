@@ -24,7 +24,7 @@ def read_trace(path: Path) -> Rows:
     Raises `RequestError` naming the line that is none of it.
     """
     rows = []
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 ids = json.loads(line)["hash_ids"]
@@ -35,6 +35,8 @@ def read_trace(path: Path) -> Rows:
                     f"{path}, line {number}: not a JSON object with hash_ids, a list of ids below 2^31"
                 ) from None
             rows.append(np.array(ids, np.int32))
+    if not rows:
+        raise RequestError(f"{path} has no requests: give a line of JSON with hash_ids for each")
     _check_ids(rows, path)
     return rows
 

@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     latency.add_argument("--input-len", type=lengths, default=LengthRange(128, 128), help="default: 128")
     latency.add_argument("--output-len", type=lengths, default=LengthRange(64, 64), help="default: 64")
     latency.set_defaults(workloads=_latency_workloads)
-    bench_prefix.add_parser(kinds, count, out_file)
+    bench_prefix.add_parser(kinds, count, _seed, out_file)
     return parser
 
 

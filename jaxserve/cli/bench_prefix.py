@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from jaxserve.bench.prefix_trace import Rows
 
 
-def add_parser(kinds: Any, count: Any, out_file: Any) -> None:
-    """The verb's flags; `count` and `out_file` are argparse types."""
+def add_parser(kinds: Any, count: Any, seed: Any, out_file: Any) -> None:
+    """The verb's flags; `count`, `seed` and `out_file` are argparse types."""
     parser = kinds.add_parser(
         "prefix",
         help="tokens that the prefix cache finds, of a trace or of synthetic conversations; no model is needed",
@@ -29,7 +29,7 @@ def add_parser(kinds: Any, count: Any, out_file: Any) -> None:
     parser.add_argument("--systems", type=count, default=20, help="system prompts of conversations (default: 20)")
     parser.add_argument("--users", type=count, default=500, help="conversations (default: 500)")
     parser.add_argument("--turns", type=count, default=8, help="requests of a conversation (default: 8)")
-    parser.add_argument("--seed", type=int, default=0, help="of the conversations (default: 0)")
+    parser.add_argument("--seed", type=seed, default=0, help="of the conversations (default: 0)")
     parser.add_argument("--json", type=out_file, metavar="OUT", help="write all figures to this file")
     parser.add_argument("--quiet", action="store_true", help="no progress, only the table")
 

@@ -101,6 +101,12 @@ class Sequence:
         return self.tokens[self.prompt_len :].tolist()
 
     @property
+    def first_unscored(self) -> int | None:
+        """The first prompt position whose log-probability is asked for and not known yet; None where there is none."""
+        known, start = self.prompt_logprobs or [], max(1, self.request.logprobs_start)
+        return next((i for i in range(start, len(known)) if known[i] is None), None)
+
+    @property
     def is_finished(self) -> bool:
         return self.status is Status.FINISHED
 

@@ -71,7 +71,7 @@ def keep_prefix(state: SchedulerState, slot: int) -> None:
 
 
 def forget_prefix(state: SchedulerState, slot: int) -> None:
-    """Take back what a slot has left to the cache, as far as no other sequence uses it: its numbers went wrong."""
+    """Take back what the cache has of a slot's tokens, as far as nobody else uses it: its numbers went wrong."""
     if state.prefixes is not None:
         tokens = state.columns.tokens[slot, : state.columns.num_kept[slot] * state.groups.page_size]
         state.prefixes.forget(_namespace(state.occupant(slot)), tokens)
@@ -88,8 +88,5 @@ def _num_skippable(state: SchedulerState, sequence: Sequence) -> int:
     if request.params.skip_reading_prefix_cache or request.pooling is not None:
         return 0
     count = min(sequence.num_tokens, state.limits.max_computed(request)) - 1
-    if (known := sequence.prompt_logprobs) is not None:
-        start = max(1, request.logprobs_start)
-        unknown = next((i for i in range(start, len(known)) if known[i] is None), len(known))
-        count = min(count, unknown - 1)
-    return count
+    unscored = sequence.first_unscored
+    return count if unscored is None else min(count, unscored - 1)

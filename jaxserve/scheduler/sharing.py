@@ -65,11 +65,8 @@ def _joinable(state: SchedulerState, sequence: Sequence) -> Sharing | None:
         return None
     if sharing.shared_len > state.limits.max_computed(sequence.request):
         return None
-    if (known := sequence.prompt_logprobs) is not None:
-        start = max(1, sequence.request.logprobs_start)
-        if any(entry is None for entry in known[start : sharing.shared_len]):
-            return None
-    return sharing
+    unscored = sequence.first_unscored
+    return sharing if unscored is None or unscored >= sharing.shared_len else None
 
 
 def _is_under_way(state: SchedulerState, sharing: Sharing) -> bool:

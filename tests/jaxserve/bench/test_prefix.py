@@ -65,6 +65,21 @@ def test_a_line_that_is_no_request_is_named(tmp_path, line):
         read_trace(file)
 
 
+@pytest.mark.parametrize(("content", "message"), [(b"", "no requests"), (b"\xff\xfe\n", "line 1")])
+def test_a_file_that_is_no_trace_is_refused(tmp_path, content, message):
+    file = tmp_path / "trace.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(RequestError, match=message):
+        read_trace(file)
+
+
+@pytest.mark.parametrize("flags", [["--seed", "-1"], ["--capacity", "0"], ["--unit", "0"], ["--trace", "/nowhere"]])
+def test_a_bad_flag_is_refused_by_name(flags, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", "prefix", *flags])
+    assert flags[0] in capsys.readouterr().err
+
+
 def test_an_id_after_other_ids_than_before_is_named(tmp_path):
     file = tmp_path / "trace.jsonl"
     file.write_text('{"hash_ids": [1, 2]}\n{"hash_ids": [3, 2]}\n')
