@@ -202,6 +202,18 @@ def test_a_fault_of_the_text_is_the_engines_death_too(monkeypatch):
     run(llm, main)
 
 
+def test_the_prefix_cache_is_reset_between_steps_and_not_after_the_end():
+    async def main(llm):
+        answer = asyncio.ensure_future(llm.generate(PROMPTS[0], PARAMS[0]))
+        assert await llm.reset_prefix_cache()
+        await answer
+        await llm.close()
+        with pytest.raises(EngineDeadError, match="is closed"):
+            await llm.reset_prefix_cache()
+
+    run(fake_llm(), main)
+
+
 def test_to_close_ends_requests_and_refuses_new_ones():
     llm = fake_llm()
 
