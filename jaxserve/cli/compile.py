@@ -43,5 +43,5 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=Path, required=True, metavar="DIR", help="folder to write, in place of what an earlier run wrote"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
-    add_engine_flags(parser, skip=["chat_template", "compilation_cache_dir", "compiled"])
+    add_engine_flags(parser, skip=["chat_template", "compilation_cache_dir", "compiled", "keep_lowered"])
     return parser

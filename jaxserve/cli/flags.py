@@ -47,6 +47,8 @@ def add_engine_flags(parser: argparse.ArgumentParser, *, skip: Collection[str] =
     --seed belongs to what the engine is asked for; its own is --engine-seed, there only with a `seed_help`.
     """
     add_flags(parser, EngineConfig, skip=("model", "seed", *skip), aliases=ALIASES)
+    if "keep_lowered" not in skip:
+        parser.set_defaults(keep_lowered=True)  # nobody patches functions in a command's process
     if seed_help:
         parser.add_argument("--engine-seed", type=int, default=argparse.SUPPRESS, help=seed_help)
 

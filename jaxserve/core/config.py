@@ -98,6 +98,11 @@ class EngineConfig:
     compilation_cache_dir: str | None = option(
         None, "persistent compilation cache; default: in the user's cache folder"
     )
+    keep_lowered: bool | None = option(
+        None,
+        "keep traced programs beside the compilation cache and start from them (not where code patches jaxserve's "
+        "functions: what a patch changed would be kept); default: in commands, not from Python",
+    )
     compiled: str | None = option(None, "folder written by `jaxserve compile`, with its own compilation cache")
 
     def __post_init__(self) -> None:
@@ -116,8 +121,8 @@ class EngineConfig:
         self._check_int("tensor_parallel_size", 1)
         self._check_int("max_logprobs", 0)
         self._check_int("max_decode_rounds", 1, end=MAX_ROUNDS + 1)
-        for name in ("async_scheduling", "enable_prefix_caching"):
-            if not isinstance(getattr(self, name), bool):
+        for name in ("async_scheduling", "enable_prefix_caching", "keep_lowered"):
+            if not isinstance(getattr(self, name), bool | None if name == "keep_lowered" else bool):
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be True or False", param=name)
         self._check_int("seed", -(2**63), end=2**63)
         if not isinstance(self.model, str) or not self.model:

@@ -7,8 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
+from etils import epath
+
 from jaxserve.core.config import EngineConfig
 from jaxserve.engine.blueprint import Blueprint
+from jaxserve.engine.lowered import lowered_once
 from jaxserve.engine.manifest import read_manifest
 from jaxserve.engine.pins import model_pins, program_pins
 from jaxserve.models.config import ModelConfig
@@ -16,6 +20,7 @@ from jaxserve.runner.artefacts import from_artefact
 from jaxserve.runner.executables import Compiler
 from jaxserve.runner.programs import Program
 
+LOWERED = "lowered"  # in the folder of the compilation cache
 POOL_SIZES = ("num_pages", "kv_cache_memory_bytes", "memory_utilization")  # each says how large the pool is
 
 
@@ -36,11 +41,13 @@ def with_sizes(config: EngineConfig, model: ModelConfig) -> EngineConfig:
 
 
 def compiler_for(config: EngineConfig, blueprint: Blueprint) -> Compiler:
-    """What makes executables: the artefacts of `compiled`, or the programs' own Python.
+    """What makes executables: the artefacts of `compiled`, those kept from earlier, or the programs' own Python.
 
     Raises ConfigError naming what differs between the folder and the engine that is to be built.
     """
     if config.compiled is None:
+        if config.keep_lowered:
+            return lowered_once(epath.Path(jax.config.jax_compilation_cache_dir) / LOWERED, blueprint)
         return Program.compile
     manifest = read_manifest(Path(config.compiled))
     manifest.check(program_pins(blueprint.programs, blueprint.buckets))

@@ -32,6 +32,7 @@ REFUSED = {
     "cache_dir": 5,
     "compilation_cache_dir": 5,
     "compiled": 5,
+    "keep_lowered": 1,
     "buckets": [8, 16],
     "max_decode_rounds": 17,
     "async_scheduling": "no",

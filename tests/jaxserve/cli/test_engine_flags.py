@@ -1,0 +1,29 @@
+"""Flags of the engine: what the user sets and no more, but that commands keep what they lower."""
+
+import argparse
+
+import pytest
+
+from jaxserve.cli.flags import add_engine_flags, engine_options
+
+
+def options(*argv: str, skip: tuple[str, ...] = ()) -> dict:
+    parser = argparse.ArgumentParser()
+    add_engine_flags(parser, skip=skip)
+    return engine_options(parser.parse_args(argv))
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        ([], {"keep_lowered": True}),
+        (["--no-keep-lowered"], {"keep_lowered": False}),
+        (["--block-size", "32"], {"keep_lowered": True, "page_size": 32}),
+    ],
+)
+def test_commands_keep_what_they_lower_unless_told_otherwise(argv, expected):
+    assert options(*argv) == expected
+
+
+def test_a_verb_without_the_option_says_nothing_of_it():
+    assert options(skip=("keep_lowered",)) == {}
