@@ -95,6 +95,9 @@ class EngineConfig:
     prefix_eviction: str = option(
         "hits", "what goes first from the prefix cache; hits: as lru, but what was found stays longer", PREFIX_EVICTIONS
     )
+    host_kv_cache_bytes: int = option(
+        0, "host memory for KV pages that the prefix cache evicts, those of preempted sequences included"
+    )
     compilation_cache_dir: str | None = option(
         None, "persistent compilation cache; default: in the user's cache folder"
     )
@@ -118,6 +121,7 @@ class EngineConfig:
         self._check_int("page_size", 1, optional=True)
         self._check_int("num_pages", 2, optional=True)
         self._check_int("kv_cache_memory_bytes", 1, optional=True)
+        self._check_int("host_kv_cache_bytes", 0)
         self._check_int("tensor_parallel_size", 1)
         self._check_int("max_logprobs", 0)
         self._check_int("max_decode_rounds", 1, end=MAX_ROUNDS + 1)
@@ -134,6 +138,11 @@ class EngineConfig:
                 f"kv_layout='lanes' needs a page_size that is a multiple of {LANES_PAGE_MULTIPLE}, not "
                 f"{self.page_size}; leave page_size out, or use kv_layout='rows'",
                 param="kv_layout",
+            )
+        if self.host_kv_cache_bytes and not self.enable_prefix_caching:
+            raise ConfigError(
+                "host_kv_cache_bytes keeps what the prefix cache evicts; set enable_prefix_caching, or leave it out",
+                param="host_kv_cache_bytes",
             )
         if self.compiled is not None and self.compilation_cache_dir is not None:
             raise ConfigError(

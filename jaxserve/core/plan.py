@@ -46,6 +46,22 @@ class Forks:
 
 
 @dataclass(frozen=True, slots=True)
+class Save:
+    """Pages of the pool copied to host memory before the step runs."""
+
+    pages: np.ndarray  # int32[C]
+    host_pages: np.ndarray  # int32[C]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Pages in host memory copied to the pool before the step runs."""
+
+    host_pages: np.ndarray  # int32[C]
+    pages: np.ndarray  # int32[C]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One step's decisions. Rows with one token come first (`num_decodes` of them), longer chunks follow.
 
@@ -73,6 +89,7 @@ class Plan:
     edits: tuple[SlotEdits, ...] = ()
     recounts: tuple[Recount, ...] = ()
     forks: Forks | None = None
+    transfers: tuple[Save | Load, ...] = ()  # in this order, before the forks
 
     @property
     def num_rows(self) -> int:

@@ -68,7 +68,8 @@ def _draw_up(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: 
     model = model.for_context(limits.max_model_len)  # the pool may have made it shorter
     max_logprobs = min(config.max_logprobs, model.vocab_size)
     settings = StepSettings(model, mesh, config.attention_backend, max_logprobs, layout.pages)
-    programs = Programs(settings, layout, groups, limits.num_pages, limits.max_num_seqs)
+    has_host_tier = limits.num_host_pages > 0
+    programs = Programs(settings, layout, groups, limits.num_pages, limits.max_num_seqs, has_host_tier)
     # A bfloat16 product of one row takes XLA on CPU 40 ms where eight rows take 3.8; accelerators pad to 8 rows anyway.
     min_rows = 1 if dtype == jnp.float32 else 8
     columns = groups.end_page(limits.max_model_len)

@@ -22,6 +22,7 @@ from jaxserve.runner.executables import Compiler
 from jaxserve.runner.runner import Runner
 from jaxserve.runner.state import MAX_EDITS
 from jaxserve.scheduler.scheduler import Scheduler
+from jaxserve.scheduler.transfer_costs import TransferCosts
 from jaxserve.text.chat import ChatTemplate
 from jaxserve.text.tokenizer import Tokenizer
 
@@ -80,7 +81,11 @@ def assemble(
     chat_template: ChatTemplate,
 ) -> Built:
     """All parts of an engine; the pool is smaller than drawn where memory runs out."""
-    blueprint, runner = with_room(config, blueprint, described, lambda b: Runner(b.programs, params, compiler))
+
+    def make_runner(blueprint: Blueprint) -> Runner:
+        return Runner(blueprint.programs, params, compiler, num_host_pages=blueprint.limits.num_host_pages)
+
+    blueprint, runner = with_room(config, blueprint, described, make_runner)
     limits, programs = blueprint.limits, blueprint.programs
     model = programs.settings.config
     scheduler = Scheduler(
@@ -94,6 +99,8 @@ def assemble(
         max_chunk_tokens=limits.max_chunk_tokens,
         scheduling_policy=config.scheduling_policy,
         prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
+        num_host_pages=limits.num_host_pages,
+        transfer_costs=TransferCosts(runner.time_load() if limits.num_host_pages else 0.0),
     )
     requests = RequestMaker(
         tokenizer=tokenizer,

@@ -1,5 +1,6 @@
 """Host: the numbers an engine is built with where the user left them open, and what memory allows."""
 
+import os
 from dataclasses import dataclass
 
 from jaxserve.core.config import LANES_PAGE_MULTIPLE, MEMORY_UTILIZATION, EngineConfig
@@ -19,6 +20,7 @@ class Limits:
     max_num_batched_tokens: int
     max_chunk_tokens: int
     num_pages: int
+    num_host_pages: int
     lost_pages: int = 0  # that memory turned out not to hold
 
 
@@ -49,7 +51,23 @@ def resolve(config: EngineConfig, *, max_position: int, groups: KVGroups, page_b
             f"max_model_len to at most {fits}",
             param="max_model_len",
         )
-    return Limits(groups.page_size, min(wanted_len, fits), max_num_seqs, max_tokens, chunk, num_pages)
+    num_host_pages = host_pages(config, page_bytes)
+    return Limits(groups.page_size, min(wanted_len, fits), max_num_seqs, max_tokens, chunk, num_pages, num_host_pages)
+
+
+def host_pages(config: EngineConfig, page_bytes: int) -> int:
+    """Pages in host memory, which is this machine's."""
+    wanted, physical = config.host_kv_cache_bytes, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if wanted > physical:
+        raise ConfigError(
+            f"host_kv_cache_bytes={wanted} is more than the {physical} bytes of memory here", "host_kv_cache_bytes"
+        )
+    if 0 < wanted < page_bytes:
+        raise ConfigError(
+            f"host_kv_cache_bytes={wanted} holds no page of {page_bytes} bytes; give it more, or 0",
+            "host_kv_cache_bytes",
+        )
+    return wanted // page_bytes
 
 
 def context_len(config: EngineConfig, max_position: int) -> int:

@@ -32,13 +32,21 @@ from jaxserve.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """num_pages_cached: pages of prefixes that nobody uses at the moment. num_cached_tokens: tokens of all prompts that
-    were found there. num_executables: compiled so far. num_reads: steps read back, each waited for once."""
+    """num_pages_held: by KV group, a page that several sequences hold counted once. num_pages_cached: pages of prefixes
+    that nobody uses at the moment. num_pages_host: pages in host memory that hold something. num_cached_tokens: tokens
+    of all prompts that were found in either. num_evicted, num_saved, num_loaded: pages that left the cache, those that
+    were copied to host memory, and those copied back. num_executables: compiled so far. num_reads: steps read back,
+    each waited for once."""
 
     num_preemptions: int
     num_pages_free: int
     num_pages_cached: int
+    num_pages_held: list[int]
+    num_pages_host: int
     num_cached_tokens: int
+    num_evicted: int
+    num_saved: int
+    num_loaded: int
     num_executables: int
     num_reads: int
 
@@ -107,11 +115,17 @@ class LLM:
     def stats(self) -> Stats:
         """Counts since the engine was built."""
         engine, runner = self.parts.engine, self.parts.runner
+        prefixes, host = engine.scheduler.state.prefixes, engine.scheduler.state.host
         return Stats(
             num_preemptions=engine.scheduler.num_preemptions,
             num_pages_free=engine.scheduler.num_pages_free,
             num_pages_cached=engine.scheduler.num_pages_cached,
+            num_pages_held=engine.scheduler.num_pages_held,
+            num_pages_host=0 if host is None else host.num_used,
             num_cached_tokens=engine.scheduler.num_cached_tokens,
+            num_evicted=0 if prefixes is None else prefixes.num_evicted,
+            num_saved=0 if host is None else host.num_saved,
+            num_loaded=0 if host is None else host.num_loaded,
             num_executables=len(runner.executables),
             num_reads=runner.num_reads,
         )

@@ -47,6 +47,7 @@ def program_pins(programs: Programs, buckets: Buckets) -> dict[str, Any]:
         "page_size": layout.page_size,
         "num_pages": programs.num_pages,
         "max_num_seqs": programs.num_slots,
+        "has_host_tier": programs.has_host_tier,
         "max_logprobs": settings.max_logprobs,
         "attention_backend": settings.attention_backend,
         "buckets": [str(bucket) for bucket in buckets.all()],

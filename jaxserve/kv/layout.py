@@ -21,6 +21,7 @@ from jax.sharding import Mesh, NamedSharding
 from jaxserve.core.sharding import spec
 from pallas_kernels.layouts import LAYOUTS, ROWS, PageLayout
 
+PINNED = "pinned_host"
 POOL_SPEC = spec(None, None, "kv_heads", None, None)
 
 
@@ -52,6 +53,12 @@ class KVLayout:
 
     def sharding(self, mesh: Mesh) -> NamedSharding:
         return NamedSharding(mesh, POOL_SPEC)
+
+    def host_sharding(self, mesh: Mesh) -> NamedSharding:
+        """Of pages on their way to the host: in pinned memory, to which a device writes by itself, where it has any."""
+        device = mesh.devices.flat[0]
+        has_pinned = device.platform != "cpu" and PINNED in {memory.kind for memory in device.addressable_memories()}
+        return self.sharding(mesh).with_memory_kind(PINNED) if has_pinned else self.sharding(mesh)
 
     def allocate(self, num_pages: int, mesh: Mesh) -> jax.Array:
         """A pool of zeros, laid out over the mesh."""

@@ -4,68 +4,86 @@ A sequence takes over the pages of the longest beginning that is kept, and gives
 they are committed. Pages that a sequence holds are never evicted: its references are the lock.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.kv.allocator import PagePool
-from jaxserve.kv.eviction import Candidates, EvictionPolicy
-from jaxserve.kv.radix import Node, Path, RadixTree
+from jaxserve.kv.eviction import EvictionPolicy
+from jaxserve.kv.evictor import Evictor
+from jaxserve.kv.host_tier import HostTier
+from jaxserve.kv.radix import Node, Path, RadixTree, page_keys, root_key
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
     """The longest beginning of some tokens that can be taken over.
 
-    pages[g, j]: where group g has page j; only pages that a token after the match can see count. path: through the
-    tree, maybe beyond the match. version: of the cache that was asked.
+    pages[g, j]: where group g has page j, -h for page h of host memory, 0 for nothing; where no token after the match
+    can see a page it is 0 too. path: through the tree, maybe beyond the match. host_keys: of the last pages, those that
+    the tree does not have. version: of the cache that was asked.
     """
 
     num_pages: int
     pages: np.ndarray
     path: Path
+    host_keys: list[bytes]
     version: int
 
-    def ids(self, groups: KVGroups) -> np.ndarray:
-        """The pages that a sequence takes over: whole, or only what its windows still see."""
-        start = self.num_pages * groups.page_size
-        firsts = [groups.first_page(g, start) for g in range(groups.num_groups)]
-        return np.concatenate([line[first:] for line, first in zip(self.pages, firsts, strict=True)])
+    @property
+    def in_pool(self) -> np.ndarray:
+        """The pages that a sequence takes over."""
+        return self.pages[self.pages > 0]
+
+    @property
+    def num_loaded(self) -> int:
+        """Pages that must come from host memory."""
+        return int(np.count_nonzero(self.pages < 0))
 
 
 class PrefixCache:
-    """A radix tree over a pool's pages; num_hit counts tokens taken over, num_evicted pages.
+    """A radix tree over a pool's pages, and what was evicted of it to host memory; num_hit counts tokens taken over.
 
     A windowed group's page is gone once no running sequence sees it, unless the cache keeps it; a match therefore ends
     where every windowed group still has its last window. version changes with what is kept: a match of before may not
     hold any more.
     """
 
-    def __init__(self, pool: PagePool, groups: KVGroups, policy: EvictionPolicy):
-        self._pool, self._groups = pool, groups
+    def __init__(self, pool: PagePool, groups: KVGroups, policy: EvictionPolicy, host: HostTier | None = None):
+        self._pool, self._groups, self._host = pool, groups, host
         self._tree = RadixTree(groups.num_groups, groups.page_size)
-        self._windowed = [g for g, window in enumerate(groups.windows) if window is not None]
-        self._leaves = Candidates(policy, lambda node: node.parent is not None and not node.children)
-        self._long = Candidates(policy, lambda node: node.parent is not None)  # may have pages behind windows
+        self._evictor = Evictor(self._tree, pool, groups, policy, host)
         self._time = 0
         self.version = 0
-        self.num_hit = self.num_evicted = 0
+        self.num_hit = 0
 
-    def match(self, namespace: object, tokens: np.ndarray) -> Match:
-        """What is kept of the beginning of `tokens`, in whole pages; nothing is changed by asking."""
+    def match(self, namespace: object, tokens: np.ndarray, *, may_load: bool = True) -> Match:
+        """What is kept of the beginning of `tokens`, in whole pages; nothing is changed by asking.
+
+        may_load: pages in host memory count too.
+        """
         path = self._tree.walk(namespace, tokens)
-        num_pages = sum(count for _, count in path)
         nothing = np.zeros((self._groups.num_groups, 0), np.int32)
         pages = np.concatenate([nothing, *(node.pages[:, :count] for node, count in path)], axis=1)
-        end = self._usable(pages, num_pages)
-        return Match(end, pages[:, :end], path, self.version)
+        num_kept, host_keys = pages.shape[1], list[bytes]()
+        if self._host is not None and may_load:
+            host_keys, host_pages = self._host.find(self._keys_after(namespace, path, tokens))
+            pages = np.concatenate([pages, -host_pages], axis=1)
+        end = self._usable(pages)
+        pages = pages[:, :end]
+        for g, line in enumerate(pages):
+            line[: self._groups.first_page(g, end * self._groups.page_size)] = 0
+        return Match(end, pages, path, host_keys[: max(0, end - num_kept)], self.version)
 
     def take(self, match: Match) -> None:
-        """Hold the match's pages for a sequence."""
+        """Hold the match's pages for a sequence; those in host memory are held until the host tier has loaded them."""
         if match.version != self.version:
             raise ValueError("the cache has changed since the match")
-        self._pool.retain(match.ids(self._groups))
+        self._pool.retain(match.in_pool)
+        if self._host is not None:
+            self._host.hold(match.host_keys)
         self._time += 1
         self.num_hit += match.num_pages * self._groups.page_size
         for node, count in match.path:
@@ -88,7 +106,7 @@ class PrefixCache:
                 had[is_missing] = new[is_missing]
                 self._pool.keep(new[is_missing])
                 self.version += 1
-                self._note_length(node)
+                self._evictor.note_length(node)
             kept[:, at : at + count] = np.where(new != 0, had, 0)
             at += count
         if at < pages.shape[1]:
@@ -97,41 +115,45 @@ class PrefixCache:
             node.last_use = self._time
             self._pool.keep(own[own != 0])
             self.version += 1
-            self._leaves.add(node)
-            self._note_length(node)
+            self._evictor.note_leaf(node)
         return kept
 
     def evict(self, count: int) -> None:
         """Free at least `count` pages that nobody holds; there must be as many."""
         self.version += 1
-        wanted = self._pool.num_free + count
-        for candidates, drop in ((self._long, self._drop_behind_windows), (self._leaves, self._drop_tail)):
-            in_use = []
-            while self._pool.num_free < wanted and (node := candidates.pop()) is not None:
-                if drop(node, wanted - self._pool.num_free):
-                    in_use.append(node)
-            for node in in_use:
-                node.last_use = self._time
-                candidates.add(node)
-        if self._pool.num_free < wanted:
-            self._drop_anywhere(wanted - self._pool.num_free)
+        self._evictor.evict(count, self._time)
+
+    def forget(self, namespace: object, tokens: np.ndarray) -> None:
+        """Keep no longer what only this sequence has brought, as far as nobody holds it."""
+        self.version += 1
+        self._evictor.forget([node for node, _ in self._tree.walk(namespace, tokens)])
 
     def clear(self) -> None:
         """Keep nothing any more; pages that sequences hold stay theirs."""
         self.version += 1
-        for node in self._tree:
-            self._pool.drop(node.pages[node.pages != 0])
-        self._tree.clear()
-        self._leaves.clear()
-        self._long.clear()
+        self._evictor.clear()
+        if self._host is not None:
+            self._host.clear()
+
+    @property
+    def num_evicted(self) -> int:
+        """Pages evicted from the pool."""
+        return self._evictor.num_evicted
 
     @property
     def kept_pages(self) -> np.ndarray:
         """Every page that is kept, held or not, once for each place in the tree."""
         return np.concatenate([np.zeros(0, np.int32), *(node.pages[node.pages != 0] for node in self._tree)])
 
-    def _usable(self, pages: np.ndarray, num_pages: int) -> int:
-        """The most pages, of those that agree, after which every group has all that the next token sees."""
+    def _keys_after(self, namespace: object, path: Path, tokens: np.ndarray) -> Iterator[bytes]:
+        """The keys of the pages of `tokens` after the path's."""
+        size, num_pages = self._groups.page_size, sum(count for _, count in path)
+        before = self._tree.keys(path[-1][0])[path[-1][1] - 1] if path else root_key(namespace)
+        return page_keys(before, tokens[num_pages * size :], size)
+
+    def _usable(self, pages: np.ndarray) -> int:
+        """The most of these pages after which every group has all that the next token sees."""
+        num_pages = pages.shape[1]
         if pages.all():
             return num_pages
         ends = np.arange(1, num_pages + 1)
@@ -146,68 +168,5 @@ class PrefixCache:
         head = self._tree.split(node, count)
         head.last_use = self._time
         if head is not node:
-            self._note_length(head)
+            self._evictor.note_length(head)
         return head
-
-    def _note_length(self, node: Node) -> None:
-        if self._windowed:
-            self._long.add(node)
-
-    def _is_idle(self, pages: np.ndarray) -> np.ndarray:
-        """Which entries are pages that nobody holds."""
-        return (pages != 0) & (self._pool.references(pages) == 0)
-
-    def _drop(self, pages: np.ndarray, is_dropped: np.ndarray) -> None:
-        """Free the entries named of a node's pages, a view that is written to."""
-        ids = pages[is_dropped]
-        self._pool.drop(ids)
-        self.num_evicted += len(ids)
-        pages[is_dropped] = 0
-
-    def _drop_behind_windows(self, node: Node, count: int) -> bool:
-        """Free what only sequences that part within the node would need; whether some of it is held.
-
-        count: would do, but these pages are of so little use that all of them go.
-        """
-        is_held = False
-        for g in self._windowed:
-            first = self._groups.first_page(g, node.end * self._groups.page_size)
-            passed = node.pages[g, : max(0, first - node.start)]
-            self._drop(passed, self._is_idle(passed))
-            is_held |= bool(passed.any())
-        return is_held
-
-    def _drop_tail(self, node: Node, count: int) -> bool:
-        """Free about `count` pages, if there are as many, from the end of a leaf; whether a sequence holds its end."""
-        is_held = (self._pool.references(node.pages) > 0).any(axis=0)
-        last_held = int(np.flatnonzero(is_held).max(initial=-1))
-        sizes = np.count_nonzero(node.pages[:, last_held + 1 :], axis=0)[::-1]
-        if not len(sizes):
-            return True
-        num_columns = min(int(np.searchsorted(np.cumsum(sizes), count)) + 1, len(sizes))
-        self._leaves.evicted_age = self._long.evicted_age = self._time - node.last_use
-        tail = node.pages[:, node.num_pages - num_columns :]
-        self._drop(tail, tail != 0)
-        parent = self._tree.cut(node, num_columns)
-        if node.parent is not None:
-            self._leaves.add(node)
-        elif parent is not None:
-            self._leaves.add(parent)
-        return False
-
-    def forget(self, namespace: object, tokens: np.ndarray) -> None:
-        """Keep no longer what only this sequence has brought, as far as nobody holds it."""
-        self.version += 1
-        for node, _ in reversed(self._tree.walk(namespace, tokens)):
-            if node.children or self._drop_tail(node, node.pages.size) or node.parent is not None:
-                return
-
-    def _drop_anywhere(self, count: int) -> None:
-        """Free pages within prefixes whose ends are held: of windows that have passed, or of sequences that hold equal
-        pages of their own."""
-        for node in self._tree:
-            if count <= 0:
-                break
-            is_idle = self._is_idle(node.pages)
-            count -= int(np.count_nonzero(is_idle))
-            self._drop(node.pages, is_idle)

@@ -7,6 +7,7 @@ Only whole pages are compared, so sequences that part within a page part before 
 "SGLang: Efficient Execution of Structured Language Model Programs", section 3.)
 """
 
+import hashlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,15 +20,17 @@ class Node:
     """A run of pages after those of its parent.
 
     start: pages before it. pages[g, j]: where KV group g holds page start + j, 0 where nothing is kept of it. last_use:
-    the cache's time when it was last of use to somebody; num_hits: how often a sequence took its pages over.
+    the cache's time when it was last of use to somebody; num_hits: how often a sequence took its pages over. keys:
+    see `RadixTree.keys`, none before they are asked for.
     """
 
-    __slots__ = ("children", "last_use", "num_hits", "pages", "parent", "start", "tokens")
+    __slots__ = ("children", "keys", "last_use", "num_hits", "pages", "parent", "start", "tokens")
 
     def __init__(self, parent: "Node | None", start: int, tokens: np.ndarray, pages: np.ndarray):
         self.parent, self.start, self.tokens, self.pages = parent, start, tokens, pages
         self.children: dict[bytes, Node] = {}
         self.last_use = self.num_hits = 0
+        self.keys: list[bytes] = []
 
     @property
     def num_pages(self) -> int:
@@ -80,6 +83,7 @@ class RadixTree:
         size = count * self.page_size
         head = Node(node.parent, node.start, node.tokens[:size], node.pages[:, :count].copy())
         head.last_use, head.num_hits = node.last_use, node.num_hits
+        head.keys, node.keys = node.keys[:count], node.keys[count:]
         assert node.parent is not None, "the root holds nothing"
         node.parent.children[self._key(head)] = head
         node.parent, node.start = head, head.end
@@ -92,6 +96,7 @@ class RadixTree:
         left = node.num_pages - count
         if left:
             node.tokens, node.pages = node.tokens[: left * self.page_size], node.pages[:, :left]
+            del node.keys[left:]
             return None
         parent, node.parent = node.parent, None
         assert parent is not None, "the root is not cut"
@@ -102,6 +107,20 @@ class RadixTree:
             return parent
         del self._roots[self._namespaces.pop(parent)]
         return None
+
+    def keys(self, node: Node) -> list[bytes]:
+        """What each page of the node holds, as a digest of the namespace and of all tokens up to the page's end."""
+        unknown: list[Node] = []
+        at: Node | None = node
+        while at is not None and at.parent is not None and not at.keys:
+            unknown.append(at)
+            at = at.parent
+        for later in reversed(unknown):
+            parent = later.parent
+            assert parent is not None
+            first = parent.keys[-1] if parent.keys else root_key(self._namespaces[parent])
+            later.keys = list(page_keys(first, later.tokens, self.page_size))
+        return node.keys
 
     def clear(self) -> None:
         for node in list(self):
@@ -125,3 +144,16 @@ class RadixTree:
 
     def _key(self, node: Node) -> bytes:
         return node.tokens[: self.page_size].tobytes()
+
+
+def root_key(namespace: object) -> bytes:
+    """The key before the first page."""
+    return hashlib.sha256(repr(namespace).encode()).digest()
+
+
+def page_keys(before: bytes, tokens: np.ndarray, page_size: int) -> Iterator[bytes]:
+    """The keys of the whole pages of `tokens`, which follow the page of key `before`."""
+    key = before
+    for end in range(page_size, len(tokens) + 1, page_size):
+        key = hashlib.sha256(key + tokens[end - page_size : end].tobytes()).digest()
+        yield key

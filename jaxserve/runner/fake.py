@@ -57,6 +57,7 @@ class FakeRunner:
             self._edits[edits.slot] = edits
             if edits.mask is not None:
                 self._masks[edits.slot + 1] = edits.mask
+        self._pool.transfer(plan.transfers)
         self._take_prefixes(plan)
         if plan.forks is not None:
             self._pool.copy(plan.forks.src_pages, plan.forks.dst_pages)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.plan import Plan
+from jaxserve.core.plan import Load, Plan, Save
 from jaxserve.kv.allocator import SCRATCH_PAGE
 from jaxserve.runner.fake_model import mix
 
@@ -21,10 +21,22 @@ class FakePool:
     def __init__(self, groups: KVGroups, num_pages: int):
         self.groups = groups
         self._content = np.zeros((num_pages, groups.page_size), np.uint64)
+        self._host: dict[int, np.ndarray] = {}  # what lies in pages of host memory
         self._salts = np.array([mix(g + 1) for g in range(groups.num_groups)], np.uint64)
 
     def copy(self, src_pages: np.ndarray, dst_pages: np.ndarray) -> None:
         self._content[dst_pages] = self._content[src_pages]
+
+    def transfer(self, transfers: tuple[Save | Load, ...]) -> None:
+        """Copy pages to host memory and back, one after the other."""
+        for transfer in transfers:
+            for page, host_page in zip(transfer.pages.tolist(), transfer.host_pages.tolist(), strict=True):
+                if isinstance(transfer, Save):
+                    self._host[host_page] = self._content[page].copy()
+                elif host_page in self._host:
+                    self._content[page] = self._host[host_page]
+                else:
+                    raise PagingError(f"nothing was saved to page {host_page} of host memory")
 
     def write(self, plan: Plan, row: int, start: int, prefixes: np.ndarray) -> Seen:
         """Store the row's positions from `start` on, in every group; `prefixes` are those of all positions to its end.

@@ -15,7 +15,9 @@ from jaxserve.core.buckets import Bucket
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.sharding import replicated
 from jaxserve.kv.layout import KVLayout
+from jaxserve.kv.pages import gather_pages, scatter_pages
 from jaxserve.models.params import Params, declare, targets, vocab_width
+from jaxserve.runner.host_pages import TRANSFER_PAGES
 from jaxserve.runner.pack import BatchLayout
 from jaxserve.runner.state import MAX_EDITS, DeviceState, init_slots
 from jaxserve.runner.steps import StepSettings, fork, step
@@ -50,13 +52,17 @@ class Program:
 
 @dataclass(frozen=True)
 class Programs:
-    """Sizes of an engine; num_pages with the scratch page, num_slots without the scratch slot."""
+    """Sizes of an engine; num_pages with the scratch page, num_slots without the scratch slot.
+
+    has_host_tier: pages are copied to host memory and back.
+    """
 
     settings: StepSettings
     layout: KVLayout
     groups: KVGroups
     num_pages: int
     num_slots: int
+    has_host_tier: bool = False
     traces: Counter[str] = field(default_factory=Counter)
     """How often the Python of each program was traced."""
 
@@ -121,9 +127,31 @@ class Programs:
         line = self._whole((self.vocab,), jnp.int16)
         return self._update("set_counts", function, self._whole((), jnp.int32), line)
 
+    def save_pages(self) -> Program:
+        """(state, pages) -> (state, their content in host memory)."""
+
+        def function(state: DeviceState, ids) -> tuple[DeviceState, jax.Array]:
+            return state, gather_pages(self.settings.mesh, state.pool, ids)
+
+        ids = self._whole((TRANSFER_PAGES,), jnp.int32)
+        rest = (self.layout.host_sharding(self.settings.mesh),)
+        return self._program("save_pages", function, (self.state, ids), state=0, rest=rest)
+
+    def load_pages(self) -> Program:
+        """(state, pages, their content) -> state."""
+
+        def function(state: DeviceState, ids, pages) -> DeviceState:
+            return replace(state, pool=scatter_pages(self.settings.mesh, state.pool, ids, pages))
+
+        layout, ids = self.layout, self._whole((TRANSFER_PAGES,), jnp.int32)
+        sharding = layout.sharding(self.settings.mesh)
+        pages: Any = jax.ShapeDtypeStruct(layout.shape(TRANSFER_PAGES), layout.dtype, sharding=sharding)
+        return self._update("load_pages", function, ids, pages)
+
     def all(self, buckets: list[Bucket]) -> list[Program]:
-        """What a serving engine can need: a step for each bucket, forks, edits, masks and counts."""
-        return [*map(self.step, buckets), self.fork(), self.set_edits(), self.set_mask(), self.set_counts()]
+        """What a serving engine can need: a step for each bucket, forks, edits, masks and counts, and transfers."""
+        transfers = [self.save_pages(), self.load_pages()] if self.has_host_tier else []
+        return [*map(self.step, buckets), self.fork(), self.set_edits(), self.set_mask(), self.set_counts(), *transfers]
 
     def _whole(self, shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated(self.settings.mesh))

@@ -1,5 +1,6 @@
 """Device: `Runner`, the owner of weights, device state and executables: submits plans, collects outcomes."""
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,9 +10,10 @@ import jax
 import numpy as np
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.core.plan import Forks, Outcome, Plan, Recount, SlotEdits
+from jaxserve.core.plan import Forks, Load, Outcome, Plan, Recount, Save, SlotEdits
 from jaxserve.models.params import Params
 from jaxserve.runner.executables import Compiler, Executables
+from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
 from jaxserve.runner.output import read_logprobs, read_output, read_row_logprobs
 from jaxserve.runner.pack import BatchLayout, pack
 from jaxserve.runner.programs import FORK_PAGES, FORK_SLOTS, Program, Programs
@@ -37,7 +39,9 @@ class Ticket:
 class Runner:
     """Runs plans on the device. Executables are compiled once each: on demand until `freeze`, never after it."""
 
-    def __init__(self, programs: Programs, params: Params, compiler: Compiler = Program.compile):
+    def __init__(
+        self, programs: Programs, params: Params, compiler: Compiler = Program.compile, *, num_host_pages: int = 0
+    ):
         self.programs, self.params = programs, params
         self.num_reads = 0  # steps read back, each in `collect`
         self._state = init_state(
@@ -47,9 +51,12 @@ class Runner:
             jax.block_until_ready(self._state)  # memory that ran out is told here; on CPU it was told already
         self._executables = Executables(compiler)
         self._layouts: dict[Bucket, BatchLayout] = {}
+        self._host_pages = HostPages(programs.layout, num_host_pages)
 
     def submit(self, plan: Plan) -> Ticket:
         """Send one step to the device and return at once."""
+        for transfer in plan.transfers:
+            self._transfer(transfer)
         if plan.forks is not None:
             self._fork(plan.forks)
         for edits in plan.edits:  # after the forks, which copy their source's edits
@@ -91,6 +98,16 @@ class Runner:
         if ticket.pooled is not None:
             outcome = replace(outcome, pooled=np.asarray(ticket.pooled)[:num_rows])
         return outcome
+
+    def time_load(self) -> float:
+        """Seconds that a page takes from host memory into the pool, measured on the scratch page when nothing runs."""
+        empty = Load(np.zeros(TRANSFER_PAGES, np.int32), np.zeros(TRANSFER_PAGES, np.int32))
+        for _ in range(2):  # the first may compile
+            jax.block_until_ready(self._state.pool)
+            started_s = time.perf_counter()
+            self._transfer(empty)
+            jax.block_until_ready(self._state.pool)
+        return (time.perf_counter() - started_s) / TRANSFER_PAGES
 
     def swap_params(self, params: Params) -> None:
         """Take over weights that fit `targets`, leaf by leaf: each old one goes before the next comes.
@@ -169,6 +186,18 @@ class Runner:
         line = count_tokens(recount.tokens, recount.prompt_len, self.programs.vocab)
         execute = self._executables.get("set_counts", self.programs.set_counts)
         self._state = execute(self._state, np.int32(recount.slot), line)
+
+    def _transfer(self, transfer: Save | Load) -> None:
+        for i in range(0, len(transfer.pages), TRANSFER_PAGES):
+            part = slice(i, i + TRANSFER_PAGES)
+            pages, host_pages = _padded(transfer.pages[part], TRANSFER_PAGES, 0), transfer.host_pages[part]
+            if isinstance(transfer, Save):
+                self._state, content = self._executables.get("save_pages", self.programs.save_pages)(self._state, pages)
+                self._host_pages.put(host_pages, content)
+            else:
+                content = self._host_pages.get(_padded(host_pages, TRANSFER_PAGES, 0))
+                execute = self._executables.get("load_pages", self.programs.load_pages)
+                self._state = execute(self._state, pages, content)
 
     def _fork(self, forks: Forks) -> None:
         execute, scratch = self._executables.get("fork", self.programs.fork), self.programs.num_slots

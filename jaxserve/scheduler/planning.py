@@ -48,6 +48,7 @@ def make_plan(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows
         edits=_edits(state, slots[special], rows.new_slots) if len(special) else (),
         recounts=_recounts(state, rows) if rows.new_slots else (),
         forks=make_forks(rows),
+        transfers=() if state.host is None else state.host.take_transfers(),
     )
     columns.num_scheduled[slots] = ends
     columns.last_step[slots] = plan.step_id

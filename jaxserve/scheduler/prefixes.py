@@ -4,6 +4,7 @@ import numpy as np
 
 from jaxserve.core.sequence import Sequence
 from jaxserve.kv.prefix_cache import Match
+from jaxserve.scheduler.pages import allocate
 from jaxserve.scheduler.state import SchedulerState
 
 
@@ -15,22 +16,30 @@ def find_prefix(state: SchedulerState, sequence: Sequence) -> Match | None:
     match = state.matches.get(sequence.sequence_id)
     if match is None or match.version != cache.version:
         tokens = sequence.tokens[: _num_skippable(state, sequence)]
-        match = state.matches[sequence.sequence_id] = cache.match(_namespace(sequence), tokens)
+        may_load = state.transfer_costs.is_load_sooner(state.groups.page_size)
+        match = cache.match(_namespace(sequence), tokens, may_load=may_load)
+        state.matches[sequence.sequence_id] = match
     return match
 
 
 def take_prefix(state: SchedulerState, slot: int, match: Match) -> None:
-    """Let a slot begin after the match."""
+    """Let a slot begin after the match, whose pages in host memory are loaded before the next step."""
     columns, groups, sequence = state.columns, state.groups, state.occupant(slot)
     assert state.prefixes is not None
     del state.matches[sequence.sequence_id]
     state.prefixes.take(match)
-    start = match.num_pages * groups.page_size
+    start, pages = match.num_pages * groups.page_size, match.pages
+    if match.host_keys:
+        assert state.host is not None
+        is_loaded, pages = pages < 0, pages.copy()
+        pages[is_loaded] = allocate(state, match.num_loaded)
+        state.host.load(match.host_keys, -match.pages[is_loaded], pages[is_loaded])
     for g, table in enumerate(columns.tables):
         first = groups.first_page(g, start)
-        table[slot, : match.num_pages - first] = match.pages[g, first:]
+        table[slot, : match.num_pages - first] = pages[g, first:]
         columns.first_pages[g, slot] = first
-    columns.end_page[slot] = columns.num_kept[slot] = match.num_pages
+    columns.end_page[slot] = match.num_pages
+    columns.num_kept[slot] = match.num_pages - len(match.host_keys)
     columns.num_computed[slot] = columns.num_scheduled[slot] = start
     if sequence.num_cached_tokens is None:  # else it was preempted, and finds what it left itself
         sequence.num_cached_tokens = start
@@ -38,12 +47,10 @@ def take_prefix(state: SchedulerState, slot: int, match: Match) -> None:
 
 def num_prefix_pages(state: SchedulerState, match: Match, num_inputs: int) -> int:
     """The most idle pages that a sequence takes to compute its first `num_inputs` tokens after a match."""
-    groups, total = state.groups, 0
-    missing = groups.end_page(num_inputs) - match.num_pages
-    for g, table in enumerate(state.columns.tables):
-        taken = match.pages[g, groups.first_page(g, match.num_pages * groups.page_size) :]
-        num_idle = int(np.count_nonzero(state.pool.references(taken) == 0))
-        total += min(missing + num_idle, table.shape[1])
+    missing, total = state.groups.end_page(num_inputs) - match.num_pages, 0
+    for line, table in zip(match.pages, state.columns.tables, strict=True):
+        num_idle = int(np.count_nonzero(state.pool.references(line[line > 0]) == 0))
+        total += min(missing + num_idle + int(np.count_nonzero(line < 0)), table.shape[1])
     return total
 
 

@@ -16,6 +16,7 @@ from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.eviction import POLICIES
+from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import PrefixCache
 from jaxserve.scheduler import commit as commits
 from jaxserve.scheduler.admission import admit
@@ -28,13 +29,15 @@ from jaxserve.scheduler.rounds import plan_rounds
 from jaxserve.scheduler.sharing import num_joining, return_held
 from jaxserve.scheduler.slots import end
 from jaxserve.scheduler.state import SchedulerState, Sharing, StepRows
+from jaxserve.scheduler.transfer_costs import TransferCosts
 
 
 class Scheduler:
     """Continuous batching under a token budget, over a pool of `num_pages` pages (the scratch page included).
 
     max_chunk_tokens: longest piece of a prompt in one step; None for the whole budget. prefix_eviction: how the prefix
-    cache chooses what to evict; None: no prefix cache.
+    cache chooses what to evict; None: no prefix cache. num_host_pages: room in host memory for what it evicts.
+    transfer_costs: whether loading from there is worth it; whoever runs the steps tells it what they take.
     """
 
     def __init__(
@@ -50,6 +53,8 @@ class Scheduler:
         max_chunk_tokens: int | None = None,
         scheduling_policy: str = "fcfs",
         prefix_eviction: str | None = None,
+        num_host_pages: int = 0,
+        transfer_costs: TransferCosts | None = None,
     ):
         chunk = min(max_chunk_tokens or max_num_batched_tokens, max_num_batched_tokens)
         limits = Limits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size)
@@ -63,6 +68,7 @@ class Scheduler:
         self._buckets = buckets
         self._num_added = 0
         pool = PagePool(num_pages)
+        host = HostTier(num_host_pages, groups.num_groups) if num_host_pages else None
         self.state = SchedulerState(
             limits=limits,
             groups=groups,
@@ -70,7 +76,9 @@ class Scheduler:
             pool=pool,
             columns=SlotColumns(max_num_seqs, max_model_len, groups, limits.table_widths(groups)),
             waiting=WaitingQueue(order),
-            prefixes=None if prefix_eviction is None else PrefixCache(pool, groups, POLICIES[prefix_eviction]()),
+            prefixes=None if prefix_eviction is None else PrefixCache(pool, groups, POLICIES[prefix_eviction](), host),
+            host=host,
+            transfer_costs=transfer_costs or TransferCosts(),
         )
 
     def add(self, request: Request) -> list[Sequence]:
@@ -161,6 +169,10 @@ class Scheduler:
         """Forget the prefixes of sequences that have ended; those that run keep their pages."""
         if self.state.prefixes is not None:
             self.state.prefixes.clear()
+
+    @property
+    def transfer_costs(self) -> TransferCosts:
+        return self.state.transfer_costs
 
     @property
     def has_work(self) -> bool:

@@ -8,9 +8,11 @@ from jaxserve.core.columns import SlotColumns
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.sequence import Sequence
 from jaxserve.kv.allocator import PagePool
+from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import Match, PrefixCache
 from jaxserve.scheduler.limits import Limits
 from jaxserve.scheduler.order import Order, WaitingQueue
+from jaxserve.scheduler.transfer_costs import TransferCosts
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +43,8 @@ class SchedulerState:
     columns: SlotColumns
     waiting: WaitingQueue
     prefixes: PrefixCache | None  # None: nothing is kept of sequences that have ended
+    host: HostTier | None  # None: what is evicted is lost
+    transfer_costs: TransferCosts
 
     sequences: dict[int, Sequence] = field(default_factory=dict)  # by sequence id, until they end
     requests: dict[str, list[Sequence]] = field(default_factory=dict)  # by request id, until all have ended

@@ -45,6 +45,7 @@ OPTIONS = {
     "load_format": "gguf",
     "enable_prefix_caching": "yes",
     "prefix_eviction": "mru",
+    "host_kv_cache_bytes": 100,
     "quantization": "awq",
     "block_sise": 16,
     "tokenizer": "/nowhere",

@@ -29,6 +29,7 @@ def make_scheduler(
     max_model_len: int = 64,
     max_chunk_tokens: int | None = None,
     prefix_eviction: str | None = None,
+    num_host_pages: int = 0,
 ) -> Scheduler:
     return Scheduler(
         KVGroups(windows, page_size),
@@ -40,6 +41,7 @@ def make_scheduler(
         vocab_size=MODEL.vocab_size,
         max_chunk_tokens=max_chunk_tokens,
         prefix_eviction=prefix_eviction,
+        num_host_pages=num_host_pages,
     )
 
 

@@ -18,6 +18,9 @@ POOLS = {
     "prefixes, small": {"windows": (None,), "num_pages": 30, "prefix_eviction": "hits"},
     "prefixes, windows": {"windows": (8, None, 5), "num_pages": 70, "max_chunk_tokens": 7, "prefix_eviction": "hits"},
     "prefixes, windows only": {"windows": (6,), "num_pages": 16, "max_num_batched_tokens": 8, "prefix_eviction": "lru"},
+    "host, small": {"windows": (None,), "num_pages": 30, "prefix_eviction": "hits", "num_host_pages": 200},
+    "host, full": {"windows": (None,), "num_pages": 30, "prefix_eviction": "lru", "num_host_pages": 5},
+    "host, windows": {"windows": (8, None, 5), "num_pages": 70, "prefix_eviction": "hits", "num_host_pages": 60},
     "prefixes, pages of one": {"windows": (None,), "num_pages": 70, "page_size": 1, "prefix_eviction": "hits"},
 }
 CALM = {"num_operations": 1500, "abort_share": 0.1, "max_operations_a_step": 4}
@@ -41,6 +44,10 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
     if scheduler.state.prefixes is not None:
         assert scheduler.state.prefixes.num_hit > 0
         scheduler.state.prefixes.clear()
+    if (host := scheduler.state.host) is not None:
+        assert host.num_saved > 0
+        assert host.num_loaded > 0
+        assert host.num_used == 0  # with what was cleared
     assert scheduler.num_pages_free == scheduler.state.pool.num_pages - 1
     assert sum(scheduler.num_pages_held) == 0
     assert watch.num_forks > 0

@@ -68,6 +68,7 @@ class Watch:
 
     def check(self) -> None:
         check_pages(self.state)
+        check_host_pages(self.state)
         check_slots(self.state)
         for plan, pages in self.in_flight:
             occupants = map(self.state.columns.sequences.__getitem__, plan.slots.tolist())
@@ -97,6 +98,14 @@ def check_pages(state: SchedulerState) -> None:
     assert (named[pool.free_pages] == 1).all(), "a page is free twice, or free and held or cached"
     assert num_held == pool.num_held
     assert pool.num_free + pool.num_cached + num_held == pool.num_pages - 1
+
+
+def check_host_pages(state: SchedulerState) -> None:
+    """Every page of host memory is free or belongs to one place of one prefix."""
+    if (host := state.host) is not None:
+        used = host.used_pages.tolist()
+        assert len(used) == len(set(used)) == host.num_used <= host.num_pages
+        assert all(1 <= page <= host.num_pages for page in used)
 
 
 def check_slots(state: SchedulerState) -> None:

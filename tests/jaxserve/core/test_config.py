@@ -37,6 +37,7 @@ REFUSED = {
     "max_decode_rounds": 17,
     "async_scheduling": "no",
     "enable_prefix_caching": 1,
+    "host_kv_cache_bytes": -1,
     "prefix_eviction": "mru",
 }
 

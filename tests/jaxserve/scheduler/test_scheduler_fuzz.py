@@ -9,6 +9,8 @@ from unittest.mock import patch
 import pytest
 
 from jaxserve.core.errors import EngineDeadError
+from jaxserve.core.plan import Load, Save
+from jaxserve.kv.host_tier import HostTier
 from jaxserve.scheduler import planning, rounds, sharing
 from jaxserve.scheduler.forks import make_forks
 from jaxserve.scheduler.state import SchedulerState
@@ -54,6 +56,34 @@ FAULTS = {
 def test_the_fuzz_finds_a_planted_fault(fault):
     with patch.object(*FAULTS[fault]), pytest.raises((EngineDeadError, AssertionError)):
         _run_calm_then_quiet()
+
+
+def hold_nothing(host, keys):
+    host._held.update((key, host._places[key]) for key in keys)
+
+
+def transfers_without(kind):
+    """`take_transfers` that forgets copies of a kind."""
+    original = HostTier.take_transfers
+    return lambda host: tuple(t for t in original(host) if not isinstance(t, kind))
+
+
+HOST_FAULTS = {
+    "what is evicted is not saved": (HostTier, "take_transfers", transfers_without(Save)),
+    "what was saved is not loaded": (HostTier, "take_transfers", transfers_without(Load)),
+    "what is about to be loaded makes room for others": (HostTier, "hold", hold_nothing),
+}
+
+
+@pytest.mark.parametrize("fault", HOST_FAULTS)
+def test_the_fuzz_finds_a_fault_of_the_host_tier(fault):
+    with patch.object(*HOST_FAULTS[fault]), pytest.raises((EngineDeadError, AssertionError)):
+        _run_full_then_small()
+
+
+def _run_full_then_small():
+    for pool in ("host, full", "host, small"):
+        fuzz(pool, seed=0, **CALM).check_outputs()
 
 
 def _run_calm_then_quiet():
