@@ -54,9 +54,14 @@ def _engine(family: str, options: Options) -> LLM:
 def _limited(family: str, options: Options, less: Options, prefix_eviction: str | None) -> LLM:
     """An engine of its own over the runner of the one with these options."""
     whole = _engine(family, options)
-    parts, limits = whole.parts, replace(whole.parts.limits, **dict(less))
-    if limits == parts.limits and prefix_eviction is None:
+    if not less and prefix_eviction is None:
         return whole
+    return rescheduled(whole, prefix_eviction, **dict(less))
+
+
+def rescheduled(whole: LLM, prefix_eviction: str | None, **less: Any) -> LLM:
+    """An engine over the runner of another one, of lower limits and with a prefix cache of its own, or none."""
+    parts, limits = whole.parts, replace(whole.parts.limits, **less)
     scheduler = Scheduler(
         parts.blueprint.programs.groups,
         parts.buckets,
@@ -67,6 +72,7 @@ def _limited(family: str, options: Options, less: Options, prefix_eviction: str 
         vocab_size=parts.model.vocab_size,
         max_chunk_tokens=limits.max_chunk_tokens,
         prefix_eviction=prefix_eviction,
+        num_host_pages=limits.num_host_pages,
     )
     engine = Engine(scheduler, parts.runner, max_rounds=whole.config.max_decode_rounds)
     blueprint = replace(parts.blueprint, limits=limits)
