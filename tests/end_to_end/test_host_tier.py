@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
@@ -69,12 +70,14 @@ def test_what_is_dearer_to_load_is_computed_again(engine, monkeypatch):
     assert llm.stats.num_loaded == before.num_loaded
 
 
-@pytest.mark.parametrize("count", [1, TRANSFER_PAGES, TRANSFER_PAGES + 3])
-def test_copies_there_and_back_are_exact(count):
-    llm = tiny_engine("llama3", host_kv_cache_bytes=HOST_BYTES, enable_prefix_caching=True)
+@pytest.mark.parametrize(("size", "count"), [(1, 1), (1, TRANSFER_PAGES), (1, TRANSFER_PAGES + 3), (2, 5)])
+def test_copies_there_and_back_are_exact(size, count):
+    options = {"tensor_parallel_size": size, "enable_prefix_caching": True}
+    llm = tiny_engine("llama3", host_kv_cache_bytes=HOST_BYTES, **options)
     runner, draw = llm.parts.runner, np.random.default_rng(count)
     pool = np.array(runner._state.pool)
-    runner._state = runner._state.replace(pool=draw.normal(size=pool.shape).astype(pool.dtype))
+    content = draw.normal(size=pool.shape).astype(pool.dtype)
+    runner._state = runner._state.replace(pool=jax.device_put(content, runner._state.pool.sharding))
     before = np.array(runner._state.pool)
     ids = draw.permutation(np.arange(1, pool.shape[1]))
     there, back = ids[:count], ids[count : 2 * count]
