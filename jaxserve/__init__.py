@@ -3,16 +3,18 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jaxserve.core.beam_search_params import BeamSearchParams
     from jaxserve.core.config import EngineConfig
     from jaxserve.core.sampling_params import SamplingParams
     from jaxserve.engine.async_llm import AsyncLLM
     from jaxserve.engine.llm import LLM
 
-__all__ = ["LLM", "AsyncLLM", "EngineConfig", "SamplingParams"]
+__all__ = ["LLM", "AsyncLLM", "BeamSearchParams", "EngineConfig", "SamplingParams"]
 __version__ = "0.1.0"
 
 _HOMES = {
     "AsyncLLM": "jaxserve.engine.async_llm",
+    "BeamSearchParams": "jaxserve.core.beam_search_params",
     "LLM": "jaxserve.engine.llm",
     "EngineConfig": "jaxserve.core.config",
     "SamplingParams": "jaxserve.core.sampling_params",

@@ -21,6 +21,7 @@ class SlotColumns:
         self.epoch = np.zeros(num_slots, np.int32)  # changes when the slot's outcomes in flight cease to matter
         self.is_running = np.zeros(num_slots, bool)
         self.is_synchronous = np.zeros(num_slots, bool)  # the host must see a token before the next can be drawn
+        self.is_beam = np.zeros(num_slots, bool)  # the host chooses the tokens among candidates: nothing is drawn
         self.is_special = np.zeros(num_slots, bool)  # asks for more than tokens: log-probabilities, pooling, edits
         self.last_step = np.full(num_slots, -1, np.int64)  # the last step with a row of this slot
 

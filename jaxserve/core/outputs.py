@@ -70,6 +70,33 @@ class RequestOutput:
 
 
 @dataclass(slots=True)
+class BeamSearchSequence:
+    """One of the texts that a beam search found.
+
+    tokens: the prompt's and its own, without the end-of-sequence token unless that was asked for. logprobs: the
+    candidates at each of its own tokens, the end-of-sequence token among them. cum_logprob: their sum. score: that with
+    the length penalty. text: that of `tokens`, the prompt included. finish_reason: "stop" by an end-of-sequence token,
+    "length", or "error" where logits were not finite; then the text is as it was before, and has no score.
+    """
+
+    tokens: list[int]
+    logprobs: list[dict[int, Logprob]]
+    cum_logprob: float
+    score: float | None
+    text: str | None
+    finish_reason: str
+    stop_reason: None = None
+    lora_request: None = None
+
+
+@dataclass(slots=True)
+class BeamSearchOutput:
+    """What a beam search found after one prompt, the best first."""
+
+    sequences: list[BeamSearchSequence]
+
+
+@dataclass(slots=True)
 class ScoreOutput:
     """How likely one continuation is after its context: natural logarithms, under the model's raw logits.
 

@@ -121,6 +121,18 @@ class Sequence:
         self._tokens, self._num_tokens = self.tokens.copy(), self._num_tokens.copy()
         self.slot = -1
 
+    def append(self, token: int) -> None:
+        """One token more, which the host has chosen."""
+        count = self.num_tokens
+        if self.slot < 0:  # else the slot's row has room for all that a sequence may have
+            self._tokens = np.append(self.tokens, np.int32(0))
+        self._tokens[count] = token
+        self._num_tokens[0] = count + 1
+
+    def take_tokens(self, tokens: np.ndarray) -> None:
+        """Have these tokens instead of its own; it must have no slot."""
+        self._tokens, self._num_tokens = tokens.copy(), np.array([len(tokens)], np.int32)
+
     def finish(self, reason: str, stop_reason: int | str | None = None, keep_tokens: int | None = None) -> None:
         """End here, keeping the first `keep_tokens` generated tokens; by default all of them."""
         self.detach()

@@ -66,6 +66,11 @@ class Engine:
         self._check_alive()
         return self.scheduler.add_sharing(requests, shared_len)
 
+    def add_beams(self, request: Request, width: int, num_candidates: int) -> list[Sequence]:
+        """Queue a request whose tokens its caller chooses, by the scheduler's `candidates` and `branch`."""
+        self._check_alive()
+        return self.scheduler.add_beams(request, width, num_candidates)
+
     def abort(self, request_id: str) -> None:
         """End all samples of a request; at any moment, and as often as wanted."""
         self.scheduler.abort(request_id)
@@ -106,7 +111,7 @@ class Engine:
         if plan is not None:
             self._steps.append(_Step(plan, StepMoments(planning_s, time.monotonic())))
             self._submit(self._steps[-1])
-        elif self.scheduler.has_work and not self._steps:
+        elif self.scheduler.has_work and not self._steps and not self.scheduler.waits_for_host:
             raise RuntimeError("requests are waiting, nothing is in flight, and nothing can be scheduled")
 
     def _submit(self, step: _Step) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxserve.core.outputs import RequestMetrics
 from jaxserve.core.request import Request
-from jaxserve.core.sequence import Sequence
+from jaxserve.core.sequence import Sequence, TokenLogprobs
 from jaxserve.engine.engine import Engine
 from jaxserve.engine.job import Job, Moved, Sample
 from jaxserve.text.detokenize import Detokenizer
@@ -25,7 +25,7 @@ class Jobs:
     """
 
     def __init__(self, engine: Engine, detokenizer: Detokenizer | None):
-        self._engine, self._detokenizer = engine, detokenizer
+        self._engine, self.detokenizer = engine, detokenizer
         self._by_sequence: dict[int, Sample] = {}  # those that have not ended
         self._watched: set[int] = set()  # sequences whose next token must be looked at
         # Rows to look at: place, sequence, token, whether it ended. Survives an interrupt in the middle of a step.
@@ -57,7 +57,7 @@ class Jobs:
         """Queue a request; `prompt` is its text where that is known."""
         self.check_caller()
         params, prompt_ids = request.params, request.prompt_token_ids.tolist()
-        detokenizer = self._detokenizer if params.detokenize else None
+        detokenizer = self.detokenizer if params.detokenize else None
         outputs: list[OutputText | None] = [None] * params.n
         if detokenizer is not None:
             stops = StopStrings(params.stop, params.include_stop_str_in_output) if params.stop else None
@@ -76,6 +76,23 @@ class Jobs:
         self.check_caller()
         with self._lock:
             return self._engine.add_sharing(requests, shared_len)
+
+    def add_beams(self, request: Request, width: int, num_candidates: int) -> list[Sequence]:
+        """Queue a request that is nobody's job and whose tokens the caller chooses; `abort` it when done with it."""
+        self.check_caller()
+        with self._lock:
+            return self._engine.add_beams(request, width, num_candidates)
+
+    def candidates(self, beams: list[Sequence]) -> list[TokenLogprobs] | None:
+        """The likeliest tokens after each of a request's beams; None until all are known."""
+        known = [self._engine.scheduler.candidates(beam) for beam in beams]
+        found = [candidates for candidates in known if candidates is not None]
+        return found if len(found) == len(beams) else None
+
+    def branch(self, request: Request, choices: list[tuple[Sequence, int]]) -> list[Sequence]:
+        """Let beams go on with chosen tokens; returns those of the choices, in their order."""
+        with self._lock:
+            return self._engine.scheduler.branch(request.request_id, choices)
 
     def abort(self, requests: Iterable[Request]) -> None:
         """End those that have not ended; when nothing else runs, all pages return now."""

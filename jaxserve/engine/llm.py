@@ -10,9 +10,11 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from jaxserve.core.beam_search_params import BeamSearchParams
 from jaxserve.core.config import EngineConfig
-from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput, ScoreOutput
+from jaxserve.core.outputs import BeamSearchOutput, EmbeddingRequestOutput, RequestOutput, ScoreOutput
 from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.engine.beam_search import beam_search
 from jaxserve.engine.build import Built, build
 from jaxserve.engine.chat import CHAT_PARAMS, ChatOptions, ChatRenderer, read_conversations
 from jaxserve.engine.consumers import complete, pieces
@@ -198,6 +200,17 @@ class LLM:
         prompts, params = [read_only_prompt(prompt)], only_params(sampling_params)
         ((text, request),) = requests_for(self.parts.requests, prompts, params)
         return pieces(jobs, text, request)
+
+    def beam_search(self, prompts: Any, params: BeamSearchParams, *, use_tqdm: bool = True) -> list[BeamSearchOutput]:
+        """Search for the likeliest texts after each prompt, as transformers does; the best first, results in order.
+
+        prompts: as `generate` takes them. Texts of one prompt share the pages of what they have in common. Raises
+        RequestError naming prompt and parameter before anything runs: a beam_width needs as many sequences at once
+        (max_num_seqs) and at least twice as many log-probabilities (max_logprobs). Where logits are not finite, that
+        prompt's search ends alone, with finish_reason "error".
+        """
+        limits = {"max_num_seqs": self.parts.limits.max_num_seqs}
+        return beam_search(self.jobs, self.parts.requests, prompts, params, **limits, use_tqdm=use_tqdm)
 
     def score(self, pairs: Any, *, use_tqdm: bool = True) -> list[ScoreOutput]:
         """How likely each continuation is after its context: log-probabilities, nothing drawn; results in order.

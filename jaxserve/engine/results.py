@@ -57,7 +57,7 @@ class Reader:
             return None
         self._has_prompt_logprobs = True
         return [
-            None if entry is None else _position(token, entry, job.detokenizer)
+            None if entry is None else position_logprobs(token, entry, job.detokenizer)
             for token, entry in zip(job.prompt_ids, entries, strict=True)
         ]
 
@@ -75,7 +75,7 @@ def _completion(sequence: Sequence, text: str, given: _Given, detokenizer: Detok
     logprobs = cumulative = None
     if sequence.logprobs is not None:
         entries = sequence.logprobs[given.num_tokens :]
-        logprobs = [_position(t, e, detokenizer) for t, e in zip(token_ids, entries, strict=True)]
+        logprobs = [position_logprobs(t, e, detokenizer) for t, e in zip(token_ids, entries, strict=True)]
         for entry in entries:  # added one by one, so that pieces end at the very float of the whole
             given.logprob += entry.logprob
         cumulative = given.logprob
@@ -93,7 +93,7 @@ def _completion(sequence: Sequence, text: str, given: _Given, detokenizer: Detok
     )
 
 
-def _position(token: int, entry: TokenLogprobs, detokenizer: Detokenizer | None) -> dict[int, Logprob]:
+def position_logprobs(token: int, entry: TokenLogprobs, detokenizer: Detokenizer | None) -> dict[int, Logprob]:
     """The chosen token first, then the likeliest ones."""
 
     def decoded(token_id: int) -> str | None:

@@ -3,20 +3,22 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 MASK = 2**64 - 1
 EMPTY_PREFIX = 0
 
 
-def mix(value: int) -> int:
-    """A 64-bit hash of a 64-bit number (splitmix64)."""
+def mix[I: (int, np.ndarray)](value: I) -> I:
+    """A 64-bit hash of a 64-bit number (splitmix64), or of each in an array of uint64."""
     value = (value + 0x9E3779B97F4A7C15) & MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & MASK
     return value ^ (value >> 31)
 
 
-def extend_prefix(prefix: int, token: int) -> int:
-    """The hash of a prefix and one token more."""
+def extend_prefix[I: (int, np.ndarray)](prefix: int, token: I) -> I:
+    """The hash of a prefix and one token more; a token, or an array of uint64."""
     return mix(prefix ^ ((token + 1) * 0xD6E8FEB86659FD93 & MASK))
 
 
@@ -53,3 +55,7 @@ class FakeModel:
     def logprob(self, prefix: int, token: int) -> float:
         """A number in (-10, 0] that belongs to this token after this prefix."""
         return -(extend_prefix(prefix, token) % 1000) / 100
+
+    def logprobs(self, prefix: int) -> np.ndarray:
+        """float64[vocab_size]: `logprob` of every token."""
+        return (extend_prefix(prefix, np.arange(self.vocab_size, dtype=np.uint64)) % 1000) / -100.0

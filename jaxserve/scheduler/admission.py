@@ -6,7 +6,7 @@ from itertools import islice, takewhile
 from jaxserve.core.sequence import Sequence
 from jaxserve.kv.prefix_cache import Match
 from jaxserve.scheduler.chunks import chunk_len
-from jaxserve.scheduler.forks import fork, num_fork_pages
+from jaxserve.scheduler.forks import Source, fork, num_fork_pages
 from jaxserve.scheduler.pages import extend, num_unreserved, num_whole
 from jaxserve.scheduler.prefixes import find_prefix, num_prefix_pages, take_prefix
 from jaxserve.scheduler.sharing import hold_back, num_held, source_of
@@ -32,14 +32,14 @@ def admit(state: SchedulerState, rows: StepRows) -> None:
         if source is None and hold_back(state, sequence):
             continue
         match = find_prefix(state, sequence) if source is None else None
-        if not _has_room(state, sequence, match, is_fork=source is not None):
+        if not _has_room(state, sequence, match, source):
             return
         state.waiting.remove(sequence)
         for overtaken in takewhile(partial(_is_before, state, sequence), state.waiting):
             overtaken.num_overtaken += 1
         slot = place(state, sequence)
         if source is not None:
-            fork(state, rows, source, slot, state.sharings[sequence.sequence_id].shared_len)
+            fork(state, rows, source, slot)
         elif match is not None:
             take_prefix(state, slot, match)
         start = int(state.columns.num_scheduled[slot])
@@ -56,7 +56,7 @@ def _next(state: SchedulerState) -> Sequence:
         return first
     lens = {s: match.num_pages for s in islice(state.waiting, LOOK_AHEAD) if (match := find_prefix(state, s))}
     best = max(lens, key=lens.__getitem__)  # the first of equals
-    return best if _has_room(state, best, state.matches[best.sequence_id], is_fork=False) else first
+    return best if _has_room(state, best, state.matches[best.sequence_id]) else first
 
 
 def _is_before(state: SchedulerState, sequence: Sequence, other: Sequence) -> bool:
@@ -69,11 +69,11 @@ def _num_spare(state: SchedulerState) -> int:
     return state.num_idle_pages - num_unreserved(state) - watermark
 
 
-def _has_room(state: SchedulerState, sequence: Sequence, match: Match | None, *, is_fork: bool) -> bool:
+def _has_room(state: SchedulerState, sequence: Sequence, match: Match | None, source: Source | None = None) -> bool:
     """Whether the whole prompt fits; its pages are taken chunk by chunk, but a prompt cut short helps nobody."""
     num_inputs = min(sequence.num_tokens, state.limits.max_computed(sequence.request))
-    if is_fork:
-        needed = num_fork_pages(state, state.sharings[sequence.sequence_id].shared_len, num_inputs)
+    if source is not None:
+        needed = num_fork_pages(state, source, num_inputs)
     else:
         needed = num_whole(state, num_inputs) if match is None else num_prefix_pages(state, match, num_inputs)
     return needed <= _num_spare(state)

@@ -6,6 +6,8 @@ import numpy as np
 
 from jaxserve.core.deltas import NO_TOKEN, TokenDeltas
 from jaxserve.core.plan import NUM_LOGPROBS_FIELD, Outcome, Plan
+from jaxserve.core.sequence import Sequence
+from jaxserve.scheduler.branches import park
 from jaxserve.scheduler.pages import free_behind_windows
 from jaxserve.scheduler.prefixes import keep_prefix
 from jaxserve.scheduler.prompt_results import collect_logprobs, collect_pooled, token_logprobs
@@ -27,7 +29,10 @@ def commit(state: SchedulerState, plan: Plan, outcome: Outcome) -> TokenDeltas:
         collect_logprobs(state, plan, outcome.prompt_logprobs, live)
     if outcome.pooled is not None:
         collect_pooled(state, plan, outcome.pooled, live)
-    deltas = _append(state, plan, outcome, rows[samples])
+    drawing, is_beam = rows[samples], columns.is_beam[slots[samples]]
+    deltas = _append(state, plan, outcome, drawing[~is_beam] if is_beam.any() else drawing)
+    if is_beam.any():
+        deltas = _with_ended(deltas, park(state, plan, outcome, drawing[is_beam]))
     if not samples.all():
         reading = slots[~samples]
         deltas = _end_prompts(state, deltas, reading[columns.num_computed[reading] >= columns.max_computed[reading]])
@@ -98,13 +103,18 @@ def _keep_prompts(state: SchedulerState, plan: Plan, live: np.ndarray) -> None:
 
 def _end_prompts(state: SchedulerState, deltas: TokenDeltas, slots: np.ndarray) -> TokenDeltas:
     """End the sequences that were to draw nothing, their prompts computed, and add them to the deltas."""
-    if not len(slots):
-        return deltas
     sequences = [state.occupant(slot) for slot in slots.tolist()]
     for sequence in sequences:
         end(state, sequence, "length")
+    return _with_ended(deltas, sequences)
+
+
+def _with_ended(deltas: TokenDeltas, sequences: list[Sequence]) -> TokenDeltas:
+    """The deltas and sequences that have ended without a token."""
+    if not sequences:
+        return deltas
     return TokenDeltas(
         deltas.sequences + sequences,
-        np.concatenate([deltas.tokens, np.full(len(slots), NO_TOKEN, np.int32)]),
-        np.concatenate([deltas.is_finished, np.ones(len(slots), bool)]),
+        np.concatenate([deltas.tokens, np.full(len(sequences), NO_TOKEN, np.int32)]),
+        np.concatenate([deltas.is_finished, np.ones(len(sequences), bool)]),
     )

@@ -1,9 +1,10 @@
 """Host: forks: a new slot takes the pages of a prefix from another slot.
 
-It shares the pages before the one that holds the prefix's last token, gets a copy of that one, and computes that last
-token again, because what follows it is drawn, or scored, from its hidden state. The device runs the copies after all
-steps before, hence the prefix may still be in flight.
+It shares full pages and gets a copy of the last one where that is partial. The device runs the copies after all steps
+before, hence the prefix may still be in flight.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,18 +13,25 @@ from jaxserve.scheduler.pages import allocate
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
-def num_fork_pages(state: SchedulerState, shared_len: int, num_inputs: int) -> int:
+class Source(NamedTuple):
+    """Where a fork comes from: the slot that has computed its first `start` tokens."""
+
+    slot: int
+    start: int
+
+
+def num_fork_pages(state: SchedulerState, source: Source, num_inputs: int) -> int:
     """The most free pages that a fork takes to compute its first `num_inputs` tokens."""
-    missing = state.groups.end_page(num_inputs) - (shared_len - 1) // state.groups.page_size
+    missing = state.groups.end_page(num_inputs) - source.start // state.groups.page_size
     return sum(min(missing, table.shape[1]) for table in state.columns.tables)
 
 
-def fork(state: SchedulerState, rows: StepRows, src: int, dst: int, shared_len: int) -> None:
-    """Let slot `dst` begin after the first `shared_len - 1` tokens, which slot `src` has computed."""
+def fork(state: SchedulerState, rows: StepRows, source: Source, dst: int) -> None:
+    """Let slot `dst` begin after the source's tokens."""
     columns, groups = state.columns, state.groups
-    start = shared_len - 1
-    last = start // groups.page_size
-    copies = allocate(state, groups.num_groups)
+    src, start = source
+    last, num_partial = divmod(start, groups.page_size)
+    copies = allocate(state, groups.num_groups if num_partial else 0)
     originals = np.zeros_like(copies)
     for g, table in enumerate(columns.tables):
         first = groups.first_page(g, start)
@@ -31,10 +39,11 @@ def fork(state: SchedulerState, rows: StepRows, src: int, dst: int, shared_len: 
         shared = held[: last - first]
         state.pool.retain(shared)
         table[dst, : last - first] = shared
-        table[dst, last - first] = copies[g]
         columns.first_pages[g, dst] = first
-        originals[g] = held[last - first]
-    columns.end_page[dst] = last + 1
+        if num_partial:
+            table[dst, last - first] = copies[g]
+            originals[g] = held[last - first]
+    columns.end_page[dst] = groups.end_page(start)
     columns.num_computed[dst] = columns.num_scheduled[dst] = start
     rows.fork_pages.append((originals, copies))
     rows.fork_slots.append((src, dst))

@@ -13,13 +13,14 @@ from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.plan import Outcome, Plan
 from jaxserve.core.request import Request
-from jaxserve.core.sequence import Sequence
+from jaxserve.core.sequence import Sequence, TokenLogprobs
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.eviction import POLICIES
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import PrefixCache
 from jaxserve.scheduler import commit as commits
 from jaxserve.scheduler.admission import admit
+from jaxserve.scheduler.branches import Choice, branch, make_room, num_parked, plant
 from jaxserve.scheduler.chunks import schedule_chunks
 from jaxserve.scheduler.decode import schedule_decodes
 from jaxserve.scheduler.limits import Limits
@@ -91,18 +92,44 @@ class Scheduler:
         Once, that is, while a sequence that has their pages runs when the next one gets its slot. Returns one sequence
         a sample in the order of the requests. Raises `RequestError`, and then nothing has changed.
         """
-        state = self.state
         self._check(requests, shared_len)
-        samples = [(request, i) for request in requests for i in range(request.params.n)]
+        sequences = self._register([(request, i) for request in requests for i in range(request.params.n)])
+        sharing = Sharing(shared_len)
+        for sequence in sequences:
+            self.state.waiting.add(sequence)
+            if len(sequences) > 1:
+                self.state.sharings[sequence.sequence_id] = sharing
+        return sequences
+
+    def add_beams(self, request: Request, width: int, num_candidates: int) -> list[Sequence]:
+        """Queue a request whose tokens the host chooses by `branch`, after up to `width` beams at a time.
+
+        Returns the beams: the first has the prompt, the others are spare. They end by `abort`, or in an error.
+        """
+        self._check([request], len(request.prompt_token_ids))
+        beams = self._register([(request, i) for i in range(width)])
+        plant(self.state, beams, num_candidates)
+        return beams
+
+    def candidates(self, beam: Sequence) -> TokenLogprobs | None:
+        """The likeliest tokens after a beam's; None until they are known."""
+        return self.state.beams[beam.sequence_id].candidates
+
+    def branch(self, request_id: str, choices: list[Choice]) -> list[Sequence]:
+        """Give a request's beams their next tokens, once all have candidates; returns the beam of each choice.
+
+        Beams that no choice names give their pages back and are spare; the tokens of one may be chosen several times.
+        """
+        return branch(self.state, self.state.requests[request_id].copy(), choices)
+
+    def _register(self, samples: list[tuple[Request, int]]) -> list[Sequence]:
+        """Sequences of requests, numbered in this order, and in the books."""
+        state = self.state
         sequences = [Sequence(self._num_added + k, *sample) for k, sample in enumerate(samples)]
         self._num_added += len(sequences)
-        sharing = Sharing(shared_len)
         for sequence in sequences:
             state.requests.setdefault(sequence.request.request_id, []).append(sequence)
             state.sequences[sequence.sequence_id] = sequence
-            state.waiting.add(sequence)
-            if len(sequences) > 1:
-                state.sharings[sequence.sequence_id] = sharing
         return sequences
 
     def _check(self, requests: list[Request], shared_len: int) -> None:
@@ -148,9 +175,15 @@ class Scheduler:
 
         While nobody waits, rows draw up to `max_rounds` tokens each, one after the other, before the step returns.
         """
-        state = self.state
         if self.num_in_flight > 1:
             raise RuntimeError("two steps are in flight: commit the older one before planning another")
+        plan = self._plan(max_rounds)
+        while plan is None and make_room(self.state):
+            plan = self._plan(max_rounds)
+        return plan
+
+    def _plan(self, max_rounds: int) -> Plan | None:
+        state = self.state
         rows = StepRows(state.limits.max_num_batched_tokens)
         return_held(state)
         decodes = schedule_decodes(state, rows)
@@ -180,6 +213,11 @@ class Scheduler:
         return bool(self.state.sequences)
 
     @property
+    def waits_for_host(self) -> bool:
+        """Whether nothing can be planned before the host has called `branch`."""
+        return bool(self.state.beams) and num_parked(self.state) == len(self.state.sequences)
+
+    @property
     def is_mostly_synchronous(self) -> bool:
         """Over half of the running sequences need their token at the host before the next: overlap gains nothing."""
         columns = self.state.columns
@@ -196,8 +234,9 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that have not ended and do not run."""
-        return len(self.state.sequences) - self.num_running
+        """Sequences that have not ended and do not run, spare beams not counted."""
+        spare = sum(beam.is_parked and beam.candidates is None for beam in self.state.beams.values())
+        return len(self.state.sequences) - spare - self.num_running
 
     @property
     def num_preemptions(self) -> int:

@@ -1,25 +1,28 @@
-"""Host: sequences whose prompts begin alike: one computes what they share, the others are held back and then join it.
+"""Host: sequences that begin alike: one computes what they share, the others are held back and then join it.
 
-Samples of one request share its prompt, requests that were added together as many tokens as the caller says. Nobody
-leads for good: whoever comes to the head of the queue takes the shared pages from a running sequence that has them
-(`forks`), or is held back while a running one is about to have them, or computes them for those behind it.
+Samples of one request share its prompt, requests that were added together as many tokens as the caller says, and beams
+of one parent (`branches`) all of its tokens. Nobody leads for good: whoever comes to the head of the queue takes the
+shared pages from a running sequence that has them (`forks`), or is held back while a running one is about to have them,
+or computes them for those behind it.
 """
 
 from itertools import islice
 
 from jaxserve.core.sequence import Sequence
 from jaxserve.scheduler.edits import has_penalties
+from jaxserve.scheduler.forks import Source
 from jaxserve.scheduler.state import SchedulerState, Sharing
 
 
-def source_of(state: SchedulerState, sequence: Sequence) -> int | None:
+def source_of(state: SchedulerState, sequence: Sequence) -> Source | None:
     """A slot from which the waiting sequence can take what it shares: the one that came last, for it stays longest."""
     sharing = _joinable(state, sequence)
     if sharing is None:
         return None
+    start = min(sharing.shared_len, _num_skippable(state, sequence))
     for other in reversed(sharing.running):
-        if _has_pages(state, other.slot, sharing.shared_len) and _has_counts(state, sharing, sequence, other):
-            return other.slot
+        if _has_pages(state, other.slot, sharing.shared_len, start) and _has_counts(state, sharing, sequence, other):
+            return Source(other.slot, start)
     return None
 
 
@@ -69,18 +72,25 @@ def _joinable(state: SchedulerState, sequence: Sequence) -> Sharing | None:
     return sharing if unscored is None or unscored >= sharing.shared_len else None
 
 
+def _num_skippable(state: SchedulerState, sequence: Sequence) -> int:
+    """Tokens that the sequence need not compute: what follows its last input, or is scored, comes of hidden states."""
+    count = min(sequence.num_tokens, state.limits.max_computed(sequence.request)) - 1
+    unscored = sequence.first_unscored
+    return count if unscored is None else min(count, unscored - 1)
+
+
 def _is_under_way(state: SchedulerState, sharing: Sharing) -> bool:
     columns = state.columns
     slots = [sequence.slot for sequence in sharing.running]
     return any(columns.num_scheduled[s] < sharing.shared_len <= columns.max_computed[s] for s in slots)
 
 
-def _has_pages(state: SchedulerState, slot: int, shared_len: int) -> bool:
-    """Whether the slot's steps so far have written the shared positions, and its windows have not passed them."""
+def _has_pages(state: SchedulerState, slot: int, shared_len: int, start: int) -> bool:
+    """Whether the slot's steps so far have written the shared positions, and it has those that `start` sees."""
     columns, groups = state.columns, state.groups
-    if columns.num_scheduled[slot] < shared_len:
-        return False
-    firsts = [groups.first_page(g, shared_len - 1) for g in range(groups.num_groups)]
+    if columns.last_step[slot] < 0 or columns.num_scheduled[slot] < shared_len:
+        return False  # what a fork of this very step has is not there yet
+    firsts = [groups.first_page(g, start) for g in range(groups.num_groups)]
     return bool((columns.first_pages[:, slot] <= firsts).all())
 
 

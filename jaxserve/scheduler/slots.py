@@ -18,7 +18,8 @@ def place(state: SchedulerState, sequence: Sequence) -> int:
     columns.max_computed[slot] = state.limits.max_computed(request)
     columns.min_len[slot] = sequence.prompt_len + params.min_tokens
     columns.set_stop_ids(slot, request.stop_ids)
-    columns.is_synchronous[slot] = is_synchronous(request)
+    columns.is_beam[slot] = sequence.sequence_id in state.beams
+    columns.is_synchronous[slot] = columns.is_beam[slot] or is_synchronous(request)
     values = _sampling_values(state, sequence, slot)
     columns.sampling[slot] = pack_sampling(values)
     asks = values["num_logprobs"] >= 0, values["num_prompt_logprobs"] >= 0, values["pooling"] > 0, values["has_edits"]
@@ -29,6 +30,8 @@ def place(state: SchedulerState, sequence: Sequence) -> int:
 def _sampling_values(state: SchedulerState, sequence: Sequence, slot: int) -> dict[str, float | int]:
     request, params = sequence.request, sequence.request.params
     prompt_logprobs = params.prompt_logprobs if sequence.prompt_logprobs is not None else None
+    beam = state.beams.get(sequence.sequence_id)
+    logprobs = params.logprobs if beam is None else beam.num_candidates
     return {
         "temperature": params.temperature,
         "top_p": params.top_p,
@@ -41,7 +44,7 @@ def _sampling_values(state: SchedulerState, sequence: Sequence, slot: int) -> di
         "seed_high": request.seed >> 32 & 0xFFFFFFFF,
         "sample_index": sequence.index,
         "prompt_len": sequence.prompt_len,
-        "num_logprobs": _num_logprobs(params.logprobs, state.limits.vocab_size),
+        "num_logprobs": _num_logprobs(logprobs, state.limits.vocab_size),
         "num_prompt_logprobs": _num_logprobs(prompt_logprobs, state.limits.vocab_size),
         "has_penalties": has_penalties(request),
         "has_edits": has_edits(request),
@@ -67,7 +70,7 @@ def preempt(state: SchedulerState, slot: int) -> None:
     """
     state.num_preemptions += 1
     state.occupant(slot).status = Status.WAITING
-    _leave(state, slot)
+    leave(state, slot)
 
 
 def end(
@@ -85,11 +88,12 @@ def end(
     if slot >= 0:
         columns.epoch[slot] += 1
         if columns.is_running[slot]:  # else it was preempted and is leaving already
-            _leave(state, slot)
+            leave(state, slot)
     _forget(state, sequence)
 
 
-def _leave(state: SchedulerState, slot: int) -> None:
+def leave(state: SchedulerState, slot: int) -> None:
+    """Take the slot from a running sequence; it returns, with its pages, when no step in flight touches them."""
     sequence = state.occupant(slot)
     if (sharing := state.sharings.get(sequence.sequence_id)) is not None:
         sharing.running.remove(sequence)
@@ -100,7 +104,8 @@ def _leave(state: SchedulerState, slot: int) -> None:
 
 
 def release(state: SchedulerState, slot: int) -> None:
-    """Return a leaving slot and its pages; no step in flight touches them. A preempted sequence goes to the queue."""
+    """Return a leaving slot and its pages; no step in flight touches them. A preempted sequence goes to the queue,
+    unless it is parked."""
     sequence = state.occupant(slot)
     state.leaving.remove(slot)
     is_bad = sequence.finish_reason == "error"
@@ -111,11 +116,14 @@ def release(state: SchedulerState, slot: int) -> None:
         forget_prefix(state, slot)
     if not sequence.is_finished:
         sequence.detach()
-        state.waiting.add(sequence)
+        if not state.is_parked(sequence):
+            state.waiting.add(sequence)
     state.columns.give_back(slot)
 
 
 def _unqueue(state: SchedulerState, sequence: Sequence) -> None:
+    if state.is_parked(sequence):
+        return
     sharing = state.sharings.get(sequence.sequence_id)
     if sharing is None or sharing.held.pop(sequence.sequence_id, None) is None:
         state.waiting.remove(sequence)
@@ -126,6 +134,7 @@ def _forget(state: SchedulerState, sequence: Sequence) -> None:
     del state.sequences[sequence.sequence_id]
     state.matches.pop(sequence.sequence_id, None)
     state.sharings.pop(sequence.sequence_id, None)
+    state.beams.pop(sequence.sequence_id, None)
     samples = state.requests[sequence.request.request_id]
     samples.remove(sequence)
     if not samples:

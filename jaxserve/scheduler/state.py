@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxserve.core.columns import SlotColumns
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.sequence import Sequence
+from jaxserve.core.sequence import Sequence, TokenLogprobs
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import Match, PrefixCache
@@ -28,9 +28,22 @@ class Sharing:
     held: dict[int, Sequence] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
+class Beam:
+    """What `branches` knows of one beam.
+
+    is_parked: it waits for the host, with its candidates or as a spare one. candidates: the likeliest tokens after its
+    own, `num_candidates` of them; None while they are not known, and for a spare beam.
+    """
+
+    num_candidates: int
+    is_parked: bool
+    candidates: TokenLogprobs | None = None
+
+
 @dataclass(slots=True)
 class SchedulerState:
-    """A sequence is in the queue, held back from it, or in a slot; a slot is running or leaving.
+    """A sequence is in the queue, held back from it, parked without a slot, or in a slot; a slot is running or leaving.
 
     Leaving slots had a row in flight when their sequence ended or was preempted: slot and pages return at the commit of
     the last step that touches them.
@@ -50,6 +63,7 @@ class SchedulerState:
     requests: dict[str, list[Sequence]] = field(default_factory=dict)  # by request id, until all have ended
     sharings: dict[int, Sharing] = field(default_factory=dict)  # by sequence id, of sequences that share their prefix
     holding: list[Sharing] = field(default_factory=list)  # those that hold sequences back
+    beams: dict[int, Beam] = field(default_factory=dict)  # by sequence id, of sequences whose tokens the host chooses
     leaving: list[int] = field(default_factory=list)
     matches: dict[int, Match] = field(default_factory=dict)  # by id of sequences that were looked up, until they run
     banned: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by synchronous slot, as last sent to the device
@@ -66,6 +80,11 @@ class SchedulerState:
     def num_idle_pages(self) -> int:
         """Pages that nobody holds: free ones, and cached ones that would be evicted."""
         return self.pool.num_free + self.pool.num_cached
+
+    def is_parked(self, sequence: Sequence) -> bool:
+        """Whether the sequence is a beam that waits for the host."""
+        beam = self.beams.get(sequence.sequence_id)
+        return beam is not None and beam.is_parked
 
     def is_in_flight(self, slot: int) -> bool:
         """Whether a step with a row of this slot is yet to be committed."""

@@ -45,7 +45,13 @@ def _tokenizer() -> Tokenizer:
 
 
 def fake_llm(
-    model: FakeModel | None = None, *, template: str | None = PLAIN_TEMPLATE, max_num_seqs: int = 8, seed: int = 0
+    model: FakeModel | None = None,
+    *,
+    template: str | None = PLAIN_TEMPLATE,
+    max_num_seqs: int = 8,
+    num_pages: int = NUM_PAGES,
+    max_logprobs: int = 5,
+    seed: int = 0,
 ) -> LLM:
     """A model of 264 tokens (`small_vocab.byte_level`) with a context of 96."""
     tokenizer = _tokenizer()
@@ -54,21 +60,26 @@ def fake_llm(
     scheduler = Scheduler(
         groups,
         make_buckets(max_num_seqs, 32, MAX_MODEL_LEN // PAGE),
-        num_pages=NUM_PAGES,
+        num_pages=num_pages,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=32,
         max_model_len=MAX_MODEL_LEN,
         vocab_size=tokenizer.vocab_size,
     )
     runner = FakeRunner(
-        model, groups, num_slots=max_num_seqs, num_pages=NUM_PAGES, max_model_len=MAX_MODEL_LEN, max_logprobs=5
+        model,
+        groups,
+        num_slots=max_num_seqs,
+        num_pages=num_pages,
+        max_model_len=MAX_MODEL_LEN,
+        max_logprobs=max_logprobs,
     )
     maker = RequestMaker(
         tokenizer=tokenizer,
         eos_ids=tokenizer.eos_ids,
         vocab_size=tokenizer.vocab_size,
         max_model_len=MAX_MODEL_LEN,
-        max_logprobs=5,
+        max_logprobs=max_logprobs,
         max_edits=300,
         seed=seed,
     )
@@ -79,6 +90,7 @@ def fake_llm(
         chat_template=ChatTemplate(template, {"bos_token": "<|im_end|>"}),
         requests=maker,
         model=SimpleNamespace(vocab_size=tokenizer.vocab_size),
+        limits=SimpleNamespace(max_num_seqs=max_num_seqs),
     )
     return LLM.from_parts(EngineConfig.create("fake"), cast(Built, parts))
 

@@ -117,7 +117,8 @@ def check_slots(state: SchedulerState) -> None:
     assert sorted([*columns.free_slots, *running, *state.leaving]) == list(range(len(columns.sequences)))
     placed = [s for s in columns.sequences if s is not None and not s.is_finished]
     held = [s for sharing in state.holding for s in sharing.held.values()]
-    everyone = [*placed, *state.waiting, *held]
+    parked = [s for s in state.sequences.values() if s.slot < 0 and state.is_parked(s)]
+    everyone = [*placed, *state.waiting, *held, *parked]
     assert sorted(s.sequence_id for s in everyone) == sorted(state.sequences)
     assert len(held) <= len(columns.free_slots), "one that is held back lost its slot"
 

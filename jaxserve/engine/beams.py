@@ -1,0 +1,124 @@
+"""Host: beam search without an engine: which of the candidates after each running text go on, and which have ended.
+
+The rules are those of transformers 5 (`GenerationMixin._beam_search`) for one prompt, sums and scores in float32 as
+there. Of equal candidates the one of the better text comes first, and of one text the lower id (transformers leaves
+that to `torch.topk`); of equal scores the one that ended first.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from jaxserve.core.sequence import TokenLogprobs
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """eos_ids: tokens that end a text. max_tokens: those that a text has at most. The rest as in `BeamSearchParams`."""
+
+    beam_width: int
+    max_tokens: int
+    eos_ids: tuple[int, ...] = ()
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
+
+    @property
+    def num_candidates(self) -> int:
+        """Candidates looked at in each step: so many that `beam_width` of them do not end a text."""
+        return max(2, 1 + len(self.eos_ids)) * self.beam_width
+
+    def score(self, total: np.float32, num_tokens: int) -> np.float32:
+        """A text's sum of log-probabilities with the penalty for its length."""
+        return total / np.float32(num_tokens**self.length_penalty)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A token after the texts before it. place: where it stands in `candidates`. total: log-probabilities summed up."""
+
+    before: "Node | None"
+    token: int
+    place: int
+    candidates: TokenLogprobs
+    total: np.float32
+
+    def path(self) -> list["Node"]:
+        """All tokens of the text, the first one first."""
+        return list(self._backwards())[::-1]
+
+    def _backwards(self) -> Iterator["Node"]:
+        node: Node | None = self
+        while node is not None:
+            yield node
+            node = node.before
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A text that has ended, by a token of `eos_ids` or by its length."""
+
+    node: Node
+    score: np.float32
+    is_stop: bool
+
+
+class Beams:
+    """The running texts of one prompt, the best first, and the best of those that have ended.
+
+    running: None stands for the prompt alone. ended: at most `beam_width`, the best first. is_done: the search is over.
+    """
+
+    def __init__(self, rules: Rules):
+        self.rules = rules
+        self.running: list[Node | None] = [None]
+        self.ended: list[Ended] = []
+        self.num_tokens = 0  # of each running text
+        self.is_done = False
+
+    def advance(self, candidates: list[TokenLogprobs]) -> list[tuple[int, int]]:
+        """One token more, with the candidates after each running text, `num_candidates` of them, the likeliest first.
+
+        Returns what runs now, the best first: the place of the text it continues among those before, and the token.
+        """
+        rules = self.rules
+        self.num_tokens += 1
+        parents, nodes = self._best(candidates)
+        is_full = self.num_tokens == rules.max_tokens
+        is_end = [is_full or node.token in rules.eos_ids for node in nodes]
+        ended = [
+            Ended(node, rules.score(node.total, self.num_tokens), node.token in rules.eos_ids)
+            for node, ends in zip(nodes[: rules.beam_width], is_end, strict=False)
+            if ends
+        ]
+        self.ended = sorted(self.ended + ended, key=lambda e: -e.score)[: rules.beam_width]
+        going = [i for i, ends in enumerate(is_end) if not ends][: rules.beam_width]
+        self.running = [nodes[i] for i in going]
+        self.is_done = not going or self._is_settled(nodes[going[0]])
+        return [(parents[i], nodes[i].token) for i in going]
+
+    def _best(self, candidates: list[TokenLogprobs]) -> tuple[list[int], list[Node]]:
+        """The best candidates of all running texts: the text that each follows, and itself."""
+        zero = np.float32(0)
+        totals = np.stack(
+            [c.top + (zero if b is None else b.total) for b, c in zip(self.running, candidates, strict=True)]
+        )
+        ids = np.stack([c.top_ids for c in candidates])
+        rows = np.broadcast_to(np.arange(len(ids))[:, None], ids.shape)
+        order = np.lexsort((ids.ravel(), rows.ravel(), -totals.ravel()))[: self.rules.num_candidates]
+        parents, places = np.unravel_index(order, ids.shape)
+        nodes = [
+            Node(self.running[b], int(ids[b, i]), i, candidates[b], np.float32(totals[b, i]))
+            for b, i in zip(parents.tolist(), places.tolist(), strict=True)
+        ]
+        return parents.tolist(), nodes
+
+    def _is_settled(self, best: Node) -> bool:
+        """Whether no running text can come among the ended ones any more, as far as `early_stopping` wants to know."""
+        rules = self.rules
+        if len(self.ended) < rules.beam_width:
+            return False
+        hopes_for_length = rules.early_stopping == "never" and rules.length_penalty > 0
+        best_score = rules.score(best.total, rules.max_tokens if hopes_for_length else self.num_tokens)
+        return rules.early_stopping is True or bool(best_score <= self.ended[-1].score)
