@@ -4,17 +4,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jaxserve.core.config import EngineConfig
+    from jaxserve.core.errors import QueueFullError
     from jaxserve.core.sampling_params import SamplingParams
     from jaxserve.engine.async_llm import AsyncLLM
     from jaxserve.engine.llm import LLM
 
-__all__ = ["LLM", "AsyncLLM", "EngineConfig", "SamplingParams"]
+__all__ = ["LLM", "AsyncLLM", "EngineConfig", "QueueFullError", "SamplingParams"]
 __version__ = "0.1.0"
 
 _HOMES = {
     "AsyncLLM": "jaxserve.engine.async_llm",
     "LLM": "jaxserve.engine.llm",
     "EngineConfig": "jaxserve.core.config",
+    "QueueFullError": "jaxserve.core.errors",
     "SamplingParams": "jaxserve.core.sampling_params",
 }
 

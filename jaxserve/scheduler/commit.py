@@ -56,6 +56,7 @@ def _append(state: SchedulerState, plan: Plan, outcome: Outcome, drawing: np.nda
     is_end = is_stop | is_bad | (rounds >= (columns.max_len[slots] - lens - 1)[:, None])
     if is_end.any():
         ends = np.where(is_end.any(axis=1), is_end.argmax(axis=1) + 1, ends)
+    state.order.charge_drawn(sequences, ends)
     if len(rounds) == 1:
         rows, places = np.arange(len(slots)), np.zeros(len(slots), np.intp)
         tokens, is_bad, is_end = tokens[:, 0], is_bad[:, 0], is_end[:, 0]
@@ -103,8 +104,4 @@ def _end_prompts(state: SchedulerState, deltas: TokenDeltas, slots: np.ndarray) 
     sequences = [state.occupant(slot) for slot in slots.tolist()]
     for sequence in sequences:
         end(state, sequence, "length")
-    return TokenDeltas(
-        deltas.sequences + sequences,
-        np.concatenate([deltas.tokens, np.full(len(slots), NO_TOKEN, np.int32)]),
-        np.concatenate([deltas.is_finished, np.ones(len(slots), bool)]),
-    )
+    return deltas.with_ended(sequences)

@@ -11,7 +11,8 @@ def place(state: SchedulerState, sequence: Sequence) -> int:
     """Give a waiting sequence a free slot and its row of parameters; no pages yet."""
     columns, request, params = state.columns, sequence.request, sequence.request.params
     slot = columns.take(sequence)
-    sequence.status, sequence.pooled = Status.RUNNING, None
+    sequence.status, sequence.pooled, sequence.has_started = Status.RUNNING, None, True
+    state.order.start(sequence)
     if (sharing := state.sharings.get(sequence.sequence_id)) is not None:
         sharing.running.append(sequence)
     columns.max_len[slot] = state.limits.max_len(request)
@@ -91,6 +92,7 @@ def end(
 
 def _leave(state: SchedulerState, slot: int) -> None:
     sequence = state.occupant(slot)
+    state.order.leave(sequence)
     if (sharing := state.sharings.get(sequence.sequence_id)) is not None:
         sharing.running.remove(sequence)
     state.columns.is_running[slot] = False
