@@ -44,11 +44,17 @@ class FairShares(Order):
     def yields_to(self, waiting: Sequence) -> Sequence | None:
         return self.waiting.yields_to(self.waiting.of(waiting))
 
+    def enter(self, sequence: Sequence) -> None:
+        self.waiting.enter(sequence)
+
     def start(self, sequence: Sequence) -> None:
         self.waiting.start(sequence)
 
     def leave(self, sequence: Sequence) -> None:
         self.waiting.leave(sequence)
+
+    def exit(self, sequence: Sequence) -> None:
+        self.waiting.of(sequence).num_living -= 1
 
     def charge_read(self, sequence: Sequence, num_tokens: int) -> None:
         self.waiting.of(sequence).charge(READ_COST * num_tokens)

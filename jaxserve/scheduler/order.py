@@ -50,11 +50,17 @@ class Order:
         """The running one that must give its slot and pages to one that waits and finds none."""
         return None
 
+    def enter(self, sequence: Sequence) -> None:
+        """It has come; it is not in the queue yet."""
+
     def start(self, sequence: Sequence) -> None:
         """It has got a slot."""
 
     def leave(self, sequence: Sequence) -> None:
         """It has lost its slot."""
+
+    def exit(self, sequence: Sequence) -> None:
+        """It has ended."""
 
     def charge_read(self, sequence: Sequence, num_tokens: int) -> None:
         """So many tokens of its prompt are computed for the first time."""

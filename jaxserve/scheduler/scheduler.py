@@ -93,6 +93,7 @@ class Scheduler:
         for sequence in sequences:
             state.requests.setdefault(sequence.request.request_id, []).append(sequence)
             state.sequences[sequence.sequence_id] = sequence
+            state.order.enter(sequence)
             state.waiting.add(sequence)
             state.timeouts.watch(sequence)
             if len(sequences) > 1:

@@ -125,6 +125,7 @@ def _unqueue(state: SchedulerState, sequence: Sequence) -> None:
 
 def _forget(state: SchedulerState, sequence: Sequence) -> None:
     """Drop an ended sequence from the books."""
+    state.order.exit(sequence)
     del state.sequences[sequence.sequence_id]
     state.matches.pop(sequence.sequence_id, None)
     state.sharings.pop(sequence.sequence_id, None)

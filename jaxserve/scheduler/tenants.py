@@ -1,5 +1,6 @@
 """Host: tenants, what each was served, and the queue that takes from the one that was served least."""
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,25 +10,24 @@ from jaxserve.core.sequence import Sequence
 from jaxserve.scheduler.queue import Key, WaitingQueue
 
 MAX_TENANTS = 4096  # beyond, what those were served who have nothing here is forgotten
+ENTRY = 16  # tokens that the next one who comes is lifted above one who has come
 
 
 @dataclass(slots=True, eq=False)
 class Tenant:
     """served: cost of the tokens on its account, over its weight. running: its sequences in slots, in their order.
 
-    number: it was the how manieth that came with nothing here. is_listed: it stands in the heap of those that wait.
+    num_living: its sequences that have not ended. number: those that came with nothing here are counted. is_listed: it
+    stands in the heap of those that wait.
     """
 
     weight: float
     waiting: WaitingQueue
     running: list[Sequence] = field(default_factory=list)
     served: float = 0.0
+    num_living: int = 0
     number: int = 0
     is_listed: bool = False
-
-    @property
-    def is_active(self) -> bool:
-        return bool(self.waiting) or bool(self.running)
 
     @property
     def turn(self) -> tuple[float, int]:
@@ -47,8 +47,8 @@ class TenantQueues:
     al., "Fairness in Serving Large Language Models", OSDI 2024, algorithm 2).
 
     A tenant that comes with nothing here is lifted to the least of those that have something: nobody saves up for
-    later. Those who come are lifted by a token above the one who came before, too, so that an endless row of new
-    tenants passes everybody who waits.
+    later. It is also lifted some tokens above the one who came before, so that an endless row of new tenants passes
+    everybody who waits.
     """
 
     def __init__(self, key: Callable[[Sequence], Key], weights: Mapping[str, float]):
@@ -56,7 +56,7 @@ class TenantQueues:
         self._tenants: dict[str | None, Tenant] = {}
         self._heap: list[tuple[float, int, Tenant]] = []  # turns when listed: by now they may be later, not earlier
         self._num_lifted = self._num_waiting = self.num_tokens = 0
-        self._newest = 0.0  # what the last one was lifted to
+        self._newest = -math.inf  # what the last one was lifted to
 
     def __len__(self) -> int:
         return self._num_waiting
@@ -75,10 +75,14 @@ class TenantQueues:
     def ahead_of(self, sequence: Sequence) -> Iterator[Sequence]:
         return self.of(sequence).waiting.ahead_of(sequence)
 
+    def enter(self, sequence: Sequence) -> None:
+        tenant = self.of(sequence)
+        if not tenant.num_living:
+            self._lift(tenant)
+        tenant.num_living += 1
+
     def add(self, sequence: Sequence) -> None:
         tenant = self.of(sequence)
-        if not tenant.is_active:
-            self._lift(tenant)
         tenant.waiting.add(sequence)
         self._num_waiting += 1
         self.num_tokens += sequence.num_tokens
@@ -122,15 +126,15 @@ class TenantQueues:
     def _lift(self, tenant: Tenant) -> None:
         self._num_lifted += 1
         tenant.number, tenant.is_listed = self._num_lifted, False
-        active = {name: other for name, other in self._tenants.items() if other.is_active}
+        active = {name: other for name, other in self._tenants.items() if other.num_living}
         if not active or len(self._tenants) > MAX_TENANTS:
             name = next(name for name, other in self._tenants.items() if other is tenant)
             self._tenants = active | {name: tenant}
         if not active:  # where nobody waits or runs there is nothing to be fair about
-            tenant.served = self._newest = 0.0
+            tenant.served, self._newest = 0.0, -math.inf
             return
         least = min(other.served for other in active.values())
-        self._newest = max(least, self._newest + 1 / tenant.weight)
+        self._newest = max(least, self._newest + ENTRY / tenant.weight)
         tenant.served = max(tenant.served, self._newest)
 
     def _least(self) -> Tenant:

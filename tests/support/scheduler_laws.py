@@ -134,6 +134,8 @@ def check_order(state: SchedulerState) -> None:
     if isinstance(state.order, FairShares):
         by_tenant = {id(tenant): tenant for tenant in map(state.order.waiting.of, running)}.values()
         assert sum(len(tenant.running) for tenant in by_tenant) == len(running)
+        living = Counter(id(state.order.waiting.of(sequence)) for sequence in state.sequences.values())
+        assert all(living[id(tenant)] == tenant.num_living for tenant in by_tenant)
 
 
 def check_overtaking(state: SchedulerState, new: set[Sequence]) -> None:
