@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jaxserve.core.beam_search_params import BeamSearchParams
     from jaxserve.core.config import EngineConfig
+    from jaxserve.core.errors import QueueFullError
     from jaxserve.core.sampling_params import SamplingParams
     from jaxserve.engine.async_llm import AsyncLLM
     from jaxserve.engine.llm import LLM
 
-__all__ = ["LLM", "AsyncLLM", "BeamSearchParams", "EngineConfig", "SamplingParams"]
+__all__ = ["LLM", "AsyncLLM", "BeamSearchParams", "EngineConfig", "QueueFullError", "SamplingParams"]
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -17,6 +18,7 @@ _HOMES = {
     "BeamSearchParams": "jaxserve.core.beam_search_params",
     "LLM": "jaxserve.engine.llm",
     "EngineConfig": "jaxserve.core.config",
+    "QueueFullError": "jaxserve.core.errors",
     "SamplingParams": "jaxserve.core.sampling_params",
 }
 

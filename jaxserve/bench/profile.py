@@ -114,7 +114,7 @@ def _shown(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def _steps(llm: "LLM", workload: Workload, options: ProfileOptions, traced: Any = None) -> StepReport:
     """Run the first steps of a batch, a token a row in each, and drop the rest of it."""
     params = replace(options.params, max_tokens=options.num_steps, ignore_eos=True)
-    requests = requests_for(llm.parts.requests, read_prompts(workload.prompts), params)
+    requests = requests_for(llm.jobs, llm.parts.requests, read_prompts(workload.prompts), params)
     jobs, engine, log = llm.jobs, llm.parts.engine, StepLog()
     engine.observer, rounds, engine.rounds = log, engine.rounds, RoundBudget(1)
     step, begun = annotated("step", jobs.step), list[Job]()

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+import math
 import os
 import sys
 import time
@@ -100,7 +101,7 @@ def _logprobs(entry: dict[int, Logprob]) -> dict[int, dict[str, Any]]:
 
 def _summary(outputs: list[RequestOutput], generate_s: float) -> None:
     moments = [output.metrics.first_token_s for output in outputs if output.metrics is not None]
-    first_s = min(moment for moment in moments if moment is not None) - process_start_s()
+    first_s = min((moment for moment in moments if moment is not None), default=math.nan) - process_start_s()
     num_tokens = sum(len(completion.token_ids) for output in outputs for completion in output.outputs)
     print(
         f"{num_tokens} tokens in {generate_s:.1f} s, {num_tokens / generate_s:.1f} tokens/s; "

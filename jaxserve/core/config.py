@@ -3,11 +3,13 @@
 import difflib
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from jaxserve.core.buckets import MAX_ROUNDS
 from jaxserve.core.errors import ConfigError
+from jaxserve.core.queue_options import POLICIES, PRIORITY_AGEING_S, check_queue_options
 
 MEMORY_UTILIZATION = 0.92  # default share of a device's memory
 
@@ -18,6 +20,8 @@ ALIASES = {
     "num_gpu_blocks_override": "num_pages",
     "long_prefill_token_threshold": "max_chunk_tokens",
     "download_dir": "cache_dir",
+    "max_num_queued_reqs": "max_num_waiting",
+    "max_num_queued_tokens": "max_waiting_tokens",
 }
 
 # Options known from vLLM that are not built yet, with the value that asks for nothing and is therefore accepted.
@@ -90,7 +94,21 @@ class EngineConfig:
     )
     async_scheduling: bool = option(True, "plan a step while the one before runs")
     attention_backend: str = option("auto", "force one attention back end", BACKENDS)
-    scheduling_policy: str = option("fcfs", "order of waiting requests", ("fcfs",))
+    scheduling_policy: str = option(
+        "fcfs", "order of requests: by arrival, by priority, or fair shares for tenants", tuple(POLICIES)
+    )
+    priority_ageing_s: float | None = option(
+        None, f"seconds of waiting that are worth one step of priority; default: {PRIORITY_AGEING_S:g}"
+    )
+    tenant_weights: Mapping[str, float] | None = option(
+        None, 'shares of tenants, such as {"batch": 0.5}; 1 for those that are not named'
+    )
+    max_num_waiting: int | None = option(
+        None, "samples that may wait beyond those for which a slot is free; more are refused; default: any number"
+    )
+    max_waiting_tokens: int | None = option(
+        None, "tokens that may wait, from max_model_len on; more are refused; default: any number"
+    )
     enable_prefix_caching: bool = option(True, "keep the KV of sequences for others that begin alike")
     prefix_eviction: str = option(
         "hits", "what goes first from the prefix cache; hits: as lru, but what was found stays longer", PREFIX_EVICTIONS
@@ -118,6 +136,8 @@ class EngineConfig:
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be text", param=name)
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_chunk_tokens"):
             self._check_int(name, 1, optional=True)
+        self._check_int("max_num_waiting", 0, optional=True)
+        self._check_int("max_waiting_tokens", 1, optional=True)
         self._check_int("page_size", 1, optional=True)
         self._check_int("num_pages", 2, optional=True)
         self._check_int("kv_cache_memory_bytes", 1, optional=True)
@@ -144,6 +164,8 @@ class EngineConfig:
                 "host_kv_cache_bytes keeps what the prefix cache evicts; set enable_prefix_caching, or leave it out",
                 param="host_kv_cache_bytes",
             )
+        own = {name: getattr(self, name) for name in ("priority_ageing_s", "tenant_weights")}
+        check_queue_options(self.scheduling_policy, own)
         if self.compiled is not None and self.compilation_cache_dir is not None:
             raise ConfigError(
                 "compiled brings a compilation cache of its own; leave compilation_cache_dir out",

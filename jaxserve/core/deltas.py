@@ -13,7 +13,8 @@ NO_TOKEN = -1
 class TokenDeltas:
     """One entry a token, each sequence's in their order; a sequence that has ended says how.
 
-    tokens: the token appended, NO_TOKEN where the sequence ended without one: in an error, or because none was asked.
+    tokens: the token appended, NO_TOKEN where the sequence ended without one: in an error, because none was asked, or
+    because its time was over.
     is_finished: the sequence ended with this entry, its last.
     """
 
@@ -23,6 +24,16 @@ class TokenDeltas:
 
     def __len__(self) -> int:
         return len(self.sequences)
+
+    def with_ended(self, ended: list[Sequence]) -> "TokenDeltas":
+        """With entries for sequences that have ended without a token."""
+        if not ended:
+            return self
+        return TokenDeltas(
+            self.sequences + ended,
+            np.concatenate([self.tokens, np.full(len(ended), NO_TOKEN, np.int32)]),
+            np.concatenate([self.is_finished, np.ones(len(ended), bool)]),
+        )
 
 
 def no_deltas() -> TokenDeltas:

@@ -23,6 +23,13 @@ class RequestError(_ParameterError):
     """A request that cannot be served as asked: only this request fails."""
 
 
+class QueueFullError(RequestError):
+    """More requests or tokens wait than `max_num_waiting` or `max_waiting_tokens` (the `param`) allow: try later.
+
+    Nothing of the call was queued. A server answers 429 or 503 to it.
+    """
+
+
 class ConfigError(_ParameterError):
     """An engine option, a model or a tokenizer that cannot be used: the engine does not start."""
 

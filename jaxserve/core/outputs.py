@@ -25,8 +25,8 @@ class CompletionOutput:
 
     token_ids end with the token that ended the text (an end-of-sequence id, a stop id, or the token that completed a
     stop string). logprobs hold a dict for each of them: the top k and the sampled token, so k or k + 1 entries.
-    finish_reason: "stop", "length", "abort" or "error"; None while running. stop_reason: the stop string or the stop
-    token id that was met, None for an end-of-sequence id.
+    finish_reason: "stop", "length", "abort", "timeout" (its `queue_timeout_s` or `deadline_s` passed) or "error"; None
+    while running. stop_reason: the stop string or the stop token id that was met, None for an end-of-sequence id.
     """
 
     index: int

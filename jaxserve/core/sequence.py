@@ -31,10 +31,12 @@ class Sequence:
     The tokens lie in the sequence's slot while it has one, and in an array of its own before and after.
     `sequence_id` counts sequences in the order of arrival.
 
-    finish_reason: "stop", "length", "abort" or "error", None until then. stop_reason: the stop token's id or the stop
-    string, None for an end-of-sequence token. logprobs: one entry a generated token. prompt_logprobs: one entry a
-    prompt token, None for the first, which nothing precedes, and before request.logprobs_start; kept by sample 0 only.
-    num_overtaken: sequences that came later and got a slot before it.
+    finish_reason: "stop", "length", "abort", "timeout" or "error", None until then. stop_reason: the stop token's id or
+    the stop string, None for an end-of-sequence token. logprobs: one entry a generated token. prompt_logprobs: one
+    entry a prompt token, None for the first, which nothing precedes, and before request.logprobs_start; kept by sample
+    0 only.
+    has_started: it has had a slot. num_overtaken: sequences that came later and got a slot before it.
+    num_charged: prompt tokens that went on its tenant's account.
     num_cached_tokens: those at the beginning of the prompt whose KV another sequence had left in the prefix cache, None
     where none were looked up.
     pooled: float64[D], by request.pooling the sum of the hidden states computed since the sequence took its slot, or
@@ -45,9 +47,11 @@ class Sequence:
         "_num_tokens",
         "_tokens",
         "finish_reason",
+        "has_started",
         "index",
         "logprobs",
         "num_cached_tokens",
+        "num_charged",
         "num_overtaken",
         "pooled",
         "prompt_logprobs",
@@ -66,7 +70,9 @@ class Sequence:
         self.finish_reason: str | None = None
         self.stop_reason: int | str | None = None
         self.slot = -1
+        self.has_started = False
         self.num_cached_tokens: int | None = None
+        self.num_charged = 0
         self.num_overtaken = 0
         self._tokens = request.prompt_token_ids
         self._num_tokens = np.array([len(request.prompt_token_ids)], np.int32)

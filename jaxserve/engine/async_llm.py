@@ -3,13 +3,15 @@
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
 
 from jaxserve.core.outputs import RequestOutput
 from jaxserve.core.sampling_params import SamplingParams
-from jaxserve.engine.chat import CHAT_PARAMS, ChatOptions
+from jaxserve.core.service import Service, ServiceOptions
+from jaxserve.engine.chat import CHAT_PARAMS, ChatCallOptions, ChatOptions, split_options
 from jaxserve.engine.driver import Driver, Waiter
 from jaxserve.engine.intake import only_params
 from jaxserve.engine.llm import LLM
@@ -52,19 +54,24 @@ class AsyncLLM:
     def get_tokenizer(self) -> Tokenizer | None:
         return self.llm.get_tokenizer()
 
-    async def generate(self, prompt: Any, sampling_params: SamplingParams | None = None) -> RequestOutput:
-        """Complete one prompt, in any form that `LLM.generate` takes; for several, gather several calls."""
-        waiter = await self._start(prompt, sampling_params, wants_pieces=False)
+    async def generate(
+        self, prompt: Any, sampling_params: SamplingParams | None = None, **service: Unpack[ServiceOptions]
+    ) -> RequestOutput:
+        """Complete one prompt, in any form that `LLM.generate` takes; for several, gather several calls.
+
+        service: as in `LLM.generate`; late requests end while others run, too, and full queues refuse at once.
+        """
+        waiter = await self._start(prompt, sampling_params, service, wants_pieces=False)
         try:
             return await waiter.next()
         finally:
             self._driver.abort(waiter)
 
     async def stream(
-        self, prompt: Any, sampling_params: SamplingParams | None = None
+        self, prompt: Any, sampling_params: SamplingParams | None = None, **service: Unpack[ServiceOptions]
     ) -> AsyncGenerator[RequestOutput, None]:
         """Complete one prompt piece by piece, as `LLM.stream` does."""
-        waiter = await self._start(prompt, sampling_params, wants_pieces=True)
+        waiter = await self._start(prompt, sampling_params, service, wants_pieces=True)
         try:
             is_finished = False
             while not is_finished:
@@ -75,23 +82,30 @@ class AsyncLLM:
             self._driver.abort(waiter)
 
     async def chat(
-        self, messages: Any, sampling_params: SamplingParams | None = None, **options: Unpack[ChatOptions]
+        self, messages: Any, sampling_params: SamplingParams | None = None, **options: Unpack[ChatCallOptions]
     ) -> RequestOutput:
-        """Answer one conversation; by default the answer may fill the context. options: those of `render_chat`."""
+        """Answer one conversation; by default the answer may fill the context. options: those of `render_chat`, and how
+        to be served, as in `generate`."""
         params = CHAT_PARAMS if sampling_params is None else sampling_params
-        return await self.generate(await self.render_chat(messages, **options), params)
+        rendering, service = split_options(options)
+        return await self.generate(await self.render_chat(messages, **rendering), params, **service)
 
     async def render_chat(self, messages: Any, **options: Unpack[ChatOptions]) -> dict[str, Any]:
         """The prompt that `chat` makes of one conversation, as `generate` and `stream` take it."""
         return await asyncio.to_thread(self.llm.render_chat, messages, **options)
 
-    async def _start(self, prompt: Any, sampling_params: Any, *, wants_pieces: bool) -> Waiter:
+    async def _start(
+        self, prompt: Any, sampling_params: Any, service: Mapping[str, Any], *, wants_pieces: bool
+    ) -> Waiter:
+        maker = self.llm.parts.requests
+        arrival_s = maker.clock()
         read, params = read_only_prompt(prompt), only_params(sampling_params)
+        options = {"cache_salt": read.cache_salt, "service": Service(**service), "arrival_s": arrival_s}
         ids = read.token_ids
         if ids is None:  # long texts take long: elsewhere than in the event loop
-            (ids,) = await asyncio.to_thread(self.llm.parts.requests.token_ids, [read])
+            (ids,) = await asyncio.to_thread(maker.token_ids, [read])
         waiter = Waiter(wants_pieces)
-        self._driver.start(waiter, read, list(ids), params)
+        self._driver.start(waiter, read.text, partial(maker.make, list(ids), params, **options))
         return waiter
 
     async def reset_prefix_cache(self) -> bool:

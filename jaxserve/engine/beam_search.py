@@ -94,7 +94,7 @@ def beam_search(
     eos_ids = () if params.ignore_eos else maker.eos_ids
     _check_width(params, 1 + len(eos_ids), maker, max_num_seqs)
     sampling = SamplingParams(temperature=0, max_tokens=params.max_tokens, ignore_eos=params.ignore_eos)
-    requests = [request for _, request in requests_for(maker, read, sampling)]
+    requests = [request for _, request in requests_for(jobs, maker, read, sampling)]
     rules = [
         Rules(params.beam_width, request.max_tokens, eos_ids, params.length_penalty, params.early_stopping)
         for request in requests

@@ -21,6 +21,8 @@ from jaxserve.models.params import Params
 from jaxserve.runner.executables import Compiler
 from jaxserve.runner.runner import Runner
 from jaxserve.runner.state import MAX_EDITS
+from jaxserve.scheduler.bounds import QueueBounds
+from jaxserve.scheduler.orders import make_order
 from jaxserve.scheduler.scheduler import Scheduler
 from jaxserve.scheduler.transfer_costs import TransferCosts
 from jaxserve.text.chat import ChatTemplate
@@ -97,7 +99,12 @@ def assemble(
         max_model_len=limits.max_model_len,
         vocab_size=model.vocab_size,
         max_chunk_tokens=limits.max_chunk_tokens,
-        scheduling_policy=config.scheduling_policy,
+        order=make_order(
+            config.scheduling_policy,
+            priority_ageing_s=config.priority_ageing_s,
+            tenant_weights=config.tenant_weights,
+        ),
+        bounds=QueueBounds(config.max_num_waiting, config.max_waiting_tokens),
         prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
         num_host_pages=limits.num_host_pages,
         transfer_costs=TransferCosts(runner.time_load() if limits.num_host_pages else 0.0),

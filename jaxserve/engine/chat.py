@@ -4,10 +4,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.core.service import ServiceOptions
 from jaxserve.engine.one_of_many import named
 from jaxserve.engine.prompts import Prompt
 from jaxserve.text.chat import ChatTemplate
@@ -25,6 +26,18 @@ class ChatOptions(TypedDict, total=False):
     continue_final_message: bool
     tools: Sequence[Mapping[str, Any]] | None
     chat_template_kwargs: Mapping[str, Any] | None
+
+
+class ChatCallOptions(ChatOptions, ServiceOptions, total=False):
+    """What a call of `chat` takes: how the conversation is written, and how the request is served."""
+
+
+def split_options(options: ChatCallOptions) -> tuple[ChatOptions, ServiceOptions]:
+    """The two kinds apart; names of neither stay with the first, which refuses them."""
+    names = ServiceOptions.__annotations__
+    service = {name: value for name, value in options.items() if name in names}
+    rendering = {name: value for name, value in options.items() if name not in names}
+    return cast(ChatOptions, rendering), cast(ServiceOptions, service)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,9 @@ from functools import partial
 from typing import Any
 
 from jaxserve.core.errors import EngineDeadError
-from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.core.request import Request
 from jaxserve.engine.job import Job
 from jaxserve.engine.jobs import Jobs
-from jaxserve.engine.prompts import Prompt
 from jaxserve.engine.requests import RequestMaker
 from jaxserve.engine.results import Reader
 from jaxserve.engine.waiters import Item, Waiter, send
@@ -37,8 +36,9 @@ class Driver:
         atexit.register(self.close)  # a thread that ran on while the interpreter ends would crash in the device's code
         self._thread.start()
 
-    def start(self, waiter: Waiter, prompt: Prompt, token_ids: list[int], params: SamplingParams) -> None:
-        self._command(partial(self._start, waiter, prompt, token_ids, params))
+    def start(self, waiter: Waiter, text: str | None, make: Callable[[], Request]) -> None:
+        """Start what `make` makes in the driver's thread, in which requests are counted."""
+        self._command(partial(self._start, waiter, text, make))
 
     def call(self, function: Callable[[], Any]) -> Future[Any]:
         """Run something between two steps, in the thread that drives the engine; its result, or what it raised."""
@@ -103,13 +103,12 @@ class Driver:
             command()
             must_wait = False
 
-    def _start(self, waiter: Waiter, prompt: Prompt, token_ids: list[int], params: SamplingParams) -> None:
+    def _start(self, waiter: Waiter, text: str | None, make: Callable[[], Request]) -> None:
         try:
             if self._error is not None:
                 raise _death(self._error)
-            request = self._maker.make(token_ids, params, cache_salt=prompt.cache_salt)
+            waiter.job = self._jobs.start(text, make())
             self._maker.count(1)
-            waiter.job = self._jobs.start(prompt.text, request)
             waiter.reader = Reader(waiter.job)
             self._waiters[waiter.job] = waiter
         except Exception as error:

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,16 +35,26 @@ class Engine:
 
     max_rounds: tokens that a row may draw in one step at most, while nobody waits. is_overlapped: a step is planned
     while the one before runs; else after its commit. The tokens are the same whatever these say.
+    clock: seconds, by which requests arrive and become late.
     observer: called with the record of each step once it is committed; None costs nothing but reading the clock.
     """
 
-    def __init__(self, scheduler: Scheduler, runner: Runner, *, max_rounds: int = 1, is_overlapped: bool = True):
-        self.scheduler = scheduler
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        *,
+        max_rounds: int = 1,
+        is_overlapped: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.scheduler, self.clock = scheduler, clock
         self.runner = runner
         self.rounds = RoundBudget(max_rounds)
         self.observer: Observer | None = None
         self.is_overlapped = is_overlapped
         self._steps: deque[_Step] = deque()
+        self._late: list[Sequence] = []  # whose end no call of `step` has told yet: an interrupt came between
         self._is_dead = False
 
     @property
@@ -54,7 +64,12 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether `step` must be called: a request has not ended, or a step is in flight."""
-        return self.scheduler.has_work or bool(self._steps)
+        return self.scheduler.has_work or bool(self._steps) or bool(self._late)
+
+    def check(self, requests: list[Request]) -> None:
+        """Raise `RequestError`, a `QueueFullError` perhaps, unless all of the requests could be added now."""
+        self._check_alive()
+        self.scheduler.check(requests)
 
     def add(self, request: Request) -> list[Sequence]:
         """Queue a request; its sequences, one a sample, grow and end by the calls of `step`."""
@@ -80,25 +95,31 @@ class Engine:
         self.scheduler.finish(sequence_id, reason, keep_tokens, stop_reason)
 
     def step(self) -> TokenDeltas:
-        """Start the next step, then wait for the one before and return what it produced.
+        """End what is late, start the next step, then wait for the one before; returns what ended and was produced.
 
         When most sequences cannot be planned before their last token is known, wait first.
         """
         self._check_alive()
         try:
-            for step in self._steps:
-                if step.ticket is None:  # an interrupt came between planning and submission
-                    self._submit(step)
-            if not self.is_overlapped or self.scheduler.is_mostly_synchronous or len(self._steps) > 1:
-                deltas = self._finish_step()
-                self._start_step()
-                return deltas
-            is_behind = bool(self._steps)
-            self._start_step()
-            return self._finish_step() if is_behind else no_deltas()
+            self._late += self.scheduler.expire(self.clock())
+            deltas = self._step().with_ended(self._late)
+            self._late = []
+            return deltas
         except Exception as error:
             self._die()
             raise EngineDeadError(f"the engine loop has ended: {error}") from error
+
+    def _step(self) -> TokenDeltas:
+        for step in self._steps:
+            if step.ticket is None:  # an interrupt came between planning and submission
+                self._submit(step)
+        if not self.is_overlapped or self.scheduler.is_mostly_synchronous or len(self._steps) > 1:
+            deltas = self._finish_step()
+            self._start_step()
+            return deltas
+        is_behind = bool(self._steps)
+        self._start_step()
+        return self._finish_step() if is_behind else no_deltas()
 
     def drain(self) -> Iterator[TokenDeltas]:
         """Steps until nothing is left to do."""

@@ -1,26 +1,41 @@
 """Host: what one call asks for, checked as a whole: a bad prompt or parameter stops it before anything has begun."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.request import Request
 from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.core.service import Service
+from jaxserve.engine.jobs import Jobs
 from jaxserve.engine.one_of_many import named
 from jaxserve.engine.prompts import Prompt
 from jaxserve.engine.requests import RequestMaker
 
 
 def requests_for(
-    maker: RequestMaker, prompts: list[Prompt], sampling_params: Any, noun: str = "prompt"
+    jobs: Jobs,
+    maker: RequestMaker,
+    prompts: list[Prompt],
+    sampling_params: Any,
+    service: Mapping[str, Any] | None = None,
+    noun: str = "prompt",
 ) -> list[tuple[str | None, Request]]:
-    """A prompt's text, where it has one, and its request. Errors call the prompts `noun` and count them from 0."""
-    params = params_for(sampling_params, len(prompts), noun)
+    """A prompt's text, where it has one, and its request; `jobs` would take all of them now.
+
+    service: fields of `Service`, each one for all or a list of one a prompt. Errors call the prompts `noun` and count
+    them from 0.
+    """
+    arrival_s, several = maker.clock(), len(prompts) > 1
+    params, services = params_for(sampling_params, len(prompts), noun), services_for(service or {}, len(prompts), noun)
     requests = []
-    for i, (prompt, ids, p) in enumerate(zip(prompts, maker.token_ids(prompts), params, strict=True)):
-        with named(f"{noun} {i}" if len(prompts) > 1 else None):
-            requests.append((prompt.text, maker.make(ids, p, place=i, cache_salt=prompt.cache_salt)))
+    for i, (prompt, ids) in enumerate(zip(prompts, maker.token_ids(prompts), strict=True)):
+        with named(f"{noun} {i}" if several else None):
+            options = {"cache_salt": prompt.cache_salt, "service": services[i], "arrival_s": arrival_s}
+            requests.append(maker.make(ids, params[i], i, **options))
+    jobs.check(requests)
     maker.count(len(requests))
-    return requests
+    return [(prompt.text, request) for prompt, request in zip(prompts, requests, strict=True)]
 
 
 def params_for(sampling_params: Any, count: int, noun: str = "prompt") -> list[SamplingParams]:
@@ -30,11 +45,22 @@ def params_for(sampling_params: Any, count: int, noun: str = "prompt") -> list[S
         return [params] * count
     if not isinstance(params, list | tuple) or not all(isinstance(p, SamplingParams) for p in params):
         raise RequestError("sampling_params must be a SamplingParams or a list of them", "sampling_params")
-    if len(params) != count:
-        raise RequestError(
-            f"{count} {noun}s but {len(params)} sampling_params: give one, or one a {noun}", "sampling_params"
-        )
+    _check_count(params, count, "sampling_params", noun)
     return list(params)
+
+
+def services_for(options: Mapping[str, Any], count: int, noun: str = "prompt") -> list[Service]:
+    """A `Service` for each of `count` prompts; of each option there is one for all, or a list of one each."""
+    columns: dict[str, list[Any]] = {}
+    for name, value in options.items():
+        if isinstance(value, list | tuple):
+            _check_count(value, count, name, noun)
+        columns[name] = list(value) if isinstance(value, list | tuple) else [value] * count
+    services = []
+    for i in range(count):
+        with named(f"{noun} {i}" if count > 1 else None):
+            services.append(Service(**{name: values[i] for name, values in columns.items()}))
+    return services
 
 
 def only_params(sampling_params: Any) -> SamplingParams:
@@ -42,3 +68,8 @@ def only_params(sampling_params: Any) -> SamplingParams:
     if isinstance(sampling_params, list | tuple):
         raise RequestError("sampling_params must be one SamplingParams, for there is one prompt", "sampling_params")
     return params_for(sampling_params, 1)[0]
+
+
+def _check_count(values: list[Any] | tuple[Any, ...], count: int, name: str, noun: str) -> None:
+    if len(values) != count:
+        raise RequestError(f"{count} {noun}s but {len(values)} {name}: give one, or one a {noun}", name)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from jaxserve.core.deltas import NO_TOKEN
 from jaxserve.core.outputs import RequestMetrics
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
@@ -64,11 +65,11 @@ class Sample:
     def look(self, token: int, reason: str | None) -> tuple[str, int] | None:
         """At one more token, for stop strings: the one that it completed, and how many tokens there are up to its end.
 
-        reason: why the sequence ended with it, None if it goes on. In an error there is no token.
+        token: NO_TOKEN where the sequence ended without one. reason: why it ended with it, None if it goes on.
         """
         output = self._output
         assert output is not None
-        if reason != "error":
+        if token != NO_TOKEN:
             self._text += output.push([token], is_ended_by_token=reason == "stop")
         if output.stop_string is not None:
             return output.stop_string, output.num_tokens

@@ -1,12 +1,12 @@
 """Host: `Jobs`, the requests under way: a step serves all of them, whoever asks for it, so consumers may interleave."""
 
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable
 
 import numpy as np
 
+from jaxserve.core.deltas import NO_TOKEN
 from jaxserve.core.outputs import RequestMetrics
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, TokenLogprobs
@@ -52,6 +52,12 @@ class Jobs:
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
         return self._engine.has_work or bool(self._arrived)
+
+    def check(self, requests: list[Request]) -> None:
+        """Raise `RequestError`, a `QueueFullError` perhaps, unless all of the requests could be started now."""
+        self.check_caller()
+        with self._lock:
+            self._engine.check(requests)
 
     def start(self, prompt: str | None, request: Request) -> Job:
         """Queue a request; `prompt` is its text where that is known."""
@@ -125,7 +131,7 @@ class Jobs:
 
     def _look(self, moved: Moved) -> None:
         """At tokens that end a sample, or may."""
-        now = time.monotonic()
+        now = self._engine.clock()
         while self._arrived:
             row, sequence, token, is_finished = self._arrived.popleft()
             sample = self._by_sequence.get(sequence.sequence_id)
@@ -162,7 +168,7 @@ class Jobs:
     def _extend(self, sample: Sample, token: int, is_finished: bool, now: float) -> bool:
         """Look at a token; a stop string that it completes ends the sample here. Returns whether it has ended."""
         sequence, metrics = sample.sequence, sample.job.metrics
-        if metrics.first_token_s is None:
+        if metrics.first_token_s is None and token != NO_TOKEN:
             metrics.first_token_s = now
         # Without is_finished, a later token of the same step may have ended the sequence.
         if sample.has_stops and (stop := sample.look(token, sequence.finish_reason if is_finished else None)):

@@ -14,6 +14,7 @@ def run_prompts(
     An exception on the way, an interrupt too, aborts these requests and no others.
     """
     sequences: list[Sequence] = []
+    jobs.check([request for group, _ in groups for request in group])
     try:
         for group, shared_len in groups:
             sequences += jobs.add_sharing(group, shared_len)

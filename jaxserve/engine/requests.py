@@ -1,6 +1,7 @@
 """Host: `RequestMaker`, prompts and parameters into checked `Request`s; nothing unchecked passes this point."""
 
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import numpy as np
 from jaxserve.core.errors import RequestError
 from jaxserve.core.request import Request
 from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.core.service import DEFAULT_SERVICE, Service
 from jaxserve.engine.prompts import Prompt, token_ids
 from jaxserve.text.tokenizer import Tokenizer
 
@@ -17,7 +19,10 @@ SEED_MASK = (1 << 64) - 1
 
 @dataclass(slots=True)
 class RequestMaker:
-    """Checks against one model; counts arrivals, from which requests without a seed get theirs."""
+    """Checks against one model; counts arrivals, from which requests without a seed get theirs.
+
+    clock: the engine's, by which they arrive.
+    """
 
     tokenizer: Tokenizer | None
     eos_ids: tuple[int, ...]
@@ -26,6 +31,7 @@ class RequestMaker:
     max_logprobs: int
     max_edits: int
     seed: int
+    clock: Callable[[], float] = time.monotonic
     num_arrived: int = 0
     num_prompts_only: int = 0
 
@@ -34,11 +40,19 @@ class RequestMaker:
         return token_ids(prompts, self.tokenizer)
 
     def make(
-        self, token_ids: list[int], params: SamplingParams, place: int = 0, *, cache_salt: str | None = None
+        self,
+        token_ids: list[int],
+        params: SamplingParams,
+        place: int = 0,
+        *,
+        cache_salt: str | None = None,
+        service: Service = DEFAULT_SERVICE,
+        arrival_s: float | None = None,
     ) -> Request:
         """A request, or a RequestError that says what is wrong with it.
 
         It arrives as the `place`-th after those counted; requests of one call are counted once all are checked.
+        arrival_s: when that was, by the clock; by default now.
         """
         arrival = self.num_arrived + place
         self.check_prompt(token_ids)
@@ -71,7 +85,8 @@ class RequestMaker:
             eos_ids=() if params.ignore_eos else self.eos_ids,
             bad_words=bad_words,
             cache_salt=cache_salt,
-            arrival_s=time.monotonic(),
+            arrival_s=self.clock() if arrival_s is None else arrival_s,
+            service=service,
         )
 
     def make_prompt_only(self, token_ids: list[int], *, logprobs_start: int = 0, pooling: str | None = None) -> Request:
@@ -90,7 +105,7 @@ class RequestMaker:
             seed=0,
             logprobs_start=logprobs_start,
             pooling=pooling,
-            arrival_s=time.monotonic(),
+            arrival_s=self.clock(),
         )
 
     def check_prompt(self, token_ids: SequenceOf[int], room: int = 1) -> None:

@@ -6,7 +6,6 @@ import numpy as np
 
 from jaxserve.core.deltas import NO_TOKEN, TokenDeltas
 from jaxserve.core.plan import NUM_LOGPROBS_FIELD, Outcome, Plan
-from jaxserve.core.sequence import Sequence
 from jaxserve.scheduler.branches import park
 from jaxserve.scheduler.pages import free_behind_windows
 from jaxserve.scheduler.prefixes import keep_prefix
@@ -32,7 +31,7 @@ def commit(state: SchedulerState, plan: Plan, outcome: Outcome) -> TokenDeltas:
     drawing, is_beam = rows[samples], columns.is_beam[slots[samples]]
     deltas = _append(state, plan, outcome, drawing[~is_beam] if is_beam.any() else drawing)
     if is_beam.any():
-        deltas = _with_ended(deltas, park(state, plan, outcome, drawing[is_beam]))
+        deltas = deltas.with_ended(park(state, plan, outcome, drawing[is_beam]))
     if not samples.all():
         reading = slots[~samples]
         deltas = _end_prompts(state, deltas, reading[columns.num_computed[reading] >= columns.max_computed[reading]])
@@ -61,6 +60,7 @@ def _append(state: SchedulerState, plan: Plan, outcome: Outcome, drawing: np.nda
     is_end = is_stop | is_bad | (rounds >= (columns.max_len[slots] - lens - 1)[:, None])
     if is_end.any():
         ends = np.where(is_end.any(axis=1), is_end.argmax(axis=1) + 1, ends)
+    state.order.charge_drawn(sequences, ends)
     if len(rounds) == 1:
         rows, places = np.arange(len(slots)), np.zeros(len(slots), np.intp)
         tokens, is_bad, is_end = tokens[:, 0], is_bad[:, 0], is_end[:, 0]
@@ -106,15 +106,4 @@ def _end_prompts(state: SchedulerState, deltas: TokenDeltas, slots: np.ndarray) 
     sequences = [state.occupant(slot) for slot in slots.tolist()]
     for sequence in sequences:
         end(state, sequence, "length")
-    return _with_ended(deltas, sequences)
-
-
-def _with_ended(deltas: TokenDeltas, sequences: list[Sequence]) -> TokenDeltas:
-    """The deltas and sequences that have ended without a token."""
-    if not sequences:
-        return deltas
-    return TokenDeltas(
-        deltas.sequences + sequences,
-        np.concatenate([deltas.tokens, np.full(len(sequences), NO_TOKEN, np.int32)]),
-        np.concatenate([deltas.is_finished, np.ones(len(sequences), bool)]),
-    )
+    return deltas.with_ended(sequences)

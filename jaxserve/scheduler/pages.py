@@ -89,6 +89,12 @@ def num_unreserved(state: SchedulerState) -> int:
     return int(np.maximum(np.minimum(missing, room), 0).sum())
 
 
+def num_spare(state: SchedulerState) -> int:
+    """Idle pages that running prompts will not need and that do not lie under the watermark."""
+    watermark = state.watermark if state.columns.is_running.any() else 0
+    return state.num_idle_pages - num_unreserved(state) - watermark
+
+
 def num_whole(state: SchedulerState, num_tokens: int) -> int:
     """The most pages that computing a prompt of `num_tokens` can hold at once."""
     end = state.groups.end_page(num_tokens)

@@ -1,4 +1,4 @@
-"""Host: pages for a running row that lacks them, by recompute: the youngest sequences give theirs back."""
+"""Host: pages for a running row that lacks them, by recompute: the last in the order of service give theirs back."""
 
 import numpy as np
 
@@ -10,15 +10,15 @@ from jaxserve.scheduler.state import SchedulerState, StepRows
 def obtain(state: SchedulerState, rows: StepRows, slot: int, num_pages: int) -> bool:
     """Whether the slot's row may take `num_pages` now. If not, it waits for pages that are on their way back.
 
-    What a row waits for is pledged to it: rows that ask later do not take it. Only sequences younger than the asking
-    one are preempted, so the oldest always moves on, and no more of them than needed: pages of sequences that are
-    leaving, and behind the windows of rows in flight, return by themselves at a commit.
+    What a row waits for is pledged to it: rows that ask later do not take it. Only sequences behind the asking one are
+    preempted, so the first always moves on, and no more of them than needed: pages of sequences that are leaving, and
+    behind the windows of rows in flight, return by themselves at a commit.
     """
     if _is_free(state, rows, num_pages):
         return True
-    while state.num_idle_pages + _num_returning(state) - rows.num_pledged < num_pages:
-        victim = _youngest(state)
-        if state.key(victim) <= state.key(slot):
+    while state.num_idle_pages + num_returning(state) - rows.num_pledged < num_pages:
+        victim = last_running(state, rows)
+        if victim is None or state.key(victim) <= state.key(slot):
             break
         preempt(state, victim)
         rows.pledges.pop(victim, None)
@@ -38,11 +38,13 @@ def _is_free(state: SchedulerState, rows: StepRows, num_pages: int) -> bool:
     return num_available(state, rows) >= num_pages
 
 
-def _youngest(state: SchedulerState) -> int:
-    return max(np.flatnonzero(state.columns.is_running).tolist(), key=state.key)
+def last_running(state: SchedulerState, rows: StepRows) -> int | None:
+    """The running slot whose sequence is the last in the order of service; not one that has a chunk in this step."""
+    running = np.flatnonzero(state.columns.is_running).tolist()
+    return max((slot for slot in running if slot not in rows.slots), key=state.key, default=None)
 
 
-def _num_returning(state: SchedulerState) -> int:
+def num_returning(state: SchedulerState) -> int:
     """Pages that the commits of the steps in flight will free."""
     ids = [state.columns.pages(slot) for slot in state.leaving]
     for slot in np.flatnonzero(state.columns.is_running).tolist():

@@ -9,22 +9,24 @@ import numpy as np
 from jaxserve.core.buckets import Buckets
 from jaxserve.core.columns import SlotColumns
 from jaxserve.core.deltas import TokenDeltas
-from jaxserve.core.errors import ConfigError, RequestError
+from jaxserve.core.errors import RequestError
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.plan import Outcome, Plan
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, TokenLogprobs
+from jaxserve.core.service import DEFAULT_SERVICE
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.eviction import POLICIES
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import PrefixCache
 from jaxserve.scheduler import commit as commits
-from jaxserve.scheduler.admission import admit
+from jaxserve.scheduler.admission import admit, admit_ahead
+from jaxserve.scheduler.bounds import QueueBounds
 from jaxserve.scheduler.branches import Choice, branch, make_room, num_parked, plant
 from jaxserve.scheduler.chunks import schedule_chunks
 from jaxserve.scheduler.decode import schedule_decodes
 from jaxserve.scheduler.limits import Limits
-from jaxserve.scheduler.order import ORDERS, WaitingQueue
+from jaxserve.scheduler.order import FirstComeFirstServed, Order
 from jaxserve.scheduler.planning import make_plan
 from jaxserve.scheduler.rounds import plan_rounds
 from jaxserve.scheduler.sharing import num_joining, return_held
@@ -36,9 +38,10 @@ from jaxserve.scheduler.transfer_costs import TransferCosts
 class Scheduler:
     """Continuous batching under a token budget, over a pool of `num_pages` pages (the scratch page included).
 
-    max_chunk_tokens: longest piece of a prompt in one step; None for the whole budget. prefix_eviction: how the prefix
-    cache chooses what to evict; None: no prefix cache. num_host_pages: room in host memory for what it evicts.
-    transfer_costs: whether loading from there is worth it; whoever runs the steps tells it what they take.
+    max_chunk_tokens: longest piece of a prompt in one step; None for the whole budget. order: that of service; by
+    default of arrival. bounds: how much may wait. prefix_eviction: how the prefix cache chooses what to evict; None: no
+    prefix cache. num_host_pages: room in host memory for what it evicts. transfer_costs: whether loading from there is
+    worth it; whoever runs the steps tells it what they take.
     """
 
     def __init__(
@@ -52,7 +55,8 @@ class Scheduler:
         max_model_len: int,
         vocab_size: int,
         max_chunk_tokens: int | None = None,
-        scheduling_policy: str = "fcfs",
+        order: Order | None = None,
+        bounds: QueueBounds | None = None,
         prefix_eviction: str | None = None,
         num_host_pages: int = 0,
         transfer_costs: TransferCosts | None = None,
@@ -61,11 +65,8 @@ class Scheduler:
         limits = Limits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size)
         limits.check_budget()
         limits.check_pages(groups, num_pages)
-        if scheduling_policy not in ORDERS:
-            raise ConfigError(
-                f"scheduling_policy={scheduling_policy!r} must be one of {', '.join(ORDERS)}", param="scheduling_policy"
-            )
-        order = ORDERS[scheduling_policy]()
+        self._bounds = bounds or QueueBounds()
+        self._bounds.check_len(max_model_len)
         self._buckets = buckets
         self._num_added = 0
         pool = PagePool(num_pages)
@@ -73,10 +74,9 @@ class Scheduler:
         self.state = SchedulerState(
             limits=limits,
             groups=groups,
-            order=order,
+            order=order or FirstComeFirstServed(),
             pool=pool,
             columns=SlotColumns(max_num_seqs, max_model_len, groups, limits.table_widths(groups)),
-            waiting=WaitingQueue(order),
             prefixes=None if prefix_eviction is None else PrefixCache(pool, groups, POLICIES[prefix_eviction](), host),
             host=host,
             transfer_costs=transfer_costs or TransferCosts(),
@@ -92,7 +92,8 @@ class Scheduler:
         Once, that is, while a sequence that has their pages runs when the next one gets its slot. Returns one sequence
         a sample in the order of the requests. Raises `RequestError`, and then nothing has changed.
         """
-        self._check(requests, shared_len)
+        self.check(requests)
+        self._check_sharing(requests, shared_len)
         sequences = self._register([(request, i) for request in requests for i in range(request.params.n)])
         sharing = Sharing(shared_len)
         for sequence in sequences:
@@ -106,7 +107,7 @@ class Scheduler:
 
         Returns the beams: the first has the prompt, the others are spare. They end by `abort`, or in an error.
         """
-        self._check([request], len(request.prompt_token_ids))
+        self.check([request])
         beams = self._register([(request, i) for i in range(width)])
         plant(self.state, beams, num_candidates)
         return beams
@@ -130,16 +131,18 @@ class Scheduler:
         for sequence in sequences:
             state.requests.setdefault(sequence.request.request_id, []).append(sequence)
             state.sequences[sequence.sequence_id] = sequence
+            state.order.enter(sequence)
+            state.timeouts.watch(sequence)
         return sequences
 
-    def _check(self, requests: list[Request], shared_len: int) -> None:
-        """Raise `RequestError` unless the requests can be queued together."""
-        max_len, used_ids = self.state.limits.max_model_len, set(self.state.requests)
+    def check(self, requests: list[Request]) -> None:
+        """Raise `RequestError`, a `QueueFullError` perhaps, unless all of the requests could be added now."""
+        max_len, new_ids = self.state.limits.max_model_len, set[str]()
         for request in requests:
             prompt = request.prompt_token_ids
-            if request.request_id in used_ids:
+            if request.request_id in self.state.requests or request.request_id in new_ids:
                 raise RequestError(f"request id {request.request_id!r} is in use; choose another one", "request_id")
-            used_ids.add(request.request_id)
+            new_ids.add(request.request_id)
             if not 0 < len(prompt) < max_len + (request.max_tokens == 0):
                 most = f"at most the {max_len}" if request.max_tokens == 0 else f"fewer than the {max_len}"
                 raise RequestError(
@@ -147,6 +150,20 @@ class Scheduler:
                     "may have together",
                     "prompt",
                 )
+            for name in ("priority", "tenant"):
+                value = getattr(request.service, name)
+                if value != getattr(DEFAULT_SERVICE, name) and name not in self.state.order.fields:
+                    raise RequestError(
+                        f"{name}={value!r} means nothing to the scheduling_policy of this engine: leave it out, or "
+                        "build the engine with another policy",
+                        name,
+                    )
+        self._bounds.check(self.state, requests)
+
+    def _check_sharing(self, requests: list[Request], shared_len: int) -> None:
+        """Raise `RequestError` unless the requests begin alike."""
+        for request in requests:
+            prompt = request.prompt_token_ids
             is_equal = np.array_equal(prompt[:shared_len], requests[0].prompt_token_ids[:shared_len])
             if not is_equal or not 0 < shared_len <= len(prompt):
                 raise RequestError(
@@ -170,6 +187,16 @@ class Scheduler:
         if sequence is not None:
             end(self.state, sequence, reason, stop_reason, keep_tokens)
 
+    def expire(self, now_s: float) -> list[Sequence]:
+        """End those that should have got a slot, or should have ended, by now; they keep the tokens that they have.
+
+        now_s: on the clock by which requests arrived. Returns the ended sequences.
+        """
+        late = self.state.timeouts.take_late(self.state.sequences, now_s)
+        for sequence in late:
+            end(self.state, sequence, "timeout")
+        return late
+
     def schedule(self, max_rounds: int = 1) -> Plan | None:
         """Decide the next step: running decodes, chunks of prompts, admissions. None: nothing can run.
 
@@ -187,9 +214,15 @@ class Scheduler:
         rows = StepRows(state.limits.max_num_batched_tokens)
         return_held(state)
         decodes = schedule_decodes(state, rows)
-        schedule_chunks(state, rows, reserved=num_joining(state))
-        decodes = decodes[state.columns.is_running[decodes]]
+        admit_ahead(state, rows)
+        num_reserved = num_joining(state)
+        schedule_chunks(state, rows, num_reserved)
         admit(state, rows)
+        if num_reserved:
+            schedule_chunks(state, rows, 0)  # with what has been left, for others may have gone ahead of those
+        decodes = decodes[state.columns.is_running[decodes]]
+        if rows.new_slots:  # perhaps some of those that decoding sequences have just lost
+            decodes = decodes[~np.isin(decodes, rows.new_slots)]
         if not len(decodes) and not rows.slots:
             return None
         return make_plan(state, self._buckets, decodes, rows, plan_rounds(state, decodes, rows, max_rounds))

@@ -11,7 +11,8 @@ def place(state: SchedulerState, sequence: Sequence) -> int:
     """Give a waiting sequence a free slot and its row of parameters; no pages yet."""
     columns, request, params = state.columns, sequence.request, sequence.request.params
     slot = columns.take(sequence)
-    sequence.status, sequence.pooled = Status.RUNNING, None
+    sequence.status, sequence.pooled, sequence.has_started = Status.RUNNING, None, True
+    state.order.start(sequence)
     if (sharing := state.sharings.get(sequence.sequence_id)) is not None:
         sharing.running.append(sequence)
     columns.max_len[slot] = state.limits.max_len(request)
@@ -95,6 +96,7 @@ def end(
 def leave(state: SchedulerState, slot: int) -> None:
     """Take the slot from a running sequence; it returns, with its pages, when no step in flight touches them."""
     sequence = state.occupant(slot)
+    state.order.leave(sequence)
     if (sharing := state.sharings.get(sequence.sequence_id)) is not None:
         sharing.running.remove(sequence)
     state.columns.is_running[slot] = False
@@ -131,6 +133,7 @@ def _unqueue(state: SchedulerState, sequence: Sequence) -> None:
 
 def _forget(state: SchedulerState, sequence: Sequence) -> None:
     """Drop an ended sequence from the books."""
+    state.order.exit(sequence)
     del state.sequences[sequence.sequence_id]
     state.matches.pop(sequence.sequence_id, None)
     state.sharings.pop(sequence.sequence_id, None)

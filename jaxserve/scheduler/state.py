@@ -11,7 +11,9 @@ from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import Match, PrefixCache
 from jaxserve.scheduler.limits import Limits
-from jaxserve.scheduler.order import Order, WaitingQueue
+from jaxserve.scheduler.order import Order, Waiting
+from jaxserve.scheduler.queue import Key
+from jaxserve.scheduler.timeouts import Timeouts
 from jaxserve.scheduler.transfer_costs import TransferCosts
 
 
@@ -54,7 +56,6 @@ class SchedulerState:
     order: Order
     pool: PagePool
     columns: SlotColumns
-    waiting: WaitingQueue
     prefixes: PrefixCache | None  # None: nothing is kept of sequences that have ended
     host: HostTier | None  # None: what is evicted is lost
     transfer_costs: TransferCosts
@@ -67,9 +68,15 @@ class SchedulerState:
     leaving: list[int] = field(default_factory=list)
     matches: dict[int, Match] = field(default_factory=dict)  # by id of sequences that were looked up, until they run
     banned: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by synchronous slot, as last sent to the device
+    timeouts: Timeouts = field(default_factory=Timeouts)
     num_planned: int = 0  # steps planned so far: the next one's id
     num_committed: int = 0
     num_preemptions: int = 0
+
+    @property
+    def waiting(self) -> Waiting:
+        """Sequences in the queue, in the order of service."""
+        return self.order.waiting
 
     @property
     def watermark(self) -> int:
@@ -95,7 +102,7 @@ class SchedulerState:
         assert sequence is not None
         return sequence
 
-    def key(self, slot: int) -> int:
+    def key(self, slot: int) -> Key:
         """The place of the slot's sequence in the order of service."""
         return self.order.key(self.occupant(slot))
 

@@ -59,7 +59,7 @@ def measure(llm: LLM, case: Case, num_steps: int, seed: int) -> dict[str, Any]:
     ]
     params = SamplingParams(temperature=1.0, max_tokens=num_steps + LONGEST + MARGIN, ignore_eos=True, seed=seed)
     jobs = llm.jobs
-    begun = [jobs.start(prompt, request) for prompt, request in requests_for(llm.parts.requests, prompts, params)]
+    begun = [jobs.start(prompt, request) for prompt, request in requests_for(jobs, llm.parts.requests, prompts, params)]
     running = begun[: case.num_rows]
     try:
         while any(job.metrics.first_token_s is None for job in running):

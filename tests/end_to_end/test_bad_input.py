@@ -50,7 +50,9 @@ OPTIONS = {
     "block_sise": 16,
     "tokenizer": "/nowhere",
     "max_num_seqs": 0,
-    "scheduling_policy": "priority",
+    "scheduling_policy": "lifo",
+    "tenant_weights": {"a": -1.0},
+    "max_waiting_tokens": 4,
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from jaxserve import LLM, SamplingParams
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.engine import Engine
+from jaxserve.scheduler.orders import make_order
 from jaxserve.scheduler.scheduler import Scheduler
 from tests.support.goldens import checkpoint
 
@@ -34,11 +35,13 @@ def flags_of(options: dict[str, Any]) -> list[str]:
     return flags
 
 
-def tiny_engine(family: str, *, prefix_eviction: str | None = None, **options: Any) -> LLM:
-    """Fewer pages or rows than in `SMALL`, shorter chunks, or a prefix cache cost no compilation."""
+def tiny_engine(
+    family: str, *, prefix_eviction: str | None = None, scheduling_policy: str = "fcfs", **options: Any
+) -> LLM:
+    """Fewer pages or rows than in `SMALL`, shorter chunks, a prefix cache, or another order cost no compilation."""
     less = {name: value for name, value in options.items() if name in SCHEDULED and value <= SCHEDULED[name]}
     rest = {name: value for name, value in options.items() if name not in less}
-    return _limited(family, _sorted(SMALL | rest), _sorted(less), prefix_eviction)
+    return _limited(family, _sorted(SMALL | rest), _sorted(less), prefix_eviction, scheduling_policy)
 
 
 def _sorted(options: dict[str, Any]) -> Options:
@@ -51,15 +54,15 @@ def _engine(family: str, options: Options) -> LLM:
 
 
 @cache
-def _limited(family: str, options: Options, less: Options, prefix_eviction: str | None) -> LLM:
+def _limited(family: str, options: Options, less: Options, prefix_eviction: str | None, policy: str) -> LLM:
     """An engine of its own over the runner of the one with these options."""
     whole = _engine(family, options)
-    if not less and prefix_eviction is None:
+    if not less and prefix_eviction is None and policy == "fcfs":
         return whole
-    return rescheduled(whole, prefix_eviction, **dict(less))
+    return rescheduled(whole, prefix_eviction, policy, **dict(less))
 
 
-def rescheduled(whole: LLM, prefix_eviction: str | None, **less: Any) -> LLM:
+def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", **less: Any) -> LLM:
     """An engine over the runner of another one, of lower limits and with a prefix cache of its own, or none."""
     parts, limits = whole.parts, replace(whole.parts.limits, **less)
     scheduler = Scheduler(
@@ -71,6 +74,7 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, **less: Any) -> LLM:
         max_model_len=limits.max_model_len,
         vocab_size=parts.model.vocab_size,
         max_chunk_tokens=limits.max_chunk_tokens,
+        order=make_order(policy),
         prefix_eviction=prefix_eviction,
         num_host_pages=limits.num_host_pages,
     )

@@ -1,5 +1,7 @@
 """Engines over the fake runner, requests for them, and the naive loop that their outputs must equal."""
 
+import time
+from collections.abc import Callable
 from functools import reduce
 from itertools import accumulate
 
@@ -11,9 +13,12 @@ from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.plan import Outcome, Plan
 from jaxserve.core.request import Request
 from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.core.service import DEFAULT_SERVICE, Service
 from jaxserve.engine.engine import Engine
 from jaxserve.runner.fake import FakeRunner
 from jaxserve.runner.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
+from jaxserve.scheduler.bounds import QueueBounds
+from jaxserve.scheduler.order import Order
 from jaxserve.scheduler.scheduler import Scheduler
 
 MODEL = FakeModel()
@@ -30,6 +35,8 @@ def make_scheduler(
     max_chunk_tokens: int | None = None,
     prefix_eviction: str | None = None,
     num_host_pages: int = 0,
+    order: Order | None = None,
+    bounds: QueueBounds | None = None,
 ) -> Scheduler:
     return Scheduler(
         KVGroups(windows, page_size),
@@ -42,10 +49,28 @@ def make_scheduler(
         max_chunk_tokens=max_chunk_tokens,
         prefix_eviction=prefix_eviction,
         num_host_pages=num_host_pages,
+        order=order,
+        bounds=bounds,
     )
 
 
-def make_engine(windows: tuple[int | None, ...] = (None,), *, model: FakeModel = MODEL, **limits) -> Engine:
+class SimulatedClock:
+    """Stands still between the moments that a test names."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def make_engine(
+    windows: tuple[int | None, ...] = (None,),
+    *,
+    model: FakeModel = MODEL,
+    clock: Callable[[], float] = time.monotonic,
+    **limits,
+) -> Engine:
     scheduler = make_scheduler(windows, **limits)
     limits = {"page_size": 4, "num_pages": 200, "max_num_seqs": 8, "max_model_len": 64} | limits
     runner = FakeRunner(
@@ -55,7 +80,7 @@ def make_engine(windows: tuple[int | None, ...] = (None,), *, model: FakeModel =
         num_pages=limits["num_pages"],
         max_model_len=limits["max_model_len"],
     )
-    return Engine(scheduler, runner)
+    return Engine(scheduler, runner, clock=clock)
 
 
 def make_request(
@@ -68,6 +93,8 @@ def make_request(
     logprobs_start: int = 0,
     pooling: str | None = None,
     cache_salt: str | None = None,
+    arrival_s: float = 0.0,
+    service: Service = DEFAULT_SERVICE,
     **params,
 ) -> Request:
     """A request for a prompt, or for one of so many tokens that depend on the seed; token 0 ends the text."""
@@ -84,6 +111,8 @@ def make_request(
         logprobs_start=logprobs_start,
         pooling=pooling,
         cache_salt=cache_salt,
+        arrival_s=arrival_s,
+        service=service,
     )
 
 

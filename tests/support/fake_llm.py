@@ -1,5 +1,7 @@
 """`LLM` over the fake runner: real scheduler, jobs and text, no arrays; bytes are tokens, so any text can be said."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
@@ -14,6 +16,8 @@ from jaxserve.engine.llm import LLM
 from jaxserve.engine.requests import RequestMaker
 from jaxserve.runner.fake import FakeRunner
 from jaxserve.runner.fake_model import FakeModel
+from jaxserve.scheduler.bounds import QueueBounds
+from jaxserve.scheduler.orders import make_order
 from jaxserve.scheduler.scheduler import Scheduler
 from jaxserve.text.chat import ChatTemplate
 from jaxserve.text.from_gguf import tokenizer_from_gguf
@@ -52,6 +56,9 @@ def fake_llm(
     num_pages: int = NUM_PAGES,
     max_logprobs: int = 5,
     seed: int = 0,
+    policy: str = "fcfs",
+    bounds: QueueBounds | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> LLM:
     """A model of 264 tokens (`small_vocab.byte_level`) with a context of 96."""
     tokenizer = _tokenizer()
@@ -65,6 +72,8 @@ def fake_llm(
         max_num_batched_tokens=32,
         max_model_len=MAX_MODEL_LEN,
         vocab_size=tokenizer.vocab_size,
+        order=make_order(policy),
+        bounds=bounds,
     )
     runner = FakeRunner(
         model,
@@ -82,9 +91,10 @@ def fake_llm(
         max_logprobs=max_logprobs,
         max_edits=300,
         seed=seed,
+        clock=clock,
     )
     parts: Any = SimpleNamespace(
-        engine=Engine(scheduler, cast(Any, runner)),
+        engine=Engine(scheduler, cast(Any, runner), clock=clock),
         runner=runner,
         tokenizer=tokenizer,
         chat_template=ChatTemplate(template, {"bos_token": "<|im_end|>"}),

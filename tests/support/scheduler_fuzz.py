@@ -1,8 +1,12 @@
 """Random operations on engines over the fake runner, in pools and with habits that each bring something else about."""
 
+from typing import Any
+
 from jaxserve.runner.fake_model import FakeModel
+from jaxserve.scheduler.fair import FairShares
+from jaxserve.scheduler.order import ByPriority
 from tests.support.fake_engine import make_engine
-from tests.support.scheduler_laws import Fuzz
+from tests.support.scheduler_laws import AGEING_S, Fuzz
 
 MODEL = FakeModel(stop_chance=0.03, bad_chance=0.002)
 
@@ -22,6 +26,15 @@ POOLS = {
     "host, full": {"windows": (None,), "num_pages": 30, "prefix_eviction": "lru", "num_host_pages": 5},
     "host, windows": {"windows": (8, None, 5), "num_pages": 70, "prefix_eviction": "hits", "num_host_pages": 60},
     "prefixes, pages of one": {"windows": (None,), "num_pages": 70, "page_size": 1, "prefix_eviction": "hits"},
+    "priorities, small": {"windows": (None,), "num_pages": 17, "order": "priority"},
+    "priorities, prefixes": {"windows": (None, 6), "num_pages": 60, "prefix_eviction": "hits", "order": "priority"},
+    "tenants, ample": {"windows": (None,), "order": "fair"},
+    "tenants, small": {"windows": (None,), "num_pages": 30, "max_num_batched_tokens": 12, "order": "fair"},
+    "tenants, prefixes": {"windows": (None, 6), "num_pages": 60, "prefix_eviction": "hits", "order": "fair"},
+}
+ORDERS = {
+    "priority": lambda: ByPriority(AGEING_S),
+    "fair": lambda: FairShares(AGEING_S, {"a": 0.5, "b": 3.0}),
 }
 CALM = {"num_operations": 1500, "abort_share": 0.1, "max_operations_a_step": 4}
 QUIET = {"num_operations": 300, "abort_share": 0.2, "max_operations_a_step": 2, "max_quiet_steps": 16}
@@ -30,7 +43,10 @@ HABITS = {"quiet": QUIET, "calm": CALM, "storm": STORM}
 
 
 def fuzz(pool: str, seed: int, *, num_operations: int, is_overlapped: bool = True, **habits) -> Fuzz:
-    engine = make_engine(model=MODEL, **POOLS[pool])
+    limits: dict[str, Any] = POOLS[pool]
+    if "order" in limits:
+        limits = limits | {"order": ORDERS[limits["order"]]()}
+    engine = make_engine(model=MODEL, **limits)
     engine.is_overlapped = is_overlapped
     fuzz = Fuzz(engine, seed, model=MODEL, is_ample="ample" in pool, **habits)
     fuzz.run(num_operations)
@@ -52,6 +68,6 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
     assert sum(scheduler.num_pages_held) == 0
     assert watch.num_forks > 0
     if habits == "calm" or "ample" in pool:  # a short storm aborts too much to need preemption everywhere
-        assert (scheduler.num_preemptions == 0) == ("ample" in pool)
+        assert (scheduler.num_preemptions == 0) == ("ample" in pool and "tenants" not in pool)  # these take slots
     if habits == "quiet" and pool != "pages of one":  # there somebody always waits for pages
         assert watch.num_rounds > watch.num_steps * (1.4 if "ample" in pool else 1)

@@ -7,11 +7,16 @@ import numpy as np
 from jaxserve.core.buckets import MAX_ROUNDS
 from jaxserve.core.plan import Outcome, Plan
 from jaxserve.core.sequence import Sequence
+from jaxserve.core.service import DEFAULT_SERVICE, Service
 from jaxserve.engine.engine import Engine
 from jaxserve.runner.fake_model import FakeModel
+from jaxserve.scheduler.fair import FairShares
 from jaxserve.scheduler.sharing import num_held
 from jaxserve.scheduler.state import SchedulerState
-from tests.support.fake_engine import MODEL, make_request, naive, naive_logprobs, naive_pooled
+from tests.support.fake_engine import MODEL, SimulatedClock, make_request, naive, naive_logprobs, naive_pooled
+
+AGEING_S = 10.0
+TENANTS = ("a", "a", "a", "b", "c")
 
 
 class Watch:
@@ -22,6 +27,7 @@ class Watch:
 
     def __init__(self, engine: Engine, *, is_ample: bool = False):
         self.runner, self.state, self.is_ample = engine.runner, engine.scheduler.state, is_ample
+        self.running: set[Sequence] = set()  # with the last plan
         self.in_flight: list[tuple[Plan, np.ndarray]] = []  # plans, and the pages that they write
         self.num_forks = self.num_tokens = self.num_steps = self.num_rounds = 0
         engine.runner = self
@@ -36,6 +42,9 @@ class Watch:
         self.num_rounds += plan.num_rounds
         self.in_flight.append((plan, self._written(plan)))
         self.check()
+        running = {self.state.occupant(slot) for slot in np.flatnonzero(self.state.columns.is_running)}
+        check_overtaking(self.state, running - self.running)
+        self.running = running
         if self.is_ample:
             self._check_nobody_waits(plan)
         return self.runner.submit(plan)
@@ -70,6 +79,7 @@ class Watch:
         check_pages(self.state)
         check_host_pages(self.state)
         check_slots(self.state)
+        check_order(self.state)
         for plan, pages in self.in_flight:
             occupants = map(self.state.columns.sequences.__getitem__, plan.slots.tolist())
             assert None not in occupants, "a slot returned before the commit of its last step"
@@ -123,6 +133,38 @@ def check_slots(state: SchedulerState) -> None:
     assert len(held) <= len(columns.free_slots), "one that is held back lost its slot"
 
 
+def check_order(state: SchedulerState) -> None:
+    """The queue counts what it holds, and tenants what they run; the order of those that run is strict."""
+    waiting = list(state.waiting)
+    assert len(waiting) == len(state.waiting)
+    assert state.waiting.num_tokens == sum(sequence.num_tokens for sequence in waiting)
+    assert not waiting or state.waiting.first() in waiting
+    running = [state.occupant(slot) for slot in np.flatnonzero(state.columns.is_running)]
+    assert len({state.order.key(sequence) for sequence in running}) == len(running)
+    if isinstance(state.order, FairShares):
+        by_tenant = {id(tenant): tenant for tenant in map(state.order.waiting.of, running)}.values()
+        assert sum(len(tenant.running) for tenant in by_tenant) == len(running)
+        living = Counter(id(state.order.waiting.of(sequence)) for sequence in state.sequences.values())
+        assert all(living[id(tenant)] == tenant.num_living for tenant in by_tenant)
+
+
+def check_overtaking(state: SchedulerState, new: set[Sequence]) -> None:
+    """Who has just got a slot left nobody behind but equals, whom it may overtake for what the cache has, and those
+    whom its order serves later; what one tenant gets says nothing of another."""
+
+    def standing(sequence: Sequence) -> tuple[float, int]:
+        service, ageing_s = sequence.request.service, AGEING_S if "priority" in state.order.fields else 0
+        return sequence.request.arrival_s * bool(ageing_s) + service.priority * ageing_s, sequence.sequence_id
+
+    for sequence in new:
+        service = sequence.request.service
+        rivals = [w for w in state.waiting if w.request.service.tenant == service.tenant]
+        ahead = [
+            w for w in rivals if standing(w) < standing(sequence) and w.request.service.priority != service.priority
+        ]
+        assert not ahead, f"{sequence} overtook {ahead}"
+
+
 class RandomRounds:
     """Instead of a `RoundBudget`: steps of one round, of several and of the most, in any order."""
 
@@ -153,6 +195,7 @@ class Fuzz:
         is_ample: bool = False,
     ):
         self.engine, self.model = engine, model
+        self.clock = engine.clock = SimulatedClock()
         engine.rounds = RandomRounds(seed)
         self.longest, self.abort_share, self.max_operations_a_step = longest, abort_share, max_operations_a_step
         self.max_quiet_steps = max_quiet_steps
@@ -172,6 +215,7 @@ class Fuzz:
                 self.watch.check()
             for _ in range(self.random.integers(1, self.max_quiet_steps + 1)):
                 self.engine.step()
+                self.clock.now_s += 1
                 self.watch.check()
         for _ in self.engine.drain():
             self.watch.check()
@@ -181,7 +225,7 @@ class Fuzz:
             assert sequence.is_finished
             max_model_len = self.engine.scheduler.state.limits.max_model_len
             expected, reason = naive(sequence.request, sequence.index, model=self.model, max_model_len=max_model_len)
-            if sequence.finish_reason in ("abort", "cut"):
+            if sequence.finish_reason in ("abort", "cut", "timeout"):
                 assert sequence.token_ids == expected[: len(sequence.token_ids)], sequence
             else:
                 assert (sequence.token_ids, sequence.finish_reason) == (expected, reason), sequence
@@ -237,6 +281,7 @@ class Fuzz:
         if self.engine.scheduler.state.prefixes is not None and self.added and draw.random() < 0.7:
             prompt, salt = self._continuation(), str(draw.choice(["a", "b"])) if draw.random() < 0.1 else None
             params["skip_reading_prefix_cache"] = bool(draw.random() < 0.1)
+        params |= {"arrival_s": self.clock.now_s, "service": self._service()}
         request = make_request(str(number), prompt, max_tokens, seed=number, cache_salt=salt, **params)
         self.added.append(self.engine.add(request))
 
@@ -259,9 +304,22 @@ class Fuzz:
             kind = own_kind if draw.random() < 0.8 else str(draw.choice(list(kinds)))
             prompt = shared + draw.integers(1, MODEL.vocab_size, draw.integers(0, 9)).tolist()
             name = f"{number}.{k}" if k else str(number)
-            requests.append(make_request(name, prompt, seed=1000 * number + k, **kinds[kind]))
+            own = kinds[kind] | {"arrival_s": self.clock.now_s, "service": self._service()}
+            requests.append(make_request(name, prompt, seed=1000 * number + k, **own))
         self.counts["add"] += len(requests) - 1
         self.added.append(self.engine.add_sharing(requests, shared_len))
+
+    def _service(self) -> Service:
+        """Whatever the order goes by, and time limits where it goes by anything."""
+        draw, fields = self.random, self.engine.scheduler.state.order.fields
+        if not fields:
+            return DEFAULT_SERVICE
+        return Service(
+            priority=int(draw.choice([0, 0, 1, -2, 7])),
+            tenant=str(draw.choice(TENANTS)) if "tenant" in fields and draw.random() < 0.8 else None,
+            queue_timeout_s=float(draw.integers(1, 60)) if draw.random() < 0.2 else None,
+            deadline_s=float(draw.integers(1, 60)) if draw.random() < 0.2 else None,
+        )
 
     def _continuation(self) -> list[int]:
         """Some of what a recent sequence holds, and other tokens after it."""

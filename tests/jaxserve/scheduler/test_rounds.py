@@ -69,6 +69,19 @@ def test_a_chunk_of_a_prompt_takes_one_round():
         Driver(scheduler).commit(plan)
 
 
+def test_the_last_token_of_a_prompt_that_is_scored_takes_one_round_for_all():
+    """It draws nothing, and its row is no decode's, though it has one token."""
+    scheduler = make_scheduler(max_num_seqs=2, max_num_batched_tokens=8)
+    driver, (_, scored) = decoding(
+        scheduler, make_request("a", 4, 20), make_request("scored", 13, 0, prompt_logprobs=0)
+    )
+    driver.commit(scheduler.schedule())
+    assert scored.num_tokens - 1 - scheduler.state.columns.num_scheduled[scored.slot] == 1
+    plan = scheduler.schedule(max_rounds=8)
+    assert (plan.num_decodes, plan.rounds.tolist()) == (2, [1, 1])
+    assert plan.targets is not None
+
+
 @pytest.mark.parametrize(("num_free", "num_rounds"), [(4, 8), (3, 4), (2, 4)])
 def test_rounds_are_as_many_as_free_pages_allow(num_free, num_rounds):
     """Pages of 4, two prompts of 4: the next token takes a page each, which holds 4 rounds; more take another."""
