@@ -41,6 +41,6 @@ def _are_alone(state: SchedulerState, decodes: np.ndarray, rows: StepRows) -> bo
         len(decodes) == np.count_nonzero(is_left)
         and not (rows.slots or rows.pledges or state.waiting or state.holding)
         and not columns.is_synchronous[decodes].any()
-        and (columns.num_tokens[decodes] < columns.max_len[decodes]).all()
+        and not (columns.num_tokens[decodes] >= columns.max_len[decodes]).any()
         and not columns.sampling[decodes, POOLING_FIELD].any()
     )
