@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from jaxserve.engine.engine import Engine
 from jaxserve.runner.fake_model import FakeModel
 from jaxserve.scheduler.fair import FairShares
 from jaxserve.scheduler.order import ByPriority
@@ -42,11 +43,15 @@ STORM = {"num_operations": 2600, "abort_share": 0.4, "max_operations_a_step": 16
 HABITS = {"quiet": QUIET, "calm": CALM, "storm": STORM}
 
 
-def fuzz(pool: str, seed: int, *, num_operations: int, is_overlapped: bool = True, **habits) -> Fuzz:
+def make_pool_engine(pool: str, **options: Any) -> Engine:
     limits: dict[str, Any] = POOLS[pool]
     if "order" in limits:
         limits = limits | {"order": ORDERS[limits["order"]]()}
-    engine = make_engine(model=MODEL, **limits)
+    return make_engine(**limits, **options)
+
+
+def fuzz(pool: str, seed: int, *, num_operations: int, is_overlapped: bool = True, **habits) -> Fuzz:
+    engine = make_pool_engine(pool, model=MODEL)
     engine.is_overlapped = is_overlapped
     fuzz = Fuzz(engine, seed, model=MODEL, is_ample="ample" in pool, **habits)
     fuzz.run(num_operations)

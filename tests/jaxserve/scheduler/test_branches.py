@@ -7,7 +7,7 @@ from jaxserve.core.plan import TopLogprobs
 from jaxserve.runner.fake_model import FakeModel
 from tests.support.branching import CopyWatch, Host, run
 from tests.support.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
-from tests.support.scheduler_fuzz import POOLS
+from tests.support.scheduler_fuzz import POOLS, make_pool_engine
 
 WINDOWS = [(None,), (5, None), (4,), (8, None, 5)]
 
@@ -62,7 +62,7 @@ def test_small_pools_and_other_requests_change_no_candidate(pool):
     """The hosts compare all candidates with those of texts that run alone."""
     num_preemptions = 0
     for seed in (0, 10):
-        engine = make_engine(**POOLS[pool])
+        engine = make_pool_engine(pool)
         watch = CopyWatch(engine)
         hosts = hosts_of(engine, 3, max_tokens=30, seed=seed)
         requests = [make_request(f"o{i}", 9, 20, seed=seed + i, n=2) for i in range(2)]
