@@ -16,7 +16,7 @@ VOCAB = 264
 PROMPTS = ["Once", [7, 8, 9], {"prompt_token_ids": [5] * 21}, "upon a time", "there was"]
 
 
-def params_of(width: int = 2, max_tokens: int = 40, **options) -> BeamSearchParams:
+def params_of(width: int = 2, max_tokens: int = 28, **options) -> BeamSearchParams:
     return BeamSearchParams(beam_width=width, max_tokens=max_tokens, **options)
 
 
@@ -83,7 +83,7 @@ def test_a_sequence_tells_all_about_its_text():
             assert one.cum_logprob == pytest.approx(sum(p[t].logprob for p, t in zip(one.logprobs, own, strict=True)))
             assert one.score == pytest.approx(one.cum_logprob / len(own))
             assert all(p[t].rank <= len(p) == 12 for p, t in zip(one.logprobs, own, strict=True))
-            assert (one.finish_reason == "stop") == (own[-1] in llm.parts.requests.eos_ids) == (len(own) < 40)
+            assert (one.finish_reason == "stop") == (own[-1] in llm.parts.requests.eos_ids) == (len(own) < 28)
             assert other.tokens == (one.tokens[:-1] if one.finish_reason == "stop" else one.tokens)
             assert (other.logprobs, other.score) == (one.logprobs, one.score)
             assert one.text == other.text == tokenizer.decode(one.tokens)
@@ -93,7 +93,7 @@ def test_a_sequence_tells_all_about_its_text():
 def test_ignore_eos_lets_no_text_end_early():
     llm = fake_llm(max_logprobs=20)
     for out in search(llm, params=params_of(3, ignore_eos=True)):
-        assert {(s.finish_reason, len(s.logprobs)) for s in out.sequences} == {("length", 40)}
+        assert {(s.finish_reason, len(s.logprobs)) for s in out.sequences} == {("length", 28)}
 
 
 def test_a_stream_goes_on_beside_a_search_and_neither_changes():

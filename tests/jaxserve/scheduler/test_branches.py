@@ -33,10 +33,8 @@ def test_forks_copy_the_last_page_where_it_is_partial_and_nothing_else(windows):
 
 def test_children_share_the_full_pages_of_their_parent():
     scheduler = make_scheduler()
-    scheduler.add_beams(make_request("a", 10, 9), 3, 2)
-    driver = Driver(scheduler)
-    beams = list(scheduler.state.sequences.values())
-    park(driver)
+    beams = scheduler.add_beams(make_request("a", 10, 9), 3, 2)
+    park(Driver(scheduler))
     assert scheduler.waits_for_host
     scheduler.branch("a", [(beams[0], 7), (beams[0], 8), (beams[0], 9)])
     plan = scheduler.schedule()
@@ -46,6 +44,16 @@ def test_children_share_the_full_pages_of_their_parent():
     assert len(set(table[:, 0].tolist())) == len(set(table[:, 1].tolist())) == 1
     assert len(set(table[:, 2].tolist())) == 3
     assert plan.forks.src_pages.tolist() == [table[rows.index(beams[0].slot), 2]] * 2
+
+
+def test_what_the_prefix_cache_had_of_other_tokens_is_forgotten():
+    scheduler = make_scheduler(prefix_eviction="lru")
+    beams = scheduler.add_beams(make_request("a", 10, 9), 2, 2)
+    park(Driver(scheduler))
+    for beam in beams:  # as where one was looked up, and then forked from another
+        scheduler.state.matches[beam.sequence_id] = scheduler.state.prefixes.match((0, None), beam.tokens)
+    scheduler.branch("a", [(beams[0], 7), (beams[0], 8)])
+    assert not scheduler.state.matches
 
 
 def park(driver: Driver) -> None:
