@@ -49,6 +49,7 @@ def program_pins(programs: Programs, buckets: Buckets) -> dict[str, Any]:
         "max_num_seqs": programs.num_slots,
         "max_logprobs": settings.max_logprobs,
         "attention_backend": settings.attention_backend,
+        "batch_invariant": settings.tile_rows is not None,
         "buckets": [str(bucket) for bucket in buckets.all()],
     }
     pins |= {name: os.environ.get(name, "") for name in VARIABLES}
