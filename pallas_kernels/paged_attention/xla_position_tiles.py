@@ -1,8 +1,8 @@
 """Device: the part of the batch-invariant path that attends: tiles of queries at fixed positions, all of one shape.
 
 Tile n of a row holds its positions [n·Q, (n + 1)·Q), so a token has the same place in a tile of the same shape whether
-it is decoded, stands in a chunk or in a whole prompt; the places of tokens that are not in this step are empty. With
-groups of pages at absolute positions (`xla_page_groups`) each of its sums is made of the same products in the same order.
+it is decoded, stands in a chunk or in a whole prompt; places of tokens that are not in this step are empty. With groups
+of pages at absolute positions (`xla_page_groups`) each of its sums is made of the same products in the same order.
 (Fixed sizes of splits, not fixed numbers of them: He, "Defeating nondeterminism in LLM inference", Thinking Machines,
 2025.)
 """
