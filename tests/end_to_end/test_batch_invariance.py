@@ -17,13 +17,17 @@ pytestmark = pytest.mark.optimized  # bits are those of the code that users run
 SIZES = {"max_num_seqs": 40, "max_num_batched_tokens": 72, "buckets": "4 40 72x40"}
 NUM_TOKENS = 20
 ASKED = {"temperature": 0.9, "seed": 7, "max_tokens": NUM_TOKENS, "ignore_eos": True, "logprobs": 2}
-KINDS = [("llama3", "bfloat16"), ("gemma3", "float32")]
+KINDS = [("llama3", "bfloat16", 1), ("gemma3", "float32", 1)]
+OF_TWO_DEVICES = ("llama3", "float32", 2)
 
-by_kind = pytest.mark.parametrize(("family", "dtype"), KINDS)
+
+def by_kind(*more):
+    return pytest.mark.parametrize(("family", "dtype", "num_devices"), [*KINDS, *more])
 
 
-def engine(family: str, dtype: str, is_invariant: bool = True, **options) -> LLM:
-    return tiny_engine(family, dtype=dtype, batch_invariant=is_invariant, **SIZES, **options)
+def engine(family: str, dtype: str, num_devices: int, is_invariant: bool = True, **options) -> LLM:
+    fixed = {"dtype": dtype, "tensor_parallel_size": num_devices, "batch_invariant": is_invariant} | SIZES
+    return tiny_engine(family, **fixed, **options)
 
 
 def words(entries, tokens) -> list[int]:
@@ -62,11 +66,11 @@ def alone(llm: LLM, prompt: list[int], **changes):
 
 
 @cache
-def witnesses(family: str, dtype: str, is_invariant: bool) -> tuple[dict, dict]:
+def witnesses(family: str, dtype: str, num_devices: int, is_invariant: bool) -> tuple[dict, dict]:
     """Bits of one request's drawn tokens, and of its prompt's, by what it ran beside and how it was cut."""
 
     def variant(**options) -> LLM:
-        return engine(family, dtype, is_invariant, **options)
+        return engine(family, dtype, num_devices, is_invariant, **options)
 
     prompt, llm = goldens(family)[2].prompt, variant()
     scored = SamplingParams(**ASKED, prompt_logprobs=0)
@@ -97,33 +101,33 @@ def witnesses(family: str, dtype: str, is_invariant: bool) -> tuple[dict, dict]:
     return found, found_prompts
 
 
-@by_kind
-def test_bits_depend_on_the_request_alone(family, dtype):
-    for found in witnesses(family, dtype, True):
+@by_kind(OF_TWO_DEVICES)
+def test_bits_depend_on_the_request_alone(family, dtype, num_devices):
+    for found in witnesses(family, dtype, num_devices, True):
         assert {name for name, bits in found.items() if bits != found["alone"]} == set()
 
 
 def test_the_control_without_the_option_some_bits_differ():
-    found, _ = witnesses("gemma3", "float32", False)
+    found, _ = witnesses("gemma3", "float32", 1, False)
     assert len(set(found.values())) > 1
 
 
-@by_kind
-def test_preemption_changes_no_bit(family, dtype):
+@by_kind()
+def test_preemption_changes_no_bit(family, dtype, num_devices):
     prompts = [goldens(family)[i].prompt for i in (0, 0, 0, 0, 0, 2, 2, 1, 1, 1, 1)]
     params = [SamplingParams(**ASKED | {"seed": i, "max_tokens": 24}) for i in range(len(prompts))]
     num_pages = {"llama3": 11, "gemma3": 26}[family]
-    tight = engine(family, dtype, num_pages=num_pages, max_chunk_tokens=8)
-    roomy = engine(family, dtype)
+    tight = engine(family, dtype, num_devices, num_pages=num_pages, max_chunk_tokens=8)
+    roomy = engine(family, dtype, num_devices)
     outputs = tight.generate(prompts, params, use_tqdm=False)
     assert tight.stats.num_preemptions > 0
     expected = [roomy.generate([p], a, use_tqdm=False)[0] for p, a in zip(prompts, params, strict=True)]
     assert [drawn(output) for output in outputs] == [drawn(output) for output in expected]
 
 
-@by_kind
-def test_a_thousand_completions_beside_random_others_are_one(family, dtype):
-    llm, prompt = engine(family, dtype), goldens(family)[1].prompt
+@by_kind()
+def test_a_thousand_completions_beside_random_others_are_one(family, dtype, num_devices):
+    llm, prompt = engine(family, dtype, num_devices), goldens(family)[1].prompt
     params = SamplingParams(**ASKED | {"max_tokens": 6, "logprobs": 0})
     prompts, asked = others(100)
     for place in np.random.default_rng(1).integers(0, 100, 1000):
