@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-BACKENDS = ("auto", "mosaic_tpu", "mosaic_gpu", "xla", "reference")
+BACKENDS = ("auto", "mosaic_tpu", "mosaic_gpu", "xla", "invariant", "reference")
 
 HOPPER = ("H100", "H200", "H800", "H20", "GH200")
 """What the names of GPUs with compute capability 9.0 hold."""

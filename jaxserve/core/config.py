@@ -47,7 +47,8 @@ NEUTRAL: dict[str, Any] = {
 LANES_PAGE_MULTIPLE = 128  # pages of the KV layout "lanes" are multiples of it
 TEXTS = "tokenizer chat_template revision hf_token cache_dir compilation_cache_dir compiled buckets".split()
 DTYPES = ("auto", "float32", "bfloat16")
-BACKENDS = ("auto", "mosaic_tpu", "mosaic_gpu", "xla", "reference")
+BACKENDS = ("auto", "mosaic_tpu", "mosaic_gpu", "xla", "invariant", "reference")
+INVARIANT = "invariant"  # the back end of batch-invariant engines
 KV_LAYOUTS = ("auto", "rows", "lanes")
 PREFIX_EVICTIONS = ("hits", "lru")
 LOAD_FORMATS = ("auto", "gguf", "safetensors", "orbax", "dummy")
@@ -94,6 +95,9 @@ class EngineConfig:
     )
     async_scheduling: bool = option(True, "plan a step while the one before runs")
     attention_backend: str = option("auto", "force one attention back end", BACKENDS)
+    batch_invariant: bool = option(
+        False, "the same bits of log-probabilities, hence the same tokens, whatever shares a request's batch; slower"
+    )
     scheduling_policy: str = option(
         "fcfs", "order of requests: by arrival, by priority, or fair shares for tenants", tuple(POLICIES)
     )
@@ -145,7 +149,7 @@ class EngineConfig:
         self._check_int("tensor_parallel_size", 1)
         self._check_int("max_logprobs", 0)
         self._check_int("max_decode_rounds", 1, end=MAX_ROUNDS + 1)
-        for name in ("async_scheduling", "enable_prefix_caching", "keep_lowered"):
+        for name in ("async_scheduling", "batch_invariant", "enable_prefix_caching", "keep_lowered"):
             if not isinstance(getattr(self, name), bool | None if name == "keep_lowered" else bool):
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be True or False", param=name)
         self._check_int("seed", -(2**63), end=2**63)
@@ -153,6 +157,12 @@ class EngineConfig:
             raise ConfigError("model must name a model: a path, a Hugging Face id or a short name", param="model")
         if self.page_size is not None and self.page_size & (self.page_size - 1):
             raise ConfigError(f"page_size={self.page_size} must be a power of two", param="page_size")
+        if self.batch_invariant and self.attention_backend not in ("auto", INVARIANT):
+            raise ConfigError(
+                f"attention_backend={self.attention_backend!r} adds up in another order in another batch; with "
+                f"batch_invariant leave it out, or say {INVARIANT!r}",
+                param="attention_backend",
+            )
         if self.kv_layout == "lanes" and (self.page_size or LANES_PAGE_MULTIPLE) % LANES_PAGE_MULTIPLE:
             raise ConfigError(
                 f"kv_layout='lanes' needs a page_size that is a multiple of {LANES_PAGE_MULTIPLE}, not "

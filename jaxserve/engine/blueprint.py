@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxserve.core.buckets import Buckets, make_buckets, read_buckets
-from jaxserve.core.config import EngineConfig
+from jaxserve.core.config import INVARIANT, EngineConfig
 from jaxserve.core.errors import ConfigError
 from jaxserve.engine import limits as limit_rules
 from jaxserve.engine.dtype import choose_dtype
@@ -18,6 +18,7 @@ from jaxserve.models.attention import check_backend
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.kv import kv_layout
 from jaxserve.models.params import declare
+from jaxserve.models.tiles import tile_rows
 from jaxserve.runner.programs import Programs
 from jaxserve.runner.steps import StepSettings
 
@@ -59,7 +60,8 @@ def _draw_up(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: 
     dtype = choose_dtype(config.dtype, model.dtype)
     groups = model.kv_groups(limit_rules.page_size(config, mesh.devices.flat[0].platform))
     layout = kv_layout(model, mesh, groups.page_size, dtype, page_layout(config.kv_layout))
-    check_backend(model, layout, mesh, config.attention_backend)
+    backend = INVARIANT if config.batch_invariant else config.attention_backend
+    check_backend(model, layout, mesh, backend)
     specs = declare(model, mesh, dtype)
     memory = memory_of(config, model, mesh, specs, page_bytes=layout.page_bytes, limit_bytes=limit_bytes)
     limits = limit_rules.resolve(
@@ -67,7 +69,8 @@ def _draw_up(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: 
     )
     model = model.for_context(limits.max_model_len)  # the pool may have made it shorter
     max_logprobs = min(config.max_logprobs, model.vocab_size)
-    settings = StepSettings(model, mesh, config.attention_backend, max_logprobs, layout.pages)
+    tile = tile_rows(mesh.devices.flat[0].platform) if config.batch_invariant else None
+    settings = StepSettings(model, mesh, backend, max_logprobs, layout.pages, tile)
     has_host_tier = limits.num_host_pages > 0
     programs = Programs(settings, layout, groups, limits.num_pages, limits.max_num_seqs, has_host_tier)
     # A bfloat16 product of one row takes XLA on CPU 40 ms where eight rows take 3.8; accelerators pad to 8 rows anyway.

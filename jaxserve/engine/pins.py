@@ -50,6 +50,7 @@ def program_pins(programs: Programs, buckets: Buckets) -> dict[str, Any]:
         "has_host_tier": programs.has_host_tier,
         "max_logprobs": settings.max_logprobs,
         "attention_backend": settings.attention_backend,
+        "batch_invariant": settings.tile_rows is not None,
         "buckets": [str(bucket) for bucket in buckets.all()],
     }
     pins |= {name: os.environ.get(name, "") for name in VARIABLES}

@@ -18,8 +18,9 @@ from pallas_kernels.paged_attention.meta import AttentionMeta
 @dataclass(frozen=True, slots=True)
 class Context:
     """What layers need besides weights and activations: the mesh, the kernels' back end, each token's adapter, the
-    attention op (`paged_attention`, or another of the same signature), what plans for it once a step, and how pages of
-    the pool are laid out."""
+    attention op (`paged_attention`, or another of the same signature), what plans for it once a step, how pages of the
+    pool are laid out, and of how many tokens the tiles are of which everything but attention is computed (`each_tile`;
+    None: all tokens at once)."""
 
     mesh: Mesh
     attention_backend: str
@@ -27,6 +28,7 @@ class Context:
     attention: Callable[..., tuple[jax.Array, jax.Array]] = paged_attention
     plan: Callable[..., AttentionMeta] = plan
     page_layout: PageLayout = ROWS
+    tile_rows: int | None = None
 
 
 def dense(ctx: Context, x: Float[Array, "T I"], w: Float[Array, "*out I"]) -> Float[Array, "T *out"]:

@@ -1,7 +1,8 @@
 """Device: the forward pass of every family: a scan over layer indices, each layer taken from its kind's stack."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from jaxserve.models.batch_meta import of_group
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.layers import Context, dense, gated_mlp, head, rms_norm, rope_tables, rotate
 from jaxserve.models.params import Params
+from jaxserve.models.tiles import each_tile
 from pallas_kernels.paged_attention.meta import AttentionMeta
 
 
@@ -57,7 +59,11 @@ def forward(
         KindInputs(plan_kind(ctx, config, k, meta, x.dtype, pool), rope_tables(kind.rope, config.head_dim, positions))
         for k, (kind, meta) in enumerate(zip(config.kinds, metas, strict=True))
     )
-    branches = [partial(_layer, ctx, config, k, params["layers"][kind.name]) for k, kind in enumerate(config.kinds)]
+    is_token = jnp.arange(len(tokens)) < metas[0].cu_q_lens[metas[0].num_seqs]
+    each = partial(each_tile, ctx.tile_rows, is_token)
+    branches = [
+        partial(_layer, ctx, config, k, params["layers"][kind.name], each) for k, kind in enumerate(config.kinds)
+    ]
 
     def body(carry: Carry, row: jax.Array) -> tuple[Carry, None]:
         kind, index, group, index_in_group, tap = row
@@ -71,7 +77,7 @@ def forward(
     taps = jnp.zeros((len(tap_layers), *x.shape), x.dtype)
     with jax.named_scope("layers"):
         carry, _ = lax.scan(body, Carry(x, pool, taps), layer_rows(config, tap_layers))
-    return _norm(config, params, "final_norm", carry.x), carry.pool, carry.taps
+    return each(partial(_norm, config, params, "final_norm"), carry.x), carry.pool, carry.taps
 
 
 def layer_rows(config: ModelConfig, tap_layers: tuple[int, ...] = ()) -> Int[Array, "L 5"]:
@@ -108,41 +114,30 @@ def _layer(
     config: ModelConfig,
     kind: int,
     stack: Params,
+    each: Callable[..., Any],
     kinds: tuple[KindInputs, ...],
     carry: Carry,
     where: tuple[jax.Array, jax.Array, jax.Array],
 ) -> Carry:
-    """One layer: attention and MLP, each between norms, added to the residual."""
+    """One layer: attention and MLP, each between norms, added to the residual. each: `each_tile` of the tokens."""
     index, group, index_in_group = where
-    with jax.named_scope("weights"):
-        w = {name: lax.dynamic_index_in_dim(leaf, index, keepdims=False) for name, leaf in stack.items()}
     meta, rope = of_group(kinds[kind].meta, group), kinds[kind].rope
-    norm = partial(_norm, config, w)
-    whole = jax.NamedSharding(ctx.mesh, PartitionSpec())
 
-    y, pool = _attention(ctx, config, kind, w, norm("attn_norm", carry.x), carry.pool, index_in_group, meta, rope)
-    y = lax.with_sharding_constraint(y, whole)
-    x = carry.x + (norm("post_attn_norm", y) if config.has_post_norms else y)
+    def weights() -> Params:
+        with jax.named_scope("weights"):
+            return {name: lax.dynamic_index_in_dim(leaf, index, keepdims=False) for name, leaf in stack.items()}
 
-    y = gated_mlp(ctx, norm("mlp_norm", x), w["gate_up"], w["down"], config.activation)
-    y = lax.with_sharding_constraint(y, whole)
-    x = x + (norm("post_mlp_norm", y) if config.has_post_norms else y)
-    return Carry(x, pool, carry.taps)
+    q, k, v = each(lambda x, rope: _project(ctx, config, weights(), x, rope), carry.x, rope)
+    o, pool = attend(ctx, config, kind, q, k, v, carry.pool, index_in_group, meta)
+    return Carry(each(lambda x, o: _add(ctx, config, weights(), x, o), carry.x, o), pool, carry.taps)
 
 
-def _attention(
-    ctx: Context,
-    config: ModelConfig,
-    kind: int,
-    w: Params,
-    x: Float[Array, "T D"],
-    pool: jax.Array,
-    index_in_group: Int[Array, ""],
-    meta: AttentionMeta,
-    rope: tuple[jax.Array, jax.Array],
-) -> tuple[Float[Array, "T D"], jax.Array]:
-    """Project, rotate, write to the pool, attend, project back."""
+def _project(
+    ctx: Context, config: ModelConfig, w: Params, x: Float[Array, "T D"], rope: tuple[jax.Array, jax.Array]
+) -> tuple[Float[Array, "T N H"], Float[Array, "T K H"], Float[Array, "T K H"]]:
+    """Queries, keys and values, rotated."""
     num_tokens, h = x.shape[0], config.head_dim
+    x = _norm(config, w, "attn_norm", x)
     with jax.named_scope("qkv"):
         qkv = dense(ctx, x, w["qkv"])  # [T, K, (G+2)*H]
         if config.has_qkv_bias:
@@ -152,10 +147,22 @@ def _attention(
     k, v = qkv[..., split : split + h], qkv[..., split + h :]
     if config.has_qk_norm:
         q, k = _norm(config, w, "q_norm", q), _norm(config, w, "k_norm", k)
-    q, k = rotate(q, *rope), rotate(k, *rope)
-    o, pool = attend(ctx, config, kind, q, k, v, pool, index_in_group, meta)
+    return rotate(q, *rope), rotate(k, *rope), v
+
+
+def _add(
+    ctx: Context, config: ModelConfig, w: Params, x: Float[Array, "T D"], o: Float[Array, "T N H"]
+) -> Float[Array, "T D"]:
+    """The residual with what attention found, projected back, and with what the MLP makes of both."""
+    norm, whole = partial(_norm, config, w), jax.NamedSharding(ctx.mesh, PartitionSpec())
     with jax.named_scope("o"):
-        return dense(ctx, o.reshape(num_tokens, -1), w["o"]), pool
+        y = dense(ctx, o.reshape(o.shape[0], -1), w["o"])
+    y = lax.with_sharding_constraint(y, whole)
+    x = x + (norm("post_attn_norm", y) if config.has_post_norms else y)
+
+    y = gated_mlp(ctx, norm("mlp_norm", x), w["gate_up"], w["down"], config.activation)
+    y = lax.with_sharding_constraint(y, whole)
+    return x + (norm("post_mlp_norm", y) if config.has_post_norms else y)
 
 
 def _norm(config: ModelConfig, w: Params, name: str, x: Float[Array, "*b D"]) -> Float[Array, "*b D"]:

@@ -1,7 +1,6 @@
 """Device: the step: one jitted function from (weights, state, buffer) to (state, output); prefill, decode and mixed
 batches all run it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ from jaxserve.kv.pages import copy_pages
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.layers import Context
 from jaxserve.models.params import Params
+from jaxserve.models.tiles import each_tile
 from jaxserve.models.transformer import forward, logits
 from jaxserve.runner.batch import DeviceBatch, Inputs, first_inputs, unpack
 from jaxserve.runner.output import DeviceLogprobs, Extras, pack_logprobs, pack_output
@@ -25,7 +25,7 @@ from jaxserve.runner.pack import BatchLayout
 from jaxserve.runner.prompts import pooled_states, prompt_logprobs
 from jaxserve.runner.rounds import Drawn, run_rounds
 from jaxserve.runner.state import DeviceState
-from jaxserve.sampling.batch import SlotState, fork_slots
+from jaxserve.sampling.batch import SamplingBatch, SlotState, fork_slots
 from jaxserve.sampling.by_rows import by_rows
 from jaxserve.sampling.counts import update_counts
 from jaxserve.sampling.head import draw
@@ -36,13 +36,17 @@ from pallas_kernels.layouts import ROWS, PageLayout
 
 @dataclass(frozen=True, slots=True)
 class StepSettings:
-    """What is static in every step of an engine."""
+    """What is static in every step of an engine.
+
+    tile_rows: tokens, and rows that draw, of a tile in a batch-invariant engine (`each_tile`); None: all at once.
+    """
 
     config: ModelConfig
     mesh: Mesh
     attention_backend: str
     max_logprobs: int
     page_layout: PageLayout = ROWS
+    tile_rows: int | None = None
 
 
 def step(
@@ -66,7 +70,7 @@ def step(
     state, drawn, hidden = _advance(settings, params, state, batch, jnp.ones_like(batch.samples))
 
     def score(hidden: Float[Array, "R D"], *of_rows: Int32[Array, "R"]) -> DeviceLogprobs:
-        raw = logits(_context(settings, batch), settings.config, params, hidden)
+        raw = _logits(settings, params, batch, of_rows[1] >= 0, hidden)
         return by_rows(settings.mesh, partial(_score, settings), (raw, *of_rows))
 
     output = pack_output(jnp.int32(1), drawn.tokens[None], drawn.is_bad[None])
@@ -91,12 +95,8 @@ def _advance(
     slots = replace(state.slots, counts=counts)
     ctx = _context(settings, batch)
     hidden, kv_pool, _ = forward(ctx, settings.config, params, batch.tokens, batch.positions, batch.metas, state.pool)
-
-    def make_logits(hidden: Float[Array, "R D"]) -> Float[Array, "R V"]:
-        return logits(ctx, settings.config, params, hidden)
-
     samples = batch.samples & is_active
-    tokens, is_bad, logprobs = _draw(settings, make_logits, batch._replace(samples=samples), hidden, slots)
+    tokens, is_bad, logprobs = _draw(settings, params, batch._replace(samples=samples), hidden, slots)
     last_tokens = jnp.where(samples, tokens, state.last_tokens[batch.slots])
     state = DeviceState(
         pool=kv_pool,
@@ -121,29 +121,46 @@ def _whole[T](settings: StepSettings, tree: T) -> T:
 
 def _context(settings: StepSettings, batch: DeviceBatch) -> Context:
     adapters = batch.sampling.adapter[batch.token_rows]
-    return Context(settings.mesh, settings.attention_backend, adapters, page_layout=settings.page_layout)
+    options = {"page_layout": settings.page_layout, "tile_rows": settings.tile_rows}
+    return Context(settings.mesh, settings.attention_backend, adapters, **options)
+
+
+def _logits(
+    settings: StepSettings,
+    params: Params,
+    batch: DeviceBatch,
+    is_wanted: Bool[Array, "R"],
+    hidden: Float[Array, "R D"],
+) -> Float[Array, "R V"]:
+    head = partial(logits, _context(settings, batch), settings.config, params)
+    return each_tile(settings.tile_rows, is_wanted, head, hidden)
 
 
 @jax.named_scope("sample")
 def _draw(
     settings: StepSettings,
-    make_logits: Callable[[jax.Array], jax.Array],
+    params: Params,
     batch: DeviceBatch,
     hidden: Float[Array, "T D"],
     slots: SlotState,
 ) -> tuple[Int32[Array, "S"], Bool[Array, "S"], DeviceLogprobs]:
     """(tokens, is_bad, log-probabilities) of the rows; zeros, for free, when none of them samples."""
 
-    def draw_rows(rows: Any, slots: SlotState) -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
-        raw, sampling, kv_lens, num_wanted = rows
+    def draw_rows(rows: tuple[Any, ...], slots: SlotState) -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
+        return each_tile(settings.tile_rows, rows[-1], partial(draw_tile, slots), *rows)
+
+    def draw_tile(
+        slots: SlotState, raw: jax.Array, sampling: SamplingBatch, kv_lens: jax.Array, samples: jax.Array
+    ) -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
         raw = mask_padding(raw, settings.config.vocab_size)
         # The token drawn stands at position kv_len: its randomness depends on nothing else of the batch.
         tokens, is_bad = draw(raw, sampling, kv_lens, slots)
+        num_wanted = jnp.where(samples, sampling.num_logprobs, -1)
         return tokens, is_bad, top_logprobs(raw, tokens, num_wanted, k=settings.max_logprobs)
 
     def drawn() -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
-        num_wanted = jnp.where(batch.samples, batch.sampling.num_logprobs, -1)
-        rows = (make_logits(hidden[batch.last]), batch.sampling, batch.kv_lens, num_wanted)
+        raw = _logits(settings, params, batch, batch.samples, hidden[batch.last])
+        rows = (raw, batch.sampling, batch.kv_lens, batch.samples)
         return by_rows(settings.mesh, draw_rows, rows, slots)
 
     nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(drawn))
@@ -152,8 +169,11 @@ def _draw(
 
 def _score(settings: StepSettings, rows: tuple[jax.Array, jax.Array, jax.Array]) -> DeviceLogprobs:
     """Log-probabilities of targets under raw logits: rows are (logits, targets, candidates wanted)."""
-    raw, targets, num_wanted = rows
-    return top_logprobs(mask_padding(raw, settings.config.vocab_size), targets, num_wanted, k=settings.max_logprobs)
+
+    def score_tile(raw: jax.Array, targets: jax.Array, num_wanted: jax.Array) -> DeviceLogprobs:
+        return top_logprobs(mask_padding(raw, settings.config.vocab_size), targets, num_wanted, k=settings.max_logprobs)
+
+    return each_tile(settings.tile_rows, rows[-1] >= 0, score_tile, *rows)
 
 
 def fork(

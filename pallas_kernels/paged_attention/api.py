@@ -6,7 +6,7 @@ from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import Implementation, dispatch, imported_on_demand
 from pallas_kernels.layouts import ROWS, PageLayout
-from pallas_kernels.paged_attention import mosaic_tpu, reference, xla
+from pallas_kernels.paged_attention import invariant, mosaic_tpu, reference, xla
 from pallas_kernels.paged_attention.config import BlockSizes
 from pallas_kernels.paged_attention.meta import AttentionMeta
 
@@ -15,6 +15,7 @@ IMPLEMENTATIONS = (
     Implementation("mosaic_tpu", mosaic_tpu.paged_attention, platforms=("tpu",)),
     Implementation("mosaic_gpu", imported_on_demand(GPU, "paged_attention"), platforms=("gpu",)),
     Implementation("xla", xla.paged_attention),
+    Implementation("invariant", invariant.paged_attention, is_automatic=False),
     Implementation("reference", reference.paged_attention, is_automatic=False),
 )
 
@@ -22,6 +23,7 @@ PLANS = (
     Implementation("mosaic_tpu", mosaic_tpu.plan, platforms=("tpu",)),
     Implementation("mosaic_gpu", imported_on_demand(GPU, "plan"), platforms=("gpu",)),
     Implementation("xla", lambda meta, **_: meta),
+    Implementation("invariant", lambda meta, **_: meta, is_automatic=False),
     Implementation("reference", lambda meta, **_: meta, is_automatic=False),
 )
 

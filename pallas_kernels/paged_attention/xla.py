@@ -3,6 +3,9 @@
 Inside, everything is float32 but operands of products that are exact in bfloat16 (`xla_page_groups.attend`).
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
@@ -14,6 +17,20 @@ from pallas_kernels.paged_attention.meta import AttentionMeta
 from pallas_kernels.paged_attention.xla_blocks import xla_block_sizes
 from pallas_kernels.paged_attention.xla_decode import decode_rows
 from pallas_kernels.paged_attention.xla_prefill import prefill_tiles
+
+
+def decode_and_prefill(
+    q: Float[Array, "T K G H"],
+    pool: Num[Array, "Lg P K page W2"],
+    layer: Int[Array, ""],
+    meta: AttentionMeta,
+    **options: Any,
+) -> Float[Array, "T K G H"]:
+    """Rows of one token and longer ones apart. One token a row in all rows (T == S) compiles the decode part alone."""
+    if len(q) == len(meta.kv_lens):
+        return decode_rows(q, pool, layer, meta, num_decodes=meta.num_seqs, **options)
+    o = decode_rows(q, pool, layer, meta, num_decodes=meta.num_decodes, **options)
+    return prefill_tiles(q, o, pool, layer, meta, **options)
 
 
 def paged_attention(
@@ -32,8 +49,9 @@ def paged_attention(
     v_scale: Float[Array, "Lg K"] | None,
     layout: PageLayout,
     block: BlockSizes | None,
+    attend_rows: Callable[..., jax.Array] = decode_and_prefill,
 ) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
-    """See `api.paged_attention`. One token a row in all rows (T == S) compiles the decode part alone.
+    """See `api.paged_attention`. attend_rows: how tokens whose keys and values are in the pool attend.
 
     An 8-bit pool's numbers are multiplied as they are stored: its scales are factors of scores and of outputs.
     """
@@ -48,16 +66,9 @@ def paged_attention(
     grouped = (num_kv_heads, num_heads // num_kv_heads)
     queries = q.reshape(num_tokens, *grouped, head_dim)
     sink_logits = None if sinks is None else sinks.astype(jnp.float32).reshape(grouped)
-    num_rows = meta.kv_lens.shape[0]
-    arguments = (pool, layer, meta)
     factor = scale if k_scale is None else scale * k_scale.astype(jnp.float32)
     options = {"scale": factor, "window": window, "softcap": softcap, "sinks": sink_logits}
-    options |= {"layout": layout, "sizes": sizes}
-    if num_tokens == num_rows:
-        o = decode_rows(queries, *arguments, num_decodes=meta.num_seqs, **options)
-    else:
-        o = decode_rows(queries, *arguments, num_decodes=meta.num_decodes, **options)
-        o = prefill_tiles(queries, o, *arguments, **options)
+    o = attend_rows(queries, pool, layer, meta, **options, layout=layout, sizes=sizes)
     if v_scale is not None:
         o = o * v_scale.astype(jnp.float32)[None, :, None, None]
     return jax.lax.reshape(o, q.shape).astype(q.dtype), pool

@@ -70,6 +70,7 @@ def test_a_second_engine_traces_nothing_and_compiles_nothing(folder):
         ({"dtype": "bfloat16"}, "dtype is 'float32' there and 'bfloat16' here"),
         ({"max_logprobs": 5}, "max_logprobs is 20 there and 5 here"),
         ({"attention_backend": "reference"}, "attention_backend is 'auto' there and 'reference' here"),
+        ({"batch_invariant": True}, "batch_invariant is False there and True here"),
         ({"model": str(checkpoint("gemma3"))}, "model.family is 'llama' there and 'gemma3' here"),
     ],
 )

@@ -24,6 +24,7 @@ REFUSED = {
     "memory_utilization": float("nan"),
     "max_logprobs": -1,
     "attention_backend": "magic",
+    "batch_invariant": 1,
     "scheduling_policy": "lifo",
     "priority_ageing_s": 60.0,
     "tenant_weights": {"a": 1.0},

@@ -103,6 +103,20 @@ def test_a_prompt_in_chunks_is_the_prompt_in_one(options):
         np.testing.assert_array_equal(np.concatenate(parts), whole, err_msg=str(chunks))
 
 
+def test_a_decoded_token_is_that_of_a_chunk_and_of_a_prompt():
+    """In the batch-invariant back end, whatever else is there. The control: the fast one decodes in another order."""
+    differs = []
+    for backend in ("invariant", "xla"):
+        asked = {"window": 21, "softcap": 5.0, "backend": backend}
+        whole = Batch(num_tokens=64, num_rows=4, width=16).add(1, 61, 61).run(**asked)[0]
+        for end in (2, 32, 33, 40, 61):
+            decoded = Batch(num_tokens=6, num_rows=6, width=24, order=end).add(2, 50).add(1, end).add(3, 100)
+            chunk = Batch(num_tokens=40, num_rows=3, width=24, order=end).add(4, 90, 9).add(1, end, 2)
+            tokens = decoded.run(**asked)[1][0], chunk.run(**asked)[1][1]
+            differs += [backend for token in tokens if (token != whole[end - 1]).any()]
+    assert set(differs) == {"xla"}
+
+
 def test_another_block_of_positions_gives_other_roundings():
     """The control: another order of the same sum is seen."""
     batch = Batch(num_tokens=6, num_rows=6, width=16).add(1, 77)
