@@ -202,12 +202,12 @@ class FakeRunner:
         return np.array(pooled, np.float32)
 
     def _logprobs(self, asked: list[tuple[int, int]]) -> TopLogprobs:
-        """For each (prefix, token) its log-probability and rank, with the likeliest ids; of equals the first."""
+        """For each (prefix, token) that token's log-probability, and the likeliest ids, of equals the first."""
+        chosen = np.array([self.model.logprob(prefix, token) for prefix, token in asked], np.float32)
         logprobs = np.array([self.model.logprobs(prefix) for prefix, _ in asked], np.float32)
-        chosen = logprobs[np.arange(len(asked)), [token for _, token in asked]]
-        ranks = 1 + np.count_nonzero(logprobs > chosen[:, None], axis=1).astype(np.int32)
         top_ids = np.argsort(-logprobs, axis=1, kind="stable")[:, : self.max_logprobs]
-        return TopLogprobs(chosen, ranks, top_ids.astype(np.int32), np.take_along_axis(logprobs, top_ids, axis=1))
+        top = np.take_along_axis(logprobs, top_ids, axis=1)
+        return TopLogprobs(chosen, np.ones(len(asked), np.int32), top_ids.astype(np.int32), top)
 
 
 def _check(condition: object, message: str) -> None:
