@@ -1,10 +1,8 @@
 """Measures what the host does for a decode step; run by scripts/bench_host."""
 
 import argparse
-import json
 import os
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 from jaxserve.bench import machine
@@ -19,7 +17,7 @@ def main(argv: list[str]) -> int:
     hardware, load = machine.host(), os.getloadavg()[0]
     pin()
 
-    from scripts.compare.page import commit
+    from scripts.compare.record import facts_of_run, write
     from scripts.host.engine import make_engine, tokenizer_of
     from scripts.host.measure import LONGEST, MARGIN, Case, measure
     from scripts.host.page import page, rows_of
@@ -42,17 +40,10 @@ def main(argv: list[str]) -> int:
         "steps_of_a_round": args.steps,
         "vocab_size": args.vocab_size,
         "tokenizer": Path(args.tokenizer).name,
-        "hardware": hardware,
-        "load": (load, os.getloadavg()[0]),
-        "versions": machine.versions(),
-        "commit": commit(),
-        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        **facts_of_run(load, hardware),
     }
     print(as_text(rows_of(record)))
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(page(record, argv))
-    args.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
-    print(f"Wrote {args.out}")
+    write(args.out, page(record, argv), record)
     return 0
 
 

@@ -1,16 +1,14 @@
 """Measures what `batch_invariant` costs and what it changes; run by scripts/bench_invariant."""
 
 import argparse
-import json
 import os
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 from jaxserve.bench import machine
 from jaxserve.cli.bench import count
 from jaxserve.engine.llm import LLM
-from scripts.compare.page import commit
+from scripts.compare.record import facts_of_run, write
 from scripts.invariant.cases import CASES, MAX_BATCHED_TOKENS, MAX_ROWS, distinct, longest, seconds_of
 from scripts.invariant.page import page, rows_of
 from scripts.kernels.report import as_text
@@ -49,17 +47,10 @@ def main(argv: list[str]) -> int:
         "steps": args.steps,
         "dtype": args.dtype,
         "model": Path(args.model).name,
-        "hardware": machine.host(),
-        "load": (load, os.getloadavg()[0]),
-        "versions": machine.versions(),
-        "commit": commit(),
-        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        **facts_of_run(load, machine.host()),
     }
     print(as_text(rows_of(record)))
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(page(record, argv))
-    args.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
-    print(f"Wrote {args.out}")
+    write(args.out, page(record, argv), record)
     return 0
 
 
