@@ -55,12 +55,15 @@ def forward(
     metas: one a layer kind. tap_layers: layers whose inputs are returned, in that order (draft heads, embeddings).
     """
     x = embed(config, params, tokens)
-    kinds = tuple(
-        KindInputs(plan_kind(ctx, config, k, meta, x.dtype, pool), rope_tables(kind.rope, config.head_dim, positions))
-        for k, (kind, meta) in enumerate(zip(config.kinds, metas, strict=True))
-    )
     is_token = jnp.arange(len(tokens)) < metas[0].cu_q_lens[metas[0].num_seqs]
     each = partial(each_tile, ctx.tile_rows, is_token)
+    kinds = tuple(
+        KindInputs(
+            plan_kind(ctx, config, k, meta, x.dtype, pool),
+            each(partial(rope_tables, kind.rope, config.head_dim), positions),
+        )
+        for k, (kind, meta) in enumerate(zip(config.kinds, metas, strict=True))
+    )
     branches = [
         partial(_layer, ctx, config, k, params["layers"][kind.name], each) for k, kind in enumerate(config.kinds)
     ]

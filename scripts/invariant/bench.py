@@ -9,7 +9,7 @@ from jaxserve.bench import machine
 from jaxserve.cli.bench import count
 from jaxserve.engine.llm import LLM
 from scripts.compare.record import facts_of_run, write
-from scripts.invariant.cases import CASES, MAX_BATCHED_TOKENS, MAX_ROWS, distinct, longest, seconds_of
+from scripts.invariant.cases import CASES, MAX_BATCHED_TOKENS, MAX_ROWS, differences, longest, seconds_of
 from scripts.invariant.page import page, rows_of
 from scripts.kernels.report import as_text
 
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     record = {
         "seconds": seconds,
         "num_completions": args.completions,
-        "distinct": {side: distinct(llm, args.completions) for side, llm in engines.items()},
+        "differences": {side: differences(llm, args.completions) for side, llm in engines.items()},
         "steps": args.steps,
         "dtype": args.dtype,
         "model": Path(args.model).name,

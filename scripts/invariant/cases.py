@@ -1,10 +1,12 @@
 """The cases whose time is compared, and the completions that are counted."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from jaxserve.core.outputs import Logprob
 from jaxserve.core.sampling_params import SamplingParams
 from jaxserve.engine.llm import LLM
 from scripts.compare.steps_jaxserve_side import SPREAD, times
@@ -46,26 +48,38 @@ def seconds_of(llm: LLM, case: Case, num_steps: int, seed: int) -> float:
     return time.perf_counter() - started_s
 
 
-def distinct(llm: LLM, num_completions: int) -> dict[str, int]:
-    """How many different texts, and different log-probabilities, greedy completions of one prompt have beside as many
-    random requests."""
+def differences(llm: LLM, num_completions: int) -> dict[str, int]:
+    """Greedy completions of one prompt beside as many random requests: how many different ones there are, by texts and
+    by log-probabilities; and how many of the random requests' log-probabilities are others when their texts are
+    computed again, as prompts."""
     rng = np.random.default_rng(0)
     prompts = _random_prompts(llm, 1, rng.integers(1, CONTEXT, num_completions).tolist())
-    lengths = rng.integers(1, COMPLETION_LEN, num_completions).tolist()
     (same,) = _random_prompts(llm, 2, [CONTEXT])
-    order = rng.permutation(2 * num_completions)
-    requests = [*zip(prompts, lengths, strict=True), *[(same, COMPLETION_LEN)] * num_completions]
-    params = [
-        SamplingParams(
-            temperature=0.0, max_tokens=requests[i][1], ignore_eos=True, logprobs=0, skip_reading_prefix_cache=True
-        )
-        for i in order
+    order = rng.permutation(2 * num_completions).tolist()
+    requests = [*prompts, *[same] * num_completions]
+    params = SamplingParams(temperature=0.0, max_tokens=COMPLETION_LEN, ignore_eos=True, logprobs=0)
+    llm.reset_prefix_cache()
+    outputs = llm.generate([requests[i] for i in order], params, use_tqdm=False)
+    samples = {i: output.outputs[0] for i, output in zip(order, outputs, strict=True)}
+    bits = {i: _chosen(sample.logprobs, sample.token_ids) for i, sample in samples.items()}
+    completions = range(num_completions, 2 * num_completions)
+
+    texts = [prompt + samples[i].token_ids for i, prompt in enumerate(prompts)]
+    scored = llm.generate(texts, SamplingParams(max_tokens=0, prompt_logprobs=0), use_tqdm=False)
+    again = [
+        _chosen(output.prompt_logprobs, text)[-COMPLETION_LEN:] for output, text in zip(scored, texts, strict=True)
     ]
-    outputs = llm.generate([requests[i][0] for i in order], params, use_tqdm=False)
-    samples = [output.outputs[0] for output, i in zip(outputs, order, strict=True) if i >= num_completions]
-    texts = [tuple(sample.token_ids) for sample in samples]
-    bits = [tuple(entry[t].logprob for t, entry in zip(s.token_ids, s.logprobs or [], strict=True)) for s in samples]
-    return {"texts": len(set(texts)), "log-probabilities": len(set(bits))}
+    return {
+        "texts": len({tuple(samples[i].token_ids) for i in completions}),
+        "log-probabilities": len({bits[i] for i in completions}),
+        "recomputed": num_completions * COMPLETION_LEN,
+        "recomputed otherwise": sum(a != b for i, of in enumerate(again) for a, b in zip(of, bits[i], strict=True)),
+    }
+
+
+def _chosen(entries: Sequence[dict[int, Logprob] | None] | None, tokens: list[int]) -> tuple[float | None, ...]:
+    """Log-probabilities of the tokens; None for the first of a prompt."""
+    return tuple(entry and entry[token].logprob for entry, token in zip(entries or [], tokens, strict=True))
 
 
 def _random_prompts(llm: LLM, seed: int, lengths: list[int]) -> list[list[int]]:

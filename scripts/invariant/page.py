@@ -13,6 +13,8 @@ INTRODUCTION = """# What `batch_invariant` costs
 The same model in two engines of one process, one with `batch_invariant=True` and one without, which take turns; which
 goes first changes from round to round. A ratio is the time with the option over the time without; that of a case is the
 median over its rounds, in brackets the lowest and the highest. Times of a step are medians over steps."""
+BUSY_LOAD = 0.5  # processes that wanted a core before this one did
+BUSY = " **The machine was busy with other work**: times are too long, and ratios are wide."
 LIMITS = """## Where the time goes
 
 With the option every product is made of tiles of 32 rows (256 on accelerators), whether a batch fills them or not, and
@@ -31,7 +33,7 @@ def rows_of(record: dict[str, Any]) -> list[list[str]]:
 
 
 def page(record: dict[str, Any], argv: Sequence[str]) -> str:
-    host, found = record["hardware"], record["distinct"]
+    host, found = record["hardware"], record["differences"]
     header = {
         "command": f"`{shlex.join(['scripts/bench_invariant', *map(without_folder, argv)])}`",
         "commit": record["commit"],
@@ -43,14 +45,20 @@ def page(record: dict[str, Any], argv: Sequence[str]) -> str:
             *record["load"]
         ),
     }
-    completions = [["", "different texts", "different log-probabilities"]] + [
-        [name, *(str(found[side][what]) for what in ("texts", "log-probabilities"))]
+    completions = [["", "different texts", "different log-probabilities", "others when recomputed"]] + [
+        [
+            name,
+            *(str(found[side][what]) for what in ("texts", "log-probabilities")),
+            f"{found[side]['recomputed otherwise']:,} of {found[side]['recomputed']:,}",
+        ]
         for side, name in (("fast", "without"), ("invariant", "with"))
     ]
+    is_busy = record["load"][0] > BUSY_LOAD
     parts = [
-        INTRODUCTION,
+        INTRODUCTION + (BUSY if is_busy else ""),
         as_markdown(rows_of(record)),
-        f"{record['num_completions']} greedy completions of one prompt beside as many random requests:",
+        f"{record['num_completions']} greedy completions of one prompt beside as many random requests, and the "
+        "log-probabilities of the random ones' outputs\nwhen their texts are computed again, as prompts:",
         as_markdown(completions),
         as_markdown([["", ""], *([key, text] for key, text in header.items())]),
         LIMITS,
