@@ -65,7 +65,7 @@ def differences(llm: LLM, num_completions: int) -> dict[str, int]:
     completions = range(num_completions, 2 * num_completions)
 
     texts = [prompt + samples[i].token_ids for i, prompt in enumerate(prompts)]
-    scored = llm.generate(texts, SamplingParams(max_tokens=0, prompt_logprobs=0), use_tqdm=False)
+    scored = llm.generate(texts, SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False)
     again = [
         _chosen(output.prompt_logprobs, text)[-COMPLETION_LEN:] for output, text in zip(scored, texts, strict=True)
     ]
