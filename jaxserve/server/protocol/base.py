@@ -1,0 +1,43 @@
+"""Host: `Body`, what all request bodies have in common: read strictly, refused with the name of the field at fault."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from jaxserve.server.errors import ApiError
+from jaxserve.server.protocol.known import wanted
+
+MAX_ERRORS = 10
+INT64 = 1 << 63
+
+
+class Body(BaseModel):
+    """A JSON object of known fields; a field that is null counts as left out. Numbers are numbers, not text."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @classmethod
+    def read(cls, body: Any) -> Self:
+        """Raises `ApiError` of status 400 for what cannot be honoured."""
+        try:
+            return cls.model_validate(wanted(body, cls.model_fields))
+        except ValidationError as error:
+            raise _as_api_error(error) from None
+
+
+def _as_api_error(error: ValidationError) -> ApiError:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = [f"{_path(each['loc'])}: {each['msg']}" for each in found[:MAX_ERRORS]]
+    return ApiError(400, "; ".join(lines), param=_path(found[0]["loc"]))
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    """The field as `stop`, `stop[3]`; pydantic's names for the members of a union are left out."""
+    path = str(loc[0]) if loc else "body"
+    return path + "".join(f"[{part}]" for part in loc[1:] if isinstance(part, int))
+
+
+def given(body: BaseModel, names: Mapping[str, str]) -> dict[str, Any]:
+    """Values of the fields that the client set, by the names they have here."""
+    return {here: getattr(body, name) for name, here in names.items() if name in body.model_fields_set}

@@ -1,0 +1,37 @@
+"""Host: the body of /v1/completions."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from jaxserve.server.errors import ApiError
+from jaxserve.server.protocol.sampling import SamplingFields
+
+MAX_PROMPTS = 1024
+DEFAULT_MAX_TOKENS = 16  # OpenAI's
+
+
+class CompletionBody(SamplingFields):
+    """prompt: a text, token ids, or a list of either. logprobs: candidates a token. echo: the prompt comes first;
+    with max_tokens=0 nothing comes after it."""
+
+    prompt: (
+        str
+        | Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS)]
+        | Annotated[list[int], Field(min_length=1)]
+        | Annotated[list[Annotated[list[int], Field(min_length=1)]], Field(min_length=1, max_length=MAX_PROMPTS)]
+    )
+    echo: bool = False
+    logprobs: int | None = Field(None, ge=-1)
+    add_special_tokens: bool = True
+
+    def model_post_init(self, context: Any) -> None:
+        super().model_post_init(context)
+        if self.max_tokens == 0 and not self.echo:
+            raise ApiError(400, "max_tokens must be at least 1, or 0 with echo=true", param="max_tokens")
+
+    @property
+    def prompts(self) -> list[str] | list[list[int]]:
+        """Each prompt of the request."""
+        prompt: Any = self.prompt
+        return [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt

@@ -1,0 +1,34 @@
+"""Host: the bodies of /tokenize and /detokenize."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from jaxserve.server.errors import ApiError
+from jaxserve.server.protocol.base import Body
+from jaxserve.text.chat_messages import MAX_MESSAGES
+
+
+class TokenizeBody(Body):
+    """A prompt, or messages that the model's chat template makes one of."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
+    add_special_tokens: bool = True
+    return_token_strs: bool = False
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    def model_post_init(self, _: Any) -> None:
+        if (self.prompt is None) == (self.messages is None):
+            raise ApiError(400, "send either prompt or messages", param="prompt")
+
+
+class DetokenizeBody(Body):
+    """tokens: ids of the model's vocabulary."""
+
+    model: str | None = None
+    tokens: list[Annotated[int, Field(ge=0)]]
