@@ -20,13 +20,14 @@ from jaxserve.bench.serving.local_tokenizer import find_tokenizer
 from jaxserve.bench.serving.options import DATASETS, ArrivalOptions, DatasetOptions, needs_tokenizer
 from jaxserve.bench.serving.progress import Bars
 from jaxserve.bench.serving.report import Report
-from jaxserve.bench.serving.session import ask, open_session, served_model
+from jaxserve.bench.serving.session import ask, open_session, served_model, wait_ready
 from jaxserve.bench.serving.target import CHAT, Target, clean_url, key_header
 from jaxserve.cli.flags import given
 from jaxserve.core.errors import ConfigError
 from jaxserve.text.tokenizer import Tokenizer
 
 INTERRUPTED = 130  # exit code, as shells have it
+REPEATED = ("custom", "sharegpt")  # datasets whose prompts are the same in every run
 PACKAGES = ("jaxserve-engine", "aiohttp", "uvloop")
 
 
@@ -37,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
     schedule = Schedule(
         dataset, arrivals, args.max_concurrency, args.num_prompts, args.num_warmups, args.seed, args.prompt_token_ids
     )
+    if args.dataset_name in REPEATED and len(args.max_concurrency) > 1:
+        print("all runs send the same prompts: a prefix cache makes later ones faster", file=sys.stderr)
     tokenizer = None if args.tokenizer is None else find_tokenizer(args.tokenizer)
     counts = needs_tokenizer(options) or args.prompt_token_ids
     is_interrupted = False
@@ -62,11 +65,10 @@ async def _target(args: argparse.Namespace) -> Target:
     """Finds the model's name out, and waits for the server if asked to."""
     host = f"[{args.host}]" if ":" in args.host else args.host
     base_url, headers = clean_url(args.base_url or f"http://{host}:{args.port}"), key_header(args.api_key)
-    model = args.model
-    if model is None or args.ready_check_timeout_sec:
-        async with open_session(base_url, headers, args.request_timeout) as session:
-            found = await served_model(session, base_url, args.ready_check_timeout_sec)
-        model = model or found
+    async with open_session(base_url, headers, args.request_timeout) as session:
+        if args.ready_check_timeout_sec:
+            await wait_ready(session, base_url, args.ready_check_timeout_sec)
+        model = args.model or await served_model(session, base_url)
     wanted = {name: getattr(args, name) for name in ("temperature", "top_p", "top_k")}
     extra = {name: value for name, value in wanted.items() if value is not None}
     extra |= ({"ignore_eos": True} if args.ignore_eos else {}) | args.extra_body

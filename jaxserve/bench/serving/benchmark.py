@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from jaxserve.bench.serving.load import Load, run_load
 from jaxserve.bench.serving.options import ArrivalOptions
 from jaxserve.bench.serving.prompts import BenchRequest, write
 from jaxserve.bench.serving.reply import Reply
+from jaxserve.bench.serving.speculation import read_counts, speculation
 
 
 class Progress(Protocol):
@@ -42,12 +43,13 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """cpu_s: seconds of a processor that this process took meanwhile."""
+    """cpu_s: seconds of a processor that this process took meanwhile. speculation: see there; empty where none was."""
 
     max_concurrency: int | None
     requests: list[BenchRequest]
     load: Load
     cpu_s: float
+    speculation: dict[str, Any]
 
     @property
     def completed(self) -> list[Reply]:
@@ -74,9 +76,12 @@ async def measure(
     for i, max_concurrency in enumerate(schedule.concurrencies, start=1):
         requests = await _requests(schedule, i, schedule.num_prompts, encoder, progress)
         name = "requests" if max_concurrency is None else f"{max_concurrency} at once"
+        before = read_counts(await client.metrics())
         began_s = time.process_time()
         load = await _send(requests, moments(schedule, requests), client, max_concurrency, name, progress)
-        yield Run(max_concurrency, requests, load, time.process_time() - began_s)
+        cpu_s = time.process_time() - began_s
+        speculated = speculation(before, read_counts(await client.metrics()))
+        yield Run(max_concurrency, requests, load, cpu_s, speculated)
         if load.is_interrupted:
             return
 

@@ -13,7 +13,7 @@ from jaxserve.bench.serving.answer import Answer
 from jaxserve.bench.serving.events import Events
 from jaxserve.bench.serving.prompts import BenchRequest
 from jaxserve.bench.serving.reply import Failure, Reply
-from jaxserve.bench.serving.session import said_in
+from jaxserve.bench.serving.session import metrics_text, said_in
 from jaxserve.bench.serving.target import Target
 
 EVENT_STREAM = "text/event-stream"
@@ -46,6 +46,10 @@ class Client:
         except aiohttp.ClientError as error:
             failure = Failure.of("not HTTP", f"{type(error).__name__}: {error}")
         return answer.reply(self.clock(), failure, self.count_tokens)
+
+    async def metrics(self) -> str:
+        """Of the server, as text; empty where it shows none."""
+        return await metrics_text(self.session, self.target.base_url)
 
     async def _stream(self, body: bytes, answer: Answer) -> Failure | None:
         """Fills the answer; returns the failure of a request that was refused."""

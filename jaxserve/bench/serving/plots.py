@@ -44,7 +44,9 @@ def of_run(run: Run) -> Iterator[str]:
     yield _distribution("Inter-token latency, gaps between chunks", samples["itl"])
     rates = [(i + 0.5, rate) for i, rate in enumerate(tokens_by_second(completed, start_s))]
     yield chart("Output tokens a second, over time", "seconds after the start", [Line(rates)])
-    yield chart("Requests under way, over time", "seconds after the start", [Line(under_way(completed, start_s))])
+    yield chart(
+        "Requests under way, over time", "seconds after the start", [Line(under_way(completed, start_s))], counts=True
+    )
 
 
 def under_way(replies: Sequence[Reply], start_s: float) -> list[tuple[float, float]]:
@@ -67,4 +69,4 @@ def _distribution(title: str, values_ms: Sequence[float]) -> str:
     marks = [(float(np.percentile(values, p)), f"P{p}") for p in (50, 99)]
     beyond = int((values > most).sum())
     label = f"ms ({beyond} beyond)" if beyond else "ms"
-    return chart(title, label, [Bars(edges.tolist(), counts.tolist())], marks=marks)
+    return chart(title, label, [Bars(edges.tolist(), counts.tolist())], marks=marks, counts=True)

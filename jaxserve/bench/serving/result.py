@@ -17,6 +17,7 @@ def result(run: Run, summary: Mapping[str, Any], setup: Mapping[str, Any]) -> di
         **setup,
         "max_concurrency": run.max_concurrency,
         **summary,
+        **run.speculation,
         "interrupted": run.load.is_interrupted,
         "unanswered": run.load.num_sent - sum(reply is not None for reply in run.load.replies),
         "unsent": len(run.requests) - run.load.num_sent,

@@ -89,8 +89,10 @@ def chart(
     *,
     x_names: Sequence[str] = (),
     marks: Iterable[tuple[float, str]] = (),
+    counts: bool = False,
 ) -> str:
     """x_names: instead of numbers; x is the index of one then. marks: upright lines at values of x, with a word each.
+    counts: y is whole.
 
     No value is negative; the title tells the unit of y.
     """
@@ -99,7 +101,7 @@ def chart(
         return f'<figure><figcaption>{escape(title)}</figcaption><p class="none">nothing was measured</p></figure>'
     right, top = (max(point[axis] for point in points) or 1.0 for axis in (0, 1))
     named = list(enumerate(x_names)) or [(x, number(x)) for x in ticks(right)]
-    ys = ticks(top)
+    ys = ticks(top, 1.0 if counts else 0.0)
     place = Scales(-0.5, len(x_names) - 0.5, ys[-1]) if x_names else Scales(0.0, named[-1][0], ys[-1])
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
@@ -112,9 +114,9 @@ def chart(
     return f"<figure><figcaption>{escape(title)}</figcaption>{''.join(parts)}</figure>"
 
 
-def ticks(most: float) -> list[float]:
+def ticks(most: float, least_step: float = 0.0) -> list[float]:
     """Round numbers from 0 to the first that is not less than `most`: steps of 1, 2 or 5 times a power of ten."""
-    rough = most / MAX_TICKS
+    rough = max(most / MAX_TICKS, least_step)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(f * power for f in (1, 2, 5, 10) if f * power >= rough * (1 - 1e-9))
     return [i * step for i in range(math.ceil(most / step - 1e-9) + 1)]

@@ -26,6 +26,13 @@ ROWS = (
     ("Peak concurrent requests:", "max_concurrent_requests", "{:.2f}"),
     ("Total token throughput (tok/s):", "total_token_throughput", "{:.2f}"),
 )
+SPECULATION = (
+    ("Acceptance rate (%):", "spec_decode_acceptance_rate", "{:.2f}"),
+    ("Acceptance length:", "spec_decode_acceptance_length", "{:.2f}"),
+    ("Drafts:", "spec_decode_num_drafts", "{}"),
+    ("Draft tokens:", "spec_decode_draft_tokens", "{}"),
+    ("Accepted tokens:", "spec_decode_accepted_tokens", "{}"),
+)
 IF_SET = ("max_concurrency", "request_rate", "request_goodput")
 
 
@@ -43,6 +50,12 @@ def _lines(result: Mapping[str, Any], metrics: Sequence[str], percentiles: Seque
         yield f"{TITLES[metric]:-^{WIDTH}}"
         for figure in ("mean", "median", *percentiles):
             yield _row(f"{figure.capitalize()} {metric.upper()} (ms):", result[f"{figure}_{metric}_ms"], "{:.2f}")
+    if "spec_decode_num_drafts" in result:
+        yield f"{'Speculative Decoding':-^{WIDTH}}"
+        yield from (_row(label, result[key], form) for label, key, form in SPECULATION)
+        yield "Per-position acceptance (%):"
+        for i, rate in enumerate(result["spec_decode_per_position_acceptance_rates"]):
+            yield _row(f"  Position {i}:", rate, "{:.2f}")
     yield "=" * WIDTH
 
 

@@ -52,8 +52,12 @@ class Target:
 def clean_url(url: str) -> str:
     """Without what requests add themselves. Raises `ConfigError` for what is no address of a server."""
     url = url.rstrip("/").removesuffix("/v1")
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+    try:
+        parts = urlsplit(url)
+        is_server = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, half of an IPv6 address
+        is_server = False
+    if not is_server or "?" in url or "#" in url:
         raise ConfigError(f"base_url={url!r} must be like http://127.0.0.1:8000", param="base_url")
     return url
 
