@@ -43,7 +43,7 @@ def test_those_on_the_way_count_once_until_they_have_come_or_gone():
     admission.check(1, 1)
     assert refusal(admission, 2).excess == 1
     admission.publish(QueueLoad(0, 0, 2, 0, 2))  # both have slots now
-    assert (meters.num_waiting, meters.num_running, meters.num_refused) == (0, 2, 3)
+    assert (meters.num_waiting, meters.num_running, meters.refused) == (0, 2, {"max_num_waiting": 2})
 
 
 def test_one_is_told_to_come_back_when_as_many_have_left_as_are_too_many():
@@ -89,10 +89,9 @@ def test_times_in_which_the_queue_was_empty_do_not_count():
         admission.enter(i, make_request(str(i), 10))
     clock.now_s = 28.0
     for i in range(6):
-        admission.arrive(i, BUSY)
-    admission.publish(QueueLoad(3, 30, 2, 0, 2))
-    admission.publish(BUSY)
-    assert refusal(admission).retry_after_s == 3  # one has left in three seconds, not in twenty-eight
+        admission.arrive(i, QueueLoad(i + 1, 10, 0, 2, 2))
+    admission.publish(QueueLoad(4, 30, 2, 0, 2))
+    assert refusal(admission, 4).retry_after_s == 6  # two have left in three seconds, not in twenty-eight
 
 
 def test_the_refusal_can_be_sent_elsewhere():

@@ -55,7 +55,7 @@ def test_all_is_decided_while_a_step_is_in_flight():
         assert (len(accepted), len(refused)) == (4, 16)
         assert all(isinstance(e.retry_after_s, int) and e.retry_after_s >= 1 for e in refused)
         assert {e.param for e in refused} == {"max_num_waiting"}
-        assert served.meters.num_refused == 17
+        assert served.meters.refused == {"max_num_waiting": 17}
         for submission in [started, *accepted]:
             assert (await submission.next()).finished
 
