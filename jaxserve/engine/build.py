@@ -15,7 +15,7 @@ from jaxserve.engine.memory import limit_on
 from jaxserve.engine.open_model import OpenModel, open_model
 from jaxserve.engine.requests import RequestMaker
 from jaxserve.engine.shrink import with_room
-from jaxserve.engine.tokenizers import choose_chat_template, choose_tokenizer, eos_ids
+from jaxserve.engine.tokenizers import ModelText, choose_text, eos_ids
 from jaxserve.models.config import ModelConfig
 from jaxserve.models.params import Params
 from jaxserve.runner.executables import Compiler
@@ -35,7 +35,8 @@ Progress = Callable[[int, int], None]
 class Built:
     """Everything that `LLM` drives.
 
-    model: as it runs, its ropes settled for the context. described: as the checkpoint describes it.
+    model: as it runs, its ropes settled for the context. described: as the checkpoint describes it. text: what
+    turns its tokens into text.
     """
 
     engine: Engine
@@ -43,9 +44,16 @@ class Built:
     blueprint: Blueprint
     model: ModelConfig
     described: ModelConfig
-    tokenizer: Tokenizer | None
-    chat_template: ChatTemplate
+    text: ModelText
     requests: RequestMaker
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        return self.text.tokenizer
+
+    @property
+    def chat_template(self) -> ChatTemplate:
+        return self.text.chat_template
 
     @property
     def limits(self) -> Limits:
@@ -65,12 +73,11 @@ def build(config: EngineConfig, progress: Progress | None = None) -> Built:
 
 def _load(config: EngineConfig, source: OpenModel, progress: Progress | None) -> Built:
     mesh = make_mesh(config.tensor_parallel_size)
-    tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)
-    chat_template = choose_chat_template(config, source.checkpoint, source.folder)
+    text = choose_text(config, source.checkpoint, source.folder)
     blueprint = draw_up(config, source.model, mesh, limit_on(mesh))
     compiler = compiler_for(config, blueprint)  # may refuse, and weights take long to read
     params = source.params(mesh, blueprint.programs.layout.dtype, config.seed, progress)
-    return assemble(config, blueprint, compiler, source.model, params, tokenizer, chat_template)
+    return assemble(config, blueprint, compiler, source.model, params, text)
 
 
 def assemble(
@@ -79,8 +86,7 @@ def assemble(
     compiler: Compiler,
     described: ModelConfig,
     params: Params,
-    tokenizer: Tokenizer | None,
-    chat_template: ChatTemplate,
+    text: ModelText,
 ) -> Built:
     """All parts of an engine; the pool is smaller than drawn where memory runs out."""
 
@@ -110,8 +116,8 @@ def assemble(
         transfer_costs=TransferCosts(runner.time_load() if limits.num_host_pages else 0.0),
     )
     requests = RequestMaker(
-        tokenizer=tokenizer,
-        eos_ids=eos_ids(model, tokenizer),
+        tokenizer=text.tokenizer,
+        eos_ids=eos_ids(model, text.tokenizer),
         vocab_size=model.vocab_size,
         max_model_len=limits.max_model_len,
         max_logprobs=programs.settings.max_logprobs,
@@ -119,4 +125,4 @@ def assemble(
         seed=config.seed,
     )
     engine = Engine(scheduler, runner, max_rounds=config.max_decode_rounds, is_overlapped=config.async_scheduling)
-    return Built(engine, runner, blueprint, model, described, tokenizer, chat_template, requests)
+    return Built(engine, runner, blueprint, model, described, text, requests)

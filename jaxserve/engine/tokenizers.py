@@ -1,6 +1,9 @@
-"""Wiring: which tokenizer and which chat template a model gets, and which tokens end its texts."""
+"""Wiring: which tokenizer, chat template and sampling defaults a model gets, and which tokens end its texts."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from checkpoints.open import Checkpoint
 from jaxserve.core.config import EngineConfig
@@ -8,9 +11,27 @@ from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.engine.chat import read_template
 from jaxserve.models.config import ModelConfig
 from jaxserve.text.chat import ChatTemplate, chat_template_from_folder, chat_template_from_gguf
-from jaxserve.text.from_folder import tokenizer_from_folder
+from jaxserve.text.from_folder import read_json, tokenizer_from_folder
 from jaxserve.text.from_gguf import tokenizer_from_gguf
 from jaxserve.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class ModelText:
+    """What turns tokens into text. generation_config: what the model's folder says of sampling, empty where nothing."""
+
+    tokenizer: Tokenizer | None
+    chat_template: ChatTemplate
+    generation_config: Mapping[str, Any]
+
+
+def choose_text(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> ModelText:
+    """By the options, and else by the model's own files."""
+    return ModelText(
+        choose_tokenizer(config, checkpoint, folder),
+        choose_chat_template(config, checkpoint, folder),
+        {} if folder is None else read_json(folder / "generation_config.json"),
+    )
 
 
 def choose_tokenizer(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:

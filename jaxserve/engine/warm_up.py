@@ -37,4 +37,4 @@ def _rebuilt(config: EngineConfig, parts: Built, missing: int | None, why: str) 
     tell(parts.blueprint, blueprint, why)
     compiler, params = compiler_for(config, blueprint), parts.runner.params
     parts.runner.release()
-    return assemble(config, blueprint, compiler, parts.described, params, parts.tokenizer, parts.chat_template)
+    return assemble(config, blueprint, compiler, parts.described, params, parts.text)

@@ -18,6 +18,7 @@ TYPES = {
     413: "RequestTooLargeError",
     415: "UnsupportedMediaTypeError",
     429: "RateLimitError",
+    431: "HeadersTooLargeError",
     500: "InternalServerError",
     501: "NotImplementedError",
     503: "ServiceUnavailableError",

@@ -61,6 +61,11 @@ class Tokenizer:
         return self.decoding.raw
 
     @cached_property
+    def max_token_bytes(self) -> int:
+        """The length of the longest token; no text has fewer tokens than its bytes over this."""
+        return max(map(len, self.token_bytes))
+
+    @cached_property
     def decoding(self) -> TokenBytes:
         return read_token_bytes(self.backend, self.vocab_size)
 

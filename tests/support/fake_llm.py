@@ -14,6 +14,7 @@ from jaxserve.engine.build import Built
 from jaxserve.engine.engine import Engine
 from jaxserve.engine.llm import LLM
 from jaxserve.engine.requests import RequestMaker
+from jaxserve.engine.tokenizers import ModelText
 from jaxserve.runner.fake import FakeRunner
 from jaxserve.runner.fake_model import FakeModel
 from jaxserve.scheduler.bounds import QueueBounds
@@ -59,6 +60,8 @@ def fake_llm(
     policy: str = "fcfs",
     bounds: QueueBounds | None = None,
     clock: Callable[[], float] = time.monotonic,
+    generation_config: dict[str, Any] | None = None,
+    prefix_eviction: str | None = None,
 ) -> LLM:
     """A model of 264 tokens (`small_vocab.byte_level`) with a context of 96."""
     tokenizer = _tokenizer()
@@ -74,6 +77,7 @@ def fake_llm(
         vocab_size=tokenizer.vocab_size,
         order=make_order(policy),
         bounds=bounds,
+        prefix_eviction=prefix_eviction,
     )
     runner = FakeRunner(
         model,
@@ -93,11 +97,13 @@ def fake_llm(
         seed=seed,
         clock=clock,
     )
+    text = ModelText(tokenizer, ChatTemplate(template, {"bos_token": "<|im_end|>"}), generation_config or {})
     parts: Any = SimpleNamespace(
         engine=Engine(scheduler, cast(Any, runner), clock=clock),
         runner=runner,
         tokenizer=tokenizer,
-        chat_template=ChatTemplate(template, {"bos_token": "<|im_end|>"}),
+        chat_template=text.chat_template,
+        text=text,
         requests=maker,
         model=SimpleNamespace(vocab_size=tokenizer.vocab_size),
         limits=SimpleNamespace(max_num_seqs=max_num_seqs),

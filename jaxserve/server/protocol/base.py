@@ -1,6 +1,6 @@
 """Host: `Body`, what all request bodies have in common: read strictly, refused with the name of the field at fault."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -38,6 +38,6 @@ def _path(loc: tuple[int | str, ...]) -> str:
     return path + "".join(f"[{part}]" for part in loc[1:] if isinstance(part, int))
 
 
-def given(body: BaseModel, names: Mapping[str, str]) -> dict[str, Any]:
-    """Values of the fields that the client set, by the names they have here."""
-    return {here: getattr(body, name) for name, here in names.items() if name in body.model_fields_set}
+def given(body: BaseModel, names: Iterable[str]) -> dict[str, Any]:
+    """Values of those fields that the client set."""
+    return {name: getattr(body, name) for name in names if name in body.model_fields_set}

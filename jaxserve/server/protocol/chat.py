@@ -11,7 +11,8 @@ from jaxserve.text.chat_messages import MAX_MESSAGES
 
 class ChatBody(SamplingFields):
     """messages are checked where they are rendered. max_completion_tokens, or max_tokens; by default the answer may
-    fill the context. top_logprobs: candidates a token, with logprobs=true."""
+    fill the context. top_logprobs: candidates a token, with logprobs=true. echo: the answer begins
+    with the last message, where that is of the role that answers."""
 
     messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: int | None = Field(None, ge=1)
@@ -31,3 +32,9 @@ class ChatBody(SamplingFields):
             raise ApiError(400, "top_logprobs needs logprobs=true", param="top_logprobs")
         if self.max_completion_tokens is not None and self.max_tokens not in (None, self.max_completion_tokens):
             raise ApiError(400, "max_tokens and max_completion_tokens differ: send one", param="max_completion_tokens")
+
+    def last_said(self, role: str) -> str:
+        """The text of the last message, where that is of the role that answers."""
+        last = self.messages[-1]
+        content = last.get("content")
+        return content if last.get("role") == role and isinstance(content, str) else ""

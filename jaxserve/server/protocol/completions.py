@@ -1,13 +1,13 @@
 """Host: the body of /v1/completions."""
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field
 
 from jaxserve.server.errors import ApiError
 from jaxserve.server.protocol.sampling import SamplingFields
+from jaxserve.server.protocol.texts import Texts, as_list
 
-MAX_PROMPTS = 1024
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
 
@@ -15,12 +15,7 @@ class CompletionBody(SamplingFields):
     """prompt: a text, token ids, or a list of either. logprobs: candidates a token. echo: the prompt comes first;
     with max_tokens=0 nothing comes after it."""
 
-    prompt: (
-        str
-        | Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS)]
-        | Annotated[list[int], Field(min_length=1)]
-        | Annotated[list[Annotated[list[int], Field(min_length=1)]], Field(min_length=1, max_length=MAX_PROMPTS)]
-    )
+    prompt: Texts
     echo: bool = False
     logprobs: int | None = Field(None, ge=-1)
     add_special_tokens: bool = True
@@ -33,5 +28,4 @@ class CompletionBody(SamplingFields):
     @property
     def prompts(self) -> list[str] | list[list[int]]:
         """Each prompt of the request."""
-        prompt: Any = self.prompt
-        return [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
+        return as_list(self.prompt)

@@ -1,23 +1,16 @@
 """Host: the body of /v1/embeddings."""
 
-from typing import Annotated
-
 from pydantic import Field
 
 from jaxserve.server.protocol.base import Body
-from jaxserve.server.protocol.completions import MAX_PROMPTS
+from jaxserve.server.protocol.texts import Texts, as_list
 
 
 class EmbeddingBody(Body):
     """input: a text, token ids, or a list of either. encoding_format: numbers, or base64 of little-endian float32.
     dimensions: the first so many numbers are kept, for models that were trained for it (Matryoshka)."""
 
-    input: (
-        str
-        | Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS)]
-        | Annotated[list[int], Field(min_length=1)]
-        | Annotated[list[Annotated[list[int], Field(min_length=1)]], Field(min_length=1, max_length=MAX_PROMPTS)]
-    )
+    input: Texts
     model: str | None = None
     encoding_format: str = Field("float", pattern="^(float|base64)$")
     dimensions: int | None = Field(None, ge=1)
@@ -25,3 +18,8 @@ class EmbeddingBody(Body):
     normalize: bool = True
     truncate_prompt_tokens: int | None = Field(None, ge=-1)
     add_special_tokens: bool = True
+
+    @property
+    def inputs(self) -> list[str] | list[list[int]]:
+        """Each text of the request."""
+        return as_list(self.input)

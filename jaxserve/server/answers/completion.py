@@ -1,0 +1,88 @@
+"""Host: `CompletionAnswer`, what /v1/completions sends, whole or in chunks, from the pieces that the engine gives."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from jaxserve.core.outputs import CompletionOutput, RequestOutput
+from jaxserve.server.answers.head import Head
+from jaxserve.server.answers.logprobs import CompletionLogprobs, TokenTexts, prompt_logprobs
+from jaxserve.server.answers.usage import Usage
+from jaxserve.server.protocol.completions import CompletionBody
+from jaxserve.text.tokenizer import Tokenizer
+
+
+class CompletionAnswer:
+    """Choices are counted prompt by prompt: sample j of prompt i is choice i · n + j."""
+
+    def __init__(self, body: CompletionBody, head: Head, num_prompts: int, tokenizer: Tokenizer | None):
+        self.usage = Usage(num_prompts, counts_output=body.max_tokens != 0)
+        self._body, self._head, self._tokenizer = body, head, tokenizer
+        texts = TokenTexts(tokenizer, as_ids=body.return_tokens_as_token_ids)
+        num_top = body.logprobs or 0
+        self._logprobs = [CompletionLogprobs(texts, num_top) for _ in range(num_prompts * body.n)]
+        self._has_begun = [False] * len(self._logprobs)
+
+    def whole(self, outputs: list[RequestOutput]) -> dict[str, Any]:
+        choices = []
+        for prompt, output in enumerate(outputs):
+            self.usage.add(prompt, output)
+            choices += [self._choice(prompt, output, completion, is_whole=True) for completion in output.outputs]
+        choices.sort(key=lambda choice: choice["index"])
+        answer = {**self._head.fields("text_completion"), "choices": choices, "usage": self.usage.as_json()}
+        if self._body.return_token_ids and len(outputs) == 1:
+            answer["prompt_token_ids"] = outputs[0].prompt_token_ids
+        return answer
+
+    def chunks(self, prompt: int, piece: RequestOutput) -> Iterator[dict[str, Any]]:
+        """The chunks that a piece makes, one for each sample that has something to say."""
+        self.usage.add(prompt, piece)
+        for completion in piece.outputs:
+            choice = self._choice(prompt, piece, completion, is_whole=False)
+            if choice["text"] or choice["finish_reason"] or choice["logprobs"] or self._body.return_token_ids:
+                yield {**self._head.fields("text_completion"), "choices": [choice]}
+
+    def last_chunk(self) -> dict[str, Any]:
+        """The one for usage alone."""
+        return {**self._head.fields("text_completion"), "choices": []}
+
+    def _choice(
+        self, prompt: int, output: RequestOutput, completion: CompletionOutput, *, is_whole: bool
+    ) -> dict[str, Any]:
+        body, index = self._body, prompt * self._body.n + completion.index
+        begins, self._has_begun[index] = not self._has_begun[index], True
+        text, logprobs, ids = completion.text, None, completion.token_ids
+        is_prompt_only = body.max_tokens == 0
+        if is_prompt_only:
+            text, ids = "", []
+        if body.logprobs is not None:
+            entries = [] if is_prompt_only else completion.logprobs or []
+            counted, positions = list(ids), list(entries)
+            if body.echo and begins:
+                counted = [*output.prompt_token_ids, *counted]
+                positions = [*(output.prompt_logprobs or []), *positions]
+            logprobs = self._logprobs[index].add(counted, positions)
+        if body.echo and begins:
+            text = self._prompt_text(output) + text
+        choice: dict[str, Any] = {
+            "index": index,
+            "text": text,
+            "logprobs": logprobs,
+            "finish_reason": "length" if is_prompt_only and completion.finish_reason else completion.finish_reason,
+            "stop_reason": None if is_prompt_only else completion.stop_reason,
+        }
+        if is_whole:
+            is_asked = body.prompt_logprobs is not None
+            choice["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs) if is_asked else None
+        if body.return_token_ids:
+            choice["token_ids"] = ids
+            if begins:
+                choice["prompt_token_ids"] = output.prompt_token_ids
+        return choice
+
+    def _prompt_text(self, output: RequestOutput) -> str:
+        """As the client sent it; of token ids, and of what was cut, what they spell."""
+        if output.prompt is not None:
+            return output.prompt
+        if self._tokenizer is None:
+            return ""
+        return self._tokenizer.decode(output.prompt_token_ids, self._body.skip_special_tokens)

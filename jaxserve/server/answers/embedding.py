@@ -1,0 +1,58 @@
+"""Host: what /v1/embeddings sends."""
+
+import asyncio
+import base64
+from typing import Any
+
+import numpy as np
+
+from jaxserve.core.outputs import EmbeddingRequestOutput
+from jaxserve.engine.prompts import Prompt
+from jaxserve.server.errors import ApiError
+from jaxserve.server.prompts import Cut, completion_prompts
+from jaxserve.server.protocol.embeddings import EmbeddingBody
+from jaxserve.server.service import Service
+
+
+async def embedding_answer(service: Service, body: EmbeddingBody) -> dict[str, Any]:
+    """Embed all inputs, in one batch with whatever else runs; the first error ends all of them."""
+    name = service.name_of(body.model)
+    keep = None
+    if body.truncate_prompt_tokens is not None:
+        keep = Cut.of_length(body.truncate_prompt_tokens, service.max_model_len, needed=0)
+    prompts = await completion_prompts(service, body.inputs, add_special_tokens=body.add_special_tokens, keep=keep)
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_embed(service, body, prompt)) for prompt in prompts]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    outputs = [task.result() for task in tasks]
+    num_tokens = sum(len(output.prompt_token_ids) for output in outputs)
+    return {
+        "object": "list",
+        "data": [
+            {"object": "embedding", "index": i, "embedding": _vector(output, body)} for i, output in enumerate(outputs)
+        ],
+        "model": name,
+        "usage": {"prompt_tokens": num_tokens, "total_tokens": num_tokens},
+    }
+
+
+async def _embed(service: Service, body: EmbeddingBody, prompt: Prompt) -> EmbeddingRequestOutput:
+    return await service.llm.embed(prompt.as_dict(), pooling=body.pooling, normalize=body.normalize)
+
+
+def _vector(output: EmbeddingRequestOutput, body: EmbeddingBody) -> list[float] | str:
+    vector = np.array(output.outputs.embedding, np.float64)
+    if not np.isfinite(vector).all():
+        raise ApiError(500, "the model's numbers were not finite for this input", code="not_finite")
+    if body.dimensions is not None:
+        if body.dimensions > len(vector):
+            message = f"dimensions={body.dimensions}, but this model's embeddings have {len(vector)}"
+            raise ApiError(400, message, param="dimensions")
+        vector = vector[: body.dimensions]
+        if body.normalize:
+            vector = vector / max(float(np.linalg.norm(vector)), np.finfo(np.float64).tiny)
+    if body.encoding_format == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return vector.tolist()

@@ -1,0 +1,58 @@
+"""Host: from a checked body to its response: begins the work, then answers in one piece or in events."""
+
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jaxserve.server.calls import Call
+from jaxserve.server.errors import as_api_error
+from jaxserve.server.gone import unless_gone
+from jaxserve.server.service import Service
+from jaxserve.server.sse import COMMENT, DONE, EventStream, event
+from jaxserve.server.work import Work, check_end
+
+
+class Json(Response):
+    """A JSON answer."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return orjson.dumps(content)
+
+
+async def respond(service: Service, request: Request, call: Call) -> Response:
+    """What is refused is refused here, before any header is sent; a client that leaves ends its work."""
+    with ExitStack() as stack:
+        stack.enter_context(service.working())
+        work = await unless_gone(request, Work.begin(service, call))
+        stack.callback(work.abort)
+        if not call.body.stream:
+            return Json(call.answer.whole(await unless_gone(request, work.whole())))
+        return EventStream(_events(service, call, work), on_end=stack.pop_all().close)
+
+
+async def _events(service: Service, call: Call, work: Work) -> AsyncGenerator[bytes, None]:
+    """Chunks, the last one with usage where that is asked for; an error in the middle is an event, too."""
+    options, config, answer = call.body.stream_options, service.config, call.answer
+    is_continuous = options is not None and options.continuous_usage_stats
+    has_usage = config.enable_force_include_usage or (options is not None and options.include_usage)
+    try:
+        async for piece in work.pieces(config.sse_keep_alive_s):
+            if piece is None:
+                yield COMMENT
+                continue
+            check_end(piece.output)
+            for chunk in answer.chunks(piece.prompt, piece.output):
+                if has_usage or is_continuous:
+                    chunk["usage"] = answer.usage.as_json() if is_continuous else None
+                yield event(chunk)
+        if has_usage:
+            yield event({**answer.last_chunk(), "usage": answer.usage.as_json()})
+    except Exception as error:
+        yield event(as_api_error(error).body())
+    yield DONE

@@ -1,0 +1,94 @@
+"""Host: `Guard`, through which every request passes: it gets an id, shows its key, and its failures become answers."""
+
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import orjson
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from jaxserve.server.auth import Keys
+from jaxserve.server.config import ServerConfig
+from jaxserve.server.errors import ApiError, as_api_error
+
+REQUEST_ID = re.compile(r"[\w.:-]{1,128}")
+MAX_HEADERS = 256
+Count = Callable[[str, str, int], None]  # method, route, status
+
+
+@dataclass(slots=True)
+class Caller:
+    """Who asks. client: a name for the key that was sent, None where none is asked for."""
+
+    request_id: str
+    client: str | None = None
+
+
+def caller(request: Request) -> Caller:
+    return request.scope["jaxserve.caller"]
+
+
+class Guard:
+    """Outermost of all; plain ASGI, so that streams pass through untouched.
+
+    count: told of every answer, by the route's pattern rather than the path, which strangers choose.
+    """
+
+    def __init__(self, app: ASGIApp, config: ServerConfig, count: Count):
+        self._app, self._keys, self._count = app, Keys(config), count
+        self._max_header_bytes = config.max_header_bytes
+        self._public = {"/health", *(["/metrics"] if config.public_metrics else [])}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        asked = headers.get("x-request-id", "")
+        who = Caller(asked if REQUEST_ID.fullmatch(asked) else secrets.token_hex(16))
+        scope["jaxserve.caller"] = who
+        started = _Started(send, who.request_id)
+        try:
+            self._check_headers(scope)
+            # CORS: browsers ask without the key whether they may send it.
+            if scope["path"] not in self._public and scope["method"] != "OPTIONS":
+                who.client = self._keys.check(headers.get("authorization"))
+            await self._app(scope, receive, started.send)
+        except Exception as error:
+            if started.status is not None:  # too late to say anything else
+                raise
+            await started.fail(as_api_error(error))
+        finally:
+            route = scope.get("route")
+            self._count(scope["method"], getattr(route, "path", "none"), started.status or 499)
+
+    def _check_headers(self, scope: Scope) -> None:
+        size = sum(len(name) + len(value) for name, value in scope["headers"]) + len(scope["raw_path"])
+        if size > self._max_header_bytes or len(scope["headers"]) > MAX_HEADERS:
+            raise ApiError(431, f"headers are over {self._max_header_bytes} bytes or {MAX_HEADERS} lines")
+
+
+class _Started:
+    """What has been sent of an answer."""
+
+    def __init__(self, send: Send, request_id: str):
+        self._send, self._request_id = send, request_id
+        self.status: int | None = None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-Id"] = self._request_id
+            headers.setdefault("X-Content-Type-Options", "nosniff")
+        await self._send(message)
+
+    async def fail(self, error: ApiError) -> None:
+        body = orjson.dumps(error.body())
+        given = {"Content-Type": "application/json", "Content-Length": str(len(body)), **error.headers}
+        headers = [(name.lower().encode(), value.encode()) for name, value in given.items()]
+        await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})

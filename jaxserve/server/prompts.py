@@ -1,0 +1,111 @@
+"""Host: prompts of a request as text and token ids, cut where the client says so, refused where they are too long."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from jaxserve.engine.prompts import Prompt
+from jaxserve.server.errors import ApiError
+from jaxserve.server.protocol.sampling import SamplingFields
+from jaxserve.server.service import Service
+from jaxserve.text.tokenizer import Tokenizer
+
+
+async def completion_prompts(
+    service: Service, prompts: Sequence[str] | Sequence[list[int]], *, add_special_tokens: bool, keep: "Cut | None"
+) -> list[Prompt]:
+    """Texts are encoded in a thread, all in one call."""
+    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    if not texts:
+        return [_cut(Prompt(None, ids), keep) for ids in prompts if isinstance(ids, list)]
+    encode = partial(_encode, service, texts, add_special_tokens, is_cut=keep is not None)
+    ids = await asyncio.to_thread(encode)
+    return [_cut(Prompt(text, found), keep) for text, found in zip(texts, ids, strict=True)]
+
+
+async def chat_prompt(service: Service, body: Any, keep: "Cut | None") -> Prompt:
+    """What the chat template makes of the messages. body: a `ChatBody`, or a `TokenizeBody` with messages."""
+    config = service.config
+    if body.chat_template is not None and not config.trust_request_chat_template:
+        message = "this server takes no chat templates from clients (--trust-request-chat-template)"
+        raise ApiError(400, message, param="chat_template")
+    if body.chat_template is not None and "{" not in body.chat_template:  # else the engine took it for a path
+        raise ApiError(400, "chat_template must be jinja text, which holds a brace", param="chat_template")
+    continues = body.continue_final_message
+    generates = not continues if body.add_generation_prompt is None else body.add_generation_prompt
+    variables = {**(config.default_chat_template_kwargs or {}), **(body.chat_template_kwargs or {})}
+    rendered = await service.llm.render_chat(
+        body.messages,
+        chat_template=body.chat_template,
+        add_generation_prompt=generates,
+        continue_final_message=continues,
+        chat_template_kwargs=variables,
+    )
+    return _cut(Prompt(rendered["prompt"], rendered["prompt_token_ids"]), keep)
+
+
+class Cut:
+    """How many tokens of a prompt are kept, and at which end: the last ones, unless the right end is cut."""
+
+    def __init__(self, num_tokens: int, side: str):
+        self.num_tokens, self.side = num_tokens, side
+
+    @classmethod
+    def of(cls, body: SamplingFields, max_model_len: int, max_tokens: int | None) -> "Cut | None":
+        """None: nothing is cut. -1 leaves what the output does not need of the context."""
+        asked = body.truncate_prompt_tokens
+        if asked is None:
+            if body.truncation_side is not None:
+                raise ApiError(400, "truncation_side needs truncate_prompt_tokens", param="truncation_side")
+            return None
+        return cls.of_length(asked, max_model_len, needed=max_tokens or 1, side=body.truncation_side or "left")
+
+    @classmethod
+    def of_length(cls, asked: int, max_model_len: int, *, needed: int, side: str = "left") -> "Cut":
+        """needed: tokens of the context that are not for the prompt where it is cut at -1."""
+        if asked == -1:
+            asked = max(max_model_len - needed, 1)
+        if not 0 < asked <= max_model_len:
+            message = f"truncate_prompt_tokens={asked} must be -1, or from 1 to the context of {max_model_len}"
+            raise ApiError(400, message, param="truncate_prompt_tokens")
+        return cls(asked, side)
+
+    def __call__(self, ids: Sequence[int]) -> Sequence[int]:
+        return ids[-self.num_tokens :] if self.side == "left" else ids[: self.num_tokens]
+
+
+def _cut(prompt: Prompt, keep: Cut | None) -> Prompt:
+    """A prompt that was cut has no text."""
+    if keep is None or prompt.token_ids is None or len(prompt.token_ids) <= keep.num_tokens:
+        return prompt
+    return Prompt(None, keep(prompt.token_ids), prompt.cache_salt)
+
+
+def _encode(service: Service, texts: list[str], add_special_tokens: bool, *, is_cut: bool) -> list[list[int]]:
+    tokenizer = tokenizer_of(service)
+    if not is_cut:
+        _check_chars(tokenizer, texts, service.max_model_len)
+    return tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
+
+
+def tokenizer_of(service: Service) -> Tokenizer:
+    """Raises `ApiError` where the model has none."""
+    tokenizer = service.llm.get_tokenizer()
+    if tokenizer is None:
+        raise ApiError(400, "this model has no tokenizer: send prompts as token ids", param="prompt")
+    return tokenizer
+
+
+def _check_chars(tokenizer: Tokenizer, texts: list[str], max_model_len: int) -> None:
+    """Refuse, before it is encoded, a text that cannot fit the context however few tokens it takes."""
+    longest = max_model_len * tokenizer.max_token_bytes
+    for text in texts:
+        if len(text) > longest:
+            raise ApiError(
+                400,
+                f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains "
+                f"{len(text)} characters, which are more input tokens than that. Shorten the prompt.",
+                param="prompt",
+                code="context_length_exceeded",
+            )

@@ -1,0 +1,60 @@
+"""Host: the routes that show how text becomes tokens: /tokenize, /detokenize, /tokenizer_info."""
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jaxserve.server.body import read_body
+from jaxserve.server.errors import ApiError
+from jaxserve.server.generate import Json
+from jaxserve.server.prompts import chat_prompt, completion_prompts, tokenizer_of
+from jaxserve.server.protocol.tokens import DetokenizeBody, TokenizeBody
+from jaxserve.server.schema import takes
+from jaxserve.server.service import Service
+
+
+def routes(service: Service) -> APIRouter:
+    router = APIRouter(tags=["tokens"])
+
+    @router.post("/tokenize", **takes(TokenizeBody))
+    async def tokenize(request: Request) -> Response:
+        """Token ids of a prompt, or of the prompt that a conversation makes."""
+        body = await read_body(request, TokenizeBody, service.config)
+        service.name_of(body.model)
+        if body.prompt is not None:
+            texts = [body.prompt]
+            (prompt,) = await completion_prompts(service, texts, add_special_tokens=body.add_special_tokens, keep=None)
+        else:
+            prompt = await chat_prompt(service, body, None)
+        ids = list(prompt.token_ids or ())
+        tokenizer = tokenizer_of(service)
+        pieces = [tokenizer.id_to_piece(i) for i in ids] if body.return_token_strs else None
+        answer = {"count": len(ids), "max_model_len": service.max_model_len, "tokens": ids, "token_strs": pieces}
+        return Json(answer)
+
+    @router.post("/detokenize", **takes(DetokenizeBody))
+    async def detokenize(request: Request) -> Response:
+        """The text that token ids spell, special tokens included."""
+        body = await read_body(request, DetokenizeBody, service.config)
+        service.name_of(body.model)
+        tokenizer = tokenizer_of(service)
+        size = service.llm.llm.parts.requests.vocab_size
+        if body.tokens and max(body.tokens) >= size:
+            message = f"token id {max(body.tokens)} is outside the vocabulary [0, {size})"
+            raise ApiError(400, message, param="tokens")
+        return Json({"prompt": tokenizer.decode(body.tokens, skip_special_tokens=False)})
+
+    @router.get("/tokenizer_info")
+    async def tokenizer_info() -> Response:
+        """The special tokens and the chat template, as evaluation harnesses ask for them."""
+        tokenizer, template = tokenizer_of(service), service.llm.llm.parts.chat_template
+        ends = [piece for i in tokenizer.eos_ids if (piece := tokenizer.id_to_piece(i)) is not None]
+        special: dict[str, Any] = {"eos_token": ends[0] if ends else None, **template.special_tokens}
+        if tokenizer.bos_id is not None:
+            special.setdefault("bos_token", tokenizer.id_to_piece(tokenizer.bos_id))
+        info = {"chat_template": template.source, "vocab_size": tokenizer.vocab_size, **special}
+        return Json({"tokenizer_class": "jaxserve", "model_max_length": service.max_model_len, **info})
+
+    return router

@@ -1,0 +1,76 @@
+"""A real HTTP server in a thread, over any `LLM`: real sockets, real clients."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import openai
+import uvicorn
+
+from jaxserve.engine.async_llm import AsyncLLM
+from jaxserve.engine.llm import LLM
+from jaxserve.server.app import make_app
+from jaxserve.server.bounded_http import bounded
+from jaxserve.server.config import ServerConfig
+from jaxserve.server.service import Service
+
+NAME = "fake"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server and its engine. url: without a slash at its end."""
+
+    url: str
+    llm: LLM
+    service: Service
+
+    def openai(self, key: str = "none") -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=30)
+
+    def http(self, **options: Any) -> httpx2.Client:
+        return httpx2.Client(base_url=self.url, timeout=30, **options)
+
+    def post(self, path: str, body: Any, **options: Any) -> httpx2.Response:
+        with self.http() as client:
+            return client.post(path, json=body, **options)
+
+    def get(self, path: str, **options: Any) -> httpx2.Response:
+        with self.http() as client:
+            return client.get(path, **options)
+
+
+@contextmanager
+def running(llm: LLM, **options: Any) -> Iterator[Running]:
+    """Serve `llm` on a free port of this machine; options: of `ServerConfig`."""
+    config = ServerConfig(served_model_name=(NAME,), **options)
+    service = Service(config, config.served_model_name)
+    served = AsyncLLM.from_llm(llm)
+    service.open(served)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            make_app(service),
+            port=0,
+            http=bounded(config.max_header_bytes, config.receive_timeout_s),
+            log_level="warning",
+            lifespan="off",
+            timeout_graceful_shutdown=2,
+        )
+    )
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()), name="test-server")
+    thread.start()
+    try:
+        while not server.started:
+            if not thread.is_alive():
+                raise RuntimeError("the server has not started")
+            threading.Event().wait(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield Running(f"http://127.0.0.1:{port}", llm, service)
+    finally:
+        server.should_exit = True
+        thread.join()
+        asyncio.run(served.close())
