@@ -21,14 +21,16 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 # It may reach this machine alone.
+HOSTS = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 FLAGS = (
     "--headless --remote-debugging-pipe --no-first-run --disable-gpu --disable-dev-shm-usage --disable-extensions "
     "--disable-background-networking --disable-component-update --disable-sync --force-color-profile=srgb "
     "--hide-scrollbars --font-render-hinting=none"
-).split() + ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+).split()
 KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, "")}  # code, text
 SHIFT = 8
 PATIENCE_S = 20.0
+WIDE, PHONE = (1280, 800), (360, 740)
 
 
 def find() -> str | None:
@@ -59,7 +61,7 @@ class Browser:
         (its_in, out), (self._in, its_out) = os.pipe(), os.pipe()
         # It reads from descriptor 3 and writes to 4; here both may be in use for something else.
         high = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (its_in, its_out)]
-        flags = [*FLAGS, f"--user-data-dir={folder}", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+        flags = [*FLAGS, HOSTS, f"--user-data-dir={folder}", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         command = ["bash", "-c", f'exec "$@" 3<&{high[0]} 4>&{high[1]}', "bash", path, *flags]
         self._log = (folder / "log").open("wb")
         self._process = subprocess.Popen(command, pass_fds=high, stdout=self._log, stderr=self._log)
@@ -103,15 +105,15 @@ class Browser:
         return json.loads(message)
 
     @contextmanager
-    def tab(self, url: str, *, width: int = 1280, height: int = 800, scale: int = 1, dark: bool = False) -> Iterator["Tab"]:
-        """A page with nothing kept of others, loaded. A width under 600 is a phone's."""
+    def tab(self, url: str, size: tuple[int, int] = WIDE, *, scale: int = 1, dark: bool = False) -> Iterator["Tab"]:
+        """A page with nothing kept of others, loaded. size: width and height; a phone's if narrower than 600."""
         context = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         tab = Tab(self, session)
         for domain in ("Page", "Runtime", "Log", "Network"):
             tab.call(f"{domain}.enable")
-        tab.resize(width, height, scale)
+        tab.resize(*size, scale)
         tab.set_dark(dark)
         tab.open(url)
         try:

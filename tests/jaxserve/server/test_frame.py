@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def test_a_map_of_few_pages_names_each(pages):
 @given(arrays(np.uint8, st.integers(1, 300), elements=STATES))
 def test_runs_are_as_long_as_they_can_be(pages):
     values = runs(pages)[::2]
-    assert all(a != b for a, b in zip(values, values[1:], strict=False))
+    assert all(a != b for a, b in pairwise(values))
 
 
 @pytest.mark.parametrize("num_pages", [MAX_SQUARES, MAX_SQUARES + 1, 2 * MAX_SQUARES + 1, 99_999])

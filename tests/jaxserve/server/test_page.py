@@ -42,7 +42,10 @@ def test_the_page_itself_is_asked_for_again_and_sent_if_it_has_changed(server):
     assert server.get("/", headers={"If-None-Match": '"other"'}).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["app.js", "0123456789abcdef/app.js", "{}/index.html", "{}/none.js", "{}/..%2fpage.py"])
+OTHERS = ["app.js", "0123456789abcdef/app.js", "{}/index.html", "{}/none.js", "{}/..%2fpage.py"]
+
+
+@pytest.mark.parametrize("path", OTHERS)
 def test_nothing_else_is_served(server, path):
     assert server.get("/static/" + path.format(digest_of(read_files()))).status_code == 404
 
