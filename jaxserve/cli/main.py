@@ -10,6 +10,7 @@ from jaxserve.core.errors import ConfigError, RequestError
 VERBS = {
     "generate": "complete prompts and print the text",
     "serve": "serve a model over HTTP to OpenAI's clients",
+    "batch": "answer a file of requests in OpenAI's batch format",
     "chat": "talk with a model in the terminal",
     "inspect": "describe a model: sizes, memory, tokenizer, and what it fits on",
     "convert": "write a model as a safetensors or an Orbax folder",

@@ -16,7 +16,8 @@ def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     config = ServerConfig(**{**_from_environment(), **given(args, ServerConfig)})
     engine_config = EngineConfig.create(args.model, **{"max_num_waiting": MAX_NUM_WAITING, **engine_options(args)})
-    logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("jaxserve").setLevel(config.log_level.upper())
     if config.is_open_to_others and not config.api_key:
         logging.getLogger("jaxserve.server").warning("everyone who reaches %s may use it: set --api-key", config.host)
     try:

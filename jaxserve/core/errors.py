@@ -26,8 +26,17 @@ class RequestError(_ParameterError):
 class QueueFullError(RequestError):
     """More requests or tokens wait than `max_num_waiting` or `max_waiting_tokens` (the `param`) allow: try later.
 
-    Nothing of the call was queued. A server answers 429 or 503 to it.
+    Nothing of the call was queued. A server answers 429 or 503 to it. excess: samples or tokens that were too many.
+    retry_after_s: whole seconds, at least 1, in which that many will have left the queue if it goes on as it did of
+    late; None where nobody but the caller moves it on.
     """
+
+    def __init__(self, message: str, param: str | None = None, excess: int = 1, retry_after_s: int | None = None):
+        super().__init__(message, param)
+        self.excess, self.retry_after_s = excess, retry_after_s
+
+    def __reduce__(self):
+        return type(self), (*self.args, self.param, self.excess, self.retry_after_s)
 
 
 class ConfigError(_ParameterError):
@@ -36,6 +45,10 @@ class ConfigError(_ParameterError):
 
 class FrozenBucketError(JaxserveError, RuntimeError):
     """A shape, dtype or sharding that was not compiled before service began."""
+
+
+class AbortedError(JaxserveError, RuntimeError):
+    """Somebody waits for a request that was aborted."""
 
 
 class EngineDeadError(JaxserveError, RuntimeError):

@@ -42,9 +42,13 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """Moments of a request's life in seconds on the engine's monotonic clock; None until they have come."""
+    """Moments of a request's life in seconds on the engine's monotonic clock; None until they have come.
+
+    started_s: its first sample left the queue. first_token_s: of any sample. finish_s: of the last sample.
+    """
 
     arrival_s: float
+    started_s: float | None = None
     first_token_s: float | None = None
     finish_s: float | None = None
 

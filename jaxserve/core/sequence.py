@@ -35,7 +35,8 @@ class Sequence:
     the stop string, None for an end-of-sequence token. logprobs: one entry a generated token. prompt_logprobs: one
     entry a prompt token, None for the first, which nothing precedes, and before request.logprobs_start; kept by sample
     0 only.
-    has_started: it has had a slot. num_overtaken: sequences that came later and got a slot before it.
+    started_s: when it first got a slot, on the clock by which requests arrive; None until then. num_overtaken:
+    sequences that came later and got a slot before it. num_preemptions: times that it lost its slot.
     num_charged: prompt tokens that went on its tenant's account.
     num_cached_tokens: those at the beginning of the prompt whose KV another sequence had left in the prefix cache, None
     where none were looked up.
@@ -47,17 +48,18 @@ class Sequence:
         "_num_tokens",
         "_tokens",
         "finish_reason",
-        "has_started",
         "index",
         "logprobs",
         "num_cached_tokens",
         "num_charged",
         "num_overtaken",
+        "num_preemptions",
         "pooled",
         "prompt_logprobs",
         "request",
         "sequence_id",
         "slot",
+        "started_s",
         "status",
         "stop_reason",
     )
@@ -70,10 +72,10 @@ class Sequence:
         self.finish_reason: str | None = None
         self.stop_reason: int | str | None = None
         self.slot = -1
-        self.has_started = False
+        self.started_s: float | None = None
         self.num_cached_tokens: int | None = None
         self.num_charged = 0
-        self.num_overtaken = 0
+        self.num_overtaken = self.num_preemptions = 0
         self._tokens = request.prompt_token_ids
         self._num_tokens = np.array([len(request.prompt_token_ids)], np.int32)
         self.logprobs: list[TokenLogprobs] | None = None
@@ -111,6 +113,11 @@ class Sequence:
         """The first prompt position whose log-probability is asked for and not known yet; None where there is none."""
         known, start = self.prompt_logprobs or [], max(1, self.request.logprobs_start)
         return next((i for i in range(start, len(known)) if known[i] is None), None)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether it has had a slot."""
+        return self.started_s is not None
 
     @property
     def is_finished(self) -> bool:

@@ -3,20 +3,29 @@
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
 
-from jaxserve.core.outputs import RequestOutput
+from jaxserve.core.errors import EngineDeadError
+from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
+from jaxserve.core.request import Request
 from jaxserve.core.sampling_params import SamplingParams
 from jaxserve.core.service import Service, ServiceOptions
 from jaxserve.engine.chat import CHAT_PARAMS, ChatCallOptions, ChatOptions, split_options
-from jaxserve.engine.driver import Driver, Waiter
-from jaxserve.engine.intake import only_params
+from jaxserve.engine.driver import Driver
+from jaxserve.engine.embed import check_pooling, embedding_of
+from jaxserve.engine.health import EngineHealth
+from jaxserve.engine.intake import only_params, params_size
 from jaxserve.engine.llm import LLM
-from jaxserve.engine.prompts import read_only_prompt
+from jaxserve.engine.meters import Meters
+from jaxserve.engine.prompts import prompt_size, read_only_prompt
+from jaxserve.engine.submission import Submission
+from jaxserve.engine.waiters import Waiter
 from jaxserve.text.tokenizer import Tokenizer
+
+BRIEF = 2048  # characters, or tokens, that take less than a millisecond to read, encode and check
 
 
 class AsyncLLM:
@@ -61,25 +70,77 @@ class AsyncLLM:
 
         service: as in `LLM.generate`; late requests end while others run, too, and full queues refuse at once.
         """
-        waiter = await self._start(prompt, sampling_params, service, wants_pieces=False)
+        submission = await self.submit(prompt, sampling_params, wants_pieces=False, **service)
         try:
-            return await waiter.next()
+            return await submission.next()
         finally:
-            self._driver.abort(waiter)
+            submission.abort()
 
     async def stream(
         self, prompt: Any, sampling_params: SamplingParams | None = None, **service: Unpack[ServiceOptions]
     ) -> AsyncGenerator[RequestOutput, None]:
         """Complete one prompt piece by piece, as `LLM.stream` does."""
-        waiter = await self._start(prompt, sampling_params, service, wants_pieces=True)
+        submission = await self.submit(prompt, sampling_params, wants_pieces=True, **service)
         try:
             is_finished = False
             while not is_finished:
-                piece = await waiter.next()
+                piece = await submission.next()
                 is_finished = piece.finished
                 yield piece
         finally:
+            submission.abort()
+
+    async def submit(
+        self,
+        prompt: Any,
+        sampling_params: SamplingParams | None = None,
+        *,
+        wants_pieces: bool,
+        **service: Unpack[ServiceOptions],
+    ) -> Submission:
+        """Let one prompt in, checked as a whole; its results come as those of `stream` (wants_pieces) or `generate`.
+
+        Raises RequestError, QueueFullError and EngineDeadError at once, whatever step is under way; nothing has
+        happened then. Whoever has the Submission must read it to its end, or abort it.
+        """
+        params = only_params(sampling_params)
+        self._driver.check_room(params.n)
+        make = partial(self._make, prompt, params, service, self.llm.parts.requests.clock())
+        text, ids, request = await _brief_or_aside(make, prompt_size(prompt) + params_size(params))
+        waiter = Waiter(wants_pieces)
+        self._driver.submit(waiter, text, request)
+        return Submission(self._driver, waiter, ids)
+
+    def _make(
+        self, prompt: Any, params: SamplingParams, service: Mapping[str, Any], arrival_s: float
+    ) -> tuple[str | None, list[int], Request]:
+        """A prompt's text, where it is text, its token ids and its request, checked but for the room there is."""
+        maker, read = self.llm.parts.requests, read_only_prompt(prompt)
+        (ids,) = maker.token_ids([read])
+        options = {"cache_salt": read.cache_salt, "service": Service(**service), "arrival_s": arrival_s}
+        request = maker.make(ids, params, **options)
+        self._driver.check_fields(request)
+        return read.text, ids, request
+
+    async def embed(self, prompt: Any, *, pooling: str = "mean", normalize: bool = True) -> EmbeddingRequestOutput:
+        """One prompt's vector, as `LLM.embed` makes it, beside other requests; refused as `submit` refuses."""
+        check_pooling(pooling)
+        self._driver.check_room(1)
+        make = partial(self._make_embedding, prompt, pooling)
+        text, request = await _brief_or_aside(make, prompt_size(prompt))
+        waiter = Waiter(False, lambda job: lambda: embedding_of(job.sequences[0], normalize))
+        self._driver.submit(waiter, text, request)
+        try:
+            return await waiter.next()
+        finally:
             self._driver.abort(waiter)
+
+    def _make_embedding(self, prompt: Any, pooling: str) -> tuple[str | None, Request]:
+        maker, read = self.llm.parts.requests, read_only_prompt(prompt)
+        (ids,) = maker.token_ids([read])
+        request = maker.make_prompt_only(ids, pooling=pooling, cache_salt=read.cache_salt)
+        self._driver.check_fields(request)
+        return read.text, request
 
     async def chat(
         self, messages: Any, sampling_params: SamplingParams | None = None, **options: Unpack[ChatCallOptions]
@@ -94,23 +155,26 @@ class AsyncLLM:
         """The prompt that `chat` makes of one conversation, as `generate` and `stream` take it."""
         return await asyncio.to_thread(self.llm.render_chat, messages, **options)
 
-    async def _start(
-        self, prompt: Any, sampling_params: Any, service: Mapping[str, Any], *, wants_pieces: bool
-    ) -> Waiter:
-        maker = self.llm.parts.requests
-        arrival_s = maker.clock()
-        read, params = read_only_prompt(prompt), only_params(sampling_params)
-        options = {"cache_salt": read.cache_salt, "service": Service(**service), "arrival_s": arrival_s}
-        ids = read.token_ids
-        if ids is None:  # long texts take long: elsewhere than in the event loop
-            (ids,) = await asyncio.to_thread(maker.token_ids, [read])
-        waiter = Waiter(wants_pieces)
-        self._driver.start(waiter, read.text, partial(maker.make, list(ids), params, **options))
-        return waiter
+    async def call[T](self, function: Callable[[], T]) -> T:
+        """Run something between two steps, in the thread that drives the engine; its result, or what it raised."""
+        return await asyncio.wrap_future(self._driver.call(function))
 
     async def reset_prefix_cache(self) -> bool:
         """Forget the KV that is kept of requests that have ended; others go on undisturbed."""
-        return await asyncio.wrap_future(self._driver.call(self.llm.reset_prefix_cache))
+        return await self.call(self.llm.reset_prefix_cache)
+
+    @property
+    def meters(self) -> Meters:
+        """What was done since the AsyncLLM was made; any thread may read it."""
+        return self._driver.meters
+
+    def health(self) -> EngineHealth:
+        """Whether the engine lives and moves on; any thread may ask, and waits for nothing."""
+        return self._driver.health()
+
+    async def wait_dead(self) -> EngineDeadError:
+        """Wait until the engine has died, and return the reason; to `close` it is not to die."""
+        return await asyncio.wrap_future(self._driver.death)
 
     async def close(self) -> None:
         """End the thread; requests under way raise EngineDeadError. May be called again."""
@@ -123,3 +187,8 @@ class AsyncLLM:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def _brief_or_aside[T](make: Callable[[], T], size: int) -> T:
+    """What takes long runs elsewhere than in the event loop."""
+    return make() if size <= BRIEF else await asyncio.to_thread(make)

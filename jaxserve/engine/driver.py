@@ -9,42 +9,67 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from jaxserve.core.errors import EngineDeadError
+from jaxserve.core.errors import AbortedError, EngineDeadError
 from jaxserve.core.request import Request
+from jaxserve.engine.admission import Admission
+from jaxserve.engine.health import EngineHealth, Pulse
 from jaxserve.engine.job import Job
 from jaxserve.engine.jobs import Jobs
+from jaxserve.engine.meters import Meters
 from jaxserve.engine.requests import RequestMaker
-from jaxserve.engine.results import Reader
+from jaxserve.engine.telemetry import StepRecord
 from jaxserve.engine.waiters import Item, Waiter, send
+
+CLOSED = "this AsyncLLM is closed: build a new one"
 
 
 class Driver:
     """Other threads talk to it by commands, in order of arrival; it waits for them when the engine has nothing to do.
 
-    Results go to each loop in one call a step. When the engine dies every waiter gets an `EngineDeadError`, and so do
-    later ones; `close` ends the thread, and requests under way the same way.
+    Requests are let in or refused by the thread that brings them, which never waits for a step. Results go to each loop
+    in one call a step. When the engine dies every waiter gets an `EngineDeadError`, and so do later ones; `close` ends
+    the thread, and requests under way the same way. death: the engine's, when it comes; not that by `close`.
     """
 
     def __init__(self, jobs: Jobs, maker: RequestMaker):
         self._jobs, self._maker = jobs, maker
         self._waiters: dict[Job, Waiter] = {}
         self._error: EngineDeadError | None = None
+        self.death: Future[EngineDeadError] = Future()
+        self.death.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._is_closed, self._gate = False, threading.RLock()  # once closed, no command comes behind the last
+        # Held for moments only. Once closed, no command comes behind the last.
+        self._is_closed, self._gate = False, threading.RLock()
         self._thread = threading.Thread(target=self._run, name="jaxserve-engine", daemon=True)
-        jobs.claim(self._thread)
+        self.meters, self._pulse = Meters(jobs.load, maker.clock), Pulse(maker.clock)
+        self._admission = Admission(jobs.claim(self._thread, self._observe), self.meters, maker.clock)
         atexit.register(self.close)  # a thread that ran on while the interpreter ends would crash in the device's code
         self._thread.start()
 
-    def start(self, waiter: Waiter, text: str | None, make: Callable[[], Request]) -> None:
-        """Start what `make` makes in the driver's thread, in which requests are counted."""
-        self._command(partial(self._start, waiter, text, make))
+    def check_room(self, num_samples: int) -> None:
+        """Raise as `submit` would for any prompt at all, so that one for which there is no room need not be read."""
+        with self._gate:
+            self._check_alive()
+            self._admission.check(num_samples, num_samples)
+
+    def check_fields(self, request: Request) -> None:
+        """Raise `RequestError` for a request that this engine can never serve; from any thread."""
+        self._jobs.check_fields(request)
+
+    def submit(self, waiter: Waiter, text: str | None, request: Request) -> None:
+        """Let a request in, as the next one that arrives; or raise at once, and then nothing has changed."""
+        with self._gate:
+            self._check_alive()
+            self._admission.enter(waiter, request)
+            self._command(partial(self._start, waiter, text, self._maker.arrived(request)))
 
     def call(self, function: Callable[[], Any]) -> Future[Any]:
         """Run something between two steps, in the thread that drives the engine; its result, or what it raised."""
         future: Future[Any] = Future()
 
         def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 future.set_result(function())
             except Exception as error:
@@ -53,15 +78,21 @@ class Driver:
         self._command(run)
         return future
 
-    def _command(self, command: Callable[[], None]) -> None:
-        with self._gate:
-            if self._is_closed:
-                raise EngineDeadError("this AsyncLLM is closed: build a new one")
-            self._commands.put(command)
-
     def abort(self, waiter: Waiter) -> None:
-        """End what a waiter no longer waits for; nothing happens if it has ended."""
-        self._commands.put(partial(self._end, waiter))
+        """End what a waiter waits for, and tell it; nothing happens if it has been told an end."""
+        if waiter.end is not None:
+            return
+        with self._gate:
+            self._admission.leave(waiter)
+            self._commands.put(partial(self._end, waiter))
+        send([(waiter, AbortedError("the request was aborted"))])
+
+    def health(self) -> EngineHealth:
+        """From any thread, at any moment; waits for nothing."""
+        if self._error is not None:
+            return self._pulse.health(str(self._error))
+        is_gone = self._is_closed or not self._thread.is_alive()
+        return self._pulse.health(CLOSED if is_gone else None)
 
     def close(self) -> None:
         """End all requests and the thread, and wait for that."""
@@ -73,6 +104,19 @@ class Driver:
         if threading.current_thread() is not self._thread:  # as it may be where the garbage collector calls
             self._thread.join()
 
+    def _check_alive(self) -> None:
+        if self._is_closed:
+            raise EngineDeadError(CLOSED)
+        if self._error is not None:
+            raise _death(self._error)
+
+    def _command(self, command: Callable[[], None]) -> None:
+        with self._gate:
+            if self._is_closed:
+                raise EngineDeadError(CLOSED)
+            self._commands.put(command)
+            self._pulse.begin()
+
     def _run(self) -> None:
         is_open = True
         while is_open:
@@ -81,8 +125,7 @@ class Driver:
                 if is_open and self._has_work:
                     self._step()
             except Exception as error:  # a fault between steps leaves nothing that could be trusted
-                self._error = _death(error)
-                self._fail(self._error)
+                self._die(_death(error))
         self._fail(EngineDeadError("the AsyncLLM was closed while this request ran"))
         self._jobs.release()
 
@@ -93,6 +136,10 @@ class Driver:
     def _obey(self) -> bool:
         """Carry out the commands that have come; wait for one where there is nothing else to do. False: the last."""
         must_wait = not self._has_work
+        if must_wait:
+            with self._gate:
+                if self._commands.empty():
+                    self._pulse.rest()
         while True:
             try:
                 command = self._commands.get(block=must_wait)
@@ -103,28 +150,58 @@ class Driver:
             command()
             must_wait = False
 
-    def _start(self, waiter: Waiter, text: str | None, make: Callable[[], Request]) -> None:
+    def _start(self, waiter: Waiter, text: str | None, request: Request) -> None:
+        if not self._admission.is_coming(waiter):
+            self.meters.drop_unseen(request)
+            return
         try:
             if self._error is not None:
                 raise _death(self._error)
-            waiter.job = self._jobs.start(text, make())
-            self._maker.count(1)
-            waiter.reader = Reader(waiter.job)
-            self._waiters[waiter.job] = waiter
+            job = self._jobs.start(text, request)
+            self.meters.begin(job)
+            waiter.begin(job)
+            self._waiters[job] = waiter
         except Exception as error:
             self._send([(waiter, error)])
+        finally:
+            with self._gate:
+                self._admission.arrive(waiter, self._jobs.load)
 
     def _end(self, waiter: Waiter) -> None:
         if waiter.job is not None and self._waiters.pop(waiter.job, None) is not None:
             self._jobs.close([waiter.job])
+            self.meters.drop(waiter.job)
+            self._publish()
 
     def _step(self) -> None:
-        moved = dict.fromkeys(job for job, _ in self._jobs.step())
-        waiters = [self._waiters[job] for job in moved if job in self._waiters]
-        self._send([(waiter, item) for waiter in waiters if (item := waiter.take()) is not None])
-        for job in moved:
+        moved = self._jobs.step()
+        samples = moved.samples()
+        self.meters.observe(moved, samples)
+        self._publish()
+        jobs = dict.fromkeys([sample.job for sample in samples])
+        waiters = [self._waiters[job] for job in jobs if job in self._waiters]
+        items = [(waiter, item) for waiter in waiters if (item := waiter.take()) is not None]
+        self._send(items)
+        for job in jobs:
             if job.is_finished and self._waiters.pop(job, None) is not None:
                 self._jobs.close([job])
+        for waiter, item in items:
+            if isinstance(item, Exception):
+                self._end(waiter)
+
+    def _observe(self, record: StepRecord) -> None:
+        self._pulse.beat()
+        self.meters.observe_step(record)
+
+    def _publish(self) -> None:
+        with self._gate:
+            self._admission.publish(self._jobs.load)
+
+    def _die(self, error: EngineDeadError) -> None:
+        self._error = error
+        self._fail(error)
+        if not self.death.done():
+            self.death.set_result(error)
 
     def _fail(self, error: EngineDeadError) -> None:
         """Tell all waiters, each by an exception of its own, and end their jobs."""
@@ -132,6 +209,9 @@ class Driver:
         self._send([(waiter, _death(error)) for waiter in waiters.values()])
         with suppress(Exception):  # where an engine has died, even to end its jobs may fail
             self._jobs.close(waiters)
+            for job in waiters:
+                self.meters.drop(job)
+            self._publish()
 
     def _send(self, items: list[tuple[Waiter, Item]]) -> None:
         for waiter in send(items):

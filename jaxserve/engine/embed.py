@@ -29,20 +29,25 @@ def embed(
     prompts: as `LLM.generate` takes them. normalize: to length 1. Raises `RequestError` naming the prompt before
     anything runs. Where a model's hidden states are not finite the numbers are not either.
     """
+    check_pooling(pooling)
+    read = read_prompts(prompts)
+    requests = []
+    for i, (prompt, ids) in enumerate(zip(read, maker.token_ids(read), strict=True)):
+        with named(f"prompt {i}"):
+            requests.append(maker.make_prompt_only(ids, pooling=pooling, cache_salt=prompt.cache_salt))
+    groups = [([request], len(request.prompt_token_ids)) for request in requests]
+    sequences = run_prompts(jobs, groups, noun="prompt", title="Embedding", use_tqdm=use_tqdm)
+    return [embedding_of(sequence, normalize) for sequence in sequences]
+
+
+def check_pooling(pooling: Any) -> None:
     if not isinstance(pooling, str) or pooling not in POOLING:
         known = ", ".join(repr(name) for name in POOLING if name is not None)
         raise RequestError(f"pooling={pooling!r} must be one of {known}", "pooling")
-    read = read_prompts(prompts)
-    requests = []
-    for i, ids in enumerate(maker.token_ids(read)):
-        with named(f"prompt {i}"):
-            requests.append(maker.make_prompt_only(ids, pooling=pooling))
-    groups = [([request], len(request.prompt_token_ids)) for request in requests]
-    sequences = run_prompts(jobs, groups, noun="prompt", title="Embedding", use_tqdm=use_tqdm)
-    return [_output(sequence, normalize) for sequence in sequences]
 
 
-def _output(sequence: Sequence, normalize: bool) -> EmbeddingRequestOutput:
+def embedding_of(sequence: Sequence, normalize: bool) -> EmbeddingRequestOutput:
+    """The vector of a sequence that has ended."""
     request, vector = sequence.request, sequence.pooled
     if vector is None or sequence.finish_reason != "length":
         raise RuntimeError(f"a sequence that was being embedded has ended with {sequence.finish_reason!r}")

@@ -70,6 +70,11 @@ def only_params(sampling_params: Any) -> SamplingParams:
     return params_for(sampling_params, 1)[0]
 
 
+def params_size(params: SamplingParams) -> int:
+    """How much there is to check: ids, and characters to encode."""
+    return len(params.allowed_token_ids or ()) + sum(map(len, params.bad_words or ()))
+
+
 def _check_count(values: list[Any] | tuple[Any, ...], count: int, name: str, noun: str) -> None:
     if len(values) != count:
         raise RequestError(f"{count} {noun}s but {len(values)} {name}: give one, or one a {noun}", name)

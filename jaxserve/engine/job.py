@@ -39,14 +39,18 @@ class Sample:
 
     Text is made when it is read, of all new tokens at once, unless each may complete a stop string: a step of 256 rows
     had to make 256 texts otherwise, a few characters each, of which most are read once, at the end.
+
+    first_token_s, last_token_s: when they came, for whoever measures.
     """
 
-    __slots__ = ("_num_read", "_output", "_text", "has_stops", "job", "sequence")
+    __slots__ = ("_num_read", "_output", "_text", "first_token_s", "has_stops", "job", "last_token_s", "sequence")
 
     def __init__(self, job: Job, sequence: Sequence, output: OutputText | None):
         self.job, self.sequence, self._output = job, sequence, output
         self.has_stops = output is not None and output.has_stops
         self._text, self._num_read = "", sequence.prompt_len
+        self.first_token_s: float | None = None
+        self.last_token_s: float | None = None
 
     @property
     def text(self) -> str:
@@ -82,15 +86,29 @@ class Moved:
     """For each token that a step brought, the job and whether a sample ended with it.
 
     Found out only where it is read, and before the next step: to touch 256 jobs takes longer than to append tokens.
+    now_s: when the step was committed. ended: the samples that have ended. tokenless: those of entries without a token.
     """
 
-    def __init__(self, sequences: list[Sequence], samples: Mapping[int, Sample]):
-        self._sequences, self._samples = sequences, samples
+    def __init__(self, sequences: list[Sequence], samples: Mapping[int, Sample], now_s: float = 0.0):
+        self._sequences, self._samples, self.now_s = sequences, samples, now_s
         self._looked_at: dict[int, tuple[Sample | None, bool]] = {}
+        self.ended: list[Sample] = []
+        self.tokenless: list[Sample] = []
 
-    def note(self, row: int, sample: Sample | None, has_ended: bool) -> None:
-        """Whose the row is, None for nobody's, and whether that has ended."""
+    def note(self, row: int, sample: Sample | None, token: int, has_ended: bool) -> None:
+        """Whose the row is, None for nobody's, its token or NO_TOKEN, and whether that has ended."""
         self._looked_at[row] = sample, has_ended
+        if sample is not None and has_ended:
+            self.ended.append(sample)
+        if sample is not None and token == NO_TOKEN:
+            self.tokenless.append(sample)
+
+    def samples(self) -> list[Sample]:
+        """One entry a token or end, of those that are somebody's."""
+        found = list(map(self._samples.get, [sequence.sequence_id for sequence in self._sequences]))
+        for row, (sample, _) in self._looked_at.items():
+            found[row] = sample
+        return [sample for sample in found if sample is not None]
 
     def __iter__(self) -> Iterator[tuple[Job, bool]]:
         for row, sequence in enumerate(self._sequences):

@@ -12,6 +12,8 @@ from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, TokenLogprobs
 from jaxserve.engine.engine import Engine
 from jaxserve.engine.job import Job, Moved, Sample
+from jaxserve.engine.telemetry import Observer
+from jaxserve.scheduler.bounds import QueueBounds, QueueLoad
 from jaxserve.text.detokenize import Detokenizer
 from jaxserve.text.output_text import OutputText
 from jaxserve.text.stop import StopStrings
@@ -33,16 +35,23 @@ class Jobs:
         self._closed: deque[Job] = deque()
         self._lock = threading.Lock()
         self._owner: threading.Thread | None = None
+        self._bounds = QueueBounds()
 
-    def claim(self, owner: threading.Thread) -> None:
-        """From now on only this thread starts and steps."""
+    def claim(self, owner: threading.Thread, observer: Observer) -> QueueBounds:
+        """From now on only this thread starts and steps, and `observer` is told of each step.
+
+        Returns the queue's bounds: the owner keeps them where requests come from, and nobody else does any more.
+        """
         if self._owner is not None or self._by_sequence:
             busy = "an AsyncLLM drives it" if self._owner is not None else "a stream has not ended"
             raise RuntimeError(f"the engine is in use: {busy}; close that first")
-        self._owner = owner
+        scheduler = self._engine.scheduler
+        self._owner, self._engine.observer = owner, observer
+        self._bounds, scheduler.bounds = scheduler.bounds, QueueBounds()
+        return self._bounds
 
     def release(self) -> None:
-        self._owner = None
+        self._owner, self._engine.observer, self._engine.scheduler.bounds = None, None, self._bounds
 
     def check_caller(self) -> None:
         if self._owner is not None and self._owner is not threading.current_thread():
@@ -52,6 +61,15 @@ class Jobs:
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
         return self._engine.has_work or bool(self._arrived)
+
+    @property
+    def load(self) -> QueueLoad:
+        """How full the engine is."""
+        return self._engine.scheduler.load
+
+    def check_fields(self, request: Request) -> None:
+        """Raise `RequestError` for a request that can never be started; from any thread, at any moment."""
+        self._engine.scheduler.check_fields(request)
 
     def check(self, requests: list[Request]) -> None:
         """Raise `RequestError`, a `QueueFullError` perhaps, unless all of the requests could be started now."""
@@ -118,10 +136,10 @@ class Jobs:
         self.check_caller()
         with self._lock:
             self._drop_closed()
-            self._look(Moved([], {}))  # at what an interrupt has left
+            self._look(Moved([], {}, self._engine.clock()))  # at what an interrupt has left
             deltas = self._engine.step()
             sequences, is_finished = deltas.sequences, deltas.is_finished
-            moved = Moved(sequences, self._by_sequence)
+            moved = Moved(sequences, self._by_sequence, self._engine.clock())
             rows = np.flatnonzero(is_finished).tolist()
             if watched := self._watched:
                 rows = [i for i, s in enumerate(sequences) if s.sequence_id in watched or is_finished[i]]
@@ -131,11 +149,11 @@ class Jobs:
 
     def _look(self, moved: Moved) -> None:
         """At tokens that end a sample, or may."""
-        now = self._engine.clock()
         while self._arrived:
             row, sequence, token, is_finished = self._arrived.popleft()
             sample = self._by_sequence.get(sequence.sequence_id)
-            moved.note(row, sample, sample is not None and self._extend(sample, token, is_finished, now))
+            has_ended = sample is not None and self._extend(sample, token, is_finished, moved.now_s)
+            moved.note(row, sample, token, has_ended)
 
     def close(self, jobs: Iterable[Job]) -> None:
         """Forget jobs, and abort those that have not ended; when nothing else runs, all pages return now.

@@ -50,10 +50,10 @@ class CompileBar(Bar):
 
 
 class GenerateBar(Bar):
-    """Samples finished, and tokens a second over the whole call."""
+    """Samples finished, or other things of which each takes many tokens, and tokens a second over the whole call."""
 
-    def __init__(self, is_shown: bool, num_samples: int):
-        super().__init__(is_shown, desc="Generating", unit="sample", total=num_samples)
+    def __init__(self, is_shown: bool, total: int, *, desc: str = "Generating", unit: str = "sample"):
+        super().__init__(is_shown, desc=desc, unit=unit, total=total)
         self._started_s, self._num_tokens = time.monotonic(), 0
 
     def update(self, num_finished: int, num_tokens: int) -> None:

@@ -1,6 +1,6 @@
 """Host: the forms in which users give prompts, brought to one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from jaxserve.text.tokenizer import Tokenizer
 
 PROMPT_KEYS = ("prompt", "prompt_token_ids", "cache_salt")
 MAX_SALT_CHARS = 128
+_INTEGERS = (int, np.integer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,16 @@ def read_prompts(prompts: Any) -> list[Prompt]:
     return [read_prompt(prompt, f"prompt {i}") for i, prompt in enumerate(prompts)]
 
 
+def prompt_size(prompt: Any) -> int:
+    """How much there is to read: characters or tokens of a prompt that nobody has looked at yet."""
+    parts = list(prompt.values()) if isinstance(prompt, Mapping) else [prompt]
+    return sum(len(part) for part in parts if isinstance(part, Sized))
+
+
 def read_only_prompt(prompt: Any) -> Prompt:
     """One prompt where a list of them is not served."""
-    if isinstance(prompt, list | tuple) and any(isinstance(item, str | list | tuple | Mapping) for item in prompt):
+    is_list = isinstance(prompt, list | tuple) and not _is_ids(prompt)
+    if is_list and any(isinstance(item, str | list | tuple | Mapping) for item in prompt):
         raise RequestError("one prompt at a time, not a list: call once for each, or use LLM.generate", "prompt")
     return read_prompt(prompt, "the prompt")
 
@@ -85,12 +93,17 @@ def _salt(salt: Any, name: str) -> str | None:
 def _is_ids(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim == 1 and np.issubdtype(value.dtype, np.integer)
-    return isinstance(value, list | tuple) and bool(value) and all(isinstance(v, int | np.integer) for v in value)
+    return isinstance(value, list | tuple) and bool(value) and all(issubclass(t, _INTEGERS) for t in _types(value))
 
 
 def _ids(value: Any, name: str) -> list[int]:
     if not isinstance(value, list | tuple | np.ndarray):
         raise RequestError(f"{name}: 'prompt_token_ids' must be a list of integers", "prompt_token_ids")
-    if any(isinstance(v, bool | np.bool) or not isinstance(v, int | np.integer) for v in value):
+    if any(issubclass(t, bool) or not issubclass(t, _INTEGERS) for t in _types(value)):
         raise RequestError(f"{name}: 'prompt_token_ids' must hold integers only", "prompt_token_ids")
-    return [int(v) for v in value]
+    return list(map(int, value))
+
+
+def _types(values: Iterable[Any]) -> set[type]:
+    """A long prompt has few of them: one look at each token is what it costs."""
+    return set(map(type, values))

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -89,20 +89,26 @@ class RequestMaker:
             service=service,
         )
 
-    def make_prompt_only(self, token_ids: list[int], *, logprobs_start: int = 0, pooling: str | None = None) -> Request:
+    def make_prompt_only(
+        self,
+        token_ids: list[int],
+        *,
+        logprobs_start: int = 0,
+        pooling: str | None = None,
+        cache_salt: str | None = None,
+    ) -> Request:
         """A request that draws nothing: pooled hidden states, or log-probabilities from a prompt's position on.
 
         It does not count as an arrival, so the seeds of other requests do not depend on it.
         """
         self.check_prompt(token_ids, room=0)
-        number = self.num_prompts_only
-        self.num_prompts_only += 1
         return Request(
-            request_id=f"prompt-{number}",
+            request_id=self._prompt_id(),
             prompt_token_ids=np.array(token_ids, np.int32),
             params=SamplingParams(temperature=0, prompt_logprobs=0 if pooling is None else None, detokenize=False),
             max_tokens=0,
             seed=0,
+            cache_salt=cache_salt,
             logprobs_start=logprobs_start,
             pooling=pooling,
             arrival_s=self.clock(),
@@ -130,6 +136,18 @@ class RequestMaker:
     def count(self, num_requests: int) -> None:
         """Requests that were made have arrived."""
         self.num_arrived += num_requests
+
+    def arrived(self, request: Request) -> Request:
+        """The same as the next one to arrive: made in any thread, it gets its number here, and its seed with that."""
+        if not request.max_tokens:
+            return replace(request, request_id=self._prompt_id())
+        arrival = self.num_arrived
+        self.num_arrived += 1
+        return replace(request, request_id=str(arrival), seed=self._seed(request.params, arrival))
+
+    def _prompt_id(self) -> str:
+        self.num_prompts_only += 1
+        return f"prompt-{self.num_prompts_only - 1}"
 
     def _seed(self, params: SamplingParams, arrival: int) -> int:
         if params.seed is not None:

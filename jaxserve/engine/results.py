@@ -48,7 +48,7 @@ class Reader:
             outputs=completions,
             finished=all(given.has_end for given in self._given),
             num_cached_tokens=job.samples[0].sequence.num_cached_tokens or 0,
-            metrics=replace(job.metrics),
+            metrics=replace(job.metrics, started_s=job.samples[0].sequence.started_s),
         )
 
     def _prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:

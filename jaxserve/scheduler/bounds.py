@@ -1,11 +1,39 @@
 """Host: `QueueBounds`, how much may wait; what would bring more is refused whole, before anything has changed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxserve.core.errors import ConfigError, QueueFullError, RequestError
 from jaxserve.core.request import Request
 from jaxserve.scheduler.sharing import num_held
 from jaxserve.scheduler.state import SchedulerState
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLoad:
+    """How full an engine is. num_waiting, num_tokens: sequences in the queue, those held back among them, and their
+    tokens. num_running, num_free: of the num_slots."""
+
+    num_waiting: int
+    num_tokens: int
+    num_running: int
+    num_free: int
+    num_slots: int
+
+    @classmethod
+    def of(cls, state: SchedulerState) -> "QueueLoad":
+        num_free, num_slots = len(state.columns.free_slots), len(state.columns.sequences)
+        held = sum(s.num_tokens for sharing in state.holding for s in sharing.held.values())
+        return cls(
+            num_waiting=len(state.waiting) + num_held(state),
+            num_tokens=state.waiting.num_tokens + held,
+            num_running=num_slots - num_free - len(state.leaving),
+            num_free=num_free,
+            num_slots=num_slots,
+        )
+
+    def with_more(self, num_waiting: int, num_tokens: int) -> "QueueLoad":
+        """When these have joined the queue, too."""
+        return replace(self, num_waiting=self.num_waiting + num_waiting, num_tokens=self.num_tokens + num_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +53,15 @@ class QueueBounds:
                 param="max_waiting_tokens",
             )
 
-    def check(self, state: SchedulerState, requests: list[Request]) -> None:
-        """Raise `QueueFullError`, or `RequestError` where an empty queue would not take the requests either."""
-        count = sum(request.params.n for request in requests)
+    def check(self, load: QueueLoad, count: int, num_tokens: int) -> None:
+        """Raise `QueueFullError`, or `RequestError` where an empty queue would not take so many samples and tokens."""
         if self.max_num_waiting is not None:
-            held = num_held(state)
-            waiting, free = len(state.waiting) + held, len(state.columns.free_slots)
-            most = len(state.columns.sequences) + self.max_num_waiting
-            _check("max_num_waiting", self.max_num_waiting + free, waiting, count, most, "samples")
+            most = load.num_slots + self.max_num_waiting
+            room = self.max_num_waiting + load.num_free
+            _check("max_num_waiting", room, load.num_waiting, count, most, "samples")
         if self.max_waiting_tokens is not None:
-            num_tokens = sum(request.params.n * len(request.prompt_token_ids) for request in requests)
-            held = sum(s.num_tokens for sharing in state.holding for s in sharing.held.values())
-            waiting, most = state.waiting.num_tokens + held, self.max_waiting_tokens
-            _check("max_waiting_tokens", most, waiting, num_tokens, most, "tokens")
+            most = self.max_waiting_tokens
+            _check("max_waiting_tokens", most, load.num_tokens, num_tokens, most, "tokens")
 
 
 def _check(name: str, room: int, waiting: int, count: int, most: int, noun: str) -> None:
@@ -49,4 +73,11 @@ def _check(name: str, room: int, waiting: int, count: int, most: int, noun: str)
             f"the queue is full: {waiting} {noun} wait, and {count} more are over {name}; try again when some have "
             "started",
             name,
+            waiting + count - room,
         )
+
+
+def queue_cost(requests: list[Request]) -> tuple[int, int]:
+    """Samples and tokens that requests bring to the queue."""
+    costs = [(request.params.n, request.params.n * len(request.prompt_token_ids)) for request in requests]
+    return sum(count for count, _ in costs), sum(num_tokens for _, num_tokens in costs)

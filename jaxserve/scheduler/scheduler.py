@@ -21,7 +21,7 @@ from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import PrefixCache
 from jaxserve.scheduler import commit as commits
 from jaxserve.scheduler.admission import admit, admit_ahead
-from jaxserve.scheduler.bounds import QueueBounds
+from jaxserve.scheduler.bounds import QueueBounds, QueueLoad, queue_cost
 from jaxserve.scheduler.branches import Choice, branch, make_room, num_parked, plant
 from jaxserve.scheduler.chunks import schedule_chunks
 from jaxserve.scheduler.decode import schedule_decodes
@@ -65,8 +65,8 @@ class Scheduler:
         limits = Limits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size)
         limits.check_budget()
         limits.check_pages(groups, num_pages)
-        self._bounds = bounds or QueueBounds()
-        self._bounds.check_len(max_model_len)
+        self.bounds = bounds or QueueBounds()
+        self.bounds.check_len(max_model_len)
         self._buckets = buckets
         self._num_added = 0
         pool = PagePool(num_pages)
@@ -137,28 +137,32 @@ class Scheduler:
 
     def check(self, requests: list[Request]) -> None:
         """Raise `RequestError`, a `QueueFullError` perhaps, unless all of the requests could be added now."""
-        max_len, new_ids = self.state.limits.max_model_len, set[str]()
+        new_ids = set[str]()
         for request in requests:
-            prompt = request.prompt_token_ids
             if request.request_id in self.state.requests or request.request_id in new_ids:
                 raise RequestError(f"request id {request.request_id!r} is in use; choose another one", "request_id")
             new_ids.add(request.request_id)
-            if not 0 < len(prompt) < max_len + (request.max_tokens == 0):
-                most = f"at most the {max_len}" if request.max_tokens == 0 else f"fewer than the {max_len}"
+            self.check_fields(request)
+        self.bounds.check(self.load, *queue_cost(requests))
+
+    def check_fields(self, request: Request) -> None:
+        """Raise `RequestError` for a request that this engine can never serve; from any thread, at any moment."""
+        max_len, prompt = self.state.limits.max_model_len, request.prompt_token_ids
+        if not 0 < len(prompt) < max_len + (request.max_tokens == 0):
+            most = f"at most the {max_len}" if request.max_tokens == 0 else f"fewer than the {max_len}"
+            raise RequestError(
+                f"the prompt has {len(prompt)} tokens; it must have at least 1, and {most} that prompt and output "
+                "may have together",
+                "prompt",
+            )
+        for name in ("priority", "tenant"):
+            value = getattr(request.service, name)
+            if value != getattr(DEFAULT_SERVICE, name) and name not in self.state.order.fields:
                 raise RequestError(
-                    f"the prompt has {len(prompt)} tokens; it must have at least 1, and {most} that prompt and output "
-                    "may have together",
-                    "prompt",
+                    f"{name}={value!r} means nothing to the scheduling_policy of this engine: leave it out, or "
+                    "build the engine with another policy",
+                    name,
                 )
-            for name in ("priority", "tenant"):
-                value = getattr(request.service, name)
-                if value != getattr(DEFAULT_SERVICE, name) and name not in self.state.order.fields:
-                    raise RequestError(
-                        f"{name}={value!r} means nothing to the scheduling_policy of this engine: leave it out, or "
-                        "build the engine with another policy",
-                        name,
-                    )
-        self._bounds.check(self.state, requests)
 
     def _check_sharing(self, requests: list[Request], shared_len: int) -> None:
         """Raise `RequestError` unless the requests begin alike."""
@@ -190,8 +194,10 @@ class Scheduler:
     def expire(self, now_s: float) -> list[Sequence]:
         """End those that should have got a slot, or should have ended, by now; they keep the tokens that they have.
 
-        now_s: on the clock by which requests arrived. Returns the ended sequences.
+        now_s: on the clock by which requests arrived; whoever gets a slot before the next call got it then. Returns the
+        ended sequences.
         """
+        self.state.now_s = now_s
         late = self.state.timeouts.take_late(self.state.sequences, now_s)
         for sequence in late:
             end(self.state, sequence, "timeout")
@@ -239,6 +245,10 @@ class Scheduler:
     @property
     def transfer_costs(self) -> TransferCosts:
         return self.state.transfer_costs
+
+    @property
+    def load(self) -> QueueLoad:
+        return QueueLoad.of(self.state)
 
     @property
     def has_work(self) -> bool:

@@ -11,7 +11,9 @@ def place(state: SchedulerState, sequence: Sequence) -> int:
     """Give a waiting sequence a free slot and its row of parameters; no pages yet."""
     columns, request, params = state.columns, sequence.request, sequence.request.params
     slot = columns.take(sequence)
-    sequence.status, sequence.pooled, sequence.has_started = Status.RUNNING, None, True
+    sequence.status, sequence.pooled = Status.RUNNING, None
+    if sequence.started_s is None:
+        sequence.started_s = state.now_s
     state.order.start(sequence)
     if (sharing := state.sharings.get(sequence.sequence_id)) is not None:
         sharing.running.append(sequence)
@@ -69,8 +71,10 @@ def preempt(state: SchedulerState, slot: int) -> None:
 
     A token in flight is still appended, at its commit, before the sequence is queued.
     """
+    sequence = state.occupant(slot)
     state.num_preemptions += 1
-    state.occupant(slot).status = Status.WAITING
+    sequence.num_preemptions += 1
+    sequence.status = Status.WAITING
     leave(state, slot)
 
 

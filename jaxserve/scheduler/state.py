@@ -72,6 +72,7 @@ class SchedulerState:
     num_planned: int = 0  # steps planned so far: the next one's id
     num_committed: int = 0
     num_preemptions: int = 0
+    now_s: float = 0.0  # on the clock by which requests arrive, as the scheduler was told last
 
     @property
     def waiting(self) -> Waiting:

@@ -85,7 +85,8 @@ class ServerConfig:
                 "host and response_role must not be empty", param="response_role" if self.host else "host"
             )
         if self.admin_key == "" or "" in self.api_key:
-            raise ConfigError("a key must not be empty", param="admin_key" if self.admin_key == "" else "api_key")
+            name = "admin_key" if self.admin_key == "" else "api_key"
+            raise ConfigError(f"{name} must not be empty", param=name)
         if (self.ssl_keyfile is None) != (self.ssl_certfile is None):
             raise ConfigError("ssl_keyfile and ssl_certfile go together", param="ssl_keyfile")
         if self.default_chat_template_kwargs is not None and not isinstance(self.default_chat_template_kwargs, Mapping):

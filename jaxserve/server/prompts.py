@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from jaxserve.engine.prompts import Prompt
@@ -15,12 +14,13 @@ from jaxserve.text.tokenizer import Tokenizer
 async def completion_prompts(
     service: Service, prompts: Sequence[str] | Sequence[list[int]], *, add_special_tokens: bool, keep: "Cut | None"
 ) -> list[Prompt]:
-    """Texts are encoded in a thread, all in one call."""
+    """Texts are encoded in a thread, all in one call; of one that cannot fit this is told before."""
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
     if not texts:
         return [_cut(Prompt(None, ids), keep) for ids in prompts if isinstance(ids, list)]
-    encode = partial(_encode, service, texts, add_special_tokens, is_cut=keep is not None)
-    ids = await asyncio.to_thread(encode)
+    if keep is None:
+        _check_chars(tokenizer_of(service), texts, service.max_model_len)
+    ids = await encoded(service, texts, add_special_tokens=add_special_tokens)
     return [_cut(Prompt(text, found), keep) for text, found in zip(texts, ids, strict=True)]
 
 
@@ -82,11 +82,9 @@ def _cut(prompt: Prompt, keep: Cut | None) -> Prompt:
     return Prompt(None, keep(prompt.token_ids), prompt.cache_salt)
 
 
-def _encode(service: Service, texts: list[str], add_special_tokens: bool, *, is_cut: bool) -> list[list[int]]:
-    tokenizer = tokenizer_of(service)
-    if not is_cut:
-        _check_chars(tokenizer, texts, service.max_model_len)
-    return tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
+async def encoded(service: Service, texts: list[str], *, add_special_tokens: bool) -> list[list[int]]:
+    """Token ids of each text, however long; made in a thread."""
+    return await asyncio.to_thread(tokenizer_of(service).encode_batch, texts, add_special_tokens=add_special_tokens)
 
 
 def tokenizer_of(service: Service) -> Tokenizer:

@@ -178,9 +178,11 @@ class Process:
 
 
 def _load(engine_config: EngineConfig, config: ServerConfig) -> AsyncLLM:
-    llm = LLM.from_config(engine_config, show_progress=True)
+    show_progress = sys.stderr.isatty()
+    llm = LLM.from_config(engine_config, show_progress=show_progress)
     if config.warm_up:
-        llm.warm_up()
+        log.info("compiling for %d shapes of steps", len(llm.parts.buckets.all()))
+        llm.warm_up(use_tqdm=show_progress)
     return AsyncLLM.from_llm(llm)
 
 

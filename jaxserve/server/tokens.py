@@ -9,7 +9,7 @@ from starlette.responses import Response
 from jaxserve.server.body import read_body
 from jaxserve.server.errors import ApiError
 from jaxserve.server.generate import Json
-from jaxserve.server.prompts import chat_prompt, completion_prompts, tokenizer_of
+from jaxserve.server.prompts import chat_prompt, encoded, tokenizer_of
 from jaxserve.server.protocol.tokens import DetokenizeBody, TokenizeBody
 from jaxserve.server.schema import takes
 from jaxserve.server.service import Service
@@ -24,11 +24,9 @@ def routes(service: Service) -> APIRouter:
         body = await read_body(request, TokenizeBody, service.config)
         service.name_of(body.model)
         if body.prompt is not None:
-            texts = [body.prompt]
-            (prompt,) = await completion_prompts(service, texts, add_special_tokens=body.add_special_tokens, keep=None)
+            (ids,) = await encoded(service, [body.prompt], add_special_tokens=body.add_special_tokens)
         else:
-            prompt = await chat_prompt(service, body, None)
-        ids = list(prompt.token_ids or ())
+            ids = list((await chat_prompt(service, body, None)).token_ids or ())
         tokenizer = tokenizer_of(service)
         pieces = [tokenizer.id_to_piece(i) for i in ids] if body.return_token_strs else None
         answer = {"count": len(ids), "max_model_len": service.max_model_len, "tokens": ids, "token_strs": pieces}

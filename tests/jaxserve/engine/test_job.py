@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxserve.core.deltas import NO_TOKEN
 from jaxserve.core.sampling_params import SamplingParams
 from jaxserve.engine.job import Moved, Sample
 from jaxserve.text.detokenize import Detokenizer
@@ -79,7 +80,11 @@ def test_a_step_tells_what_it_brought_to_whom():
     first.job, second.job = cast(Any, "first"), cast(Any, "second")
     sequences: list[Any] = [SimpleNamespace(sequence_id=i) for i in (7, 8, 9, 7)]
     moved = Moved(sequences, {7: first})
-    moved.note(1, second, True)  # 8 has ended and is no longer among the samples; 9 is nobody's
+    moved.note(1, second, 5, True)  # 8 has ended and is no longer among the samples; 9 is nobody's
     assert list(moved) == [("first", False), ("second", True), ("first", False)]
-    moved.note(3, None, False)
+    assert (moved.samples(), moved.ended, moved.tokenless) == ([first, second, first], [second], [])
+    moved.note(3, None, NO_TOKEN, False)
     assert list(moved) == [("first", False), ("second", True)]
+    assert (moved.samples(), moved.ended, moved.tokenless) == ([first, second], [second], [])
+    moved.note(0, first, NO_TOKEN, True)
+    assert (moved.ended, moved.tokenless) == ([second, first], [first])

@@ -102,10 +102,10 @@ def test_a_job_is_closed_as_often_as_one_likes():
 def test_claimed_jobs_serve_one_thread_only():
     jobs = Jobs(make_engine(), None)
     owner = threading.Thread(target=lambda: None)
-    jobs.claim(owner)
+    jobs.claim(owner, lambda record: None)
     request = make_request("a", 3)
     starts = (lambda: jobs.start(None, request), lambda: jobs.add_sharing([request], 3))
-    for call in (jobs.step, *starts, lambda: jobs.claim(owner)):
+    for call in (jobs.step, *starts, lambda: jobs.claim(owner, lambda record: None)):
         with pytest.raises(RuntimeError, match="AsyncLLM"):
             call()
     jobs.release()
@@ -116,7 +116,7 @@ def test_jobs_under_way_are_not_claimed():
     jobs = Jobs(make_engine(), None)
     jobs.start(None, make_request("a", 3))
     with pytest.raises(RuntimeError, match="a stream has not ended"):
-        jobs.claim(threading.Thread(target=lambda: None))
+        jobs.claim(threading.Thread(target=lambda: None), lambda record: None)
 
 
 def test_a_refused_request_takes_the_others_of_its_call_with_it():

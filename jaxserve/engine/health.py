@@ -1,0 +1,43 @@
+"""Host: `EngineHealth`, whether an engine lives and moves on, and `Pulse`, by which another thread can tell."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHealth:
+    """is_dead: no request will be served any more; reason says why. has_work: a request has not ended, or has not come
+    to the engine yet. stalled_s: while there is work, seconds since a step has ended, or since the work came."""
+
+    is_dead: bool
+    reason: str | None
+    has_work: bool
+    stalled_s: float
+
+
+class Pulse:
+    """The last sign of life while there is work. Its thread beats and rests, whoever brings work begins."""
+
+    def __init__(self, clock: Callable[[], float]):
+        self._clock = clock
+        self._last_s: float | None = None  # None: nothing to do
+
+    def begin(self) -> None:
+        """There is work, from now on unless there was before."""
+        if self._last_s is None:
+            self._last_s = self._clock()
+
+    def beat(self) -> None:
+        """A step has ended."""
+        self._last_s = self._clock()
+
+    def rest(self) -> None:
+        """There is no work."""
+        self._last_s = None
+
+    def health(self, reason: str | None) -> EngineHealth:
+        """reason: why the engine is dead, None: it is not."""
+        last_s = self._last_s
+        if reason is not None or last_s is None:
+            return EngineHealth(reason is not None, reason, False, 0.0)
+        return EngineHealth(False, None, True, max(0.0, self._clock() - last_s))

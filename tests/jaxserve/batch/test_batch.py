@@ -1,0 +1,207 @@
+"""Batch files: every line has one result, whatever is wrong with it and whenever the run is killed."""
+
+import asyncio
+import json
+import random
+
+import pytest
+
+from jaxserve.batch.journal import Journal
+from jaxserve.batch.run import run_batch
+from jaxserve.core.errors import EngineDeadError, RequestError
+from jaxserve.engine.async_llm import AsyncLLM
+from jaxserve.runner.fake_model import FakeModel
+from jaxserve.server.config import ServerConfig
+from jaxserve.server.service import Service
+from tests.support.fake_llm import all_pages_are_back, fake_llm
+
+NAMES = ("m",)
+
+
+def line(i, **body):
+    asked = {"model": "m", "prompt": f"prompt {i}", "max_tokens": 1 + i % 7, **body}
+    return {"custom_id": f"r{i}", "method": "POST", "url": "/v1/completions", "body": asked}
+
+
+def chat(i):
+    body = {"messages": [{"role": "user", "content": f"{i}"}], "max_completion_tokens": 3}
+    return {"custom_id": f"r{i}", "method": "POST", "url": "/v1/chat/completions", "body": body}
+
+
+def embedding(i):
+    return {"custom_id": f"r{i}", "method": "POST", "url": "/v1/embeddings", "body": {"input": f"text {i}"}}
+
+
+MIXED = [(line, chat, embedding)[i % 3](i) for i in range(60)]
+BAD = [
+    ({"custom_id": "a"}, "method"),
+    ({"custom_id": "a", "method": "GET", "url": "/v1/completions", "body": {}}, "method"),
+    ({"custom_id": "a", "method": "POST", "url": "/v1/nothing", "body": {}}, "url"),
+    ({"custom_id": "a", "method": "POST", "url": "file:///etc/passwd", "body": {}}, "url"),
+    ({"method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}}, "custom_id"),
+    (line(0, stream=True), "stream"),
+    (line(0, tools=[]), "tools"),
+    (line(0, temperature=9), "temperature"),
+    (line(0, model="other"), "model"),
+    (line(0, prompt="x" * 200), "prompt"),
+    ({**line(0), "extra": 1}, "extra"),
+    ({**line(0), "body": None}, None),
+    ([1], None),
+]
+
+
+def written(path, lines):
+    path.write_text("".join((each if isinstance(each, str) else json.dumps(each)) + "\n" for each in lines))
+    return path
+
+
+def results(path):
+    return [json.loads(each) for each in path.read_text().splitlines()]
+
+
+def run(source, output, *, model=None, max_inflight=8, seed=0, progress=lambda *_: None, llm=None):
+    """A batch over a new engine."""
+    llm = fake_llm(model) if llm is None else llm
+
+    async def main():
+        async with AsyncLLM.from_llm(llm) as served:
+            service = Service(ServerConfig(served_model_name=NAMES), NAMES)
+            service.open(served)
+            with Journal(output) as journal:
+                options = {"max_inflight": max_inflight, "seed": seed, "progress": progress}
+                return await run_batch(service, source, journal, **options)
+
+    summary = asyncio.run(main())
+    assert all_pages_are_back(llm)
+    return summary
+
+
+def said(path):
+    """What each line was answered, without the moments in it."""
+    found = {}
+    for each in results(path):
+        assert each["custom_id"] not in found
+        body = each["response"]["body"]
+        found[each["custom_id"]] = [body.get(name) for name in ("choices", "data", "usage", "error")]
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The input and what it is answered with in one go."""
+    folder = tmp_path_factory.mktemp("batch")
+    source = written(folder / "in.jsonl", MIXED)
+    summary = run(source, folder / "out.jsonl")
+    assert (summary.num_lines, summary.num_failed, summary.num_before) == (60, 0, 0)
+    return source, said(folder / "out.jsonl")
+
+
+def test_every_line_is_answered_once_whatever_runs_beside_it(whole, tmp_path):
+    source, expected = whole
+    assert set(expected) == {f"r{i}" for i in range(60)}
+    run(source, tmp_path / "alone.jsonl", max_inflight=1)
+    assert said(tmp_path / "alone.jsonl") == expected
+    run(source, tmp_path / "other.jsonl", seed=1)
+    assert said(tmp_path / "other.jsonl") != expected
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_killed_run_goes_on_where_it_stopped(whole, tmp_path, seed):
+    """What a kill leaves: some results, the last one perhaps in part."""
+    source, expected = whole
+    rng, output = random.Random(seed), tmp_path / "out.jsonl"
+    run(source, output)
+    raw = output.read_bytes()
+    cut = rng.randrange(len(raw))
+    output.write_bytes(raw[:cut])
+    summary = run(source, output)
+    assert summary.num_before == raw[:cut].count(b"\n")
+    assert said(output) == expected
+    assert output.read_bytes().startswith(raw[: raw.rfind(b"\n", 0, cut) + 1])
+
+
+def test_a_bad_line_has_an_error_and_harms_no_other(tmp_path):
+    lines = [each for i, (bad, _) in enumerate(BAD) for each in (bad, line(100 + i))]
+    raw = ["{", '{"custom_id": "a"', "", "NaN", "\udcff".encode("utf-8", "surrogateescape").decode("latin-1")]
+    source = written(tmp_path / "in.jsonl", [*lines, *raw])
+    summary = run(source, tmp_path / "out.jsonl")
+    found = results(tmp_path / "out.jsonl")
+    failed = {int(each["id"].removeprefix("batch_req_")): each for each in found if each["error"]}
+    assert summary.num_failed == len(failed) == len(BAD) + len(raw) - 1
+    assert summary.num_lines == len(found) == 2 * len(BAD) + len(raw) - 1
+    for i, (bad, param) in enumerate(BAD):
+        each = failed[2 * i + 1]
+        assert each["error"]["param"] == param
+        assert each["custom_id"] == (bad.get("custom_id") if isinstance(bad, dict) else None)
+        assert each["response"]["status_code"] >= 400
+
+
+def test_a_failure_of_one_line_is_its_own(tmp_path):
+    source = written(tmp_path / "in.jsonl", [line(i, max_tokens=4) for i in range(40)])
+    summary = run(source, tmp_path / "out.jsonl", model=FakeModel(264, bad_chance=0.1))
+    assert 0 < summary.num_failed < 40
+    assert {each["error"]["code"] for each in results(tmp_path / "out.jsonl") if each["error"]} == {"not_finite"}
+
+
+def test_when_the_engine_dies_what_is_written_stays(whole, tmp_path):
+    source, expected = whole
+    llm, output, num_steps = fake_llm(), tmp_path / "out.jsonl", 0
+    collect = llm.parts.runner.collect
+
+    def failing(ticket):
+        nonlocal num_steps
+        num_steps += 1
+        if num_steps > 15:
+            raise RuntimeError("gone")
+        return collect(ticket)
+
+    llm.parts.runner.collect = failing
+    with pytest.raises(EngineDeadError):
+        run(source, output, llm=llm)
+    assert 0 < len(said(output)) < 60
+    assert not any(each["error"] for each in results(output))
+    run(source, output)
+    assert said(output) == expected
+
+
+def test_no_more_lines_are_read_than_are_under_way(whole, tmp_path):
+    source, _ = whole
+    llm, most = fake_llm(), 0
+    start = llm.jobs.start
+
+    def counted(text, request):
+        nonlocal most
+        job = start(text, request)
+        most = max(most, len(llm.parts.engine.scheduler.state.waiting) + 1)
+        return job
+
+    llm.jobs.start = counted
+    run(source, tmp_path / "out.jsonl", llm=llm, max_inflight=3)
+    assert most <= 3
+
+
+def test_the_results_of_another_input_are_left_alone(whole, tmp_path):
+    source, _ = whole
+    output = tmp_path / "out.jsonl"
+    run(source, output)
+    before = output.read_bytes()
+    for other in ([*MIXED[1:]], MIXED[:10]):
+        with pytest.raises(RequestError, match="does not have"):
+            run(written(tmp_path / "other.jsonl", other), output)
+    output.write_bytes(b'{"no": "results"}\n')
+    with pytest.raises(RequestError, match="something else"):
+        run(source, output)
+    assert output.read_bytes() == b'{"no": "results"}\n'
+    output.write_bytes(before)
+
+
+def test_two_runs_do_not_write_one_file(tmp_path):
+    with Journal(tmp_path / "out.jsonl"), pytest.raises(RequestError, match="another batch"):
+        Journal(tmp_path / "out.jsonl")
+
+
+def test_progress_counts_every_line(whole, tmp_path):
+    source, _ = whole
+    told = []
+    summary = run(source, tmp_path / "out.jsonl", progress=lambda lines, tokens: told.append((lines, tokens)))
+    assert [sum(each) for each in zip(*told, strict=True)] == [60, summary.num_tokens]
