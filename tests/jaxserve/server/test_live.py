@@ -46,7 +46,8 @@ def test_frames_show_what_the_engine_does():
         assert idle.keys() == FIELDS
         assert idle["pages"]["free"] == idle["pages"]["total"] == NUM_PAGES - 1
         with server.http() as other, other.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as answer:
-            next(answer.iter_lines())
+            lines = answer.iter_lines()
+            next(lines)
             busy = next(frame for frame in frames if frame["running"] == 3 and frame["steps"][-1][0] == 3)
         assert busy["pages"]["held"] > 0
         assert busy["pages"]["map"] != idle["pages"]["map"]
