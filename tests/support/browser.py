@@ -127,6 +127,7 @@ class Tab:
 
     def __init__(self, chromium: Browser, session: str):
         self._chromium, self._session = chromium, session
+        self._expected: list[str] = []
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         return self._chromium.call(method, self._session, **params)
@@ -170,6 +171,14 @@ class Tab:
     def click(self, selector: str) -> None:
         self.read(f"document.querySelector({json.dumps(selector)}).click()")
 
+    def fill(self, selector: str, text: str) -> None:
+        """Replace what stands in a field."""
+        self.read(f"{{ const field = document.querySelector({json.dumps(selector)}); field.focus(); field.select() }}")
+        self.type(text)
+
+    def text(self, selector: str) -> str:
+        return self.read(f"document.querySelector({json.dumps(selector)}).textContent")
+
     def screenshot(self) -> bytes:
         """A PNG of what is on the screen."""
         return base64.b64decode(self.call("Page.captureScreenshot")["data"])
@@ -180,9 +189,9 @@ class Tab:
         return [e["params"] for e in events if e["method"] == method and e.get("sessionId") == self._session]
 
     @property
-    def requests(self) -> list[str]:
-        """The addresses of everything that was asked for."""
-        return [event["request"]["url"] for event in self._events("Network.requestWillBeSent")]
+    def requests(self) -> list[dict[str, Any]]:
+        """Everything that was asked for: `url`, `method`, `postData`."""
+        return [event["request"] for event in self._events("Network.requestWillBeSent")]
 
     @property
     def problems(self) -> list[str]:
@@ -190,4 +199,8 @@ class Tab:
         thrown = [str(event["exceptionDetails"]) for event in self._events("Runtime.exceptionThrown")]
         said = [str(e["args"]) for e in self._events("Runtime.consoleAPICalled") if e["type"] in ("error", "warning")]
         logged = [e["entry"]["text"] for e in self._events("Log.entryAdded") if e["entry"]["level"] != "verbose"]
-        return thrown + said + logged
+        return [text for text in thrown + said + logged if not any(part in text for part in self._expected)]
+
+    def expect(self, *parts: str) -> None:
+        """Problems with one of these texts in them are none."""
+        self._expected += parts

@@ -23,7 +23,7 @@ export class Chat {
     });
     this.prompt.addEventListener("keydown", (event) => this.key(event));
     document.addEventListener("keydown", (event) => event.key === "Escape" && this.stop());
-    form.querySelector("#stop").addEventListener("click", () => this.stop());
+    form.querySelector("#halt").addEventListener("click", () => this.stop());
     form.querySelector("#clear").addEventListener("click", () => this.clear());
   }
 
@@ -114,7 +114,7 @@ export class Chat {
     const isBusy = this.abort !== null;
     this.hello.hidden = this.turns.length > 0;
     this.form.querySelector("#send").hidden = isBusy;
-    this.form.querySelector("#stop").hidden = !isBusy;
+    this.form.querySelector("#halt").hidden = !isBusy;
     this.form.querySelector("#clear").hidden = this.turns.length === 0;
     for (const turn of this.turns) turn.again.hidden = isBusy || turn !== this.turns.at(-1);
   }
