@@ -60,12 +60,15 @@ def engine_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parsing(hint: Any, choices: tuple[str, ...] | None) -> dict[str, Any]:
-    """How argparse reads a value of this type: flags for booleans, one word for scalars, JSON for the rest."""
+    """How argparse reads a value of this type: flags for booleans, one word for scalars, words for a tuple of texts,
+    JSON for the rest."""
     kinds = [t for t in _members(hint) if t is not type(None)]
     if choices:
         return {"choices": choices}
     if kinds == [bool]:
         return {"action": argparse.BooleanOptionalAction}
+    if kinds == [tuple[str, ...]]:
+        return {"nargs": "+", "action": "extend", "metavar": "STR"}
     if kinds and kinds[0] in (int, float, str) and len(kinds) == 1:
         return {"type": kinds[0], "metavar": kinds[0].__name__.upper()}
     return {"type": _json, "metavar": "JSON"}

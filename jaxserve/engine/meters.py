@@ -49,7 +49,8 @@ class Meters:
         self._live: set[Sample] = set()
         self._collected_s = 0.0  # when the last step was read
         self.load, self.num_coming = load, 0
-        self.num_refused = self.num_prompt_tokens = self.num_generated_tokens = self.num_queried = self.num_hit = 0
+        self.num_refused = self.num_unseen = self.num_queried = self.num_hit = 0
+        self.num_prompt_tokens = self.num_generated_tokens = 0
         self.finished: Counter[str] = Counter()
         self.last_steps: deque[StepSummary] = deque(maxlen=NUM_LAST_STEPS)
 
@@ -142,6 +143,7 @@ class Meters:
     def drop_unseen(self, request: Request) -> None:
         """A request was aborted before it came to the engine."""
         self.finished["abort"] += request.params.n
+        self.num_unseen += request.params.n
 
     def _begin_output(self, sample: Sample, now: float) -> None:
         """At the first token of a sample."""

@@ -22,13 +22,13 @@ class ServerConfig:
     port: int = option(8000, "port to listen on; 0: any that is free")
     uds: str | None = option(None, "path of a Unix socket to listen on, instead of host and port")
     api_key: tuple[str, ...] = option(
-        (), "key that clients must send, or a JSON list of keys; also JAXSERVE_API_KEY", is_shown=False
+        (), "key that clients must send; several may follow; also JAXSERVE_API_KEY", is_shown=False
     )
     admin_key: str | None = option(
         None, "key of the routes that change something; they are off without one; also JAXSERVE_ADMIN_KEY",
         is_shown=False,
     )  # fmt: skip
-    served_model_name: tuple[str, ...] = option((), "name clients call the model, or a JSON list; default: MODEL")
+    served_model_name: tuple[str, ...] = option((), "what clients call the model; several may follow; default: MODEL")
     generation_config: str = option(
         "auto", "auto: sampling defaults from the model's generation_config.json; none: OpenAI's", GENERATION_CONFIGS
     )
@@ -37,7 +37,7 @@ class ServerConfig:
         None, 'variables of the chat template for requests that do not set them, as in {"enable_thinking": false}'
     )
     response_role: str = option("assistant", "role of the messages that chats are answered with")
-    allowed_origins: tuple[str, ...] = option((), "origins whose pages may call the server (CORS), a JSON list")
+    allowed_origins: tuple[str, ...] = option((), "origins whose pages may call the server (CORS)")
     root_path: str = option("", "path under which a proxy shows the server")
     ssl_keyfile: str | None = option(None, "file with the TLS key")
     ssl_certfile: str | None = option(None, "file with the TLS certificate")

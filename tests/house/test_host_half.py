@@ -8,6 +8,7 @@ import pytest
 
 from tests.house.modules import ROOT, names_of
 
+VERBS = ("generate", "serve", "batch")
 PROGRAM = Path(__file__).with_name("import_without_jax.py")
 
 
@@ -41,12 +42,24 @@ def test_importing_jaxserve_does_not_import_jax():
     assert loaded_after("import jaxserve", "jaxserve", "jax", "numpy") == ["jaxserve"]
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["generate", "--help"]], ids=["jaxserve", "generate"])
+@pytest.mark.parametrize("arguments", [["--help"], *([verb, "--help"] for verb in VERBS)], ids=" ".join)
 def test_help_costs_neither_jax_nor_numpy(arguments):
     statements = (
         "from jaxserve.cli.main import main\n"
         f"sys.argv = ['jaxserve', *{arguments}]\n"
         "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code, stop.code"
     )
-    suspects = ["jax", "numpy", "flax", "gguf", "tokenizers", "jinja2", "huggingface_hub", "tqdm", "rich"]
+    suspects = [
+        "jax",
+        "numpy",
+        "flax",
+        "gguf",
+        "tokenizers",
+        "jinja2",
+        "huggingface_hub",
+        "tqdm",
+        "rich",
+        "pydantic",
+        "uvicorn",
+    ]
     assert loaded_after(statements, "jaxserve.cli.main", *suspects) == ["jaxserve.cli.main"]

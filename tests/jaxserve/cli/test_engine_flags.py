@@ -4,7 +4,8 @@ import argparse
 
 import pytest
 
-from jaxserve.cli.flags import add_engine_flags, engine_options
+from jaxserve.cli.flags import add_engine_flags, add_flags, engine_options, given
+from jaxserve.server.config import ServerConfig
 
 
 def options(*argv: str, skip: tuple[str, ...] = ()) -> dict:
@@ -23,6 +24,13 @@ def options(*argv: str, skip: tuple[str, ...] = ()) -> dict:
 )
 def test_commands_keep_what_they_lower_unless_told_otherwise(argv, expected):
     assert options(*argv) == expected
+
+
+def test_flags_of_several_texts_add_up():
+    parser = argparse.ArgumentParser()
+    add_flags(parser, ServerConfig)
+    found = given(parser.parse_args(["--api-key", "a", "b", "--port", "9", "--api-key", "c"]), ServerConfig)
+    assert found == {"api_key": ["a", "b", "c"], "port": 9}
 
 
 def test_a_verb_without_the_option_says_nothing_of_it():

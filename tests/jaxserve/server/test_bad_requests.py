@@ -173,8 +173,8 @@ def test_unknown_paths_and_methods(client):
 
 
 def test_messages_tell_nothing_of_the_machine(client):
-    answer = client.post("/v1/completions", json={**COMPLETION, "model": "/root/secret/folder"})
-    assert "/root" not in json.dumps(answer.json())
+    answer = client.post("/v1/completions", json={**COMPLETION, "model": "/srv/secret/folder"})
+    assert "/srv" not in json.dumps(answer.json())
 
 
 def _said(answer):
