@@ -8,7 +8,7 @@ from jaxserve.engine.engine import Engine
 from jaxserve.kv.allocator import SCRATCH_PAGE, PagePool
 
 PAGE_STATES = ("free", "cached", "held", "shared", "scratch")
-FREE, CACHED, HELD, SHARED, SCRATCH = range(5)
+FREE, CACHED, HELD, SHARED, SCRATCH = (np.uint8(state) for state in range(5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +49,4 @@ def _page_states(pool: PagePool) -> np.ndarray:
     references, is_kept = pool.references(everything), pool.is_kept(everything)
     states = np.where(references > 0, np.where(references > 1, SHARED, HELD), np.where(is_kept, CACHED, FREE))
     states[SCRATCH_PAGE] = SCRATCH
-    return states.astype(np.uint8)
+    return states

@@ -6,7 +6,7 @@ import numpy as np
 import orjson
 
 from jaxserve.engine.meters import Meters
-from jaxserve.engine.snapshot import FREE, SHARED, Snapshot
+from jaxserve.engine.snapshot import CACHED, FREE, HELD, SHARED, Snapshot
 
 MAX_SQUARES = 4096  # of the map; more could not be told apart on a screen
 
@@ -54,8 +54,8 @@ def page_map(pages: np.ndarray) -> tuple[np.ndarray, int]:
         return pages, 1
     missing = -len(pages) % size
     squares = np.pad(pages, (0, missing), constant_values=SHARED + 1).reshape(-1, size)
-    counts = np.stack([(squares == state).sum(axis=1) for state in range(SHARED, FREE - 1, -1)])
-    return (SHARED - counts.argmax(axis=0)).astype(np.uint8), size
+    counts = np.stack([(squares == state).sum(axis=1) for state in (SHARED, HELD, CACHED, FREE)])
+    return SHARED - counts.argmax(axis=0).astype(np.uint8), size
 
 
 def runs(values: np.ndarray) -> list[int]:

@@ -75,6 +75,9 @@ def take(url: str, num_clients: int, seconds: float) -> None:
 def ask(page: Tab) -> None:
     """A conversation of two questions, the second of which is being answered."""
     page.wait("document.title.includes('–')")
+    page.click("summary")
+    page.fill("[name=temperature]", "0.2")
+    page.click("summary")
     page.fill("#prompt", QUESTION)
     page.press("Enter")
     page.wait("document.querySelector('.note').textContent", seconds=300)

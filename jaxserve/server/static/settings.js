@@ -52,8 +52,8 @@ export class Settings {
   changed() {
     this.mark();
     const used = this.fields.filter((field) => field.value.trim() !== "");
-    const names = used.map((field) => field.labels[0].firstChild.data.split(",")[0].trim().toLowerCase());
-    this.form.querySelector("#changed").textContent = names.length ? names.join(", ") : "the model’s defaults";
+    const named = used.map((one) => `${title(one).toLowerCase()} ${one.type === "number" ? one.value : ""}`.trim());
+    this.form.querySelector("#changed").textContent = named.length ? named.join(", ") : "the model’s defaults";
     this.save();
   }
 
@@ -92,13 +92,18 @@ export class Settings {
   }
 }
 
+/** What its label calls a field. */
+function title(field) {
+  return field.labels[0].firstChild.data.split(",")[0].trim();
+}
+
 function stops(text) {
   return text.split("\n").filter((line) => line !== "").map((line) => line.replaceAll("\\n", "\n"));
 }
 
 /** What is wrong with a field, or nothing. */
 function fault(field) {
-  const name = field.labels[0].firstChild.data.split(",")[0].trim();
+  const name = title(field);
   if (field.name === "stop") return stops(field.value).length > MAX_STOPS ? `${name}: at most ${MAX_STOPS} texts.` : "";
   if (field.type !== "number") return "";
   const { badInput, rangeUnderflow, rangeOverflow } = field.validity;

@@ -23,7 +23,7 @@ def unrolled(lengths: list[int]) -> list[int]:
 
 def of(pages: np.ndarray) -> dict:
     """The frame of a pool with these pages besides the scratch page."""
-    taken = Snapshot(2, 3, np.append(np.uint8(SCRATCH), pages), num_host_pages=4, max_host_pages=9)
+    taken = Snapshot(2, 3, np.append(SCRATCH, pages), num_host_pages=4, max_host_pages=9)
     return json.loads(frame(taken, SPEEDS))
 
 

@@ -132,6 +132,7 @@ def test_settings_and_history_are_sent_and_outlive_a_reload(page, server):
         page.fill(f"[name={name}]", str(value))
     page.fill("[name=system]", "s")
     page.fill("[name=stop]", "x\\ny\nz")
+    assert page.text("#changed").startswith("system prompt, temperature 0.5, top p 0.9,")
     ask(page, "a")
     page.wait(IS_DONE)
     first = answers(page)[0]
