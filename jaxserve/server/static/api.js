@@ -9,11 +9,12 @@ export class Problem extends Error {
   }
 }
 
-/** Fetches, and raises a `Problem` unless the server agrees. */
+/** Fetches a path beside the page's own, and raises a `Problem` unless the server agrees. */
 export async function ask(path, options = {}) {
   let response;
   try {
-    response = await fetch(path, options);
+    // Not the page's address itself: with a name and a key in it, as in http://me:key@host, nothing can be fetched.
+    response = await fetch(new URL(path, location.origin + location.pathname), options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem("The server cannot be reached. Is it still running?");

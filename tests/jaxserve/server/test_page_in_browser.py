@@ -341,6 +341,19 @@ def test_code_is_set_apart_however_the_text_is_cut(page):
     assert written == [blocks] * len(cuts)
 
 
+def test_whoever_logs_in_with_the_key_can_use_all_of_it(chromium):
+    with (
+        running(fake_llm(Reciter(264, said=SAID)), api_key="secret") as server,
+        chromium.tab(f"{server.url}/".replace("//", "//anyone:secret@", 1)) as page,
+    ):
+        page.wait(f"document.querySelector('#model').textContent === '{NAME}'")
+        ask(page, "a")
+        page.wait(IS_DONE)
+        assert page.text(".note").endswith("ended at max tokens")
+        page.wait("document.querySelector('#state').textContent === 'idle'")
+        assert page.problems == []
+
+
 def test_a_page_opened_before_the_model_is_there_waits_for_it(chromium, server):
     llm, server.service._llm = server.service._llm, None
     try:
