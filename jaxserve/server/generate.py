@@ -1,19 +1,24 @@
 """Host: from a checked body to its response: begins the work, then answers in one piece or in events."""
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jaxserve.server.calls import Call
+from jaxserve.core.outputs import RequestOutput
+from jaxserve.server.calls import Answer, Call
 from jaxserve.server.errors import as_api_error
 from jaxserve.server.gone import unless_gone
 from jaxserve.server.service import Service
 from jaxserve.server.sse import COMMENT, DONE, EventStream, event
-from jaxserve.server.work import Work, check_end
+from jaxserve.server.work import Piece, Work, check_end
+
+LONG_PROMPT = 1024  # tokens whose log-probabilities take some milliseconds
 
 
 class Json(Response):
@@ -32,7 +37,9 @@ async def respond(service: Service, request: Request, call: Call) -> Response:
         work = await unless_gone(request, Work.begin(service, call))
         stack.callback(work.abort)
         if not call.body.stream:
-            return Json(call.answer.whole(await unless_gone(request, work.whole())))
+            outputs = await unless_gone(request, work.whole())
+            raw = await _aside(lambda: orjson.dumps(call.answer.whole(outputs)), outputs)
+            return Response(raw, media_type=Json.media_type)
         return EventStream(_events(service, call, work), on_end=stack.pop_all().close)
 
 
@@ -47,7 +54,7 @@ async def _events(service: Service, call: Call, work: Work) -> AsyncGenerator[by
                 yield COMMENT
                 continue
             check_end(piece.output)
-            for chunk in answer.chunks(piece.prompt, piece.output):
+            for chunk in await _aside(partial(_chunks, answer, piece), [piece.output]):
                 if has_usage or is_continuous:
                     chunk["usage"] = answer.usage.as_json() if is_continuous else None
                 yield event(chunk)
@@ -56,3 +63,13 @@ async def _events(service: Service, call: Call, work: Work) -> AsyncGenerator[by
     except Exception as error:
         yield event(as_api_error(error).body())
     yield DONE
+
+
+def _chunks(answer: Answer, piece: Piece) -> list[dict[str, Any]]:
+    return list(answer.chunks(piece.prompt, piece.output))
+
+
+async def _aside[T](make: Callable[[], T], outputs: list[RequestOutput]) -> T:
+    """Long prompts' log-probabilities take long to write down, and go to a thread."""
+    size = sum(len(output.prompt_logprobs or ()) for output in outputs)
+    return make() if size < LONG_PROMPT else await asyncio.to_thread(make)
