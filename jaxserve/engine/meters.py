@@ -18,13 +18,19 @@ COUNTS = scale(1, 2_000_000)
 
 
 class StepSummary(NamedTuple):
-    """One step. kind: "decode", "mixed" or "prefill". ms: how long the device had it, as the host sees it."""
+    """What a step computed in each of its rounds: a token for each decode row, tokens of longer chunks of prompts, and
+    padding up to the shape that was compiled. ms: how long the device had all of it, as the host sees it."""
 
-    kind: str
-    rows: int
-    tokens: int
-    bucket: str
+    decode_rows: int
+    prompt_tokens: int
+    padding: int
     ms: float
+
+    @classmethod
+    def of(cls, record: StepRecord, ms: float) -> "StepSummary":
+        decode_rows, bucket = record.num_decodes, record.bucket
+        prompt_tokens = 0 if bucket.is_decode else record.num_tokens - decode_rows
+        return cls(decode_rows, prompt_tokens, bucket.num_tokens - decode_rows - prompt_tokens, ms)
 
 
 class Meters:
@@ -99,8 +105,7 @@ class Meters:
         seconds = moments.collected_s - max(moments.submitted_s, self._collected_s)
         self._collected_s = moments.collected_s
         self.step_tokens.observe(record.num_tokens)
-        shape = record.num_rows, record.num_tokens, str(record.bucket)
-        self.last_steps.append(StepSummary(record.kind, *shape, seconds * 1000))
+        self.last_steps.append(StepSummary.of(record, seconds * 1000))
 
     def observe(self, moved: Moved, samples: list[Sample]) -> None:
         """What a step has brought; `samples` are those of `moved`."""

@@ -7,12 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from jaxserve.server import admin, health, openai, tokens
+from jaxserve.server import admin, health, live, openai, page, tokens
 from jaxserve.server.errors import ApiError, as_api_error
 from jaxserve.server.guard import Guard
 from jaxserve.server.service import FINGERPRINT, Service
 
-ROUTERS = (openai, tokens, health, admin)
+ROUTERS = (openai, tokens, health, admin, live, page)
 
 
 def make_app(service: Service) -> ASGIApp:
