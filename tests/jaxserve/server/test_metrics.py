@@ -16,6 +16,7 @@ from jaxserve.server.http_counts import HttpCounts
 from jaxserve.server.metrics import routes
 from tests.support.async_llm import held, until
 from tests.support.fake_llm import fake_llm
+from tests.support.server import running
 
 # What vLLM's own test expects, as Prometheus sees the names.
 REQUIRED = {
@@ -162,6 +163,31 @@ def test_before_the_model_is_there_only_http_is_counted():
                 (name, (("handler", "none"), ("method", "other"), ("status", "405"))): 2,
             },
         )
+    }
+
+
+def test_a_server_counts_its_answers_by_route_and_status():
+    with running(fake_llm(), api_key="secret", public_metrics=True) as server:
+        key = {"Authorization": "Bearer secret"}
+        for path, headers in [
+            ("/v1/models/tiny", {}),
+            ("/v1/models/tiny", key),
+            ("/v1/models", key),
+            ("/no/such", key),
+        ]:
+            server.get(path, headers=headers)
+        text = server.get("/metrics").text
+    counts = {
+        (s.labels["handler"], s.labels["status"]): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+        if family.name == "http_requests"
+    }
+    assert counts == {
+        ("none", "401"): 1,
+        ("/v1/models/{name:path}", "404"): 1,
+        ("/v1/models", "200"): 1,
+        ("none", "404"): 1,
     }
 
 
