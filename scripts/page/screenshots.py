@@ -22,7 +22,7 @@ QUESTION = "Why is the sky blue? Answer in two or three sentences."
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/screenshots", description=__doc__)
     parser.add_argument("--url", help="a server that runs already; default: one is started")
-    parser.add_argument("--clients", type=int, default=18, help="that keep it busy (default: 18)")
+    parser.add_argument("--clients", type=int, default=10, help="that keep it busy (default: 10)")
     parser.add_argument("--seconds", type=float, default=60, help="of load before the first picture (default: 60)")
     args = parser.parse_args()
     if args.url:
@@ -58,7 +58,7 @@ def take(url: str, num_clients: int, seconds: float) -> None:
     """Light, dark and two of a phone, all of one conversation's length under the same load."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with clients(url, num_clients), browser() as chromium:
-        with chromium.tab(f"{url}/", WIDE, scale=2) as page:
+        with chromium.tab(f"{url}/", WIDE, scale=1.5) as page:
             time.sleep(seconds)
             ask(page)
             keep(page, "light")

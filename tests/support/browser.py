@@ -105,7 +105,7 @@ class Browser:
         return json.loads(message)
 
     @contextmanager
-    def tab(self, url: str, size: tuple[int, int] = WIDE, *, scale: int = 1, dark: bool = False) -> Iterator["Tab"]:
+    def tab(self, url: str, size: tuple[int, int] = WIDE, *, scale: float = 1, dark: bool = False) -> Iterator["Tab"]:
         """A page with nothing kept of others, loaded. size: width and height; a phone's if narrower than 600."""
         context = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
@@ -136,7 +136,7 @@ class Tab:
         self.call("Page.navigate", url=url)
         self.wait("document.readyState === 'complete'")
 
-    def resize(self, width: int, height: int, scale: int = 1) -> None:
+    def resize(self, width: int, height: int, scale: float) -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **size)
         self.call("Emulation.setTouchEmulationEnabled", enabled=width < 600)
