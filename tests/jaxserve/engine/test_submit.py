@@ -55,7 +55,7 @@ def test_all_is_decided_while_a_step_is_in_flight():
         assert (len(accepted), len(refused)) == (4, 16)
         assert all(isinstance(e.retry_after_s, int) and e.retry_after_s >= 1 for e in refused)
         assert {e.param for e in refused} == {"max_num_waiting"}
-        assert served.meters.num_refused == 17
+        assert served.meters.refused == {"max_num_waiting": 17}
         for submission in [started, *accepted]:
             assert (await submission.next()).finished
 
@@ -290,7 +290,7 @@ def test_calls_run_between_steps_and_neither_their_failures_nor_their_cancelling
 @pytest.mark.parametrize("prompt", ["hello " * 500, [1] * 5000, {"prompt_token_ids": [1] * 5000}])
 def test_what_takes_long_is_not_done_in_the_event_loop(prompt, monkeypatch):
     threads = []
-    read = "jaxserve.engine.async_llm.read_only_prompt"
+    read = "jaxserve.engine.intake.read_only_prompt"
 
     def noting(prompt):
         threads.append(threading.current_thread())
@@ -316,7 +316,7 @@ def test_a_full_queue_reads_no_prompt(monkeypatch):
         with held(llm) as is_waiting:
             submission = await first(served, is_waiting)
             with monkeypatch.context() as patched:
-                patched.setattr("jaxserve.engine.async_llm.read_only_prompt", lambda _: 1 / 0)
+                patched.setattr("jaxserve.engine.intake.read_only_prompt", lambda _: 1 / 0)
                 for call in (served.submit("a", wants_pieces=True), served.embed("a")):
                     with pytest.raises(QueueFullError):
                         await call
