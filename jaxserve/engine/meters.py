@@ -18,13 +18,19 @@ COUNTS = scale(1, 2_000_000)
 
 
 class StepSummary(NamedTuple):
-    """One step. kind: "decode", "mixed" or "prefill". ms: how long the device had it, as the host sees it."""
+    """What a step computed in each of its rounds: a token for each decode row, tokens of longer chunks of prompts, and
+    padding up to the shape that was compiled. ms: how long the device had all of it, as the host sees it."""
 
-    kind: str
-    rows: int
-    tokens: int
-    bucket: str
+    decode_rows: int
+    prompt_tokens: int
+    padding: int
     ms: float
+
+    @classmethod
+    def of(cls, record: StepRecord, ms: float) -> "StepSummary":
+        decode_rows, bucket = record.num_decodes, record.bucket
+        prompt_tokens = 0 if bucket.is_decode else record.num_tokens - decode_rows
+        return cls(decode_rows, prompt_tokens, bucket.num_tokens - decode_rows - prompt_tokens, ms)
 
 
 class Meters:
@@ -89,7 +95,7 @@ class Meters:
     def last_steps(self) -> list[StepSummary]:
         """The oldest first."""
         steps = self._last_steps.copy()
-        return [StepSummary(r.kind, r.num_rows, r.num_tokens, str(r.bucket), s * 1000) for r, s in steps]
+        return [StepSummary.of(record, seconds * 1000) for record, seconds in steps]
 
     def begin(self, job: Job) -> None:
         """A request has come to the engine."""

@@ -4,8 +4,10 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
+from jaxserve.server.protocol.base import Items
+
 MAX_TEXTS = 1024
-Ids = Annotated[list[int], Field(min_length=1, fail_fast=True)]
+Ids = Annotated[Items[int], Field(min_length=1)]
 
 
 def _form(value: Any) -> str:
@@ -18,9 +20,9 @@ def _form(value: Any) -> str:
 
 Texts = Annotated[
     Annotated[str, Tag("text")]
-    | Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS, fail_fast=True), Tag("texts")]
+    | Annotated[Items[str], Field(min_length=1, max_length=MAX_TEXTS), Tag("texts")]
     | Annotated[Ids, Tag("ids")]
-    | Annotated[list[Ids], Field(min_length=1, max_length=MAX_TEXTS, fail_fast=True), Tag("lists of ids")],
+    | Annotated[Items[Ids], Field(min_length=1, max_length=MAX_TEXTS), Tag("lists of ids")],
     Discriminator(_form),
 ]
 
