@@ -105,7 +105,11 @@ class Moved:
 
     def samples(self) -> list[Sample]:
         """One entry a token or end, of those that are somebody's."""
-        found = list(map(self._samples.get, [sequence.sequence_id for sequence in self._sequences]))
+        ids = [sequence.sequence_id for sequence in self._sequences]
+        found = list(map(self._samples.get, ids))
+        if self.ended:  # they are among the samples no more, and may have brought several tokens
+            ended = {ids[row]: sample for row, (sample, has_ended) in self._looked_at.items() if has_ended}
+            found = [sample or ended.get(i) for sample, i in zip(found, ids, strict=True)]
         for row, (sample, _) in self._looked_at.items():
             found[row] = sample
         return [sample for sample in found if sample is not None]

@@ -18,23 +18,30 @@ COUNTS = scale(1, 2_000_000)
 
 
 class StepSummary(NamedTuple):
-    """One step. kind: "decode", "mixed" or "prefill". ms: how long the device had it, as the host sees it."""
+    """What a step computed in each of its rounds: a token for each decode row, tokens of longer chunks of prompts, and
+    padding up to the shape that was compiled. ms: how long the device had all of it, as the host sees it."""
 
-    kind: str
-    rows: int
-    tokens: int
-    bucket: str
+    decode_rows: int
+    prompt_tokens: int
+    padding: int
     ms: float
+
+    @classmethod
+    def of(cls, record: StepRecord, ms: float) -> "StepSummary":
+        decode_rows, bucket = record.num_decodes, record.bucket
+        prompt_tokens = 0 if bucket.is_decode else record.num_tokens - decode_rows
+        return cls(decode_rows, prompt_tokens, bucket.num_tokens - decode_rows - prompt_tokens, ms)
 
 
 class Meters:
     """Since the engine began to serve. The driver's thread feeds it; others may read any number at any moment.
 
-    Counted by sample: tokens, times, `finished` (by finish reason) and preemptions; once a request: prompts and
-    parameters. Times are seconds: `queue_time` from the call to the first slot, `prefill_time` from there to the first
-    token, `decode_time` from there to the last, `inference_time` both, `latency` from the call to the end. A step that
-    draws several tokens of a sample divides the time since its last one among them. Samples that never got a slot or a
-    token are missing where it takes one. num_queried, num_hit: prompt tokens looked up in the prefix cache, and found.
+    Counted by sample: tokens, times, `finished` (by finish reason) and preemptions; once a request: prompts, parameters
+    and `refused` (by the bound of the queue). Times are seconds: `queue_time` from the call to the first slot,
+    `prefill_time` from there to the first token, `decode_time` from there to the last, `inference_time` from the first
+    slot to the end, `latency` from the call to the end. A step that draws several tokens of a sample divides the time
+    since its last one among them. Samples that never got a slot or a token are missing where it takes one. num_queried,
+    num_hit: prompt tokens looked up in the prefix cache, and found. num_unseen: aborted before the engine saw them.
     load, num_coming: how full the engine was after its last step, and the samples that it has not seen yet.
     """
 
@@ -43,8 +50,10 @@ class Meters:
         self._live: set[Sample] = set()
         self._collected_s = 0.0  # when the last step was read
         self.load, self.num_coming = load, 0
-        self.num_refused = self.num_prompt_tokens = self.num_generated_tokens = self.num_queried = self.num_hit = 0
+        self.num_unseen = self.num_queried = self.num_hit = 0
+        self.num_prompt_tokens = self.num_generated_tokens = 0
         self.finished: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
         self.last_steps: deque[StepSummary] = deque(maxlen=NUM_LAST_STEPS)
 
         self.step_tokens, self.prompt_tokens, self.generated_tokens = (Histogram(COUNTS) for _ in range(3))
@@ -96,8 +105,7 @@ class Meters:
         seconds = moments.collected_s - max(moments.submitted_s, self._collected_s)
         self._collected_s = moments.collected_s
         self.step_tokens.observe(record.num_tokens)
-        shape = record.num_rows, record.num_tokens, str(record.bucket)
-        self.last_steps.append(StepSummary(record.kind, *shape, seconds * 1000))
+        self.last_steps.append(StepSummary.of(record, seconds * 1000))
 
     def observe(self, moved: Moved, samples: list[Sample]) -> None:
         """What a step has brought; `samples` are those of `moved`."""
@@ -130,13 +138,14 @@ class Meters:
         for sample in job.samples:
             self._end(sample, now)
 
-    def refuse(self, num_samples: int) -> None:
-        """A full queue has turned samples away. Called where requests come from, by one thread at a time."""
-        self.num_refused += num_samples
+    def refuse(self, bound: str) -> None:
+        """A queue that this bound calls full has turned a request away. Called by one thread at a time, any thread."""
+        self.refused[bound] += 1
 
     def drop_unseen(self, request: Request) -> None:
         """A request was aborted before it came to the engine."""
         self.finished["abort"] += request.params.n
+        self.num_unseen += request.params.n
 
     def _begin_output(self, sample: Sample, now: float) -> None:
         """At the first token of a sample."""

@@ -1,19 +1,25 @@
 """Host: from a checked body to its response: begins the work, then answers in one piece or in events."""
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jaxserve.server.calls import Call
+from jaxserve.core.outputs import RequestOutput
+from jaxserve.server.calls import Answer, Call
 from jaxserve.server.errors import as_api_error
 from jaxserve.server.gone import unless_gone
+from jaxserve.server.request_log import Served
 from jaxserve.server.service import Service
 from jaxserve.server.sse import COMMENT, DONE, EventStream, event
-from jaxserve.server.work import Work, check_end
+from jaxserve.server.work import Piece, Work, check_end
+
+LONG_PROMPT = 1024  # tokens whose log-probabilities take some milliseconds
 
 
 class Json(Response):
@@ -25,18 +31,23 @@ class Json(Response):
         return orjson.dumps(content)
 
 
-async def respond(service: Service, request: Request, call: Call) -> Response:
-    """What is refused is refused here, before any header is sent; a client that leaves ends its work."""
+async def respond(service: Service, request: Request, call: Call, served: Served) -> Response:
+    """What is refused is refused here, before any header is sent; a client that leaves ends its work.
+
+    served: is told of all outputs.
+    """
     with ExitStack() as stack:
         stack.enter_context(service.working())
         work = await unless_gone(request, Work.begin(service, call))
         stack.callback(work.abort)
         if not call.body.stream:
-            return Json(call.answer.whole(await unless_gone(request, work.whole())))
-        return EventStream(_events(service, call, work), on_end=stack.pop_all().close)
+            outputs = await unless_gone(request, work.whole(served))
+            raw = await _aside(lambda: orjson.dumps(call.answer.whole(outputs)), outputs)
+            return Response(raw, media_type=Json.media_type)
+        return EventStream(_events(service, call, work, served), on_end=stack.pop_all().close)
 
 
-async def _events(service: Service, call: Call, work: Work) -> AsyncGenerator[bytes, None]:
+async def _events(service: Service, call: Call, work: Work, served: Served) -> AsyncGenerator[bytes, None]:
     """Chunks, the last one with usage where that is asked for; an error in the middle is an event, too."""
     options, config, answer = call.body.stream_options, service.config, call.answer
     is_continuous = options is not None and options.continuous_usage_stats
@@ -46,8 +57,9 @@ async def _events(service: Service, call: Call, work: Work) -> AsyncGenerator[by
             if piece is None:
                 yield COMMENT
                 continue
+            served.note(piece.output)
             check_end(piece.output)
-            for chunk in answer.chunks(piece.prompt, piece.output):
+            for chunk in await _aside(partial(_chunks, answer, piece), [piece.output]):
                 if has_usage or is_continuous:
                     chunk["usage"] = answer.usage.as_json() if is_continuous else None
                 yield event(chunk)
@@ -56,3 +68,13 @@ async def _events(service: Service, call: Call, work: Work) -> AsyncGenerator[by
     except Exception as error:
         yield event(as_api_error(error).body())
     yield DONE
+
+
+def _chunks(answer: Answer, piece: Piece) -> list[dict[str, Any]]:
+    return list(answer.chunks(piece.prompt, piece.output))
+
+
+async def _aside[T](make: Callable[[], T], outputs: list[RequestOutput]) -> T:
+    """Long prompts' log-probabilities take long to write down, and go to a thread."""
+    size = sum(len(output.prompt_logprobs or ()) for output in outputs)
+    return make() if size < LONG_PROMPT else await asyncio.to_thread(make)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import uvicorn
 import uvloop
@@ -189,9 +190,11 @@ def _load(engine_config: EngineConfig, config: ServerConfig) -> AsyncLLM:
 def _listen(config: ServerConfig) -> socket.socket:
     """A bound socket. Raises OSError that says which address."""
     if config.uds is not None:
+        path = Path(config.uds)
+        if path.exists() and not path.is_socket():
+            raise OSError(f"uds={config.uds}: something else than a socket is there")
+        path.unlink(missing_ok=True)  # of a server that was killed
         made = socket.socket(socket.AF_UNIX)
-        with suppress(FileNotFoundError):
-            os.unlink(config.uds)
         old = os.umask(0o177)  # only this user may connect
         try:
             made.bind(config.uds)

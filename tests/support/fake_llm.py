@@ -116,4 +116,4 @@ def num_pages_free(llm: LLM) -> int:
 
 
 def all_pages_are_back(llm: LLM) -> bool:
-    return num_pages_free(llm) == NUM_PAGES - 1 and not llm.parts.engine.has_work
+    return num_pages_free(llm) == llm.parts.engine.scheduler.state.pool.num_pages - 1 and not llm.parts.engine.has_work

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -74,3 +75,12 @@ def running(llm: LLM, **options: Any) -> Iterator[Running]:
         server.should_exit = True
         thread.join()
         asyncio.run(served.close())
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for something that happens in another thread; fail when it has not come after a while."""
+    for _ in range(3000):
+        if condition():
+            return
+        time.sleep(0.005)
+    raise AssertionError("waited in vain")

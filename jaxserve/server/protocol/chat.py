@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from jaxserve.server.errors import ApiError
+from jaxserve.server.protocol.base import Items
 from jaxserve.server.protocol.sampling import SamplingFields
 from jaxserve.text.chat_messages import MAX_MESSAGES
 
@@ -14,7 +15,7 @@ class ChatBody(SamplingFields):
     fill the context. top_logprobs: candidates a token, with logprobs=true. echo: the answer begins
     with the last message, where that is of the role that answers."""
 
-    messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
+    messages: Annotated[Items[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=-1)

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from jaxserve.core.errors import RequestError
+from jaxserve.core.sampling_checks import MAX_LOGIT_BIAS
 from jaxserve.core.sampling_params import MAX_BAD_WORDS, MAX_N, SamplingParams
 from jaxserve.core.service import MAX_TENANT_CHARS, ServiceOptions
 from jaxserve.server.errors import ApiError
-from jaxserve.server.protocol.base import INT64, Body, given
+from jaxserve.server.protocol.base import INT64, Body, Items, given
 
 MAX_STOPS = 4  # OpenAI's limit
 MAX_TEMPERATURE = 2.0  # likewise
@@ -24,6 +25,14 @@ PARAMS = (
 SERVICE = tuple(ServiceOptions.__annotations__)
 # What a model's generation_config.json may say of requests that do not.
 DEFAULTED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
+
+
+def _few(biases: Any) -> Any:
+    """Refuse too many before each is looked at."""
+    if isinstance(biases, dict) and len(biases) > MAX_LOGIT_BIAS:
+        message = f"logit_bias holds {len(biases)} entries; at most {MAX_LOGIT_BIAS} are allowed"
+        raise ApiError(400, message, param="logit_bias")
+    return biases
 
 
 class StreamOptions(Body):
@@ -51,8 +60,8 @@ class SamplingFields(Body):
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     seed: int | None = Field(None, ge=-INT64, lt=INT64)
-    stop: str | Annotated[list[str], Field(max_length=MAX_STOPS)] | None = None
-    stop_token_ids: list[int] | None = None
+    stop: str | Annotated[Items[str], Field(max_length=MAX_STOPS)] | None = None
+    stop_token_ids: Items[int] | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     max_tokens: int | None = Field(None, ge=0)
@@ -60,9 +69,9 @@ class SamplingFields(Body):
     prompt_logprobs: int | None = Field(None, ge=-1)
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
-    logit_bias: dict[str, float] | None = None
-    allowed_token_ids: list[int] | None = None
-    bad_words: Annotated[list[str], Field(max_length=MAX_BAD_WORDS)] | None = None
+    logit_bias: Annotated[dict[str, float], BeforeValidator(_few)] | None = None
+    allowed_token_ids: Items[int] | None = None
+    bad_words: Annotated[Items[str], Field(max_length=MAX_BAD_WORDS)] | None = None
     skip_reading_prefix_cache: bool | None = None
     cache_salt: str | None = Field(None, min_length=1, max_length=128, pattern=r"^[^@/\\\x00]+$")
     truncate_prompt_tokens: int | None = Field(None, ge=-1)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from jaxserve.server.errors import ApiError
-from jaxserve.server.protocol.base import Body
+from jaxserve.server.protocol.base import Body, Items
 from jaxserve.text.chat_messages import MAX_MESSAGES
 
 
@@ -14,7 +14,7 @@ class TokenizeBody(Body):
 
     model: str | None = None
     prompt: str | None = None
-    messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
+    messages: Annotated[Items[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
     add_special_tokens: bool = True
     return_token_strs: bool = False
     add_generation_prompt: bool | None = None
@@ -31,4 +31,4 @@ class DetokenizeBody(Body):
     """tokens: ids of the model's vocabulary."""
 
     model: str | None = None
-    tokens: list[Annotated[int, Field(ge=0)]]
+    tokens: Items[Annotated[int, Field(ge=0)]]

@@ -9,24 +9,13 @@ import pytest
 from checkpoints.errors import SourceError
 from checkpoints.fetch import bucket
 from checkpoints.sources import resolve
+from tests.support.bucket import emulated_bucket
 
 
 @pytest.fixture(scope="module")
 def storage():
-    """An emulator with the empty bucket "models"."""
-    import gcsfs
-    from gcp_storage_emulator.server import create_server
-
-    server = create_server("localhost", 0, in_memory=True, default_bucket="models")
-    server.start()
-    port = server._api._httpd.server_address[1]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STORAGE_EMULATOR_HOST", f"http://localhost:{port}")
-        patch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-        gcsfs.GCSFileSystem.clear_instance_cache()
+    with emulated_bucket("models"):
         yield
-        gcsfs.GCSFileSystem.clear_instance_cache()
-    server.stop()
 
 
 @pytest.fixture

@@ -13,17 +13,9 @@ from jaxserve.runner.fake_model import FakeModel
 from jaxserve.scheduler.bounds import QueueBounds
 from jaxserve.server.service import State
 from tests.support.fake_llm import all_pages_are_back, fake_llm
-from tests.support.server import running
+from tests.support.server import running, until
 
 LONG = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}
-
-
-def until(condition):
-    for _ in range(3000):
-        if condition():
-            return
-        time.sleep(0.005)
-    raise AssertionError("waited in vain")
 
 
 def is_quiet(server):
