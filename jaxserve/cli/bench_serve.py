@@ -6,13 +6,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-from jaxserve.bench.serving.options import DATASETS, ArrivalOptions
+from jaxserve.bench.serving.options import CHAT, COMPLETIONS, DATASETS, GOODPUT_METRICS, METRICS, ArrivalOptions
 from jaxserve.cli.flags import add_flags
 from jaxserve.core.errors import ConfigError
 
-ENDPOINTS = {name: f"/v1/{path}" for name, path in (("completions", "completions"), ("chat", "chat/completions"))}
-METRICS = ("ttft", "tpot", "itl", "e2el")
-GOODPUT_METRICS = ("ttft", "tpot", "e2el")
+ENDPOINTS = {"completions": COMPLETIONS, "chat": CHAT, COMPLETIONS: COMPLETIONS, CHAT: CHAT}
 DAY_S = 86400
 
 
@@ -26,12 +24,12 @@ def add_parser(kinds: Any, count: Any, seed: Any, out_file: Any) -> None:
     )
     server = parser.add_argument_group("server")
     server.add_argument("--base-url", help="its address (default: http://HOST:PORT)")
-    server.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
-    server.add_argument("--port", type=count, default=8000, help="default: 8000")
+    server.add_argument("--host", help="default: 127.0.0.1")
+    server.add_argument("--port", type=count, help="default: 8000")
     server.add_argument(
         "--endpoint",
         type=_endpoint,
-        default=ENDPOINTS["completions"],
+        default=COMPLETIONS,
         metavar="{completions,chat}",
         help="what is measured (default: completions)",
     )
@@ -109,9 +107,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _endpoint(text: str) -> str:
-    if text not in (*ENDPOINTS, *ENDPOINTS.values()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join((*ENDPOINTS, *ENDPOINTS.values()))}")
-    return ENDPOINTS.get(text, text)
+    if text not in ENDPOINTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(ENDPOINTS)}")
+    return ENDPOINTS[text]
 
 
 def _file(text: str) -> Path:

@@ -17,11 +17,11 @@ from jaxserve.bench.serving.client import Client
 from jaxserve.bench.serving.datasets import open_dataset
 from jaxserve.bench.serving.encoders import Encoder, LocalEncoder, ServerEncoder
 from jaxserve.bench.serving.local_tokenizer import find_tokenizer
-from jaxserve.bench.serving.options import DATASETS, ArrivalOptions, DatasetOptions, needs_tokenizer
+from jaxserve.bench.serving.options import CHAT, DATASETS, ArrivalOptions, DatasetOptions, needs_tokenizer
 from jaxserve.bench.serving.progress import Bars
 from jaxserve.bench.serving.report import Report
 from jaxserve.bench.serving.session import ask, open_session, served_model, wait_ready
-from jaxserve.bench.serving.target import CHAT, Target, clean_url, key_header
+from jaxserve.bench.serving.target import Target, clean_url, key_header
 from jaxserve.cli.flags import given
 from jaxserve.core.errors import ConfigError
 from jaxserve.text.tokenizer import Tokenizer
@@ -63,8 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _target(args: argparse.Namespace) -> Target:
     """Finds the model's name out, and waits for the server if asked to."""
-    host = f"[{args.host}]" if ":" in args.host else args.host
-    base_url, headers = clean_url(args.base_url or f"http://{host}:{args.port}"), key_header(args.api_key)
+    base_url, headers = _base_url(args), key_header(args.api_key)
     async with open_session(base_url, headers, args.request_timeout) as session:
         if args.ready_check_timeout_sec:
             await wait_ready(session, base_url, args.ready_check_timeout_sec)
@@ -73,6 +72,13 @@ async def _target(args: argparse.Namespace) -> Target:
     extra = {name: value for name, value in wanted.items() if value is not None}
     extra |= ({"ignore_eos": True} if args.ignore_eos else {}) | args.extra_body
     return Target(base_url, args.endpoint, model, extra, args.request_timeout, headers)
+
+
+def _base_url(args: argparse.Namespace) -> str:
+    if args.base_url is not None:
+        return clean_url(args.base_url)
+    host = args.host or "127.0.0.1"
+    return clean_url(f"http://{f'[{host}]' if ':' in host else host}:{args.port or 8000}")
 
 
 async def _measure(
@@ -118,8 +124,12 @@ def _check(args: argparse.Namespace) -> None:
     for flag in ("save_detailed", "result_dir", "result_filename"):
         if getattr(args, flag) and not args.save_result:
             raise ConfigError(f"--{flag.replace('_', '-')} needs --save-result", param=flag)
+    if args.base_url is not None and (args.host is not None or args.port is not None):
+        raise ConfigError("--base-url tells host and port: leave out --host and --port", param="base_url")
     if args.prompt_token_ids and args.endpoint == CHAT:
         raise ConfigError("--prompt-token-ids: chats have no prompts of token ids", param="prompt_token_ids")
+    if hasattr(args, "trace_speed") and args.dataset_name != "trace":
+        raise ConfigError("--trace-speed is for --dataset-name trace", param="trace_speed")
 
 
 def _setup(

@@ -135,10 +135,11 @@ class Driver:
         jobs = dict.fromkeys([sample.job for sample in samples])
         waiters = [self._waiters[job] for job in jobs if job in self._waiters]
         items = [(waiter, item) for waiter in waiters if (item := waiter.take()) is not None]
-        self._send(items)
-        for job in jobs:
-            if job.is_finished and self._waiters.pop(job, None) is not None:
-                self._jobs.close([job])
+        self._send(items)  # before jobs are closed, which may wait for what is in flight of them
+        finished = [job for job in jobs if job.is_finished and self._waiters.pop(job, None) is not None]
+        if finished:
+            self._jobs.close(finished)
+            self._publish()
         for waiter, item in items:
             if isinstance(item, Exception):
                 self._end(waiter)

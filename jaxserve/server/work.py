@@ -49,8 +49,8 @@ class Work:
             submission.abort()
 
     async def whole(self, served: Served) -> list[RequestOutput]:
-        """All outputs, of which `served` is told. Raises `ApiError` where one could not be computed, or ended before its
-        first token was there."""
+        """All outputs, of which `served` is told. Raises `ApiError` where one could not be computed, or ended before
+        its first token was there."""
         outputs = [await submission.next() for submission in self._submissions]
         for output in outputs:
             served.note(output)

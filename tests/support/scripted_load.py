@@ -5,9 +5,10 @@ from typing import Any
 
 from jaxserve.bench.serving.client import Client
 from jaxserve.bench.serving.load import Load, run_load
+from jaxserve.bench.serving.options import COMPLETIONS
 from jaxserve.bench.serving.prompts import BenchRequest
 from jaxserve.bench.serving.session import open_session
-from jaxserve.bench.serving.target import COMPLETIONS, Target
+from jaxserve.bench.serving.target import Target
 from tests.support.scripted_server import MODEL, Refusal, ScriptedServer, Stream
 from tests.support.virtual_time import clock, run_virtually
 

@@ -9,6 +9,7 @@ from jaxserve.bench.serving.reply import Failure, Reply
 DONE = b"[DONE]"
 # Where a chat's delta has text: OpenAI's name, and those that reasoning has.
 DELTA_TEXTS = ("content", "reasoning_content", "reasoning")
+UNFINISHED = ("abort", "error", "timeout")  # reasons to end that are no ends
 
 
 class Answer:
@@ -19,10 +20,10 @@ class Answer:
 
     def __init__(self, sent_s: float) -> None:
         self.sent_s = sent_s
-        self.texts: list[str] = []
+        self._text = ""
         self._token_s: list[float] = []
         self._end_s = sent_s
-        self._usage: dict[str, Any] = {}
+        self._usage: dict[str, int | None] = {}
         self._is_whole = False
         self._failure: Failure | None = None
 
@@ -34,30 +35,37 @@ class Answer:
         try:
             chunk = json.loads(event)
             self._read(chunk, now_s)
-        except (ValueError, TypeError, AttributeError, LookupError):
-            self._failure = self._failure or Failure.of("not a chunk", event.decode("utf-8", "replace"))
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
+            self._fail("not a chunk", event.decode("utf-8", "replace"))
 
     def _read(self, chunk: dict[str, Any], now_s: float) -> None:
         if (error := error_message(chunk)) is not None:
-            self._failure = self._failure or Failure.of("error in the stream", error)
+            self._fail("error in the stream", error)
             return
         if choices := chunk.get("choices"):
             choice = choices[0]
             delta = choice.get("delta") or {}
             text = choice.get("text") or next((delta[name] for name in DELTA_TEXTS if delta.get(name)), "")
-            ends = choice.get("finish_reason") is not None
-            if text or not (ends or delta.get("role")):
+            reason = choice.get("finish_reason")
+            if text or (reason is None and not delta.get("role")):
                 self._token_s.append(now_s)
-                self.texts.append(text)
-            self._is_whole |= ends
+                self._text += text
+            if reason in UNFINISHED:
+                self._fail("unfinished", f"finish_reason {reason!r}")
+            self._is_whole |= reason is not None
             self._end_s = now_s
-        self._usage = chunk.get("usage") or self._usage
+        if usage := chunk.get("usage"):
+            self._usage = {name: _count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens")}
+
+    def _fail(self, kind: str, message: str) -> None:
+        """The first failure is the one that counts."""
+        self._failure = self._failure or Failure.of(kind, message)
 
     def reply(self, now_s: float, failure: Failure | None, count_tokens: Callable[[str], int] | None) -> Reply:
         """failure: of the request as a whole. count_tokens: of a text, where the server does not tell."""
-        input_len, output_len = (_count(self._usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
+        input_len, output_len = (self._usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
         if output_len is None and count_tokens is not None:
-            output_len = count_tokens("".join(self.texts))
+            output_len = count_tokens(self._text)
         failure = failure or self._failure
         if failure is None and not self._is_whole:
             failure = Failure.of("stream cut short", "it ended without finish_reason and [DONE]")

@@ -69,12 +69,12 @@ async def measure(
     Raises `ConfigError` or `RequestError` for what can be known before anything is sent.
     """
     if schedule.num_warmups:
-        requests = await _requests(schedule, 0, schedule.num_warmups, encoder, progress)
+        requests = await _requests(schedule, 0, client, encoder, progress)
         load = await _send(requests, np.zeros(len(requests)), client, schedule.concurrencies[0], "warm-up", progress)
         if load.is_interrupted:
             return
     for i, max_concurrency in enumerate(schedule.concurrencies, start=1):
-        requests = await _requests(schedule, i, schedule.num_prompts, encoder, progress)
+        requests = await _requests(schedule, i, client, encoder, progress)
         name = "requests" if max_concurrency is None else f"{max_concurrency} at once"
         before = read_counts(await client.metrics())
         began_s = time.process_time()
@@ -95,11 +95,14 @@ def moments(schedule: Schedule, requests: list[BenchRequest]) -> np.ndarray:
 
 
 async def _requests(
-    schedule: Schedule, run: int, count: int | None, encoder: Encoder | None, progress: Progress
+    schedule: Schedule, run: int, client: Client, encoder: Encoder | None, progress: Progress
 ) -> list[BenchRequest]:
-    drafts = schedule.dataset(Draw(count, schedule.seed, run))
+    """Of a run, 0 being the warm-up."""
+    drafts = schedule.dataset(Draw(schedule.num_prompts if run else schedule.num_warmups, schedule.seed, run))
     with progress.prompts(len(drafts)) as done:
-        return await write(drafts, encoder, sends_ids=schedule.sends_ids, done=done)
+        requests = await write(drafts, encoder, sends_ids=schedule.sends_ids, done=done)
+    client.target.check(requests)
+    return requests
 
 
 async def _send(

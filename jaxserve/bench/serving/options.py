@@ -11,6 +11,9 @@ from jaxserve.core.config import option
 from jaxserve.core.errors import ConfigError
 
 RAMPS = ("linear", "exponential")
+METRICS = ("ttft", "tpot", "itl", "e2el")
+GOODPUT_METRICS = ("ttft", "tpot", "e2el")  # those that one request has one of
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,8 @@ class ArrivalOptions:
             raise ConfigError(f"ramp_up_strategy must be one of {', '.join(RAMPS)}", param="ramp_up_strategy")
         if self.ramp_up_strategy is not None and self.request_rate is not None:
             raise ConfigError("request_rate: a ramp has its own rates, leave it out", param="request_rate")
+        if self.burstiness != 1 and (not self.has_rate or self.request_rate == math.inf):
+            raise ConfigError("burstiness means nothing without a finite request_rate or a ramp", param="burstiness")
         if self.trace_speed != 1 and self.has_rate:
             raise ConfigError("trace_speed is for a trace's own times, which a rate replaces", param="trace_speed")
 

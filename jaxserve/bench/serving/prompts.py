@@ -20,6 +20,7 @@ class BenchRequest:
     prompt_len: int | None
     output_len: int
     arrival_s: float | None = None
+    cache_salt: str | None = None
 
 
 async def write(
@@ -43,7 +44,7 @@ async def write(
             sent = prompt.token_ids if sends_ids or prompt.text is None else prompt.text
             prompt_len = None if prompt.token_ids is None else len(prompt.token_ids)
             assert sent is not None
-            requests.append(BenchRequest(sent, prompt_len, output_len, draft.arrival_s))
+            requests.append(BenchRequest(sent, prompt_len, output_len, draft.arrival_s, prompt.cache_salt))
         done(len(part))
     return requests
 

@@ -13,9 +13,6 @@ from jaxserve.bench.serving.load import Load
 from jaxserve.bench.serving.prompts import BenchRequest
 from jaxserve.bench.serving.reply import Reply
 
-METRICS = ("ttft", "tpot", "itl", "e2el")
-GOODPUT_METRICS = ("ttft", "tpot", "e2el")
-
 
 def summarize(
     load: Load, requests: Sequence[BenchRequest], *, goodput_ms: Mapping[str, float], percentiles: Sequence[float]

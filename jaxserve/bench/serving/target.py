@@ -2,15 +2,15 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from jaxserve.bench.serving.options import CHAT
 from jaxserve.bench.serving.prompts import BenchRequest
 from jaxserve.core.errors import ConfigError, RequestError
 
-COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 KEY_VARIABLES = ("OPENAI_API_KEY", "JAXSERVE_API_KEY")
 
 
@@ -37,16 +37,20 @@ class Target:
         return self.base_url + self.path
 
     def body(self, request: BenchRequest) -> bytes:
-        """Raises `RequestError` for a chat of token ids."""
-        if not self.is_chat:
-            asked = {"prompt": request.prompt, "max_tokens": request.output_len}
-        elif isinstance(request.prompt, str):
-            messages = [{"role": "user", "content": request.prompt}]
-            asked = {"messages": messages, "max_completion_tokens": request.output_len}
+        body: dict[str, Any] = {"model": self.model, "stream": True, "stream_options": {"include_usage": True}}
+        if self.is_chat:
+            body["messages"] = [{"role": "user", "content": request.prompt}]
+            body["max_completion_tokens"] = request.output_len
         else:
-            raise RequestError("chats have no prompts of token ids: leave out --endpoint chat", "endpoint")
-        always = {"model": self.model, "stream": True, "stream_options": {"include_usage": True}}
-        return json.dumps(always | asked | dict(self.extra)).encode()
+            body |= {"prompt": request.prompt, "max_tokens": request.output_len}
+        if request.cache_salt is not None:
+            body["cache_salt"] = request.cache_salt
+        return json.dumps(body | dict(self.extra)).encode()
+
+    def check(self, requests: Sequence[BenchRequest]) -> None:
+        """Raises `RequestError` for chats of token ids."""
+        if self.is_chat and not all(isinstance(request.prompt, str) for request in requests):
+            raise RequestError("chats have no prompts of token ids: use --endpoint completions", "endpoint")
 
 
 def clean_url(url: str) -> str:

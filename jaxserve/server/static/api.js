@@ -13,7 +13,7 @@ export class Problem extends Error {
 export async function ask(path, options = {}) {
   let response;
   try {
-    // Not the page's address itself: with a name and a key in it, as in http://me:key@host, nothing can be fetched.
+    // Not the address of the page itself: where a name and a key stand in it, nothing beside it could be fetched.
     response = await fetch(new URL(path, location.origin + location.pathname), options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
@@ -58,7 +58,7 @@ export async function* events(response) {
 }
 
 /** Pieces {text, finish, usage} of the answer to a conversation. */
-export async function* answer(body, signal) {
+export async function* piecesOf(body, signal) {
   const request = {
     method: "POST",
     headers: { "Content-Type": "application/json" },

@@ -1,6 +1,6 @@
 // The conversation: a question is sent, its answer streams in, and may be stopped or asked for again.
 
-import { answer } from "./api.js";
+import { piecesOf } from "./api.js";
 import { counted, duration, rate } from "./format.js";
 import { Turn } from "./turn.js";
 
@@ -87,7 +87,7 @@ export class Chat {
     const watch = new Watch();
     try {
       const body = { ...this.settings.body, messages: this.conversation.messages(this.settings.system) };
-      for await (const piece of answer(body, this.abort.signal)) {
+      for await (const piece of piecesOf(body, this.abort.signal)) {
         watch.take(piece);
         exchange.answer += piece.text;
         const isAtEnd = this.isAtEnd;

@@ -32,7 +32,7 @@ def test_pieces_and_wholes_of_several_prompts_add_up(caplog):
     asyncio.run(main())
     (line,) = lines(caplog)
     times = [line.pop(name) for name in ("queue_ms", "ttft_ms", "total_ms")]
-    assert times == sorted(times)
+    assert all(0 <= time <= times[-1] for time in times)
     assert line.pop("cached_tokens") > 0
     assert line == {
         "request_id": "abc",

@@ -4,8 +4,10 @@ import asyncio
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jaxserve.bench.serving.answer import error_message
+from jaxserve.bench.serving.answer import Answer, error_message
 from jaxserve.bench.serving.benchmark import Run
 from jaxserve.bench.serving.result import details, notes, result
 from jaxserve.bench.serving.session import ask, open_session, served_model, wait_ready
@@ -25,6 +27,7 @@ FAULTS = {
     "error in the stream": Stream([*FIRST, Step(0.1, '{"error": {"message": "NaN"}}'), Step(0, "[DONE]")]),
     "not a chunk": Stream([*FIRST, Step(0.1, "{"), Step(0, text_chunk("", "stop")), Step(0, "[DONE]")]),
     "stream cut short": Stream(FIRST),
+    "unfinished": Stream([*FIRST, Step(0, text_chunk("", "timeout")), Step(0, usage_chunk(5, 2)), Step(0, "[DONE]")]),
     "connection lost": Stream([*FIRST, Step(0.3, None)]),
     "timeout": Stream([*FIRST, Step(99.0, text_chunk("c"))]),
     "no usage": Stream([*FIRST, Step(0.1, text_chunk("", "stop")), Step(0, "[DONE]")]),
@@ -99,6 +102,33 @@ def test_a_server_that_starts_is_waited_for():
                 assert await served_model(session, server.url) == MODEL
 
     run_virtually(main())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["choices", "delta", "text", "content", "role", "finish_reason", "usage", "error", "object"]
+            )
+            | st.sampled_from(["message", "prompt_tokens", "completion_tokens"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(JSON.map(json.dumps) | st.text(), max_size=4))
+def test_no_stream_breaks_the_client(events):
+    reading = Answer(0.0)
+    for event in events:
+        reading.take(event.encode(), 1.0)
+    reply = reading.reply(2.0, None, len)
+    assert (reply.output_len == 0) or reply.failure is None
+    assert reply.failure is None or all(type(text) is str for text in (reply.failure.kind, reply.failure.message))
 
 
 @pytest.mark.parametrize(

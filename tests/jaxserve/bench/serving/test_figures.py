@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from jaxserve.bench.serving.events import Events
+from jaxserve.bench.serving.options import CHAT
 from jaxserve.bench.serving.summary import summarize
-from jaxserve.bench.serving.target import CHAT
 from tests.support.scripted_load import load_on
 from tests.support.scripted_server import Step, Stream, answer, chat_chunk, text_chunk, usage_chunk
 

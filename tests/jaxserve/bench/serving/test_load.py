@@ -90,6 +90,8 @@ def test_a_ramp_keeps_its_last_rate_for_those_that_come_late():
             "request_rate",
         ),
         ({"trace_speed": 2.0, "request_rate": 1.0}, "trace_speed"),
+        ({"burstiness": 2.0}, "burstiness"),
+        ({"burstiness": 2.0, "request_rate": math.inf}, "burstiness"),
     ],
 )
 def test_arrivals_that_cannot_be_are_refused_by_name(options, param):

@@ -119,6 +119,17 @@ def test_a_trace_is_replayed_in_its_order(tmp_path):
     assert [body["max_tokens"] for body in server.bodies] == [5, 4, 3]
 
 
+def test_lines_of_a_file_may_have_token_ids_and_salts_but_not_in_chats(tmp_path, capsys):
+    file = tmp_path / "p.jsonl"
+    file.write_text('{"prompt_token_ids": [4, 5], "output_len": 2, "cache_salt": "s"}\n')
+    with served_in_thread(lambda body: answer(0.0, tokens=1)) as server:
+        flags = ["--base-url", server.url, "--dataset-name", "custom", "--dataset-path", str(file), "--quiet"]
+        assert main(["bench", "serve", *flags]) == 0
+        assert main(["bench", "serve", *flags, "--endpoint", "chat"]) == 2
+    assert "chats have no prompts of token ids" in capsys.readouterr().err
+    assert [(body["prompt"], body["cache_salt"]) for body in server.bodies] == [([4, 5], "s")]
+
+
 def test_refusals_end_with_code_1_and_their_reason(capsys):
     with served_in_thread(lambda body: Refusal(503, json.dumps({"error": {"message": "full"}}))) as server:
         assert main(["bench", "serve", "--base-url", server.url, "--num-prompts", "4", *SHORT]) == 1
@@ -170,6 +181,9 @@ MISTAKES = {
     "ramp": (["--ramp-up-strategy", "linear"], "ramp_up_start_rps"),
     "lengths": (["--random-input-len", "0"], "random_input_len"),
     "url": (["--base-url", "localhost:8000"], "base_url"),
+    "two addresses": (["--base-url", "http://a", "--port", "80"], "--base-url"),
+    "speed of no trace": (["--trace-speed", "2"], "--trace-speed"),
+    "bursts without a rate": (["--burstiness", "0.5"], "burstiness"),
     "nobody there": (["--base-url", "http://127.0.0.1:1"], "cannot reach"),
 }
 
