@@ -45,3 +45,10 @@ make_env() {  # make_env main|dev|aot: .venv holds what requirements/$1.txt says
   .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
   fingerprint "$1" >".venv/installed-$1"
 }
+
+install_browser() {  # Chromium, with Debian's packages
+  command -v chromium >/dev/null && return
+  echo "Installing Chromium for the tests of the page"
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends chromium fonts-liberation >/dev/null
+}

@@ -1,4 +1,4 @@
-# Sourced by the comparisons with transformers, after env.sh: defines run_with_oracle.
+# Sourced by the comparisons with transformers, after env.sh: defines find_oracle and run_with_oracle.
 # transformers gets an environment of its own, .venv-oracle, made here from requirements/oracle.txt;
 # ORACLE_PYTHON=/path/to/python names one that has it already.
 
@@ -18,8 +18,7 @@ make_oracle_env() {
   cp requirements/oracle.txt .venv-oracle/installed
 }
 
-run_with_oracle() {  # run_with_oracle MODULE ARGUMENTS...
-  make_env main
+find_oracle() {  # find_oracle ARGUMENTS...: sets ORACLE_PYTHON; not needed where help is asked for
   export ORACLE_PYTHON=${ORACLE_PYTHON:-}
   case " $* " in
     *" -h "* | *" --help "*) ORACLE_PYTHON=unused ;;
@@ -28,5 +27,10 @@ run_with_oracle() {  # run_with_oracle MODULE ARGUMENTS...
     make_oracle_env
     ORACLE_PYTHON=$PWD/.venv-oracle/bin/python
   fi
+}
+
+run_with_oracle() {  # run_with_oracle MODULE ARGUMENTS...
+  make_env main
+  find_oracle "$@"
   exec .venv/bin/python -m "$@"
 }

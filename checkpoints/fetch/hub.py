@@ -6,6 +6,7 @@ from pathlib import Path
 from checkpoints.errors import SourceError
 
 _PATTERNS = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "*.tiktoken", "merges.txt", "vocab.txt"]
+SMALL_FILES = ["*.json", "*.jinja"]
 _SUBFOLDERS = ["*/*"]  # copies in other formats
 
 
@@ -17,32 +18,45 @@ def fetch(repo: str, file: str | None, cache_dir: Path | None, revision: str | N
     import huggingface_hub as client
     from huggingface_hub.constants import is_offline_mode
 
-    def snapshot(patterns: list[str]) -> Path:
-        return Path(
-            client.snapshot_download(
-                repo,
-                revision=revision,
-                token=token,
-                cache_dir=cache_dir,
-                allow_patterns=patterns,
-                ignore_patterns=_SUBFOLDERS,
-            )
-        )
-
+    where = (cache_dir, revision, token)
     try:
         if file is not None:
-            path = snapshot([file]) / file
+            path = snapshot(repo, [file], *where) / file
             if not path.exists():
                 raise SourceError(f"the model {repo!r} has no file {file!r}")
             return path
-        folder = snapshot(_PATTERNS)
+        folder = snapshot(repo, _PATTERNS, *where)
         if not any(folder.glob("*.safetensors")) and not is_offline_mode():
-            snapshot([_only_gguf(client.HfApi(token=token).list_repo_files(repo, revision=revision), repo)])
+            gguf = _only_gguf(client.HfApi(token=token).list_repo_files(repo, revision=revision), repo)
+            snapshot(repo, [gguf], *where)
         return folder
     except SourceError:
         raise
     except Exception as error:  # the client's own, its HTTP library's, and the system's
         raise SourceError(explain(error, repo, revision)) from error
+
+
+def fetch_small_files(repo: str) -> Path:
+    """The folder of the model's snapshot with its configuration, tokenizer.json and chat template, and no weights."""
+    try:
+        return snapshot(repo, SMALL_FILES, None, None, None)
+    except Exception as error:  # the client's own, its HTTP library's, and the system's
+        raise SourceError(explain(error, repo, None)) from error
+
+
+def snapshot(repo: str, patterns: list[str], cache_dir: Path | None, revision: str | None, token: str | None) -> Path:
+    """The folder of the model's snapshot, with the files at its top that match; errors are the client's."""
+    import huggingface_hub as client
+
+    folder = client.snapshot_download(
+        repo,
+        revision=revision,
+        token=token,
+        cache_dir=cache_dir,
+        allow_patterns=patterns,
+        ignore_patterns=_SUBFOLDERS,
+    )
+    return Path(folder)
 
 
 def _only_gguf(files: list[str], repo: str) -> str:

@@ -6,11 +6,8 @@ The headers of safetensors files are asked for by byte range, so a model of any 
 from pathlib import Path
 
 from checkpoints.errors import SourceError
-from checkpoints.fetch.hub import explain
+from checkpoints.fetch.hub import SMALL_FILES, explain, snapshot
 from checkpoints.formats.base import TensorInfo
-
-_PATTERNS = ["*.json", "*.jinja"]
-_SUBFOLDERS = ["*/*"]
 
 
 def fetch_header(
@@ -25,14 +22,7 @@ def fetch_header(
 
     try:
         metadata = client.get_safetensors_metadata(repo, revision=revision, token=token)
-        folder = client.snapshot_download(
-            repo,
-            revision=revision,
-            token=token,
-            cache_dir=cache_dir,
-            allow_patterns=_PATTERNS,
-            ignore_patterns=_SUBFOLDERS,
-        )
+        folder = snapshot(repo, SMALL_FILES, cache_dir, revision, token)
     except (NotASafetensorsRepoError, httpx2.ConnectError, httpx2.TimeoutException):
         return None
     except Exception as error:  # the client's own, its HTTP library's, and the system's
@@ -42,4 +32,4 @@ def fetch_header(
         for name, found in file.tensors.items():
             start, stop = found.data_offsets
             tensors[name] = TensorInfo(name, tuple(found.shape), found.dtype, stop - start)
-    return Path(folder), tensors
+    return folder, tensors

@@ -13,6 +13,7 @@ from jaxserve.server.errors import ApiError, as_api_error
 from jaxserve.server.protocol.chat import ChatBody
 from jaxserve.server.protocol.completions import CompletionBody
 from jaxserve.server.protocol.embeddings import EmbeddingBody
+from jaxserve.server.request_log import Served
 from jaxserve.server.service import Service, State
 from jaxserve.server.work import Work
 
@@ -50,7 +51,9 @@ async def _answer(service: Service, line: Line, request_id: str, seed: int) -> t
         call = await completion_call(service, body, request_id)
     work = await Work.begin(service, _seeded(call, line.number, seed))
     try:
-        return call.answer.whole(await work.whole()), call.answer.usage.num_completion_tokens
+        return call.answer.whole(
+            await work.whole(Served(request_id, route="batch"))
+        ), call.answer.usage.num_completion_tokens
     finally:
         work.abort()
 

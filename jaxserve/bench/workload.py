@@ -1,18 +1,17 @@
 """Host: `Workload`, the requests of a benchmark: random token ids of ragged lengths, or the prompts of a file."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jaxserve.bench.lengths import LengthRange
+from jaxserve.bench.prompt_file import read_prompt_file
 from jaxserve.core.errors import RequestError
 from jaxserve.core.outputs import RequestOutput
 from jaxserve.core.sampling_params import SamplingParams
-from jaxserve.engine.prompts import Prompt, read_prompt, token_ids
+from jaxserve.engine.prompts import token_ids
 from jaxserve.text.tokenizer import Tokenizer
 
 
@@ -89,36 +88,17 @@ def draw(rng: np.random.Generator, lengths: LengthRange, count: int) -> list[int
 def read_workload(
     path: Path, tokenizer: Tokenizer | None, *, num_prompts: int | None, output_len: LengthRange | None, seed: int
 ) -> FileWorkload:
-    """The first `num_prompts` of a file, or all: a prompt a line, or in .jsonl files a JSON object a line.
+    """The first `num_prompts` of a file, or all; see `prompt_file`.
 
-    Objects have `prompt` or `prompt_token_ids`, and may have `output_len`; where it is missing, it is drawn from the
-    range, by default 16:256.
+    Where `output_len` is missing, it is drawn from the range, by default 16:256.
     """
-    lines = [line for line in path.read_text("utf-8").split("\n") if line.strip()][:num_prompts]
-    if len(lines) < (num_prompts or 1):
-        raise RequestError(f"{path} has {len(lines)} prompts: lower --num-prompts={num_prompts or 1}", "num_prompts")
-    is_json = path.suffix == ".jsonl"
-    read = [
-        _entry(line, f"{path}, prompt {i}") if is_json else (Prompt(line, None), None) for i, line in enumerate(lines)
-    ]
+    read = read_prompt_file(path, num_prompts)
     lens = [n for _, n in read]
     if output_len is not None and None not in lens:
         raise RequestError(f"every line of {path} has its output_len: leave out --output-len", "output_len")
-    drawn = draw(np.random.default_rng([seed, 0]), output_len or LengthRange(16, 256), len(lines))
+    drawn = draw(np.random.default_rng([seed, 0]), output_len or LengthRange(16, 256), len(read))
     prompts = [prompt for prompt, _ in read]
     if tokenizer is None and any(prompt.token_ids is None for prompt in prompts):
         raise RequestError(f"{path} holds text and this model has no tokenizer: add --tokenizer FOLDER", "tokenizer")
     output_lens = [n or spare for n, spare in zip(lens, drawn, strict=True)]
     return FileWorkload(Workload(token_ids(prompts, tokenizer), output_lens))
-
-
-def _entry(line: str, name: str) -> tuple[Prompt, int | None]:
-    try:
-        entry: Any = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise RequestError(f"{name} is not JSON ({error}); --dataset reads other files than .jsonl as text") from None
-    output_len = entry.pop("output_len", None) if isinstance(entry, dict) else None
-    is_count = isinstance(output_len, int) and not isinstance(output_len, bool) and output_len >= 1
-    if output_len is not None and not is_count:
-        raise RequestError(f"{name}: output_len={output_len!r} must be an integer of at least 1", "output_len")
-    return read_prompt(entry, name), output_len

@@ -1,5 +1,5 @@
 """Wiring: `jaxserve bench throughput|latency MODEL`: tokens a second, or milliseconds a token, and what they cost;
-`jaxserve bench prefix` replays requests through the prefix cache alone."""
+`bench prefix` replays requests through the prefix cache alone, `bench serve` puts load on a server."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxserve.bench.lengths import LengthRange
-from jaxserve.cli import bench_prefix
+from jaxserve.cli import bench_prefix, bench_serve
 from jaxserve.cli.flags import add_engine_flags, engine_options
 from jaxserve.core.config import EngineConfig
 from jaxserve.core.errors import RequestError
@@ -23,6 +23,8 @@ def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     if args.benchmark == "prefix":
         return bench_prefix.run(args)
+    if args.benchmark == "serve":
+        return bench_serve.run(args)
     if args.benchmark == "throughput" and args.dataset != "random" and args.input_len is not None:
         raise RequestError("--input-len is for random prompts; those of --dataset FILE are as long as they are")
     config = EngineConfig.create(args.model, **engine_options(args))
@@ -55,8 +57,10 @@ def run(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="jaxserve bench", description="Measure the offline engine on this machine.")
-    kinds = parser.add_subparsers(dest="benchmark", required=True, metavar="{throughput,latency,prefix}")
+    parser = argparse.ArgumentParser(
+        prog="jaxserve bench", description="Measure the offline engine on this machine, or a server."
+    )
+    kinds = parser.add_subparsers(dest="benchmark", required=True, metavar="{throughput,latency,prefix,serve}")
     throughput = kinds.add_parser(
         "throughput",
         help="requests and tokens a second, all requests at once",
@@ -85,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     latency.add_argument("--output-len", type=lengths, default=LengthRange(64, 64), help="default: 64")
     latency.set_defaults(workloads=_latency_workloads)
     bench_prefix.add_parser(kinds, count, _seed, out_file)
+    bench_serve.add_parser(kinds, count, _seed, out_file)
     return parser
 
 

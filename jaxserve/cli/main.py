@@ -15,7 +15,7 @@ VERBS = {
     "inspect": "describe a model: sizes, memory, tokenizer, and what it fits on",
     "convert": "write a model as a safetensors or an Orbax folder",
     "compile": "compile all programs of an engine, so that later processes start in seconds",
-    "bench": "measure throughput or latency of the offline engine",
+    "bench": "measure throughput or latency of the offline engine, or a server under load",
     "plan": "compile for a target, here or not: memory, programs, floors of steps, and whether it fits",
     "profile": "trace some steps and tell where their time went",
 }

@@ -32,7 +32,7 @@ class Admission:
         try:
             self._bounds.check(load, num_samples, num_tokens)
         except QueueFullError as error:
-            self._meters.refuse(num_samples)
+            self._meters.refuse(error.param or "")
             error.retry_after_s = self._retry_after_s(error)
             raise
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
@@ -17,10 +17,10 @@ from jaxserve.engine.chat import CHAT_PARAMS, ChatCallOptions, ChatOptions, spli
 from jaxserve.engine.driver import Driver
 from jaxserve.engine.embed import check_pooling, embedding_of
 from jaxserve.engine.health import EngineHealth
-from jaxserve.engine.intake import only_params, params_size
+from jaxserve.engine.intake import only_params, params_size, read_request
 from jaxserve.engine.llm import LLM
 from jaxserve.engine.meters import Meters
-from jaxserve.engine.prompts import prompt_size, read_only_prompt
+from jaxserve.engine.prompts import prompt_size
 from jaxserve.engine.submission import Submission
 from jaxserve.engine.waiters import Waiter
 from jaxserve.text.tokenizer import Tokenizer
@@ -37,7 +37,7 @@ class AsyncLLM:
     ...     print(piece.outputs[0].text, end="")
     >>> await llm.close()
 
-    Unlike vLLM's, `generate` is awaited for the whole and `stream` iterates over pieces. For `score`, `embed` and
+    Unlike vLLM's, `generate` is awaited for the whole and `stream` iterates over pieces. For `score` and
     `hidden_states` close it first and ask its `llm`, or an `LLM` that it was made from.
 
     Options are those of `LLM`. A thread of its own drives the engine until `close`, the end of an `async with`, or
@@ -105,42 +105,34 @@ class AsyncLLM:
         """
         params = only_params(sampling_params)
         self._driver.check_room(params.n)
-        make = partial(self._make, prompt, params, service, self.llm.parts.requests.clock())
-        text, ids, request = await _brief_or_aside(make, prompt_size(prompt) + params_size(params))
+        maker = self.llm.parts.requests
+        named: dict[str, Any] = {**service}
+        make = partial(maker.make, params=params, service=Service(**named), arrival_s=maker.clock())
+        text, token_ids, request = await self._read(prompt, make, prompt_size(prompt) + params_size(params))
         waiter = Waiter(wants_pieces)
         self._driver.submit(waiter, text, request)
-        return Submission(self._driver, waiter, ids)
+        return Submission(self._driver, waiter, token_ids)
 
-    def _make(
-        self, prompt: Any, params: SamplingParams, service: Mapping[str, Any], arrival_s: float
+    async def _read(
+        self, prompt: Any, make: Callable[..., Request], size: int
     ) -> tuple[str | None, list[int], Request]:
-        """A prompt's text, where it is text, its token ids and its request, checked but for the room there is."""
-        maker, read = self.llm.parts.requests, read_only_prompt(prompt)
-        (ids,) = maker.token_ids([read])
-        options = {"cache_salt": read.cache_salt, "service": Service(**service), "arrival_s": arrival_s}
-        request = maker.make(ids, params, **options)
-        self._driver.check_fields(request)
-        return read.text, ids, request
+        """As `read_request`; what is long elsewhere than in the event loop."""
+        parts = self.llm.parts
+        read = partial(read_request, prompt, parts.requests, make, parts.engine.scheduler.check_fields)
+        return read() if size <= BRIEF else await asyncio.to_thread(read)
 
     async def embed(self, prompt: Any, *, pooling: str = "mean", normalize: bool = True) -> EmbeddingRequestOutput:
         """One prompt's vector, as `LLM.embed` makes it, beside other requests; refused as `submit` refuses."""
         check_pooling(pooling)
         self._driver.check_room(1)
-        make = partial(self._make_embedding, prompt, pooling)
-        text, request = await _brief_or_aside(make, prompt_size(prompt))
+        make = partial(self.llm.parts.requests.make_prompt_only, pooling=pooling)
+        text, _, request = await self._read(prompt, make, prompt_size(prompt))
         waiter = Waiter(False, lambda job: lambda: embedding_of(job.sequences[0], normalize))
         self._driver.submit(waiter, text, request)
         try:
             return await waiter.next()
         finally:
             self._driver.abort(waiter)
-
-    def _make_embedding(self, prompt: Any, pooling: str) -> tuple[str | None, Request]:
-        maker, read = self.llm.parts.requests, read_only_prompt(prompt)
-        (ids,) = maker.token_ids([read])
-        request = maker.make_prompt_only(ids, pooling=pooling, cache_salt=read.cache_salt)
-        self._driver.check_fields(request)
-        return read.text, request
 
     async def chat(
         self, messages: Any, sampling_params: SamplingParams | None = None, **options: Unpack[ChatCallOptions]
@@ -187,8 +179,3 @@ class AsyncLLM:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-async def _brief_or_aside[T](make: Callable[[], T], size: int) -> T:
-    """What takes long runs elsewhere than in the event loop."""
-    return make() if size <= BRIEF else await asyncio.to_thread(make)

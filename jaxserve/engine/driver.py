@@ -1,13 +1,11 @@
 """Host: `Driver`, the thread that owns an engine: it steps while there is work and sends what is new to event loops."""
 
 import atexit
-import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from jaxserve.core.errors import AbortedError, EngineDeadError
 from jaxserve.core.request import Request
@@ -15,12 +13,11 @@ from jaxserve.engine.admission import Admission
 from jaxserve.engine.health import EngineHealth, Pulse
 from jaxserve.engine.job import Job
 from jaxserve.engine.jobs import Jobs
+from jaxserve.engine.mailbox import CLOSED, Mailbox
 from jaxserve.engine.meters import Meters
 from jaxserve.engine.requests import RequestMaker
 from jaxserve.engine.telemetry import StepRecord
 from jaxserve.engine.waiters import Item, Waiter, send
-
-CLOSED = "this AsyncLLM is closed: build a new one"
 
 
 class Driver:
@@ -37,91 +34,65 @@ class Driver:
         self._error: EngineDeadError | None = None
         self.death: Future[EngineDeadError] = Future()
         self.death.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
-        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        # Held for moments only. Once closed, no command comes behind the last.
-        self._is_closed, self._gate = False, threading.RLock()
         self._thread = threading.Thread(target=self._run, name="jaxserve-engine", daemon=True)
         self.meters, self._pulse = Meters(jobs.load, maker.clock), Pulse(maker.clock)
-        self._admission = Admission(jobs.claim(self._thread, self._observe), self.meters, maker.clock)
+        self._mail = Mailbox(self._pulse)
+        self._admission = Admission(jobs.claim(self._thread, self._observe), self.meters, maker.clock)  # by _mail.lock
         atexit.register(self.close)  # a thread that ran on while the interpreter ends would crash in the device's code
         self._thread.start()
 
     def check_room(self, num_samples: int) -> None:
         """Raise as `submit` would for any prompt at all, so that one for which there is no room need not be read."""
-        with self._gate:
+        with self._mail.lock:
             self._check_alive()
             self._admission.check(num_samples, num_samples)
 
-    def check_fields(self, request: Request) -> None:
-        """Raise `RequestError` for a request that this engine can never serve; from any thread."""
-        self._jobs.check_fields(request)
-
     def submit(self, waiter: Waiter, text: str | None, request: Request) -> None:
         """Let a request in, as the next one that arrives; or raise at once, and then nothing has changed."""
-        with self._gate:
+        with self._mail.lock:
             self._check_alive()
             self._admission.enter(waiter, request)
-            self._command(partial(self._start, waiter, text, self._maker.arrived(request)))
-
-    def call(self, function: Callable[[], Any]) -> Future[Any]:
-        """Run something between two steps, in the thread that drives the engine; its result, or what it raised."""
-        future: Future[Any] = Future()
-
-        def run() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                future.set_result(function())
-            except Exception as error:
-                future.set_exception(error)
-
-        self._command(run)
-        return future
+            self._mail.put(partial(self._start, waiter, text, self._maker.arrived(request)))
 
     def abort(self, waiter: Waiter) -> None:
         """End what a waiter waits for, and tell it; nothing happens if it has been told an end."""
         if waiter.end is not None:
             return
-        with self._gate:
+        with self._mail.lock:
             self._admission.leave(waiter)
-            self._commands.put(partial(self._end, waiter))
+            if not self._mail.is_closed:
+                self._mail.put(partial(self._end, waiter))
         send([(waiter, AbortedError("the request was aborted"))])
+
+    def call[T](self, function: Callable[[], T]) -> Future[T]:
+        """Run something between two steps, in the thread that drives the engine; its result, or what it raised."""
+        return self._mail.call(function)
 
     def health(self) -> EngineHealth:
         """From any thread, at any moment; waits for nothing."""
         if self._error is not None:
             return self._pulse.health(str(self._error))
-        is_gone = self._is_closed or not self._thread.is_alive()
+        is_gone = self._mail.is_closed or not self._thread.is_alive()
         return self._pulse.health(CLOSED if is_gone else None)
 
     def close(self) -> None:
         """End all requests and the thread, and wait for that."""
-        with self._gate:
-            if not self._is_closed:
-                self._is_closed = True
-                atexit.unregister(self.close)
-                self._commands.put(None)
+        if self._mail.close():
+            atexit.unregister(self.close)
         if threading.current_thread() is not self._thread:  # as it may be where the garbage collector calls
             self._thread.join()
 
     def _check_alive(self) -> None:
-        if self._is_closed:
+        if self._mail.is_closed:
             raise EngineDeadError(CLOSED)
         if self._error is not None:
             raise _death(self._error)
-
-    def _command(self, command: Callable[[], None]) -> None:
-        with self._gate:
-            if self._is_closed:
-                raise EngineDeadError(CLOSED)
-            self._commands.put(command)
-            self._pulse.begin()
 
     def _run(self) -> None:
         is_open = True
         while is_open:
             try:
-                is_open = self._obey()
+                is_open = self._mail.obey(must_wait=not self._has_work)
                 if is_open and self._has_work:
                     self._step()
             except Exception as error:  # a fault between steps leaves nothing that could be trusted
@@ -132,23 +103,6 @@ class Driver:
     @property
     def _has_work(self) -> bool:
         return self._error is None and self._jobs.has_work
-
-    def _obey(self) -> bool:
-        """Carry out the commands that have come; wait for one where there is nothing else to do. False: the last."""
-        must_wait = not self._has_work
-        if must_wait:
-            with self._gate:
-                if self._commands.empty():
-                    self._pulse.rest()
-        while True:
-            try:
-                command = self._commands.get(block=must_wait)
-            except queue.Empty:
-                return True
-            if command is None:
-                return False
-            command()
-            must_wait = False
 
     def _start(self, waiter: Waiter, text: str | None, request: Request) -> None:
         if not self._admission.is_coming(waiter):
@@ -164,7 +118,7 @@ class Driver:
         except Exception as error:
             self._send([(waiter, error)])
         finally:
-            with self._gate:
+            with self._mail.lock:
                 self._admission.arrive(waiter, self._jobs.load)
 
     def _end(self, waiter: Waiter) -> None:
@@ -181,10 +135,11 @@ class Driver:
         jobs = dict.fromkeys([sample.job for sample in samples])
         waiters = [self._waiters[job] for job in jobs if job in self._waiters]
         items = [(waiter, item) for waiter in waiters if (item := waiter.take()) is not None]
-        self._send(items)
-        for job in jobs:
-            if job.is_finished and self._waiters.pop(job, None) is not None:
-                self._jobs.close([job])
+        self._send(items)  # before jobs are closed, which may wait for what is in flight of them
+        finished = [job for job in jobs if job.is_finished and self._waiters.pop(job, None) is not None]
+        if finished:
+            self._jobs.close(finished)
+            self._publish()
         for waiter, item in items:
             if isinstance(item, Exception):
                 self._end(waiter)
@@ -194,7 +149,7 @@ class Driver:
         self.meters.observe_step(record)
 
     def _publish(self) -> None:
-        with self._gate:
+        with self._mail.lock:
             self._admission.publish(self._jobs.load)
 
     def _die(self, error: EngineDeadError) -> None:

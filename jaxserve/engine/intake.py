@@ -1,6 +1,6 @@
 """Host: what one call asks for, checked as a whole: a bad prompt or parameter stops it before anything has begun."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxserve.core.errors import RequestError
@@ -9,7 +9,7 @@ from jaxserve.core.sampling_params import SamplingParams
 from jaxserve.core.service import Service
 from jaxserve.engine.jobs import Jobs
 from jaxserve.engine.one_of_many import named
-from jaxserve.engine.prompts import Prompt
+from jaxserve.engine.prompts import Prompt, read_only_prompt
 from jaxserve.engine.requests import RequestMaker
 
 
@@ -36,6 +36,18 @@ def requests_for(
     jobs.check(requests)
     maker.count(len(requests))
     return [(prompt.text, request) for prompt, request in zip(prompts, requests, strict=True)]
+
+
+def read_request(
+    prompt: Any, maker: RequestMaker, make: Callable[..., Request], check: Callable[[Request], None]
+) -> tuple[str | None, list[int], Request]:
+    """One prompt's text, where it has one, its token ids, and the request that `make` makes of them; `check` let it
+    pass."""
+    read = read_only_prompt(prompt)
+    (ids,) = maker.token_ids([read])
+    request = make(ids, cache_salt=read.cache_salt)
+    check(request)
+    return read.text, ids, request
 
 
 def params_for(sampling_params: Any, count: int, noun: str = "prompt") -> list[SamplingParams]:

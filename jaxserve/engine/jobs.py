@@ -67,10 +67,6 @@ class Jobs:
         """How full the engine is."""
         return self._engine.scheduler.load
 
-    def check_fields(self, request: Request) -> None:
-        """Raise `RequestError` for a request that can never be started; from any thread, at any moment."""
-        self._engine.scheduler.check_fields(request)
-
     def check(self, requests: list[Request]) -> None:
         """Raise `RequestError`, a `QueueFullError` perhaps, unless all of the requests could be started now."""
         self.check_caller()

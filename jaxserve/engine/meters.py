@@ -18,23 +18,30 @@ COUNTS = scale(1, 2_000_000)
 
 
 class StepSummary(NamedTuple):
-    """One step. kind: "decode", "mixed" or "prefill". ms: how long the device had it, as the host sees it."""
+    """What a step computed in each of its rounds: a token for each decode row, tokens of longer chunks of prompts, and
+    padding up to the shape that was compiled. ms: how long the device had all of it, as the host sees it."""
 
-    kind: str
-    rows: int
-    tokens: int
-    bucket: str
+    decode_rows: int
+    prompt_tokens: int
+    padding: int
     ms: float
+
+    @classmethod
+    def of(cls, record: StepRecord, ms: float) -> "StepSummary":
+        decode_rows, bucket = record.num_decodes, record.bucket
+        prompt_tokens = 0 if bucket.is_decode else record.num_tokens - decode_rows
+        return cls(decode_rows, prompt_tokens, bucket.num_tokens - decode_rows - prompt_tokens, ms)
 
 
 class Meters:
     """Since the engine began to serve. The driver's thread feeds it; others may read any number at any moment.
 
-    Counted by sample: tokens, times, `finished` (by finish reason) and preemptions; once a request: prompts and
-    parameters. Times are seconds: `queue_time` from the call to the first slot, `prefill_time` from there to the first
-    token, `decode_time` from there to the last, `inference_time` both, `latency` from the call to the end. A step that
-    draws several tokens of a sample divides the time since its last one among them. Samples that never got a slot or a
-    token are missing where it takes one. num_queried, num_hit: prompt tokens looked up in the prefix cache, and found.
+    Counted by sample: tokens, times, `finished` (by finish reason) and preemptions; once a request: prompts, parameters
+    and `refused` (by the bound of the queue). Times are seconds: `queue_time` from the call to the first slot,
+    `prefill_time` from there to the first token, `decode_time` from there to the last, `inference_time` from the first
+    slot to the end, `latency` from the call to the end. A step that draws several tokens of a sample divides the time
+    since its last one among them. Samples that never got a slot or a token are missing where it takes one. num_queried,
+    num_hit: prompt tokens looked up in the prefix cache, and found. num_unseen: aborted before the engine saw them.
     load, num_coming: how full the engine was after its last step, and the samples that it has not seen yet.
     """
 
@@ -43,10 +50,11 @@ class Meters:
         self._live: set[Sample] = set()
         self._collected_s = 0.0  # when the last step was read
         self.load, self.num_coming = load, 0
-        self.num_refused = self.num_unseen = self.num_queried = self.num_hit = 0
+        self.num_unseen = self.num_queried = self.num_hit = 0
         self.num_prompt_tokens = self.num_generated_tokens = 0
         self.finished: Counter[str] = Counter()
-        self.last_steps: deque[StepSummary] = deque(maxlen=NUM_LAST_STEPS)
+        self.refused: Counter[str] = Counter()
+        self._last_steps: deque[tuple[StepRecord, float]] = deque(maxlen=NUM_LAST_STEPS)
 
         self.step_tokens, self.prompt_tokens, self.generated_tokens = (Histogram(COUNTS) for _ in range(3))
         self.params_n, self.params_max_tokens, self.preemptions = (Histogram(c) for c in (COUNTS, COUNTS, [0, *COUNTS]))
@@ -83,6 +91,12 @@ class Meters:
         """From token to token, likewise."""
         return self._inter_token.mean(self._clock())
 
+    @property
+    def last_steps(self) -> list[StepSummary]:
+        """The oldest first."""
+        steps = self._last_steps.copy()
+        return [StepSummary.of(record, seconds * 1000) for record, seconds in steps]
+
     def begin(self, job: Job) -> None:
         """A request has come to the engine."""
         self._live.update(job.samples)
@@ -97,33 +111,40 @@ class Meters:
         seconds = moments.collected_s - max(moments.submitted_s, self._collected_s)
         self._collected_s = moments.collected_s
         self.step_tokens.observe(record.num_tokens)
-        shape = record.num_rows, record.num_tokens, str(record.bucket)
-        self.last_steps.append(StepSummary(record.kind, *shape, seconds * 1000))
+        self._last_steps.append((record, seconds))
 
     def observe(self, moved: Moved, samples: list[Sample]) -> None:
         """What a step has brought; `samples` are those of `moved`."""
-        now = moved.now_s
-        counts = Counter(samples)
-        for sample in moved.tokenless:
-            counts[sample] -= 1
-            if not counts[sample]:
-                del counts[sample]
-        # Most rows had their last token in the step before, all at one moment: they are counted together.
-        gaps = Counter(zip([sample.last_token_s for sample in counts], counts.values(), strict=True))
-        for (last_s, count), num_samples in gaps.items():
-            if last_s is not None:
-                self.inter_token.observe((now - last_s) / count, count * num_samples)
-                self._inter_token.add(now, (now - last_s) * num_samples, count * num_samples)
-        for sample in counts:
-            if sample.last_token_s is None:
-                self._begin_output(sample, now)
-            sample.last_token_s = now
-        num_tokens = counts.total()
-        if num_tokens:
-            self.num_generated_tokens += num_tokens
-            self._tokens.add(now, num_tokens)
+        if moved.tokenless:
+            counts = Counter(samples)
+            counts.subtract(moved.tokenless)
+            samples = list(counts.elements())
+        if samples:
+            self._observe_tokens(samples, moved.now_s)
         for sample in moved.ended:
-            self._end(sample, now)
+            self._end(sample, moved.now_s)
+
+    def _observe_tokens(self, samples: list[Sample], now: float) -> None:
+        """One entry a token. Most samples had their last one in the step before, all at one moment: such are counted
+        together."""
+        distinct = set(samples)
+        num_tokens = Counter([sample.last_token_s for sample in samples])
+        num_samples = num_tokens
+        if len(distinct) < len(samples):
+            num_samples = Counter([sample.last_token_s for sample in distinct])
+        for last_s, count in num_tokens.items():
+            if last_s is not None:
+                total_s = (now - last_s) * num_samples[last_s]
+                self.inter_token.observe(total_s / count, count)
+                self._inter_token.add(now, total_s, count)
+        if None in num_tokens:
+            for sample in distinct:
+                if sample.last_token_s is None:
+                    self._begin_output(sample, now)
+        for sample in distinct:
+            sample.last_token_s = now
+        self.num_generated_tokens += len(samples)
+        self._tokens.add(now, len(samples))
 
     def drop(self, job: Job) -> None:
         """A request was ended before its time; nothing happens if all of it has ended."""
@@ -131,9 +152,9 @@ class Meters:
         for sample in job.samples:
             self._end(sample, now)
 
-    def refuse(self, num_samples: int) -> None:
-        """A full queue has turned samples away. Called where requests come from, by one thread at a time."""
-        self.num_refused += num_samples
+    def refuse(self, bound: str) -> None:
+        """A queue that this bound calls full has turned a request away. Called by one thread at a time, any thread."""
+        self.refused[bound] += 1
 
     def drop_unseen(self, request: Request) -> None:
         """A request was aborted before it came to the engine."""

@@ -4,31 +4,32 @@ from dataclasses import dataclass, replace
 
 from jaxserve.core.errors import ConfigError, QueueFullError, RequestError
 from jaxserve.core.request import Request
-from jaxserve.scheduler.sharing import num_held
 from jaxserve.scheduler.state import SchedulerState
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLoad:
-    """How full an engine is. num_waiting, num_tokens: sequences in the queue, those held back among them, and their
-    tokens. num_running, num_free: of the num_slots."""
+    """How full an engine is. num_waiting, num_tokens: sequences in the queue, and their tokens; num_held of them are
+    held back. num_running, num_free: of the num_slots."""
 
     num_waiting: int
     num_tokens: int
     num_running: int
     num_free: int
     num_slots: int
+    num_held: int = 0
 
     @classmethod
     def of(cls, state: SchedulerState) -> "QueueLoad":
         num_free, num_slots = len(state.columns.free_slots), len(state.columns.sequences)
-        held = sum(s.num_tokens for sharing in state.holding for s in sharing.held.values())
+        held = [sequence.num_tokens for sharing in state.holding for sequence in sharing.held.values()]
         return cls(
-            num_waiting=len(state.waiting) + num_held(state),
-            num_tokens=state.waiting.num_tokens + held,
+            num_waiting=len(state.waiting) + len(held),
+            num_tokens=state.waiting.num_tokens + sum(held),
             num_running=num_slots - num_free - len(state.leaving),
             num_free=num_free,
             num_slots=num_slots,
+            num_held=len(held),
         )
 
     def with_more(self, num_waiting: int, num_tokens: int) -> "QueueLoad":

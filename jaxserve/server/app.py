@@ -7,12 +7,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from jaxserve.server import admin, health, openai, tokens
+from jaxserve.server import admin, health, live, metrics, openai, page, tokens
 from jaxserve.server.errors import ApiError, as_api_error
 from jaxserve.server.guard import Guard
 from jaxserve.server.service import FINGERPRINT, Service
 
-ROUTERS = (openai, tokens, health, admin)
+ROUTERS = (openai, tokens, health, metrics, admin, live, page)
 
 
 def make_app(service: Service) -> ASGIApp:
@@ -22,7 +22,7 @@ def make_app(service: Service) -> ASGIApp:
         app.include_router(part.routes(service))
     app.add_exception_handler(Exception, _raise)
     app.add_exception_handler(HTTPException, _no_route)
-    guarded: ASGIApp = Guard(app, service.config, lambda *_: None)
+    guarded: ASGIApp = Guard(app, service.config, service.http.count)
     if not service.config.allowed_origins:
         return guarded
     return CORSMiddleware(

@@ -14,6 +14,7 @@ from jaxserve.server.aside import aside, json_aside
 from jaxserve.server.calls import Answer, Call
 from jaxserve.server.errors import as_api_error
 from jaxserve.server.gone import unless_gone
+from jaxserve.server.request_log import Served
 from jaxserve.server.service import Service
 from jaxserve.server.sse import COMMENT, DONE, EventStream, event
 from jaxserve.server.work import Piece, Work, check_end
@@ -28,19 +29,22 @@ class Json(Response):
         return orjson.dumps(content)
 
 
-async def respond(service: Service, request: Request, call: Call) -> Response:
-    """What is refused is refused here, before any header is sent; a client that leaves ends its work."""
+async def respond(service: Service, request: Request, call: Call, served: Served) -> Response:
+    """What is refused is refused here, before any header is sent; a client that leaves ends its work.
+
+    served: is told of all outputs.
+    """
     with ExitStack() as stack:
         stack.enter_context(service.working())
         work = await unless_gone(request, Work.begin(service, call))
         stack.callback(work.abort)
         if not call.body.stream:
-            outputs = await unless_gone(request, work.whole())
+            outputs = await unless_gone(request, work.whole(served))
             return await json_aside(partial(call.answer.whole, outputs), sum(map(_size, outputs)))
-        return EventStream(_events(service, call, work), on_end=stack.pop_all().close)
+        return EventStream(_events(service, call, work, served), on_end=stack.pop_all().close)
 
 
-async def _events(service: Service, call: Call, work: Work) -> AsyncGenerator[bytes, None]:
+async def _events(service: Service, call: Call, work: Work, served: Served) -> AsyncGenerator[bytes, None]:
     """Chunks, the last one with usage where that is asked for; an error in the middle is an event, too."""
     options, config, answer = call.body.stream_options, service.config, call.answer
     is_continuous = options is not None and options.continuous_usage_stats
@@ -50,6 +54,7 @@ async def _events(service: Service, call: Call, work: Work) -> AsyncGenerator[by
             if piece is None:
                 yield COMMENT
                 continue
+            served.note(piece.output)
             check_end(piece.output)
             for chunk in await aside(partial(_chunks, answer, piece), _size(piece.output)):
                 if has_usage or is_continuous:

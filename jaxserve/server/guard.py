@@ -13,18 +13,25 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from jaxserve.server.auth import Keys
 from jaxserve.server.config import ServerConfig
 from jaxserve.server.errors import ApiError, as_api_error
+from jaxserve.server.request_log import Served, log_served
 
 REQUEST_ID = re.compile(r"[\w.:-]{1,128}")
 MAX_HEADERS = 256
+LEFT = 499  # as proxies call it: the client left before there was an answer
 Count = Callable[[str, str, int], None]  # method, route, status
 
 
 @dataclass(slots=True)
 class Caller:
-    """Who asks. client: a name for the key that was sent, None where none is asked for."""
+    """Who asks. served: what becomes of the request. client: a name for the key that was sent, None where none is asked
+    for."""
 
-    request_id: str
+    served: Served
     client: str | None = None
+
+    @property
+    def request_id(self) -> str:
+        return self.served.request_id
 
 
 def caller(request: Request) -> Caller:
@@ -38,7 +45,7 @@ class Guard:
     """
 
     def __init__(self, app: ASGIApp, config: ServerConfig, count: Count):
-        self._app, self._keys, self._count = app, Keys(config), count
+        self._app, self._keys, self._count, self._config = app, Keys(config), count, config
         self._max_header_bytes = config.max_header_bytes
         self._public = {"/health", *(["/metrics"] if config.public_metrics else [])}
 
@@ -48,7 +55,8 @@ class Guard:
             return
         headers = Headers(scope=scope)
         asked = headers.get("x-request-id", "")
-        who = Caller(asked if REQUEST_ID.fullmatch(asked) else secrets.token_hex(16))
+        request_id = asked if REQUEST_ID.fullmatch(asked) else secrets.token_hex(16)
+        who = Caller(Served(request_id, route="none"))
         scope["jaxserve.caller"] = who
         started = _Started(send, who.request_id)
         try:
@@ -62,8 +70,11 @@ class Guard:
                 raise
             await started.fail(as_api_error(error))
         finally:
-            route = scope.get("route")
-            self._count(scope["method"], getattr(route, "path", "none"), started.status or 499)
+            who.served.route = getattr(scope.get("route"), "path", "none")
+            status = started.status or LEFT
+            self._count(scope["method"], who.served.route, status)
+            if scope["method"] == "POST":
+                log_served(self._config, who.served, status)
 
     def _check_headers(self, scope: Scope) -> None:
         size = sum(len(name) + len(value) for name, value in scope["headers"]) + len(scope["raw_path"])

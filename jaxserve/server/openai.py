@@ -27,15 +27,17 @@ def routes(service: Service) -> APIRouter:
     async def completions(request: Request) -> Response:
         """Complete prompts, whole or in server-sent events."""
         body, who = await read_body(request, CompletionBody, service.config), caller(request)
+        who.served.model = service.name_of(body.model)
         call = await completion_call(service, body, body.request_id or who.request_id, who.client)
-        return await respond(service, request, call)
+        return await respond(service, request, call, who.served)
 
     @router.post("/v1/chat/completions", **takes(ChatBody))
     async def chat_completions(request: Request) -> Response:
         """Answer a conversation, whole or in server-sent events."""
         body, who = await read_body(request, ChatBody, service.config), caller(request)
+        who.served.model = service.name_of(body.model)
         call = await chat_call(service, body, body.request_id or who.request_id, who.client)
-        return await respond(service, request, call)
+        return await respond(service, request, call, who.served)
 
     @router.post("/v1/embeddings", **takes(EmbeddingBody))
     async def embeddings(request: Request) -> Response:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxserve.server.config import ServerConfig
 from jaxserve.server.errors import ApiError
+from jaxserve.server.http_counts import HttpCounts
 from jaxserve.server.protocol.sampling import DEFAULTED
 
 if TYPE_CHECKING:  # it imports jax
@@ -38,6 +39,7 @@ class Service:
     state: State = State.STARTING
     created: int = field(default_factory=lambda: int(time.time()))
     num_active: int = 0
+    http: HttpCounts = field(default_factory=HttpCounts)
     reason: str = ""
     _llm: "AsyncLLM | None" = None
     _defaults: Mapping[str, Any] = field(default_factory=dict)

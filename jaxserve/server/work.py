@@ -9,6 +9,7 @@ from jaxserve.core.outputs import RequestOutput
 from jaxserve.server.aside import AT_ONCE
 from jaxserve.server.calls import Call
 from jaxserve.server.errors import ApiError
+from jaxserve.server.request_log import Served
 from jaxserve.server.service import Service
 
 if TYPE_CHECKING:  # it imports jax
@@ -50,10 +51,12 @@ class Work:
         for submission in self._submissions:
             submission.abort()
 
-    async def whole(self) -> list[RequestOutput]:
-        """All outputs. Raises `ApiError` where one could not be computed, or ended before its first token was there."""
+    async def whole(self, served: Served) -> list[RequestOutput]:
+        """All outputs, of which `served` is told. Raises `ApiError` where one could not be computed, or ended before
+        its first token was there."""
         outputs = [await submission.next() for submission in self._submissions]
         for output in outputs:
+            served.note(output)
             check_end(output)
         return outputs
 

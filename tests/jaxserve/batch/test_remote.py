@@ -49,7 +49,7 @@ def test_a_killed_run_goes_on_from_the_longer_of_both(bucket, tmp_path):
 
 
 def test_only_buckets_are_remote(tmp_path):
-    assert [is_remote(name) for name in ("gs://a/b", "in.jsonl", "/tmp/x", "s3://a/b")] == [True, False, False, True]
+    assert [is_remote(name) for name in ("gs://a/b", "in.jsonl", "/data/x", "s3://a/b")] == [True, False, False, True]
     for name in ("s3://a/b", "http://host/in.jsonl", "file:///etc/passwd"):
         with pytest.raises(RequestError, match="batch files are local"):
             fetched(name, tmp_path)

@@ -10,7 +10,7 @@ from jaxserve.core.outputs import CompletionOutput, RequestMetrics, RequestOutpu
 
 def output(first_s: float | None, finish_s: float, num_tokens: int) -> RequestOutput:
     completion = CompletionOutput(0, "", [1] * num_tokens)
-    metrics = RequestMetrics(10.0, first_s, finish_s)
+    metrics = RequestMetrics(10.0, first_token_s=first_s, finish_s=finish_s)
     return RequestOutput("0", None, [1], outputs=[completion], metrics=metrics)
 
 

@@ -310,8 +310,8 @@ def test_an_idle_engine_sleeps_until_it_is_called(monkeypatch):
         await served.generate([1], SamplingParams(max_tokens=3, ignore_eos=True))
         await until(lambda: not llm.parts.engine.has_work)
         await asyncio.sleep(0.05)
-        num_gets = served._driver._commands.num_gets
+        num_gets = served._driver._mail._commands.num_gets
         await asyncio.sleep(0.1)
-        assert served._driver._commands.num_gets == num_gets
+        assert served._driver._mail._commands.num_gets == num_gets
 
     run(llm, main)

@@ -12,7 +12,7 @@ from jaxserve.engine.results import Reader
 from jaxserve.runner.fake_model import FakeModel
 from jaxserve.scheduler.bounds import QueueBounds
 from tests.support.async_llm import held, run, until
-from tests.support.fake_llm import NUM_PAGES, all_pages_are_back, fake_llm, num_pages_free
+from tests.support.fake_llm import NUM_PAGES, Reciter, all_pages_are_back, fake_llm, num_pages_free
 
 LONG = SamplingParams(max_tokens=80, ignore_eos=True)
 SHORT = SamplingParams(max_tokens=4, ignore_eos=True)
@@ -55,7 +55,7 @@ def test_all_is_decided_while_a_step_is_in_flight():
         assert (len(accepted), len(refused)) == (4, 16)
         assert all(isinstance(e.retry_after_s, int) and e.retry_after_s >= 1 for e in refused)
         assert {e.param for e in refused} == {"max_num_waiting"}
-        assert served.meters.num_refused == 17
+        assert served.meters.refused == {"max_num_waiting": 17}
         for submission in [started, *accepted]:
             assert (await submission.next()).finished
 
@@ -124,6 +124,20 @@ def test_tokens_are_bounded_too_and_a_place_left_is_free_at_once():
     run(llm, main)
 
 
+def test_places_of_those_that_have_ended_are_free_again():
+    """They end by a token, while a step that they are part of is in flight."""
+    llm = fake_llm(Reciter(264, said="aaab"), max_num_seqs=2, bounds=QueueBounds(max_num_waiting=1))
+    params = SamplingParams(max_tokens=40, stop_token_ids=[ord("b")])
+
+    async def main(served):
+        for _ in range(3):
+            outputs = await asyncio.gather(*(served.generate([i], params) for i in range(3)))
+            assert {output.outputs[0].finish_reason for output in outputs} == {"stop"}
+            await until(lambda: not served.health().has_work)
+
+    run(llm, main)
+
+
 def test_whoever_was_refused_has_not_arrived():
     """Seeds follow from the order of those that came in: the same as if nobody else had asked."""
     llm, params = fake_llm(max_num_seqs=2, bounds=QueueBounds(max_num_waiting=2)), SamplingParams(max_tokens=9)
@@ -170,10 +184,9 @@ def test_two_hundred_leave_at_any_moment_and_the_next_one_is_answered():
     async def main(served):
         await asyncio.gather(*(leave(served, i) for i in range(200)))
         answer = await served.generate("hello", SHORT)
-        await until(lambda: all_pages_are_back(llm))
+        await until(lambda: all_pages_are_back(llm) and not served._driver._waiters)
         meters = served.meters
         assert (meters.num_running, meters.num_waiting, meters.num_live) == (0, 0, 0)
-        assert not served._driver._waiters
         assert meters.finished["abort"] > 100
         assert meters.finished.total() == meters.latency.count + meters.num_unseen
         return answer
@@ -290,7 +303,7 @@ def test_calls_run_between_steps_and_neither_their_failures_nor_their_cancelling
 @pytest.mark.parametrize("prompt", ["hello " * 500, [1] * 5000, {"prompt_token_ids": [1] * 5000}])
 def test_what_takes_long_is_not_done_in_the_event_loop(prompt, monkeypatch):
     threads = []
-    read = "jaxserve.engine.async_llm.read_only_prompt"
+    read = "jaxserve.engine.intake.read_only_prompt"
 
     def noting(prompt):
         threads.append(threading.current_thread())
@@ -316,7 +329,7 @@ def test_a_full_queue_reads_no_prompt(monkeypatch):
         with held(llm) as is_waiting:
             submission = await first(served, is_waiting)
             with monkeypatch.context() as patched:
-                patched.setattr("jaxserve.engine.async_llm.read_only_prompt", lambda _: 1 / 0)
+                patched.setattr("jaxserve.engine.intake.read_only_prompt", lambda _: 1 / 0)
                 for call in (served.submit("a", wants_pieces=True), served.embed("a")):
                     with pytest.raises(QueueFullError):
                         await call

@@ -1,0 +1,124 @@
+"""Host: `measure`, a benchmark from the first prompt to the last answer: a warm-up, and a run for each concurrency."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from jaxserve.bench.serving.arrivals import arrival_times
+from jaxserve.bench.serving.client import Client
+from jaxserve.bench.serving.drafts import Dataset, Draw
+from jaxserve.bench.serving.encoders import Encoder
+from jaxserve.bench.serving.load import Load, run_load
+from jaxserve.bench.serving.options import ArrivalOptions
+from jaxserve.bench.serving.prompts import BenchRequest, write
+from jaxserve.bench.serving.reply import Reply
+from jaxserve.bench.serving.speculation import read_counts, speculation
+
+
+class Progress(Protocol):
+    """Shows how far one part of the benchmark is: each entry makes a bar."""
+
+    def prompts(self, total: int) -> AbstractContextManager[Callable[[int], object]]: ...
+
+    def replies(self, name: str, total: int) -> AbstractContextManager[Callable[[Reply], object]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What is sent, and when. num_prompts None: all that the dataset has, within its bound. concurrencies: of one run
+    each, None: without a limit. sends_ids: prompts as token ids."""
+
+    dataset: Dataset
+    arrivals: ArrivalOptions
+    concurrencies: tuple[int | None, ...]
+    num_prompts: int | None
+    num_warmups: int
+    seed: int
+    sends_ids: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """cpu_s: seconds of a processor that this process took meanwhile. speculation: see there; empty where none was."""
+
+    max_concurrency: int | None
+    requests: list[BenchRequest]
+    load: Load
+    cpu_s: float
+    speculation: dict[str, Any]
+
+    @property
+    def completed(self) -> list[Reply]:
+        return [reply for reply in self.load.replies if reply is not None and reply.failure is None]
+
+    @property
+    def cpu_share(self) -> float:
+        """Of one core, over the run."""
+        return self.cpu_s / max(self.load.end_s - self.load.start_s, 1e-9)
+
+
+async def measure(
+    schedule: Schedule, client: Client, encoder: Encoder | None, progress: Progress
+) -> AsyncIterator[Run]:
+    """One run for each concurrency, in their order; an interrupted one is the last.
+
+    Raises `ConfigError` or `RequestError` for what can be known before anything is sent.
+    """
+    if schedule.num_warmups:
+        requests = await _requests(schedule, 0, client, encoder, progress)
+        load = await _send(requests, np.zeros(len(requests)), client, schedule.concurrencies[0], "warm-up", progress)
+        if load.is_interrupted:
+            return
+    for i, max_concurrency in enumerate(schedule.concurrencies, start=1):
+        requests = await _requests(schedule, i, client, encoder, progress)
+        name = "requests" if max_concurrency is None else f"{max_concurrency} at once"
+        before = read_counts(await client.metrics())
+        began_s = time.process_time()
+        load = await _send(requests, moments(schedule, requests), client, max_concurrency, name, progress)
+        cpu_s = time.process_time() - began_s
+        speculated = speculation(before, read_counts(await client.metrics()))
+        yield Run(max_concurrency, requests, load, cpu_s, speculated)
+        if load.is_interrupted:
+            return
+
+
+def moments(schedule: Schedule, requests: list[BenchRequest]) -> np.ndarray:
+    """float64[requests]: seconds after the start at which they are due; of a trace its own, unless a rate is given."""
+    recorded = [request.arrival_s for request in requests if request.arrival_s is not None]
+    if recorded and not schedule.arrivals.has_rate:
+        return np.array(recorded) / schedule.arrivals.trace_speed
+    return arrival_times(schedule.arrivals, len(requests), np.random.default_rng([schedule.seed, 2]))
+
+
+async def _requests(
+    schedule: Schedule, run: int, client: Client, encoder: Encoder | None, progress: Progress
+) -> list[BenchRequest]:
+    """Of a run, 0 being the warm-up."""
+    drafts = schedule.dataset(Draw(schedule.num_prompts if run else schedule.num_warmups, schedule.seed, run))
+    with progress.prompts(len(drafts)) as done:
+        requests = await write(drafts, encoder, sends_ids=schedule.sends_ids, done=done)
+    client.target.check(requests)
+    return requests
+
+
+async def _send(
+    requests: list[BenchRequest],
+    times_s: np.ndarray,
+    client: Client,
+    max_concurrency: int | None,
+    name: str,
+    progress: Progress,
+) -> Load:
+    with progress.replies(name, len(requests)) as done:
+        return await run_load(
+            requests,
+            times_s.tolist(),
+            client.send,
+            max_concurrency=max_concurrency,
+            clock=client.clock,
+            done=done,
+        )

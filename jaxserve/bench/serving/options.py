@@ -1,0 +1,148 @@
+"""Host: options of `jaxserve bench serve` that belong together, each checked once; names are vLLM's where it has one.
+
+An option that is refused is named by its error: all raise `ConfigError`.
+"""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from jaxserve.core.config import option
+from jaxserve.core.errors import ConfigError
+
+RAMPS = ("linear", "exponential")
+METRICS = ("ttft", "tpot", "itl", "e2el")
+GOODPUT_METRICS = ("ttft", "tpot", "e2el")  # those that one request has one of
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrivalOptions:
+    """When requests are sent; see `arrivals`."""
+
+    request_rate: float | None = option(
+        None,
+        "requests a second; inf: all at once, or as --max-concurrency lets them (default: inf, but a trace's times)",
+    )
+    burstiness: float = option(
+        1.0, "shape of the gamma distribution of gaps: 1: Poisson arrivals, less: in bursts, inf: equal gaps"
+    )
+    ramp_up_strategy: str | None = option(
+        None, "let the rate grow over the run from --ramp-up-start-rps to --ramp-up-end-rps", RAMPS
+    )
+    ramp_up_start_rps: float | None = option(None, "requests a second at the start of a ramp")
+    ramp_up_end_rps: float | None = option(None, "requests a second at its end")
+    trace_speed: float = option(1.0, "how many times faster than it was recorded a trace is replayed")
+
+    @property
+    def has_rate(self) -> bool:
+        """Whether somebody says when, so that a trace need not."""
+        return self.request_rate is not None or self.ramp_up_strategy is not None
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "request_rate", "burstiness", can_be_inf=True)
+        _check_positive(self, "ramp_up_start_rps", "ramp_up_end_rps", "trace_speed")
+        ends = {name: getattr(self, name) for name in ("ramp_up_start_rps", "ramp_up_end_rps")}
+        for name, value in ends.items():
+            if (value is None) != (self.ramp_up_strategy is None):
+                raise ConfigError(f"ramp_up_strategy, {' and '.join(ends)} go together", param=name)
+        if self.ramp_up_strategy not in (None, *RAMPS):
+            raise ConfigError(f"ramp_up_strategy must be one of {', '.join(RAMPS)}", param="ramp_up_strategy")
+        if self.ramp_up_strategy is not None and self.request_rate is not None:
+            raise ConfigError("request_rate: a ramp has its own rates, leave it out", param="request_rate")
+        if self.burstiness != 1 and (not self.has_rate or self.request_rate == math.inf):
+            raise ConfigError("burstiness means nothing without a finite request_rate or a ramp", param="burstiness")
+        if self.trace_speed != 1 and self.has_rate:
+            raise ConfigError("trace_speed is for a trace's own times, which a rate replaces", param="trace_speed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomOptions:
+    """Prompts of random words, in tokens; lengths are drawn evenly from length × (1 ± ratio)."""
+
+    random_input_len: int = option(1024, "tokens of a prompt")
+    random_output_len: int = option(128, "tokens to generate")
+    random_range_ratio: float = option(0.0, "how far lengths may lie from these, as a share of them, below 1")
+    random_prefix_len: int = option(0, "tokens more at the start of all prompts, the same in each")
+
+    def __post_init__(self) -> None:
+        _check_counts(self, "random_input_len", "random_output_len")
+        _check_counts(self, "random_prefix_len", least=0)
+        if not 0 <= self.random_range_ratio < 1:
+            raise ConfigError(
+                f"random_range_ratio={self.random_range_ratio} must be from 0 to below 1", param="random_range_ratio"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixRepetitionOptions:
+    """Prompts that begin with one of a few prefixes, in tokens."""
+
+    prefix_repetition_num_prefixes: int = option(10, "different prefixes")
+    prefix_repetition_prefix_len: int = option(256, "tokens of a prefix")
+    prefix_repetition_suffix_len: int = option(256, "tokens after it, different in every prompt")
+    prefix_repetition_output_len: int = option(128, "tokens to generate")
+
+    def __post_init__(self) -> None:
+        _check_counts(self, *(f.name for f in fields(self)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomOptions:
+    """Prompts of a file: a text a line, or in .jsonl files objects with prompt or prompt_token_ids, and output_len."""
+
+    custom_output_len: int = option(256, "tokens to generate where a line has no output_len")
+
+    def __post_init__(self) -> None:
+        _check_counts(self, "custom_output_len")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGPTOptions:
+    """First turns of the conversations of a JSON file."""
+
+    sharegpt_output_len: int | None = option(None, "tokens to generate; default: as many as the answer in the file has")
+
+    def __post_init__(self) -> None:
+        _check_counts(self, "sharegpt_output_len")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceOptions:
+    """Lengths and times of a recorded trace: Azure's .csv, or Mooncake's .jsonl, whose equal blocks get equal text."""
+
+    trace_max_len: int | None = option(None, "leave out requests of more tokens than this, prompt and output together")
+
+    def __post_init__(self) -> None:
+        _check_counts(self, "trace_max_len")
+
+
+def needs_tokenizer(options: "DatasetOptions") -> bool:
+    """Whether requests cannot be made without counting tokens."""
+    return not isinstance(options, CustomOptions) and getattr(options, "sharegpt_output_len", None) is None
+
+
+DatasetOptions = RandomOptions | PrefixRepetitionOptions | CustomOptions | ShareGPTOptions | TraceOptions
+DATASETS: dict[str, type[DatasetOptions]] = {
+    "random": RandomOptions,
+    "prefix_repetition": PrefixRepetitionOptions,
+    "custom": CustomOptions,
+    "sharegpt": ShareGPTOptions,
+    "trace": TraceOptions,
+}
+FROM_FILES = ("custom", "sharegpt", "trace")  # those that read --dataset-path
+
+
+def _check_counts(options: Any, *names: str, least: int = 1) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise ConfigError(f"{name}={value} must be at least {least}", param=name)
+
+
+def _check_positive(options: Any, *names: str, can_be_inf: bool = False) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and not (value > 0 and (can_be_inf or math.isfinite(value))):
+            kind = "more than 0" if can_be_inf else "finite and more than 0"
+            raise ConfigError(f"{name}={value} must be {kind}", param=name)

@@ -1,0 +1,42 @@
+"""Host: `Bars`, the progress of a serving benchmark on the terminal, with its rates."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from jaxserve.bench.serving.reply import Reply
+
+
+class Bars:
+    """Silent unless `is_shown`."""
+
+    def __init__(self, is_shown: bool) -> None:
+        self.is_shown = is_shown
+
+    @contextmanager
+    def prompts(self, total: int) -> Iterator[Callable[[int], object]]:
+        from tqdm import tqdm
+
+        with tqdm(total=total, desc="prompts", unit="prompt", disable=not self.is_shown, leave=False) as bar:
+            yield bar.update
+
+    @contextmanager
+    def replies(self, name: str, total: int) -> Iterator[Callable[[Reply], object]]:
+        """The rate of output tokens counts requests that have ended."""
+        from tqdm import tqdm
+
+        num_output, num_failed, start_s = 0, 0, time.perf_counter()
+
+        def done(reply: Reply) -> None:
+            nonlocal num_output, num_failed
+            num_output += reply.output_len
+            num_failed += reply.failure is not None
+            bar.set_postfix_str(_rates(num_output / (time.perf_counter() - start_s), num_failed), refresh=False)
+            bar.update()
+
+        with tqdm(total=total, desc=name, unit="req", disable=not self.is_shown) as bar:
+            yield done
+
+
+def _rates(tokens_per_s: float, num_failed: int) -> str:
+    return f"{tokens_per_s:,.1f} tok/s" + (f", {num_failed} failed" if num_failed else "")

@@ -1,0 +1,76 @@
+"""Host: `table`, the figures of a run as `vllm bench serve` prints them, line by line the same."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+WIDTH = 50
+TITLES = {
+    "ttft": "Time to First Token",
+    "tpot": "Time per Output Token (excl. 1st token)",
+    "itl": "Inter-token Latency",
+    "e2el": "End-to-end Latency",
+}
+# Label, key of the result, form; rows of `IF_SET` are there only if they have a number.
+ROWS = (
+    ("Successful requests:", "completed", "{}"),
+    ("Failed requests:", "failed", "{}"),
+    ("Maximum request concurrency:", "max_concurrency", "{}"),
+    ("Request rate configured (RPS):", "request_rate", "{:.2f}"),
+    ("Benchmark duration (s):", "duration", "{:.2f}"),
+    ("Total input tokens:", "total_input_tokens", "{}"),
+    ("Total generated tokens:", "total_output_tokens", "{}"),
+    ("Request throughput (req/s):", "request_throughput", "{:.2f}"),
+    ("Request goodput (req/s):", "request_goodput", "{:.2f}"),
+    ("Output token throughput (tok/s):", "output_throughput", "{:.2f}"),
+    ("Peak output token throughput (tok/s):", "max_output_tokens_per_s", "{:.2f}"),
+    ("Peak concurrent requests:", "max_concurrent_requests", "{:.2f}"),
+    ("Total token throughput (tok/s):", "total_token_throughput", "{:.2f}"),
+)
+SPECULATION = (
+    ("Acceptance rate (%):", "spec_decode_acceptance_rate", "{:.2f}"),
+    ("Acceptance length:", "spec_decode_acceptance_length", "{:.2f}"),
+    ("Drafts:", "spec_decode_num_drafts", "{}"),
+    ("Draft tokens:", "spec_decode_draft_tokens", "{}"),
+    ("Accepted tokens:", "spec_decode_accepted_tokens", "{}"),
+)
+IF_SET = ("max_concurrency", "request_rate", "request_goodput")
+
+
+def table(result: Mapping[str, Any], metrics: Sequence[str], percentiles: Sequence[str]) -> str:
+    """metrics: keys of `TITLES`. percentiles: names of them in the result's keys, such as p99."""
+    return "\n".join(_lines(result, metrics, percentiles))
+
+
+def _lines(result: Mapping[str, Any], metrics: Sequence[str], percentiles: Sequence[str]) -> Iterator[str]:
+    yield f"{' Serving Benchmark Result ':=^{WIDTH}}"
+    for label, key, form in ROWS:
+        if key not in IF_SET or isinstance(result[key], int | float):  # a rate may be "inf" or "trace"
+            yield _row(label, result[key], form)
+    for metric in metrics:
+        yield f"{TITLES[metric]:-^{WIDTH}}"
+        for figure in ("mean", "median", *percentiles):
+            yield _row(f"{figure.capitalize()} {metric.upper()} (ms):", result[f"{figure}_{metric}_ms"], "{:.2f}")
+    if "spec_decode_num_drafts" in result:
+        yield f"{'Speculative Decoding':-^{WIDTH}}"
+        yield from (_row(label, result[key], form) for label, key, form in SPECULATION)
+        yield "Per-position acceptance (%):"
+        for i, rate in enumerate(result["spec_decode_per_position_acceptance_rates"]):
+            yield _row(f"  Position {i}:", rate, "{:.2f}")
+    yield "=" * WIDTH
+
+
+def failure_lines(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """By kind: how many, and what the first of them said; nothing where none failed."""
+    if failures:
+        yield f"{'Failed requests by kind':-^{WIDTH}}"
+    for failure in failures:
+        yield f"{failure['kind'] + ':':<40} {failure['count']:<10} {failure['message']}"
+
+
+def cell(value: float | str | None, form: str) -> str:
+    """A figure as it is shown, also where there is none."""
+    return form.format(value) if isinstance(value, int | float) else str(value or "-")
+
+
+def _row(label: str, value: float | None, form: str) -> str:
+    return f"{label:<40} {cell(value, form):<10}"

@@ -1,0 +1,143 @@
+// Small drawings on canvases, sharp on any screen, in the colours of the style sheet.
+
+export const PAGE_COLOURS = ["--free", "--cached", "--held", "--shared"];
+export const STEP_COLOURS = ["--decode", "--prompt", "--padding"];
+const MAX_SQUARE = 12; // in CSS pixels, like the next ones
+const MAP_HEIGHT = 190;
+const SECONDS = 60;
+
+/** A canvas as large as its place on the page; draw is called with its context, and again when place or colours change. */
+export class Drawing {
+  constructor(canvas, draw) {
+    this.canvas = canvas;
+    this.draw = draw;
+    new ResizeObserver(() => this.redraw()).observe(canvas);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
+  }
+
+  redraw() {
+    const { canvas } = this;
+    const scale = devicePixelRatio;
+    const [width, height] = [canvas.clientWidth, canvas.clientHeight].map((size) => Math.round(size * scale));
+    if (width === 0 || height === 0) return;
+    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    const context = canvas.getContext("2d");
+    context.clearRect(0, 0, width, height);
+    const style = getComputedStyle(canvas);
+    this.draw({ context, width, height, scale, colour: (name) => style.getPropertyValue(name) });
+  }
+}
+
+/** Values of the last minute, from 0 to their greatest; gaps where there was nothing to measure. */
+export class Sparkline {
+  constructor(canvas) {
+    this.points = []; // [seconds, value]
+    this.drawing = new Drawing(canvas, (surface) => this.draw(surface));
+  }
+
+  add(value) {
+    const now = performance.now() / 1000;
+    this.points = [...this.points.filter(([time]) => time > now - SECONDS), [now, value]];
+    this.drawing.redraw();
+  }
+
+  draw({ context, width, height, scale, colour }) {
+    const known = this.points.filter(([, value]) => value !== null);
+    if (!known.length) return;
+    const most = Math.max(1e-9, ...known.map(([, value]) => value));
+    const now = this.points.at(-1)[0];
+    const radius = 1.75 * scale;
+    const x = (time) => (width - radius) * (1 - (now - time) / SECONDS);
+    const y = (value) => height - radius - (height - 2 * radius) * (value / most);
+    context.strokeStyle = context.fillStyle = colour("--line-ink");
+    context.lineWidth = 1.25 * scale;
+    context.lineJoin = "round";
+    context.beginPath();
+    let isDown = false;
+    for (const [time, value] of this.points) {
+      if (value !== null) context[isDown ? "lineTo" : "moveTo"](x(time), y(value));
+      isDown = value !== null;
+    }
+    context.stroke();
+    const [time, value] = known.at(-1);
+    context.beginPath();
+    context.arc(x(time) - radius, y(value), radius, 0, 2 * Math.PI);
+    context.fill();
+  }
+}
+
+/** Every page, or as many squares as the server sends, in rows from the first page on. */
+export class PageMap {
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.squares = [];
+    this.drawing = new Drawing(canvas, (surface) => this.draw(surface));
+  }
+
+  /** runs: [state, length, state, length, …]. */
+  show(runs) {
+    this.squares = [];
+    for (let i = 0; i < runs.length; i += 2) this.squares.push(...Array(runs[i + 1]).fill(runs[i]));
+    const { pitch, columns } = this.fit();
+    if (columns) this.canvas.style.height = `${Math.ceil(this.squares.length / columns) * pitch}px`;
+    this.drawing.redraw();
+  }
+
+  /** The largest squares with which all have room; pitch: from one to the next. */
+  fit() {
+    const width = this.canvas.clientWidth;
+    for (let side = MAX_SQUARE; ; side--) {
+      const columns = Math.floor(width / side);
+      const pitch = width / columns; // so that every row ends at the right edge
+      if (side === 2 || Math.ceil(this.squares.length / columns) * pitch <= MAP_HEIGHT) return { pitch, columns };
+    }
+  }
+
+  draw({ context, width, colour }) {
+    const { columns } = this.fit();
+    const gap = Math.max(1, Math.round(0.1 * (width / columns)));
+    const pitch = (width + gap) / columns;
+    const edge = (i) => Math.round(i * pitch);
+    const colours = PAGE_COLOURS.map(colour);
+    for (const [i, state] of this.squares.entries()) {
+      const [column, row] = [i % columns, Math.floor(i / columns)];
+      const [left, top] = [edge(column), edge(row)];
+      context.fillStyle = colours[state];
+      context.fillRect(left, top, edge(column + 1) - left - gap, edge(row + 1) - top - gap);
+    }
+  }
+}
+
+/** A column a step: its height is the logarithm of the positions it computed, divided as they were. */
+export class StepChart {
+  constructor(canvas, numColumns) {
+    this.numColumns = numColumns;
+    this.steps = [];
+    this.drawing = new Drawing(canvas, (surface) => this.draw(surface));
+  }
+
+  /** steps: parts of each, in the order of STEP_COLOURS. */
+  show(steps) {
+    this.steps = steps.slice(-this.numColumns);
+    this.drawing.redraw();
+  }
+
+  draw({ context, width, height, scale, colour }) {
+    const colours = STEP_COLOURS.map(colour);
+    const totals = this.steps.map((parts) => parts.reduce((sum, part) => sum + part, 0));
+    const most = Math.log2(1 + Math.max(1, ...totals));
+    const step = width / this.numColumns;
+    for (const [i, parts] of this.steps.entries()) {
+      const left = Math.round(width - (this.steps.length - i) * step);
+      const right = Math.round(width - (this.steps.length - i - 1) * step - scale);
+      const tall = (height * Math.log2(1 + totals[i])) / most;
+      let bottom = height;
+      for (const [k, part] of parts.entries()) {
+        const top = bottom - (tall * part) / totals[i];
+        context.fillStyle = colours[k];
+        context.fillRect(left, top, Math.max(1, right - left), bottom - top);
+        bottom = top;
+      }
+    }
+  }
+}

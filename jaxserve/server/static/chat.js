@@ -1,0 +1,157 @@
+// The conversation: a question is sent, its answer streams in, and may be stopped or asked for again.
+
+import { piecesOf } from "./api.js";
+import { counted, duration, rate } from "./format.js";
+import { Turn } from "./turn.js";
+
+const ENDS = { length: "ended at max tokens", timeout: "out of time", abort: "aborted", error: "failed" };
+
+export class Chat {
+  constructor(form, turns, conversation, settings) {
+    this.form = form;
+    this.list = turns;
+    this.hello = turns.querySelector("#hello");
+    this.prompt = form.querySelector("#prompt");
+    this.conversation = conversation;
+    this.settings = settings;
+    this.model = "Model";
+    this.turns = [];
+    this.abort = null; // of the answer that is coming
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.send();
+    });
+    this.prompt.addEventListener("keydown", (event) => this.key(event));
+    document.addEventListener("keydown", (event) => event.key === "Escape" && this.stop());
+    form.querySelector("#halt").addEventListener("click", () => this.stop());
+    form.querySelector("#clear").addEventListener("click", () => this.clear());
+  }
+
+  /** What has been said so far. */
+  show() {
+    for (const exchange of this.conversation.exchanges) this.add(exchange).end();
+    this.refresh();
+  }
+
+  add(exchange) {
+    const turn = new Turn(exchange, this.model);
+    turn.again.addEventListener("click", () => this.answer(turn));
+    this.list.append(turn.root);
+    this.turns.push(turn);
+    return turn;
+  }
+
+  /** The model's name, for answers that are there already too. */
+  setModel(name) {
+    this.model = name;
+    for (const turn of this.turns) turn.name.textContent = name;
+  }
+
+  key(event) {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      this.send();
+    }
+  }
+
+  send() {
+    const question = this.prompt.value.trim();
+    if (question === "" || this.abort || !this.settings.check()) return;
+    this.prompt.value = "";
+    this.answer(this.add(this.conversation.add(question)));
+  }
+
+  stop() {
+    this.abort?.abort();
+  }
+
+  clear() {
+    this.stop();
+    this.conversation.clear();
+    for (const turn of this.turns) turn.root.remove();
+    this.turns = [];
+    this.refresh();
+    this.prompt.focus();
+  }
+
+  /** Asks for the answer to the last question, once more perhaps. */
+  async answer(turn) {
+    if (this.abort || !this.settings.check()) return;
+    const { exchange } = turn;
+    this.abort = new AbortController();
+    Object.assign(exchange, { answer: "", note: "", isFailed: false });
+    turn.begin();
+    this.conversation.save(); // an unanswered question outlives a reload
+    this.refresh();
+    this.follow(true);
+    const watch = new Watch();
+    try {
+      const body = { ...this.settings.body, messages: this.conversation.messages(this.settings.system) };
+      for await (const piece of piecesOf(body, this.abort.signal)) {
+        watch.take(piece);
+        exchange.answer += piece.text;
+        const isAtEnd = this.isAtEnd;
+        turn.write(piece.text);
+        this.follow(isAtEnd);
+      }
+      exchange.note = watch.summary;
+    } catch (error) {
+      const isStopped = error.name === "AbortError";
+      exchange.note = isStopped ? "stopped" : error.message;
+      exchange.isFailed = !isStopped;
+      if (error.field) this.settings.point(error.field);
+    }
+    this.abort = null;
+    const isAtEnd = this.isAtEnd;
+    turn.end();
+    this.conversation.save();
+    this.refresh();
+    this.follow(isAtEnd);
+  }
+
+  /** What can be done now is what can be seen. */
+  refresh() {
+    const isBusy = this.abort !== null;
+    this.hello.hidden = this.turns.length > 0;
+    this.form.querySelector("#send").hidden = isBusy;
+    this.form.querySelector("#halt").hidden = !isBusy;
+    this.form.querySelector("#clear").hidden = this.turns.length === 0;
+    for (const turn of this.turns) turn.again.hidden = isBusy || turn !== this.turns.at(-1);
+  }
+
+  get isAtEnd() {
+    return this.list.scrollHeight - this.list.scrollTop - this.list.clientHeight < 40;
+  }
+
+  /** Keeps the end in sight for whoever was looking at it. */
+  follow(isAtEnd) {
+    if (isAtEnd) this.list.scrollTop = this.list.scrollHeight;
+  }
+}
+
+/** When an answer's tokens came, as this page saw it. */
+class Watch {
+  constructor() {
+    this.start = performance.now();
+    this.first = this.last = null;
+    this.finish = this.usage = null;
+  }
+
+  take({ text, finish, usage }) {
+    this.usage = usage ?? this.usage;
+    this.finish = finish ?? this.finish;
+    if (text === "") return;
+    this.last = performance.now();
+    this.first ??= this.last;
+  }
+
+  get summary() {
+    const parts = [];
+    if (this.usage) parts.push(counted(this.usage.completion_tokens, "token"));
+    if (this.first !== null) parts.push(`first after ${duration(this.first - this.start)}`);
+    const seconds = (this.last - this.first) / 1000;
+    if (this.usage && seconds > 0) parts.push(`${rate((this.usage.completion_tokens - 1) / seconds)} a second`);
+    if (this.finish in ENDS) parts.push(ENDS[this.finish]);
+    return parts.join(" · ");
+  }
+}

@@ -1,0 +1,64 @@
+// The live view of the engine: numbers, their last minute, the map of KV pages, and the last steps.
+
+import { PageMap, Sparkline, StepChart } from "./charts.js";
+import { Live } from "./live.js";
+import { NOTHING, count, counted, duration, rate } from "./format.js";
+
+const NUM_STEPS = 60;
+const SHOWN = { running: count, waiting: count, tokens_per_s: rate, ttft_ms: duration, itl_ms: duration };
+const STATES = ["free", "cached", "held", "shared"];
+
+export class EngineView {
+  constructor(panel) {
+    this.panel = panel;
+    this.sparklines = Object.fromEntries(
+      [...panel.querySelectorAll(".spark canvas")].map((canvas) => [canvas.dataset.of, new Sparkline(canvas)]),
+    );
+    this.map = new PageMap(this.at("map"));
+    this.steps = new StepChart(this.at("steps"), NUM_STEPS);
+    this.live = new Live(panel, (frame) => this.show(frame), (text) => this.say(text));
+  }
+
+  at(id) {
+    return this.panel.querySelector(`#${id}`);
+  }
+
+  /** What is to be said of the connection; nothing while all is well. */
+  say(text) {
+    this.panel.classList.toggle("lost", text !== "");
+    const state = text || this.state || "";
+    if (this.at("state").textContent !== state) this.at("state").textContent = state;
+  }
+
+  show(frame) {
+    this.state = frame.running + frame.waiting > 0 ? "working" : "idle";
+    this.say("");
+    for (const [name, format] of Object.entries(SHOWN)) {
+      const value = frame[name] ?? null;
+      this.at(name).textContent = value === null ? NOTHING : format(value);
+      this.sparklines[name].add(value);
+    }
+    this.showPages(frame.pages);
+    this.showSteps(frame.steps);
+  }
+
+  showPages(pages) {
+    for (const state of STATES) this.at(state).textContent = count(pages[state]);
+    const each = pages.pages_a_square;
+    this.at("pages-note").textContent = `${count(pages.total)}${each > 1 ? `, ${counted(each, "page")} a square` : ""}`;
+    this.at("host").hidden = !pages.host_total;
+    this.at("host").textContent = `Host memory holds ${count(pages.host)} of ${count(pages.host_total)} pages.`;
+    this.map.show(pages.map);
+    const counts = STATES.map((state) => `${count(pages[state])} ${state}`).join(", ");
+    this.at("map").setAttribute("aria-label", `Map of ${count(pages.total)} KV pages: ${counts}`);
+  }
+
+  /** steps: [decode rows, prompt tokens, padding, milliseconds] each, the last one last. */
+  showSteps(steps) {
+    this.steps.show(steps.map((step) => step.slice(0, 3)));
+    const [decode, prompt, padding, ms] = steps.at(-1) ?? [];
+    const last = { decode_rows: decode, prompt_tokens: prompt, padding };
+    for (const [id, value] of Object.entries(last)) this.at(id).textContent = value === undefined ? NOTHING : count(value);
+    this.at("steps-note").textContent = ms === undefined ? "" : `the last took ${duration(ms)}`;
+  }
+}

@@ -1,0 +1,112 @@
+// How tokens are chosen. What is left empty is not sent: the model's own defaults hold.
+
+const KEY = "jaxserve.settings";
+const MAX_STOPS = 4;
+
+export class Settings {
+  constructor(form, storage) {
+    this.form = form;
+    this.storage = storage;
+    this.panel = form.querySelector("#settings");
+    this.fields = [...this.panel.querySelectorAll("input, textarea")];
+    this.load();
+    this.panel.addEventListener("input", () => this.changed());
+    form.querySelector("#reset").addEventListener("click", () => this.reset());
+    this.changed();
+  }
+
+  get system() {
+    return this.form.elements.system.value.trim();
+  }
+
+  /** Fields of the request's body. */
+  get body() {
+    const numbers = this.fields.filter((field) => field.type === "number" && field.value !== "");
+    const body = Object.fromEntries(numbers.map((field) => [field.name, field.valueAsNumber]));
+    const stop = stops(this.form.elements.stop.value);
+    return stop.length ? { ...body, stop } : body;
+  }
+
+  setContext(length) {
+    if (length) this.form.elements.max_tokens.max = length;
+  }
+
+  /** Whether all can be sent; else the first field at fault is shown. */
+  check() {
+    const wrong = this.mark();
+    if (wrong) {
+      this.panel.open = true;
+      wrong.focus();
+    }
+    return !wrong;
+  }
+
+  /** Shows the setting that the server has refused, if there is one of that name. */
+  point(name) {
+    const field = this.fields.find((one) => one.name === name);
+    if (!field) return;
+    this.panel.open = true;
+    field.setAttribute("aria-invalid", "true");
+  }
+
+  changed() {
+    this.mark();
+    const used = this.fields.filter((field) => field.value.trim() !== "");
+    const named = used.map((one) => `${title(one).toLowerCase()} ${one.type === "number" ? one.value : ""}`.trim());
+    this.form.querySelector("#changed").textContent = named.length ? named.join(", ") : "the model’s defaults";
+    this.save();
+  }
+
+  reset() {
+    for (const field of this.fields) field.value = "";
+    this.changed();
+  }
+
+  /** Marks the fields at fault; the first of them, if there is one. */
+  mark() {
+    const faults = this.fields.map((field) => [field, fault(field)]);
+    for (const [field, text] of faults) {
+      if (text) field.setAttribute("aria-invalid", "true");
+      else field.removeAttribute("aria-invalid");
+    }
+    const [field, text] = faults.find(([, found]) => found) ?? [null, ""];
+    this.form.querySelector("#wrong").textContent = text;
+    return field;
+  }
+
+  load() {
+    try {
+      const kept = JSON.parse(this.storage.getItem(KEY)) ?? {};
+      for (const field of this.fields) field.value = kept[field.name] ?? "";
+    } catch {
+      // storage that is off: the defaults
+    }
+  }
+
+  save() {
+    try {
+      this.storage.setItem(KEY, JSON.stringify(Object.fromEntries(this.fields.map((one) => [one.name, one.value]))));
+    } catch {
+      // likewise
+    }
+  }
+}
+
+/** What its label calls a field. */
+function title(field) {
+  return field.labels[0].firstChild.data.split(",")[0].trim();
+}
+
+function stops(text) {
+  return text.split("\n").filter((line) => line !== "").map((line) => line.replaceAll("\\n", "\n"));
+}
+
+/** What is wrong with a field, or nothing. */
+function fault(field) {
+  const name = title(field);
+  if (field.name === "stop") return stops(field.value).length > MAX_STOPS ? `${name}: at most ${MAX_STOPS} texts.` : "";
+  if (field.type !== "number") return "";
+  const { badInput, rangeUnderflow, rangeOverflow } = field.validity;
+  if (badInput || rangeUnderflow || rangeOverflow) return `${name} must be from ${field.min} to ${field.max}.`;
+  return "whole" in field.dataset && !Number.isInteger(Number(field.value)) ? `${name} must be a whole number.` : "";
+}

@@ -1,0 +1,212 @@
+"""The image and the manifest of docs/serving: valid for the tools that read them, and true to the server they start."""
+
+import copy
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from jaxserve.cli import serve
+from jaxserve.cli.flags import given
+from jaxserve.server.config import ServerConfig
+from tests.house.modules import ROOT
+
+FOLDER = ROOT / "docs" / "serving"
+KUBERNETES = "1.34"
+MONITORING = "monitoring.googleapis.com/v1"  # not of Kubernetes itself: the part of its schema that is used here
+SECRET_KEY = {
+    "type": "object",
+    "required": ["kubernetesSecret"],
+    "additionalProperties": False,
+    "properties": {
+        "kubernetesSecret": {
+            "type": "object",
+            "required": ["name", "key"],
+            "additionalProperties": False,
+            "properties": {"name": {"type": "string"}, "key": {"type": "string"}},
+        }
+    },
+}
+ENDPOINT = {
+    "type": "object",
+    "required": ["port"],
+    "additionalProperties": False,
+    "properties": {
+        "port": {"type": ["string", "integer"]},
+        "path": {"type": "string", "pattern": "^/"},
+        "interval": {"type": "string", "pattern": "^([0-9]+h)?([0-9]+m)?([0-9]+s)?$"},
+        "authorization": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"type": {"type": "string"}, "credentials": SECRET_KEY},
+        },
+    },
+}
+POD_MONITORING = {
+    "type": "object",
+    "required": ["apiVersion", "kind", "metadata", "spec"],
+    "additionalProperties": False,
+    "properties": {
+        "apiVersion": {"const": MONITORING},
+        "kind": {"const": "PodMonitoring"},
+        "metadata": {"type": "object", "required": ["name"]},
+        "spec": {
+            "type": "object",
+            "required": ["selector", "endpoints"],
+            "additionalProperties": False,
+            "properties": {
+                "selector": {"type": "object", "required": ["matchLabels"]},
+                "endpoints": {"type": "array", "minItems": 1, "items": ENDPOINT},
+            },
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def manifests() -> dict[str, Any]:
+    """The manifest's objects by kind."""
+    found = {each["kind"]: each for each in yaml.safe_load_all((FOLDER / "gke.yaml").read_text())}
+    assert len(found) == 6
+    return found
+
+
+def check(manifest: dict[str, Any]) -> None:
+    """Raise where a field is unknown or of a wrong type."""
+    if manifest["apiVersion"] == MONITORING:
+        jsonschema.validate(manifest, POD_MONITORING)
+    else:
+        kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+
+
+def pod(manifests: dict[str, Any]) -> dict[str, Any]:
+    return manifests["Deployment"]["spec"]["template"]["spec"]
+
+
+def container(manifests: dict[str, Any]) -> dict[str, Any]:
+    (found,) = pod(manifests)["containers"]
+    return found
+
+
+def test_every_object_fits_its_schema(manifests):
+    for manifest in manifests.values():
+        check(manifest)
+
+
+PLANTED = [
+    ("Deployment", lambda d: d["spec"]["template"]["spec"].update(terminationGracePeriod=150)),
+    ("Deployment", lambda d: d["spec"]["template"]["spec"]["containers"][0]["ports"][0].update(containerPort="http")),
+    ("Service", lambda d: d["spec"].update(selectors={})),
+    ("PodMonitoring", lambda d: d["spec"]["endpoints"][0].update(intervall="15s")),
+    ("Role", lambda d: d.update(rule=[])),
+]
+
+
+@pytest.mark.parametrize(("kind", "spoil"), PLANTED, ids=range(len(PLANTED)))
+def test_a_planted_error_is_noticed(manifests, kind, spoil):
+    spoilt = copy.deepcopy(manifests[kind])
+    spoil(spoilt)
+    with pytest.raises((kubernetes_validate.ValidationError, jsonschema.ValidationError)):
+        check(spoilt)
+
+
+def entry_point() -> list[str]:
+    """What the image runs, behind `jaxserve serve`."""
+    (line,) = [line for line in dockerfile().splitlines() if line.startswith("ENTRYPOINT ")]
+    words = json.loads(line.removeprefix("ENTRYPOINT "))
+    assert words[:2] == ["jaxserve", "serve"]
+    return words[2:]
+
+
+def dockerfile() -> str:
+    return (FOLDER / "Dockerfile").read_text()
+
+
+def test_the_pod_starts_a_server_that_drains_in_time(manifests):
+    """Its options are known to the verb; what is killed after the grace period has had time to drain."""
+    asked = serve._parser().parse_args([*entry_point(), *container(manifests)["args"]])
+    config = ServerConfig(**given(asked, ServerConfig))
+    assert (config.host, config.is_open_to_others) == ("0.0.0.0", True)
+    leaves_s = container(manifests)["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pod(manifests)["terminationGracePeriodSeconds"] > leaves_s + config.shutdown_timeout
+    (port,) = container(manifests)["ports"]
+    assert (port["name"], port["containerPort"]) == ("http", config.port)
+
+
+def test_its_chips_are_those_of_the_topology(manifests):
+    topology = pod(manifests)["nodeSelector"]["cloud.google.com/gke-tpu-topology"]
+    chips = math.prod(map(int, topology.split("x")))
+    asked = serve._parser().parse_args(container(manifests)["args"])
+    resources = container(manifests)["resources"]
+    assert asked.tensor_parallel_size == chips
+    assert resources["requests"]["google.com/tpu"] == resources["limits"]["google.com/tpu"] == str(chips)
+
+
+def test_the_key_comes_from_a_secret_and_goes_where_it_is_read(manifests, monkeypatch):
+    variables = {each["name"]: each for each in container(manifests)["env"]}
+    monkeypatch.setenv("JAXSERVE_API_KEY", "k")
+    assert serve._from_environment() == {"api_key": "k"}
+    wanted = variables["JAXSERVE_API_KEY"]["valueFrom"]["secretKeyRef"]
+    (endpoint,) = manifests["PodMonitoring"]["spec"]["endpoints"]
+    assert endpoint["authorization"]["credentials"]["kubernetesSecret"] == wanted
+    assert manifests["Role"]["rules"][0]["resourceNames"] == [wanted["name"]]
+
+
+def test_all_parts_mean_the_same_pods_and_port(manifests):
+    labels = manifests["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    selectors = [
+        manifests["Deployment"]["spec"]["selector"]["matchLabels"],
+        manifests["Service"]["spec"]["selector"],
+        manifests["PodMonitoring"]["spec"]["selector"]["matchLabels"],
+    ]
+    assert selectors == [labels] * 3
+    probes = [container(manifests)[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
+    assert probes == [{"path": "/health", "port": "http"}] * 3
+    assert manifests["Service"]["spec"]["ports"][0]["targetPort"] == "http"
+    assert manifests["RoleBinding"]["roleRef"]["name"] == manifests["Role"]["metadata"]["name"]
+    assert pod(manifests)["serviceAccountName"] == manifests["ServiceAccount"]["metadata"]["name"]
+
+
+def test_nothing_runs_as_root(manifests):
+    security = pod(manifests)["securityContext"]
+    assert security["runAsNonRoot"]
+    assert f"USER {security['runAsUser']}\n" in dockerfile()
+    assert container(manifests)["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def hadolint(text: str) -> str:
+    program = Path(sys.executable).with_name("hadolint")
+    return subprocess.run([program, "-"], input=text, capture_output=True, text=True).stdout
+
+
+def test_the_dockerfile_is_free_of_what_hadolint_knows():
+    assert hadolint(dockerfile()) == ""
+    assert "DL3002" in hadolint(dockerfile() + "USER root\n")
+
+
+def test_the_locks_that_the_dockerfile_names_are_there():
+    named = re.search(r"LOCK is a file of requirements/.*?: (\w+) .*, (\w+) or (\w+)$", dockerfile(), re.M | re.S)
+    assert named
+    assert all((ROOT / "requirements" / f"{lock}.txt").exists() for lock in named.groups())
+
+
+def test_the_image_gets_all_that_a_wheel_is_made_of():
+    """.dockerignore leaves out everything but what it names: the packages, and what their metadata is read from."""
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert {
+        "jaxserve",
+        "checkpoints",
+        "pallas_kernels",
+        "requirements",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+    } == kept

@@ -1,0 +1,149 @@
+"""Whatever a server or a network does is a failure of one request, of a kind, and never of the benchmark."""
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxserve.bench.serving.answer import Answer, error_message
+from jaxserve.bench.serving.benchmark import Run
+from jaxserve.bench.serving.result import details, result
+from jaxserve.bench.serving.session import ask, open_session, served_model, wait_ready
+from jaxserve.bench.serving.summary import summarize
+from jaxserve.bench.serving.table import failure_lines
+from jaxserve.core.errors import ConfigError
+from tests.support.scripted_load import load_on
+from tests.support.scripted_server import MODEL, Refusal, ScriptedServer, Step, Stream, answer, text_chunk, usage_chunk
+from tests.support.virtual_time import run_virtually
+
+FIRST = [Step(0.1, text_chunk("a")), Step(0.1, text_chunk("b"))]
+FAULTS = {
+    "HTTP 429": Refusal(429, json.dumps({"error": {"message": "queue full", "code": 429}})),
+    "HTTP 503": Refusal(503, "draining", "text/plain"),
+    "HTTP 400": Refusal(400, json.dumps({"object": "error", "message": "too long"})),
+    "HTTP 502": Refusal(502, "<html>\n<b>Bad gateway</b></html>", "text/html"),
+    "not a stream": Refusal(200, json.dumps({"choices": []})),
+    "error in the stream": Stream([*FIRST, Step(0.1, '{"error": {"message": "NaN"}}'), Step(0, "[DONE]")]),
+    "not a chunk": Stream([*FIRST, Step(0.1, "{"), Step(0, text_chunk("", "stop")), Step(0, "[DONE]")]),
+    "stream cut short": Stream(FIRST),
+    "unfinished": Stream([*FIRST, Step(0, text_chunk("", "timeout")), Step(0, usage_chunk(5, 2)), Step(0, "[DONE]")]),
+    "connection lost": Stream([*FIRST, Step(0.3, None)]),
+    "timeout": Stream([*FIRST, Step(99.0, text_chunk("c"))]),
+    "no usage": Stream([*FIRST, Step(0.1, text_chunk("", "stop")), Step(0, "[DONE]")]),
+}
+SAID = {"HTTP 429": "queue full", "HTTP 503": "draining", "HTTP 400": "too long", "error in the stream": "NaN"}
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    """Each fault, twice, then a good answer, one after the other."""
+    scripts = [fault for fault in FAULTS.values() for _ in range(2)] + [answer(0.2, 0.2, tokens=2)]
+    load, requests, _ = load_on(scripts.__getitem__, len(scripts), max_concurrency=1, timeout_s=4.0)
+    return Run(1, requests, load, 0.0, {})
+
+
+def test_each_fault_has_its_kind_and_the_rest_goes_on(run):
+    kinds = [reply.failure and reply.failure.kind for reply in run.load.replies]
+    assert kinds == [kind for kind in FAULTS for _ in range(2)] + [None]
+    for reply in run.load.replies:
+        assert reply.failure is None or SAID.get(reply.failure.kind, "") in reply.failure.message
+
+
+def test_failures_are_counted_and_enter_no_other_figure(run):
+    found = summarize(run.load, run.requests, goodput_ms={"e2el": 1e6}, percentiles=[99])
+    assert (found["completed"], found["failed"]) == (1, 2 * len(FAULTS))
+    assert (found["total_output_tokens"], found["total_input_tokens"]) == (2, 5)
+    assert found["p99_ttft_ms"] == found["mean_ttft_ms"] == pytest.approx(200)
+    assert found["request_goodput"] == found["request_throughput"]
+
+
+def test_the_record_tells_the_kinds_and_what_was_said(run):
+    record = result(run, summarize(run.load, run.requests, goodput_ms={}, percentiles=[99]), {})
+    assert {failure["kind"]: failure["count"] for failure in record["failures"]} == dict.fromkeys(FAULTS, 2)
+    lines = list(failure_lines(record["failures"]))
+    assert [line.partition(":")[0] for line in lines[1:]] == list(FAULTS)
+    assert lines[1].split() == ["HTTP", "429:", "2", "queue", "full"]
+    assert not list(failure_lines([]))
+    errors = details(run)["errors"]
+    assert errors[0] == "HTTP 429: queue full"
+    assert errors[-1] == ""
+    assert "\n" not in "".join(errors)
+
+
+def test_a_request_that_times_out_ends_then(run):
+    i = 2 * list(FAULTS).index("timeout")
+    assert run.load.replies[i].e2el_s == pytest.approx(4.0)
+
+
+def test_nobody_listening_is_a_failure_of_each_request():
+    async def main():
+        server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        server.close()
+        await server.wait_closed()
+        async with open_session(url, {}, 5.0) as session:
+            with pytest.raises(ConfigError, match="cannot reach"):
+                await ask(session, f"{url}/v1/models")
+            with pytest.raises(ConfigError, match="not ready after 30 s"):
+                await wait_ready(session, url, 30.0)
+
+    run_virtually(main())
+
+
+def test_a_server_that_starts_is_waited_for():
+    async def main():
+        async with ScriptedServer(lambda body: answer(tokens=0)).serve() as server:
+            server.ready_at_s = 20.0
+            async with open_session(server.url, {}, 5.0) as session:
+                with pytest.raises(ConfigError, match="/health answers 503"):
+                    await wait_ready(session, server.url, 5.0)
+                await wait_ready(session, server.url, 30.0)
+                assert asyncio.get_running_loop().time() >= 20
+                assert await served_model(session, server.url) == MODEL
+
+    run_virtually(main())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["choices", "delta", "text", "content", "role", "finish_reason", "usage", "error", "object"]
+            )
+            | st.sampled_from(["message", "prompt_tokens", "completion_tokens"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(JSON.map(json.dumps) | st.text(), max_size=4))
+def test_no_stream_breaks_the_client(events):
+    reading = Answer(0.0)
+    for event in events:
+        reading.take(event.encode(), 1.0)
+    reply = reading.reply(2.0, None, len)
+    assert (reply.output_len == 0) or reply.failure is None
+    assert reply.failure is None or all(type(text) is str for text in (reply.failure.kind, reply.failure.message))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"error": {"message": "m", "code": 1}}, "m"),
+        ({"error": "flat"}, "flat"),
+        ({"error": {}}, "{}"),
+        ({"object": "error", "message": "sglang"}, "sglang"),
+        ({"error": None, "choices": []}, None),
+        ([], None),
+        (usage_chunk(1, 1), None),
+    ],
+)
+def test_errors_are_read_as_any_server_spells_them(body, message):
+    assert error_message(body) == message
