@@ -38,7 +38,7 @@ def test_who_gets_in_is_served_and_who_does_not_is_told_at_once(server, record_p
     until(lambda: server.service.num_active == 0 and all_pages_are_back(server.llm))
     meters = server.service.llm.meters
     assert (meters.num_running, meters.num_waiting, meters.num_live) == (0, 0, 0)
-    assert meters.num_refused == len(found.refused)
+    assert meters.refused.total() == len(found.refused)
     assert meters.finished == {"length": len(found.accepted)}
 
 
