@@ -54,7 +54,7 @@ class Meters:
         self.num_prompt_tokens = self.num_generated_tokens = 0
         self.finished: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self.last_steps: deque[StepSummary] = deque(maxlen=NUM_LAST_STEPS)
+        self._last_steps: deque[tuple[StepRecord, float]] = deque(maxlen=NUM_LAST_STEPS)
 
         self.step_tokens, self.prompt_tokens, self.generated_tokens = (Histogram(COUNTS) for _ in range(3))
         self.params_n, self.params_max_tokens, self.preemptions = (Histogram(c) for c in (COUNTS, COUNTS, [0, *COUNTS]))
@@ -91,6 +91,12 @@ class Meters:
         """From token to token, likewise."""
         return self._inter_token.mean(self._clock())
 
+    @property
+    def last_steps(self) -> list[StepSummary]:
+        """The oldest first."""
+        steps = self._last_steps.copy()
+        return [StepSummary.of(record, seconds * 1000) for record, seconds in steps]
+
     def begin(self, job: Job) -> None:
         """A request has come to the engine."""
         self._live.update(job.samples)
@@ -105,32 +111,40 @@ class Meters:
         seconds = moments.collected_s - max(moments.submitted_s, self._collected_s)
         self._collected_s = moments.collected_s
         self.step_tokens.observe(record.num_tokens)
-        self.last_steps.append(StepSummary.of(record, seconds * 1000))
+        self._last_steps.append((record, seconds))
 
     def observe(self, moved: Moved, samples: list[Sample]) -> None:
         """What a step has brought; `samples` are those of `moved`."""
-        now = moved.now_s
-        counts = Counter(samples)
-        for sample in moved.tokenless:
-            counts[sample] -= 1
-            if not counts[sample]:
-                del counts[sample]
-        # Most rows had their last token in the step before, all at one moment: they are counted together.
-        gaps = Counter(zip([sample.last_token_s for sample in counts], counts.values(), strict=True))
-        for (last_s, count), num_samples in gaps.items():
-            if last_s is not None:
-                self.inter_token.observe((now - last_s) / count, count * num_samples)
-                self._inter_token.add(now, (now - last_s) * num_samples, count * num_samples)
-        for sample in counts:
-            if sample.last_token_s is None:
-                self._begin_output(sample, now)
-            sample.last_token_s = now
-        num_tokens = counts.total()
-        if num_tokens:
-            self.num_generated_tokens += num_tokens
-            self._tokens.add(now, num_tokens)
+        if moved.tokenless:
+            counts = Counter(samples)
+            counts.subtract(moved.tokenless)
+            samples = list(counts.elements())
+        if samples:
+            self._observe_tokens(samples, moved.now_s)
         for sample in moved.ended:
-            self._end(sample, now)
+            self._end(sample, moved.now_s)
+
+    def _observe_tokens(self, samples: list[Sample], now: float) -> None:
+        """One entry a token. Most samples had their last one in the step before, all at one moment: such are counted
+        together."""
+        distinct = set(samples)
+        num_tokens = Counter([sample.last_token_s for sample in samples])
+        num_samples = num_tokens
+        if len(distinct) < len(samples):
+            num_samples = Counter([sample.last_token_s for sample in distinct])
+        for last_s, count in num_tokens.items():
+            if last_s is not None:
+                total_s = (now - last_s) * num_samples[last_s]
+                self.inter_token.observe(total_s / count, count)
+                self._inter_token.add(now, total_s, count)
+        if None in num_tokens:
+            for sample in distinct:
+                if sample.last_token_s is None:
+                    self._begin_output(sample, now)
+        for sample in distinct:
+            sample.last_token_s = now
+        self.num_generated_tokens += len(samples)
+        self._tokens.add(now, len(samples))
 
     def drop(self, job: Job) -> None:
         """A request was ended before its time; nothing happens if all of it has ended."""

@@ -76,4 +76,5 @@ def test_times_are_those_of_the_clock():
     assert tokens_per_s == pytest.approx(1, rel=0.2)
     assert meters.recent_first_token_s is None  # it was long ago
     assert meters.recent_inter_token_s == 1
-    assert {step.kind for step in meters.last_steps} == {"prefill", "decode"}
+    steps = [(step.prompt_tokens, step.decode_rows) for step in meters.last_steps]
+    assert steps == [(32, 0), (32, 0), (16, 0)] + [(0, 1)] * 9
