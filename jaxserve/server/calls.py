@@ -1,6 +1,6 @@
 """Host: `Call`, a checked body with all that the engine needs to know of it; for HTTP and for batch files alike."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from jaxserve.server.answers.chat import ChatAnswer
 from jaxserve.server.answers.completion import CompletionAnswer
 from jaxserve.server.answers.head import Head
 from jaxserve.server.answers.usage import Usage
+from jaxserve.server.aside import aside
 from jaxserve.server.prompts import Cut, chat_prompt, completion_prompts
 from jaxserve.server.protocol.chat import ChatBody
 from jaxserve.server.protocol.completions import DEFAULT_MAX_TOKENS, CompletionBody
@@ -48,7 +49,7 @@ async def completion_call(service: Service, body: CompletionBody, request_id: st
         others["prompt_logprobs"] = _more(body.logprobs, body.prompt_logprobs)
     if body.max_tokens == 0:  # a prompt alone is a text of one token whose token is not told
         others["max_tokens"] = 1
-    params = body.sampling_params(service.defaults(max_tokens=DEFAULT_MAX_TOKENS), **others)
+    params = await _params(body, service.defaults(max_tokens=DEFAULT_MAX_TOKENS), others)
     keep = Cut.of(body, service.max_model_len, params.max_tokens)
     prompts = await completion_prompts(service, body.prompts, add_special_tokens=body.add_special_tokens, keep=keep)
     answer = CompletionAnswer(body, head, len(prompts), service.llm.get_tokenizer())
@@ -61,12 +62,17 @@ async def chat_call(service: Service, body: ChatBody, request_id: str, client: s
     others: dict[str, Any] = {"logprobs": body.top_logprobs if body.logprobs else None}
     if body.max_completion_tokens is not None:
         others["max_tokens"] = body.max_completion_tokens
-    params = body.sampling_params(service.defaults(max_tokens=None), **others)
+    params = await _params(body, service.defaults(max_tokens=None), others)
     keep = Cut.of(body, service.max_model_len, params.max_tokens)
     prompts = [await chat_prompt(service, body, keep)]
     role = service.config.response_role
     answer = ChatAnswer(body, head, service.llm.get_tokenizer(), role, body.last_said(role) if body.echo else "")
     return _call(service, body, prompts, params, answer, client)
+
+
+async def _params(body: SamplingFields, defaults: Mapping[str, Any], others: Mapping[str, Any]) -> SamplingParams:
+    num_ids = len(body.allowed_token_ids or ()) + len(body.stop_token_ids or ())
+    return await aside(lambda: body.sampling_params(defaults, **others), num_ids)
 
 
 def _call(

@@ -1,7 +1,6 @@
 """Host: from a checked body to its response: begins the work, then answers in one piece or in events."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -11,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jaxserve.core.outputs import RequestOutput
+from jaxserve.server.aside import aside, json_aside
 from jaxserve.server.calls import Answer, Call
 from jaxserve.server.errors import as_api_error
 from jaxserve.server.gone import unless_gone
@@ -18,8 +18,6 @@ from jaxserve.server.request_log import Served
 from jaxserve.server.service import Service
 from jaxserve.server.sse import COMMENT, DONE, EventStream, event
 from jaxserve.server.work import Piece, Work, check_end
-
-LONG_PROMPT = 1024  # tokens whose log-probabilities take some milliseconds
 
 
 class Json(Response):
@@ -42,8 +40,7 @@ async def respond(service: Service, request: Request, call: Call, served: Served
         stack.callback(work.abort)
         if not call.body.stream:
             outputs = await unless_gone(request, work.whole(served))
-            raw = await _aside(lambda: orjson.dumps(call.answer.whole(outputs)), outputs)
-            return Response(raw, media_type=Json.media_type)
+            return await json_aside(partial(call.answer.whole, outputs), sum(map(_size, outputs)))
         return EventStream(_events(service, call, work, served), on_end=stack.pop_all().close)
 
 
@@ -59,7 +56,7 @@ async def _events(service: Service, call: Call, work: Work, served: Served) -> A
                 continue
             served.note(piece.output)
             check_end(piece.output)
-            for chunk in await _aside(partial(_chunks, answer, piece), [piece.output]):
+            for chunk in await aside(partial(_chunks, answer, piece), _size(piece.output)):
                 if has_usage or is_continuous:
                     chunk["usage"] = answer.usage.as_json() if is_continuous else None
                 yield event(chunk)
@@ -74,7 +71,7 @@ def _chunks(answer: Answer, piece: Piece) -> list[dict[str, Any]]:
     return list(answer.chunks(piece.prompt, piece.output))
 
 
-async def _aside[T](make: Callable[[], T], outputs: list[RequestOutput]) -> T:
-    """Long prompts' log-probabilities take long to write down, and go to a thread."""
-    size = sum(len(output.prompt_logprobs or ()) for output in outputs)
-    return make() if size < LONG_PROMPT else await asyncio.to_thread(make)
+def _size(output: RequestOutput) -> int:
+    """How much there is to write down: each position's log-probabilities, and each choice."""
+    logprobs = sum(len(completion.logprobs or ()) for completion in output.outputs)
+    return len(output.prompt_logprobs or ()) + logprobs + len(output.outputs)

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jaxserve.server.answers.embedding import embedding_answer
+from jaxserve.server.aside import json_aside
 from jaxserve.server.body import read_body
 from jaxserve.server.calls import chat_call, completion_call
 from jaxserve.server.generate import Json, respond
@@ -43,7 +44,8 @@ def routes(service: Service) -> APIRouter:
         """One vector a text: the mean of its hidden states, or the last one."""
         body = await read_body(request, EmbeddingBody, service.config)
         with service.working():
-            return Json(await unless_gone(request, embedding_answer(service, body)))
+            answer = await unless_gone(request, embedding_answer(service, body))
+            return await json_aside(lambda: answer, sum(len(each["embedding"]) for each in answer["data"]))
 
     @router.get("/v1/models")
     async def models() -> Response:

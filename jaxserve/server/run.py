@@ -2,6 +2,7 @@
 
 import asyncio
 import faulthandler
+import gc
 import logging
 import os
 import signal
@@ -184,6 +185,8 @@ def _load(engine_config: EngineConfig, config: ServerConfig) -> AsyncLLM:
     if config.warm_up:
         log.info("compiling for %d shapes of steps", len(llm.parts.buckets.all()))
         llm.warm_up(use_tqdm=show_progress)
+    gc.collect()
+    gc.freeze()  # what is loaded stays: to look through all of it now and then stops everything for a third of a second
     return AsyncLLM.from_llm(llm)
 
 

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jaxserve.server.aside import aside, json_aside
 from jaxserve.server.body import read_body
 from jaxserve.server.errors import ApiError
 from jaxserve.server.generate import Json
@@ -28,9 +29,13 @@ def routes(service: Service) -> APIRouter:
         else:
             ids = list((await chat_prompt(service, body, None)).token_ids or ())
         tokenizer = tokenizer_of(service)
-        pieces = [tokenizer.id_to_piece(i) for i in ids] if body.return_token_strs else None
-        answer = {"count": len(ids), "max_model_len": service.max_model_len, "tokens": ids, "token_strs": pieces}
-        return Json(answer)
+        counted = {"count": len(ids), "max_model_len": service.max_model_len, "tokens": ids}
+
+        def answer() -> dict[str, Any]:
+            pieces = [tokenizer.id_to_piece(i) for i in ids] if body.return_token_strs else None
+            return {**counted, "token_strs": pieces}
+
+        return await json_aside(answer, len(ids))
 
     @router.post("/detokenize", **takes(DetokenizeBody))
     async def detokenize(request: Request) -> Response:
@@ -42,7 +47,8 @@ def routes(service: Service) -> APIRouter:
         if body.tokens and max(body.tokens) >= size:
             message = f"token id {max(body.tokens)} is outside the vocabulary [0, {size})"
             raise ApiError(400, message, param="tokens")
-        return Json({"prompt": tokenizer.decode(body.tokens, skip_special_tokens=False)})
+        text = await aside(lambda: tokenizer.decode(body.tokens, skip_special_tokens=False), len(body.tokens))
+        return Json({"prompt": text})
 
     @router.get("/tokenizer_info")
     async def tokenizer_info() -> Response:

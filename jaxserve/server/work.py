@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jaxserve.core.outputs import RequestOutput
+from jaxserve.server.aside import AT_ONCE
 from jaxserve.server.calls import Call
 from jaxserve.server.errors import ApiError
 from jaxserve.server.request_log import Served
@@ -34,7 +35,9 @@ class Work:
         """Submit all prompts. Where one is refused, at once, none goes on, and its error is raised."""
         work = cls([])
         try:
-            for prompt in call.prompts:
+            for i, prompt in enumerate(call.prompts):
+                if i % AT_ONCE == AT_ONCE - 1:
+                    await asyncio.sleep(0)  # others' requests go on meanwhile
                 asked = {**prompt.as_dict(), "cache_salt": prompt.cache_salt}
                 submission = service.llm.submit(asked, call.params, wants_pieces=call.body.stream, **call.options)
                 work._submissions.append(await submission)

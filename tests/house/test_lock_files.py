@@ -8,7 +8,9 @@ import pytest
 from tests.house.modules import ROOT
 
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
-HASHED = [ROOT / "requirements" / name for name in ("main.txt", "dev.txt", "aot.txt")]
+GROWING = [ROOT / "requirements" / name for name in ("main.txt", "dev.txt", "aot.txt")]
+DEVICES = [ROOT / "requirements" / name for name in ("tpu.txt", "cuda.txt")]
+HASHED = GROWING + DEVICES
 ADDRESS = re.compile(r"://|file:|@ |--(extra-)?index.?url|--find-links|(^|\s)[./~]*/\w", re.MULTILINE)
 
 
@@ -36,10 +38,22 @@ def test_every_requirement_is_one_version_with_hashes(lock):
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), requirement
 
 
-@pytest.mark.parametrize(("smaller", "larger"), list(pairwise(HASHED)), ids=lambda lock: lock.stem)
+@pytest.mark.parametrize(("smaller", "larger"), list(pairwise(GROWING)), ids=lambda lock: lock.stem)
 def test_each_lock_contains_the_one_before(smaller, larger):
     names, more = ({pin.partition(" ;")[0] for pin in pins(lock.read_text())} for lock in (smaller, larger))
     assert names < more
+
+
+@pytest.mark.parametrize("lock", DEVICES, ids=lambda lock: lock.stem)
+def test_devices_run_the_versions_that_are_tested(lock):
+    """What both locks name has one version, and the server's packages are among it."""
+
+    def versions(file):
+        return dict(pin.partition(" ;")[0].split("==") for pin in pins(file.read_text()))
+
+    tested, found, server = versions(ROOT / "requirements" / "aot.txt"), versions(lock), versions(GROWING[0])
+    assert {name: found[name] for name in found.keys() & tested} == {n: tested[n] for n in found.keys() & tested}
+    assert {"fastapi", "uvicorn", "prometheus-client", "orjson", "jax"} <= found.keys() & server.keys()
 
 
 def test_the_tested_jax_is_pinned():

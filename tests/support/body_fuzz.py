@@ -1,7 +1,7 @@
 """Bodies that clients might send to a server, good and bad, drawn from what its API says of itself.
 
-Nothing here lists the fields: a new one, or a new route, is fuzzed without further ado. What schemas cannot say, such as
-how a message looks, stands in `HINTS`, so that a good share of the bodies is accepted.
+Nothing here lists the fields: a new one, or a new route, is fuzzed without further ado. What schemas cannot say, such
+as how a message looks, stands in `HINTS`, so that a good share of the bodies is accepted.
 """
 
 import json

@@ -8,9 +8,10 @@ from typing import Any
 Schema = Mapping[str, Any]
 
 TEXTS = [
-    "a", "hello", "two words", "é", "ß→ü", "日本語", "😀", "👩‍👩‍👧", "e\u0301\u0323", "\u202eright to left", "\ufeffmark", "\x00", "\x1b[31m",
-    "\u2028", "\uffff", "İ", "ﬁ", "left", "float", "mean", "{{ messages }}", "{% raw %}", "../../etc/passwd", "' OR 1=1 --",
-    "<script>alert(1)</script>", "%s%n", "\\u0000", "\r\nX-Header: 1", "user", "<|end|>", " ", "\t\n", "0", "-1", "null", "NaN",
+    "a", "hello", "two words", "é", "ß→ü", "日本語", "😀", "👩\u200d👩\u200d👧", "e\u0301\u0323", "\u202eright to left",
+    "\ufeffmark", "\x00", "\x1b[31m", "\u2028", "\uffff", "İ", "ﬁ", "left", "float", "mean", "{{ messages }}",
+    "{% raw %}", "../../etc/passwd", "' OR 1=1 --", "<script>alert(1)</script>", "%s%n", "\\u0000", "\r\nX-Header: 1",
+    "user", "<|end|>", " ", "\t\n", "0", "-1", "null", "NaN",
 ]  # fmt: skip
 HALVES = ["\ud800", "a\udfff", "\udc00\ud800"]  # of UTF-16 pairs: JSON can spell them, UTF-8 cannot
 INTEGERS = [0, 1, 2, 3, 5, 7, 20, 50, -1]

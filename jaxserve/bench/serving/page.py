@@ -38,7 +38,12 @@ def _section(run: Run, result: Mapping[str, Any]) -> str:
     name = "The run" if run.max_concurrency is None else f"At most {run.max_concurrency} at once"
     said = "".join(f"<li>{escape(note)}</li>" for note in notes(result))
     charts = "".join(plots.of_run(run))
-    return f'<h2>{name}</h2>\n<ul>{said}</ul>\n<div class="charts">{charts}</div>'
+    failed = "".join(
+        f"<tr><th>{escape(failure['kind'])}</th><td>{failure['count']}</td><th>{escape(failure['message'])}</th></tr>"
+        for failure in result["failures"]
+    )
+    table = f"<h3>Failed requests by kind</h3>\n<table>{failed}</table>" if failed else ""
+    return f'<h2>{name}</h2>\n<ul>{said}</ul>\n{table}<div class="charts">{charts}</div>'
 
 
 def _table(results: Sequence[Mapping[str, Any]]) -> str:

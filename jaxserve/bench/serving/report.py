@@ -10,7 +10,7 @@ from jaxserve.bench.serving.benchmark import Run
 from jaxserve.bench.serving.page import page
 from jaxserve.bench.serving.result import details, notes, result
 from jaxserve.bench.serving.summary import percentile_name, summarize
-from jaxserve.bench.serving.table import table
+from jaxserve.bench.serving.table import failure_lines, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class Report:
         found = result(run, figures, self.setup)
         self.runs.append(run)
         self.results.append(found)
-        return "\n".join([table(found, self.metrics, [percentile_name(p) for p in self.percentiles]), *notes(found)])
+        figures_table = table(found, self.metrics, [percentile_name(p) for p in self.percentiles])
+        return "\n".join([figures_table, *failure_lines(found["failures"]), *notes(found)])
 
     def save(self, folder: Path, name: str | None, *, is_detailed: bool) -> Iterator[Path]:
         """A JSON file a run; the folder is made. name: None for one that tells the runs apart."""

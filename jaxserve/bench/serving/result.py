@@ -50,9 +50,7 @@ def failures(run: Run) -> list[dict[str, Any]]:
 
 
 def notes(result: Mapping[str, Any]) -> Iterator[str]:
-    """Lines for people: why requests failed, what was left out, and what the client took."""
-    for failure in result["failures"]:
-        yield f"failed: {failure['count']} × {failure['kind']}: {failure['message']}"
+    """Lines for people: what was left out, and what the client took."""
     if result["interrupted"]:
         yield f"interrupted: {result['unanswered']} requests were under way, {result['unsent']} were not sent"
     share = result["client_cpu_share"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 640, 270
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 34, 40  # margins of the plot
+LEFT, RIGHT, TOP, BOTTOM = 58, 26, 34, 40  # margins of the plot
 MAX_TICKS = 6
 
 Point = tuple[float, float]

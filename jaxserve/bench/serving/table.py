@@ -59,6 +59,14 @@ def _lines(result: Mapping[str, Any], metrics: Sequence[str], percentiles: Seque
     yield "=" * WIDTH
 
 
+def failure_lines(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """By kind: how many, and what the first of them said; nothing where none failed."""
+    if failures:
+        yield f"{'Failed requests by kind':-^{WIDTH}}"
+    for failure in failures:
+        yield f"{failure['kind'] + ':':<40} {failure['count']:<10} {failure['message']}"
+
+
 def cell(value: float | str | None, form: str) -> str:
     """A figure as it is shown, also where there is none."""
     return form.format(value) if isinstance(value, int | float) else str(value or "-")

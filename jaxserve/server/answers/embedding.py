@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxserve.core.outputs import EmbeddingRequestOutput
 from jaxserve.engine.prompts import Prompt
+from jaxserve.server.aside import AT_ONCE, aside
 from jaxserve.server.errors import ApiError
 from jaxserve.server.prompts import Cut, completion_prompts
 from jaxserve.server.protocol.embeddings import EmbeddingBody
@@ -23,16 +24,20 @@ async def embedding_answer(service: Service, body: EmbeddingBody) -> dict[str, A
     prompts = await completion_prompts(service, body.inputs, add_special_tokens=body.add_special_tokens, keep=keep)
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_embed(service, body, prompt)) for prompt in prompts]
+            tasks = []
+            for i, prompt in enumerate(prompts):
+                tasks.append(group.create_task(_embed(service, body, prompt)))
+                if i % AT_ONCE == AT_ONCE - 1:
+                    await asyncio.sleep(0)  # others' requests go on meanwhile
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
     outputs = [task.result() for task in tasks]
     num_tokens = sum(len(output.prompt_token_ids) for output in outputs)
+    num_numbers = sum(len(output.outputs.embedding) for output in outputs)
+    vectors = await aside(lambda: [_vector(output, body) for output in outputs], num_numbers)
     return {
         "object": "list",
-        "data": [
-            {"object": "embedding", "index": i, "embedding": _vector(output, body)} for i, output in enumerate(outputs)
-        ],
+        "data": [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)],
         "model": name,
         "usage": {"prompt_tokens": num_tokens, "total_tokens": num_tokens},
     }

@@ -12,8 +12,8 @@ from jaxserve.core.service import MAX_TENANT_CHARS, ServiceOptions
 from jaxserve.server.errors import ApiError
 from jaxserve.server.protocol.base import INT64, Body, Items, given
 
-MAX_STOPS = 4  # OpenAI's limit
-MAX_TEMPERATURE = 2.0  # likewise
+MAX_STOPS = 16  # OpenAI allows four; lm-eval's tasks send up to six
+MAX_TEMPERATURE = 2.0  # OpenAI's limit
 MAX_ID_CHARS = 128
 
 # Fields that mean the same in `SamplingParams`.

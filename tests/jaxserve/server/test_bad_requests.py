@@ -24,7 +24,7 @@ BAD = {
     "frequency_penalty": [-2.1, 2.1],
     "repetition_penalty": [0, -1],
     "seed": [1 << 63, "x", 0.5],
-    "stop": [["a"] * 5, [""], 5, [1]],
+    "stop": [["a"] * 17, [""], 5, [1]],
     "stop_token_ids": [[-1], [1 << 20], "x"],
     "logit_bias": [{"x": 1}, {"5": "y"}, [1], {"9999": 1}],
     "allowed_token_ids": [[], [1 << 20]],

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from jaxserve.bench.serving.answer import Answer, error_message
 from jaxserve.bench.serving.benchmark import Run
-from jaxserve.bench.serving.result import details, notes, result
+from jaxserve.bench.serving.result import details, result
 from jaxserve.bench.serving.session import ask, open_session, served_model, wait_ready
 from jaxserve.bench.serving.summary import summarize
+from jaxserve.bench.serving.table import failure_lines
 from jaxserve.core.errors import ConfigError
 from tests.support.scripted_load import load_on
 from tests.support.scripted_server import MODEL, Refusal, ScriptedServer, Step, Stream, answer, text_chunk, usage_chunk
@@ -61,9 +62,10 @@ def test_failures_are_counted_and_enter_no_other_figure(run):
 def test_the_record_tells_the_kinds_and_what_was_said(run):
     record = result(run, summarize(run.load, run.requests, goodput_ms={}, percentiles=[99]), {})
     assert {failure["kind"]: failure["count"] for failure in record["failures"]} == dict.fromkeys(FAULTS, 2)
-    lines = "\n".join(notes(record))
-    assert "failed: 2 × HTTP 429: queue full" in lines
-    assert all(kind in lines for kind in FAULTS)
+    lines = list(failure_lines(record["failures"]))
+    assert [line.partition(":")[0] for line in lines[1:]] == list(FAULTS)
+    assert lines[1].split() == ["HTTP", "429:", "2", "queue", "full"]
+    assert not list(failure_lines([]))
     errors = details(run)["errors"]
     assert errors[0] == "HTTP 429: queue full"
     assert errors[-1] == ""

@@ -91,7 +91,7 @@ def test_chats_count_from_the_first_text_not_from_the_role():
         Step(0.4, chat_chunk({"reasoning_content": "hm"})),
         Step(0.2, chat_chunk({"content": "yes"})),
         Step(0.3, chat_chunk({}, "stop")),
-        Step(0.0, usage_chunk(9, 3)),
+        Step(0.25, usage_chunk(9, 3)),  # no part of the text
         Step(0.0, "[DONE]"),
     ]
     load, _, server = load_on(lambda i: Stream(steps), path=CHAT)

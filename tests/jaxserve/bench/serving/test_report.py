@@ -81,7 +81,7 @@ def test_rows_without_meaning_are_left_out_and_rates_shown():
 def test_a_run_without_an_answer_has_no_figures():
     text = report().add(run(replies=[REPLIES[2]] * 3))
     assert "Mean TTFT (ms):                          -         \n" in text
-    assert "failed: 3 × HTTP 429: <full>" in text
+    assert f"-------------Failed requests by kind--------------\n{'HTTP 429:':<40} {3:<10} <full>\n" in text
 
 
 def test_the_record_has_vllms_keys(tmp_path):

@@ -1,0 +1,22 @@
+"""Host: `aside`, for what may take long: it runs in a thread, so that the event loop goes on with others' requests."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+BRIEF = 1024  # tokens, log-probabilities or other things that take well under a millisecond to make and to write down
+
+AT_ONCE = 16  # prompts of one request that are submitted without a pause
+
+
+async def aside[T](make: Callable[[], T], size: int) -> T:
+    """What `make` gives; where there is little to do, at once."""
+    return make() if size <= BRIEF else await asyncio.to_thread(make)
+
+
+async def json_aside(make: Callable[[], Any], size: int) -> Response:
+    """What `make` gives, as JSON."""
+    return Response(await aside(lambda: orjson.dumps(make()), size), media_type="application/json")

@@ -1,0 +1,192 @@
+"""docs/serving.md tells the truth: its tables are compared with the code, its examples run."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from typing import Any
+
+import pytest
+
+from jaxserve.cli import batch, bench, serve
+from jaxserve.cli.flags import given
+from jaxserve.core.errors import RequestError
+from jaxserve.core.service import Service
+from jaxserve.server.config import ServerConfig
+from jaxserve.server.errors import TYPES, ApiError
+from jaxserve.server.protocol.chat import ChatBody
+from jaxserve.server.protocol.completions import CompletionBody
+from jaxserve.server.protocol.embeddings import EmbeddingBody
+from jaxserve.server.protocol.known import INERT, UNBUILT
+from jaxserve.server.protocol.sampling import SamplingFields, StreamOptions
+from jaxserve.server.protocol.tokens import DetokenizeBody, TokenizeBody
+from jaxserve.server.request_log import Served
+from tests.end_to_end.test_recipes import blocks
+from tests.house.modules import ROOT
+from tests.support.fake_llm import fake_llm
+from tests.support.server import Running, running
+
+PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+SHARED = set(SamplingFields.model_fields)
+CHAT_MESSAGES = [{"role": "user", "content": "a"}]
+# Heading of a table → the fields it must tell, and a body to which one of them can be added.
+FIELDS: dict[str, tuple[set[str], Any, dict[str, Any]]] = {
+    "Completions and chats": (SHARED, CompletionBody, {"prompt": "a", "max_tokens": 1 << 20, "echo": True}),
+    "Completions only": (set(CompletionBody.model_fields) - SHARED, CompletionBody, {"prompt": "a"}),
+    "Chats only": (set(ChatBody.model_fields) - SHARED, ChatBody, {"messages": CHAT_MESSAGES, "logprobs": True}),
+    "Embeddings": (set(EmbeddingBody.model_fields), EmbeddingBody, {"input": "a"}),
+    "Tokens": (set(TokenizeBody.model_fields) | set(DetokenizeBody.model_fields), TokenizeBody, {"prompt": "a"}),
+}
+
+
+def section(heading: str) -> str:
+    """The text below a heading, up to the next one."""
+    (found,) = re.findall(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    return found
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of a section's table, without its head."""
+    lines = [line for line in section(heading).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
+
+
+def code(text: str) -> list[str]:
+    """What stands between backticks."""
+    return re.findall(r"`([^`]+)`", text)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running(fake_llm()) as server:
+        yield server
+
+
+def test_every_option_stands_there_with_its_default_and_what_it_does():
+    expected = []
+    for field in fields(ServerConfig):
+        flag = f"`--{field.name.replace('_', '-')}`"
+        default = field.default if field.default not in (None, (), "", MISSING) else ""
+        shown = {True: "on", False: "off"}.get(default, default) if isinstance(default, bool) else default
+        expected.append([flag, str(shown), field.metadata["help"].replace("|", "\\|")])
+    assert rows("Options") == expected
+
+
+def test_every_route_stands_there(server):
+    described = server.get("/openapi.json").json()["paths"]
+    expected = {f"{method.upper()} {path}" for path, methods in described.items() for method in methods}
+    told = {name for row in rows("Endpoints") for name in code(row[0])}
+    undescribed = {"GET /", "GET /docs", "GET /redoc", "GET /openapi.json"}
+    assert told == expected | undescribed
+    assert {server.get(name.partition(" ")[2]).status_code for name in undescribed} == {200}
+
+
+@pytest.mark.parametrize("heading", FIELDS)
+def test_every_field_stands_there(heading):
+    told = [name for row in rows(heading) for name in code(row[0])]
+    assert len(told) == len(set(told))
+    assert set(told) == FIELDS[heading][0]
+
+
+def test_the_fields_within_stream_options_stand_there():
+    (row,) = [row for row in rows("Completions and chats") if "`stream_options`" in row[0]]
+    assert {name.partition(":")[0] for name in code(row[2])} >= {*StreamOptions.model_fields} - {"include_obfuscation"}
+
+
+RANGES = [
+    (heading, name, row[1]) for heading in FIELDS for row in rows(heading) for name in code(row[0]) if " … " in row[1]
+]
+
+
+def accepts(heading: str, name: str, value: float) -> bool:
+    _, kind, others = FIELDS[heading]
+    try:
+        body = kind.read({**others, name: value})
+        if isinstance(body, SamplingFields):
+            body.sampling_params({})
+            Service(**body.service(None))
+    except (ApiError, RequestError) as error:
+        return name not in str(error)  # what is refused for another reason shows as a range that has no end
+    return True
+
+
+@pytest.mark.parametrize(("heading", "name", "told"), RANGES, ids=[name for _, name, _ in RANGES])
+def test_the_ranges_are_those_that_are_checked(heading, name, told):
+    """Both ends are taken, and nothing beyond; `> 0 … 1` leaves out its lower end, ∞ is no end."""
+    low, high = told.split(" … ")
+    step = 1 if accepts(heading, name, 1) and not accepts(heading, name, 0.5) else 1e-3
+    is_above = low.startswith("> ")
+    ends = [float(low.removeprefix("> ")), *([] if high == "∞" else [float(high)])]
+    as_number = int if step == 1 else float
+    inside = [as_number(end) for end in ends[is_above:]] or [as_number(ends[0] + step)]
+    outside = [as_number(ends[0] - (0 if is_above else step)), *(as_number(end + step) for end in ends[1:])]
+    assert [accepts(heading, name, value) for value in inside] == [True] * len(inside)
+    assert [accepts(heading, name, value) for value in outside] == [False] * len(outside)
+
+
+def test_there_are_ranges_to_be_checked():
+    assert len(RANGES) > 12
+
+
+def test_fields_without_effect_and_those_not_built_stand_there():
+    text = section("Without effect, and not built")
+    inert, unbuilt = text.split("\n\n", 2)[:2]
+    assert set(code(inert)) == INERT
+    assert {name.partition(":")[0].partition("=")[0] for name in code(unbuilt)} >= set(UNBUILT)
+    assert not set(code(unbuilt)) & SHARED
+
+
+def test_every_status_stands_there():
+    told = {int(row[0]): code(row[1]) for row in rows("Errors")}
+    assert told == {status: [name] for status, name in TYPES.items() if status != 501}
+
+
+def test_every_metric_stands_there(server):
+    lines = [line.split(" ", 3) for line in server.get("/metrics").text.splitlines() if line.startswith("# ")]
+    texts = {name: text for _, word, name, text in lines if word == "HELP"}
+    kinds = {name: kind for _, word, name, kind in lines if word == "TYPE"}
+    expected = []
+    for name in kinds:
+        short = name.removeprefix("jaxserve:")
+        if not name.startswith("vllm:"):
+            is_own = name != short and f"vllm:{short}" not in kinds
+            expected.append([f"`{short}`" + " (own)" * is_own, kinds[name], texts[name]])
+    assert rows("Metrics") == expected
+
+
+def test_every_field_of_the_log_stands_there():
+    assert set(code(section("Log").split("\n\n")[1])) == set(Served("id", route="none").as_json(200))
+
+
+def shell_lines() -> list[list[str]]:
+    """The commands of the page, word by word."""
+    found = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    text = "".join(found).replace("\\\n", " ")
+    return [words for line in text.splitlines() if (words := shlex.split(line, comments=True))]
+
+
+def test_the_commands_of_the_page_are_understood():
+    parsers = {"serve": serve, "batch": batch, "bench": bench}
+    asked = [(words[1], words[2:]) for words in shell_lines() if words[0] == "jaxserve"]
+    assert {verb for verb, _ in asked} == set(parsers)
+    for verb, options in asked:
+        found = parsers[verb]._parser().parse_args(options)
+        if verb == "serve":
+            ServerConfig(**given(found, ServerConfig))
+
+
+def test_a_command_with_a_mistake_is_noticed(capsys):
+    with pytest.raises(SystemExit):
+        serve._parser().parse_args(["m", "--api-kee", "k"])
+    assert "--api-kee" in capsys.readouterr().err
+
+
+def test_the_examples_run(server, capsys):
+    """Against a model that is not there: the examples' addresses and names are replaced by those of the fake."""
+    namespace = {"__name__": "manual"}
+    found = blocks(PAGE)
+    assert len(found) >= 3
+    for line, source in found:
+        there = source.replace("http://127.0.0.1:8000", server.url).replace("smollm2-135m-instruct", "fake")
+        exec(compile("\n" * (line - 1) + there, "docs/serving.md", "exec"), namespace)
+        assert capsys.readouterr().out.strip(), f"the block at line {line} shows nothing"

@@ -1,0 +1,48 @@
+"""Four times as many requests as the engine can serve: the others are refused, and no trace of them is left."""
+
+import asyncio
+import time
+
+import pytest
+
+from jaxserve.scheduler.bounds import QueueBounds
+from tests.support.fake_llm import all_pages_are_back, fake_llm
+from tests.support.overload import check_overloaded, overload
+from tests.support.server import running, until
+
+NUM_REQUESTS, SECONDS = 250, 2.5
+NUM_SEQS, NUM_TOKENS, STEP_S = 4, 32, 0.005  # 25 requests a second
+
+
+def body(i):
+    streamed = {"stream": True, "stream_options": {"include_usage": True}} if i % 2 else {}
+    return {"prompt": f"{i}", "max_tokens": NUM_TOKENS, "ignore_eos": True, **streamed}
+
+
+@pytest.fixture
+def server():
+    llm = fake_llm(max_num_seqs=NUM_SEQS, bounds=QueueBounds(max_num_waiting=2 * NUM_SEQS))
+    collect = llm.parts.runner.collect
+    llm.parts.runner.collect = lambda ticket: time.sleep(STEP_S) or collect(ticket)
+    with running(llm) as server:
+        yield server
+
+
+def test_who_gets_in_is_served_and_who_does_not_is_told_at_once(server, record_property):
+    found = asyncio.run(overload(server.url, NUM_REQUESTS, SECONDS, body))
+    check_overloaded(found, NUM_TOKENS)
+    assert len(found.accepted) + len(found.refused) == NUM_REQUESTS
+    assert len(found.accepted) >= 3 * NUM_SEQS
+    assert len(found.refused) >= NUM_REQUESTS // 4
+    record_property("refused_p99_ms", 1000 * found.refused_p99_s)
+    until(lambda: server.service.num_active == 0 and all_pages_are_back(server.llm))
+    meters = server.service.llm.meters
+    assert (meters.num_running, meters.num_waiting, meters.num_live) == (0, 0, 0)
+    assert meters.num_refused == len(found.refused)
+    assert meters.finished == {"length": len(found.accepted)}
+
+
+def test_a_text_that_is_not_whole_is_noticed(server):
+    found = asyncio.run(overload(server.url, 2, 0.1, lambda i: {**body(i), "max_tokens": 5}))
+    with pytest.raises(AssertionError):
+        check_overloaded(found, NUM_TOKENS)
