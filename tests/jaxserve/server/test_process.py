@@ -1,0 +1,125 @@
+"""The life of a server's process: what balancers and supervisors see from its first moment to its exit code."""
+
+import json
+import signal
+import socket
+import stat
+import threading
+
+from tests.support.command_line import check_mistake
+from tests.support.engines import flags_of
+from tests.support.goldens import checkpoint
+from tests.support.server_process import FAKE, ServerProcess
+
+TINY = {"load_format": "dummy", "max_model_len": 64, "max_num_seqs": 2, "max_num_batched_tokens": 16, "num_pages": 40}
+LONG = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}  # two seconds of the slow server
+
+
+class Stream:
+    """A stream that is read in a thread of its own. begun: its first chunk has come."""
+
+    def __init__(self, client):
+        self.begun, self.lines, self._client = threading.Event(), [], client
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+        assert self.begun.wait(60)
+
+    def _read(self):
+        with self._client.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as answer:
+            for line in answer.iter_lines():
+                if line:
+                    self.lines.append(line)
+                    self.begun.set()
+
+    def end(self):
+        """The last thing that was said before the end."""
+        self._thread.join()
+        assert self.lines[-1] == "data: [DONE]"
+        return json.loads(self.lines[-2].removeprefix("data: "))
+
+
+def test_a_server_is_unhealthy_until_it_is_ready_and_ends_when_it_is_told():
+    with ServerProcess(str(checkpoint("llama3")), *flags_of(TINY)) as server, server.client() as client:
+        answer = client.get("/health")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "starting")
+        early = client.post("/v1/completions", json={"prompt": [1]})
+        assert (early.status_code, "retry-after" in early.headers) == (503, True)
+        assert client.get("/version").status_code == 200
+        server.until("ready after")
+        assert client.get("/health").status_code == 200
+        body = {"prompt": [1, 2, 3], "max_tokens": 5, "ignore_eos": True}
+        assert client.post("/v1/completions", json=body).json()["usage"]["completion_tokens"] == 5
+        server.send(signal.SIGTERM)
+        assert server.exit_code() == 0
+    assert "Traceback" not in server.log
+
+
+def test_what_runs_may_end_after_a_signal_and_nothing_new_comes_in():
+    with ServerProcess("slow", command=FAKE) as server, server.client() as client, server.client() as other:
+        server.until("ready after")
+        stream = Stream(client)
+        server.send(signal.SIGTERM)
+        server.until("draining: 1 requests")
+        health = other.get("/health")
+        assert (health.status_code, health.json()["error"]["code"]) == (503, "draining")
+        refused = other.post("/v1/completions", json={"prompt": "x"})
+        assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+        assert stream.end()["choices"][0]["finish_reason"] == "length"
+        assert server.exit_code() == 0
+    assert "Traceback" not in server.log
+
+
+def test_a_second_signal_ends_what_runs_and_a_socket_of_one_s_own_is_served(tmp_path):
+    path = tmp_path / "socket"
+    with ServerProcess("slow", "--uds", str(path), command=FAKE) as server:
+        server.until("ready after")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with server.client(uds=str(path)) as client:
+            stream = Stream(client)
+            server.send(signal.SIGTERM)
+            server.until("draining: 1 requests")
+            server.send(signal.SIGINT)
+            assert stream.end()["error"]["type"] == "ServiceUnavailableError"
+        assert server.exit_code() == 0
+    assert not path.exists()
+    assert "Traceback" not in server.log
+
+
+def test_with_no_time_to_shut_down_what_runs_is_aborted():
+    with ServerProcess("slow", "--shutdown-timeout", "0", command=FAKE) as server, server.client() as client:
+        server.until("ready after")
+        stream = Stream(client)
+        server.send(signal.SIGTERM)
+        assert stream.end()["error"]["type"] == "ServiceUnavailableError"
+        assert server.exit_code() == 0
+    assert "1 requests are aborted" in server.log
+
+
+def test_a_crash_is_told_to_all_and_ends_the_process_with_its_reason():
+    with ServerProcess("crash", command=FAKE) as server, server.client() as client:
+        server.until("ready after")
+        stream = Stream(client)
+        assert stream.end()["error"]["code"] == "engine_dead"
+        assert server.exit_code() == 1
+    assert "Out of memory while trying to allocate" in server.log.splitlines()[-1]
+
+
+def test_a_model_that_does_not_fit_ends_the_process_with_its_reason():
+    with ServerProcess("no memory", command=FAKE) as server:
+        assert server.exit_code() == 1
+    assert "Out of memory while trying to allocate" in server.log.splitlines()[-1]
+
+
+def test_a_signal_ends_a_server_that_is_still_loading():
+    with ServerProcess("long load", command=FAKE) as server, server.client() as client:
+        assert client.get("/health").status_code == 503
+        server.send(signal.SIGTERM)
+        assert server.exit_code() == 0
+
+
+def test_mistakes_end_with_code_2_and_one_sentence():
+    check_mistake(["serve", "x", "--port", "70000"], "port")
+    check_mistake(["serve", "no-such-model", "--port", "0"], "no-such-model")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        check_mistake(["serve", "x", "--port", str(port)], f"cannot listen on 127.0.0.1:{port}")

@@ -1,0 +1,45 @@
+"""Run as a program: `jaxserve serve` over a fake model, with a fault.
+
+    python -m tests.support.fake_serve FAULT [options of serve]
+
+slow: each step takes 20 ms. crash: the 20th step fails, as a device that is out of memory does. no memory: the model
+does not fit. long load: the model is never there.
+"""
+
+import sys
+import time
+from typing import Any
+
+from jaxserve.cli.main import main
+from jaxserve.engine.llm import LLM
+from tests.support.fake_llm import fake_llm
+
+STEP_S = 0.02
+FAILING_STEP = 20
+REASON = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes."
+
+
+def _load(fault: str) -> LLM:
+    if fault == "long load":
+        time.sleep(600)
+    if fault == "no memory":
+        raise RuntimeError(REASON)
+    llm = fake_llm()
+    collect, num_steps = llm.parts.runner.collect, 0
+
+    def slow(ticket: Any) -> Any:
+        nonlocal num_steps
+        num_steps += 1
+        time.sleep(STEP_S)
+        if fault == "crash" and num_steps >= FAILING_STEP:
+            raise RuntimeError(REASON)
+        return collect(ticket)
+
+    llm.parts.runner.collect = slow
+    return llm
+
+
+if __name__ == "__main__":
+    fault, *options = sys.argv[1:]
+    LLM.from_config = lambda *args, **kwargs: _load(fault)  # type: ignore[method-assign]
+    sys.exit(main(["serve", "fake", "--no-warm-up", *options]))
