@@ -34,7 +34,8 @@ class RequestMaker:
     seed: int
     clock: Callable[[], float] = time.monotonic
     num_arrived: int = 0
-    prompt_only_numbers: Iterator[int] = field(default_factory=itertools.count)  # threads that draw from it get different ones
+    # Threads that draw from it get different ones.
+    prompt_only_numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def token_ids(self, prompts: list[Prompt]) -> list[list[int]]:
         """Token ids of each prompt; all texts are encoded in one call."""
