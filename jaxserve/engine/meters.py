@@ -72,11 +72,6 @@ class Meters:
         return self.load.num_waiting + self.num_coming
 
     @property
-    def num_refused(self) -> int:
-        """Requests that a full queue has turned away."""
-        return self.refused.total()
-
-    @property
     def num_live(self) -> int:
         """Samples that the engine knows and that have not ended."""
         return len(self._live)
