@@ -46,12 +46,15 @@ def written(path: Path, bodies: list[dict[str, Any]], url: Callable[[int], str])
 
 
 def answers(output: Path) -> dict[str, Any]:
-    """What each line was answered, without the moments in it. Raises where one is answered twice."""
+    """What each line was answered, but for the moment and what the prefix cache knew. Raises where one is answered
+    twice."""
     found: dict[str, Any] = {}
     for line in output.read_text().splitlines():
         result = json.loads(line)
         if result["custom_id"] in found:
             raise AssertionError(f"{result['custom_id']} is answered twice")
         body = result["response"]["body"]
-        found[result["custom_id"]] = {name: value for name, value in body.items() if name != "created"}
+        body.pop("created", None)
+        body.get("usage", {}).pop("prompt_tokens_details", None)
+        found[result["custom_id"]] = body
     return found

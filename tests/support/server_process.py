@@ -1,5 +1,6 @@
 """`jaxserve serve` as users start it: a process, what it writes, and how it ends."""
 
+import os
 import re
 import signal
 import subprocess
@@ -15,11 +16,12 @@ FAKE = (sys.executable, "-m", "tests.support.fake_serve")  # a fake model and a 
 
 
 class ServerProcess:
-    """On a free port, unless the options name a socket. log: all that it has written so far."""
+    """On a free port, unless the options name a socket. log: all that it has written so far. key: that it asks for."""
 
-    def __init__(self, *args: str, command: tuple[str, ...] = SERVE):
+    def __init__(self, *args: str, command: tuple[str, ...] = SERVE, key: str = ""):
         where = () if "--uds" in args else ("--port", "0")
-        self.process = subprocess.Popen([*command, *args, *where], stderr=subprocess.PIPE, text=True)
+        env = os.environ | {"JAXSERVE_API_KEY": key}
+        self.process = subprocess.Popen([*command, *args, *where], stderr=subprocess.PIPE, text=True, env=env)
         self.log = ""
         self._reader = threading.Thread(target=self._read)
         self._reader.start()

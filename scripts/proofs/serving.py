@@ -1,0 +1,84 @@
+"""A served SmolLM2 is what it promises: whatever clients do, under load, after a kill, and at which speed.
+
+Each part talks to a real `jaxserve serve` (or runs `jaxserve batch`) in a process of its own. cancel: clients that
+leave. overload: four times the requests that can be served. fuzz: bodies drawn from the API's description of itself
+(tests/support/body_fuzz.py). stream: what is streamed is what is not. batch: killed and run again. speed: tokens a
+second against the engine without a server. loop: how long anything keeps the server's event loop from others while a
+prompt of 100,000 tokens comes in.
+
+Rows that hold are kept in .cache/proofs while the sources stay the same, so an interrupted run goes on, and a part that
+is named runs again.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from scripts.proofs._serving_clients import cancel, fuzz, overload
+from scripts.proofs._serving_loop import loop
+from scripts.proofs._serving_row import Row
+from scripts.proofs._serving_same import batch, stream
+from scripts.proofs._serving_speed import speed
+
+ROOT = Path(__file__).parents[2]
+PARTS: dict[str, Callable[[float], list[Row]]] = {
+    "cancel": cancel,
+    "overload": overload,
+    "fuzz": fuzz,
+    "stream": stream,
+    "batch": batch,
+    "speed": speed,
+    "loop": loop,
+}
+
+
+def main(argv: list[str]) -> str:
+    parser = argparse.ArgumentParser(prog="scripts/prove serving")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: those not kept)")
+    parser.add_argument("--size", type=float, default=1.0, help="of everything, for a quick look without a report")
+    args = parser.parse_args(argv)
+    if unknown := set(args.parts) - set(PARTS):
+        raise SystemExit(f"no such part: {', '.join(sorted(unknown))}")
+    kept = ROOT / ".cache" / "proofs" / f"serving-{state_of_sources()}.json"
+    rows: dict[str, list[Row]] = {}
+    if kept.exists() and args.size == 1.0:
+        rows = {part: [Row(**row) for row in found] for part, found in json.loads(kept.read_text()).items()}
+    for part in args.parts or [part for part in PARTS if part not in rows]:
+        started_s = time.monotonic()
+        print(f"{part} …", file=sys.stderr)
+        rows[part] = PARTS[part](args.size)
+        print(*table({part: rows[part]})[2:], f"({time.monotonic() - started_s:.0f} s)", sep="\n", file=sys.stderr)
+        if args.size == 1.0 and all(row.holds for row in rows[part]):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            good = {name: [row.as_dict() for row in found] for name, found in rows.items() if all_hold(found)}
+            kept.write_text(json.dumps(good))
+    lines = table(rows)
+    if args.size != 1.0:
+        print(*lines, sep="\n")
+        raise SystemExit(not all(map(all_hold, rows.values())))  # before a report is written
+    if bad := [part for part, found in rows.items() if not all_hold(found)]:
+        raise SystemExit("\n".join([*lines, "", f"failed: {', '.join(bad)}"]))
+    return "\n".join([*lines, "", "All rows hold."])
+
+
+def all_hold(rows: list[Row]) -> bool:
+    return all(row.holds for row in rows)
+
+
+def table(rows: dict[str, list[Row]]) -> list[str]:
+    lines = ["| part | | found | wanted |", "|---|---|---|---|"]
+    return lines + [row.line(part) for part in PARTS if part in rows for row in rows[part]]
+
+
+def state_of_sources() -> str:
+    """A hash of all that the rows depend on."""
+    files, digest = list[Path](), hashlib.sha256()
+    for folder in ("jaxserve", "tests/support", "scripts/proofs"):
+        files += ROOT.glob(f"{folder}/**/*.py")
+    for file in sorted(files):
+        digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
+    return digest.hexdigest()[:12]
