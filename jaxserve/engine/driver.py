@@ -37,7 +37,8 @@ class Driver:
         self._thread = threading.Thread(target=self._run, name="jaxserve-engine", daemon=True)
         self.meters, self._pulse = Meters(jobs.load, maker.clock), Pulse(maker.clock)
         self._mail = Mailbox(self._pulse)
-        self._admission = Admission(jobs.claim(self._thread, self._observe), self.meters, maker.clock)  # by _mail.lock
+        # Whoever asks it holds the mailbox's lock.
+        self._admission = Admission(jobs.claim(self._thread, self._observe), self.meters, maker.clock)
         atexit.register(self.close)  # a thread that ran on while the interpreter ends would crash in the device's code
         self._thread.start()
 

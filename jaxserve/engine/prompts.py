@@ -99,9 +99,12 @@ def _is_ids(value: Any) -> bool:
 def _ids(value: Any, name: str) -> list[int]:
     if not isinstance(value, list | tuple | np.ndarray):
         raise RequestError(f"{name}: 'prompt_token_ids' must be a list of integers", "prompt_token_ids")
-    if any(issubclass(t, bool) or not issubclass(t, _INTEGERS) for t in _types(value)):
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    types = _types(value)
+    if any(issubclass(t, bool) or not issubclass(t, _INTEGERS) for t in types):
         raise RequestError(f"{name}: 'prompt_token_ids' must hold integers only", "prompt_token_ids")
-    return list(map(int, value))
+    return list(value) if types == {int} else list(map(int, value))
 
 
 def _types(values: Iterable[Any]) -> set[type]:

@@ -1,9 +1,10 @@
 """Host: `RequestMaker`, prompts and parameters into checked `Request`s; nothing unchecked passes this point."""
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -33,7 +34,8 @@ class RequestMaker:
     seed: int
     clock: Callable[[], float] = time.monotonic
     num_arrived: int = 0
-    num_prompts_only: int = 0
+    # Threads that draw from it get different ones.
+    prompt_only_numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def token_ids(self, prompts: list[Prompt]) -> list[list[int]]:
         """Token ids of each prompt; all texts are encoded in one call."""
@@ -103,7 +105,7 @@ class RequestMaker:
         """
         self.check_prompt(token_ids, room=0)
         return Request(
-            request_id=self._prompt_id(),
+            request_id=f"prompt-{next(self.prompt_only_numbers)}",
             prompt_token_ids=np.array(token_ids, np.int32),
             params=SamplingParams(temperature=0, prompt_logprobs=0 if pooling is None else None, detokenize=False),
             max_tokens=0,
@@ -139,15 +141,11 @@ class RequestMaker:
 
     def arrived(self, request: Request) -> Request:
         """The same as the next one to arrive: made in any thread, it gets its number here, and its seed with that."""
-        if not request.max_tokens:
-            return replace(request, request_id=self._prompt_id())
+        if not request.max_tokens:  # numbered when it was made, for its seed means nothing
+            return request
         arrival = self.num_arrived
         self.num_arrived += 1
         return replace(request, request_id=str(arrival), seed=self._seed(request.params, arrival))
-
-    def _prompt_id(self) -> str:
-        self.num_prompts_only += 1
-        return f"prompt-{self.num_prompts_only - 1}"
 
     def _seed(self, params: SamplingParams, arrival: int) -> int:
         if params.seed is not None:

@@ -1,5 +1,6 @@
 """Host: the routes of OpenAI's API: completions, chats, embeddings and the list of models."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import APIRouter
@@ -9,35 +10,29 @@ from starlette.responses import Response
 from jaxserve.server.answers.embedding import embedding_answer
 from jaxserve.server.aside import json_aside
 from jaxserve.server.body import read_body
-from jaxserve.server.calls import chat_call, completion_call
+from jaxserve.server.calls import Call, chat_call, completion_call
 from jaxserve.server.generate import Json, respond
 from jaxserve.server.gone import unless_gone
 from jaxserve.server.guard import caller
+from jaxserve.server.protocol.base import Body
 from jaxserve.server.protocol.chat import ChatBody
 from jaxserve.server.protocol.completions import CompletionBody
 from jaxserve.server.protocol.embeddings import EmbeddingBody
 from jaxserve.server.schema import takes
 from jaxserve.server.service import Service
 
+GENERATING: tuple[tuple[str, type[Body], Callable[..., Awaitable[Call]], str], ...] = (
+    ("/v1/completions", CompletionBody, completion_call, "Complete prompts, whole or in server-sent events."),
+    ("/v1/chat/completions", ChatBody, chat_call, "Answer a conversation, whole or in server-sent events."),
+)
+
 
 def routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["OpenAI"])
 
-    @router.post("/v1/completions", **takes(CompletionBody))
-    async def completions(request: Request) -> Response:
-        """Complete prompts, whole or in server-sent events."""
-        body, who = await read_body(request, CompletionBody, service.config), caller(request)
-        who.served.model = service.name_of(body.model)
-        call = await completion_call(service, body, body.request_id or who.request_id, who.client)
-        return await respond(service, request, call, who.served)
-
-    @router.post("/v1/chat/completions", **takes(ChatBody))
-    async def chat_completions(request: Request) -> Response:
-        """Answer a conversation, whole or in server-sent events."""
-        body, who = await read_body(request, ChatBody, service.config), caller(request)
-        who.served.model = service.name_of(body.model)
-        call = await chat_call(service, body, body.request_id or who.request_id, who.client)
-        return await respond(service, request, call, who.served)
+    for path, kind, make_call, text in GENERATING:
+        answers = _answers(service, kind, make_call)
+        router.post(path, description=text, **takes(kind))(answers)
 
     @router.post("/v1/embeddings", **takes(EmbeddingBody))
     async def embeddings(request: Request) -> Response:
@@ -57,6 +52,21 @@ def routes(service: Service) -> APIRouter:
         return Json(_model(service, service.name_of(name)))
 
     return router
+
+
+def _answers(
+    service: Service, kind: type[Body], make_call: Callable[..., Awaitable[Call]]
+) -> Callable[[Request], Awaitable[Response]]:
+    """The handler of a surface that generates text."""
+
+    async def answer(request: Request) -> Response:
+        body: Any = await read_body(request, kind, service.config)
+        who = caller(request)
+        who.served.model = service.name_of(body.model)
+        call = await make_call(service, body, body.request_id or who.request_id, who.client)
+        return await respond(service, request, call, who.served)
+
+    return answer
 
 
 def _model(service: Service, name: str) -> dict[str, Any]:

@@ -2,29 +2,22 @@
 
 import asyncio
 import faulthandler
-import gc
 import logging
 import os
 import signal
-import socket
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 
-import uvicorn
 import uvloop
 
 from checkpoints.errors import CheckpointError, SourceError
 from jaxserve.core.config import EngineConfig
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.engine.async_llm import AsyncLLM
-from jaxserve.engine.llm import LLM
 from jaxserve.server.app import make_app
-from jaxserve.server.bounded_http import bounded
 from jaxserve.server.config import ServerConfig
+from jaxserve.server.listener import Listener
+from jaxserve.server.loading import start_loading
 from jaxserve.server.service import Service, State
 
 log = logging.getLogger("jaxserve.server")
@@ -38,22 +31,8 @@ def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
     right, 1 for anything else."""
     sys.setswitchinterval(SWITCH_S)
     names = config.served_model_name or (engine_config.model,)
-    with uvloop_runner() as runner:
-        return runner.run(Process(engine_config, Service(config, names)).run())
-
-
-@contextmanager
-def uvloop_runner() -> Iterator[asyncio.Runner]:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        yield runner
-
-
-class _Listener(uvicorn.Server):
-    """uvicorn without its own handling of signals: it would stop to listen while requests are still served."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+        return runner.run(Process(engine_config, Service(config, names)).run())
 
 
 class Process:
@@ -67,60 +46,22 @@ class Process:
         self._exit_code = 0
 
     async def run(self) -> int:
-        config = self._config
-        listener = _Listener(
-            uvicorn.Config(
-                make_app(self._service),
-                http=bounded(config.max_header_bytes, config.receive_timeout_s),
-                loop="none",
-                lifespan="off",
-                ws="none",
-                access_log=False,
-                log_config=None,
-                timeout_keep_alive=config.keep_alive_timeout_s,
-                timeout_graceful_shutdown=2,
-                ssl_keyfile=config.ssl_keyfile,
-                ssl_certfile=config.ssl_certfile,
-                server_header=False,
-            )
-        )
-        sockets = [_listen(config)]
+        listener = Listener(make_app(self._service), self._config)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
-        listening = asyncio.create_task(listener.serve(sockets))
-        log.info("listening on %s; loading %s", _address(config, sockets[0]), self._engine_config.model)
+        listening = asyncio.create_task(listener.listen())
+        log.info("listening on %s; loading %s", listener.address, self._engine_config.model)
         llm = await self._load()
         if llm is not None:
             await self._serve(llm)
             await llm.close()
         listener.should_exit = True
         await listening
-        if config.uds is not None:
-            with suppress(OSError):
-                os.unlink(config.uds)
         return self._exit_code
 
     async def _load(self) -> AsyncLLM | None:
-        """The engine, in a thread of its own; None where it cannot be had, or a signal came first."""
-        loop = asyncio.get_running_loop()
-        loaded: asyncio.Future[AsyncLLM] = loop.create_future()
-
-        def settle(llm: AsyncLLM | None, error: BaseException | None) -> None:
-            if loaded.done():
-                return
-            if error is not None:
-                loaded.set_exception(error)
-            elif llm is not None:
-                loaded.set_result(llm)
-
-        def work() -> None:
-            try:
-                llm, error = _load(self._engine_config, self._config), None
-            except BaseException as failure:
-                llm, error = None, failure
-            loop.call_soon_threadsafe(settle, llm, error)
-
-        threading.Thread(target=work, name="jaxserve-load", daemon=True).start()
+        """None where it cannot be had."""
+        loaded = start_loading(self._engine_config, warm_up=self._config.warm_up)
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait((loaded, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -179,48 +120,6 @@ class Process:
     def _fail(self, reason: str, exit_code: int) -> None:
         log.error("%s", reason)
         self._service.state, self._service.reason, self._exit_code = State.DEAD, reason, exit_code
-
-
-def _load(engine_config: EngineConfig, config: ServerConfig) -> AsyncLLM:
-    show_progress = sys.stderr.isatty()
-    llm = LLM.from_config(engine_config, show_progress=show_progress)
-    if config.warm_up:
-        log.info("compiling for %d shapes of steps", len(llm.parts.buckets.all()))
-        llm.warm_up(use_tqdm=show_progress)
-    gc.collect()
-    gc.freeze()  # what is loaded stays: to look through all of it now and then stops everything for a third of a second
-    return AsyncLLM.from_llm(llm)
-
-
-def _listen(config: ServerConfig) -> socket.socket:
-    """A bound socket. Raises OSError that says which address."""
-    if config.uds is not None:
-        path = Path(config.uds)
-        if path.exists() and not path.is_socket():
-            raise OSError(f"uds={config.uds}: something else than a socket is there")
-        path.unlink(missing_ok=True)  # of a server that was killed
-        made = socket.socket(socket.AF_UNIX)
-        old = os.umask(0o177)  # only this user may connect
-        try:
-            made.bind(config.uds)
-        finally:
-            os.umask(old)
-        return made
-    family, kind, protocol, _, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        made.bind(address)
-    except OSError as error:
-        raise OSError(f"cannot listen on {config.host}:{config.port}: {error.strerror}") from None
-    return made
-
-
-def _address(config: ServerConfig, made: socket.socket) -> str:
-    if config.uds is not None:
-        return f"unix:{config.uds}"
-    host, port = made.getsockname()[:2]
-    return f"http{'s' if config.ssl_certfile else ''}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _leave(code: int) -> None:

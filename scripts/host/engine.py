@@ -74,4 +74,4 @@ def make_engine(tokenizer: Tokenizer, num_rows: int, num_ids: int, max_model_len
             num_pages=2 * num_rows * max_model_len // page_size,
         )
         parts = build(config)
-    return LLM.from_parts(config, replace(parts, tokenizer=Spread(tokenizer, num_ids)))
+    return LLM.from_parts(config, replace(parts, text=replace(parts.text, tokenizer=Spread(tokenizer, num_ids))))

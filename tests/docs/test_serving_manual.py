@@ -11,6 +11,8 @@ import pytest
 from jaxserve.cli import batch, bench, serve
 from jaxserve.cli.flags import given
 from jaxserve.core.errors import RequestError
+from jaxserve.core.sampling_checks import MAX_LOGIT_BIAS
+from jaxserve.core.sampling_params import MAX_BAD_WORDS
 from jaxserve.core.service import Service
 from jaxserve.server.config import ServerConfig
 from jaxserve.server.errors import TYPES, ApiError
@@ -18,9 +20,11 @@ from jaxserve.server.protocol.chat import ChatBody
 from jaxserve.server.protocol.completions import CompletionBody
 from jaxserve.server.protocol.embeddings import EmbeddingBody
 from jaxserve.server.protocol.known import INERT, UNBUILT
-from jaxserve.server.protocol.sampling import SamplingFields, StreamOptions
+from jaxserve.server.protocol.sampling import MAX_STOPS, SamplingFields, StreamOptions
+from jaxserve.server.protocol.texts import MAX_TEXTS
 from jaxserve.server.protocol.tokens import DetokenizeBody, TokenizeBody
 from jaxserve.server.request_log import Served
+from jaxserve.text.chat_messages import MAX_MESSAGES
 from tests.end_to_end.test_recipes import blocks
 from tests.house.modules import ROOT
 from tests.support.fake_llm import fake_llm
@@ -126,6 +130,24 @@ def test_the_ranges_are_those_that_are_checked(heading, name, told):
 
 def test_there_are_ranges_to_be_checked():
     assert len(RANGES) > 12
+
+
+LIMITS = {
+    "Completions and chats": {"stop": MAX_STOPS, "logit_bias": MAX_LOGIT_BIAS, "bad_words": MAX_BAD_WORDS},
+    "Completions only": {"prompt": MAX_TEXTS},
+    "Chats only": {"messages": MAX_MESSAGES},
+}
+
+
+@pytest.mark.parametrize("heading", LIMITS)
+def test_the_lengths_of_lists_are_those_that_are_checked(heading):
+    told = {name: " ".join(row[1:]) for row in rows(heading) for name in code(row[0])}
+    for name, limit in LIMITS[heading].items():
+        assert re.search(rf"\b{limit}\b", told[name]), (name, limit)
+
+
+def test_the_length_of_the_queue_is_the_verbs():
+    assert f"holds {serve.MAX_NUM_WAITING}\nrequests" in section("Options")
 
 
 def test_fields_without_effect_and_those_not_built_stand_there():

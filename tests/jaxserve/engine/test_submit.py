@@ -261,6 +261,23 @@ def test_what_is_read_of_one_request_may_fail_alone(monkeypatch):
     run(fake_llm(), main)
 
 
+def test_an_abort_is_told_to_whoever_waits_though_the_engine_hangs():
+    llm = fake_llm()
+
+    async def main(served):
+        with held(llm) as is_waiting:
+            submission = await first(served, is_waiting)
+            waiting = asyncio.create_task(submission.next())
+            await asyncio.sleep(0)
+            submission.abort()
+            with pytest.raises(AbortedError):
+                await waiting
+        await until(lambda: not served.health().has_work)
+        assert served.meters.finished == {"abort": 1}
+
+    run(llm, main)
+
+
 def test_after_the_last_output_there_is_none():
     async def main(served):
         submission = await served.submit("a", SHORT, wants_pieces=False)
