@@ -22,12 +22,14 @@ from jaxserve.server.service import Service, State
 
 log = logging.getLogger("jaxserve.server")
 WATCH_S = 1.0  # between two looks at the engine
+SWITCH_S = 0.001  # that other threads may keep the event loop waiting; Python's own is five times that
 LAST_WORDS_S = 1.0  # for answers to go out after the engine has died
 
 
 def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
     """Serve until a signal or a fault ends it; the process's exit code: 0 after a signal, 2 for what the user can put
     right, 1 for anything else."""
+    sys.setswitchinterval(SWITCH_S)
     names = config.served_model_name or (engine_config.model,)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(Process(engine_config, Service(config, names)).run())
