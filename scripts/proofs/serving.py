@@ -77,8 +77,8 @@ def table(rows: dict[str, list[Row]]) -> list[str]:
 def state_of_sources() -> str:
     """A hash of all that the rows depend on."""
     files, digest = list[Path](), hashlib.sha256()
-    for folder in ("jaxserve", "tests/support", "scripts/proofs"):
-        files += ROOT.glob(f"{folder}/**/*.py")
+    for pattern in ("jaxserve/**/*.py", "tests/support/*.py", "scripts/proofs/*serv*.py"):
+        files += ROOT.glob(pattern)
     for file in sorted(files):
         digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
     return digest.hexdigest()[:12]
