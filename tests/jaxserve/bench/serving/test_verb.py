@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -153,11 +154,17 @@ def test_an_interrupt_shows_what_has_been_done():
     with served_in_thread(lambda body: good(body) if len(server.bodies) <= 2 else hang) as server:
         arguments = ["--base-url", server.url, "--num-prompts", "9", "--max-concurrency", "2", *SHORT]
         command = [sys.executable, "-m", "jaxserve.cli.main", "bench", "serve", *arguments]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
-            while len(server.bodies) < 4 and process.poll() is None:
-                time.sleep(0.01)
-            process.send_signal(signal.SIGINT)
-            shown, said = process.communicate(timeout=60)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        # Shells let what they run in the background ignore interrupts, and so would this test's child.
+        listening = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        with subprocess.Popen(command, cwd=ROOT, preexec_fn=listening, **pipes) as process:
+            try:
+                while len(server.bodies) < 4 and process.poll() is None:
+                    time.sleep(0.01)
+                process.send_signal(signal.SIGINT)
+                shown, said = process.communicate(timeout=60)
+            finally:
+                process.kill()
         assert process.returncode == 130, said
     assert "Successful requests:                     2 " in shown
     assert "interrupted: 2 requests were under way, 5 were not sent" in shown
