@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 
 import pytest
 
@@ -149,15 +148,22 @@ def test_it_runs_where_jax_is_not():
     assert not [head for head in server.headers if "/tokenize" in head]  # it was counted there
 
 
+# Shells let what they run in the background ignore interrupts, and so would a child of these tests.
+LISTENING = """
+import signal, sys
+from jaxserve.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
+"""
+
+
 def test_an_interrupt_shows_what_has_been_done():
     hang = Stream([Step(0, text_chunk("a")), Step(3600, None)])
     with served_in_thread(lambda body: good(body) if len(server.bodies) <= 2 else hang) as server:
         arguments = ["--base-url", server.url, "--num-prompts", "9", "--max-concurrency", "2", *SHORT]
-        command = [sys.executable, "-m", "jaxserve.cli.main", "bench", "serve", *arguments]
+        command = [sys.executable, "-c", LISTENING, "bench", "serve", *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        # Shells let what they run in the background ignore interrupts, and so would this test's child.
-        listening = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-        with subprocess.Popen(command, cwd=ROOT, preexec_fn=listening, **pipes) as process:
+        with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
             try:
                 while len(server.bodies) < 4 and process.poll() is None:
                     time.sleep(0.01)
