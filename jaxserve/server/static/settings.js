@@ -1,7 +1,7 @@
 // How tokens are chosen. What is left empty is not sent: the model's own defaults hold.
 
 const KEY = "jaxserve.settings";
-const MAX_STOPS = 4;
+const MAX_STOPS = 16; // as the server takes
 
 export class Settings {
   constructor(form, storage) {

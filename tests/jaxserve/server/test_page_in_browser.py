@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from jaxserve.engine.snapshot import PAGE_STATES, snapshot
+from jaxserve.server.protocol.sampling import MAX_STOPS
 from jaxserve.server.service import State
 from tests.support.browser import PHONE, browser
 from tests.support.fake_llm import Reciter, all_pages_are_back, fake_llm
@@ -161,7 +162,7 @@ def test_settings_out_of_range_are_shown_and_not_sent(page):
         ("top_p", "0"),
         ("top_k", "1.5"),
         ("seed", "-"),
-        ("stop", "a\nb\nc\nd\ne"),
+        ("stop", "\n".join(["x"] * (MAX_STOPS + 1))),
     ):
         page.fill(f"[name={name}]", value)
         ask(page, "a")
@@ -170,6 +171,10 @@ def test_settings_out_of_range_are_shown_and_not_sent(page):
         assert re.search("must be|at most", page.text("#wrong"))
         page.read(f"document.querySelector('[name={name}]').value = ''")
     assert bodies(page) == []
+    page.fill("[name=stop]", "\n".join(["x"] * MAX_STOPS))  # as many as the server takes
+    ask(page, "a")
+    page.wait(IS_DONE)
+    assert len(bodies(page)[-1]["stop"]) == MAX_STOPS
 
 
 def test_refusals_are_explained_and_may_be_tried_again(open_page, server):
