@@ -14,7 +14,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._num_pending = 0  # bytes since the last request whose headers were complete
+        self._num_pending = 0  # bytes since the parser last told of a request's begin, headers or body
         self._is_in_headers = True
         self._timer: asyncio.TimerHandle | None = None
 
@@ -29,7 +29,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._num_pending += len(data)
         super().data_received(data)
-        if self._is_in_headers and self._num_pending > self.max_header_bytes:
+        if self._num_pending > self.max_header_bytes:
             self._give_up()
 
     def on_message_begin(self) -> None:
@@ -38,10 +38,18 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._timer is None:
             self._timer = self.loop.call_later(self.timeout_s, self._give_up)
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_in_headers:  # those behind a body are nobody's, and must not change what was checked
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        self._is_in_headers = False
+        self._is_in_headers, self._num_pending = False, 0
         self._stop_timer()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._num_pending = 0
+        super().on_body(body)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -50,8 +58,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _give_up(self) -> None:
         self._timer = None
-        if not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._is_in_headers:
             self.send_400_response("The headers are too long, or took too long.")
+        else:
+            self.transport.close()
 
 
 def bounded(max_header_bytes: int, timeout_s: float) -> type[BoundedProtocol]:

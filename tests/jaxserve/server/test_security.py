@@ -108,6 +108,25 @@ def test_headers_without_end_are_cut_off(server):
             _send_for_ever(connection)
 
 
+@pytest.mark.parametrize("piece", [b"x: y\r\n" * 200, b"z" * 1000])
+@pytest.mark.parametrize("key", [KEY, "wrong"])
+def test_headers_behind_a_body_are_cut_off_too(server, piece, key):
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+    head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nx: "
+    with _connected(server) as connection:
+        connection.sendall(head.encode())
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            _send_for_ever(connection, piece)
+
+
+def test_a_body_in_many_small_chunks_is_read(server):
+    raw = b'{"prompt": "x",' + b" " * 3000 + b'"max_tokens": 1}'
+    headers = {"Content-Type": "application/json", **bearer(KEY)}
+    with server.http() as client:
+        parts = (raw[i : i + 1] for i in range(len(raw)))  # whose frames are longer than headers may be
+        assert client.post("/v1/completions", content=parts, headers=headers).status_code == 200
+
+
 def test_a_body_that_does_not_come_is_not_waited_for(server):
     with _connected(server) as connection:
         head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
@@ -192,9 +211,9 @@ def test_who_is_reachable_from_elsewhere(host, is_open):
     assert ServerConfig(host=host).is_open_to_others == is_open
 
 
-def _send_for_ever(connection):
+def _send_for_ever(connection, piece=b"x" * 1024):
     for _ in range(10_000):
-        connection.sendall(b"x" * 1024)
+        connection.sendall(piece)
         time.sleep(0.001)
 
 
