@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
-from starlette.requests import Request
 from starlette.responses import Response
 
 from jaxserve.server.families import Families
@@ -18,6 +17,9 @@ from jaxserve.server.service import Service
 if TYPE_CHECKING:  # it imports jax
     from jaxserve.engine.async_llm import AsyncLLM
 
+# Whatever is asked for: Prometheus takes it, and newer formats do not write the colon of `vllm:` as it is.
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
 
 def routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["metrics"])
@@ -25,10 +27,9 @@ def routes(service: Service) -> APIRouter:
     registry.register(_ServiceCollector(service))
 
     @router.get("/metrics")
-    async def metrics(request: Request) -> Response:
+    async def metrics() -> Response:
         """Counts, gauges and histograms as text; while the model is being loaded those of HTTP alone."""
-        encode, media_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(registry), media_type=media_type)
+        return Response(generate_latest(registry), media_type=MEDIA_TYPE)
 
     return router
 

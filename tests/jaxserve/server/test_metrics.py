@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from fastapi import FastAPI
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
@@ -191,12 +190,25 @@ def test_a_server_counts_its_answers_by_route_and_status():
     }
 
 
-def test_openmetrics_is_spoken_where_it_is_asked_for():
+# Those of Prometheus 2 and 3, and of nobody who cares.
+ACCEPTED = [
+    "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,"
+    "text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+    "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
+    "text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+    "application/openmetrics-text; version=1.0.0",
+    "*/*",
+]
+
+
+def test_samples_keep_their_names_whatever_format_is_asked_for():
     async def main():
         async with AsyncLLM.from_llm(fake_llm()) as served:
-            accept = "application/openmetrics-text; version=1.0.0"
-            return scraper(served).client.get("/metrics", headers={"accept": accept})
+            client = scraper(served).client
+            return [client.get("/metrics", headers={"accept": accept}) for accept in ACCEPTED]
 
-    answer = asyncio.run(main())
-    assert answer.headers["content-type"].startswith("application/openmetrics-text")
-    assert "vllm:num_requests_running" in {family.name for family in parse_openmetrics(answer.text)}
+    for answer in asyncio.run(main()):
+        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        lines = [line.partition("{")[0] for line in answer.text.splitlines() if not line.startswith("#")]
+        assert {"vllm:num_requests_running", "jaxserve:num_requests_running", "vllm:prompt_tokens_total"} <= {*lines}
