@@ -1,29 +1,42 @@
-"""Host: `BoundedProtocol`, HTTP whose headers must be short and must come in time."""
+"""Host: `BoundedProtocol`, HTTP whose headers must be short, and whose requests must come in time."""
 
 import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from jaxserve.server.plain_parser import PlainParser
+
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's, which would collect headers without end, and wait for them as long. Set the bounds by `bounded`."""
+    """uvicorn's, which would collect headers without end, and wait for a request as long. Set the bounds by `bounded`.
+
+    The timer runs while no answer is under way and a request is awaited, or the rest of one that was answered before
+    all of it had come. Idle connections are uvicorn's matter, but for those on which anything comes.
+    """
 
     max_header_bytes = 64 << 10
     timeout_s = 30.0
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        self.parser = PlainParser(self, self._again)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
         self._num_pending = 0  # bytes since the parser last told of a request's begin, headers or body
-        self._is_in_headers = True
+        self._is_in_headers = self._is_whole = False
+        self._is_read_again = False  # the request asks for another protocol
         self._timer: asyncio.TimerHandle | None = None
+        self._answered: Any = None  # the cycle under way, while `cycle` is that of the last request that came
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._timer = self.loop.call_later(self.timeout_s, self._give_up)
+        self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -31,12 +44,12 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._num_pending > self.max_header_bytes:
             self._give_up()
+        self._start_timer()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._is_in_headers, self._num_pending = True, 0
-        if self._timer is None:
-            self._timer = self.loop.call_later(self.timeout_s, self._give_up)
+        self._is_in_headers, self._is_whole, self._num_pending = True, False, 0
+        self._stop_timer()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._is_in_headers:  # those behind a body are nobody's, and must not change what was checked
@@ -45,11 +58,42 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_headers, self._num_pending = False, 0
         self._stop_timer()
-        super().on_headers_complete()
+        self._is_read_again = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if not self._is_read_again:
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._num_pending = 0
         super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._is_read_again:
+            self._is_whole = True
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._is_whole:
+            self._start_timer()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _again(self) -> bytes | None:
+        if not self._is_read_again:
+            return None
+        first = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        kept = (b"%b: %b\r\n" % (name, value) for name, value in self.headers if name != b"upgrade")
+        return first + b"".join(kept) + b"\r\n"
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _start_timer(self) -> None:
+        if self._timer is None and not self._is_answering and not self.transport.is_closing():
+            self._timer = self.loop.call_later(self.timeout_s, self._give_up)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -57,10 +101,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer = None
 
     def _give_up(self) -> None:
-        self._timer = None
+        self._stop_timer()
         if self.transport.is_closing():
             return
-        if self._is_in_headers:
+        if self._is_in_headers and not self._is_answering:
             self.send_400_response("The headers are too long, or took too long.")
         else:
             self.transport.close()
