@@ -29,13 +29,13 @@ async def answer_line(service: Service, line: Line, seed: int) -> tuple[dict[str
     request_id = f"batch-{line.number}"
     try:
         body, num_tokens = await _answer(service, line, request_id, seed)
-        return result(line.number, line.custom_id, request_id, 200, body, None), num_tokens
+        return result(line, request_id, 200, body, None), num_tokens
     except Exception as error:
         if service.state is State.READY and service.llm.health().is_dead:
             raise
         failure = as_api_error(error)
         told = failure.body()
-        return result(line.number, line.custom_id, request_id, failure.status, told, told["error"]), 0
+        return result(line, request_id, failure.status, told, told["error"]), 0
 
 
 async def _answer(service: Service, line: Line, request_id: str, seed: int) -> tuple[dict[str, Any], int]:

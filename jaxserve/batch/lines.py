@@ -1,5 +1,6 @@
 """Host: the lines of a batch file, each read and checked on its own: a bad one harms no other."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ URLS: dict[str, type[Body]] = {
 }
 MAX_LINE_BYTES = 16 << 20
 MAX_ID_CHARS = 512
+DIGEST_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Line:
     """One request of the file, by the number of its line from 1 on. body: checked, or what is wrong with the line."""
 
     number: int
+    digest: str
     custom_id: str | None
     body: Body | ApiError
 
@@ -43,6 +46,11 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 pass
             if raw.strip():
                 yield number, raw
+
+
+def digest(raw: bytes) -> str:
+    """What tells a line of the input from others."""
+    return hashlib.sha256(raw.strip()).hexdigest()[:DIGEST_CHARS]
 
 
 def count_lines(path: Path) -> int:
@@ -70,9 +78,9 @@ def parse_line(number: int, raw: bytes) -> Line:
         if not isinstance(custom_id, str) or not 0 < len(custom_id) <= MAX_ID_CHARS:
             custom_id = None
             raise ApiError(400, f"custom_id must be text of 1 to {MAX_ID_CHARS} characters", param="custom_id")
-        return Line(number, custom_id, _body(found))
+        return Line(number, digest(raw), custom_id, _body(found))
     except ApiError as error:
-        return Line(number, custom_id, error)
+        return Line(number, digest(raw), custom_id, error)
 
 
 def _object(raw: bytes) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -10,8 +10,7 @@ from typing import Any
 
 from jaxserve.batch.answer import answer_line
 from jaxserve.batch.journal import Journal
-from jaxserve.batch.lines import Line, parse_line, read_lines
-from jaxserve.core.errors import RequestError
+from jaxserve.batch.lines import parse_line, read_lines
 from jaxserve.server.service import Service
 
 Progress = Callable[[int, int], None]  # lines and tokens since the call before
@@ -33,11 +32,11 @@ async def run_batch(
 ) -> Summary:
     """Answer every line that has no result yet. `max_inflight` lines are under way at most, and no more are in memory.
 
-    Raises `RequestError` where the journal is of another file, `EngineDeadError` where the engine dies; what has been
-    written stays, and a later run goes on from there.
+    journal: of this source. Raises `EngineDeadError` where the engine dies; what has been written stays, and a later
+    run goes on from there.
     """
     started_s, num_before, num_tokens, num_failed = time.monotonic(), len(journal.done), 0, journal.num_failed
-    lines = _undone(source, journal)
+    lines = (parse_line(number, raw) for number, raw in read_lines(source) if number not in journal.done)
     running: set[asyncio.Task[tuple[dict[str, Any], int]]] = set()
     num_done = 0
     try:
@@ -60,20 +59,3 @@ async def run_batch(
         if running:
             await asyncio.wait(running)
     return Summary(num_before + num_done, num_before, num_failed, num_tokens, time.monotonic() - started_s)
-
-
-def _undone(source: Path, journal: Journal) -> Iterator[Line]:
-    """Lines without a result. A result whose line is missing or has another id shows that the journal is not theirs."""
-    left = dict(journal.done)
-    for number, raw in read_lines(source):
-        if number not in left:
-            yield parse_line(number, raw)
-        elif (line := parse_line(number, raw)).custom_id != left.pop(number):
-            raise _foreign(journal, line.number)
-    if left:
-        raise _foreign(journal, min(left))
-
-
-def _foreign(journal: Journal, number: int) -> RequestError:
-    message = f"{journal.path} has a result for line {number} that the input does not have: name another output file"
-    return RequestError(message, "output")

@@ -48,7 +48,7 @@ def _run(args: argparse.Namespace, config: EngineConfig, source: Path, output: P
     from jaxserve.engine.progress import GenerateBar
 
     total = count_lines(source)
-    with Journal(output) as journal, GenerateBar(not args.quiet, total, desc="Answering", unit="line") as bar:
+    with Journal(output, source) as journal, GenerateBar(not args.quiet, total, desc="Answering", unit="line") as bar:
 
         def progress(num_lines: int, num_tokens: int) -> None:
             bar.update(num_lines, num_tokens)
@@ -111,5 +111,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--served-model-name", action="append", help="what requests call it, if not that; repeatable")
     parser.add_argument("--max-inflight", type=int, help=f"lines under way; default: {INFLIGHT_PER_SEQ} a sequence")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
-    add_engine_flags(parser, seed_help="seed of requests without one")
+    # Lines wait as long as they must: their number is bounded by --max-inflight, and none is turned away.
+    add_engine_flags(parser, skip=("max_num_waiting", "max_waiting_tokens"), seed_help="seed of requests without one")
     return parser

@@ -8,6 +8,7 @@ import pytest
 
 from jaxserve.batch.journal import Journal
 from jaxserve.batch.run import run_batch
+from jaxserve.cli.main import main
 from jaxserve.core.errors import EngineDeadError, RequestError
 from jaxserve.engine.async_llm import AsyncLLM
 from jaxserve.runner.fake_model import FakeModel
@@ -59,6 +60,10 @@ def results(path):
     return [json.loads(each) for each in path.read_text().splitlines()]
 
 
+def number_of(result):
+    return int(result["id"].removeprefix("batch_req_").partition("_")[0])
+
+
 def run(source, output, *, model=None, max_inflight=8, seed=0, progress=lambda *_: None, llm=None):
     """A batch over a new engine."""
     llm = fake_llm(model) if llm is None else llm
@@ -67,7 +72,7 @@ def run(source, output, *, model=None, max_inflight=8, seed=0, progress=lambda *
         async with AsyncLLM.from_llm(llm) as served:
             service = Service(ServerConfig(served_model_name=NAMES), NAMES)
             service.open(served)
-            with Journal(output) as journal:
+            with Journal(output, source) as journal:
                 options = {"max_inflight": max_inflight, "seed": seed, "progress": progress}
                 return await run_batch(service, source, journal, **options)
 
@@ -126,7 +131,7 @@ def test_a_bad_line_has_an_error_and_harms_no_other(tmp_path):
     source = written(tmp_path / "in.jsonl", [*lines, *raw])
     summary = run(source, tmp_path / "out.jsonl")
     found = results(tmp_path / "out.jsonl")
-    failed = {int(each["id"].removeprefix("batch_req_")): each for each in found if each["error"]}
+    failed = {number_of(each): each for each in found if each["error"]}
     assert summary.num_failed == len(failed) == len(BAD) + len(raw) - 1
     assert summary.num_lines == len(found) == 2 * len(BAD) + len(raw) - 1
     for i, (bad, param) in enumerate(BAD):
@@ -180,24 +185,52 @@ def test_no_more_lines_are_read_than_are_under_way(whole, tmp_path):
     assert most <= 3
 
 
-def test_the_results_of_another_input_are_left_alone(whole, tmp_path):
-    source, _ = whole
-    output = tmp_path / "out.jsonl"
+OTHERS = {
+    "without the first line": MIXED[1:],
+    "some lines less": MIXED[:10],
+    "another body under an id": [*MIXED[:-1], line(59, prompt="another")],
+    "lines exchanged": [MIXED[1], MIXED[0], *MIXED[2:]],
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_the_results_of_another_input_are_left_alone(whole, tmp_path, other):
+    """Before an engine is built, and before anything is written."""
+    source, output = whole[0], tmp_path / "out.jsonl"
     run(source, output)
-    before = output.read_bytes()
-    for other in ([*MIXED[1:]], MIXED[:10]):
-        with pytest.raises(RequestError, match="does not have"):
-            run(written(tmp_path / "other.jsonl", other), output)
-    output.write_bytes(b'{"no": "results"}\n')
+    output.write_bytes(before := output.read_bytes() + b'{"id":"batch_req_')
+    with pytest.raises(RequestError, match="does not have"):
+        Journal(output, written(tmp_path / "other.jsonl", other))
+    assert output.read_bytes() == before
+    with Journal(output, source):
+        pass
+    assert output.read_bytes() == before[: before.rfind(b"\n") + 1]
+
+
+NO_RESULTS = [b"a note without an end", b'{"no": "results"}\n', json.dumps(line(0)).encode(), b"\n\n[", b" "]
+
+
+@pytest.mark.parametrize("raw", NO_RESULTS)
+def test_a_file_of_something_else_is_left_alone(whole, tmp_path, raw):
+    output = tmp_path / "out.jsonl"
+    output.write_bytes(raw)
     with pytest.raises(RequestError, match="something else"):
-        run(source, output)
-    assert output.read_bytes() == b'{"no": "results"}\n'
-    output.write_bytes(before)
+        Journal(output, whole[0])
+    assert output.read_bytes() == raw
 
 
 def test_two_runs_do_not_write_one_file(tmp_path):
-    with Journal(tmp_path / "out.jsonl"), pytest.raises(RequestError, match="another batch"):
-        Journal(tmp_path / "out.jsonl")
+    source, output = written(tmp_path / "in.jsonl", [line(0)]), tmp_path / "out.jsonl"
+    with Journal(output, source), pytest.raises(RequestError, match="another batch"):
+        Journal(output, source)
+
+
+def test_no_line_is_turned_away_by_a_full_queue(tmp_path):
+    """The verb knows no bound of the queue, and refuses to be given one."""
+    source, out = str(written(tmp_path / "in.jsonl", [line(0)])), str(tmp_path / "out.jsonl")
+    for flag in ("--max-num-waiting", "--max-num-queued-reqs", "--max-waiting-tokens"):
+        with pytest.raises(SystemExit, match="2"):
+            main(["batch", source, out, flag, "2"])
 
 
 def test_progress_counts_every_line(whole, tmp_path):
