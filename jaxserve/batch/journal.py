@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -14,6 +14,16 @@ from jaxserve.core.errors import RequestError
 ID_PREFIX = "batch_req_"
 BEGIN = f'{{"id":"{ID_PREFIX}'.encode()  # of every line that is written here
 MAX_RESULT_BYTES = 1 << 30
+
+
+def lock(file: BinaryIO) -> None:
+    """Until it is closed; `RequestError` where another process has it."""
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise RequestError(f"{file.name} is being written by another batch", "output") from None
 
 
 class Journal:
@@ -31,7 +41,7 @@ class Journal:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a+b")
         try:
-            self._lock()
+            lock(self._file)
             whole = self._read()
             self._compare(source)
             self._file.truncate(whole)
@@ -52,14 +62,6 @@ class Journal:
         self._file.write(b"".join(orjson.dumps(result) + b"\n" for result in results))
         self._file.flush()
         os.fsync(self._file.fileno())
-
-    def _lock(self) -> None:
-        import fcntl
-
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RequestError(f"{self.path} is being written by another batch", "output") from None
 
     def _read(self) -> int:
         """How many bytes of the file are whole lines."""

@@ -1,10 +1,13 @@
 """Host: batch files in a bucket: copied here to be read, and copied back whole, for buckets cannot append."""
 
 import hashlib
+import math
 import shutil
 import time
 from pathlib import Path
+from typing import IO, BinaryIO
 
+from jaxserve.batch.journal import lock
 from jaxserve.core.errors import RequestError
 
 EVERY_S = 60.0  # between two copies of the results while a batch runs
@@ -24,18 +27,29 @@ def fetched(name: str, folder: Path) -> Path:
 
 
 class Mirror:
-    """The local file whose contents `name` gets: now and then, and at the end."""
+    """The local file whose contents `name` gets: with the first results, now and then, and at the end, when it goes."""
 
     def __init__(self, name: str, folder: Path):
-        self._remote, self._copied_s = _path(name), time.monotonic()
+        self._remote, self._copied_s = _path(name), -math.inf
         self.path = folder / f"output-{hashlib.sha256(name.encode()).hexdigest()[:16]}.jsonl"
-        # What a killed run had not copied is still here; it is longer then, since results are only ever appended.
-        if self._remote.exists() and (not self.path.exists() or self._is_behind()):
-            with self._remote.open("rb") as source, self.path.open("wb") as copy:
-                shutil.copyfileobj(source, copy, CHUNK_BYTES)
+        with self.path.open("a+b") as here:
+            lock(here)
+            if not self._remote.exists():  # whoever removed it wants nothing of what is still here
+                here.truncate(0)
+                return
+            self._copied_s = time.monotonic()
+            with self._remote.open("rb") as there:
+                self._fetch(here, there)
 
-    def _is_behind(self) -> bool:
-        return self._remote.stat().length > self.path.stat().st_size
+    def _fetch(self, here: BinaryIO, there: IO[bytes]) -> None:
+        """What a killed run had not copied stays: results are only ever appended, so all that is there is here then."""
+        here.seek(0)
+        while part := there.read(CHUNK_BYTES):
+            if here.read(len(part)) != part:
+                there.seek(0)
+                here.truncate(0)
+                shutil.copyfileobj(there, here, CHUNK_BYTES)
+                return
 
     def update(self, *, is_last: bool = False) -> None:
         """Copy, unless that was done a moment ago."""
@@ -43,6 +57,8 @@ class Mirror:
             with self.path.open("rb") as source, self._remote.open("wb") as copy:
                 shutil.copyfileobj(source, copy, CHUNK_BYTES)
             self._copied_s = time.monotonic()
+        if is_last:
+            self.path.unlink()
 
 
 def _path(name: str):
