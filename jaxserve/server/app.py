@@ -17,7 +17,7 @@ ROUTERS = (openai, tokens, health, metrics, admin, live, page)
 
 def make_app(service: Service) -> ASGIApp:
     """All routes over one service, which may still be starting."""
-    app = FastAPI(title="jaxserve", version=FINGERPRINT.partition("-")[2], root_path=service.config.root_path)
+    app = FastAPI(title="jaxserve", version=FINGERPRINT.partition("-")[2])
     for part in ROUTERS:
         app.include_router(part.routes(service))
     app.add_exception_handler(Exception, _raise)

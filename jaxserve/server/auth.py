@@ -15,8 +15,8 @@ class Keys:
     """Keys come as `Authorization: Bearer KEY`, or as the password of HTTP Basic, which browsers can send."""
 
     def __init__(self, config: ServerConfig):
-        self._clients = [_hash(key) for key in config.api_key]
-        self._admin = None if config.admin_key is None else _hash(config.admin_key)
+        self._clients = [_hash(_bytes(key)) for key in config.api_key]
+        self._admin = None if config.admin_key is None else _hash(_bytes(config.admin_key))
 
     def check(self, authorization: str | None) -> str | None:
         """Which client it is, as a name that does not tell the key; None where no key is asked for.
@@ -41,18 +41,24 @@ class Keys:
             raise ApiError(401, "this route needs the admin key", code="invalid_api_key")
 
 
-def _hash(key: str) -> bytes:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+def _bytes(key: str) -> bytes:
+    """As an environment or a command line has it, and clients send it."""
+    return key.encode("utf-8", "surrogateescape")
 
 
-def _key(authorization: str | None) -> str:
+def _hash(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
+
+def _key(authorization: str | None) -> bytes:
     """The key of a header, empty where there is none."""
     scheme, _, value = (authorization or "").partition(" ")
+    sent = value.encode("latin-1").strip()  # headers are read as Latin-1, whatever they are
     if scheme.lower() == "bearer":
-        return value.strip()
+        return sent
     if scheme.lower() == "basic":
         try:
-            return base64.b64decode(value.strip(), validate=True).decode().partition(":")[2]
-        except (binascii.Error, ValueError):
-            return ""
-    return ""
+            return base64.b64decode(sent, validate=True).partition(b":")[2]
+        except binascii.Error:
+            return b""
+    return b""

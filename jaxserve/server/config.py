@@ -38,7 +38,7 @@ class ServerConfig:
     )
     response_role: str = option("assistant", "role of the messages that chats are answered with")
     allowed_origins: tuple[str, ...] = option((), "origins whose pages may call the server (CORS)")
-    root_path: str = option("", "path under which a proxy shows the server")
+    root_path: str = option("", "path under which a proxy shows the server, as in /api; stripped or not")
     ssl_keyfile: str | None = option(None, "file with the TLS key")
     ssl_certfile: str | None = option(None, "file with the TLS certificate")
     max_body_bytes: int = option(16 << 20, "longest body of a request")
@@ -84,6 +84,8 @@ class ServerConfig:
             raise ConfigError(
                 "host and response_role must not be empty", param="response_role" if self.host else "host"
             )
+        if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
+            raise ConfigError(f"root_path={self.root_path!r} must begin with / and not end with it", param="root_path")
         if self.admin_key == "" or "" in self.api_key:
             name = "admin_key" if self.admin_key == "" else "api_key"
             raise ConfigError(f"{name} must not be empty", param=name)

@@ -57,12 +57,12 @@ class Guard:
         asked = headers.get("x-request-id", "")
         request_id = asked if REQUEST_ID.fullmatch(asked) else secrets.token_hex(16)
         who = Caller(Served(request_id, route="none"))
-        scope["jaxserve.caller"] = who
+        scope["jaxserve.caller"], scope["root_path"] = who, self._config.root_path
         started = _Started(send, who.request_id)
         try:
             self._check_headers(scope)
             # CORS: browsers ask without the key whether they may send it.
-            if scope["path"] not in self._public and scope["method"] != "OPTIONS":
+            if _route_path(scope) not in self._public and scope["method"] != "OPTIONS":
                 who.client = self._keys.check(headers.get("authorization"))
             await self._app(scope, receive, started.send)
         except Exception as error:
@@ -80,6 +80,12 @@ class Guard:
         size = sum(len(name) + len(value) for name, value in scope["headers"]) + len(scope["raw_path"])
         if size > self._max_header_bytes or len(scope["headers"]) > MAX_HEADERS:
             raise ApiError(431, f"headers are over {self._max_header_bytes} bytes or {MAX_HEADERS} lines")
+
+
+def _route_path(scope: Scope) -> str:
+    """The path by which routes are found: proxies may strip the root from it, or leave it."""
+    path, root = scope["path"], scope["root_path"]
+    return path[len(root) :] if path.startswith(f"{root}/") else path
 
 
 class _Started:

@@ -7,7 +7,9 @@ import time
 import pytest
 
 from jaxserve.core.errors import ConfigError
+from jaxserve.server.auth import Keys
 from jaxserve.server.config import ServerConfig
+from jaxserve.server.errors import ApiError
 from tests.support.fake_llm import fake_llm
 from tests.support.server import running
 
@@ -53,6 +55,27 @@ def test_every_route_but_health_needs_the_key(server):
 @pytest.mark.parametrize("headers", [bearer(KEY), bearer(OTHER), bearer(ADMIN), basic(KEY)])
 def test_a_known_key_opens(server, headers):
     assert server.post("/v1/completions", BODY, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("key", ["ключ", "clé à", "\udce9"])  # the last one: a byte that is no UTF-8, as Python has it
+def test_a_key_may_have_any_characters(key):
+    raw, config = key.encode("utf-8", "surrogateescape"), ServerConfig(api_key=key, admin_key=key)
+    for sent in (b"Bearer " + raw, b"basic  " + base64.b64encode(b"me:" + raw)):
+        assert Keys(config).check(sent.decode("latin-1"))
+        with pytest.raises(ApiError, match="wrong"):
+            Keys(config).check(sent[:-1].decode("latin-1"))
+    Keys(config).check_admin((b"Bearer " + raw).decode("latin-1"))
+
+
+def test_what_needs_no_key_needs_none_whether_a_proxy_strips_the_root_or_not():
+    with running(fake_llm(), api_key=KEY, root_path="/api", public_metrics=True) as server:
+        for root in ("", "/api"):
+            assert [server.get(root + path).status_code for path in ("/health", "/metrics")] == [200, 200]
+            assert server.get(f"{root}/v1/models").status_code == 401
+            assert server.get(f"{root}/v1/models", headers=bearer(KEY)).status_code == 200
+        assert server.get("/openapi.json", headers=bearer(KEY)).json()["servers"] == [{"url": "/api"}]
+        for path in ("/api", "/apihealth", "/api//health", "/api/api/health", "/v1/models/api/health"):
+            assert server.get(path).status_code == 401
 
 
 def test_routes_that_change_something_need_the_admin_key(server):
@@ -196,6 +219,7 @@ def fake_llm_with_cache():
         ("generation_config", "vllm"), ("log_level", "loud"), ("trust_request_chat_template", "yes"),
         ("ssl_keyfile", "key.pem"), ("default_chat_template_kwargs", [1]), ("request_timeout_s", 0), ("host", ""),
         ("served_model_name", [1]), ("salt_by_key", 1),
+        ("root_path", "api"), ("root_path", "/api/"), ("root_path", "/"),
     ],
 )  # fmt: skip
 def test_a_bad_option_is_refused_by_name(name, value):
