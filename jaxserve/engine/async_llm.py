@@ -4,6 +4,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import AsyncGenerator, Callable
+from collections.abc import Sequence as SequenceOf
 from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
@@ -17,12 +18,11 @@ from jaxserve.engine.chat import CHAT_PARAMS, ChatCallOptions, ChatOptions, spli
 from jaxserve.engine.driver import Driver
 from jaxserve.engine.embed import check_pooling, embedding_of
 from jaxserve.engine.health import EngineHealth
-from jaxserve.engine.intake import only_params, params_size, read_request
+from jaxserve.engine.intake import only_params, read_requests, size_of
 from jaxserve.engine.llm import LLM
 from jaxserve.engine.meters import Meters
-from jaxserve.engine.prompts import prompt_size
-from jaxserve.engine.submission import Submission
-from jaxserve.engine.waiters import Waiter
+from jaxserve.engine.submission import Submission, Submissions
+from jaxserve.engine.waiters import Inbox
 from jaxserve.text.tokenizer import Tokenizer
 
 BRIEF = 2048  # characters, or tokens, that take less than a millisecond to read, encode and check
@@ -56,7 +56,7 @@ class AsyncLLM:
         return made
 
     def _drive(self, llm: LLM) -> None:
-        self.llm = llm
+        self.llm, self.detokenizer = llm, llm.jobs.detokenizer
         self._driver = Driver(llm.jobs, llm.parts.requests)
         weakref.finalize(self, self._driver.close).atexit = False  # the driver itself sees to that
 
@@ -103,36 +103,53 @@ class AsyncLLM:
         Raises RequestError, QueueFullError and EngineDeadError at once, whatever step is under way; nothing has
         happened then. Whoever has the Submission must read it to its end, or abort it.
         """
+        return Submission(await self.submit_all([prompt], sampling_params, wants_pieces=wants_pieces, **service))
+
+    async def submit_all(
+        self,
+        prompts: SequenceOf[Any],
+        sampling_params: SamplingParams | None = None,
+        *,
+        wants_pieces: bool,
+        **service: Unpack[ServiceOptions],
+    ) -> Submissions:
+        """As `submit`, for a list of prompts: all are let in, or none."""
         params = only_params(sampling_params)
-        self._driver.check_room(params.n)
+        self._driver.check_room(params.n * len(prompts))
         maker = self.llm.parts.requests
         named: dict[str, Any] = {**service}
         make = partial(maker.make, params=params, service=Service(**named), arrival_s=maker.clock())
-        text, token_ids, request = await self._read(prompt, make, prompt_size(prompt) + params_size(params))
-        waiter = Waiter(wants_pieces)
-        self._driver.submit(waiter, text, request)
-        return Submission(self._driver, waiter, token_ids)
+        return await self._enter(prompts, make, size_of(prompts, params), Inbox(len(prompts), wants_pieces))
 
-    async def _read(
-        self, prompt: Any, make: Callable[..., Request], size: int
-    ) -> tuple[str | None, list[int], Request]:
-        """As `read_request`; what is long elsewhere than in the event loop."""
+    async def _enter(
+        self, prompts: SequenceOf[Any], make: Callable[..., Request], size: int, inbox: Inbox
+    ) -> Submissions:
+        """What is long is read elsewhere than in the event loop."""
         parts = self.llm.parts
-        read = partial(read_request, prompt, parts.requests, make, parts.engine.scheduler.check_fields)
-        return read() if size <= BRIEF else await asyncio.to_thread(read)
+        read = partial(read_requests, prompts, parts.requests, make, parts.engine.scheduler.check_fields)
+        token_ids, requests = read() if size <= BRIEF else await asyncio.to_thread(read)
+        self._driver.submit([(waiter, *asked) for waiter, asked in zip(inbox.waiters, requests, strict=True)])
+        return Submissions(self._driver, inbox, token_ids)
 
     async def embed(self, prompt: Any, *, pooling: str = "mean", normalize: bool = True) -> EmbeddingRequestOutput:
         """One prompt's vector, as `LLM.embed` makes it, beside other requests; refused as `submit` refuses."""
+        (output,) = await self.embed_all([prompt], pooling=pooling, normalize=normalize)
+        return output
+
+    async def embed_all(
+        self, prompts: SequenceOf[Any], *, pooling: str = "mean", normalize: bool = True
+    ) -> list[EmbeddingRequestOutput]:
+        """As `embed`, for a list of prompts: all are let in, or none."""
         check_pooling(pooling)
-        self._driver.check_room(1)
+        self._driver.check_room(len(prompts))
         make = partial(self.llm.parts.requests.make_prompt_only, pooling=pooling)
-        text, _, request = await self._read(prompt, make, prompt_size(prompt))
-        waiter = Waiter(False, lambda job: lambda: embedding_of(job.sequences[0], normalize))
-        self._driver.submit(waiter, text, request)
+        inbox = Inbox(len(prompts), False, lambda job: lambda: embedding_of(job.sequences[0], normalize))
+        submissions = await self._enter(prompts, make, size_of(prompts), inbox)
         try:
-            return await waiter.next()
+            found = dict([await submissions.next() for _ in prompts])
+            return [found[i] for i in range(len(prompts))]
         finally:
-            self._driver.abort(waiter)
+            submissions.abort()
 
     async def chat(
         self, messages: Any, sampling_params: SamplingParams | None = None, **options: Unpack[ChatCallOptions]

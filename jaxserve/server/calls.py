@@ -52,7 +52,7 @@ async def completion_call(service: Service, body: CompletionBody, request_id: st
     params = await _params(body, service.defaults(max_tokens=DEFAULT_MAX_TOKENS), others)
     keep = Cut.of(body, service.max_model_len, params.max_tokens)
     prompts = await completion_prompts(service, body.prompts, add_special_tokens=body.add_special_tokens, keep=keep)
-    answer = CompletionAnswer(body, head, len(prompts), service.llm.get_tokenizer())
+    answer = CompletionAnswer(body, head, len(prompts), service.llm.get_tokenizer(), service.llm.detokenizer)
     return _call(service, body, prompts, params, answer, client)
 
 

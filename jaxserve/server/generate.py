@@ -17,7 +17,7 @@ from jaxserve.server.gone import unless_gone
 from jaxserve.server.request_log import Served
 from jaxserve.server.service import Service
 from jaxserve.server.sse import COMMENT, DONE, EventStream, event
-from jaxserve.server.work import Piece, Work, check_end
+from jaxserve.server.work import Piece, Work
 
 
 class Json(Response):
@@ -50,12 +50,10 @@ async def _events(service: Service, call: Call, work: Work, served: Served) -> A
     is_continuous = options is not None and options.continuous_usage_stats
     has_usage = config.enable_force_include_usage or (options is not None and options.include_usage)
     try:
-        async for piece in work.pieces(config.sse_keep_alive_s):
+        async for piece in work.pieces(served, config.sse_keep_alive_s):
             if piece is None:
                 yield COMMENT
                 continue
-            served.note(piece.output)
-            check_end(piece.output)
             for chunk in await aside(partial(_chunks, answer, piece), _size(piece.output)):
                 if has_usage or is_continuous:
                     chunk["usage"] = answer.usage.as_json() if is_continuous else None

@@ -1,6 +1,7 @@
 """Clients that leave, queues that are full, failures of one and of all: nothing leaks, and everyone is told."""
 
 import asyncio
+import json
 import random
 import threading
 import time
@@ -80,14 +81,6 @@ def test_what_comes_over_the_bound_is_refused_before_headers_and_what_is_accepte
     assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
     assert {answer.json()["error"]["code"] for answer in refused} == {"queue_full"}
     assert all(answer.text.endswith("data: [DONE]\n\n") or answer.json()["choices"] for answer in good)
-
-
-def test_several_prompts_are_refused_whole():
-    llm = slowed(fake_llm(max_num_seqs=2, bounds=QueueBounds(max_num_waiting=2)), 0.002)
-    with running(llm) as server:
-        answer = server.post("/v1/completions", {**LONG, "prompt": ["a"] * 30})
-        assert answer.status_code == 429
-        until(lambda: is_quiet(server))
 
 
 def test_numbers_that_are_not_finite_end_one_request():
@@ -182,3 +175,53 @@ def test_a_long_prompt_does_not_stop_the_event_loop(route):
     with running(fake_llm()) as server:
         body = {"prompt": text, "truncate_prompt_tokens": 8} if route == "/v1/completions" else {"prompt": text}
         assert server.post(route, body).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "n"), [("completions", "prompt", 1), ("completions", "prompt", 3), ("embeddings", "input", 1)]
+)
+def test_prompts_of_a_request_come_in_together_or_not_at_all(path, name, n):
+    """Two slots and ten places. To try again is not what is advised to those for whom an empty queue has no room."""
+    options = {"n": n, "max_tokens": 1} if path == "completions" else {}
+
+    def ask(num_samples):
+        answer = server.post(f"/v1/{path}", {name: ["x"] * (num_samples // n), **options})
+        return answer.status_code, answer.json()
+
+    with running(slowed(fake_llm(max_num_seqs=2, bounds=QueueBounds(max_num_waiting=10)), 0.01)) as server:
+        meters = server.service.llm.meters
+        status, answer = ask(15)
+        assert status == 400
+        assert "15 samples at once" in answer["error"]["message"]
+        assert ask(12)[0] == 200
+        num_tokens = meters.num_generated_tokens
+        with server.http() as client:
+            body = {**LONG, "prompt": ["y"] * 8, "stream": True}
+            with client.stream("POST", "/v1/completions", json=body):
+                until(lambda: meters.num_running == 2)
+                status, answer = ask(6)
+                assert (status, answer["error"]["code"]) == (429, "queue_full")
+        until(lambda: is_quiet(server))
+        assert meters.finished["abort"] == 8
+        assert meters.refused.total() == 1
+        assert meters.num_unseen == 0
+        assert meters.num_generated_tokens > num_tokens
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_prompt_that_is_late_ends_alone(is_streamed):
+    """One slot: the second prompt's time in the queue is up before the first one has ended."""
+    asked = {"prompt": ["x", "y"], "max_tokens": 60, "ignore_eos": True, "queue_timeout_s": 0.1, "stream": is_streamed}
+    with running(slowed(fake_llm(max_num_seqs=1), 0.01)) as server:
+        if is_streamed:
+            events = server.post("/v1/completions", asked).text.split("data: ")[1:-1]
+            choices = [choice for event in events for choice in json.loads(event)["choices"]]
+            reasons = {c["index"]: c["finish_reason"] for c in choices if c["finish_reason"]}
+        else:
+            choices = server.post("/v1/completions", asked).json()["choices"]
+            reasons = {choice["index"]: choice["finish_reason"] for choice in choices}
+        assert reasons == {0: "length", 1: "timeout"}
+        until(lambda: is_quiet(server))
+        with server.http() as client, client.stream("POST", "/v1/completions", json={**LONG, "stream": True}):
+            late = server.post("/v1/completions", {**asked, "stream": False})
+            assert (late.status_code, late.json()["error"]["code"]) == (503, "timeout")
