@@ -7,7 +7,7 @@ from pydantic import Field
 from jaxserve.server.errors import ApiError
 from jaxserve.server.protocol.base import Items
 from jaxserve.server.protocol.sampling import SamplingFields
-from jaxserve.text.chat_messages import MAX_MESSAGES
+from jaxserve.text.chat_messages import MAX_MESSAGES, checked_messages
 
 
 class ChatBody(SamplingFields):
@@ -35,7 +35,6 @@ class ChatBody(SamplingFields):
             raise ApiError(400, "max_tokens and max_completion_tokens differ: send one", param="max_completion_tokens")
 
     def last_said(self, role: str) -> str:
-        """The text of the last message, where that is of the role that answers."""
-        last = self.messages[-1]
-        content = last.get("content")
-        return content if last.get("role") == role and isinstance(content, str) else ""
+        """The text of the last message, where that is of the role that answers; its parts are joined as in prompts."""
+        (last,) = checked_messages(self.messages[-1:])
+        return last["content"] if last["role"] == role else ""

@@ -57,7 +57,7 @@ ONLY_CHAT = {
     "top_logprobs": [1, -2, 6],
     "logprobs": [1],
     "chat_template": ["{{ messages }}", "x"],
-    "chat_template_kwargs": [5, {"messages": []}],
+    "chat_template_kwargs": [5, {"messages": []}, {"self": 1}],
     "continue_final_message": ["x"],
     "max_completion_tokens": [0, 3],
     "prompt": ["x"],
