@@ -1,5 +1,6 @@
 """Host: `Call`, a checked body with all that the engine needs to know of it; for HTTP and for batch files alike."""
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -85,7 +86,7 @@ def _call(
 ) -> Call:
     salt = body.cache_salt
     if client is not None and service.config.salt_by_key:
-        salt = client if salt is None else f"{client}/{salt}"[:128]
+        salt = client if salt is None else hashlib.sha256(f"{client}/{salt}".encode()).hexdigest()
     salted = [replace(prompt, cache_salt=salt) for prompt in prompts]
     return Call(body, salted, params, body.service(service.config.request_timeout_s), answer)
 

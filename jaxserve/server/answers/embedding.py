@@ -12,11 +12,15 @@ from jaxserve.server.aside import AT_ONCE, aside
 from jaxserve.server.errors import ApiError
 from jaxserve.server.prompts import Cut, completion_prompts
 from jaxserve.server.protocol.embeddings import EmbeddingBody
+from jaxserve.server.request_log import Served
 from jaxserve.server.service import Service
 
 
-async def embedding_answer(service: Service, body: EmbeddingBody) -> dict[str, Any]:
-    """Embed all inputs, in one batch with whatever else runs; the first error ends all of them."""
+async def embedding_answer(service: Service, body: EmbeddingBody, served: Served) -> dict[str, Any]:
+    """Embed all inputs, in one batch with whatever else runs; the first error ends all of them.
+
+    served: is told of all outputs.
+    """
     name = service.name_of(body.model)
     keep = None
     if body.truncate_prompt_tokens is not None:
@@ -32,6 +36,8 @@ async def embedding_answer(service: Service, body: EmbeddingBody) -> dict[str, A
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
     outputs = [task.result() for task in tasks]
+    for output in outputs:
+        served.note(output)
     num_tokens = sum(len(output.prompt_token_ids) for output in outputs)
     num_numbers = sum(len(output.outputs.embedding) for output in outputs)
     vectors = await aside(lambda: [_vector(output, body) for output in outputs], num_numbers)

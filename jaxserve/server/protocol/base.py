@@ -1,7 +1,7 @@
 """Host: `Body`, what all request bodies have in common: read strictly, refused with the name of the field at fault."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -16,9 +16,13 @@ Items = Annotated[list[Item], Field(fail_fast=True)]
 
 
 class Body(BaseModel):
-    """A JSON object of known fields; a field that is null counts as left out. Numbers are numbers, not text."""
+    """A JSON object of known fields; a field that is null counts as left out. Numbers are numbers, not text.
+
+    prompt_field: the one in which prompts come.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    prompt_field: ClassVar[str] = "prompt"
 
     @classmethod
     def read(cls, body: Any) -> Self:

@@ -1,6 +1,6 @@
 """Host: the body of /v1/chat/completions."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ class ChatBody(SamplingFields):
     fill the context. top_logprobs: candidates a token, with logprobs=true. echo: the answer begins
     with the last message, where that is of the role that answers."""
 
+    prompt_field: ClassVar[str] = "messages"
     messages: Annotated[Items[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False

@@ -130,6 +130,19 @@ def test_too_long_prompts_are_told_in_words_that_clients_look_for(client):
         assert "maximum context length is 96 tokens" in error["message"]
 
 
+def test_a_bad_prompt_is_told_of_the_field_that_it_came_in(client):
+    long = "x" * 200
+    bodies = {
+        "/v1/completions": [{"prompt": long}, {"prompt": ""}, {"prompt": [9999]}],
+        "/v1/chat/completions": [{"messages": [{"role": "user", "content": long}]}],
+        "/v1/embeddings": [{"input": long}, {"input": ""}, {"input": ["a", long]}, {"input": [9999]}],
+    }
+    told = {path: {client.post(path, json=body).json()["error"]["param"] for body in bodies[path]} for path in bodies}
+    assert told == {
+        "/v1/completions": {"prompt"}, "/v1/chat/completions": {"messages"}, "/v1/embeddings": {"input"},
+    }  # fmt: skip
+
+
 def test_a_cut_prompt_fits(client):
     body = {**COMPLETION, "prompt": "abcdef" * 30, "echo": True, "max_tokens": 1}
     left = client.post("/v1/completions", json={**body, "truncate_prompt_tokens": 5}).json()["choices"][0]["text"]
