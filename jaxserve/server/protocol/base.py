@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from jaxserve.server.errors import ApiError
 from jaxserve.server.protocol.known import wanted
@@ -23,6 +23,14 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     prompt_field: ClassVar[str] = "prompt"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, fields: Any) -> Any:
+        """Of a body within a body, too; a field that is not known stays, to be refused."""
+        if not isinstance(fields, dict):
+            return fields
+        return {name: value for name, value in fields.items() if value is not None or name not in cls.model_fields}
 
     @classmethod
     def read(cls, body: Any) -> Self:

@@ -4,10 +4,11 @@ import asyncio
 import threading
 from types import SimpleNamespace
 
+import orjson
 import pytest
 
 from jaxserve.core.sampling_params import SamplingParams
-from jaxserve.server import body
+from jaxserve.server import body, tokens
 from jaxserve.server.answers.completion import CompletionAnswer
 from jaxserve.server.errors import ApiError
 from jaxserve.server.protocol.chat import ChatBody
@@ -34,6 +35,8 @@ WORK = {
     "encoding": (Tokenizer, "encode_batch", "/tokenize", lambda size: {"prompt": "x" * size}),
     "pieces": (Tokenizer, "id_to_piece", "/tokenize", lambda size: {"prompt": "x" * size, "return_token_strs": True}),
     "decoding": (Tokenizer, "decode", "/detokenize", lambda size: {"tokens": [97] * size}),
+    "checking": (tokens, "_text", "/detokenize", lambda size: {"tokens": [97] * size}),
+    "writing": (orjson, "dumps", "/detokenize", lambda size: {"tokens": [97] * size}),
     "parameters": (SamplingParams, "__post_init__", "/v1/completions", lambda size: _short(stop_token_ids=[97] * size)),
     "answers": (CompletionAnswer, "whole", "/v1/completions", lambda size: _short(n=128 if size == LONG else 1)),
 }
