@@ -15,7 +15,7 @@ from jaxserve.text.chat import ChatTemplate
 from jaxserve.text.tokenizer import Tokenizer
 
 CHAT_PARAMS = SamplingParams(max_tokens=None)  # an answer may fill the context
-OWN_VARIABLES = ("messages", "tools", "add_generation_prompt", "continue_final_message")
+OWN_VARIABLES = ("messages", "tools", "add_generation_prompt", "continue_final_message", "self")  # the last is jinja's
 
 
 class ChatOptions(TypedDict, total=False):
@@ -72,7 +72,7 @@ class ChatRenderer:
             "add_generation_prompt": _boolean("add_generation_prompt", add_generation_prompt),
             "continue_final_message": _boolean("continue_final_message", continue_final_message),
             "tools": _tools(tools),
-            **_variables(chat_template_kwargs),
+            "variables": _variables(chat_template_kwargs),
         }
         texts = []
         for i, messages in enumerate(conversations):
@@ -127,5 +127,6 @@ def _variables(variables: Any) -> dict[str, Any]:
         raise RequestError("chat_template_kwargs must map names to values", "chat_template_kwargs")
     for name in OWN_VARIABLES:
         if name in variables:
-            raise RequestError(f"chat_template_kwargs holds {name}, which is an option itself", "chat_template_kwargs")
+            message = f"chat_template_kwargs holds {name}, which has a meaning of its own"
+            raise RequestError(message, "chat_template_kwargs")
     return dict(variables)

@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.fields import POOLING
-from jaxserve.core.outputs import EmbeddingOutput, EmbeddingRequestOutput
+from jaxserve.core.outputs import EmbeddingOutput, EmbeddingRequestOutput, RequestMetrics
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.jobs import Jobs
 from jaxserve.engine.one_of_many import named
@@ -60,4 +60,5 @@ def embedding_of(sequence: Sequence, normalize: bool) -> EmbeddingRequestOutput:
         outputs=EmbeddingOutput(vector.tolist()),
         prompt_token_ids=request.prompt_token_ids.tolist(),
         num_cached_tokens=sequence.num_cached_tokens or 0,
+        metrics=RequestMetrics(request.arrival_s, sequence.started_s),
     )

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 from jaxserve.server import admin, health, live, metrics, openai, page, tokens
 from jaxserve.server.errors import ApiError, as_api_error
 from jaxserve.server.guard import Guard
+from jaxserve.server.schema import gather_parts
 from jaxserve.server.service import FINGERPRINT, Service
 
 ROUTERS = (openai, tokens, health, metrics, admin, live, page)
@@ -20,6 +21,7 @@ def make_app(service: Service) -> ASGIApp:
     app = FastAPI(title="jaxserve", version=FINGERPRINT.partition("-")[2], root_path=service.config.root_path)
     for part in ROUTERS:
         app.include_router(part.routes(service))
+    gather_parts(app.openapi())  # which the app makes once and keeps
     app.add_exception_handler(Exception, _raise)
     app.add_exception_handler(HTTPException, _no_route)
     guarded: ASGIApp = Guard(app, service.config, service.http.count)

@@ -3,6 +3,8 @@
 import logging
 import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from jaxserve.core.errors import EngineDeadError, QueueFullError, RequestError
@@ -48,6 +50,17 @@ class ApiError(Exception):
         message = _PRIVATE.sub("…", str(self))[:MAX_MESSAGE_CHARS]
         error = {"message": message, "type": TYPES[self.status], "param": self.param, "code": self.code or self.status}
         return {"error": error}
+
+
+@contextmanager
+def blaming(field: str) -> Iterator[None]:
+    """What is wrong with a prompt is told of the field that it came in."""
+    try:
+        yield
+    except (ApiError, RequestError) as error:
+        if error.param == "prompt":
+            error.param = field
+        raise
 
 
 def as_api_error(error: Exception) -> ApiError:

@@ -29,10 +29,6 @@ class Caller:
     served: Served
     client: str | None = None
 
-    @property
-    def request_id(self) -> str:
-        return self.served.request_id
-
 
 def caller(request: Request) -> Caller:
     return request.scope["jaxserve.caller"]
@@ -58,7 +54,7 @@ class Guard:
         request_id = asked if REQUEST_ID.fullmatch(asked) else secrets.token_hex(16)
         who = Caller(Served(request_id, route="none"))
         scope["jaxserve.caller"] = who
-        started = _Started(send, who.request_id)
+        started = _Started(send, who.served)
         try:
             self._check_headers(scope)
             # CORS: browsers ask without the key whether they may send it.
@@ -83,17 +79,17 @@ class Guard:
 
 
 class _Started:
-    """What has been sent of an answer."""
+    """What has been sent of an answer. served: has its id, which a body may have changed."""
 
-    def __init__(self, send: Send, request_id: str):
-        self._send, self._request_id = send, request_id
+    def __init__(self, send: Send, served: Served):
+        self._send, self._served = send, served
         self.status: int | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
-            headers["X-Request-Id"] = self._request_id
+            headers["X-Request-Id"] = self._served.request_id
             headers.setdefault("X-Content-Type-Options", "nosniff")
         await self._send(message)
 

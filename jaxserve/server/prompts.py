@@ -52,14 +52,14 @@ class Cut:
         self.num_tokens, self.side = num_tokens, side
 
     @classmethod
-    def of(cls, body: SamplingFields, max_model_len: int, max_tokens: int | None) -> "Cut | None":
-        """None: nothing is cut. -1 leaves what the output does not need of the context."""
+    def of(cls, body: SamplingFields, max_model_len: int) -> "Cut | None":
+        """None: nothing is cut. -1 leaves room for one token of output, as is asked of prompts that are not cut."""
         asked = body.truncate_prompt_tokens
         if asked is None:
             if body.truncation_side is not None:
                 raise ApiError(400, "truncation_side needs truncate_prompt_tokens", param="truncation_side")
             return None
-        return cls.of_length(asked, max_model_len, needed=max_tokens or 1, side=body.truncation_side or "left")
+        return cls.of_length(asked, max_model_len, needed=1, side=body.truncation_side or "left")
 
     @classmethod
     def of_length(cls, asked: int, max_model_len: int, *, needed: int, side: str = "left") -> "Cut":

@@ -34,7 +34,7 @@ def render_bounded(template: Any, values: dict[str, Any]) -> str:
     token = _steps_left.set(MAX_STEPS)
     parts, length = [], 0
     try:
-        for part in template.generate(**values):
+        for part in template.generate(values):
             parts.append(part)
             length += len(part)
             if length > MAX_OUTPUT_CHARS:

@@ -85,6 +85,27 @@ def test_every_route_stands_there(server):
     assert {server.get(name.partition(" ")[2]).status_code for name in undescribed} == {200}
 
 
+def references(part: Any) -> list[str]:
+    """What a description refers to, at any depth."""
+    if isinstance(part, list):
+        return [found for each in part for found in references(each)]
+    if not isinstance(part, dict):
+        return []
+    own = [part["$ref"]] if isinstance(part.get("$ref"), str) else []
+    return own + references(list(part.values()))
+
+
+def test_all_that_the_description_refers_to_is_in_it(server):
+    described = server.get("/openapi.json").json()
+    found = set(references(described))
+    assert "#/components/schemas/StreamOptions" in found
+    for reference in found:
+        part = described
+        for name in reference.removeprefix("#/").split("/"):
+            part = part[name]
+    assert "$defs" not in str(described)
+
+
 @pytest.mark.parametrize("heading", FIELDS)
 def test_every_field_stands_there(heading):
     told = [name for row in rows(heading) for name in code(row[0])]

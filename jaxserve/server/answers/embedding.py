@@ -10,11 +10,15 @@ from jaxserve.server.aside import aside
 from jaxserve.server.errors import ApiError
 from jaxserve.server.prompts import Cut, completion_prompts
 from jaxserve.server.protocol.embeddings import EmbeddingBody
+from jaxserve.server.request_log import Served
 from jaxserve.server.service import Service
 
 
-async def embedding_answer(service: Service, body: EmbeddingBody) -> dict[str, Any]:
-    """Embed all inputs, in one batch with whatever else runs; the first error ends all of them."""
+async def embedding_answer(service: Service, body: EmbeddingBody, served: Served) -> dict[str, Any]:
+    """Embed all inputs, in one batch with whatever else runs; the first error ends all of them.
+
+    served: is told of all outputs.
+    """
     name = service.name_of(body.model)
     keep = None
     if body.truncate_prompt_tokens is not None:
@@ -22,6 +26,8 @@ async def embedding_answer(service: Service, body: EmbeddingBody) -> dict[str, A
     prompts = await completion_prompts(service, body.inputs, add_special_tokens=body.add_special_tokens, keep=keep)
     asked = [prompt.as_dict() for prompt in prompts]
     outputs = await service.llm.embed_all(asked, pooling=body.pooling, normalize=body.normalize)
+    for output in outputs:
+        served.note(output)
     num_tokens = sum(len(output.prompt_token_ids) for output in outputs)
     num_numbers = sum(len(output.outputs.embedding) for output in outputs)
     vectors = await aside(lambda: [_vector(output, body) for output in outputs], num_numbers)

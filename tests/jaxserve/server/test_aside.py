@@ -2,11 +2,12 @@
 
 import threading
 
+import orjson
 import pytest
 
 from jaxserve.core.sampling_params import SamplingParams
 from jaxserve.engine.requests import RequestMaker
-from jaxserve.server import body
+from jaxserve.server import body, tokens
 from jaxserve.server.answers.completion import CompletionAnswer
 from jaxserve.server.errors import ApiError
 from jaxserve.server.protocol.chat import ChatBody
@@ -32,13 +33,10 @@ WORK = {
     "encoding": (Tokenizer, "encode_batch", "/tokenize", lambda size: {"prompt": "x" * size}),
     "pieces": (Tokenizer, "id_to_piece", "/tokenize", lambda size: {"prompt": "x" * size, "return_token_strs": True}),
     "decoding": (Tokenizer, "decode", "/detokenize", lambda size: {"tokens": [97] * size}),
+    "checking": (tokens, "_text", "/detokenize", lambda size: {"tokens": [97] * size}),
+    "writing": (orjson, "dumps", "/detokenize", lambda size: {"tokens": [97] * size}),
     "parameters": (SamplingParams, "__post_init__", "/v1/completions", lambda size: _short(stop_token_ids=[97] * size)),
-    "requests": (
-        RequestMaker,
-        "make",
-        "/v1/completions",
-        lambda size: _short(prompt=["x"] * (size // BRIEF // 100 + 1)),
-    ),
+    "requests": (RequestMaker, "make", "/v1/completions", lambda size: _short(prompt=["x"] * (size // 500 + 1))),
     "answers": (CompletionAnswer, "whole", "/v1/completions", lambda size: _short(n=128 if size == LONG else 1)),
 }
 

@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from jaxserve import SamplingParams
-from tests.support.fake_llm import Reciter, all_pages_are_back, fake_llm
+from tests.support.fake_llm import PLAIN_TEMPLATE, Reciter, all_pages_are_back, fake_llm
 from tests.support.server import NAME, running
 
 SAID = "naïve 😀 cafés; ünïcödé, "
@@ -247,5 +247,25 @@ def test_messages_of_tools_and_null_contents_are_rendered(client):
 def test_a_chat_goes_on_with_the_last_message(client):
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "so"}]
     extra = {"continue_final_message": True, "add_generation_prompt": False, "echo": True}
-    answer = client.chat.completions.create(model=NAME, messages=messages, max_tokens=1, extra_body=extra)
-    assert answer.choices[0].message.content.startswith("so")
+    for content in ("so", [{"type": "text", "text": "so"}]):
+        messages[1]["content"] = content
+        answer = client.chat.completions.create(model=NAME, messages=messages, max_tokens=1, extra_body=extra)
+        assert answer.choices[0].message.content.startswith("so")
+        assert len(answer.choices[0].message.content) > 2
+
+
+def test_an_answer_as_the_client_holds_it_is_the_next_turn_s_message():
+    """Its `tool_calls` is null, and templates such as Llama 3.1's ask whether the field is there."""
+    asking = PLAIN_TEMPLATE.replace(
+        "{{ m.content }}", "{{ raise_exception('a call') if 'tool_calls' in m else m.content }}"
+    )
+    with running(fake_llm(template=asking)) as server, server.openai() as client:
+        messages = [{"role": "user", "content": "x"}]
+        said = client.chat.completions.create(model=NAME, messages=messages, max_tokens=1).choices[0].message
+        whole = said.model_dump()
+        assert whole["tool_calls"] is None
+        for last in (whole, {**whole, "tool_calls": []}):
+            client.chat.completions.create(model=NAME, messages=[*messages, last, *messages], max_tokens=1)
+        call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+        with pytest.raises(openai.BadRequestError, match="a call"):
+            client.chat.completions.create(model=NAME, messages=[{**whole, "tool_calls": [call]}], max_tokens=1)
