@@ -90,6 +90,14 @@ class AsyncLLM:
         finally:
             submission.abort()
 
+    def now(self) -> float:
+        """Seconds on the engine's clock."""
+        return self.llm.parts.requests.clock()
+
+    def check_room(self, num_samples: int) -> None:
+        """Raise as `submit` would for any prompts at all, so that those for which there is no room need not be read."""
+        self._driver.check_room(num_samples)
+
     async def submit(
         self,
         prompt: Any,
@@ -111,14 +119,13 @@ class AsyncLLM:
         sampling_params: SamplingParams | None = None,
         *,
         wants_pieces: bool,
+        arrival_s: float | None = None,
         **service: Unpack[ServiceOptions],
     ) -> Submissions:
-        """As `submit`, for a list of prompts: all are let in, or none."""
+        """As `submit`, for a list of prompts: all are let in, or none. arrival_s: when they came, by `now`."""
         params = only_params(sampling_params)
-        self._driver.check_room(params.n * len(prompts))
-        maker = self.llm.parts.requests
-        named: dict[str, Any] = {**service}
-        make = partial(maker.make, params=params, service=Service(**named), arrival_s=maker.clock())
+        self.check_room(params.n * len(prompts))
+        make = partial(self.llm.parts.requests.make, params=params, **self._served(service, arrival_s))
         return await self._enter(prompts, make, size_of(prompts, params), Inbox(len(prompts), wants_pieces))
 
     async def _enter(
@@ -131,18 +138,34 @@ class AsyncLLM:
         self._driver.submit([(waiter, *asked) for waiter, asked in zip(inbox.waiters, requests, strict=True)])
         return Submissions(self._driver, inbox, token_ids)
 
-    async def embed(self, prompt: Any, *, pooling: str = "mean", normalize: bool = True) -> EmbeddingRequestOutput:
-        """One prompt's vector, as `LLM.embed` makes it, beside other requests; refused as `submit` refuses."""
-        (output,) = await self.embed_all([prompt], pooling=pooling, normalize=normalize)
+    def _served(self, options: ServiceOptions, arrival_s: float | None) -> dict[str, Any]:
+        named: dict[str, Any] = {**options}
+        return {"service": Service(**named), "arrival_s": self.now() if arrival_s is None else arrival_s}
+
+    async def embed(
+        self, prompt: Any, *, pooling: str = "mean", normalize: bool = True, **service: Unpack[ServiceOptions]
+    ) -> EmbeddingRequestOutput:
+        """One prompt's vector, as `LLM.embed` makes it, beside other requests; refused as `submit` refuses.
+
+        service: as in `generate`; what is late raises LateError.
+        """
+        (output,) = await self.embed_all([prompt], pooling=pooling, normalize=normalize, **service)
         return output
 
     async def embed_all(
-        self, prompts: SequenceOf[Any], *, pooling: str = "mean", normalize: bool = True
+        self,
+        prompts: SequenceOf[Any],
+        *,
+        pooling: str = "mean",
+        normalize: bool = True,
+        arrival_s: float | None = None,
+        **service: Unpack[ServiceOptions],
     ) -> list[EmbeddingRequestOutput]:
-        """As `embed`, for a list of prompts: all are let in, or none."""
+        """As `embed`, for a list of prompts: all are let in, or none. arrival_s: when they came, by `now`."""
         check_pooling(pooling)
-        self._driver.check_room(len(prompts))
-        make = partial(self.llm.parts.requests.make_prompt_only, pooling=pooling)
+        self.check_room(len(prompts))
+        served = self._served(service, arrival_s)
+        make = partial(self.llm.parts.requests.make_prompt_only, pooling=pooling, **served)
         inbox = Inbox(len(prompts), False, lambda job: lambda: embedding_of(job.sequences[0], normalize))
         submissions = await self._enter(prompts, make, size_of(prompts), inbox)
         try:

@@ -100,6 +100,8 @@ class RequestMaker:
         logprobs_start: int = 0,
         pooling: str | None = None,
         cache_salt: str | None = None,
+        service: Service = DEFAULT_SERVICE,
+        arrival_s: float | None = None,
     ) -> Request:
         """A request that draws nothing: pooled hidden states, or log-probabilities from a prompt's position on.
 
@@ -115,7 +117,8 @@ class RequestMaker:
             cache_salt=cache_salt,
             logprobs_start=logprobs_start,
             pooling=pooling,
-            arrival_s=self.clock(),
+            arrival_s=self.clock() if arrival_s is None else arrival_s,
+            service=service,
         )
 
     def check_prompt(self, token_ids: SequenceOf[int], room: int = 1) -> None:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from jaxserve.server import admin, health, live, metrics, openai, page, tokens
-from jaxserve.server.errors import ApiError, as_api_error
+from jaxserve.server.errors import ApiError, ClientLeft, as_api_error
 from jaxserve.server.guard import Guard
 from jaxserve.server.schema import gather_parts
 from jaxserve.server.service import FINGERPRINT, Service
@@ -42,4 +42,4 @@ async def _no_route(request: Request, error: Exception) -> Response:
 
 
 async def _raise(_: Request, error: Exception) -> Response:
-    raise as_api_error(error)
+    raise error if isinstance(error, ClientLeft) else as_api_error(error)

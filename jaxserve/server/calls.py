@@ -44,6 +44,7 @@ class Call:
 
 async def completion_call(service: Service, body: CompletionBody, request_id: str, client: str | None = None) -> Call:
     """client: whose cached prefixes it may use, where clients are kept apart."""
+    service.llm.check_room(body.n)
     head = Head(f"cmpl-{request_id}", service.name_of(body.model))
     others: dict[str, Any] = {"logprobs": body.logprobs}
     if body.echo and body.logprobs is not None:
@@ -59,6 +60,7 @@ async def completion_call(service: Service, body: CompletionBody, request_id: st
 
 async def chat_call(service: Service, body: ChatBody, request_id: str, client: str | None = None) -> Call:
     """As `completion_call`."""
+    service.llm.check_room(body.n)
     head = Head(f"chatcmpl-{request_id}", service.name_of(body.model))
     others: dict[str, Any] = {"logprobs": body.top_logprobs if body.logprobs else None}
     if body.max_completion_tokens is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from jaxserve.core.errors import EngineDeadError, QueueFullError, RequestError
+from jaxserve.core.errors import EngineDeadError, LateError, QueueFullError, RequestError
 
 MAX_MESSAGE_CHARS = 1000
 TYPES = {
@@ -28,6 +28,10 @@ TYPES = {
 # Paths and addresses of objects tell strangers about the machine, and help them not at all.
 _PRIVATE = re.compile(r"(?<![\w:/])(?:/[\w.@+-]+){2,}/?|\b0x[0-9a-fA-F]{6,}\b")
 log = logging.getLogger("jaxserve.server")
+
+
+class ClientLeft(Exception):
+    """Nobody is there any more to be answered."""
 
 
 class ApiError(Exception):
@@ -73,6 +77,8 @@ def as_api_error(error: Exception) -> ApiError:
     if isinstance(error, RequestError):
         is_long = "maximum context length" in str(error)
         return ApiError(400, str(error), param=error.param, code="context_length_exceeded" if is_long else None)
+    if isinstance(error, LateError):
+        return ApiError(503, str(error), code="timeout", headers={"Retry-After": "1"})
     if isinstance(error, EngineDeadError):
         return ApiError(503, "the engine has ended; the server goes down", code="engine_dead")
     number = secrets.token_hex(6)

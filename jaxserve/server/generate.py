@@ -1,6 +1,6 @@
 """Host: from a checked body to its response: begins the work, then answers in one piece or in events."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -29,19 +29,26 @@ class Json(Response):
         return orjson.dumps(content)
 
 
-async def respond(service: Service, request: Request, call: Call, served: Served) -> Response:
+async def respond(
+    service: Service, request: Request, make_call: Callable[[], Awaitable[Call]], served: Served
+) -> Response:
     """What is refused is refused here, before any header is sent; a client that leaves ends its work.
 
-    served: is told of all outputs.
+    make_call: reads what was asked, which may take long. served: is told of all outputs.
     """
     with ExitStack() as stack:
         stack.enter_context(service.working())
-        work = await unless_gone(request, Work.begin(service, call))
+        call, work = await unless_gone(request, _begin(service, make_call, service.llm.now()))
         stack.callback(work.abort)
         if not call.body.stream:
             outputs = await unless_gone(request, work.whole(served))
             return await json_aside(partial(call.answer.whole, outputs), sum(map(_size, outputs)))
         return EventStream(_events(service, call, work, served), on_end=stack.pop_all().close)
+
+
+async def _begin(service: Service, make_call: Callable[[], Awaitable[Call]], arrival_s: float) -> tuple[Call, Work]:
+    call = await make_call()
+    return call, await Work.begin(service, call, arrival_s)
 
 
 async def _events(service: Service, call: Call, work: Work, served: Served) -> AsyncGenerator[bytes, None]:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jaxserve.server.auth import Keys
 from jaxserve.server.config import ServerConfig
-from jaxserve.server.errors import ApiError, as_api_error
+from jaxserve.server.errors import ApiError, ClientLeft, as_api_error
 from jaxserve.server.request_log import Served, log_served
 
 REQUEST_ID = re.compile(r"[\w.:-]{1,128}")
@@ -61,6 +61,8 @@ class Guard:
             if scope["path"] not in self._public and scope["method"] != "OPTIONS":
                 who.client = self._keys.check(headers.get("authorization"))
             await self._app(scope, receive, started.send)
+        except ClientLeft:
+            pass
         except Exception as error:
             if started.status is not None:  # too late to say anything else
                 raise

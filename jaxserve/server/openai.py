@@ -1,6 +1,7 @@
 """Host: the routes of OpenAI's API: completions, chats, embeddings and the list of models."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -68,7 +69,7 @@ def _answers(
         who.served.model = service.name_of(body.model)
         who.served.request_id = body.request_id or who.served.request_id
         with blaming(kind.prompt_field):
-            call = await make_call(service, body, who.served.request_id, who.client)
+            call = partial(make_call, service, body, who.served.request_id, who.client)
             return await respond(service, request, call, who.served)
 
     return answer

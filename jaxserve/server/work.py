@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from jaxserve.core.errors import LateError
 from jaxserve.core.outputs import RequestOutput
 from jaxserve.server.calls import Call
 from jaxserve.server.errors import ApiError
@@ -31,10 +32,14 @@ class Work:
         self.num_tokens = 0
 
     @classmethod
-    async def begin(cls, service: Service, call: Call) -> "Work":
-        """Submit all prompts, or none, where one of them is refused: its error is raised at once."""
-        asked = [{**prompt.as_dict(), "cache_salt": prompt.cache_salt} for prompt in call.prompts]
-        return cls(await service.llm.submit_all(asked, call.params, wants_pieces=call.body.stream, **call.options))
+    async def begin(cls, service: Service, call: Call, arrival_s: float | None = None) -> "Work":
+        """Submit all prompts, or none, where one of them is refused: its error is raised at once.
+
+        arrival_s: when the request came, by the engine's clock; by default now.
+        """
+        prompts = [{**prompt.as_dict(), "cache_salt": prompt.cache_salt} for prompt in call.prompts]
+        options: Any = {"wants_pieces": call.body.stream, "arrival_s": arrival_s, **call.options}
+        return cls(await service.llm.submit_all(prompts, call.params, **options))
 
     def abort(self) -> None:
         """End what has not ended; at any time, as often as wanted."""
@@ -51,7 +56,7 @@ class Work:
     async def pieces(self, served: Served, idle_s: float = 0) -> "AsyncGenerator[Piece | None, None]":
         """Every piece as it comes, of which `served` is told; None after each `idle_s` seconds without one (0: never).
 
-        Raises `ApiError` where a prompt could not be computed, or where time was up before any of them had a token.
+        Raises `ApiError` where a prompt could not be computed, and `LateError` where no prompt had a token in time.
         """
         while self._submissions.has_more:
             try:
@@ -72,5 +77,4 @@ class Work:
         if "abort" in reasons:
             raise ApiError(503, "the request was aborted by the server", code="aborted")
         if "timeout" in reasons and not self.num_tokens and not self._submissions.has_more:
-            headers = {"Retry-After": "1"}
-            raise ApiError(503, "the request timed out before its first token", code="timeout", headers=headers)
+            raise LateError("the request timed out before its first token")

@@ -1,7 +1,9 @@
 """Clients that leave, queues that are full, failures of one and of all: nothing leaks, and everyone is told."""
 
 import asyncio
+import gc
 import json
+import logging
 import random
 import threading
 import time
@@ -13,6 +15,7 @@ import pytest
 from jaxserve.runner.fake_model import FakeModel
 from jaxserve.scheduler.bounds import QueueBounds
 from jaxserve.server.service import State
+from jaxserve.text.tokenizer import Tokenizer
 from tests.support.fake_llm import all_pages_are_back, fake_llm
 from tests.support.server import running, until
 
@@ -225,3 +228,42 @@ def test_a_prompt_that_is_late_ends_alone(is_streamed):
         with server.http() as client, client.stream("POST", "/v1/completions", json={**LONG, "stream": True}):
             late = server.post("/v1/completions", {**asked, "stream": False})
             assert (late.status_code, late.json()["error"]["code"]) == (503, "timeout")
+
+
+def test_who_leaves_before_an_answer_is_counted_as_nobody_s_fault(caplog):
+    """499, as proxies say; and nothing of it is left, nor is there anything to log."""
+    caplog.set_level(logging.WARNING)
+    with running(slowed(fake_llm(max_num_seqs=1), 0.01), log_requests=True) as server:
+        with pytest.raises(httpx2.ReadTimeout):
+            httpx2.post(f"{server.url}/v1/completions", json=LONG, timeout=0.2)
+        until(lambda: is_quiet(server))
+        counts = {status: count for (_, route, status), count in server.service.http.items() if "completions" in route}
+    assert counts == {499: 1}
+    gc.collect()
+    assert not caplog.records
+
+
+def test_a_server_s_longest_deadline_holds_for_embeddings_too():
+    with running(slowed(fake_llm(max_num_seqs=1), 0.01), request_timeout_s=0.3) as server:
+        assert server.post("/v1/embeddings", {"input": "x"}).status_code == 200
+        late = server.post("/v1/embeddings", {"input": ["x" * 90] * 40})
+        assert (late.status_code, late.json()["error"]["code"]) == (503, "timeout")
+        until(lambda: is_quiet(server))
+
+
+def test_time_runs_from_the_call_and_a_full_queue_is_told_before_prompts_are_read(monkeypatch):
+    encode = Tokenizer.encode_batch
+    with running(slowed(fake_llm(max_num_seqs=1, bounds=QueueBounds(max_num_waiting=0)), 0.01)) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(Tokenizer, "encode_batch", lambda *a, **k: time.sleep(0.3) or encode(*a, **k))
+            late = server.post("/v1/completions", {"prompt": "x", "deadline_s": 0.2})
+            assert (late.status_code, late.json()["error"]["code"]) == (503, "timeout")
+        with server.http() as client, client.stream("POST", "/v1/completions", json={**LONG, "stream": True}):
+            until(lambda: server.service.llm.meters.num_running == 1)
+            monkeypatch.setattr(Tokenizer, "encode_batch", None)  # whoever calls it fails
+            for path, body in (
+                ("completions", {"prompt": "x"}),
+                ("chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+                ("embeddings", {"input": "x"}),
+            ):
+                assert server.post(f"/v1/{path}", body).status_code == 429, path
