@@ -11,7 +11,9 @@ from jaxserve.cli.flags import add_flags
 from jaxserve.core.errors import ConfigError
 
 ENDPOINTS = {"completions": COMPLETIONS, "chat": CHAT, COMPLETIONS: COMPLETIONS, CHAT: CHAT}
+BACKENDS = {"vllm": COMPLETIONS, "openai": COMPLETIONS, "openai-chat": CHAT}
 DAY_S = 86400
+MAX_NAME_CHARS = 100
 
 
 def add_parser(kinds: Any, count: Any, seed: Any, out_file: Any) -> None:
@@ -29,9 +31,14 @@ def add_parser(kinds: Any, count: Any, seed: Any, out_file: Any) -> None:
     server.add_argument(
         "--endpoint",
         type=_endpoint,
-        default=COMPLETIONS,
         metavar="{completions,chat}",
         help="what is measured (default: completions)",
+    )
+    server.add_argument(
+        "--backend",
+        type=_backend,
+        metavar=f"{{{','.join(BACKENDS)}}}",
+        help="the same, as vLLM names it: vllm and openai for completions, openai-chat for chats",
     )
     server.add_argument("--model", help="name the server knows it by (default: the first that it names)")
     server.add_argument(
@@ -83,13 +90,19 @@ def add_parser(kinds: Any, count: Any, seed: Any, out_file: Any) -> None:
         "--metric-percentiles", type=_percentiles, default=(99.0,), help="such as 50,90,99 (default: 99)"
     )
     output.add_argument(
-        "--goodput", type=_limit, nargs="+", default=[], metavar="METRIC:MS", help="as in ttft:200 tpot:50 e2el:3000"
+        "--goodput",
+        type=_limit,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="METRIC:MS",
+        help="as in ttft:200 tpot:50 e2el:3000",
     )
     output.add_argument("--save-result", action="store_true", help="write the figures of each run as JSON")
     output.add_argument("--save-detailed", action="store_true", help="and those of each request")
     output.add_argument("--result-dir", type=Path, help="where to (default: here)")
-    output.add_argument("--result-filename", help="default: made of rate, concurrency, model and time")
-    output.add_argument("--label", help="begins the name of the file (default: jaxserve)")
+    output.add_argument("--result-filename", type=_name, help="default: made of rate, concurrency, model and time")
+    output.add_argument("--label", type=_name, help="begins the name of the file (default: jaxserve)")
     output.add_argument(
         "--report", type=out_file, metavar="HTML", help="write a page with plots of all runs to this file"
     )
@@ -110,6 +123,18 @@ def _endpoint(text: str) -> str:
     if text not in ENDPOINTS:
         raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(ENDPOINTS)}")
     return ENDPOINTS[text]
+
+
+def _backend(text: str) -> str:
+    if text not in BACKENDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(BACKENDS)}")
+    return BACKENDS[text]
+
+
+def _name(text: str) -> str:
+    if Path(text).name != text or len(text) > MAX_NAME_CHARS or not text.isprintable():
+        raise argparse.ArgumentTypeError(f"{text!r} must be a short name of a file, without folders")
+    return text
 
 
 def _file(text: str) -> Path:
@@ -142,12 +167,17 @@ def _seconds(text: str) -> float:
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = json.loads(text, parse_constant=_refuse)
     except ValueError:
         found = None
     if not isinstance(found, dict):
         raise argparse.ArgumentTypeError(f"{text!r} must be a JSON object")
     return found
+
+
+def _refuse(constant: str) -> None:
+    """NaN and infinities are no JSON."""
+    raise ValueError(constant)
 
 
 def _concurrencies(text: str) -> tuple[int, ...]:
