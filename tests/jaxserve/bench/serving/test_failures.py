@@ -84,7 +84,7 @@ def test_what_nobody_has_thought_of_is_a_failure_of_one_request(monkeypatch):
     ] * 2
 
 
-@pytest.mark.parametrize("count", [10**400, 10**30, -1, 1.5, True])
+@pytest.mark.parametrize("count", [10**400, 10**30, -1, 1.5, True], ids=range(5))
 def test_a_count_that_is_none_does_not_count(count):
     reading = Answer(0.0)
     for event in (text_chunk("a", "stop"), usage_chunk(5, count)):
