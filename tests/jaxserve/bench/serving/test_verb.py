@@ -243,6 +243,7 @@ MISTAKES = {
     "speed of no trace": (["--trace-speed", "2"], "--trace-speed"),
     "bursts without a rate": (["--burstiness", "0.5"], "burstiness"),
     "not json": (["--extra-body", '{"a": NaN}'], "--extra-body"),
+    "infinite": (["--extra-body", '{"a": 1e999}'], "--extra-body"),
     "backend": (["--backend", "tgi"], "--backend"),
     "two endpoints": (["--backend", "openai-chat", "--endpoint", "completions"], "--backend"),
     "password": (["--base-url", "http://user:sesame@a"], "base_url must have no user"),
