@@ -59,10 +59,14 @@ class Listener(uvicorn.Server):
     async def listen(self) -> None:
         """Until `should_exit` is set."""
         await self.serve([self._socket])
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """The path goes first: a file made once the socket is closed may get its number."""
         if self._uds is not None:
             with suppress(OSError):
                 if os.path.samestat(os.stat(self._uds), self._file):  # else another server has its own there by now
                     os.unlink(self._uds)
+        await super().shutdown(sockets)
 
 
 def _at_path(uds: str) -> socket.socket:

@@ -127,17 +127,19 @@ def test_a_server_that_hears_nobody_ends_with_its_reason():
 def test_a_socket_in_use_is_left_alone_and_a_dead_server_s_is_taken_over(tmp_path):
     path = tmp_path / "socket"
     config = ServerConfig(uds=str(path))
-    first = Listener(make_app(Service(config, ("fake",))), config)
+    app = make_app(Service(config, ("fake",)))
+    first = Listener(app, config)
     with pytest.raises(OSError, match="another server listens there"):
-        Listener(first.config.app, config)
-    first._socket.close()  # as a kill does
-    assert path.is_socket()
-    second = Listener(first.config.app, config)
-    first.should_exit = second.should_exit = True
-    first._socket = socket.socket()
+        Listener(app, config)
+    path.unlink()
+    second = Listener(app, config)
+    first.should_exit = True
     asyncio.run(first.listen())
-    assert path.is_socket()
-    asyncio.run(second.listen())
+    assert path.is_socket()  # the second one's
+    second._socket.close()  # as a kill does
+    third = Listener(app, config)
+    third.should_exit = True
+    asyncio.run(third.listen())
     assert not path.exists()
 
 
