@@ -50,13 +50,14 @@ class Process:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         listening = asyncio.create_task(listener.listen())
+        listening.add_done_callback(lambda task: listener.should_exit or self._on_deaf(task))
         log.info("listening on %s; loading %s", listener.address, self._engine_config.model)
         llm = await self._load()
         if llm is not None:
             await self._serve(llm)
             await llm.close()
         listener.should_exit = True
-        await listening
+        await asyncio.wait((listening,))
         return self._exit_code
 
     async def _load(self) -> AsyncLLM | None:
@@ -67,7 +68,7 @@ class Process:
         stopping.cancel()
         if not loaded.done():
             log.info("stopped while the model was being loaded")
-            _leave(0)  # a thread inside a compiler cannot be ended, and Python would not end before it
+            _leave(self._exit_code)  # a thread inside a compiler cannot be ended, and Python would not end before it
         try:
             return loaded.result()
         except (ConfigError, RequestError, CheckpointError, SourceError, OSError) as error:
@@ -115,6 +116,13 @@ class Process:
     def _on_signal(self, number: int) -> None:
         self._must_hurry = self._stop.is_set()
         log.info("%s: %s", signal.Signals(number).name, "ending now" if self._must_hurry else "ending")
+        self._stop.set()
+
+    def _on_deaf(self, listening: asyncio.Task[None]) -> None:
+        """Nobody can be answered any more."""
+        error = None if listening.cancelled() else listening.exception()
+        self._fail(f"the server has stopped listening: {error!r}", 1)
+        self._must_hurry = True
         self._stop.set()
 
     def _fail(self, reason: str, exit_code: int) -> None:

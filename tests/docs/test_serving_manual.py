@@ -168,7 +168,7 @@ def test_the_lengths_of_lists_are_those_that_are_checked(heading):
 
 
 def test_the_length_of_the_queue_is_the_verbs():
-    assert f"holds {serve.MAX_NUM_WAITING}\nrequests" in section("Options")
+    assert f"holds {serve.MAX_NUM_WAITING}\nsamples" in section("Options")
 
 
 def test_fields_without_effect_and_those_not_built_stand_there():
