@@ -3,7 +3,7 @@
     python -m tests.support.fake_serve FAULT [options of serve]
 
 slow: each step takes 20 ms. crash: the 20th step fails, as a device that is out of memory does. no memory: the model
-does not fit. long load: the model is never there. deaf: what listens ends by an error.
+does not fit. hang: only the first step ends. long load: the model is never there. deaf: what listens ends by an error.
 """
 
 import sys
@@ -35,7 +35,7 @@ def _load(fault: str) -> LLM:
     def slow(ticket: Any) -> Any:
         nonlocal num_steps
         num_steps += 1
-        time.sleep(STEP_S)
+        time.sleep(600 if fault == "hang" and num_steps > 1 else STEP_S)
         if fault == "crash" and num_steps >= FAILING_STEP:
             raise RuntimeError(REASON)
         return collect(ticket)

@@ -6,7 +6,9 @@ import signal
 import socket
 import stat
 import threading
+from contextlib import suppress
 
+import httpx2
 import pytest
 
 from jaxserve.server.app import make_app
@@ -31,8 +33,15 @@ class Stream:
         self._thread.start()
         assert self.begun.wait(60)
 
+    def close(self):
+        """Wait for the end, whatever was said."""
+        self._thread.join()
+
     def _read(self):
-        with self._client.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as answer:
+        with (
+            suppress(httpx2.TransportError),
+            self._client.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as answer,
+        ):
             for line in answer.iter_lines():
                 if line:
                     self.lines.append(line)
@@ -141,6 +150,18 @@ def test_a_socket_in_use_is_left_alone_and_a_dead_server_s_is_taken_over(tmp_pat
     third.should_exit = True
     asyncio.run(third.listen())
     assert not path.exists()
+
+
+def test_a_second_signal_ends_a_server_whose_step_hangs():
+    with ServerProcess("hang", command=FAKE) as server, server.client() as client:
+        server.until("ready after")
+        stream = Stream(client)
+        server.send(signal.SIGTERM)
+        server.until("draining: 1 requests")
+        server.send(signal.SIGTERM)
+        assert server.exit_code(20) == 0  # its step would take ten minutes
+        assert "is left" in server.log
+        stream.close()
 
 
 def test_a_signal_ends_a_server_that_is_still_loading():
