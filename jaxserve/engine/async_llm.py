@@ -5,27 +5,21 @@ import os
 import weakref
 from collections.abc import AsyncGenerator, Callable
 from collections.abc import Sequence as SequenceOf
-from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
 
 from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
-from jaxserve.core.request import Request
 from jaxserve.core.sampling_params import SamplingParams
-from jaxserve.core.service import Service, ServiceOptions
+from jaxserve.core.service import ServiceOptions
 from jaxserve.engine.chat import CHAT_PARAMS, ChatCallOptions, ChatOptions, split_options
 from jaxserve.engine.driver import Driver
-from jaxserve.engine.embed import check_pooling, embedding_of
+from jaxserve.engine.entrance import Entrance
 from jaxserve.engine.health import EngineHealth
-from jaxserve.engine.intake import only_params, read_requests, size_of
 from jaxserve.engine.llm import LLM
 from jaxserve.engine.meters import Meters
 from jaxserve.engine.submission import Submission, Submissions
-from jaxserve.engine.waiters import Inbox
 from jaxserve.text.tokenizer import Tokenizer
-
-BRIEF = 2048  # characters, or tokens, that take less than a millisecond to read, encode and check
 
 
 class AsyncLLM:
@@ -57,7 +51,9 @@ class AsyncLLM:
 
     def _drive(self, llm: LLM) -> None:
         self.llm, self.detokenizer = llm, llm.jobs.detokenizer
-        self._driver = Driver(llm.jobs, llm.parts.requests)
+        parts = llm.parts
+        self._driver = Driver(llm.jobs, parts.requests)
+        self._entrance = Entrance(self._driver, parts.requests, parts.engine.scheduler.check_fields)
         weakref.finalize(self, self._driver.close).atexit = False  # the driver itself sees to that
 
     def get_tokenizer(self) -> Tokenizer | None:
@@ -123,24 +119,7 @@ class AsyncLLM:
         **service: Unpack[ServiceOptions],
     ) -> Submissions:
         """As `submit`, for a list of prompts: all are let in, or none. arrival_s: when they came, by `now`."""
-        params = only_params(sampling_params)
-        self.check_room(params.n * len(prompts))
-        make = partial(self.llm.parts.requests.make, params=params, **self._served(service, arrival_s))
-        return await self._enter(prompts, make, size_of(prompts, params), Inbox(len(prompts), wants_pieces))
-
-    async def _enter(
-        self, prompts: SequenceOf[Any], make: Callable[..., Request], size: int, inbox: Inbox
-    ) -> Submissions:
-        """What is long is read elsewhere than in the event loop."""
-        parts = self.llm.parts
-        read = partial(read_requests, prompts, parts.requests, make, parts.engine.scheduler.check_fields)
-        token_ids, requests = read() if size <= BRIEF else await asyncio.to_thread(read)
-        self._driver.submit([(waiter, *asked) for waiter, asked in zip(inbox.waiters, requests, strict=True)])
-        return Submissions(self._driver, inbox, token_ids)
-
-    def _served(self, options: ServiceOptions, arrival_s: float | None) -> dict[str, Any]:
-        named: dict[str, Any] = {**options}
-        return {"service": Service(**named), "arrival_s": self.now() if arrival_s is None else arrival_s}
+        return await self._entrance.generate(prompts, sampling_params, service, arrival_s, wants_pieces)
 
     async def embed(
         self, prompt: Any, *, pooling: str = "mean", normalize: bool = True, **service: Unpack[ServiceOptions]
@@ -162,12 +141,7 @@ class AsyncLLM:
         **service: Unpack[ServiceOptions],
     ) -> list[EmbeddingRequestOutput]:
         """As `embed`, for a list of prompts: all are let in, or none. arrival_s: when they came, by `now`."""
-        check_pooling(pooling)
-        self.check_room(len(prompts))
-        served = self._served(service, arrival_s)
-        make = partial(self.llm.parts.requests.make_prompt_only, pooling=pooling, **served)
-        inbox = Inbox(len(prompts), False, lambda job: lambda: embedding_of(job.sequences[0], normalize))
-        submissions = await self._enter(prompts, make, size_of(prompts), inbox)
+        submissions = await self._entrance.embed(prompts, pooling, normalize, service, arrival_s)
         try:
             found = dict([await submissions.next() for _ in prompts])
             return [found[i] for i in range(len(prompts))]
