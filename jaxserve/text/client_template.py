@@ -8,7 +8,6 @@ rendered in a process of its own, with limits that the system keeps: nobody else
 import json
 import math
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 from jaxserve.core.errors import RequestError
 from jaxserve.text.client_template_child import OUT_OF_MEMORY
 
-MAX_CHARS = 64 << 10  # several times the longest that models come with; it compiles in two seconds whatever it says
+MAX_CHARS = 64 << 10  # several times the longest that models come with; to compile as much takes a second
 TIME_LIMIT_S = 5.0  # a process starts in 0.1 s, and renders a long chat in as much; the rest is for a busy machine
 MEMORY_LIMIT = 512 << 20  # bytes: 30 MiB for the interpreter, the rest for the longest messages and output
 PROGRAM = (
@@ -68,7 +67,7 @@ class ClientTemplate:
         cpu_s = math.ceil(self.time_limit_s) + 1  # should nobody be left to kill it
         try:
             child = subprocess.run(
-                [sys.executable, "-I", "-S", "-B", "-c", PROGRAM, str(self.memory_limit), str(cpu_s), *_roots()],
+                command(self.memory_limit, cpu_s),
                 input=asked,
                 capture_output=True,
                 timeout=self.time_limit_s,  # after which it is killed and waited for
@@ -77,29 +76,25 @@ class ClientTemplate:
                 start_new_session=True,  # Ctrl-C in a terminal is for the server alone
             )
         except subprocess.TimeoutExpired:
-            raise self._took_too_long() from None
-        match child.returncode:
-            case 0:
-                return child.stdout
-            case code if code == OUT_OF_MEMORY:
-                message = f"the chat template needs too much memory: more than {self.memory_limit >> 20} MiB"
-            case code if code == -signal.SIGXCPU:
-                raise self._took_too_long()
-            case code if code < 0:
-                message = f"the chat template broke the process that rendered it (signal {-code})"
-            case code:
-                raise RuntimeError(f"the process of a chat template ended with {code}: {child.stderr.decode()[-2000:]}")
-        raise RequestError(message, "chat_template")
-
-    def _took_too_long(self) -> RequestError:
-        return RequestError(f"the chat template took too long: more than {self.time_limit_s:g} s", "chat_template")
+            message = f"the chat template took too long: more than {self.time_limit_s:g} s"
+            raise RequestError(message, "chat_template") from None
+        code = child.returncode
+        if code == OUT_OF_MEMORY:
+            message = f"the chat template needs too much memory: more than {self.memory_limit >> 20} MiB"
+            raise RequestError(message, "chat_template")
+        if code < 0:
+            raise RequestError(f"the chat template broke its process, which got signal {-code}", "chat_template")
+        if code > 0:  # it could not even start, for which no template is to blame
+            raise RuntimeError(f"the process of a chat template ended with {code}: {child.stderr.decode()[-2000:]}")
+        return child.stdout
 
 
-def _roots() -> list[str]:
-    """Where the program finds its modules: it reads neither the environment nor what is installed beside them."""
+def command(memory_limit: int, cpu_s: int) -> list[str]:
+    """What starts `client_template_child.main`; of modules it is told where to find those that it needs."""
     import jinja2
     import markupsafe
 
     import jaxserve
 
-    return [str(Path(str(module.__file__)).parents[1]) for module in (jaxserve, jinja2, markupsafe)]
+    roots = [str(Path(str(module.__file__)).parents[1]) for module in (jaxserve, jinja2, markupsafe)]
+    return [sys.executable, "-I", "-S", "-B", "-c", PROGRAM, str(memory_limit), str(cpu_s), *roots]
