@@ -94,7 +94,5 @@ def command(memory_limit: int, cpu_s: int) -> list[str]:
     import jinja2
     import markupsafe
 
-    import jaxserve
-
-    roots = [str(Path(str(module.__file__)).parents[1]) for module in (jaxserve, jinja2, markupsafe)]
-    return [sys.executable, "-I", "-S", "-B", "-c", PROGRAM, str(memory_limit), str(cpu_s), *roots]
+    roots = [Path(__file__).parents[2], *(Path(str(module.__file__)).parents[1] for module in (jinja2, markupsafe))]
+    return [sys.executable, "-I", "-S", "-B", "-c", PROGRAM, str(memory_limit), str(cpu_s), *map(str, roots)]
