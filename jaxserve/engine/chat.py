@@ -12,6 +12,7 @@ from jaxserve.core.service import ServiceOptions
 from jaxserve.engine.one_of_many import named
 from jaxserve.engine.prompts import Prompt
 from jaxserve.text.chat import ChatTemplate
+from jaxserve.text.client_template import ClientTemplate
 from jaxserve.text.tokenizer import Tokenizer
 
 CHAT_PARAMS = SamplingParams(max_tokens=None)  # an answer may fill the context
@@ -21,7 +22,7 @@ OWN_VARIABLES = ("messages", "tools", "add_generation_prompt", "continue_final_m
 class ChatOptions(TypedDict, total=False):
     """The options of `ChatRenderer.prompts`, for those who pass them on."""
 
-    chat_template: str | os.PathLike[str] | None
+    chat_template: str | os.PathLike[str] | ClientTemplate | None
     add_generation_prompt: bool
     continue_final_message: bool
     tools: Sequence[Mapping[str, Any]] | None
@@ -51,7 +52,7 @@ class ChatRenderer:
         self,
         conversations: Sequence[Any],
         *,
-        chat_template: str | os.PathLike[str] | None = None,
+        chat_template: str | os.PathLike[str] | ClientTemplate | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
@@ -59,14 +60,17 @@ class ChatRenderer:
     ) -> list[Prompt]:
         """Text and token ids of each conversation; the template writes all special tokens, the tokenizer adds none.
 
-        chat_template: jinja text or the path of a file with it (a service must let its clients send neither).
+        chat_template: jinja text or the path of a file with it, both trusted; what a service's clients send goes into a
+        `ClientTemplate`, which is rendered in a process of its own.
         add_generation_prompt: end where the assistant begins to speak. continue_final_message: end within the final
         message instead, for the model to go on with it. tools: JSON schemas of functions, for templates that show
         them. chat_template_kwargs: further variables of the template. Raises `RequestError` with the field at fault,
         and the conversation where there are several.
         """
         template = self.template
-        if chat_template is not None:
+        if isinstance(chat_template, ClientTemplate):
+            template = chat_template.with_special_tokens(template.special_tokens)
+        elif chat_template is not None:
             template = template.with_source(read_template(chat_template))
         options = {
             "add_generation_prompt": _boolean("add_generation_prompt", add_generation_prompt),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from jaxserve.engine.prompts import Prompt
@@ -35,9 +36,11 @@ async def chat_prompt(service: Service, body: Any, keep: "Cut | None") -> Prompt
     continues = body.continue_final_message
     generates = not continues if body.add_generation_prompt is None else body.add_generation_prompt
     variables = {**(config.default_chat_template_kwargs or {}), **(body.chat_template_kwargs or {})}
-    rendered = await service.llm.render_chat(
+    render = partial(service.llm.render_chat, chat_template=body.chat_template)
+    if body.chat_template is not None and service.client_templates is not None:
+        render = partial(service.client_templates.render_chat, service.llm, body.chat_template)
+    rendered = await render(
         body.messages,
-        chat_template=body.chat_template,
         add_generation_prompt=generates,
         continue_final_message=continues,
         chat_template_kwargs=variables,
