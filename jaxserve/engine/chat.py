@@ -27,6 +27,7 @@ class ChatOptions(TypedDict, total=False):
     continue_final_message: bool
     tools: Sequence[Mapping[str, Any]] | None
     chat_template_kwargs: Mapping[str, Any] | None
+    max_chars: int | None
 
 
 class ChatCallOptions(ChatOptions, ServiceOptions, total=False):
@@ -57,6 +58,7 @@ class ChatRenderer:
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        max_chars: int | None = None,
     ) -> list[Prompt]:
         """Text and token ids of each conversation; the template writes all special tokens, the tokenizer adds none.
 
@@ -64,7 +66,8 @@ class ChatRenderer:
         `ClientTemplate`, which is rendered in a process of its own.
         add_generation_prompt: end where the assistant begins to speak. continue_final_message: end within the final
         message instead, for the model to go on with it. tools: JSON schemas of functions, for templates that show
-        them. chat_template_kwargs: further variables of the template. Raises `RequestError` with the field at fault,
+        them. chat_template_kwargs: further variables of the template. max_chars: that a text may have which is to be
+        encoded; None: any number. Raises `RequestError` with the field at fault,
         and the conversation where there are several.
         """
         template = self.template
@@ -82,6 +85,7 @@ class ChatRenderer:
         for i, messages in enumerate(conversations):
             with named(f"conversation {i}" if len(conversations) > 1 else None):
                 texts.append(template.render(messages, **options))
+                _check_chars(texts[-1], max_chars)
         if self.tokenizer is None:
             raise RequestError("this model has no tokenizer, which a chat needs: name one (tokenizer=…)", "messages")
         ids = self.tokenizer.encode_batch(texts, add_special_tokens=False)
@@ -108,6 +112,15 @@ def read_template(template: str | os.PathLike[str]) -> str:
     except (OSError, ValueError) as error:
         message = f"chat_template={str(template)!r} is not jinja text, which holds '{{', nor a readable file: {error}"
         raise RequestError(message, "chat_template") from None
+
+
+def _check_chars(text: str, max_chars: int | None) -> None:
+    if max_chars is not None and len(text) > max_chars:
+        raise RequestError(
+            f"This model's maximum context length has room for at most {max_chars} characters. However, your "
+            f"conversation makes {len(text)}. Shorten it.",
+            "messages",
+        )
 
 
 def _boolean(name: str, value: Any) -> bool:

@@ -20,7 +20,7 @@ async def completion_prompts(
     if not texts:
         return [_cut(Prompt(None, ids), keep) for ids in prompts if isinstance(ids, list)]
     if keep is None:
-        _check_chars(tokenizer_of(service), texts, service.max_model_len)
+        _check_chars(texts, service)
     ids = await encoded(service, texts, add_special_tokens=add_special_tokens)
     return [_cut(Prompt(text, found), keep) for text, found in zip(texts, ids, strict=True)]
 
@@ -44,6 +44,7 @@ async def chat_prompt(service: Service, body: Any, keep: "Cut | None") -> Prompt
         add_generation_prompt=generates,
         continue_final_message=continues,
         chat_template_kwargs=variables,
+        max_chars=None if keep is not None else _max_chars(service),
     )
     return _cut(Prompt(rendered["prompt"], rendered["prompt_token_ids"]), keep)
 
@@ -98,14 +99,18 @@ def tokenizer_of(service: Service) -> Tokenizer:
     return tokenizer
 
 
-def _check_chars(tokenizer: Tokenizer, texts: list[str], max_model_len: int) -> None:
-    """Refuse, before it is encoded, a text that cannot fit the context however few tokens it takes."""
-    longest = max_model_len * tokenizer.max_token_bytes
+def _max_chars(service: Service) -> int:
+    """No longer text fits the context, however few tokens it takes."""
+    return service.max_model_len * tokenizer_of(service).max_token_bytes
+
+
+def _check_chars(texts: list[str], service: Service) -> None:
+    """Refuse, before it is encoded, a text that cannot fit the context."""
     for text in texts:
-        if len(text) > longest:
+        if len(text) > _max_chars(service):
             raise ApiError(
                 400,
-                f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains "
+                f"This model's maximum context length is {service.max_model_len} tokens. However, your prompt contains "
                 f"{len(text)} characters, which are more input tokens than that. Shorten the prompt.",
                 param="prompt",
                 code="context_length_exceeded",

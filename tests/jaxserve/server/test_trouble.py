@@ -267,3 +267,13 @@ def test_time_runs_from_the_call_and_a_full_queue_is_told_before_prompts_are_rea
                 ("embeddings", {"input": "x"}),
             ):
                 assert server.post(f"/v1/{path}", body).status_code == 429, path
+
+
+def test_a_chat_that_cannot_fit_is_refused_before_it_is_encoded(monkeypatch):
+    with running(fake_llm()) as server:
+        asked = {"messages": [{"role": "user", "content": "x" * 100_000}], "max_tokens": 1}
+        assert server.post("/v1/chat/completions", {**asked, "truncate_prompt_tokens": 9}).status_code == 200
+        monkeypatch.setattr(Tokenizer, "encode_batch", None)  # whoever calls it fails
+        refused = server.post("/v1/chat/completions", asked)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")
