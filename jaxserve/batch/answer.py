@@ -9,7 +9,7 @@ from jaxserve.batch.journal import result
 from jaxserve.batch.lines import Line
 from jaxserve.server.answers.embedding import embedding_answer
 from jaxserve.server.calls import Call, chat_call, completion_call
-from jaxserve.server.errors import ApiError, as_api_error
+from jaxserve.server.errors import ApiError, as_api_error, blaming
 from jaxserve.server.protocol.chat import ChatBody
 from jaxserve.server.protocol.completions import CompletionBody
 from jaxserve.server.protocol.embeddings import EmbeddingBody
@@ -42,18 +42,18 @@ async def _answer(service: Service, line: Line, request_id: str, seed: int) -> t
     body = line.body
     if isinstance(body, ApiError):
         raise body
-    if isinstance(body, EmbeddingBody):
-        return await embedding_answer(service, body), 0
-    if isinstance(body, ChatBody):
-        call = await chat_call(service, body, request_id)
-    else:
-        assert isinstance(body, CompletionBody)
-        call = await completion_call(service, body, request_id)
-    work = await Work.begin(service, _seeded(call, line.number, seed))
+    served = Served(request_id, route="batch")
+    with blaming(body.prompt_field):
+        if isinstance(body, EmbeddingBody):
+            return await embedding_answer(service, body, served), 0
+        if isinstance(body, ChatBody):
+            call = await chat_call(service, body, request_id)
+        else:
+            assert isinstance(body, CompletionBody)
+            call = await completion_call(service, body, request_id)
+        work = await Work.begin(service, _seeded(call, line.number, seed))
     try:
-        return call.answer.whole(
-            await work.whole(Served(request_id, route="batch"))
-        ), call.answer.usage.num_completion_tokens
+        return call.answer.whole(await work.whole(served)), call.answer.usage.num_completion_tokens
     finally:
         work.abort()
 

@@ -75,7 +75,8 @@ async def _answer(
 
     llm = LLM.from_config(config, show_progress=not args.quiet)
     names = args.served_model_name or (config.model,)
-    service = Service(ServerConfig(served_model_name=tuple(names), trust_request_chat_template=True), tuple(names))
+    server = ServerConfig(served_model_name=tuple(names), trust_request_chat_template=True)
+    service = Service(server, tuple(names), client_templates=None)  # the file is the user's own
     max_inflight = args.max_inflight or INFLIGHT_PER_SEQ * llm.parts.limits.max_num_seqs
     async with AsyncLLM.from_llm(llm) as served:
         service.open(served)

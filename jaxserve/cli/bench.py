@@ -168,6 +168,8 @@ def out_file(text: str) -> Path:
     """For argparse: a file to write, in a folder that exists."""
     if not Path(text).absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"there is no folder {Path(text).parent} to write {Path(text).name} into")
+    if Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder")
     return Path(text)
 
 

@@ -1,17 +1,13 @@
 """Host: `jaxserve bench serve`: load on any OpenAI-compatible server. Flags that vLLM has too have its names."""
 
 import argparse
-import json
-import math
 from pathlib import Path
 from typing import Any
 
-from jaxserve.bench.serving.options import CHAT, COMPLETIONS, DATASETS, GOODPUT_METRICS, METRICS, ArrivalOptions
+from jaxserve.bench.serving.options import DATASETS, METRICS, ArrivalOptions
+from jaxserve.cli import bench_serve_values as values
 from jaxserve.cli.flags import add_flags
 from jaxserve.core.errors import ConfigError
-
-ENDPOINTS = {"completions": COMPLETIONS, "chat": CHAT, COMPLETIONS: COMPLETIONS, CHAT: CHAT}
-DAY_S = 86400
 
 
 def add_parser(kinds: Any, count: Any, seed: Any, out_file: Any) -> None:
@@ -28,10 +24,15 @@ def add_parser(kinds: Any, count: Any, seed: Any, out_file: Any) -> None:
     server.add_argument("--port", type=count, help="default: 8000")
     server.add_argument(
         "--endpoint",
-        type=_endpoint,
-        default=COMPLETIONS,
+        type=values.endpoint,
         metavar="{completions,chat}",
         help="what is measured (default: completions)",
+    )
+    server.add_argument(
+        "--backend",
+        type=values.backend,
+        metavar=f"{{{','.join(values.BACKENDS)}}}",
+        help="the same, as vLLM names it: vllm and openai for completions, openai-chat for chats",
     )
     server.add_argument("--model", help="name the server knows it by (default: the first that it names)")
     server.add_argument(
@@ -39,29 +40,35 @@ def add_parser(kinds: Any, count: Any, seed: Any, out_file: Any) -> None:
     )
     server.add_argument("--api-key", help="key to send (default: OPENAI_API_KEY or JAXSERVE_API_KEY)")
     server.add_argument(
-        "--request-timeout", type=_seconds, default=3600.0, help="seconds that a request may take (default: 3600)"
+        "--request-timeout", type=values.seconds, default=3600.0, help="seconds that a request may take (default: 3600)"
     )
     server.add_argument(
         "--ready-check-timeout-sec",
-        type=_seconds,
+        type=values.seconds,
         default=0.0,
         help="seconds to wait for a server to start (default: 0)",
     )
 
     data = parser.add_argument_group("requests")
     data.add_argument("--dataset-name", choices=DATASETS, default="random", help="default: random")
-    data.add_argument("--dataset-path", type=_file, help="file of the datasets custom, sharegpt and trace")
+    data.add_argument(
+        "--dataset-path", type=values.existing_file, help="file of the datasets custom, sharegpt and trace"
+    )
     data.add_argument(
         "--num-prompts", type=count, help="requests of a run (default: 1000, or all that a file has if less)"
     )
-    data.add_argument("--num-warmups", type=_whole, default=0, help="requests before the clock starts (default: 0)")
+    data.add_argument(
+        "--num-warmups", type=values.whole_number, default=0, help="requests before the clock starts (default: 0)"
+    )
     data.add_argument("--prompt-token-ids", action="store_true", help="send token ids instead of text")
     data.add_argument("--seed", type=seed, default=0, help="of prompts and arrivals (default: 0)")
-    data.add_argument("--temperature", type=_number, default=0.0, help="default: 0, greedy")
-    data.add_argument("--top-p", type=_number, help="default: the server's")
+    data.add_argument("--temperature", type=values.number, default=0.0, help="default: 0, greedy")
+    data.add_argument("--top-p", type=values.number, help="default: the server's")
     data.add_argument("--top-k", type=int, help="default: the server's")
     data.add_argument("--ignore-eos", action="store_true", help="go on to the output length, whatever token comes")
-    data.add_argument("--extra-body", type=_object, default={}, metavar="JSON", help="further fields of every request")
+    data.add_argument(
+        "--extra-body", type=values.json_object, default={}, metavar="JSON", help="further fields of every request"
+    )
     for options in DATASETS.values():
         add_flags(parser, options)
 
@@ -69,7 +76,7 @@ def add_parser(kinds: Any, count: Any, seed: Any, out_file: Any) -> None:
     load = parser.add_argument_group("load")
     load.add_argument(
         "--max-concurrency",
-        type=_concurrencies,
+        type=values.concurrencies,
         default=(None,),
         metavar="N[,N…]",
         help="requests under way at once, at most; of a list, one run after the other (default: no limit)",
@@ -77,19 +84,27 @@ def add_parser(kinds: Any, count: Any, seed: Any, out_file: Any) -> None:
 
     output = parser.add_argument_group("figures")
     output.add_argument(
-        "--percentile-metrics", type=_metrics, default=METRICS[:3], help="in the table (default: ttft,tpot,itl)"
+        "--percentile-metrics", type=values.metrics, default=METRICS[:3], help="in the table (default: ttft,tpot,itl)"
     )
     output.add_argument(
-        "--metric-percentiles", type=_percentiles, default=(99.0,), help="such as 50,90,99 (default: 99)"
+        "--metric-percentiles", type=values.percentiles, default=(99.0,), help="such as 50,90,99 (default: 99)"
     )
     output.add_argument(
-        "--goodput", type=_limit, nargs="+", default=[], metavar="METRIC:MS", help="as in ttft:200 tpot:50 e2el:3000"
+        "--goodput",
+        type=values.limit,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="METRIC:MS",
+        help="as in ttft:200 tpot:50 e2el:3000",
     )
     output.add_argument("--save-result", action="store_true", help="write the figures of each run as JSON")
     output.add_argument("--save-detailed", action="store_true", help="and those of each request")
     output.add_argument("--result-dir", type=Path, help="where to (default: here)")
-    output.add_argument("--result-filename", help="default: made of rate, concurrency, model and time")
-    output.add_argument("--label", help="begins the name of the file (default: jaxserve)")
+    output.add_argument(
+        "--result-filename", type=values.file_name, help="default: made of rate, concurrency, model and time"
+    )
+    output.add_argument("--label", type=values.file_name, help="begins the name of the file (default: jaxserve)")
     output.add_argument(
         "--report", type=out_file, metavar="HTML", help="write a page with plots of all runs to this file"
     )
@@ -104,77 +119,3 @@ def run(args: argparse.Namespace) -> int:
             raise
         raise ConfigError("jaxserve bench serve needs aiohttp: pip install 'jaxserve-engine[bench]'") from None
     return run(args)
-
-
-def _endpoint(text: str) -> str:
-    if text not in ENDPOINTS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(ENDPOINTS)}")
-    return ENDPOINTS[text]
-
-
-def _file(text: str) -> Path:
-    if not Path(text).is_file():
-        raise argparse.ArgumentTypeError(f"there is no file {text!r}")
-    return Path(text)
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} must be an integer of at least 0")
-    return int(text)
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a finite number")
-    return value
-
-
-def _seconds(text: str) -> float:
-    if not 0 <= (value := _number(text)) <= DAY_S:
-        raise argparse.ArgumentTypeError(f"{text!r} must be seconds, from 0 to {DAY_S}")
-    return value
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a JSON object")
-    return found
-
-
-def _concurrencies(text: str) -> tuple[int, ...]:
-    found = tuple(int(part) if part.isdecimal() else 0 for part in text.split(","))
-    if 0 in found or len(set(found)) < len(found):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number of requests, or different ones as in 1,2,4,8")
-    return found
-
-
-def _metrics(text: str) -> tuple[str, ...]:
-    found = tuple(text.split(","))
-    if unknown := [name for name in found if name not in METRICS]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(METRICS)}")
-    return found
-
-
-def _percentiles(text: str) -> tuple[float, ...]:
-    found = tuple(map(_number, text.split(",")))
-    if not all(0 <= value <= 100 for value in found):
-        raise argparse.ArgumentTypeError(f"{text!r} must be numbers from 0 to 100")
-    return found
-
-
-def _limit(text: str) -> tuple[str, float]:
-    name, _, limit = text.partition(":")
-    if name not in GOODPUT_METRICS or (value := _number(limit)) < 0:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must be one of {', '.join(GOODPUT_METRICS)}, a colon and milliseconds"
-        )
-    return name, value

@@ -2,11 +2,13 @@
 
 import argparse
 import asyncio
+import math
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import aiohttp
@@ -17,7 +19,7 @@ from jaxserve.bench.serving.client import Client
 from jaxserve.bench.serving.datasets import open_dataset
 from jaxserve.bench.serving.encoders import Encoder, LocalEncoder, ServerEncoder
 from jaxserve.bench.serving.local_tokenizer import find_tokenizer
-from jaxserve.bench.serving.options import CHAT, DATASETS, ArrivalOptions, DatasetOptions, needs_tokenizer
+from jaxserve.bench.serving.options import CHAT, COMPLETIONS, DATASETS, ArrivalOptions, DatasetOptions, needs_tokenizer
 from jaxserve.bench.serving.progress import Bars
 from jaxserve.bench.serving.report import Report
 from jaxserve.bench.serving.session import ask, open_session, served_model, wait_ready
@@ -32,7 +34,10 @@ PACKAGES = ("jaxserve-engine", "aiohttp", "uvloop")
 
 
 def run(args: argparse.Namespace) -> int:
+    args.endpoint = _endpoint(args)
     _check(args)
+    if args.save_result:
+        _make_folder(args.result_dir or Path())
     options, arrivals = _dataset_options(args), ArrivalOptions(**given(args, ArrivalOptions))
     dataset = open_dataset(args.dataset_name, options, args.dataset_path)
     schedule = Schedule(
@@ -51,14 +56,21 @@ def run(args: argparse.Namespace) -> int:
             runner.run(_measure(schedule, target, tokenizer, counts, Bars(_has_bars(args)), report))
         except KeyboardInterrupt:  # between two runs: what has been measured is kept
             is_interrupted = True
-    if args.save_result:
-        for path in report.save(args.result_dir or Path(), args.result_filename, is_detailed=args.save_detailed):
-            print(f"wrote {path}", file=sys.stderr)
-    if args.report is not None:
-        report.save_page(args.report)
+        finally:  # also where the server is gone before the last run
+            _keep(report, args)
     if is_interrupted or report.is_interrupted:
         return INTERRUPTED
     return 0 if report.has_completed else 1
+
+
+def _keep(report: Report, args: argparse.Namespace) -> None:
+    try:
+        if args.save_result:
+            for path in report.save(args.result_dir or Path(), args.result_filename, is_detailed=args.save_detailed):
+                print(f"wrote {path}", file=sys.stderr)
+    finally:  # on another disk, perhaps
+        if args.report is not None:
+            report.save_page(args.report)
 
 
 async def _target(args: argparse.Namespace) -> Target:
@@ -120,6 +132,23 @@ def _dataset_options(args: argparse.Namespace) -> DatasetOptions:
     return options(**given(args, options))
 
 
+def _endpoint(args: argparse.Namespace) -> str:
+    """Its path, which --backend implies."""
+    if args.backend and args.endpoint not in (None, args.backend):
+        raise ConfigError(f"--backend means --endpoint {args.backend}: leave one of them out", param="backend")
+    return args.endpoint or args.backend or COMPLETIONS
+
+
+def _make_folder(folder: Path) -> None:
+    """Before the run, whose results would be lost. Raises `ConfigError` where nothing can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"--result-dir {folder}: {error.strerror}", param="result_dir") from None
+
+
 def _check(args: argparse.Namespace) -> None:
     for flag in ("save_detailed", "result_dir", "result_filename"):
         if getattr(args, flag) and not args.save_result:
@@ -135,9 +164,9 @@ def _check(args: argparse.Namespace) -> None:
 def _setup(
     args: argparse.Namespace, target: Target, options: DatasetOptions, arrivals: ArrivalOptions
 ) -> dict[str, Any]:
-    """What was asked for, for the record; the key is not part of it."""
+    """What was asked for, for the record; the key is not part of it. JSON has no infinity: it is "inf", as in vLLM."""
     times = "trace" if args.dataset_name == "trace" and not arrivals.has_rate else "inf"
-    rate = arrivals.request_rate if arrivals.request_rate not in (None, float("inf")) else times
+    rate = arrivals.request_rate if arrivals.request_rate not in (None, math.inf) else times
     return {
         "date": time.strftime("%Y%m%d-%H%M%S"),
         "label": args.label or "jaxserve",
@@ -153,6 +182,7 @@ def _setup(
         **asdict(options),
         **asdict(arrivals),
         "request_rate": rate,
+        "burstiness": "inf" if math.isinf(arrivals.burstiness) else arrivals.burstiness,
         "prompt_token_ids": args.prompt_token_ids,
         "request_fields": dict(target.extra),
         "goodput_ms": dict(args.goodput),

@@ -11,14 +11,20 @@ from typing import Any
 from jaxserve.core.config import ALIASES, EngineConfig
 
 NO_ALIASES: Mapping[str, str] = types.MappingProxyType({})
+NO_DEFAULTS: Mapping[str, Any] = types.MappingProxyType({})
 
 
 def add_flags(
-    parser: argparse.ArgumentParser, cls: type, *, skip: Collection[str] = (), aliases: Mapping[str, str] = NO_ALIASES
+    parser: argparse.ArgumentParser,
+    cls: type,
+    *,
+    skip: Collection[str] = (),
+    aliases: Mapping[str, str] = NO_ALIASES,
+    defaults: Mapping[str, Any] = NO_DEFAULTS,
 ) -> None:
     """A `--flag` for each field of `cls` but those in `skip`; unset flags leave no trace in the namespace.
 
-    aliases: other names → the field that they mean.
+    aliases: other names → the field that they mean. defaults: of fields whose own default is not the verb's.
     """
     hints = typing.get_type_hints(cls)
     group = parser.add_argument_group(cls.__name__)
@@ -29,9 +35,12 @@ def add_flags(
         flags = ["--" + name.replace("_", "-") for name in names]
         help_text = field.metadata.get("help", "")
         default = None if field.default is dataclasses.MISSING else field.default
+        if field.name in defaults:
+            default, help_text = defaults[field.name], help_text.partition("; default: ")[0]
         if default is not None and default != ():
             help_text = f"{help_text} (default: {default})".strip()
-        options: dict[str, Any] = {"dest": field.name, "default": argparse.SUPPRESS, "help": help_text or None}
+        options: dict[str, Any] = {"dest": field.name, "default": defaults.get(field.name, argparse.SUPPRESS)}
+        options |= {"help": help_text or None}
         options |= _parsing(hints[field.name], field.metadata.get("choices"))
         group.add_argument(*flags, **options)
 
@@ -41,12 +50,18 @@ def given(args: argparse.Namespace, cls: type) -> dict[str, Any]:
     return {f.name: getattr(args, f.name) for f in dataclasses.fields(cls) if hasattr(args, f.name)}
 
 
-def add_engine_flags(parser: argparse.ArgumentParser, *, skip: Collection[str] = (), seed_help: str = "") -> None:
+def add_engine_flags(
+    parser: argparse.ArgumentParser,
+    *,
+    skip: Collection[str] = (),
+    seed_help: str = "",
+    defaults: Mapping[str, Any] = NO_DEFAULTS,
+) -> None:
     """Flags of all options of `EngineConfig` but those in `skip` and the model, which stands without a flag.
 
     --seed belongs to what the engine is asked for; its own is --engine-seed, there only with a `seed_help`.
     """
-    add_flags(parser, EngineConfig, skip=("model", "seed", *skip), aliases=ALIASES)
+    add_flags(parser, EngineConfig, skip=("model", "seed", *skip), aliases=ALIASES, defaults=defaults)
     if "keep_lowered" not in skip:
         parser.set_defaults(keep_lowered=True)  # nobody patches functions in a command's process
     if seed_help:

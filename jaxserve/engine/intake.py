@@ -1,6 +1,7 @@
 """Host: what one call asks for, checked as a whole: a bad prompt or parameter stops it before anything has begun."""
 
 from collections.abc import Callable, Mapping
+from collections.abc import Sequence as SequenceOf
 from typing import Any
 
 from jaxserve.core.errors import RequestError
@@ -9,8 +10,10 @@ from jaxserve.core.sampling_params import SamplingParams
 from jaxserve.core.service import Service
 from jaxserve.engine.jobs import Jobs
 from jaxserve.engine.one_of_many import named
-from jaxserve.engine.prompts import Prompt, read_only_prompt
+from jaxserve.engine.prompts import Prompt, prompt_size, read_only_prompt, read_prompt
 from jaxserve.engine.requests import RequestMaker
+
+REQUEST_SIZE = 100  # to make a request takes as long as to read so many characters
 
 
 def requests_for(
@@ -38,16 +41,21 @@ def requests_for(
     return [(prompt.text, request) for prompt, request in zip(prompts, requests, strict=True)]
 
 
-def read_request(
-    prompt: Any, maker: RequestMaker, make: Callable[..., Request], check: Callable[[Request], None]
-) -> tuple[str | None, list[int], Request]:
-    """One prompt's text, where it has one, its token ids, and the request that `make` makes of them; `check` let it
-    pass."""
-    read = read_only_prompt(prompt)
-    (ids,) = maker.token_ids([read])
-    request = make(ids, cache_salt=read.cache_salt)
-    check(request)
-    return read.text, ids, request
+def read_requests(
+    prompts: SequenceOf[Any], maker: RequestMaker, make: Callable[..., Request], check: Callable[[Request], None]
+) -> tuple[list[list[int]], list[tuple[str | None, Request]]]:
+    """Each prompt's token ids, and its text, where it has one, with the request that `make` makes of it; `check` has
+    let all of them pass."""
+    several = len(prompts) > 1
+    read = [read_prompt(prompt, f"prompt {i}") for i, prompt in enumerate(prompts)] if several else []
+    read = read or [read_only_prompt(prompt) for prompt in prompts]
+    token_ids, requests = maker.token_ids(read), []
+    for i, (prompt, ids) in enumerate(zip(read, token_ids, strict=True)):
+        with named(f"prompt {i}" if several else None):
+            request = make(ids, cache_salt=prompt.cache_salt)
+            check(request)
+        requests.append((prompt.text, request))
+    return token_ids, requests
 
 
 def params_for(sampling_params: Any, count: int, noun: str = "prompt") -> list[SamplingParams]:
@@ -82,9 +90,12 @@ def only_params(sampling_params: Any) -> SamplingParams:
     return params_for(sampling_params, 1)[0]
 
 
-def params_size(params: SamplingParams) -> int:
-    """How much there is to check: ids, and characters to encode."""
-    return len(params.allowed_token_ids or ()) + sum(map(len, params.bad_words or ()))
+def size_of(prompts: SequenceOf[Any], params: SamplingParams | None = None) -> int:
+    """How much there is to read and check: characters, tokens and ids."""
+    size = sum(REQUEST_SIZE + prompt_size(prompt) for prompt in prompts)
+    if params is not None:
+        size += len(params.allowed_token_ids or ()) + sum(map(len, params.bad_words or ()))
+    return size
 
 
 def _check_count(values: list[Any] | tuple[Any, ...], count: int, name: str, noun: str) -> None:

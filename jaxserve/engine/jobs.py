@@ -80,7 +80,7 @@ class Jobs:
         detokenizer = self.detokenizer if params.detokenize else None
         outputs: list[OutputText | None] = [None] * params.n
         if detokenizer is not None:
-            stops = StopStrings(params.stop, params.include_stop_str_in_output) if params.stop else None
+            stops = StopStrings.shared(params.stop, params.include_stop_str_in_output) if params.stop else None
             streams = [detokenizer.stream(prompt_ids, params.skip_special_tokens) for _ in outputs]
             outputs = [OutputText(stream, params, stops) for stream in streams]
         job = Job(request, prompt, prompt_ids, [], detokenizer, RequestMetrics(arrival_s=request.arrival_s))

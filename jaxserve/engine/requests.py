@@ -16,6 +16,7 @@ from jaxserve.engine.prompts import Prompt, token_ids
 from jaxserve.text.tokenizer import Tokenizer
 
 SEED_MASK = (1 << 64) - 1
+BadWords = tuple[tuple[int, ...], ...]
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class RequestMaker:
     num_arrived: int = 0
     # Threads that draw from it get different ones.
     prompt_only_numbers: Iterator[int] = field(default_factory=itertools.count)
+    _spelled: tuple[SequenceOf[str], BadWords] = ((), ())  # bad words, and how they are spelled
 
     def token_ids(self, prompts: list[Prompt]) -> list[list[int]]:
         """Token ids of each prompt; all texts are encoded in one call."""
@@ -98,6 +100,8 @@ class RequestMaker:
         logprobs_start: int = 0,
         pooling: str | None = None,
         cache_salt: str | None = None,
+        service: Service = DEFAULT_SERVICE,
+        arrival_s: float | None = None,
     ) -> Request:
         """A request that draws nothing: pooled hidden states, or log-probabilities from a prompt's position on.
 
@@ -113,7 +117,8 @@ class RequestMaker:
             cache_salt=cache_salt,
             logprobs_start=logprobs_start,
             pooling=pooling,
-            arrival_s=self.clock(),
+            arrival_s=self.clock() if arrival_s is None else arrival_s,
+            service=service,
         )
 
     def check_prompt(self, token_ids: SequenceOf[int], room: int = 1) -> None:
@@ -139,12 +144,16 @@ class RequestMaker:
         """Requests that were made have arrived."""
         self.num_arrived += num_requests
 
-    def arrived(self, request: Request) -> Request:
-        """The same as the next one to arrive: made in any thread, it gets its number here, and its seed with that."""
+    def arrive(self, requests: SequenceOf[Request]) -> int:
+        """Requests that were made in any thread have arrived now; the number of the first one, for `numbered`."""
+        first = self.num_arrived
+        self.count(sum(request.max_tokens > 0 for request in requests))
+        return first
+
+    def numbered(self, request: Request, arrival: int) -> Request:
+        """The same as the one that arrived with this number, which its seed depends on."""
         if not request.max_tokens:  # numbered when it was made, for its seed means nothing
             return request
-        arrival = self.num_arrived
-        self.num_arrived += 1
         return replace(request, request_id=str(arrival), seed=self._seed(request.params, arrival))
 
     def _seed(self, params: SamplingParams, arrival: int) -> int:
@@ -152,15 +161,19 @@ class RequestMaker:
             return params.seed & SEED_MASK
         return int(np.random.SeedSequence([self.seed & SEED_MASK, arrival]).generate_state(1, np.uint64)[0])
 
-    def _bad_words(self, params: SamplingParams) -> tuple[tuple[int, ...], ...]:
+    def _bad_words(self, params: SamplingParams) -> BadWords:
         """Each bad word as it is spelled alone and after a space, where tokenizers often have another token."""
         if not params.bad_words or self.tokenizer is None:
             return ()
-        words = [form for word in params.bad_words for form in (word, " " + word.lstrip())]
-        encoded = self.tokenizer.encode_batch(words, add_special_tokens=False)
-        return tuple(dict.fromkeys(tuple(ids) for ids in encoded if ids))
+        words, spelled = self._spelled
+        if words != params.bad_words:  # the requests of one call have the same ones
+            forms = [form for word in params.bad_words for form in (word, " " + word.lstrip())]
+            encoded = self.tokenizer.encode_batch(forms, add_special_tokens=False)
+            spelled = tuple(dict.fromkeys(tuple(ids) for ids in encoded if ids))
+            self._spelled = params.bad_words, spelled
+        return spelled
 
-    def _check_edits(self, params: SamplingParams, bad_words: tuple[tuple[int, ...], ...]) -> None:
+    def _check_edits(self, params: SamplingParams, bad_words: BadWords) -> None:
         count = len(params.logit_bias or ()) + len(bad_words)
         if params.min_tokens:
             count += len(params.stop_token_ids or ()) + len(self.eos_ids)

@@ -1,21 +1,53 @@
-"""Host: `Submission`, a request that was let in, for whoever waits for its results."""
+"""Host: requests that were let in, for whoever waits for their results: one, or several together."""
+
+from typing import Any
 
 from jaxserve.core.outputs import RequestOutput
 from jaxserve.engine.driver import Driver
-from jaxserve.engine.waiters import Waiter
+from jaxserve.engine.waiters import Inbox
+
+
+class Submissions:
+    """Requests that were let in together. They belong to the event loop that they were made in.
+
+    prompt_token_ids: of each prompt as it was understood.
+    """
+
+    def __init__(self, driver: Driver, inbox: Inbox, prompt_token_ids: list[list[int]]):
+        self._driver, self._inbox = driver, inbox
+        self.prompt_token_ids = prompt_token_ids
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `next` will give anything."""
+        return self._inbox.num_open > 0
+
+    async def next(self) -> tuple[int, Any]:
+        """Of any request what is new, or the whole, and which request it is of; the last of each is `finished`.
+
+        Raises EngineDeadError, and AbortedError after `abort`. To be cancelled loses nothing.
+        """
+        return await self._inbox.next()
+
+    def abort(self) -> None:
+        """End what has not ended, wherever it is; at any moment, as often as wanted. Pages return with the next
+        step."""
+        for waiter in self._inbox.waiters:
+            self._driver.abort(waiter)
 
 
 class Submission:
-    """prompt_token_ids: of the prompt as it was understood. It belongs to the event loop that it was made in."""
+    """One request that was let in. prompt_token_ids: of the prompt as it was understood."""
 
-    def __init__(self, driver: Driver, waiter: Waiter, prompt_token_ids: list[int]):
-        self._driver, self._waiter = driver, waiter
-        self.prompt_token_ids = prompt_token_ids
+    def __init__(self, alone: Submissions):
+        self._alone = alone
+        (self.prompt_token_ids,) = alone.prompt_token_ids
 
     async def next(self) -> RequestOutput:
-        """What is new, or the whole; the last is `finished`. Raises EngineDeadError, and AbortedError after `abort`."""
-        return await self._waiter.next()
+        """As `Submissions.next`."""
+        _, output = await self._alone.next()
+        return output
 
     def abort(self) -> None:
-        """End the request, wherever it is; at any moment, as often as wanted. Its pages return with the next step."""
-        self._driver.abort(self._waiter)
+        """As `Submissions.abort`."""
+        self._alone.abort()

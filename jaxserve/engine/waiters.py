@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
@@ -11,6 +10,7 @@ from jaxserve.engine.results import Reader
 
 Output = RequestOutput | EmbeddingRequestOutput
 Item = Output | Exception
+Read = Callable[[Job], Callable[[], Output | None]]
 
 
 def read_results(job: Job) -> Callable[[], RequestOutput | None]:
@@ -18,51 +18,74 @@ def read_results(job: Job) -> Callable[[], RequestOutput | None]:
     return Reader(job).take
 
 
-@dataclass(slots=True, eq=False)
 class Waiter:
-    """Who waits for one request, in the event loop that it was made in: for each piece, or for the whole at the end.
+    """Who waits for the `number`-th of an inbox's requests: for each piece, or for the whole at the end.
 
-    read: makes of the job a function that gives what is new of it each time, None where nothing is.
+    read: makes of the job a function that gives what is new of it each time, None where nothing is. end: what there is
+    to be told after the last item.
     """
 
-    wants_pieces: bool
-    read: Callable[[Job], Callable[[], Output | None]] = read_results
-    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    items: asyncio.Queue[Item] = field(default_factory=asyncio.Queue)
-    job: Job | None = None  # the driver's, as is the next
-    take_new: Callable[[], Output | None] | None = None
-    end: Exception | None = None  # what there is to be told after the last item
+    __slots__ = ("_read", "_take_new", "end", "inbox", "job", "number", "wants_pieces")
 
-    async def next(self) -> Any:
-        """The next output. After the last one, and after an exception, it raises at once."""
-        if self.end is not None:
-            raise self.end
-        item = await self.items.get()
-        if isinstance(item, Exception):
-            self.end = item
-            raise item
-        if item.finished:
-            self.end = RuntimeError("the request has ended, and all of it has been told")
-        return item
+    def __init__(self, inbox: "Inbox", number: int, wants_pieces: bool, read: Read):
+        self.inbox, self.number, self.wants_pieces, self._read = inbox, number, wants_pieces, read
+        self.end: Exception | None = None
+        self.job: Job | None = None  # the driver's, as is the next
+        self._take_new: Callable[[], Output | None] | None = None
 
     def begin(self, job: Job) -> None:
-        self.job, self.take_new = job, self.read(job)
+        self.job, self._take_new = job, self._read(job)
 
     def take(self) -> Item | None:
         """What is to be sent after a step in which the job has moved; what goes wrong here goes wrong for it alone."""
         assert self.job is not None
-        assert self.take_new is not None
+        assert self._take_new is not None
         try:
-            return self.take_new() if self.wants_pieces or self.job.is_finished else None
+            return self._take_new() if self.wants_pieces or self.job.is_finished else None
         except Exception as error:
             return error
 
 
+class Inbox:
+    """Where results of requests that were let in together arrive, in the event loop that it was made in.
+
+    num_open: requests of which there is more to come.
+    """
+
+    def __init__(self, count: int, wants_pieces: bool, read: Read = read_results):
+        self.loop = asyncio.get_running_loop()
+        self.waiters = [Waiter(self, number, wants_pieces, read) for number in range(count)]
+        self.num_open = count
+        self._items: asyncio.Queue[tuple[Waiter, Item]] = asyncio.Queue()
+        self._end: Exception | None = None
+
+    async def next(self) -> tuple[int, Any]:
+        """The next output of any request, and its number. What one of them raises is raised; once all have ended it
+        raises at once."""
+        if self._end is not None and not self.num_open:
+            raise self._end
+        waiter, item = await self._items.get()
+        if isinstance(item, Exception):
+            self._close(waiter, item)
+            raise item
+        if item.finished:
+            self._close(waiter, RuntimeError("the request has ended, and all of it has been told"))
+        return waiter.number, item
+
+    def put(self, waiter: Waiter, item: Item) -> None:
+        self._items.put_nowait((waiter, item))
+
+    def _close(self, waiter: Waiter, end: Exception) -> None:
+        if waiter.end is None:
+            self.num_open -= 1
+            waiter.end = self._end = end
+
+
 def send(items: list[tuple[Waiter, Item]]) -> list[Waiter]:
-    """Hand items to their waiters, in one call a loop; returns those whose loop is closed and waits no longer."""
+    """Hand items to their inboxes, in one call a loop; returns those whose loop is closed and waits no longer."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Waiter, Item]]] = {}
     for waiter, item in items:
-        by_loop.setdefault(waiter.loop, []).append((waiter, item))
+        by_loop.setdefault(waiter.inbox.loop, []).append((waiter, item))
     unreached = []
     for loop, its_items in by_loop.items():
         try:
@@ -74,4 +97,4 @@ def send(items: list[tuple[Waiter, Item]]) -> list[Waiter]:
 
 def _put(items: list[tuple[Waiter, Item]]) -> None:
     for waiter, item in items:
-        waiter.items.put_nowait(item)
+        waiter.inbox.put(waiter, item)

@@ -8,8 +8,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from jaxserve.server import admin, health, live, metrics, openai, page, tokens
-from jaxserve.server.errors import ApiError, as_api_error
+from jaxserve.server.errors import ApiError, ClientLeft, as_api_error
 from jaxserve.server.guard import Guard
+from jaxserve.server.schema import gather_parts
 from jaxserve.server.service import FINGERPRINT, Service
 
 ROUTERS = (openai, tokens, health, metrics, admin, live, page)
@@ -20,6 +21,7 @@ def make_app(service: Service) -> ASGIApp:
     app = FastAPI(title="jaxserve", version=FINGERPRINT.partition("-")[2])
     for part in ROUTERS:
         app.include_router(part.routes(service))
+    gather_parts(app.openapi())  # which the app makes once and keeps
     app.add_exception_handler(Exception, _raise)
     app.add_exception_handler(HTTPException, _no_route)
     guarded: ASGIApp = Guard(app, service.config, service.http.count)
@@ -40,4 +42,4 @@ async def _no_route(request: Request, error: Exception) -> Response:
 
 
 async def _raise(_: Request, error: Exception) -> Response:
-    raise as_api_error(error)
+    raise error if isinstance(error, ClientLeft) else as_api_error(error)

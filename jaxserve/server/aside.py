@@ -9,8 +9,6 @@ from starlette.responses import Response
 
 BRIEF = 1024  # tokens, log-probabilities or other things that take well under a millisecond to make and to write down
 
-AT_ONCE = 16  # prompts of one request that are submitted without a pause
-
 
 async def aside[T](make: Callable[[], T], size: int) -> T:
     """What `make` gives; where there is little to do, at once."""

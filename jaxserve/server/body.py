@@ -7,7 +7,7 @@ import orjson
 from starlette.requests import ClientDisconnect, Request
 
 from jaxserve.server.config import ServerConfig
-from jaxserve.server.errors import ApiError
+from jaxserve.server.errors import ApiError, ClientLeft
 from jaxserve.server.protocol.base import Body
 
 LONG_BYTES = 32 << 10  # parsing and checking more takes over a millisecond, and is done in a thread
@@ -15,7 +15,7 @@ AnyBody = TypeVar("AnyBody", bound=Body)
 
 
 async def read_body[AnyBody: Body](request: Request, kind: type[AnyBody], config: ServerConfig) -> AnyBody:
-    """The checked body. Raises `ApiError` of status 400, 408, 413 or 415."""
+    """The checked body. Raises `ApiError` of status 400, 408, 413 or 415, and `ClientLeft`."""
     raw = await _receive(request, config)
     return await asyncio.to_thread(_parse, raw, kind) if len(raw) > LONG_BYTES else _parse(raw, kind)
 
@@ -47,7 +47,7 @@ async def _receive(request: Request, config: ServerConfig) -> bytes:
         message = f"the body did not come within {config.receive_timeout_s:g} s"
         raise ApiError(408, message, headers={"Connection": "close"}) from None
     except ClientDisconnect:
-        raise ApiError(400, "the client left before its body had come") from None
+        raise ClientLeft from None
     return b"".join(parts)
 
 

@@ -1,5 +1,6 @@
 """Host: `Call`, a checked body with all that the engine needs to know of it; for HTTP and for batch files alike."""
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -43,6 +44,7 @@ class Call:
 
 async def completion_call(service: Service, body: CompletionBody, request_id: str, client: str | None = None) -> Call:
     """client: whose cached prefixes it may use, where clients are kept apart."""
+    service.llm.check_room(body.n)
     head = Head(f"cmpl-{request_id}", service.name_of(body.model))
     others: dict[str, Any] = {"logprobs": body.logprobs}
     if body.echo and body.logprobs is not None:
@@ -50,20 +52,21 @@ async def completion_call(service: Service, body: CompletionBody, request_id: st
     if body.max_tokens == 0:  # a prompt alone is a text of one token whose token is not told
         others["max_tokens"] = 1
     params = await _params(body, service.defaults(max_tokens=DEFAULT_MAX_TOKENS), others)
-    keep = Cut.of(body, service.max_model_len, params.max_tokens)
+    keep = Cut.of(body, service.max_model_len)
     prompts = await completion_prompts(service, body.prompts, add_special_tokens=body.add_special_tokens, keep=keep)
-    answer = CompletionAnswer(body, head, len(prompts), service.llm.get_tokenizer())
+    answer = CompletionAnswer(body, head, len(prompts), service.llm.get_tokenizer(), service.llm.detokenizer)
     return _call(service, body, prompts, params, answer, client)
 
 
 async def chat_call(service: Service, body: ChatBody, request_id: str, client: str | None = None) -> Call:
     """As `completion_call`."""
+    service.llm.check_room(body.n)
     head = Head(f"chatcmpl-{request_id}", service.name_of(body.model))
     others: dict[str, Any] = {"logprobs": body.top_logprobs if body.logprobs else None}
     if body.max_completion_tokens is not None:
         others["max_tokens"] = body.max_completion_tokens
     params = await _params(body, service.defaults(max_tokens=None), others)
-    keep = Cut.of(body, service.max_model_len, params.max_tokens)
+    keep = Cut.of(body, service.max_model_len)
     prompts = [await chat_prompt(service, body, keep)]
     role = service.config.response_role
     answer = ChatAnswer(body, head, service.llm.get_tokenizer(), role, body.last_said(role) if body.echo else "")
@@ -85,7 +88,7 @@ def _call(
 ) -> Call:
     salt = body.cache_salt
     if client is not None and service.config.salt_by_key:
-        salt = client if salt is None else f"{client}/{salt}"[:128]
+        salt = client if salt is None else hashlib.sha256(f"{client}/{salt}".encode()).hexdigest()
     salted = [replace(prompt, cache_salt=salt) for prompt in prompts]
     return Call(body, salted, params, body.service(service.config.request_timeout_s), answer)
 

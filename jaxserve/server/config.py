@@ -32,7 +32,9 @@ class ServerConfig:
     generation_config: str = option(
         "auto", "auto: sampling defaults from the model's generation_config.json; none: OpenAI's", GENERATION_CONFIGS
     )
-    trust_request_chat_template: bool = option(False, "let clients send chat templates; they run in a sandbox")
+    trust_request_chat_template: bool = option(
+        False, "let clients send chat templates; each is rendered in a process of its own, within limits"
+    )
     default_chat_template_kwargs: Mapping[str, Any] | None = option(
         None, 'variables of the chat template for requests that do not set them, as in {"enable_thinking": false}'
     )

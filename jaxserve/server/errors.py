@@ -3,9 +3,11 @@
 import logging
 import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from jaxserve.core.errors import EngineDeadError, QueueFullError, RequestError
+from jaxserve.core.errors import EngineDeadError, LateError, QueueFullError, RequestError
 
 MAX_MESSAGE_CHARS = 1000
 TYPES = {
@@ -26,6 +28,10 @@ TYPES = {
 # Paths and addresses of objects tell strangers about the machine, and help them not at all.
 _PRIVATE = re.compile(r"(?<![\w:/])(?:/[\w.@+-]+){2,}/?|\b0x[0-9a-fA-F]{6,}\b")
 log = logging.getLogger("jaxserve.server")
+
+
+class ClientLeft(Exception):
+    """Nobody is there any more to be answered."""
 
 
 class ApiError(Exception):
@@ -50,6 +56,17 @@ class ApiError(Exception):
         return {"error": error}
 
 
+@contextmanager
+def blaming(field: str) -> Iterator[None]:
+    """What is wrong with a prompt is told of the field that it came in."""
+    try:
+        yield
+    except (ApiError, RequestError) as error:
+        if error.param == "prompt":
+            error.param = field
+        raise
+
+
 def as_api_error(error: Exception) -> ApiError:
     """What a client is told of any exception; of an unexpected one only a number, which stands in the log with it."""
     if isinstance(error, ApiError):
@@ -60,6 +77,8 @@ def as_api_error(error: Exception) -> ApiError:
     if isinstance(error, RequestError):
         is_long = "maximum context length" in str(error)
         return ApiError(400, str(error), param=error.param, code="context_length_exceeded" if is_long else None)
+    if isinstance(error, LateError):
+        return ApiError(503, str(error), code="timeout", headers={"Retry-After": "1"})
     if isinstance(error, EngineDeadError):
         return ApiError(503, "the engine has ended; the server goes down", code="engine_dead")
     number = secrets.token_hex(6)

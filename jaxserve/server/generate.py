@@ -1,6 +1,6 @@
 """Host: from a checked body to its response: begins the work, then answers in one piece or in events."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from jaxserve.server.gone import unless_gone
 from jaxserve.server.request_log import Served
 from jaxserve.server.service import Service
 from jaxserve.server.sse import COMMENT, DONE, EventStream, event
-from jaxserve.server.work import Piece, Work, check_end
+from jaxserve.server.work import Piece, Work
 
 
 class Json(Response):
@@ -29,19 +29,26 @@ class Json(Response):
         return orjson.dumps(content)
 
 
-async def respond(service: Service, request: Request, call: Call, served: Served) -> Response:
+async def respond(
+    service: Service, request: Request, make_call: Callable[[], Awaitable[Call]], served: Served
+) -> Response:
     """What is refused is refused here, before any header is sent; a client that leaves ends its work.
 
-    served: is told of all outputs.
+    make_call: reads what was asked, which may take long. served: is told of all outputs.
     """
     with ExitStack() as stack:
         stack.enter_context(service.working())
-        work = await unless_gone(request, Work.begin(service, call))
+        call, work = await unless_gone(request, _begin(service, make_call, service.llm.now()))
         stack.callback(work.abort)
         if not call.body.stream:
             outputs = await unless_gone(request, work.whole(served))
             return await json_aside(partial(call.answer.whole, outputs), sum(map(_size, outputs)))
         return EventStream(_events(service, call, work, served), on_end=stack.pop_all().close)
+
+
+async def _begin(service: Service, make_call: Callable[[], Awaitable[Call]], arrival_s: float) -> tuple[Call, Work]:
+    call = await make_call()
+    return call, await Work.begin(service, call, arrival_s)
 
 
 async def _events(service: Service, call: Call, work: Work, served: Served) -> AsyncGenerator[bytes, None]:
@@ -50,12 +57,10 @@ async def _events(service: Service, call: Call, work: Work, served: Served) -> A
     is_continuous = options is not None and options.continuous_usage_stats
     has_usage = config.enable_force_include_usage or (options is not None and options.include_usage)
     try:
-        async for piece in work.pieces(config.sse_keep_alive_s):
+        async for piece in work.pieces(served, config.sse_keep_alive_s):
             if piece is None:
                 yield COMMENT
                 continue
-            served.note(piece.output)
-            check_end(piece.output)
             for chunk in await aside(partial(_chunks, answer, piece), _size(piece.output)):
                 if has_usage or is_continuous:
                     chunk["usage"] = answer.usage.as_json() if is_continuous else None

@@ -6,24 +6,28 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from jaxserve.server.errors import ApiError
+from jaxserve.server.errors import ClientLeft
 
 Result = TypeVar("Result")
 
 
 async def unless_gone[Result](request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of `work`, which is cancelled when the client of `request`, whose body has been read, leaves."""
+    """The result of `work`, which is cancelled when the client of `request`, whose body has been read, leaves.
+
+    Raises `ClientLeft` then, which nobody needs to be told.
+    """
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise ApiError(400, "the client has left")  # nobody reads it
+        raise ClientLeft
     finally:
         leaving.cancel()
         if not working.done():
             working.cancel()
             await asyncio.wait((working,))
+            _ = working.cancelled() or working.exception()  # else asyncio logs that nobody has looked at it
 
 
 async def _left(request: Request) -> None:

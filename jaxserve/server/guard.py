@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jaxserve.server.auth import Keys
 from jaxserve.server.config import ServerConfig
-from jaxserve.server.errors import ApiError, as_api_error
+from jaxserve.server.errors import ApiError, ClientLeft, as_api_error
 from jaxserve.server.request_log import Served, log_served
 
 REQUEST_ID = re.compile(r"[\w.:-]{1,128}")
@@ -28,10 +28,6 @@ class Caller:
 
     served: Served
     client: str | None = None
-
-    @property
-    def request_id(self) -> str:
-        return self.served.request_id
 
 
 def caller(request: Request) -> Caller:
@@ -58,13 +54,15 @@ class Guard:
         request_id = asked if REQUEST_ID.fullmatch(asked) else secrets.token_hex(16)
         who = Caller(Served(request_id, route="none"))
         scope["jaxserve.caller"], scope["root_path"] = who, self._config.root_path
-        started = _Started(send, who.request_id)
+        started = _Started(send, who.served)
         try:
             self._check_headers(scope)
             # CORS: browsers ask without the key whether they may send it.
             if _route_path(scope) not in self._public and scope["method"] != "OPTIONS":
                 who.client = self._keys.check(headers.get("authorization"))
             await self._app(scope, receive, started.send)
+        except ClientLeft:
+            pass
         except Exception as error:
             if started.status is not None:  # too late to say anything else
                 raise
@@ -89,17 +87,17 @@ def _route_path(scope: Scope) -> str:
 
 
 class _Started:
-    """What has been sent of an answer."""
+    """What has been sent of an answer. served: has its id, which a body may have changed."""
 
-    def __init__(self, send: Send, request_id: str):
-        self._send, self._request_id = send, request_id
+    def __init__(self, send: Send, served: Served):
+        self._send, self._served = send, served
         self.status: int | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
-            headers["X-Request-Id"] = self._request_id
+            headers["X-Request-Id"] = self._served.request_id
             headers.setdefault("X-Content-Type-Options", "nosniff")
         await self._send(message)
 

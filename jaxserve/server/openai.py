@@ -1,6 +1,7 @@
 """Host: the routes of OpenAI's API: completions, chats, embeddings and the list of models."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -11,6 +12,7 @@ from jaxserve.server.answers.embedding import embedding_answer
 from jaxserve.server.aside import json_aside
 from jaxserve.server.body import read_body
 from jaxserve.server.calls import Call, chat_call, completion_call
+from jaxserve.server.errors import blaming
 from jaxserve.server.generate import Json, respond
 from jaxserve.server.gone import unless_gone
 from jaxserve.server.guard import caller
@@ -38,8 +40,10 @@ def routes(service: Service) -> APIRouter:
     async def embeddings(request: Request) -> Response:
         """One vector a text: the mean of its hidden states, or the last one."""
         body = await read_body(request, EmbeddingBody, service.config)
-        with service.working():
-            answer = await unless_gone(request, embedding_answer(service, body))
+        served = caller(request).served
+        served.model = service.name_of(body.model)
+        with service.working(), blaming(body.prompt_field):
+            answer = await unless_gone(request, embedding_answer(service, body, served))
             return await json_aside(lambda: answer, sum(len(each["embedding"]) for each in answer["data"]))
 
     @router.get("/v1/models")
@@ -63,8 +67,10 @@ def _answers(
         body: Any = await read_body(request, kind, service.config)
         who = caller(request)
         who.served.model = service.name_of(body.model)
-        call = await make_call(service, body, body.request_id or who.request_id, who.client)
-        return await respond(service, request, call, who.served)
+        who.served.request_id = body.request_id or who.served.request_id
+        with blaming(kind.prompt_field):
+            call = partial(make_call, service, body, who.served.request_id, who.client)
+            return await respond(service, request, call, who.served)
 
     return answer
 

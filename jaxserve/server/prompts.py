@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from jaxserve.engine.prompts import Prompt
@@ -19,7 +20,7 @@ async def completion_prompts(
     if not texts:
         return [_cut(Prompt(None, ids), keep) for ids in prompts if isinstance(ids, list)]
     if keep is None:
-        _check_chars(tokenizer_of(service), texts, service.max_model_len)
+        _check_chars(texts, service)
     ids = await encoded(service, texts, add_special_tokens=add_special_tokens)
     return [_cut(Prompt(text, found), keep) for text, found in zip(texts, ids, strict=True)]
 
@@ -35,12 +36,15 @@ async def chat_prompt(service: Service, body: Any, keep: "Cut | None") -> Prompt
     continues = body.continue_final_message
     generates = not continues if body.add_generation_prompt is None else body.add_generation_prompt
     variables = {**(config.default_chat_template_kwargs or {}), **(body.chat_template_kwargs or {})}
-    rendered = await service.llm.render_chat(
+    render = partial(service.llm.render_chat, chat_template=body.chat_template)
+    if body.chat_template is not None and service.client_templates is not None:
+        render = partial(service.client_templates.render_chat, service.llm, body.chat_template)
+    rendered = await render(
         body.messages,
-        chat_template=body.chat_template,
         add_generation_prompt=generates,
         continue_final_message=continues,
         chat_template_kwargs=variables,
+        max_chars=None if keep is not None else _max_chars(service),
     )
     return _cut(Prompt(rendered["prompt"], rendered["prompt_token_ids"]), keep)
 
@@ -52,14 +56,14 @@ class Cut:
         self.num_tokens, self.side = num_tokens, side
 
     @classmethod
-    def of(cls, body: SamplingFields, max_model_len: int, max_tokens: int | None) -> "Cut | None":
-        """None: nothing is cut. -1 leaves what the output does not need of the context."""
+    def of(cls, body: SamplingFields, max_model_len: int) -> "Cut | None":
+        """None: nothing is cut. -1 leaves room for one token of output, as is asked of prompts that are not cut."""
         asked = body.truncate_prompt_tokens
         if asked is None:
             if body.truncation_side is not None:
                 raise ApiError(400, "truncation_side needs truncate_prompt_tokens", param="truncation_side")
             return None
-        return cls.of_length(asked, max_model_len, needed=max_tokens or 1, side=body.truncation_side or "left")
+        return cls.of_length(asked, max_model_len, needed=1, side=body.truncation_side or "left")
 
     @classmethod
     def of_length(cls, asked: int, max_model_len: int, *, needed: int, side: str = "left") -> "Cut":
@@ -95,14 +99,18 @@ def tokenizer_of(service: Service) -> Tokenizer:
     return tokenizer
 
 
-def _check_chars(tokenizer: Tokenizer, texts: list[str], max_model_len: int) -> None:
-    """Refuse, before it is encoded, a text that cannot fit the context however few tokens it takes."""
-    longest = max_model_len * tokenizer.max_token_bytes
+def _max_chars(service: Service) -> int:
+    """No longer text fits the context, however few tokens it takes."""
+    return service.max_model_len * tokenizer_of(service).max_token_bytes
+
+
+def _check_chars(texts: list[str], service: Service) -> None:
+    """Refuse, before it is encoded, a text that cannot fit the context."""
     for text in texts:
-        if len(text) > longest:
+        if len(text) > _max_chars(service):
             raise ApiError(
                 400,
-                f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains "
+                f"This model's maximum context length is {service.max_model_len} tokens. However, your prompt contains "
                 f"{len(text)} characters, which are more input tokens than that. Shorten the prompt.",
                 param="prompt",
                 code="context_length_exceeded",

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from jaxserve.core.outputs import RequestMetrics, RequestOutput
+from jaxserve.core.outputs import EmbeddingRequestOutput, RequestMetrics, RequestOutput
 from jaxserve.server.config import ServerConfig
 
 log = logging.getLogger("jaxserve.requests")
@@ -34,13 +34,13 @@ class Served:
     begun_s: float = field(default_factory=time.monotonic)
     _seen: set[str] = field(default_factory=set)
 
-    def note(self, output: RequestOutput) -> None:
+    def note(self, output: RequestOutput | EmbeddingRequestOutput) -> None:
         """One more output, or piece of one."""
         if output.request_id not in self._seen:
             self._seen.add(output.request_id)
             self.prompt_tokens += len(output.prompt_token_ids)
             self.cached_tokens += output.num_cached_tokens
-        for sample in output.outputs:
+        for sample in output.outputs if isinstance(output, RequestOutput) else ():
             self.output_tokens += len(sample.token_ids)
             if sample.finish_reason is not None:
                 self.finish_reasons[sample.finish_reason] += 1

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 
 import uvloop
@@ -23,7 +24,8 @@ from jaxserve.server.service import Service, State
 log = logging.getLogger("jaxserve.server")
 WATCH_S = 1.0  # between two looks at the engine
 SWITCH_S = 0.001  # that other threads may keep the event loop waiting; Python's own is five times that
-LAST_WORDS_S = 1.0  # for answers to go out after the engine has died
+LAST_WORDS_S = 1.0  # for answers to go out after the engine has died, or after a second signal
+CLOSING_S = 10.0  # for a step, and for threads that encode what nobody waits for any more, to end
 
 
 def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
@@ -31,8 +33,11 @@ def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
     right, 1 for anything else."""
     sys.setswitchinterval(SWITCH_S)
     names = config.served_model_name or (engine_config.model,)
+    process = Process(engine_config, Service(config, names))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(Process(engine_config, Service(config, names)).run())
+        exit_code = runner.run(process.run())
+    process.has_ended.set()
+    return exit_code
 
 
 class Process:
@@ -41,7 +46,7 @@ class Process:
     def __init__(self, engine_config: EngineConfig, service: Service):
         self._engine_config, self._service, self._config = engine_config, service, service.config
         self._started_s = time.monotonic()
-        self._stop = asyncio.Event()
+        self._stop, self.has_ended = asyncio.Event(), threading.Event()
         self._must_hurry = False
         self._exit_code = 0
 
@@ -50,13 +55,15 @@ class Process:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         listening = asyncio.create_task(listener.listen())
+        listening.add_done_callback(lambda task: listener.should_exit or self._on_deaf(task))
         log.info("listening on %s; loading %s", listener.address, self._engine_config.model)
         llm = await self._load()
         if llm is not None:
             await self._serve(llm)
+            self._leave_within(CLOSING_S)
             await llm.close()
         listener.should_exit = True
-        await listening
+        await asyncio.wait((listening,))
         return self._exit_code
 
     async def _load(self) -> AsyncLLM | None:
@@ -67,7 +74,7 @@ class Process:
         stopping.cancel()
         if not loaded.done():
             log.info("stopped while the model was being loaded")
-            _leave(0)  # a thread inside a compiler cannot be ended, and Python would not end before it
+            _leave(self._exit_code)  # a thread inside a compiler cannot be ended, and Python would not end before it
         try:
             return loaded.result()
         except (ConfigError, RequestError, CheckpointError, SourceError, OSError) as error:
@@ -115,6 +122,25 @@ class Process:
     def _on_signal(self, number: int) -> None:
         self._must_hurry = self._stop.is_set()
         log.info("%s: %s", signal.Signals(number).name, "ending now" if self._must_hurry else "ending")
+        self._stop.set()
+        if self._must_hurry:
+            self._leave_within(LAST_WORDS_S)
+
+    def _leave_within(self, seconds: float) -> None:
+        """Leave if the process has not ended by then: a step that hangs could not be ended, nor waited for."""
+
+        def wait() -> None:
+            if not self.has_ended.wait(seconds):
+                log.warning("something does not end, and is left")
+                _leave(self._exit_code)
+
+        threading.Thread(target=wait, name="jaxserve-end", daemon=True).start()
+
+    def _on_deaf(self, listening: asyncio.Task[None]) -> None:
+        """Nobody can be answered any more."""
+        error = None if listening.cancelled() else listening.exception()
+        self._fail(f"the server has stopped listening: {error!r}", 1)
+        self._must_hurry = True
         self._stop.set()
 
     def _fail(self, reason: str, exit_code: int) -> None:

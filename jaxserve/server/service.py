@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from jaxserve.server.client_templates import ClientTemplates
 from jaxserve.server.config import ServerConfig
 from jaxserve.server.errors import ApiError
 from jaxserve.server.http_counts import HttpCounts
@@ -31,7 +32,7 @@ class State(Enum):
 class Service:
     """names: of the model, the first one in answers. created: seconds since 1970. num_active: requests under way.
 
-    reason: why it is dead.
+    reason: why it is dead. client_templates: what renders those of requests; None: they are trusted as the model's own.
     """
 
     config: ServerConfig
@@ -41,6 +42,7 @@ class Service:
     num_active: int = 0
     http: HttpCounts = field(default_factory=HttpCounts)
     reason: str = ""
+    client_templates: ClientTemplates | None = field(default_factory=ClientTemplates)
     _llm: "AsyncLLM | None" = None
     _defaults: Mapping[str, Any] = field(default_factory=dict)
 

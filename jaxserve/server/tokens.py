@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jaxserve.server.aside import aside, json_aside
+from jaxserve.server.aside import json_aside
 from jaxserve.server.body import read_body
 from jaxserve.server.errors import ApiError
 from jaxserve.server.generate import Json
@@ -14,6 +14,7 @@ from jaxserve.server.prompts import chat_prompt, encoded, tokenizer_of
 from jaxserve.server.protocol.tokens import DetokenizeBody, TokenizeBody
 from jaxserve.server.schema import takes
 from jaxserve.server.service import Service
+from jaxserve.text.tokenizer import Tokenizer
 
 
 def routes(service: Service) -> APIRouter:
@@ -44,11 +45,7 @@ def routes(service: Service) -> APIRouter:
         service.name_of(body.model)
         tokenizer = tokenizer_of(service)
         size = service.llm.llm.parts.requests.vocab_size
-        if body.tokens and max(body.tokens) >= size:
-            message = f"token id {max(body.tokens)} is outside the vocabulary [0, {size})"
-            raise ApiError(400, message, param="tokens")
-        text = await aside(lambda: tokenizer.decode(body.tokens, skip_special_tokens=False), len(body.tokens))
-        return Json({"prompt": text})
+        return await json_aside(lambda: {"prompt": _text(tokenizer, body.tokens, size)}, len(body.tokens))
 
     @router.get("/tokenizer_info")
     async def tokenizer_info() -> Response:
@@ -62,3 +59,9 @@ def routes(service: Service) -> APIRouter:
         return Json({"tokenizer_class": "jaxserve", "model_max_length": service.max_model_len, **info})
 
     return router
+
+
+def _text(tokenizer: Tokenizer, ids: list[int], vocab_size: int) -> str:
+    if ids and (highest := max(ids)) >= vocab_size:
+        raise ApiError(400, f"token id {highest} is outside the vocabulary [0, {vocab_size})", param="tokens")
+    return tokenizer.decode(ids, skip_special_tokens=False)

@@ -3,17 +3,17 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from jaxserve.core.errors import LateError
 from jaxserve.core.outputs import RequestOutput
-from jaxserve.server.aside import AT_ONCE
 from jaxserve.server.calls import Call
 from jaxserve.server.errors import ApiError
 from jaxserve.server.request_log import Served
 from jaxserve.server.service import Service
 
 if TYPE_CHECKING:  # it imports jax
-    from jaxserve.engine.submission import Submission
+    from jaxserve.engine.submission import Submissions
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,66 +25,56 @@ class Piece:
 
 
 class Work:
-    """The submissions of a request's prompts, in their order."""
+    """The prompts of a request, and what comes of them. num_tokens: that have come."""
 
-    def __init__(self, submissions: "list[Submission]"):
+    def __init__(self, submissions: "Submissions"):
         self._submissions = submissions
+        self.num_tokens = 0
 
     @classmethod
-    async def begin(cls, service: Service, call: Call) -> "Work":
-        """Submit all prompts. Where one is refused, at once, none goes on, and its error is raised."""
-        work = cls([])
-        try:
-            for i, prompt in enumerate(call.prompts):
-                if i % AT_ONCE == AT_ONCE - 1:
-                    await asyncio.sleep(0)  # others' requests go on meanwhile
-                asked = {**prompt.as_dict(), "cache_salt": prompt.cache_salt}
-                submission = service.llm.submit(asked, call.params, wants_pieces=call.body.stream, **call.options)
-                work._submissions.append(await submission)
-        except BaseException:
-            work.abort()
-            raise
-        return work
+    async def begin(cls, service: Service, call: Call, arrival_s: float | None = None) -> "Work":
+        """Submit all prompts, or none, where one of them is refused: its error is raised at once.
+
+        arrival_s: when the request came, by the engine's clock; by default now.
+        """
+        prompts = [{**prompt.as_dict(), "cache_salt": prompt.cache_salt} for prompt in call.prompts]
+        options: Any = {"wants_pieces": call.body.stream, "arrival_s": arrival_s, **call.options}
+        return cls(await service.llm.submit_all(prompts, call.params, **options))
 
     def abort(self) -> None:
         """End what has not ended; at any time, as often as wanted."""
-        for submission in self._submissions:
-            submission.abort()
+        self._submissions.abort()
 
     async def whole(self, served: Served) -> list[RequestOutput]:
-        """All outputs, of which `served` is told. Raises `ApiError` where one could not be computed, or ended before
-        its first token was there."""
-        outputs = [await submission.next() for submission in self._submissions]
-        for output in outputs:
+        """All outputs, in the order of their prompts; `served` is told of them. Raises as `pieces` does."""
+        outputs = {}
+        async for piece in self.pieces(served):
+            assert piece is not None
+            outputs[piece.prompt] = piece.output
+        return [outputs[number] for number in sorted(outputs)]
+
+    async def pieces(self, served: Served, idle_s: float = 0) -> "AsyncGenerator[Piece | None, None]":
+        """Every piece as it comes, of which `served` is told; None after each `idle_s` seconds without one (0: never).
+
+        Raises `ApiError` where a prompt could not be computed, and `LateError` where no prompt had a token in time.
+        """
+        while self._submissions.has_more:
+            try:
+                async with asyncio.timeout(idle_s or None):
+                    number, output = await self._submissions.next()
+            except TimeoutError:
+                yield None
+                continue
             served.note(output)
-            check_end(output)
-        return outputs
+            self._check(output)
+            yield Piece(number, output)
 
-    async def pieces(self, idle_s: float) -> "AsyncGenerator[Piece | None, None]":
-        """Every piece as it comes; None after each `idle_s` seconds without one (0: never)."""
-        waits = {asyncio.ensure_future(each.next()): i for i, each in enumerate(self._submissions)}
-        try:
-            while waits:
-                done, _ = await asyncio.wait(waits, timeout=idle_s or None, return_when=asyncio.FIRST_COMPLETED)
-                if not done:
-                    yield None
-                for task in sorted(done, key=waits.__getitem__):
-                    number, output = waits.pop(task), task.result()
-                    if not output.finished:
-                        waits[asyncio.ensure_future(self._submissions[number].next())] = number
-                    yield Piece(number, output)
-        finally:
-            for task in waits:
-                task.cancel()
-
-
-def check_end(output: RequestOutput) -> None:
-    """Raise `ApiError` for an output, or a last piece, that ended badly."""
-    for completion in output.outputs:
-        if completion.finish_reason == "error":
+    def _check(self, output: RequestOutput) -> None:
+        self.num_tokens += sum(len(completion.token_ids) for completion in output.outputs)
+        reasons = {completion.finish_reason for completion in output.outputs}
+        if "error" in reasons:
             raise ApiError(500, "the model's numbers were not finite for this request", code="not_finite")
-        if completion.finish_reason == "abort":
+        if "abort" in reasons:
             raise ApiError(503, "the request was aborted by the server", code="aborted")
-        if completion.finish_reason == "timeout" and output.metrics and output.metrics.first_token_s is None:
-            headers = {"Retry-After": "1"}
-            raise ApiError(503, "the request timed out before its first token", code="timeout", headers=headers)
+        if "timeout" in reasons and not self.num_tokens and not self._submissions.has_more:
+            raise LateError("the request timed out before its first token")

@@ -35,13 +35,13 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
-        **kwargs: Any,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
         """The prompt, special tokens spelled out: encode it with add_special_tokens=False.
 
         add_generation_prompt: end where the assistant begins to speak. continue_final_message: end inside the last
-        message, for the model to go on with it; not together with the former. kwargs are the template's own variables
-        (such as enable_thinking). Raises `RequestError` for bad messages and whatever goes wrong in the template.
+        message, for the model to go on with it; not together with the former. variables: the template's own (such as
+        enable_thinking). Raises `RequestError` for bad messages and whatever goes wrong in the template.
         """
         if self.source is None:
             message = "the model has no chat template: give one with chat_template, or send a plain prompt"
@@ -53,9 +53,10 @@ class ChatTemplate:
             messages,
             keeps_null=TESTS_NULL.search(self.source) is not None,
             keeps_parts=READS_PARTS.search(self.source) is not None,
+            keeps_developer="developer" in self.source,
         )
         continued = _mark_end(messages[-1], chat[-1]) if continue_final_message else None
-        values = {**self.special_tokens, **kwargs, "messages": chat, "tools": list(tools) if tools else None}
+        values = {**self.special_tokens, **(variables or {}), "messages": chat, "tools": list(tools) if tools else None}
         text = self._render({**values, "add_generation_prompt": add_generation_prompt})
         return text if continued is None else _cut_at_mark(text, continued)
 

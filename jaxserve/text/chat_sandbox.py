@@ -2,8 +2,8 @@
 
 A template comes with the model, so it is not trusted (without a sandbox, CVE-2026-5760 in another engine). jinja2's
 sandbox refuses attributes that begin with an underscore and changes to what was passed in; of work it bounds only
-`range`, so loop turns, calls, padding and output are bounded here. (Not every way to use memory is: a service that
-takes templates from its clients should render them in a process that may be killed.)
+`range`, so loop turns, calls, padding and output are bounded here. Not every way to use time and memory is: the
+templates of clients are rendered here too, but in a process that may be killed (`client_template`).
 """
 
 import json
@@ -34,7 +34,7 @@ def render_bounded(template: Any, values: dict[str, Any]) -> str:
     token = _steps_left.set(MAX_STEPS)
     parts, length = [], 0
     try:
-        for part in template.generate(**values):
+        for part in template.generate(values):
             parts.append(part)
             length += len(part)
             if length > MAX_OUTPUT_CHARS:

@@ -6,13 +6,26 @@ That does not depend on how the text is cut, so neither speculation nor chunks c
 
 from collections import deque
 from collections.abc import Sequence
+from typing import ClassVar, Self
+from weakref import WeakValueDictionary
 
 
 class StopStrings:
-    """An automaton over the strings of one request, shared by its samples.
+    """An automaton over strings, which all sequences that ask for the same ones can share.
 
     State 0 is the empty match; a state is a prefix of some string, the longest that the text so far ends with.
     """
+
+    _shared: ClassVar[WeakValueDictionary[tuple[tuple[str, ...], bool], Self]] = WeakValueDictionary()
+
+    @classmethod
+    def shared(cls, strings: Sequence[str], include_in_output: bool) -> Self:
+        """The one that others with these strings have, for the requests of a batch have mostly the same."""
+        key = tuple(strings), include_in_output
+        found = cls._shared.get(key)
+        if found is None:
+            found = cls._shared[key] = cls(strings, include_in_output)
+        return found
 
     def __init__(self, strings: Sequence[str], include_in_output: bool = False):
         self.strings = tuple(strings)

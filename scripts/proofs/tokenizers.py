@@ -21,7 +21,7 @@ from jaxserve.text.tokenizer import Tokenizer
 from scripts.goldens.chats import CHATS, options_of
 from scripts.goldens.texts import TEXTS, random_texts
 from scripts.goldens.tokenizer_goldens import ask
-from tests.support.tokenizers import ALL, template_of, tokenizer_of
+from tests.support.tokenizers import ALL, rendered, tokenizer_of
 
 ROOT = Path(__file__).parents[2]
 PIECE_CHARS = 1500
@@ -107,7 +107,7 @@ def compare(oracle_python: str, name: str, texts: list[str]) -> Row:
 
 def render(name: str, chat: dict) -> str | None:
     try:
-        return template_of(name).render(chat["messages"], **options_of(chat))
+        return rendered(name, chat["messages"], options_of(chat))
     except RequestError:
         return None
 

@@ -18,20 +18,24 @@ from jaxserve.cli import serve
 from jaxserve.cli.flags import given
 from jaxserve.server.config import ServerConfig
 from tests.house.modules import ROOT
+from tests.support.fake_llm import fake_llm
+from tests.support.server import running
 
 FOLDER = ROOT / "docs" / "serving"
 KUBERNETES = "1.34"
-MONITORING = "monitoring.googleapis.com/v1"  # not of Kubernetes itself: the part of its schema that is used here
+# Not of Kubernetes itself: the part of its schema that is used here, as charts/operator/crds of
+# GoogleCloudPlatform/prometheus-engine has it (2ffde4e, 2026; `secret` there since 2024).
+MONITORING = "monitoring.googleapis.com/v1"
 SECRET_KEY = {
     "type": "object",
-    "required": ["kubernetesSecret"],
+    "required": ["secret"],
     "additionalProperties": False,
     "properties": {
-        "kubernetesSecret": {
+        "secret": {
             "type": "object",
             "required": ["name", "key"],
             "additionalProperties": False,
-            "properties": {"name": {"type": "string"}, "key": {"type": "string"}},
+            "properties": {"name": {"type": "string"}, "key": {"type": "string"}, "namespace": {"type": "string"}},
         }
     },
 }
@@ -101,11 +105,17 @@ def test_every_object_fits_its_schema(manifests):
         check(manifest)
 
 
+def rename(credentials: dict[str, Any], name: str) -> None:
+    """Of the secret, as it was called before it was released."""
+    credentials[name] = credentials.pop("secret")
+
+
 PLANTED = [
     ("Deployment", lambda d: d["spec"]["template"]["spec"].update(terminationGracePeriod=150)),
     ("Deployment", lambda d: d["spec"]["template"]["spec"]["containers"][0]["ports"][0].update(containerPort="http")),
     ("Service", lambda d: d["spec"].update(selectors={})),
     ("PodMonitoring", lambda d: d["spec"]["endpoints"][0].update(intervall="15s")),
+    ("PodMonitoring", lambda d: rename(d["spec"]["endpoints"][0]["authorization"]["credentials"], "kubernetesSecret")),
     ("Role", lambda d: d.update(rule=[])),
 ]
 
@@ -156,7 +166,7 @@ def test_the_key_comes_from_a_secret_and_goes_where_it_is_read(manifests, monkey
     assert serve._from_environment() == {"api_key": "k"}
     wanted = variables["JAXSERVE_API_KEY"]["valueFrom"]["secretKeyRef"]
     (endpoint,) = manifests["PodMonitoring"]["spec"]["endpoints"]
-    assert endpoint["authorization"]["credentials"]["kubernetesSecret"] == wanted
+    assert endpoint["authorization"]["credentials"]["secret"] == wanted
     assert manifests["Role"]["rules"][0]["resourceNames"] == [wanted["name"]]
 
 
@@ -190,6 +200,19 @@ def hadolint(text: str) -> str:
 def test_the_dockerfile_is_free_of_what_hadolint_knows():
     assert hadolint(dockerfile()) == ""
     assert "DL3002" in hadolint(dockerfile() + "USER root\n")
+
+
+def test_the_health_check_can_be_told_another_address():
+    """Its command, run as docker does: with the image's environment, and with another."""
+    (default,) = re.findall(r"^ENV HEALTH_URL=(\S+)$", dockerfile(), re.M)
+    config = ServerConfig()
+    assert default == f"http://127.0.0.1:{config.port}/health"
+    (command,) = re.findall(r"^HEALTHCHECK .*\\\n  CMD (.*)$", dockerfile(), re.M)
+    with running(fake_llm()) as server:
+        for url, code in ((f"{server.url}/health", 0), (f"{server.url}/nothing", 1)):
+            words = [sys.executable, *json.loads(command)[1:]]
+            done = subprocess.run(words, env={"HEALTH_URL": url}, capture_output=True, check=False)
+            assert done.returncode == code
 
 
 def test_the_locks_that_the_dockerfile_names_are_there():

@@ -85,6 +85,27 @@ def test_every_route_stands_there(server):
     assert {server.get(name.partition(" ")[2]).status_code for name in undescribed} == {200}
 
 
+def references(part: Any) -> list[str]:
+    """What a description refers to, at any depth."""
+    if isinstance(part, list):
+        return [found for each in part for found in references(each)]
+    if not isinstance(part, dict):
+        return []
+    own = [part["$ref"]] if isinstance(part.get("$ref"), str) else []
+    return own + references(list(part.values()))
+
+
+def test_all_that_the_description_refers_to_is_in_it(server):
+    described = server.get("/openapi.json").json()
+    found = set(references(described))
+    assert "#/components/schemas/StreamOptions" in found
+    for reference in found:
+        part = described
+        for name in reference.removeprefix("#/").split("/"):
+            part = part[name]
+    assert "$defs" not in str(described)
+
+
 @pytest.mark.parametrize("heading", FIELDS)
 def test_every_field_stands_there(heading):
     told = [name for row in rows(heading) for name in code(row[0])]
@@ -147,7 +168,7 @@ def test_the_lengths_of_lists_are_those_that_are_checked(heading):
 
 
 def test_the_length_of_the_queue_is_the_verbs():
-    assert f"holds {serve.MAX_NUM_WAITING}\nrequests" in section("Options")
+    assert f"holds {serve.MAX_NUM_WAITING}\nsamples" in section("Options")
 
 
 def test_fields_without_effect_and_those_not_built_stand_there():

@@ -42,6 +42,12 @@ def test_importing_jaxserve_does_not_import_jax():
     assert loaded_after("import jaxserve", "jaxserve", "jax", "numpy") == ["jaxserve"]
 
 
+def test_the_process_of_a_clients_template_is_light():
+    name = "jaxserve.text.client_template_child"
+    suspects = ["jax", "numpy", "tokenizers", "asyncio", "subprocess", "starlette"]
+    assert loaded_after(f"import {name}, jaxserve.text.chat_sandbox", name, *suspects) == [name]
+
+
 @pytest.mark.parametrize("arguments", [[*verb.split(), "--help"] for verb in VERBS], ids=" ".join)
 def test_help_costs_neither_jax_nor_numpy(arguments):
     statements = (

@@ -83,6 +83,13 @@ def test_a_parallelism_that_is_asked_for_stays(fake):
     assert "--tensor-parallel-size=4" not in calls(fake)[-1][-1]
 
 
+@pytest.mark.parametrize(("options", "port"), [([], 8000), (["--port", "9000"], 9000), (["--port=9001"], 9001)])
+def test_it_tells_the_port_that_was_asked_for(fake, options, port):
+    said = run(fake, "--dry-run", "--zone", "z", "m", *options).stdout
+    assert f"-N -L {port}:127.0.0.1:{port}\n  curl http://127.0.0.1:{port}/health" in said
+    assert "--spot" not in said
+
+
 @pytest.mark.parametrize("broken", ["states", "ssh"])
 def test_after_a_failure_it_says_how_to_give_the_machine_back(fake, broken):
     (fake / broken).write_text({"states": "PROVISIONING\nFAILED\n", "ssh": "1"}[broken])

@@ -60,7 +60,7 @@ def body_schemas(api: Mapping[str, Any]) -> dict[str, Schema]:
     for path, methods in api["paths"].items():
         content = methods.get("post", {}).get("requestBody", {}).get("content", {})
         if "application/json" in content:
-            found[path] = content["application/json"]["schema"]
+            found[path] = {**content["application/json"]["schema"], "$defs": api["components"]["schemas"]}
     return found
 
 

@@ -3,7 +3,7 @@
     python -m tests.support.fake_serve FAULT [options of serve]
 
 slow: each step takes 20 ms. crash: the 20th step fails, as a device that is out of memory does. no memory: the model
-does not fit. long load: the model is never there.
+does not fit. hang: only the first step ends. long load: the model is never there. deaf: what listens ends by an error.
 """
 
 import sys
@@ -12,11 +12,16 @@ from typing import Any
 
 from jaxserve.cli.main import main
 from jaxserve.engine.llm import LLM
+from jaxserve.server.listener import Listener
 from tests.support.fake_llm import fake_llm
 
 STEP_S = 0.02
 FAILING_STEP = 20
 REASON = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes."
+
+
+async def _break(*args: Any) -> bool:
+    raise RuntimeError("the socket is gone")
 
 
 def _load(fault: str) -> LLM:
@@ -30,7 +35,7 @@ def _load(fault: str) -> LLM:
     def slow(ticket: Any) -> Any:
         nonlocal num_steps
         num_steps += 1
-        time.sleep(STEP_S)
+        time.sleep(600 if fault == "hang" and num_steps > 1 else STEP_S)
         if fault == "crash" and num_steps >= FAILING_STEP:
             raise RuntimeError(REASON)
         return collect(ticket)
@@ -41,5 +46,7 @@ def _load(fault: str) -> LLM:
 
 if __name__ == "__main__":
     fault, *options = sys.argv[1:]
+    if fault == "deaf":
+        Listener.on_tick = _break  # type: ignore[method-assign]
     LLM.from_config = lambda *args, **kwargs: _load(fault)  # type: ignore[method-assign]
     sys.exit(main(["serve", "fake", "--no-warm-up", *options]))

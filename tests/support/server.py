@@ -24,17 +24,24 @@ NAME = "fake"
 
 @dataclass(frozen=True)
 class Running:
-    """A server and its engine. url: without a slash at its end."""
+    """A server and its engine. url: without a slash at its end. http_server: what listens."""
 
     url: str
     llm: LLM
     service: Service
+    http_server: uvicorn.Server
 
     def openai(self, key: str = "none") -> openai.OpenAI:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=30)
 
     def http(self, **options: Any) -> httpx2.Client:
         return httpx2.Client(base_url=self.url, timeout=30, **options)
+
+    def cut(self) -> None:
+        """All connections, as a network does."""
+        (loop,) = {server.get_loop() for server in self.http_server.servers}
+        for connection in list(self.http_server.server_state.connections):
+            loop.call_soon_threadsafe(connection.transport.abort)
 
     def post(self, path: str, body: Any, **options: Any) -> httpx2.Response:
         with self.http() as client:
@@ -70,7 +77,7 @@ def running(llm: LLM, **options: Any) -> Iterator[Running]:
                 raise RuntimeError("the server has not started")
             threading.Event().wait(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield Running(f"http://127.0.0.1:{port}", llm, service)
+        yield Running(f"http://127.0.0.1:{port}", llm, service, server)
     finally:
         server.should_exit = True
         thread.join()

@@ -1,12 +1,14 @@
 """The five tokenizers whose every id is compared with transformers', and the goldens of that comparison."""
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from checkpoints.formats.gguf import GgufFile
 from checkpoints.sources import resolve
+from jaxserve.engine.chat import OWN_VARIABLES
 from jaxserve.text.chat import ChatTemplate, chat_template_from_folder, chat_template_from_gguf
 from jaxserve.text.from_folder import tokenizer_from_folder
 from jaxserve.text.from_gguf import tokenizer_from_gguf
@@ -42,6 +44,13 @@ def tokenizer_of(name: str) -> Tokenizer:
 @cache
 def template_of(name: str) -> ChatTemplate:
     return chat_template_from_gguf(metadata_of(name)) if name in IN_GGUF else chat_template_from_folder(path_of(name))
+
+
+def rendered(name: str, messages: Any, options: Mapping[str, Any]) -> str:
+    """options: as transformers takes them, the template's own variables among them."""
+    variables = {key: value for key, value in options.items() if key not in OWN_VARIABLES}
+    others = {key: value for key, value in options.items() if key in OWN_VARIABLES}
+    return template_of(name).render(messages, variables=variables, **others)
 
 
 @cache

@@ -9,6 +9,7 @@ from jaxserve.bench.serving.reply import Failure, Reply
 DONE = b"[DONE]"
 # Where a chat's delta has text: OpenAI's name, and those that reasoning has.
 DELTA_TEXTS = ("content", "reasoning_content", "reasoning")
+MAX_TOKENS = 1 << 40  # of an answer; a server that counts more does not count
 UNFINISHED = ("abort", "error", "timeout")  # reasons to end that are no ends
 
 
@@ -65,7 +66,7 @@ class Answer:
         """failure: of the request as a whole. count_tokens: of a text, where the server does not tell."""
         input_len, output_len = (self._usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
         if output_len is None and count_tokens is not None:
-            output_len = count_tokens(self._text)
+            output_len = count_tokens(self._text.encode("utf-8", "replace").decode())  # JSON may hold half characters
         failure = failure or self._failure
         if failure is None and not self._is_whole:
             failure = Failure.of("stream cut short", "it ended without finish_reason and [DONE]")
@@ -89,4 +90,5 @@ def error_message(body: Any) -> str | None:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
+    return value if is_count else None

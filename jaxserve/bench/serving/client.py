@@ -13,7 +13,7 @@ from jaxserve.bench.serving.answer import Answer
 from jaxserve.bench.serving.events import Events
 from jaxserve.bench.serving.prompts import BenchRequest
 from jaxserve.bench.serving.reply import Failure, Reply
-from jaxserve.bench.serving.session import metrics_text, said_in
+from jaxserve.bench.serving.session import metrics_text, said_in, text_of
 from jaxserve.bench.serving.target import Target
 
 EVENT_STREAM = "text/event-stream"
@@ -45,6 +45,8 @@ class Client:
             failure = Failure.of("connection lost", str(error) or type(error).__name__)
         except aiohttp.ClientError as error:
             failure = Failure.of("not HTTP", f"{type(error).__name__}: {error}")
+        except Exception as error:  # of an answer that nobody has thought of: the other requests go on
+            failure = Failure.of("not understood", f"{type(error).__name__}: {error}")
         return answer.reply(self.clock(), failure, self.count_tokens)
 
     async def metrics(self) -> str:
@@ -56,8 +58,8 @@ class Client:
         headers = {"Content-Type": "application/json", "Accept": EVENT_STREAM}
         async with self.session.post(self.target.url, data=body, headers=headers) as response:
             if response.status != 200:
-                text = await response.text(errors="replace")
-                return Failure.of(f"HTTP {response.status}", said_in(text) or response.reason or "")
+                said = said_in(await text_of(response))
+                return Failure.of(f"HTTP {response.status}", said or response.reason or "")
             if response.content_type != EVENT_STREAM:
                 return Failure.of("not a stream", f"the server answers with {response.content_type}")
             events = Events()

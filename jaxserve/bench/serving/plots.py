@@ -34,6 +34,7 @@ def by_concurrency(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def of_run(run: Run) -> Iterator[str]:
     """Latency over time, its distributions, and what the server did meanwhile."""
     completed, start_s = run.completed, run.load.start_s
+    replies = [reply for reply in run.load.replies if reply is not None]
     samples = samples_ms(completed)
     shown = completed[:: max(1, -(-len(completed) // MAX_DOTS))]
     ttft = [(reply.sent_s - start_s, 1e3 * reply.ttft_s) for reply in shown if reply.ttft_s is not None]
@@ -45,7 +46,7 @@ def of_run(run: Run) -> Iterator[str]:
     rates = [(i + 0.5, rate) for i, rate in enumerate(tokens_by_second(completed, start_s))]
     yield chart("Output tokens a second, over time", "seconds after the start", [Line(rates)])
     yield chart(
-        "Requests under way, over time", "seconds after the start", [Line(under_way(completed, start_s))], counts=True
+        "Requests under way, over time", "seconds after the start", [Line(under_way(replies, start_s))], counts=True
     )
 
 

@@ -16,8 +16,12 @@ class Failure:
 
     @classmethod
     def of(cls, kind: str, message: str) -> "Failure":
-        """In one line, and short."""
-        return cls(kind, " ".join(message.split())[:MAX_MESSAGE_CHARS])
+        return cls(kind, one_line(message))
+
+
+def one_line(message: str) -> str:
+    """Short, and without what is no text: a server could write on the terminal otherwise."""
+    return "".join(filter(str.isprintable, " ".join(message.split())))[:MAX_MESSAGE_CHARS]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,8 @@ class Report:
             path = folder / (name or self._name(run))
             if name and len(self.runs) > 1:
                 path = path.with_stem(f"{path.stem}-concurrency{run.max_concurrency}")
-            path.write_text(json.dumps(found | (details(run) if is_detailed else {}), indent=1) + "\n")
+            record = found | (details(run) if is_detailed else {})
+            path.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
             yield path
 
     def save_page(self, path: Path) -> None:

@@ -15,6 +15,7 @@ def result(run: Run, summary: Mapping[str, Any], setup: Mapping[str, Any]) -> di
     """setup: what was asked for. failures: the most frequent kind first, with what the first of them said."""
     return {
         **setup,
+        "num_prompts": len(run.requests),
         "max_concurrency": run.max_concurrency,
         **summary,
         **run.speculation,

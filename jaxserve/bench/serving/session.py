@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from jaxserve.bench.serving.answer import error_message
+from jaxserve.bench.serving.reply import one_line
 from jaxserve.core.errors import ConfigError
 
 KEEP_ALIVE_S = 2.0  # below the 5 s after which uvicorn closes an idle connection, perhaps just when it is used again
@@ -33,14 +34,15 @@ async def ask(session: aiohttp.ClientSession, url: str, body: dict[str, Any] | N
     method = "GET" if body is None else "POST"
     try:
         async with session.request(method, url, json=body, timeout=PATIENT) as response:
-            text = await response.text(errors="replace")
+            text = await text_of(response)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise ConfigError(f"cannot reach {url}: {error or type(error).__name__}", param="base_url") from None
     if response.status != 200:
-        raise ConfigError(f"{url} answers {response.status}: {said_in(text) or response.reason}", param="base_url")
+        said = one_line(said_in(text) or response.reason or "")
+        raise ConfigError(f"{url} answers {response.status}: {said}", param="base_url")
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ConfigError(f"{url} answers with something else than JSON", param="base_url") from None
 
 
@@ -66,7 +68,7 @@ async def metrics_text(session: aiohttp.ClientSession, base_url: str) -> str:
     """What /metrics answers; nothing where it does not."""
     try:
         async with session.get(f"{base_url}/metrics", timeout=BRIEF) as response:
-            return await response.text(errors="replace") if response.status == 200 else ""
+            return await text_of(response) if response.status == 200 else ""
     except (aiohttp.ClientError, TimeoutError, OSError):
         return ""
 
@@ -79,11 +81,16 @@ async def _refusal(session: aiohttp.ClientSession, url: str) -> str | None:
         return str(error) or type(error).__name__
 
 
+async def text_of(response: aiohttp.ClientResponse) -> str:
+    """UTF-8, as all of these servers write, whatever the header says: it may name a codec that makes no text."""
+    return (await response.read()).decode("utf-8", "replace")
+
+
 def said_in(text: str) -> str | None:
     """The message of an answer that is an error, or its text."""
     try:
         return error_message(json.loads(text)) or text
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 _NAME = "vllm:spec_decode_num_"
-_SAMPLE = re.compile(rf"^{_NAME}(\w+?)(?:_total)?(?:\{{(.*)\}})? ([0-9.eE+]+)$", re.MULTILINE)
+_SAMPLE = re.compile(
+    rf"^{_NAME}(\w+?)(?:_total)?(?:\{{(.*)\}})? (\d{{1,20}}(?:\.\d*)?(?:[eE]\+?\d{{1,2}})?)$", re.MULTILINE
+)
 _POSITION = re.compile(r'position="(\d+)"')
 
 Counts = Mapping[tuple[str, int | None], float]
@@ -23,7 +25,8 @@ def read_counts(metrics: str) -> Counts:
 
 
 def speculation(before: Counts, after: Counts) -> dict[str, Any]:
-    """Figures of the time between, with vLLM's keys; empty where nothing was drafted. Rates in percent."""
+    """Figures of the time between, with vLLM's keys; empty where nothing was drafted. The acceptance rate is in
+    percent, those by position are fractions."""
     grown = {key: value - before.get(key, 0.0) for key, value in after.items()}
     drafts, drafted, accepted = (grown.get((name, None), 0.0) for name in ("drafts", "draft_tokens", "accepted_tokens"))
     if drafts <= 0 or drafted <= 0:
@@ -35,5 +38,5 @@ def speculation(before: Counts, after: Counts) -> dict[str, Any]:
         "spec_decode_num_drafts": int(drafts),
         "spec_decode_draft_tokens": int(drafted),
         "spec_decode_accepted_tokens": int(accepted),
-        "spec_decode_per_position_acceptance_rates": [100 * value / drafts for _, value in by_position],
+        "spec_decode_per_position_acceptance_rates": [value / drafts for _, value in by_position],
     }

@@ -55,7 +55,7 @@ def _lines(result: Mapping[str, Any], metrics: Sequence[str], percentiles: Seque
         yield from (_row(label, result[key], form) for label, key, form in SPECULATION)
         yield "Per-position acceptance (%):"
         for i, rate in enumerate(result["spec_decode_per_position_acceptance_rates"]):
-            yield _row(f"  Position {i}:", rate, "{:.2f}")
+            yield _row(f"  Position {i}:", 100 * rate, "{:.2f}")
     yield "=" * WIDTH
 
 

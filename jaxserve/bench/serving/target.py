@@ -58,9 +58,12 @@ def clean_url(url: str) -> str:
     url = url.rstrip("/").removesuffix("/v1")
     try:
         parts = urlsplit(url)
+        has_user = "@" in parts.netloc
         is_server = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is none, half of an IPv6 address
-        is_server = False
+        has_user = is_server = False
+    if has_user:
+        raise ConfigError("base_url must have no user and password, which results would show", param="base_url")
     if not is_server or "?" in url or "#" in url:
         raise ConfigError(f"base_url={url!r} must be like http://127.0.0.1:8000", param="base_url")
     return url

@@ -33,7 +33,9 @@ class ChatAnswer:
             message = {"role": self._role, "content": self._start + completion.text, "refusal": None}
             choices.append(self._choice(completion, "message", message))
         answer = {**self._head.fields(WHOLE), "choices": choices, "usage": self.usage.as_json()}
-        answer["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs)
+        answer["prompt_logprobs"] = prompt_logprobs(
+            output.prompt_token_ids, output.prompt_logprobs, self._body.prompt_logprobs
+        )
         if self._body.return_token_ids:
             answer["prompt_token_ids"] = output.prompt_token_ids
         return answer

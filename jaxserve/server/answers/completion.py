@@ -1,26 +1,34 @@
 """Host: `CompletionAnswer`, what /v1/completions sends, whole or in chunks, from the pieces that the engine gives."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jaxserve.core.outputs import CompletionOutput, RequestOutput
 from jaxserve.server.answers.head import Head
-from jaxserve.server.answers.logprobs import CompletionLogprobs, TokenTexts, prompt_logprobs
+from jaxserve.server.answers.logprobs import CompletionLogprobs, Position, TokenTexts, prompt_logprobs
 from jaxserve.server.answers.usage import Usage
 from jaxserve.server.protocol.completions import CompletionBody
+from jaxserve.text.detokenize import Detokenizer, TextStream
 from jaxserve.text.tokenizer import Tokenizer
 
 
 class CompletionAnswer:
     """Choices are counted prompt by prompt: sample j of prompt i is choice i · n + j."""
 
-    def __init__(self, body: CompletionBody, head: Head, num_prompts: int, tokenizer: Tokenizer | None):
+    def __init__(
+        self,
+        body: CompletionBody,
+        head: Head,
+        num_prompts: int,
+        tokenizer: Tokenizer | None,
+        detokenizer: Detokenizer | None,
+    ):
         self.usage = Usage(num_prompts, counts_output=body.max_tokens != 0)
-        self._body, self._head, self._tokenizer = body, head, tokenizer
-        texts = TokenTexts(tokenizer, as_ids=body.return_tokens_as_token_ids)
-        num_top = body.logprobs or 0
-        self._logprobs = [CompletionLogprobs(texts, num_top) for _ in range(num_prompts * body.n)]
-        self._has_begun = [False] * len(self._logprobs)
+        self._body, self._head, self._detokenizer = body, head, detokenizer
+        self._texts = TokenTexts(tokenizer, as_ids=body.return_tokens_as_token_ids)
+        self._logprobs: dict[int, CompletionLogprobs] = {}  # by choice, once it has begun
+        self._has_begun = [False] * (num_prompts * body.n)
+        self._prompt_logprobs: list[list[Position]] = [[] for _ in range(num_prompts)]
 
     def whole(self, outputs: list[RequestOutput]) -> dict[str, Any]:
         choices = []
@@ -50,6 +58,8 @@ class CompletionAnswer:
     ) -> dict[str, Any]:
         body, index = self._body, prompt * self._body.n + completion.index
         begins, self._has_begun[index] = not self._has_begun[index], True
+        if output.prompt_logprobs is not None:  # they come once, with the first piece of any sample
+            self._prompt_logprobs[prompt] = output.prompt_logprobs
         text, logprobs, ids = completion.text, None, completion.token_ids
         is_prompt_only = body.max_tokens == 0
         if is_prompt_only:
@@ -59,7 +69,10 @@ class CompletionAnswer:
             counted, positions = list(ids), list(entries)
             if body.echo and begins:
                 counted = [*output.prompt_token_ids, *counted]
-                positions = [*(output.prompt_logprobs or []), *positions]
+                positions = [*self._prompt_logprobs[prompt], *positions]
+            if begins:
+                stream = self._stream(() if body.echo else output.prompt_token_ids)
+                self._logprobs[index] = CompletionLogprobs(self._texts, body.logprobs, stream)
             logprobs = self._logprobs[index].add(counted, positions)
         if body.echo and begins:
             text = self._prompt_text(output) + text
@@ -71,8 +84,8 @@ class CompletionAnswer:
             "stop_reason": None if is_prompt_only else completion.stop_reason,
         }
         if is_whole:
-            is_asked = body.prompt_logprobs is not None
-            choice["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs) if is_asked else None
+            entries = output.prompt_logprobs
+            choice["prompt_logprobs"] = prompt_logprobs(output.prompt_token_ids, entries, body.prompt_logprobs)
         if body.return_token_ids:
             choice["token_ids"] = ids
             if begins:
@@ -80,9 +93,17 @@ class CompletionAnswer:
         return choice
 
     def _prompt_text(self, output: RequestOutput) -> str:
-        """As the client sent it; of token ids, and of what was cut, what they spell."""
+        """As the client sent it; of token ids, and of what was cut, what they spell. A character that they leave
+        unfinished belongs to the output, if there is any."""
         if output.prompt is not None:
             return output.prompt
-        if self._tokenizer is None:
+        if (stream := self._stream(())) is None:
             return ""
-        return self._tokenizer.decode(output.prompt_token_ids, self._body.skip_special_tokens)
+        text = stream.push(output.prompt_token_ids)
+        return text + stream.finish() if self._body.max_tokens == 0 else text
+
+    def _stream(self, prompt_ids: Sequence[int]) -> TextStream | None:
+        """What makes the text that follows these tokens."""
+        if self._detokenizer is None:
+            return None
+        return self._detokenizer.stream(prompt_ids, self._body.skip_special_tokens)

@@ -1,37 +1,35 @@
 """Host: what /v1/embeddings sends."""
 
-import asyncio
 import base64
 from typing import Any
 
 import numpy as np
 
 from jaxserve.core.outputs import EmbeddingRequestOutput
-from jaxserve.engine.prompts import Prompt
-from jaxserve.server.aside import AT_ONCE, aside
+from jaxserve.server.aside import aside
 from jaxserve.server.errors import ApiError
 from jaxserve.server.prompts import Cut, completion_prompts
 from jaxserve.server.protocol.embeddings import EmbeddingBody
+from jaxserve.server.request_log import Served
 from jaxserve.server.service import Service
 
 
-async def embedding_answer(service: Service, body: EmbeddingBody) -> dict[str, Any]:
-    """Embed all inputs, in one batch with whatever else runs; the first error ends all of them."""
-    name = service.name_of(body.model)
+async def embedding_answer(service: Service, body: EmbeddingBody, served: Served) -> dict[str, Any]:
+    """Embed all inputs, in one batch with whatever else runs; the first error ends all of them.
+
+    served: is told of all outputs.
+    """
+    name, arrival_s, limit_s = service.name_of(body.model), service.llm.now(), service.config.request_timeout_s
+    service.llm.check_room(len(body.inputs))
     keep = None
     if body.truncate_prompt_tokens is not None:
         keep = Cut.of_length(body.truncate_prompt_tokens, service.max_model_len, needed=0)
     prompts = await completion_prompts(service, body.inputs, add_special_tokens=body.add_special_tokens, keep=keep)
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = []
-            for i, prompt in enumerate(prompts):
-                tasks.append(group.create_task(_embed(service, body, prompt)))
-                if i % AT_ONCE == AT_ONCE - 1:
-                    await asyncio.sleep(0)  # others' requests go on meanwhile
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    outputs = [task.result() for task in tasks]
+    asked = [prompt.as_dict() for prompt in prompts]
+    options: Any = {"pooling": body.pooling, "normalize": body.normalize, "deadline_s": limit_s}
+    outputs = await service.llm.embed_all(asked, arrival_s=arrival_s, **options)
+    for output in outputs:
+        served.note(output)
     num_tokens = sum(len(output.prompt_token_ids) for output in outputs)
     num_numbers = sum(len(output.outputs.embedding) for output in outputs)
     vectors = await aside(lambda: [_vector(output, body) for output in outputs], num_numbers)
@@ -41,10 +39,6 @@ async def embedding_answer(service: Service, body: EmbeddingBody) -> dict[str, A
         "model": name,
         "usage": {"prompt_tokens": num_tokens, "total_tokens": num_tokens},
     }
-
-
-async def _embed(service: Service, body: EmbeddingBody, prompt: Prompt) -> EmbeddingRequestOutput:
-    return await service.llm.embed(prompt.as_dict(), pooling=body.pooling, normalize=body.normalize)
 
 
 def _vector(output: EmbeddingRequestOutput, body: EmbeddingBody) -> list[float] | str:

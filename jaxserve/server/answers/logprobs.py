@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jaxserve.core.outputs import Logprob
+from jaxserve.text.detokenize import TextStream
 from jaxserve.text.tokenizer import Tokenizer
 
 Position = dict[int, Logprob] | None
@@ -29,19 +30,22 @@ class TokenTexts:
 
 
 class CompletionLogprobs:
-    """The lists of /v1/completions, piece by piece; text_offset counts characters from the beginning of the text."""
+    """The lists of /v1/completions, piece by piece.
 
-    def __init__(self, texts: TokenTexts, num_top: int):
-        self._texts, self._num_top, self._offset = texts, num_top, 0
+    text_offset is where in the text a token begins, or the character of which it is a part. stream: makes that text of
+    these tokens; None where there is none.
+    """
+
+    def __init__(self, texts: TokenTexts, num_top: int, stream: TextStream | None):
+        self._texts, self._num_top, self._stream, self._offset = texts, num_top, stream, 0
 
     def add(self, ids: Sequence[int], positions: Sequence[Position]) -> dict[str, Any]:
         """The lists of further tokens, each with its position's entries; None for the first one of a prompt."""
         tokens, offsets, logprobs, tops = [], [], [], []
         for token, position in zip(ids, positions, strict=True):
-            text = self._texts.text(token, None if position is None else position[token])
-            tokens.append(text)
+            tokens.append(self._texts.text(token, None if position is None else position[token]))
             offsets.append(self._offset)
-            self._offset += len(text)
+            self._offset += len(self._stream.push((token,))) if self._stream is not None else 0
             logprobs.append(None if position is None else finite(position[token].logprob))
             tops.append(None if position is None else self._top(token, position))
         return {"text_offset": offsets, "token_logprobs": logprobs, "tokens": tokens, "top_logprobs": tops}
@@ -50,7 +54,7 @@ class CompletionLogprobs:
         """Of tokens with one text (parts of characters have one) the likeliest stands for all."""
         top: dict[str, float] = {}
         for candidate, entry in position.items():
-            if candidate == token or entry.rank is None or entry.rank <= self._num_top or self._num_top < 0:
+            if candidate == token or is_among(self._num_top, entry):
                 text = self._texts.text(candidate, entry)
                 top[text] = max(top.get(text, -9999.0), finite(entry.logprob))
         return top
@@ -68,11 +72,24 @@ def chat_logprobs(texts: TokenTexts, ids: Sequence[int], positions: Sequence[Pos
     return {"content": content}
 
 
-def prompt_logprobs(positions: Iterable[Position] | None) -> list[dict[str, Any] | None] | None:
-    """vLLM's list: null for the first token, then an object by token id."""
-    if positions is None:
+def prompt_logprobs(
+    ids: Iterable[int], positions: Iterable[Position] | None, num_top: int | None
+) -> list[dict[str, Any] | None] | None:
+    """vLLM's list: null for the first token, then an object by token id: the prompt's own, and the num_top likeliest.
+
+    None where none were asked for.
+    """
+    if positions is None or num_top is None:
         return None
-    return [None if position is None else {str(t): _plain(e) for t, e in position.items()} for position in positions]
+    return [
+        None if found is None else {str(t): _plain(e) for t, e in found.items() if t == token or is_among(num_top, e)}
+        for token, found in zip(ids, positions, strict=True)
+    ]
+
+
+def is_among(num_top: int, entry: Logprob) -> bool:
+    """Whether it is one of the num_top likeliest (-1: all)."""
+    return num_top < 0 or entry.rank is None or entry.rank <= num_top
 
 
 def finite(logprob: float) -> float:

@@ -1,9 +1,9 @@
 """Host: `Body`, what all request bodies have in common: read strictly, refused with the name of the field at fault."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from jaxserve.server.errors import ApiError
 from jaxserve.server.protocol.known import wanted
@@ -16,9 +16,21 @@ Items = Annotated[list[Item], Field(fail_fast=True)]
 
 
 class Body(BaseModel):
-    """A JSON object of known fields; a field that is null counts as left out. Numbers are numbers, not text."""
+    """A JSON object of known fields; a field that is null counts as left out. Numbers are numbers, not text.
+
+    prompt_field: the one in which prompts come.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    prompt_field: ClassVar[str] = "prompt"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, fields: Any) -> Any:
+        """Of a body within a body, too; a field that is not known stays, to be refused."""
+        if not isinstance(fields, dict):
+            return fields
+        return {name: value for name, value in fields.items() if value is not None or name not in cls.model_fields}
 
     @classmethod
     def read(cls, body: Any) -> Self:

@@ -1,13 +1,13 @@
 """Host: the body of /v1/chat/completions."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from jaxserve.server.errors import ApiError
 from jaxserve.server.protocol.base import Items
 from jaxserve.server.protocol.sampling import SamplingFields
-from jaxserve.text.chat_messages import MAX_MESSAGES
+from jaxserve.text.chat_messages import MAX_MESSAGES, checked_messages
 
 
 class ChatBody(SamplingFields):
@@ -15,6 +15,7 @@ class ChatBody(SamplingFields):
     fill the context. top_logprobs: candidates a token, with logprobs=true. echo: the answer begins
     with the last message, where that is of the role that answers."""
 
+    prompt_field: ClassVar[str] = "messages"
     messages: Annotated[Items[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
@@ -35,7 +36,6 @@ class ChatBody(SamplingFields):
             raise ApiError(400, "max_tokens and max_completion_tokens differ: send one", param="max_completion_tokens")
 
     def last_said(self, role: str) -> str:
-        """The text of the last message, where that is of the role that answers."""
-        last = self.messages[-1]
-        content = last.get("content")
-        return content if last.get("role") == role and isinstance(content, str) else ""
+        """The text of the last message, where that is of the role that answers; its parts are joined as in prompts."""
+        (last,) = checked_messages(self.messages[-1:])
+        return last["content"] if last["role"] == role else ""

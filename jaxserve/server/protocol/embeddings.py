@@ -1,5 +1,7 @@
 """Host: the body of /v1/embeddings."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from jaxserve.server.protocol.base import Body
@@ -10,6 +12,7 @@ class EmbeddingBody(Body):
     """input: a text, token ids, or a list of either. encoding_format: numbers, or base64 of little-endian float32.
     dimensions: the first so many numbers are kept, for models that were trained for it (Matryoshka)."""
 
+    prompt_field: ClassVar[str] = "input"
     input: Texts
     model: str | None = None
     encoding_format: str = Field("float", pattern="^(float|base64)$")

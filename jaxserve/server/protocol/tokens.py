@@ -8,9 +8,11 @@ from jaxserve.server.errors import ApiError
 from jaxserve.server.protocol.base import Body, Items
 from jaxserve.text.chat_messages import MAX_MESSAGES
 
+FOR_MESSAGES = ("add_generation_prompt", "continue_final_message", "chat_template", "chat_template_kwargs")
+
 
 class TokenizeBody(Body):
-    """A prompt, or messages that the model's chat template makes one of."""
+    """A prompt, or messages that the model's chat template makes one of; of these no special tokens can be added."""
 
     model: str | None = None
     prompt: str | None = None
@@ -25,6 +27,13 @@ class TokenizeBody(Body):
     def model_post_init(self, _: Any) -> None:
         if (self.prompt is None) == (self.messages is None):
             raise ApiError(400, "send either prompt or messages", param="prompt")
+        if self.messages is None:
+            for name in FOR_MESSAGES:
+                if name in self.model_fields_set:
+                    raise ApiError(400, f"{name} goes only with messages", param=name)
+        elif self.add_special_tokens and "add_special_tokens" in self.model_fields_set:
+            message = "add_special_tokens goes only with prompt: of messages the chat template writes all tokens"
+            raise ApiError(400, message, param="add_special_tokens")
 
 
 class DetokenizeBody(Body):

@@ -38,12 +38,12 @@ async function problemOf(response) {
   return new Problem(`The server refused this. ${said}`, { status, field: error.param });
 }
 
-/** The data of each server-sent event, as it comes. */
+/** The data of each server-sent event, as it comes; a connection that is cut ends them like one that is closed. */
 export async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   try {
     for (let rest = ""; ; ) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reader.read().catch(cut);
       if (done) return;
       const blocks = (rest + value).split("\n\n");
       rest = blocks.pop();
@@ -55,6 +55,11 @@ export async function* events(response) {
   } finally {
     reader.cancel().catch(() => {});
   }
+}
+
+function cut(error) {
+  if (error.name === "AbortError") throw error;
+  return { done: true };
 }
 
 /** Pieces {text, finish, usage} of the answer to a conversation. */

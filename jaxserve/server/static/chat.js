@@ -4,6 +4,8 @@ import { piecesOf } from "./api.js";
 import { counted, duration, rate } from "./format.js";
 import { Turn } from "./turn.js";
 
+const UNKNOWN = "Model"; // who answers, until the server has said its name
+const STOPPED = "stopped";
 const ENDS = { length: "ended at max tokens", timeout: "out of time", abort: "aborted", error: "failed" };
 
 export class Chat {
@@ -14,7 +16,7 @@ export class Chat {
     this.prompt = form.querySelector("#prompt");
     this.conversation = conversation;
     this.settings = settings;
-    this.model = "Model";
+    this.model = UNKNOWN;
     this.turns = [];
     this.abort = null; // of the answer that is coming
     form.addEventListener("submit", (event) => {
@@ -23,6 +25,7 @@ export class Chat {
     });
     this.prompt.addEventListener("keydown", (event) => this.key(event));
     document.addEventListener("keydown", (event) => event.key === "Escape" && this.stop());
+    addEventListener("pagehide", () => this.leave());
     form.querySelector("#halt").addEventListener("click", () => this.stop());
     form.querySelector("#clear").addEventListener("click", () => this.clear());
   }
@@ -41,10 +44,10 @@ export class Chat {
     return turn;
   }
 
-  /** The model's name, for answers that are there already too. */
+  /** The model's name, also for answers from before it was known. */
   setModel(name) {
     this.model = name;
-    for (const turn of this.turns) turn.name.textContent = name;
+    for (const { name: shown } of this.turns) if (shown.textContent === UNKNOWN) shown.textContent = name;
   }
 
   key(event) {
@@ -65,6 +68,14 @@ export class Chat {
     this.abort?.abort();
   }
 
+  /** A reload keeps what has come, and its end is no failure. */
+  leave() {
+    if (!this.abort) return;
+    this.stop();
+    this.turns.at(-1).exchange.note = STOPPED;
+    this.conversation.save();
+  }
+
   clear() {
     this.stop();
     this.conversation.clear();
@@ -80,11 +91,12 @@ export class Chat {
     const { exchange } = turn;
     this.abort = new AbortController();
     Object.assign(exchange, { answer: "", note: "", isFailed: false });
+    turn.name.textContent = this.model;
     turn.begin();
     this.conversation.save(); // an unanswered question outlives a reload
     this.refresh();
     this.follow(true);
-    const watch = new Watch();
+    const watch = new Watch(this.settings.context);
     try {
       const body = { ...this.settings.body, messages: this.conversation.messages(this.settings.system) };
       for await (const piece of piecesOf(body, this.abort.signal)) {
@@ -96,8 +108,8 @@ export class Chat {
       }
       exchange.note = watch.summary;
     } catch (error) {
-      const isStopped = error.name === "AbortError";
-      exchange.note = isStopped ? "stopped" : error.message;
+      const isStopped = this.abort.signal.aborted;
+      exchange.note = isStopped ? STOPPED : error.message;
       exchange.isFailed = !isStopped;
       if (error.field) this.settings.point(error.field);
     }
@@ -109,14 +121,16 @@ export class Chat {
     this.follow(isAtEnd);
   }
 
-  /** What can be done now is what can be seen. */
+  /** What can be done now is what can be seen; the focus goes on to it. */
   refresh() {
+    const focused = document.activeElement;
     const isBusy = this.abort !== null;
     this.hello.hidden = this.turns.length > 0;
     this.form.querySelector("#send").hidden = isBusy;
     this.form.querySelector("#halt").hidden = !isBusy;
     this.form.querySelector("#clear").hidden = this.turns.length === 0;
     for (const turn of this.turns) turn.again.hidden = isBusy || turn !== this.turns.at(-1);
+    if (!focused.checkVisibility()) (isBusy ? this.form.querySelector("#halt") : this.prompt).focus();
   }
 
   get isAtEnd() {
@@ -129,9 +143,10 @@ export class Chat {
   }
 }
 
-/** When an answer's tokens came, as this page saw it. */
+/** When an answer's tokens came, as this page saw it. context: tokens that prompt and answer may have together. */
 class Watch {
-  constructor() {
+  constructor(context) {
+    this.context = context;
     this.start = performance.now();
     this.first = this.last = null;
     this.finish = this.usage = null;
@@ -151,7 +166,9 @@ class Watch {
     if (this.first !== null) parts.push(`first after ${duration(this.first - this.start)}`);
     const seconds = (this.last - this.first) / 1000;
     if (this.usage && seconds > 0) parts.push(`${rate((this.usage.completion_tokens - 1) / seconds)} a second`);
-    if (this.finish in ENDS) parts.push(ENDS[this.finish]);
+    const isFull = this.finish === "length" && this.usage?.total_tokens >= this.context;
+    if (isFull) parts.push("the context is full");
+    else if (this.finish in ENDS) parts.push(ENDS[this.finish]);
     return parts.join(" · ");
   }
 }

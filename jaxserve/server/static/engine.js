@@ -9,14 +9,14 @@ const SHOWN = { running: count, waiting: count, tokens_per_s: rate, ttft_ms: dur
 const STATES = ["free", "cached", "held", "shared"];
 
 export class EngineView {
-  constructor(panel) {
+  constructor(panel, onConnect) {
     this.panel = panel;
     this.sparklines = Object.fromEntries(
       [...panel.querySelectorAll(".spark canvas")].map((canvas) => [canvas.dataset.of, new Sparkline(canvas)]),
     );
     this.map = new PageMap(this.at("map"));
     this.steps = new StepChart(this.at("steps"), NUM_STEPS);
-    this.live = new Live(panel, (frame) => this.show(frame), (text) => this.say(text));
+    this.live = new Live(panel, onConnect, (frame) => this.show(frame), (text) => this.say(text));
   }
 
   at(id) {

@@ -4,10 +4,12 @@ import { ask, events } from "./api.js";
 
 const LONGEST_PAUSE_MS = 10_000;
 const SILENCE_MS = 3_000;
+const LOST_MS = 20_000; // without a frame: where packets are swallowed, nothing else tells that the server is gone
 
-/** Calls onFrame with each frame, and onState with what to say of the connection. */
+/** Calls onConnect at each connection, onFrame with each frame, and onState with what to say of the connection. */
 export class Live {
-  constructor(panel, onFrame, onState) {
+  constructor(panel, onConnect, onFrame, onState) {
+    this.onConnect = onConnect;
     this.onFrame = onFrame;
     this.onState = onState;
     this.isSeen = false;
@@ -30,27 +32,50 @@ export class Live {
     }
   }
 
-  /** Until the signal: connects, and again when the connection ends. */
+  /** Until the signal: connects, and again when the connection ends or nothing comes. */
   async watch(signal) {
     for (let pause = 1000; !signal.aborted; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
+      const silence = new Silence(() => this.onState("the engine is in a long step"));
       try {
-        for await (const data of events(await ask("live", { signal }))) {
+        const response = await ask("live", { signal: AbortSignal.any([signal, silence.signal]) });
+        silence.restart();
+        this.onConnect();
+        for await (const data of events(response)) {
           pause = 500;
-          this.heard();
+          silence.restart();
+          this.onState("");
           this.onFrame(JSON.parse(data));
         }
         this.onState("not connected");
       } catch (error) {
-        if (!signal.aborted) this.onState(error.message);
+        if (!signal.aborted) this.onState(silence.signal.aborted ? "nothing comes: connecting again" : error.message);
       }
-      clearTimeout(this.silence);
+      silence.end();
       if (!signal.aborted) await new Promise((go) => setTimeout(go, pause));
     }
   }
+}
 
-  heard() {
-    this.onState("");
-    clearTimeout(this.silence);
-    this.silence = setTimeout(() => this.onState("the engine is in a long step"), SILENCE_MS);
+/** Since somebody was heard: onLong is called when it is long, and `signal` aborts when it is too long. */
+class Silence {
+  constructor(onLong) {
+    this.onLong = onLong;
+    this.abort = new AbortController();
+    this.lost = setTimeout(() => this.abort.abort(), LOST_MS);
+  }
+
+  get signal() {
+    return this.abort.signal;
+  }
+
+  restart() {
+    this.end();
+    this.long = setTimeout(this.onLong, SILENCE_MS);
+    this.lost = setTimeout(() => this.abort.abort(), LOST_MS);
+  }
+
+  end() {
+    clearTimeout(this.long);
+    clearTimeout(this.lost);
   }
 }

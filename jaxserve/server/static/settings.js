@@ -28,7 +28,9 @@ export class Settings {
   }
 
   setContext(length) {
+    this.context = length;
     if (length) this.form.elements.max_tokens.max = length;
+    this.mark();
   }
 
   /** Whether all can be sent; else the first field at fault is shown. */

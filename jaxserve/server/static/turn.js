@@ -1,6 +1,8 @@
 // One exchange on the page. Whatever anybody has said is only ever put in as text nodes.
 
 const FENCE = "```";
+const OPENS = /^`{3,}[^`\n]*\n?$/; // a language may stand behind the fence, and is not shown with it
+const CLOSES = /^`{3,}\s*$/;
 
 /** An element with a class and text in it. */
 export function element(name, className, text = "") {
@@ -25,7 +27,7 @@ export class Writer {
 
   /** No more comes. */
   end() {
-    if (!this.line.startsWith(FENCE)) this.put(this.line);
+    if (!this.isFence) this.put(this.line);
     this.line = "";
   }
 
@@ -33,9 +35,12 @@ export class Writer {
     const isStart = this.text === null || this.line !== "" || this.text.data.endsWith("\n");
     if (!isStart) return this.put(part);
     this.line += part;
-    const begins = this.line.startsWith(FENCE);
-    if (begins && this.line.endsWith("\n")) this.turn();
-    else if (!begins && !FENCE.startsWith(this.line)) this.end();
+    if (this.isFence && this.line.endsWith("\n")) this.turn();
+    else if (!this.isFence && !FENCE.startsWith(this.line)) this.end();
+  }
+
+  get isFence() {
+    return (this.isCode ? CLOSES : OPENS).test(this.line);
   }
 
   /** From text to code or back; the fence itself is not shown. */

@@ -45,6 +45,7 @@ BAD = [
     (line(0, temperature=9), "temperature"),
     (line(0, model="other"), "model"),
     (line(0, prompt="x" * 200), "prompt"),
+    ({**embedding(0), "body": {"input": "x" * 200}}, "input"),
     ({**line(0), "extra": 1}, "extra"),
     ({**line(0), "body": None}, None),
     ([1], None),

@@ -4,6 +4,7 @@ import argparse
 
 import pytest
 
+from jaxserve.cli import serve
 from jaxserve.cli.flags import add_engine_flags, add_flags, engine_options, given
 from jaxserve.server.config import ServerConfig
 
@@ -31,6 +32,14 @@ def test_flags_of_several_texts_add_up():
     add_flags(parser, ServerConfig)
     found = given(parser.parse_args(["--api-key", "a", "b", "--port", "9", "--api-key", "c"]), ServerConfig)
     assert found == {"api_key": ["a", "b", "c"], "port": 9}
+
+
+def test_the_help_tells_the_verb_s_own_default():
+    parser = serve._parser()
+    (told,) = [action.help for action in parser._actions if action.dest == "max_num_waiting"]
+    assert told == "samples that may wait beyond those for which a slot is free; more are refused (default: 512)"
+    assert engine_options(parser.parse_args(["m"]))["max_num_waiting"] == 512
+    assert engine_options(parser.parse_args(["m", "--max-num-waiting", "3"]))["max_num_waiting"] == 3
 
 
 def test_a_verb_without_the_option_says_nothing_of_it():

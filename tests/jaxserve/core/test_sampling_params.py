@@ -162,3 +162,12 @@ def test_whatever_is_passed_ends_as_params_or_as_a_request_error(values):
     with contextlib.suppress(RequestError):
         params = SamplingParams(**values)
     assert params is None or dataclasses.replace(params) == params
+
+
+@pytest.mark.parametrize("name", ["stop", "bad_words"])
+def test_strings_are_bounded_together(name):
+    assert getattr(SamplingParams(**{name: ["ab" * 1024] * 2}), name) == ("ab" * 1024,) * 2
+    with pytest.raises(RequestError, match="4098 characters; at most 4096 are allowed in all"):
+        SamplingParams(**{name: ["a" * 2049] * 2})
+    with pytest.raises(RequestError, match="empty string"):
+        SamplingParams(**{name: ["a", ""]})

@@ -29,7 +29,7 @@ def refusal(admission, count=1, num_tokens=10):
 def test_those_on_the_way_count_once_until_they_have_come_or_gone():
     admission, meters, _ = door(EMPTY, max_num_waiting=1)
     for name in "abc":
-        admission.enter(name, make_request(name, 5))
+        admission.enter({name: make_request(name, 5)})
     assert meters.num_waiting == 3
     assert refusal(admission).excess == 1
     admission.leave("a")
@@ -52,7 +52,7 @@ def test_one_is_told_to_come_back_when_as_many_have_left_as_are_too_many():
     for i in range(25):
         clock.now_s += 1
         admission.publish(QueueLoad(3, 30, 2, 0, 2))
-        admission.enter(i, make_request(str(i), 10))
+        admission.enter({i: make_request(str(i), 10)})
         admission.arrive(i, BUSY)
     assert [refusal(admission, count).retry_after_s for count in (1, 3, 5)] == [1, 3, 5]
 
@@ -62,7 +62,7 @@ def test_tokens_have_a_pace_of_their_own():
     for i in range(10):
         clock.now_s += 1
         admission.publish(QueueLoad(3, 35, 2, 0, 2))
-        admission.enter(i, make_request(str(i), 5))
+        admission.enter({i: make_request(str(i), 5)})
         admission.arrive(i, BUSY)
     assert refusal(admission, 1, 35).retry_after_s == 7
 
@@ -86,7 +86,7 @@ def test_times_in_which_the_queue_was_empty_do_not_count():
     admission, _, clock = door(EMPTY)
     clock.now_s = 25.0
     for i in range(6):
-        admission.enter(i, make_request(str(i), 10))
+        admission.enter({i: make_request(str(i), 10)})
     clock.now_s = 28.0
     for i in range(6):
         admission.arrive(i, QueueLoad(i + 1, 10, 0, 2, 2))

@@ -117,7 +117,8 @@ BAD = {
     "a tool": (HI, {"tools": TOOL}, "list of objects", "tools"),
     "a name": (HI, {"tools": ["look_up"]}, "list of objects", "tools"),
     "words": (HI, {"add_generation_prompt": "yes"}, "True or False", "add_generation_prompt"),
-    "variables": (HI, {"chat_template_kwargs": {"tools": []}}, "an option itself", "chat_template_kwargs"),
+    "variables": (HI, {"chat_template_kwargs": {"tools": []}}, "holds tools, which has", "chat_template_kwargs"),
+    "jinja's own": (HI, {"chat_template_kwargs": {"self": 1}}, "holds self, which has", "chat_template_kwargs"),
     "a list": (HI, {"chat_template_kwargs": ["x"]}, "must map", "chat_template_kwargs"),
 }
 

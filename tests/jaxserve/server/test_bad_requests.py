@@ -1,5 +1,6 @@
 """What cannot be honoured is refused by name, with the status that clients expect; the engine never hears of it."""
 
+import difflib
 import json
 
 import pytest
@@ -57,7 +58,7 @@ ONLY_CHAT = {
     "top_logprobs": [1, -2, 6],
     "logprobs": [1],
     "chat_template": ["{{ messages }}", "x"],
-    "chat_template_kwargs": [5, {"messages": []}],
+    "chat_template_kwargs": [5, {"messages": []}, {"self": 1}],
     "continue_final_message": ["x"],
     "max_completion_tokens": [0, 3],
     "prompt": ["x"],
@@ -122,6 +123,39 @@ def test_a_misspelled_field_is_told_from_its_neighbour(client):
     assert "did you mean 'temperature'" in answer.json()["error"]["message"]
 
 
+def test_of_a_long_name_only_the_beginning_is_compared_and_told(client, monkeypatch):
+    """Four million characters took a second."""
+    compare, compared = difflib.get_close_matches, []
+    monkeypatch.setattr(
+        difflib, "get_close_matches", lambda name, *args, **how: compared.append(name) or compare(name, *args, **how)
+    )
+    error = client.post("/v1/completions", json={**COMPLETION, "é" * 100_000: 1}).json()["error"]
+    assert compared == [error["param"]] == ["é" * 100]
+    assert len(error["message"]) < 200
+
+
+def test_null_within_stream_options_means_left_out_and_unknown_fields_are_refused(client):
+    def ask(**options):
+        return client.post("/v1/completions", json={**COMPLETION, "stream": True, "stream_options": options})
+
+    assert ask(include_usage=None, continuous_usage_stats=None).text.count('"usage"') == 0
+    assert ask(include_usage=True, include_obfuscation=None).text.count('"total_tokens"') == 1
+    assert ask(no_such_field=None).status_code == 400
+
+
+def test_tokenize_refuses_what_it_would_not_heed(client):
+    def refused(**body):
+        return client.post("/tokenize", json=body).json().get("error", {}).get("param")
+
+    messages = CHAT["messages"]
+    assert refused(messages=messages, add_special_tokens=True) == "add_special_tokens"
+    assert refused(messages=messages, add_special_tokens=False) is None
+    assert refused(messages=messages, add_generation_prompt=False) is None
+    assert refused(prompt="x", add_special_tokens=True) is None
+    for name, value in {"add_generation_prompt": True, "chat_template_kwargs": {}, "chat_template": "{{ 1 }}"}.items():
+        assert refused(prompt="x", **{name: value}) == name
+
+
 def test_too_long_prompts_are_told_in_words_that_clients_look_for(client):
     for prompt in ("x" * 97, "x" * 100_000, [1] * 96):
         answer = client.post("/v1/completions", json={**COMPLETION, "prompt": prompt})
@@ -130,16 +164,36 @@ def test_too_long_prompts_are_told_in_words_that_clients_look_for(client):
         assert "maximum context length is 96 tokens" in error["message"]
 
 
+def test_a_bad_prompt_is_told_of_the_field_that_it_came_in(client):
+    long = "x" * 200
+    bodies = {
+        "/v1/completions": [{"prompt": long}, {"prompt": ""}, {"prompt": [9999]}],
+        "/v1/chat/completions": [{"messages": [{"role": "user", "content": long}]}],
+        "/v1/embeddings": [{"input": long}, {"input": ""}, {"input": ["a", long]}, {"input": [9999]}],
+    }
+    told = {path: {client.post(path, json=body).json()["error"]["param"] for body in bodies[path]} for path in bodies}
+    assert told == {
+        "/v1/completions": {"prompt"}, "/v1/chat/completions": {"messages"}, "/v1/embeddings": {"input"},
+    }  # fmt: skip
+
+
 def test_a_cut_prompt_fits(client):
     body = {**COMPLETION, "prompt": "abcdef" * 30, "echo": True, "max_tokens": 1}
     left = client.post("/v1/completions", json={**body, "truncate_prompt_tokens": 5}).json()["choices"][0]["text"]
     right = {"truncate_prompt_tokens": 5, "truncation_side": "right"}
     assert left.startswith("bcdef")
     assert client.post("/v1/completions", json={**body, **right}).json()["choices"][0]["text"].startswith("abcde")
-    most = client.post("/v1/completions", json={**body, "truncate_prompt_tokens": -1}).json()
-    assert most["usage"] | {"prompt_tokens_details": None} == {
-        "prompt_tokens": 95, "completion_tokens": 1, "total_tokens": 96, "prompt_tokens_details": None,
-    }  # fmt: skip
+    for max_tokens in (1, 50, 200):
+        cut = {"truncate_prompt_tokens": -1, "max_tokens": max_tokens}
+        most = client.post("/v1/completions", json={**body, **cut}).json()
+        assert (most["usage"]["prompt_tokens"], most["usage"]["completion_tokens"]) == (95, 1)
+
+
+def test_a_prompt_that_fits_is_whole_however_long_the_answer_may_be(client):
+    for cut in ({}, {"truncate_prompt_tokens": -1}):
+        body = {"prompt": "abcdefghij", "max_tokens": 96, "ignore_eos": True, **cut}
+        usage = client.post("/v1/completions", json=body).json()["usage"]
+        assert (usage["prompt_tokens"], usage["completion_tokens"]) == (10, 86)
 
 
 @pytest.mark.parametrize(

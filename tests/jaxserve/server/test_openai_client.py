@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from jaxserve import SamplingParams
-from tests.support.fake_llm import Reciter, all_pages_are_back, fake_llm
+from tests.support.fake_llm import PLAIN_TEMPLATE, Reciter, all_pages_are_back, fake_llm
 from tests.support.server import NAME, running
 
 SAID = "naïve 😀 cafés; ünïcödé, "
@@ -131,10 +131,45 @@ def test_logprobs_of_completions_are_those_of_the_engine(client):
     assert found.token_logprobs == [None if e is None else e[i].logprob for i, e in zip(ids, entries, strict=True)]
     assert found.top_logprobs[0] is None
     assert all(3 <= len(top) <= 4 or len(set(top)) < 4 for top in found.top_logprobs[1:])
-    assert found.text_offset == np.cumsum([0, *map(len, found.tokens)])[:-1].tolist()
     chunks = [c.choices[0].logprobs for c in client.completions.create(stream=True, **asked)]
     for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
         assert [item for part in chunks if part for item in getattr(part, name)] == getattr(found, name)
+
+
+@pytest.mark.parametrize("prompt", ["hé", list("hé".encode()), list("hé".encode()[:-1])], ids=["text", "ids", "half"])
+@pytest.mark.parametrize("echo", [False, True])
+def test_offsets_are_those_of_the_characters_that_tokens_are_part_of(client, prompt, echo):
+    """Each token is a byte: the character at its offset holds it, or stands for a part of one that never was whole."""
+    asked = {"model": NAME, "prompt": prompt, "max_tokens": 40, "logprobs": 1, "echo": echo}
+    choice = client.completions.create(extra_body={"return_token_ids": True}, **asked).choices[0]
+    ids = [*(choice.prompt_token_ids if echo else ()), *choice.token_ids]
+    pairs = list(zip(ids, choice.logprobs.text_offset, strict=True))
+    assert sorted({offset for _, offset in pairs}) == list(range(len(choice.text)))
+    for token, offset in pairs:
+        char = choice.text[offset]
+        assert token in char.encode() or (char == "\ufffd" and token >= 0x80)
+    assert len(choice.text) < len(pairs)  # some characters have several tokens
+    assert choice.text.count("\ufffd") < 4
+
+
+def test_echo_is_the_same_in_pieces_though_samples_begin_after_the_prompt_was_told(client):
+    prompts = [[110, 97, 0xC3], [104, 105, 106]]  # the first ends inside a character
+    asked = {"model": NAME, "prompt": prompts, "n": 3, "max_tokens": 5, "logprobs": 1, "echo": True}
+    whole = client.completions.create(**asked)
+    assert whole.choices[0].text.startswith("naïve")
+    chunks = list(client.completions.create(stream=True, **asked))
+    assert joined(chunks)[0] == {choice.index: choice.text for choice in whole.choices}
+    for choice in whole.choices:
+        parts = [c.choices[0].logprobs for c in chunks if c.choices and c.choices[0].index == choice.index]
+        for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+            assert [item for part in parts if part for item in getattr(part, name)] == getattr(choice.logprobs, name)
+
+
+def test_prompt_logprobs_are_as_many_as_were_asked_for_whatever_echo_asks_besides(client):
+    asked = {"model": NAME, "prompt": "abcd", "max_tokens": 1, "logprobs": 4, "echo": True}
+    choice = client.completions.create(extra_body={"prompt_logprobs": 1}, **asked).choices[0]
+    assert {len(position) for position in choice.prompt_logprobs[1:]} <= {1, 2}
+    assert max(len(position) for position in choice.logprobs.top_logprobs[1:]) >= 3
 
 
 def test_what_evaluation_harnesses_read(client):
@@ -212,5 +247,25 @@ def test_messages_of_tools_and_null_contents_are_rendered(client):
 def test_a_chat_goes_on_with_the_last_message(client):
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "so"}]
     extra = {"continue_final_message": True, "add_generation_prompt": False, "echo": True}
-    answer = client.chat.completions.create(model=NAME, messages=messages, max_tokens=1, extra_body=extra)
-    assert answer.choices[0].message.content.startswith("so")
+    for content in ("so", [{"type": "text", "text": "so"}]):
+        messages[1]["content"] = content
+        answer = client.chat.completions.create(model=NAME, messages=messages, max_tokens=1, extra_body=extra)
+        assert answer.choices[0].message.content.startswith("so")
+        assert len(answer.choices[0].message.content) > 2
+
+
+def test_an_answer_as_the_client_holds_it_is_the_next_turn_s_message():
+    """Its `tool_calls` is null, and templates such as Llama 3.1's ask whether the field is there."""
+    asking = PLAIN_TEMPLATE.replace(
+        "{{ m.content }}", "{{ raise_exception('a call') if 'tool_calls' in m else m.content }}"
+    )
+    with running(fake_llm(template=asking)) as server, server.openai() as client:
+        messages = [{"role": "user", "content": "x"}]
+        said = client.chat.completions.create(model=NAME, messages=messages, max_tokens=1).choices[0].message
+        whole = said.model_dump()
+        assert whole["tool_calls"] is None
+        for last in (whole, {**whole, "tool_calls": []}):
+            client.chat.completions.create(model=NAME, messages=[*messages, last, *messages], max_tokens=1)
+        call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+        with pytest.raises(openai.BadRequestError, match="a call"):
+            client.chat.completions.create(model=NAME, messages=[{**whole, "tool_calls": [call]}], max_tokens=1)

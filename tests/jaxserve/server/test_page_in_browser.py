@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from jaxserve.engine.snapshot import PAGE_STATES, snapshot
+from jaxserve.server.live import Frames
 from jaxserve.server.protocol.sampling import MAX_STOPS
 from jaxserve.server.service import State
 from tests.support.browser import PHONE, browser
@@ -125,6 +126,64 @@ def test_stopping_keeps_what_was_said_and_frees_the_engine(page, server, stop):
     assert answers(page) == [said]
 
 
+def test_the_focus_stays_with_what_can_be_done(page):
+    focused = "document.activeElement.id"
+    ask(page, "a")
+    page.wait("!document.querySelector('#halt').hidden")
+    page.read("document.querySelector('#halt').focus()")
+    page.press("Enter")
+    page.wait(IS_DONE)
+    assert page.read(focused) == "prompt"
+    page.read("document.querySelector('.actions button:last-child').focus()")
+    page.press("Enter")
+    page.wait("!!document.querySelector('.busy')")
+    assert page.read(focused) == "halt"
+    page.wait(IS_DONE)
+    assert page.read(focused) == "prompt"
+
+
+def test_a_reload_keeps_what_has_come_of_an_answer(page, server):
+    ask(page, "a")
+    page.wait("document.querySelector('.answer').textContent.length > 3")
+    page.open(f"{server.url}/")
+    page.wait(IS_DONE)
+    assert page.text(".note") == "stopped"
+    assert len(answers(page)[0]) > 3
+    assert not page.read("document.querySelector('.note').classList.contains('warn')")
+
+
+def test_an_answer_that_is_cut_off_says_so(open_page, server):
+    page = open_page()
+    ask(page, "a")
+    page.wait("document.querySelector('.answer').textContent.length > 3")
+    server.cut()
+    page.wait(IS_DONE)
+    assert page.text(".note") == "The answer broke off: the connection was lost."
+    assert len(answers(page)[0]) > 3
+    page.expect("ERR_")
+
+
+# What takes twenty seconds takes half a one.
+HASTE = "{ const real = setTimeout; window.setTimeout = (call, ms) => real(call, ms >= 20_000 ? 500 : ms) }"
+
+
+def test_after_a_long_silence_the_page_connects_anew_and_asks_for_the_model(open_page, server, monkeypatch):
+    page = open_page()
+    page.call("Page.addScriptToEvaluateOnNewDocument", source=HASTE)
+    page.open(f"{server.url}/")
+    page.wait("document.querySelector('#state').textContent === 'idle'")
+    ask(page, "a")
+    page.wait(IS_DONE)
+    with monkeypatch.context() as patch:
+        patch.setattr(Frames, "next", lambda self: asyncio.sleep(3600))
+        page.wait("document.querySelector('#state').textContent === 'nothing comes: connecting again'")
+    with monkeypatch.context() as patch:
+        patch.setattr(server.service, "names", ("other",))
+        page.wait("document.querySelector('#state').textContent === 'idle'")
+        page.wait("document.querySelector('#model').textContent === 'other'")
+    assert page.text(".turn h2:nth-of-type(2)") == NAME
+
+
 def test_settings_and_history_are_sent_and_outlive_a_reload(page, server):
     page.click("summary")
     given = {"temperature": 0.5, "top_p": 0.9, "top_k": 20, "min_p": 0.05, "max_tokens": 3, "seed": 7}
@@ -140,6 +199,7 @@ def test_settings_and_history_are_sent_and_outlive_a_reload(page, server):
     page.open(f"{server.url}/")
     ask(page, "b")
     page.wait(f"document.querySelectorAll('.turn').length === 2 && {IS_DONE}")
+    assert page.text(".turn:last-child .note").endswith("ended at max tokens")
     options = {**given, "stop": ["x\ny", "z"], "stream": True, "stream_options": {"include_usage": True}}
     system, asked = {"role": "system", "content": "s"}, {"role": "user", "content": "a"}
     said, again = {"role": "assistant", "content": first}, {"role": "user", "content": "b"}
@@ -330,8 +390,22 @@ def test_every_control_has_a_name_and_shows_the_focus(page):
     assert not [name for name, _, outline in seen if outline != "solid"]
 
 
-def test_code_is_set_apart_however_the_text_is_cut(page):
-    text = "One\n```py\nx = 1\n\ny\n```\ntwo ``` three\n``\n```\nlast"
+TEXTS = {
+    "One\n```py\nx = 1\n\ny\n```\ntwo ``` three\n``\n```\nlast": [
+        ["p", "One\n"],
+        ["pre", "x = 1\n\ny\n"],
+        ["p", "two ``` three\n``\n"],
+        ["pre", "last"],
+    ],
+    "Use:\n```print(1)```\nso": [["p", "Use:\n```print(1)```\nso"]],
+    "```ls -la```": [["p", "```ls -la```"]],
+    "````md\n```py x\n`` `\n````  \n``": [["pre", "```py x\n`` `\n"], ["p", "``"]],
+    "a\n```\nb\n```": [["p", "a\n"], ["pre", "b\n"]],
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_code_is_set_apart_however_the_text_is_cut(page, text):
     script = page.read("document.querySelector('script').src.replace('app.js', 'turn.js')")
     cuts = [[text], list(text), re.findall(r"(?s).{1,3}", text), re.findall(r"(?s).{1,7}", text)]
     written = page.read(
@@ -342,8 +416,7 @@ def test_code_is_set_apart_however_the_text_is_cut(page):
           return [...into.children].map((one) => [one.localName, one.textContent]);
         }}))"""
     )
-    blocks = [["p", "One\n"], ["pre", "x = 1\n\ny\n"], ["p", "two ``` three\n``\n"], ["pre", "last"]]
-    assert written == [blocks] * len(cuts)
+    assert written == [TEXTS[text]] * len(cuts)
 
 
 def test_whoever_logs_in_with_the_key_can_use_all_of_it(chromium):
@@ -354,7 +427,7 @@ def test_whoever_logs_in_with_the_key_can_use_all_of_it(chromium):
         page.wait(f"document.querySelector('#model').textContent === '{NAME}'")
         ask(page, "a")
         page.wait(IS_DONE)
-        assert page.text(".note").endswith("ended at max tokens")
+        assert page.text(".note").endswith("the context is full")
         page.wait("document.querySelector('#state').textContent === 'idle'")
         assert page.problems == []
 

@@ -1,11 +1,20 @@
 """The life of a server's process: what balancers and supervisors see from its first moment to its exit code."""
 
+import asyncio
 import json
 import signal
 import socket
 import stat
 import threading
+from contextlib import suppress
 
+import httpx2
+import pytest
+
+from jaxserve.server.app import make_app
+from jaxserve.server.config import ServerConfig
+from jaxserve.server.listener import Listener
+from jaxserve.server.service import Service
 from tests.support.command_line import check_mistake
 from tests.support.engines import flags_of
 from tests.support.goldens import checkpoint
@@ -24,8 +33,15 @@ class Stream:
         self._thread.start()
         assert self.begun.wait(60)
 
+    def close(self):
+        """Wait for the end, whatever was said."""
+        self._thread.join()
+
     def _read(self):
-        with self._client.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as answer:
+        with (
+            suppress(httpx2.TransportError),
+            self._client.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as answer,
+        ):
             for line in answer.iter_lines():
                 if line:
                     self.lines.append(line)
@@ -110,6 +126,44 @@ def test_a_model_that_does_not_fit_ends_the_process_with_its_reason():
     assert "Out of memory while trying to allocate" in server.log.splitlines()[-1]
 
 
+def test_a_server_that_hears_nobody_ends_with_its_reason():
+    with ServerProcess("deaf", command=FAKE) as server:
+        assert server.exit_code() == 1
+    assert "the server has stopped listening: RuntimeError('the socket is gone')" in server.log
+    assert "Traceback" not in server.log
+
+
+def test_a_socket_in_use_is_left_alone_and_a_dead_server_s_is_taken_over(tmp_path):
+    path = tmp_path / "socket"
+    config = ServerConfig(uds=str(path))
+    app = make_app(Service(config, ("fake",)))
+    first = Listener(app, config)
+    with pytest.raises(OSError, match="another server listens there"):
+        Listener(app, config)
+    path.unlink()
+    second = Listener(app, config)
+    first.should_exit = True
+    asyncio.run(first.listen())
+    assert path.is_socket()  # the second one's
+    second._socket.close()  # as a kill does
+    third = Listener(app, config)
+    third.should_exit = True
+    asyncio.run(third.listen())
+    assert not path.exists()
+
+
+def test_a_second_signal_ends_a_server_whose_step_hangs():
+    with ServerProcess("hang", command=FAKE) as server, server.client() as client:
+        server.until("ready after")
+        stream = Stream(client)
+        server.send(signal.SIGTERM)
+        server.until("draining: 1 requests")
+        server.send(signal.SIGTERM)
+        assert server.exit_code(20) == 0  # its step would take ten minutes
+        assert "is left" in server.log
+        stream.close()
+
+
 def test_a_signal_ends_a_server_that_is_still_loading():
     with ServerProcess("long load", command=FAKE) as server, server.client() as client:
         assert client.get("/health").status_code == 503
@@ -117,7 +171,11 @@ def test_a_signal_ends_a_server_that_is_still_loading():
         assert server.exit_code() == 0
 
 
-def test_mistakes_end_with_code_2_and_one_sentence():
+def test_mistakes_end_with_code_2_and_one_sentence(tmp_path):
+    (tmp_path / "bad.pem").write_text("no key")
+    for file in ("bad.pem", "none.pem"):
+        options = [f"--ssl-{kind}file={tmp_path / file}" for kind in ("key", "cert")]
+        check_mistake(["serve", "x", "--port", "0", *options], "ssl_certfile")
     check_mistake(["serve", "x", "--port", "70000"], "port")
     check_mistake(["serve", "no-such-model", "--port", "0"], "no-such-model")
     with socket.create_server(("127.0.0.1", 0)) as taken:

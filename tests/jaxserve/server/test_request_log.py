@@ -8,7 +8,7 @@ from jaxserve import AsyncLLM, SamplingParams
 from jaxserve.server.config import ServerConfig
 from jaxserve.server.request_log import Served, log_served
 from tests.support.fake_llm import Reciter, fake_llm
-from tests.support.server import running
+from tests.support.server import NAME, running
 
 SECRET = "the answer is a secret. "
 
@@ -69,3 +69,28 @@ def test_every_post_has_its_line_and_none_tells_a_text(caplog):
     assert 0 <= streamed["queue_ms"] <= streamed["ttft_ms"] <= streamed["total_ms"]
     assert (refused["status"], refused["output_tokens"]) == (400, 0)
     assert "secret" not in caplog.text
+
+
+def test_embeddings_tell_their_model_their_tokens_and_how_long_they_waited(caplog):
+    caplog.set_level("INFO", "jaxserve.requests")
+    with running(fake_llm(), log_requests=True) as server:
+        server.post("/v1/embeddings", {"input": ["secret", "word"]})
+        server.post("/v1/embeddings", {"input": "secret" * 100})
+    whole, refused = lines(caplog)
+    assert (whole["model"], whole["prompt_tokens"], whole["output_tokens"]) == (NAME, 10, 0)
+    assert 0 <= whole["queue_ms"] <= whole["total_ms"]
+    assert (refused["model"], refused["status"], refused["prompt_tokens"]) == (NAME, 400, 0)
+
+
+def test_a_body_s_id_goes_before_the_header_s_everywhere(caplog):
+    caplog.set_level("INFO", "jaxserve.requests")
+    headers = {"X-Request-Id": "theirs"}
+    with running(fake_llm(), log_requests=True) as server:
+        for own in ("mine", None):
+            body = {"prompt": "x", "max_tokens": 1, "request_id": own}
+            answer = server.post("/v1/completions", body, headers=headers)
+            expected = own or "theirs"
+            assert (answer.json()["id"], answer.headers["x-request-id"]) == (f"cmpl-{expected}", expected)
+        refused = server.post("/v1/completions", {"prompt": "x" * 200, "request_id": "long"}, headers=headers)
+    assert [line["request_id"] for line in lines(caplog)] == ["mine", "theirs", refused.headers["x-request-id"]]
+    assert refused.headers["x-request-id"] == "long"

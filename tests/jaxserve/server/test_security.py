@@ -207,6 +207,18 @@ def test_prefixes_are_shared_by_key_alone():
         assert [cached(KEY), cached(OTHER), cached(KEY), cached(OTHER)] == [0, 0, 28, 28]
 
 
+def test_of_one_key_long_salts_that_differ_at_their_ends_share_nothing():
+    with running(fake_llm_with_cache(), api_key=(KEY, OTHER), salt_by_key=True) as server:
+
+        def cached(key, salt):
+            prompt = {"prompt": "abcdefgh" * 4, "max_tokens": 1, "cache_salt": salt}
+            usage = server.post("/v1/completions", prompt, headers=bearer(key)).json()["usage"]
+            return usage["prompt_tokens_details"]["cached_tokens"]
+
+        one, other = "s" * 127 + "a", "s" * 127 + "b"
+        assert [cached(KEY, one), cached(KEY, other), cached(OTHER, one), cached(KEY, one)] == [0, 0, 0, 28]
+
+
 def fake_llm_with_cache():
     return fake_llm(prefix_eviction="lru")
 

@@ -1,6 +1,9 @@
 """Clients that leave, queues that are full, failures of one and of all: nothing leaks, and everyone is told."""
 
 import asyncio
+import gc
+import json
+import logging
 import random
 import threading
 import time
@@ -12,6 +15,7 @@ import pytest
 from jaxserve.runner.fake_model import FakeModel
 from jaxserve.scheduler.bounds import QueueBounds
 from jaxserve.server.service import State
+from jaxserve.text.tokenizer import Tokenizer
 from tests.support.fake_llm import all_pages_are_back, fake_llm
 from tests.support.server import running, until
 
@@ -80,14 +84,6 @@ def test_what_comes_over_the_bound_is_refused_before_headers_and_what_is_accepte
     assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
     assert {answer.json()["error"]["code"] for answer in refused} == {"queue_full"}
     assert all(answer.text.endswith("data: [DONE]\n\n") or answer.json()["choices"] for answer in good)
-
-
-def test_several_prompts_are_refused_whole():
-    llm = slowed(fake_llm(max_num_seqs=2, bounds=QueueBounds(max_num_waiting=2)), 0.002)
-    with running(llm) as server:
-        answer = server.post("/v1/completions", {**LONG, "prompt": ["a"] * 30})
-        assert answer.status_code == 429
-        until(lambda: is_quiet(server))
 
 
 def test_numbers_that_are_not_finite_end_one_request():
@@ -182,3 +178,102 @@ def test_a_long_prompt_does_not_stop_the_event_loop(route):
     with running(fake_llm()) as server:
         body = {"prompt": text, "truncate_prompt_tokens": 8} if route == "/v1/completions" else {"prompt": text}
         assert server.post(route, body).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "n"), [("completions", "prompt", 1), ("completions", "prompt", 3), ("embeddings", "input", 1)]
+)
+def test_prompts_of_a_request_come_in_together_or_not_at_all(path, name, n):
+    """Two slots and ten places. To try again is not what is advised to those for whom an empty queue has no room."""
+    options = {"n": n, "max_tokens": 1} if path == "completions" else {}
+
+    def ask(num_samples):
+        answer = server.post(f"/v1/{path}", {name: ["x"] * (num_samples // n), **options})
+        return answer.status_code, answer.json()
+
+    with running(slowed(fake_llm(max_num_seqs=2, bounds=QueueBounds(max_num_waiting=10)), 0.01)) as server:
+        meters = server.service.llm.meters
+        status, answer = ask(15)
+        assert status == 400
+        assert "15 samples at once" in answer["error"]["message"]
+        assert ask(12)[0] == 200
+        num_tokens = meters.num_generated_tokens
+        with server.http() as client:
+            body = {**LONG, "prompt": ["y"] * 8, "stream": True}
+            with client.stream("POST", "/v1/completions", json=body):
+                until(lambda: meters.num_running == 2)
+                status, answer = ask(6)
+                assert (status, answer["error"]["code"]) == (429, "queue_full")
+        until(lambda: is_quiet(server))
+        assert meters.finished["abort"] == 8
+        assert meters.refused.total() == 1
+        assert meters.num_unseen == 0
+        assert meters.num_generated_tokens > num_tokens
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_prompt_that_is_late_ends_alone(is_streamed):
+    """One slot: the second prompt's time in the queue is up before the first one has ended."""
+    asked = {"prompt": ["x", "y"], "max_tokens": 60, "ignore_eos": True, "queue_timeout_s": 0.1, "stream": is_streamed}
+    with running(slowed(fake_llm(max_num_seqs=1), 0.01)) as server:
+        if is_streamed:
+            events = server.post("/v1/completions", asked).text.split("data: ")[1:-1]
+            choices = [choice for event in events for choice in json.loads(event)["choices"]]
+            reasons = {c["index"]: c["finish_reason"] for c in choices if c["finish_reason"]}
+        else:
+            choices = server.post("/v1/completions", asked).json()["choices"]
+            reasons = {choice["index"]: choice["finish_reason"] for choice in choices}
+        assert reasons == {0: "length", 1: "timeout"}
+        until(lambda: is_quiet(server))
+        with server.http() as client, client.stream("POST", "/v1/completions", json={**LONG, "stream": True}):
+            late = server.post("/v1/completions", {**asked, "stream": False})
+            assert (late.status_code, late.json()["error"]["code"]) == (503, "timeout")
+
+
+def test_who_leaves_before_an_answer_is_counted_as_nobody_s_fault(caplog):
+    """499, as proxies say; and nothing of it is left, nor is there anything to log."""
+    caplog.set_level(logging.WARNING)
+    with running(slowed(fake_llm(max_num_seqs=1), 0.01), log_requests=True) as server:
+        with pytest.raises(httpx2.ReadTimeout):
+            httpx2.post(f"{server.url}/v1/completions", json=LONG, timeout=0.2)
+        until(lambda: is_quiet(server))
+        counts = {status: count for (_, route, status), count in server.service.http.items() if "completions" in route}
+    assert counts == {499: 1}
+    gc.collect()
+    assert not caplog.records
+
+
+def test_a_server_s_longest_deadline_holds_for_embeddings_too():
+    with running(slowed(fake_llm(max_num_seqs=1), 0.01), request_timeout_s=0.3) as server:
+        assert server.post("/v1/embeddings", {"input": "x"}).status_code == 200
+        late = server.post("/v1/embeddings", {"input": ["x" * 90] * 40})
+        assert (late.status_code, late.json()["error"]["code"]) == (503, "timeout")
+        until(lambda: is_quiet(server))
+
+
+def test_time_runs_from_the_call_and_a_full_queue_is_told_before_prompts_are_read(monkeypatch):
+    encode = Tokenizer.encode_batch
+    with running(slowed(fake_llm(max_num_seqs=1, bounds=QueueBounds(max_num_waiting=0)), 0.01)) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(Tokenizer, "encode_batch", lambda *a, **k: time.sleep(0.3) or encode(*a, **k))
+            late = server.post("/v1/completions", {"prompt": "x", "deadline_s": 0.2})
+            assert (late.status_code, late.json()["error"]["code"]) == (503, "timeout")
+        with server.http() as client, client.stream("POST", "/v1/completions", json={**LONG, "stream": True}):
+            until(lambda: server.service.llm.meters.num_running == 1)
+            monkeypatch.setattr(Tokenizer, "encode_batch", None)  # whoever calls it fails
+            for path, body in (
+                ("completions", {"prompt": "x"}),
+                ("chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+                ("embeddings", {"input": "x"}),
+            ):
+                assert server.post(f"/v1/{path}", body).status_code == 429, path
+
+
+def test_a_chat_that_cannot_fit_is_refused_before_it_is_encoded(monkeypatch):
+    with running(fake_llm()) as server:
+        asked = {"messages": [{"role": "user", "content": "x" * 100_000}], "max_tokens": 1}
+        assert server.post("/v1/chat/completions", {**asked, "truncate_prompt_tokens": 9}).status_code == 200
+        monkeypatch.setattr(Tokenizer, "encode_batch", None)  # whoever calls it fails
+        refused = server.post("/v1/chat/completions", asked)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")

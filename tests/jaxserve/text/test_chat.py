@@ -23,8 +23,14 @@ def test_a_base_model_has_no_chat_template():
 
 def test_special_tokens_and_the_templates_own_variables_reach_it():
     template = ChatTemplate(PLAIN + "{{ mood }}", {"bos_token": "<s>"})
-    assert template.render(HI, mood="!") == "<s>[user]Hi\n[assistant]!"
+    assert template.render(HI, variables={"mood": "!"}) == "<s>[user]Hi\n[assistant]!"
     assert template.render(HI, add_generation_prompt=False) == "<s>[user]Hi\n"
+
+
+@pytest.mark.parametrize("name", ["variables", "source", "values", "args", "kwargs", "context", "vars", "name", "loop"])
+def test_no_name_along_the_way_is_taken_from_the_templates_variables(name):
+    """`self` would end in a TypeError wherever variables were passed one by one; jinja has its own meaning of it."""
+    assert ChatTemplate(f"{{{{ {name} }}}}").render(HI, variables={name: "!", "self": 1, "": 2}) == "!"
 
 
 def test_content_may_be_null_or_parts_of_text():
@@ -68,6 +74,23 @@ def test_arguments_of_tool_calls_become_objects_and_the_callers_messages_stay_as
     before = json.dumps(messages)
     assert template.render(messages) == '{"city": "<Köln>"}'
     assert json.dumps(messages) == before
+
+
+def test_null_fields_and_empty_tool_calls_are_as_those_left_out():
+    """OpenAI's client writes all fields of the message that it got."""
+    source = "{% for m in messages %}{{ 'call' if 'tool_calls' in m else m.content }} {{ m | length }};{% endfor %}"
+    empty = {"refusal": None, "audio": None, "name": None, "reasoning_content": None}
+    messages = [{"role": "assistant", "content": "a", "tool_calls": calls, **empty} for calls in (None, [])]
+    assert ChatTemplate(source).render(messages) == "a 2;a 2;"
+    call = {"function": {"name": "f", "arguments": {}}}
+    assert ChatTemplate(source).render([{"role": "assistant", "tool_calls": [call]}]) == "call 3;"
+
+
+def test_a_developer_is_the_system_for_a_template_that_does_not_name_it():
+    messages = [{"role": "developer", "content": "be terse"}]
+    assert ChatTemplate(PLAIN).render(messages, add_generation_prompt=False) == "[system]be terse\n"
+    naming = PLAIN + "{# the developer, too #}"
+    assert ChatTemplate(naming).render(messages, add_generation_prompt=False) == "[developer]be terse\n"
 
 
 def test_tools_are_passed_and_absent_tools_are_none():
@@ -123,6 +146,7 @@ def test_what_templates_of_today_use_is_there():
         ([{"role": "user", "content": ["x"]}], "messages[0].content[0]"),
         ([{"role": "user", "content": [{"type": "text", "text": None}]}], "messages[0].content[0]"),
         ([{"role": "assistant", "tool_calls": "x"}], "messages[0].tool_calls"),
+        ([{"role": "assistant", "tool_calls": {}}], "messages[0].tool_calls"),
         ([{"role": "assistant", "tool_calls": [{}]}], "messages[0].tool_calls[0].function"),
         (
             [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],

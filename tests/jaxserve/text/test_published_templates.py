@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from jaxserve.core.errors import RequestError
-from tests.support.tokenizers import IN_FOLDERS, goldens, template_of
+from tests.support.tokenizers import IN_FOLDERS, goldens, rendered, template_of
 
 WITH_TEMPLATE = ("smollm2-135m-instruct", *IN_FOLDERS)
 ENDED = {"qwen3": "<|im_end|>", "llama3_1": "<|eot_id|>", "gemma3": "<end_of_turn>"}
@@ -14,7 +14,7 @@ ENDED = {"qwen3": "<|im_end|>", "llama3_1": "<|eot_id|>", "gemma3": "<end_of_tur
 def rendering(name, chat):
     """What a golden holds: [sha256, characters], or None where the template refuses the messages."""
     try:
-        text = template_of(name).render(chat["messages"], **chat["options"])
+        text = rendered(name, chat["messages"], chat["options"])
     except RequestError:
         return None
     return [hashlib.sha256(text.encode()).hexdigest(), len(text)]
@@ -53,5 +53,15 @@ def test_null_content_of_an_assistant_renders_as_nothing(name):
 def test_qwen3_thinks_unless_told_not_to():
     messages = [{"role": "user", "content": "a"}]
     plain = template_of("qwen3").render(messages)
-    assert template_of("qwen3").render(messages, enable_thinking=True) == plain
-    assert template_of("qwen3").render(messages, enable_thinking=False) == plain + "<think>\n\n</think>\n\n"
+    assert template_of("qwen3").render(messages, variables={"enable_thinking": True}) == plain
+    silent = template_of("qwen3").render(messages, variables={"enable_thinking": False})
+    assert silent == plain + "<think>\n\n</think>\n\n"
+
+
+@pytest.mark.parametrize("name", IN_FOLDERS)
+def test_a_developer_is_heard_by_models_that_know_none(name):
+    """Qwen3's template drops roles that it does not name; Gemma's would refuse this one."""
+    messages = [{"role": "developer", "content": "be terse"}, {"role": "user", "content": "a"}]
+    as_system = [{**messages[0], "role": "system"}, messages[1]]
+    assert "be terse" in template_of(name).render(messages)
+    assert template_of(name).render(messages) == template_of(name).render(as_system)

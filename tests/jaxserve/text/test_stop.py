@@ -1,5 +1,8 @@
 """A stop string ends the text at the same place however the text is cut into pieces."""
 
+import gc
+import weakref
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,3 +89,14 @@ def test_many_long_strings_are_matched_in_one_pass():
     assert run(StopStrings(strings), ["a" * 20000, "c"]) == ("a" * 20000 + "c", None)
     text, matched = run(StopStrings(strings), ["c", "a" * 1000, "b"])
     assert (text, matched) == ("c", strings[0])
+
+
+def test_those_who_ask_for_the_same_share_one_automaton_as_long_as_any_of_them_lives():
+    strings = ("shared", "by all")
+    one, other = StopStrings.shared(strings, False), StopStrings.shared(list(strings), False)
+    assert one is other
+    assert StopStrings.shared(strings, True) is not one
+    gone = weakref.ref(one)
+    del one, other
+    gc.collect()
+    assert gone() is None

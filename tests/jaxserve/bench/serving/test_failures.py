@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from jaxserve.bench.serving.answer import Answer, error_message
 from jaxserve.bench.serving.benchmark import Run
+from jaxserve.bench.serving.reply import Failure
 from jaxserve.bench.serving.result import details, result
 from jaxserve.bench.serving.session import ask, open_session, served_model, wait_ready
 from jaxserve.bench.serving.summary import summarize
@@ -24,6 +25,8 @@ FAULTS = {
     "HTTP 503": Refusal(503, "draining", "text/plain"),
     "HTTP 400": Refusal(400, json.dumps({"object": "error", "message": "too long"})),
     "HTTP 502": Refusal(502, "<html>\n<b>Bad gateway</b></html>", "text/html"),
+    "HTTP 500": Refusal(500, "\x1b[31mno hex", "text/plain; charset=hex"),
+    "HTTP 501": Refusal(501, '{"error": {"message": "half \\ud800 a character"}}', "text/plain; charset=rot13"),
     "not a stream": Refusal(200, json.dumps({"choices": []})),
     "error in the stream": Stream([*FIRST, Step(0.1, '{"error": {"message": "NaN"}}'), Step(0, "[DONE]")]),
     "not a chunk": Stream([*FIRST, Step(0.1, "{"), Step(0, text_chunk("", "stop")), Step(0, "[DONE]")]),
@@ -34,6 +37,7 @@ FAULTS = {
     "no usage": Stream([*FIRST, Step(0.1, text_chunk("", "stop")), Step(0, "[DONE]")]),
 }
 SAID = {"HTTP 429": "queue full", "HTTP 503": "draining", "HTTP 400": "too long", "error in the stream": "NaN"}
+SAID |= {"HTTP 500": "[31mno hex", "HTTP 501": "half  a character"}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +73,29 @@ def test_the_record_tells_the_kinds_and_what_was_said(run):
     errors = details(run)["errors"]
     assert errors[0] == "HTTP 429: queue full"
     assert errors[-1] == ""
-    assert "\n" not in "".join(errors)
+    assert "".join(errors).isprintable()
+
+
+def test_what_nobody_has_thought_of_is_a_failure_of_one_request(monkeypatch):
+    monkeypatch.setattr(Answer, "take", lambda *_: 1 / 0)
+    load, _, _ = load_on(lambda i: answer(0.1, tokens=1), 2, max_concurrency=1)
+    assert [reply.failure for reply in load.replies] == [
+        Failure("not understood", "ZeroDivisionError: division by zero")
+    ] * 2
+
+
+@pytest.mark.parametrize("count", [10**400, 10**30, -1, 1.5, True], ids=range(5))
+def test_a_count_that_is_none_does_not_count(count):
+    reading = Answer(0.0)
+    for event in (text_chunk("a", "stop"), usage_chunk(5, count)):
+        reading.take(event.encode(), 1.0)
+    assert reading.reply(2.0, None, None).failure.kind == "no usage"
+
+
+def test_a_text_with_half_a_character_can_be_counted():
+    reading = Answer(0.0)
+    reading.take(text_chunk("a\ud800", "stop").encode(), 1.0)
+    assert reading.reply(2.0, None, lambda text: len(text.encode())).output_len == 2
 
 
 def test_a_request_that_times_out_ends_then(run):

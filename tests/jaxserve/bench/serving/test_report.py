@@ -8,7 +8,7 @@ import pytest
 
 from jaxserve.bench.serving.benchmark import Run
 from jaxserve.bench.serving.load import Load
-from jaxserve.bench.serving.plots import under_way
+from jaxserve.bench.serving.plots import of_run, under_way
 from jaxserve.bench.serving.prompts import BenchRequest
 from jaxserve.bench.serving.reply import Failure, Reply
 from jaxserve.bench.serving.report import Report
@@ -151,7 +151,7 @@ def test_speculation_is_what_the_counters_gained():
         "spec_decode_num_drafts": 100,
         "spec_decode_draft_tokens": 200,
         "spec_decode_accepted_tokens": 50,
-        "spec_decode_per_position_acceptance_rates": [30.0, 20.0],
+        "spec_decode_per_position_acceptance_rates": [0.3, 0.2],
     }
     lines = report().add(run(speculation=found)).splitlines()
     start = lines.index("---------------Speculative Decoding---------------")
@@ -166,6 +166,7 @@ def test_speculation_is_what_the_counters_gained():
         ["Position", "1:", "20.00"],
     ]
     assert speculation(read_counts(""), read_counts("")) == {}
+    assert read_counts("vllm:spec_decode_num_drafts 1e999\nvllm:spec_decode_num_drafts 1.2.3\n") == {}
 
 
 class Page(HTMLParser):
@@ -225,6 +226,11 @@ def test_a_chart_puts_values_where_they_belong():
     bars = chart("t", "x", [Bars([0.0, 1.0, 2.0, 3.0], [5, 0, 10])], counts=True)
     heights = [float(h) for h in re.findall(r'height="([\d.]+)"><title>', bars)]
     assert heights[1] == pytest.approx(2 * heights[0], abs=0.2)
+
+
+def test_the_chart_of_requests_under_way_has_failed_ones_too():
+    *_, last = of_run(run())
+    assert len(re.search('points="(.*?)"', last)[1].split()) == 1 + 2 * 2 * len(REPLIES)
 
 
 def test_requests_under_way_are_counted_at_every_moment():

@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from jaxserve.bench.serving import benchmark
+from jaxserve.bench.serving.report import Report
 from jaxserve.bench.serving.target import clean_url
 from jaxserve.cli.main import main
 from jaxserve.core.errors import ConfigError
@@ -77,17 +79,60 @@ def test_runs_of_several_concurrencies_are_measured_and_kept(tmp_path, capsys):
     assert not [path for path in kept if "k-123" in path.read_text("utf-8")]
 
 
-def test_chats_are_measured_too(capsys):
+@pytest.mark.parametrize("asked", [["--endpoint", "chat"], ["--backend", "openai-chat"]])
+def test_chats_are_measured_too(asked, capsys):
     def chat(body):
         texts = [Step(0, chat_chunk({"role": "assistant", "content": ""})), Step(0, chat_chunk({"content": "hi"}))]
         return Stream([*texts, Step(0, chat_chunk({}, "stop")), Step(0, usage_chunk(30, 1)), Step(0, "[DONE]")])
 
     with served_in_thread(chat) as server:
-        arguments = ["--base-url", server.url, "--endpoint", "chat", "--num-prompts", "2", "--request-rate", "1e6"]
+        arguments = ["--base-url", server.url, *asked, "--num-prompts", "2", "--request-rate", "1e6"]
         assert main(["bench", "serve", *arguments, *SHORT]) == 0
     assert "Total input tokens:                      60 " in capsys.readouterr().out
     assert [list(body["messages"][0]) for body in server.bodies] == [["role", "content"]] * 2
     assert server.bodies[0]["max_completion_tokens"] == 3
+
+
+def test_the_record_is_json_and_tells_how_many_requests_there_were(tmp_path, capsys):
+    (tmp_path / "p.txt").write_text("a\nb\nc\n")
+    data = ["--dataset-name", "custom", "--dataset-path", str(tmp_path / "p.txt"), "--custom-output-len", "2"]
+    load = ["--request-rate", "1e6", "--burstiness", "inf", "--goodput", "ttft:0", "--goodput", "e2el:1e6"]
+    saved = ["--save-result", "--result-dir", str(tmp_path), "--result-filename", "r.json"]
+    with served_in_thread(good) as server:
+        assert main(["bench", "serve", "--base-url", server.url, *data, *load, *saved, "--quiet"]) == 0
+    record = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
+    assert (record["burstiness"], record["num_prompts"]) == ("inf", 3)
+    assert record["goodput_ms"] == {"ttft": 0.0, "e2el": 1e6}
+
+
+def test_runs_that_were_measured_are_kept_where_the_server_goes_away(tmp_path, monkeypatch):
+    write, asked = benchmark.write, []
+
+    async def gone(*given, **more):
+        asked.append(given)
+        if len(asked) == 2:
+            raise ConfigError("cannot reach it")
+        return await write(*given, **more)
+
+    monkeypatch.setattr(benchmark, "write", gone)
+    kept = ["--save-result", "--result-dir", str(tmp_path / "r"), "--report", str(tmp_path / "page.html")]
+    with served_in_thread(good) as server:
+        arguments = ["--base-url", server.url, "--max-concurrency", "1,2", "--num-prompts", "2"]
+        assert main(["bench", "serve", *arguments, *kept, *SHORT]) == 2
+    assert len(list((tmp_path / "r").iterdir())) == 1
+    assert (tmp_path / "page.html").exists()
+
+
+def test_the_page_is_written_also_where_the_record_cannot_be(tmp_path, monkeypatch, capsys):
+    def full(*_, **__):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(Report, "save", full)
+    kept = ["--save-result", "--result-dir", str(tmp_path / "new"), "--report", str(tmp_path / "page.html")]
+    with served_in_thread(good) as server:
+        assert main(["bench", "serve", "--base-url", server.url, "--num-prompts", "1", *kept, *SHORT]) == 2
+    assert "the disk is full" in capsys.readouterr().err
+    assert (tmp_path / "page.html").exists()
 
 
 def test_token_ids_are_sent_where_that_is_asked_for():
@@ -197,6 +242,15 @@ MISTAKES = {
     "two addresses": (["--base-url", "http://a", "--port", "80"], "--base-url"),
     "speed of no trace": (["--trace-speed", "2"], "--trace-speed"),
     "bursts without a rate": (["--burstiness", "0.5"], "burstiness"),
+    "not json": (["--extra-body", '{"a": NaN}'], "--extra-body"),
+    "infinite": (["--extra-body", '{"a": 1e999}'], "--extra-body"),
+    "backend": (["--backend", "tgi"], "--backend"),
+    "two endpoints": (["--backend", "openai-chat", "--endpoint", "completions"], "--backend"),
+    "password": (["--base-url", "http://user:sesame@a"], "base_url must have no user"),
+    "folder in a name": (["--save-result", "--result-filename", "nope/b.json"], "--result-filename"),
+    "folder in a label": (["--save-result", "--label", "a/b"], "--label"),
+    "file as a folder": (["--save-result", "--result-dir", __file__], "--result-dir"),
+    "folder as a page": (["--report", "."], "--report"),
     "nobody there": (["--base-url", "http://127.0.0.1:1"], "cannot reach"),
 }
 
@@ -207,8 +261,10 @@ def test_a_mistake_names_its_flag(flags, message, capsys):
         code = main(["bench", "serve", *flags])
     except SystemExit as stop:
         code = stop.code
+    said = capsys.readouterr().err
     assert code == 2
-    assert message in capsys.readouterr().err
+    assert message in said
+    assert "sesame" not in said
 
 
 @pytest.mark.parametrize("url", ["", "ftp://a", "http://", "http://a:99999", "http://a/?q", "http://[::1", "a:1"])
