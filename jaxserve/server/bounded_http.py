@@ -1,10 +1,11 @@
-"""Host: `BoundedProtocol`, HTTP whose headers must be short, and whose requests must come in time."""
+"""Host: `BoundedProtocol`, HTTP whose headers must be short, and whose requests and answers must move on."""
 
 import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from jaxserve.server.config import ServerConfig
 from jaxserve.server.plain_parser import PlainParser
 
 
@@ -12,11 +13,12 @@ class BoundedProtocol(HttpToolsProtocol):
     """uvicorn's, which would collect headers without end, and wait for a request as long. Set the bounds by `bounded`.
 
     The timer runs while no answer is under way and a request is awaited, or the rest of one that was answered before
-    all of it had come. Idle connections are uvicorn's matter, but for those on which anything comes.
+    all of it had come. Idle connections are uvicorn's matter, but for those on which anything comes. A client that
+    leaves unread what was sent is cut off: its answer would pile up here.
     """
 
     max_header_bytes = 64 << 10
-    timeout_s = 30.0
+    timeout_s = send_timeout_s = 30.0
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -26,6 +28,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_headers = self._is_whole = False
         self._is_read_again = False  # the request asks for another protocol
         self._timer: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
         self._answered: Any = None  # the cycle under way, while `cycle` is that of the last request that came
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -34,10 +37,31 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._has_been_read()
         if self._answered is not None and not self._answered.response_complete:
             self._answered.disconnected = True
             self._answered.message_event.set()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reading(None)
+
+    def resume_writing(self) -> None:
+        self._has_been_read()
+        super().resume_writing()
+
+    def _watch_reading(self, left: int | None) -> None:
+        """left: bytes that waited to be read a while ago."""
+        waiting = self.transport.get_write_buffer_size()
+        if waiting == left:
+            self.transport.abort()
+        else:
+            self._unread = self.loop.call_later(self.send_timeout_s, self._watch_reading, waiting)
+
+    def _has_been_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
 
     def data_received(self, data: bytes) -> None:
         self._num_pending += len(data)
@@ -110,6 +134,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def bounded(max_header_bytes: int, timeout_s: float) -> type[BoundedProtocol]:
-    """The protocol with these bounds, as uvicorn takes it."""
-    return type("Bounded", (BoundedProtocol,), {"max_header_bytes": max_header_bytes, "timeout_s": timeout_s})
+def bounded(config: ServerConfig) -> type[BoundedProtocol]:
+    """The protocol with a server's bounds, as uvicorn takes it."""
+    bounds = {
+        "max_header_bytes": config.max_header_bytes,
+        "timeout_s": config.receive_timeout_s,
+        "send_timeout_s": config.send_timeout_s,
+    }
+    return type("Bounded", (BoundedProtocol,), bounds)

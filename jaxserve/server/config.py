@@ -46,6 +46,7 @@ class ServerConfig:
     max_body_bytes: int = option(16 << 20, "longest body of a request")
     max_header_bytes: int = option(64 << 10, "all headers of a request together")
     receive_timeout_s: float = option(30.0, "seconds for a request's headers, and again for its body, to arrive")
+    send_timeout_s: float = option(60.0, "seconds that a client may leave what was sent to it unread")
     keep_alive_timeout_s: int = option(5, "seconds that an idle connection stays open")
     request_timeout_s: float | None = option(None, "longest deadline of a request, and that of those without one")
     stall_timeout_s: float = option(
@@ -76,7 +77,7 @@ class ServerConfig:
         _check_int("max_body_bytes", self.max_body_bytes, 1024, 1 << 31)
         _check_int("max_header_bytes", self.max_header_bytes, 1024, 1 << 24)
         _check_int("keep_alive_timeout_s", self.keep_alive_timeout_s, 1, 3600)
-        for name in ("receive_timeout_s", "stall_timeout_s"):
+        for name in ("receive_timeout_s", "send_timeout_s", "stall_timeout_s"):
             _check_seconds(name, getattr(self, name), above=True)
         for name in ("shutdown_timeout", "sse_keep_alive_s"):
             _check_seconds(name, getattr(self, name))

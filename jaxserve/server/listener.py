@@ -28,7 +28,7 @@ class Listener(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=bounded(config.max_header_bytes, config.receive_timeout_s),
+                http=bounded(config),
                 loop="none",
                 lifespan="off",
                 ws="none",

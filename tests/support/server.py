@@ -63,7 +63,7 @@ def running(llm: LLM, **options: Any) -> Iterator[Running]:
         uvicorn.Config(
             make_app(service),
             port=0,
-            http=bounded(config.max_header_bytes, config.receive_timeout_s),
+            http=bounded(config),
             log_level="warning",
             lifespan="off",
             timeout_graceful_shutdown=2,

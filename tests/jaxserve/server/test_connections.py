@@ -1,6 +1,7 @@
 """What comes over a connection beside whole requests: it neither holds the connection nor harms other requests."""
 
 import json
+import re
 import socket
 import time
 from contextlib import contextmanager
@@ -23,10 +24,10 @@ def server():
         yield server
 
 
-def post(body, *headers, key=KEY):
+def post(body, *headers, key=KEY, path="/v1/completions"):
     raw = json.dumps(body).encode()
     lines = [
-        "POST /v1/completions HTTP/1.1", "Host: x", f"Authorization: Bearer {key}", "Content-Type: application/json",
+        f"POST {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {key}", "Content-Type: application/json",
         f"Content-Length: {len(raw)}", *headers,
     ]  # fmt: skip
     return "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + raw
@@ -117,3 +118,24 @@ def test_a_client_that_asks_twice_and_leaves_ends_its_work(server):
         connection.recv(100)
     until(lambda: meters.finished - before)
     assert meters.finished - before == {"abort": 1}
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_who_reads_nothing_is_cut_off_and_who_reads_slowly_is_not(reads):
+    """An answer of eight megabytes, more than the kernel's buffers hold, to a client with a small one."""
+    with running(fake_llm(), send_timeout_s=0.5) as server, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        host, port = server.url.removeprefix("http://").split(":")
+        connection.connect((host, int(port)))
+        connection.settimeout(20)
+        connection.sendall(post({"prompt": "x" * 1_000_000, "return_token_strs": True}, path="/tokenize"))
+        begin = connection.recv(1 << 12)
+        length = int(re.search(rb"content-length: (\d+)", begin)[1]) + begin.index(b"\r\n\r\n") + 4
+        num_read = len(begin)
+        for i in range(20):  # two seconds, two megabytes a second
+            time.sleep(0.1)
+            while reads and num_read < min(200_000 * (i + 1), length):
+                num_read += len(connection.recv(1 << 17))
+        while part := connection.recv(1 << 17):
+            num_read += len(part)
+        assert (num_read == length) == reads

@@ -138,6 +138,7 @@ def test_pages_are_told_by_state_and_group():
     async def main():
         async with AsyncLLM.from_llm(fake_llm(prefix_eviction="lru")) as served:
             await served.generate([1] * 40, LONG)
+            await until(lambda: not served.health().has_work)
             return scraper(served)()
 
     families = asyncio.run(main())
