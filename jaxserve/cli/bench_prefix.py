@@ -4,9 +4,9 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxserve.cli.values import count, existing_file, out_file, whole_number
 from jaxserve.core.config import PREFIX_EVICTIONS
 
 if TYPE_CHECKING:
@@ -15,21 +15,22 @@ if TYPE_CHECKING:
     from jaxserve.bench.prefix_trace import Rows
 
 
-def add_parser(kinds: Any, count: Any, seed: Any, out_file: Any) -> None:
-    """The verb's flags; `count`, `seed` and `out_file` are argparse types."""
+def add_parser(kinds: Any) -> None:
     parser = kinds.add_parser(
         "prefix",
         help="tokens that the prefix cache finds, of a trace or of synthetic conversations; no model is needed",
         description="Replay requests through the prefix cache alone: jaxserve bench prefix --trace mooncake.jsonl",
     )
-    parser.add_argument("--trace", type=_file, help="Mooncake trace: JSON lines with hash_ids; default: conversations")
+    parser.add_argument(
+        "--trace", type=existing_file, help="Mooncake trace: JSON lines with hash_ids; default: conversations"
+    )
     parser.add_argument("--unit", type=count, default=512, help="tokens of an id of the trace (default: 512)")
     parser.add_argument("--capacity", type=_share, nargs="+", default=[0.1, 0.5, 1.0], metavar="SHARE")
     parser.add_argument("--policy", choices=PREFIX_EVICTIONS, nargs="+", default=list(PREFIX_EVICTIONS))
     parser.add_argument("--systems", type=count, default=20, help="system prompts of conversations (default: 20)")
     parser.add_argument("--users", type=count, default=500, help="conversations (default: 500)")
     parser.add_argument("--turns", type=count, default=8, help="requests of a conversation (default: 8)")
-    parser.add_argument("--seed", type=seed, default=0, help="of the conversations (default: 0)")
+    parser.add_argument("--seed", type=whole_number, default=0, help="of the conversations (default: 0)")
     parser.add_argument("--json", type=out_file, metavar="OUT", help="write all figures to this file")
     parser.add_argument("--quiet", action="store_true", help="no progress, only the table")
 
@@ -99,12 +100,6 @@ def _notes(record: dict[str, Any], rows: "Rows") -> list[str]:
         "evicts what is needed last.",
         "host: median of match, take and insert a request.",
     ]
-
-
-def _file(text: str) -> Path:
-    if not Path(text).is_file():
-        raise argparse.ArgumentTypeError(f"there is no file {text!r}")
-    return Path(text)
 
 
 def _share(text: str) -> float:

@@ -7,11 +7,11 @@ from typing import Any
 from jaxserve.bench.serving.options import DATASETS, METRICS, ArrivalOptions
 from jaxserve.cli import bench_serve_values as values
 from jaxserve.cli.flags import add_flags
+from jaxserve.cli.values import count, existing_file, out_file, whole_number
 from jaxserve.core.errors import ConfigError
 
 
-def add_parser(kinds: Any, count: Any, seed: Any, out_file: Any) -> None:
-    """The verb's flags; `count`, `seed` and `out_file` are argparse types."""
+def add_parser(kinds: Any) -> None:
     parser = kinds.add_parser(
         "serve",
         help="time to the first token, between tokens and to the end, under load, of any OpenAI-compatible server",
@@ -51,17 +51,15 @@ def add_parser(kinds: Any, count: Any, seed: Any, out_file: Any) -> None:
 
     data = parser.add_argument_group("requests")
     data.add_argument("--dataset-name", choices=DATASETS, default="random", help="default: random")
-    data.add_argument(
-        "--dataset-path", type=values.existing_file, help="file of the datasets custom, sharegpt and trace"
-    )
+    data.add_argument("--dataset-path", type=existing_file, help="file of the datasets custom, sharegpt and trace")
     data.add_argument(
         "--num-prompts", type=count, help="requests of a run (default: 1000, or all that a file has if less)"
     )
     data.add_argument(
-        "--num-warmups", type=values.whole_number, default=0, help="requests before the clock starts (default: 0)"
+        "--num-warmups", type=whole_number, default=0, help="requests before the clock starts (default: 0)"
     )
     data.add_argument("--prompt-token-ids", action="store_true", help="send token ids instead of text")
-    data.add_argument("--seed", type=seed, default=0, help="of prompts and arrivals (default: 0)")
+    data.add_argument("--seed", type=whole_number, default=0, help="of prompts and arrivals (default: 0)")
     data.add_argument("--temperature", type=values.number, default=0.0, help="default: 0, greedy")
     data.add_argument("--top-p", type=values.number, help="default: the server's")
     data.add_argument("--top-k", type=int, help="default: the server's")

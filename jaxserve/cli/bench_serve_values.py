@@ -32,18 +32,6 @@ def file_name(text: str) -> str:
     return text
 
 
-def existing_file(text: str) -> Path:
-    if not Path(text).is_file():
-        raise argparse.ArgumentTypeError(f"there is no file {text!r}")
-    return Path(text)
-
-
-def whole_number(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} must be an integer of at least 0")
-    return int(text)
-
-
 def number(text: str) -> float:
     try:
         value = float(text)

@@ -5,8 +5,8 @@ import json
 from contextlib import nullcontext
 from dataclasses import asdict, fields
 
-from jaxserve.cli.bench import count, out_file
 from jaxserve.cli.flags import add_flags, engine_options
+from jaxserve.cli.values import count, out_file
 from jaxserve.core.compilers import compile_without_devices
 from jaxserve.core.config import ALIASES, EngineConfig
 

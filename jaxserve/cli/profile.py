@@ -5,8 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from jaxserve.cli.bench import count, out_file
 from jaxserve.cli.flags import add_engine_flags, engine_options
+from jaxserve.cli.values import count, out_file
 from jaxserve.core.config import EngineConfig
 from jaxserve.core.sampling_params import SamplingParams
 

@@ -15,8 +15,8 @@ from checkpoints.sources import resolve
 from jaxserve.bench.lengths import LengthRange
 from jaxserve.bench.machine import num_cores
 from jaxserve.bench.workload import RandomWorkload
-from jaxserve.cli.bench import count, lengths
 from jaxserve.cli.flags import add_engine_flags, engine_options
+from jaxserve.cli.values import count, lengths
 from jaxserve.core.config import EngineConfig
 from jaxserve.core.errors import ConfigError, JaxserveError
 from jaxserve.runner.load import read_config

@@ -12,7 +12,7 @@ import numpy as np
 
 from checkpoints.sources import resolve
 from jaxserve.bench.machine import num_cores
-from jaxserve.cli.bench import count
+from jaxserve.cli.values import count
 from scripts.compare.comparison import BUSY_SHARE
 from scripts.compare.page import commit, without_folder
 from scripts.compare.rounds import Round, run_round

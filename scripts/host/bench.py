@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from jaxserve.bench import machine
-from jaxserve.cli.bench import count
+from jaxserve.cli.values import count
 
 ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "docs" / "benchmarks" / "host.md"

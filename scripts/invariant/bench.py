@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from jaxserve.bench import machine
-from jaxserve.cli.bench import count
+from jaxserve.cli.values import count
 from jaxserve.engine.llm import LLM
 from scripts.compare.record import facts_of_run, write
 from scripts.invariant.cases import CASES, MAX_BATCHED_TOKENS, MAX_ROWS, differences, longest, seconds_of
