@@ -214,8 +214,8 @@ def test_prompts_of_a_request_come_in_together_or_not_at_all(path, name, n):
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_prompt_that_is_late_ends_alone(is_streamed):
     """One slot: the second prompt's time in the queue is up before the first one has ended."""
-    asked = {"prompt": ["x", "y"], "max_tokens": 60, "ignore_eos": True, "queue_timeout_s": 0.1, "stream": is_streamed}
-    with running(slowed(fake_llm(max_num_seqs=1), 0.01)) as server:
+    asked = {"prompt": ["x", "y"], "max_tokens": 80, "ignore_eos": True, "queue_timeout_s": 0.6, "stream": is_streamed}
+    with running(slowed(fake_llm(max_num_seqs=1), 0.02)) as server:
         if is_streamed:
             events = server.post("/v1/completions", asked).text.split("data: ")[1:-1]
             choices = [choice for event in events for choice in json.loads(event)["choices"]]
@@ -244,9 +244,9 @@ def test_who_leaves_before_an_answer_is_counted_as_nobody_s_fault(caplog):
 
 
 def test_a_server_s_longest_deadline_holds_for_embeddings_too():
-    with running(slowed(fake_llm(max_num_seqs=1), 0.01), request_timeout_s=0.3) as server:
+    with running(slowed(fake_llm(max_num_seqs=1), 0.02), request_timeout_s=1.0) as server:
         assert server.post("/v1/embeddings", {"input": "x"}).status_code == 200
-        late = server.post("/v1/embeddings", {"input": ["x" * 90] * 40})
+        late = server.post("/v1/embeddings", {"input": ["x" * 90] * 60})
         assert (late.status_code, late.json()["error"]["code"]) == (503, "timeout")
         until(lambda: is_quiet(server))
 
