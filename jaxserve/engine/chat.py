@@ -10,7 +10,7 @@ from jaxserve.core.errors import RequestError
 from jaxserve.core.sampling_params import SamplingParams
 from jaxserve.core.service import ServiceOptions
 from jaxserve.engine.one_of_many import named
-from jaxserve.engine.prompts import Prompt
+from jaxserve.engine.prompts import Prompt, check_chars
 from jaxserve.text.chat import ChatTemplate
 from jaxserve.text.client_template import ClientTemplate
 from jaxserve.text.tokenizer import Tokenizer
@@ -27,7 +27,7 @@ class ChatOptions(TypedDict, total=False):
     continue_final_message: bool
     tools: Sequence[Mapping[str, Any]] | None
     chat_template_kwargs: Mapping[str, Any] | None
-    max_chars: int | None
+    max_model_len: int | None
 
 
 class ChatCallOptions(ChatOptions, ServiceOptions, total=False):
@@ -58,17 +58,16 @@ class ChatRenderer:
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
-        max_chars: int | None = None,
+        max_model_len: int | None = None,
     ) -> list[Prompt]:
         """Text and token ids of each conversation; the template writes all special tokens, the tokenizer adds none.
 
         chat_template: jinja text or the path of a file with it, both trusted; what a service's clients send goes into a
-        `ClientTemplate`, which is rendered in a process of its own.
-        add_generation_prompt: end where the assistant begins to speak. continue_final_message: end within the final
-        message instead, for the model to go on with it. tools: JSON schemas of functions, for templates that show
-        them. chat_template_kwargs: further variables of the template. max_chars: that a text may have which is to be
-        encoded; None: any number. Raises `RequestError` with the field at fault,
-        and the conversation where there are several.
+        `ClientTemplate`, which is rendered in a process of its own. add_generation_prompt: end where the assistant
+        begins to speak. continue_final_message: end within the final message instead, for the model to go on with it.
+        tools: JSON schemas of functions, for templates that show them. chat_template_kwargs: further variables of the
+        template. max_model_len: a text that cannot be so few tokens is refused before it is encoded. Raises
+        `RequestError` with the field at fault, and the conversation where there are several.
         """
         template = self.template
         if isinstance(chat_template, ClientTemplate):
@@ -81,13 +80,14 @@ class ChatRenderer:
             "tools": _tools(tools),
             "variables": _variables(chat_template_kwargs),
         }
+        if self.tokenizer is None:
+            raise RequestError("this model has no tokenizer, which a chat needs: name one (tokenizer=…)", "messages")
         texts = []
         for i, messages in enumerate(conversations):
             with named(f"conversation {i}" if len(conversations) > 1 else None):
                 texts.append(template.render(messages, **options))
-                _check_chars(texts[-1], max_chars)
-        if self.tokenizer is None:
-            raise RequestError("this model has no tokenizer, which a chat needs: name one (tokenizer=…)", "messages")
+                if max_model_len is not None:
+                    check_chars(texts[-1], self.tokenizer, max_model_len, "messages")
         ids = self.tokenizer.encode_batch(texts, add_special_tokens=False)
         return [Prompt(text, token_ids) for text, token_ids in zip(texts, ids, strict=True)]
 
@@ -112,15 +112,6 @@ def read_template(template: str | os.PathLike[str]) -> str:
     except (OSError, ValueError) as error:
         message = f"chat_template={str(template)!r} is not jinja text, which holds '{{', nor a readable file: {error}"
         raise RequestError(message, "chat_template") from None
-
-
-def _check_chars(text: str, max_chars: int | None) -> None:
-    if max_chars is not None and len(text) > max_chars:
-        raise RequestError(
-            f"This model's maximum context length has room for at most {max_chars} characters. However, your "
-            f"conversation makes {len(text)}. Shorten it.",
-            "messages",
-        )
 
 
 def _boolean(name: str, value: Any) -> bool:

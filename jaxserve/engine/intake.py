@@ -47,8 +47,7 @@ def read_requests(
     """Each prompt's token ids, and its text, where it has one, with the request that `make` makes of it; `check` has
     let all of them pass."""
     several = len(prompts) > 1
-    read = [read_prompt(prompt, f"prompt {i}") for i, prompt in enumerate(prompts)] if several else []
-    read = read or [read_only_prompt(prompt) for prompt in prompts]
+    read = [read_prompt(p, f"prompt {i}") if several else read_only_prompt(p) for i, p in enumerate(prompts)]
     token_ids, requests = maker.token_ids(read), []
     for i, (prompt, ids) in enumerate(zip(read, token_ids, strict=True)):
         with named(f"prompt {i}" if several else None):

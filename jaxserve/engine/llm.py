@@ -195,7 +195,7 @@ class LLM:
         """The prompt that `chat` makes of one conversation, as `generate` and `stream` take it: text and token ids.
 
         options, as `ChatRenderer.prompts` describes them: chat_template, add_generation_prompt,
-        continue_final_message, tools, chat_template_kwargs.
+        continue_final_message, tools, chat_template_kwargs, max_model_len.
         """
         (prompt,) = self.chats.prompts([messages], **options)
         return prompt.as_dict()

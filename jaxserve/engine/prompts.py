@@ -84,6 +84,16 @@ def token_ids(prompts: Sequence[Prompt], tokenizer: Tokenizer | None) -> list[li
     return [list(p.token_ids) if p.token_ids is not None else next(encoded) for p in prompts]
 
 
+def check_chars(text: str, tokenizer: Tokenizer, max_model_len: int, param: str) -> None:
+    """Refuse, before it is encoded, a text that cannot fit the context however few tokens it takes."""
+    if len(text) > max_model_len * tokenizer.max_token_bytes:
+        raise RequestError(
+            f"This model's maximum context length is {max_model_len} tokens. However, your prompt contains "
+            f"{len(text)} characters, which are more input tokens than that. Shorten the prompt.",
+            param,
+        )
+
+
 def _salt(salt: Any, name: str) -> str | None:
     if salt is not None and (not isinstance(salt, str) or not 0 < len(salt) <= MAX_SALT_CHARS):
         raise RequestError(f"{name}: 'cache_salt' must be text of 1 to {MAX_SALT_CHARS} characters", "cache_salt")

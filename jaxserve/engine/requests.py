@@ -37,7 +37,7 @@ class RequestMaker:
     num_arrived: int = 0
     # Threads that draw from it get different ones.
     prompt_only_numbers: Iterator[int] = field(default_factory=itertools.count)
-    _spelled: tuple[SequenceOf[str], BadWords] = ((), ())  # bad words, and how they are spelled
+    _spelled: tuple[SequenceOf[str], BadWords] = field(default=((), ()), init=False)  # bad words, and their spellings
 
     def token_ids(self, prompts: list[Prompt]) -> list[list[int]]:
         """Token ids of each prompt; all texts are encoded in one call."""

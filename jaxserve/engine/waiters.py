@@ -11,6 +11,7 @@ from jaxserve.engine.results import Reader
 Output = RequestOutput | EmbeddingRequestOutput
 Item = Output | Exception
 Read = Callable[[Job], Callable[[], Output | None]]
+ALL_TOLD = "the request has ended, and all of it has been told"
 
 
 def read_results(job: Job) -> Callable[[], RequestOutput | None]:
@@ -57,19 +58,19 @@ class Inbox:
         self.waiters = [Waiter(self, number, wants_pieces, read) for number in range(count)]
         self.num_open = count
         self._items: asyncio.Queue[tuple[Waiter, Item]] = asyncio.Queue()
-        self._end: Exception | None = None
+        self._end: Exception = RuntimeError(ALL_TOLD)
 
     async def next(self) -> tuple[int, Any]:
         """The next output of any request, and its number. What one of them raises is raised; once all have ended it
         raises at once."""
-        if self._end is not None and not self.num_open:
+        if not self.num_open:
             raise self._end
         waiter, item = await self._items.get()
         if isinstance(item, Exception):
             self._close(waiter, item)
             raise item
         if item.finished:
-            self._close(waiter, RuntimeError("the request has ended, and all of it has been told"))
+            self._close(waiter, RuntimeError(ALL_TOLD))
         return waiter.number, item
 
     def put(self, waiter: Waiter, item: Item) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from jaxserve.engine.prompts import Prompt
+from jaxserve.engine.prompts import Prompt, check_chars
 from jaxserve.server.errors import ApiError
 from jaxserve.server.protocol.sampling import SamplingFields
 from jaxserve.server.service import Service
@@ -20,7 +20,8 @@ async def completion_prompts(
     if not texts:
         return [_cut(Prompt(None, ids), keep) for ids in prompts if isinstance(ids, list)]
     if keep is None:
-        _check_chars(texts, service)
+        for text in texts:
+            check_chars(text, tokenizer_of(service), service.max_model_len, "prompt")
     ids = await encoded(service, texts, add_special_tokens=add_special_tokens)
     return [_cut(Prompt(text, found), keep) for text, found in zip(texts, ids, strict=True)]
 
@@ -44,7 +45,7 @@ async def chat_prompt(service: Service, body: Any, keep: "Cut | None") -> Prompt
         add_generation_prompt=generates,
         continue_final_message=continues,
         chat_template_kwargs=variables,
-        max_chars=None if keep is not None else _max_chars(service),
+        max_model_len=None if keep is not None else service.max_model_len,
     )
     return _cut(Prompt(rendered["prompt"], rendered["prompt_token_ids"]), keep)
 
@@ -97,21 +98,3 @@ def tokenizer_of(service: Service) -> Tokenizer:
     if tokenizer is None:
         raise ApiError(400, "this model has no tokenizer: send prompts as token ids", param="prompt")
     return tokenizer
-
-
-def _max_chars(service: Service) -> int:
-    """No longer text fits the context, however few tokens it takes."""
-    return service.max_model_len * tokenizer_of(service).max_token_bytes
-
-
-def _check_chars(texts: list[str], service: Service) -> None:
-    """Refuse, before it is encoded, a text that cannot fit the context."""
-    for text in texts:
-        if len(text) > _max_chars(service):
-            raise ApiError(
-                400,
-                f"This model's maximum context length is {service.max_model_len} tokens. However, your prompt contains "
-                f"{len(text)} characters, which are more input tokens than that. Shorten the prompt.",
-                param="prompt",
-                code="context_length_exceeded",
-            )

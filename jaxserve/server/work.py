@@ -25,11 +25,11 @@ class Piece:
 
 
 class Work:
-    """The prompts of a request, and what comes of them. num_tokens: that have come."""
+    """The prompts of a request, and what comes of them."""
 
     def __init__(self, submissions: "Submissions"):
         self._submissions = submissions
-        self.num_tokens = 0
+        self._num_tokens = 0  # that have come
 
     @classmethod
     async def begin(cls, service: Service, call: Call, arrival_s: float | None = None) -> "Work":
@@ -70,11 +70,11 @@ class Work:
             yield Piece(number, output)
 
     def _check(self, output: RequestOutput) -> None:
-        self.num_tokens += sum(len(completion.token_ids) for completion in output.outputs)
+        self._num_tokens += sum(len(completion.token_ids) for completion in output.outputs)
         reasons = {completion.finish_reason for completion in output.outputs}
         if "error" in reasons:
             raise ApiError(500, "the model's numbers were not finite for this request", code="not_finite")
         if "abort" in reasons:
             raise ApiError(503, "the request was aborted by the server", code="aborted")
-        if "timeout" in reasons and not self.num_tokens and not self._submissions.has_more:
+        if "timeout" in reasons and not self._num_tokens and not self._submissions.has_more:
             raise LateError("the request timed out before its first token")

@@ -9,6 +9,7 @@ does not fit. hang: only the first step ends. long load: the model is never ther
 import sys
 import time
 from typing import Any
+from unittest.mock import patch
 
 from jaxserve.cli.main import main
 from jaxserve.engine.llm import LLM
@@ -47,6 +48,6 @@ def _load(fault: str) -> LLM:
 if __name__ == "__main__":
     fault, *options = sys.argv[1:]
     if fault == "deaf":
-        Listener.on_tick = _break  # type: ignore[method-assign]
-    LLM.from_config = lambda *args, **kwargs: _load(fault)  # type: ignore[method-assign]
+        patch.object(Listener, "on_tick", _break).start()
+    patch.object(LLM, "from_config", lambda *args, **kwargs: _load(fault)).start()
     sys.exit(main(["serve", "fake", "--no-warm-up", *options]))

@@ -1,0 +1,21 @@
+"""What tests of the page do in it and read from it."""
+
+import json
+
+SAID = 'naïve <b>bold</b> <img src="x" onerror="alert(1)"> 😀 '
+CHAT = "/v1/chat/completions"
+IS_DONE = "document.querySelector('.turn') && !document.querySelector('.busy')"
+
+
+def ask(tab, question):
+    tab.fill("#prompt", question)
+    tab.press("Enter")
+
+
+def bodies(tab):
+    """What the page has sent to be answered."""
+    return [json.loads(request["postData"]) for request in tab.requests if request["url"].endswith(CHAT)]
+
+
+def answers(tab):
+    return tab.read("[...document.querySelectorAll('.answer')].map((one) => one.textContent)")
