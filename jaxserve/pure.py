@@ -19,12 +19,12 @@
 nothing, uses dense attention, and can be differentiated. `model.settings` is hashable and static; the weights
 (`jaxserve.models.params` says what they are called) and the cache are pytrees. All of them work under `jit`, in `scan`
 and under `vmap` over weights; outside `jit` they are slow. Weights and settings of a running engine serve as well:
-`jaxserve.engine.hidden_states.settings_of(llm.parts)` and `llm.parts.runner.params`.
+`jaxserve.engine.tasks.hidden_states.settings_of(llm.parts)` and `llm.parts.runner.params`.
 """
 
 from jaxserve.engine.pure_model import PureModel, load
-from jaxserve.functional.cache import Cache, init_cache
-from jaxserve.functional.settings import Settings
-from jaxserve.functional.steps import decode, forward, logits, prefill
+from jaxserve.functional.forward_steps import decode, forward, logits, prefill
+from jaxserve.functional.kv_cache import Cache, init_cache
+from jaxserve.functional.model_settings import Settings
 
 __all__ = ["Cache", "PureModel", "Settings", "decode", "forward", "init_cache", "load", "logits", "prefill"]

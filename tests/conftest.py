@@ -14,8 +14,8 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-from jaxserve.core.compilers import LIBTPU_VARIABLES
-from tests.house.modules import ROOT, names_of
+from jaxserve.core.hardware.compilers import LIBTPU_VARIABLES
+from tests.repository.modules import ROOT, names_of
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # One part, for two processes have the two cores: LLVM takes an eighth longer for 32.
@@ -59,7 +59,7 @@ def _compiled_programs_go_before_maps_run_out():
     if number_of_maps() > MAX_MAPS:
         import jax
 
-        from tests.support.engines import forget_engines
+        from tests.support.tiny_engines import forget_engines
 
         forget_engines()
         jax.clear_caches()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from checkpoints.errors import CheckpointError
-from checkpoints.formats.base import TensorFile, TensorInfo
+from checkpoints.formats.tensor_file import TensorFile, TensorInfo
 from checkpoints.quantization import Fp8Scheme
 
 _FP8 = frozenset({"F8_E4M3", "F8_E5M2"})

@@ -14,8 +14,8 @@ import ml_dtypes
 import numpy as np
 
 from checkpoints.errors import CheckpointError
-from checkpoints.formats.base import MappedFile, TensorInfo, check_extents, check_rows
 from checkpoints.formats.gguf_header import HeaderCursor
+from checkpoints.formats.tensor_file import MappedFile, TensorInfo, check_extents, check_rows
 
 _VERSIONS = (2, 3)
 _MAX_DIMS = 4

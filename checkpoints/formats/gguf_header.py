@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from checkpoints.formats.base import MappedFile
+from checkpoints.formats.tensor_file import MappedFile
 
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 _STRING, _ARRAY = 8, 9

@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 
 from checkpoints.errors import CheckpointError
-from checkpoints.formats.base import MappedFile, TensorInfo, check_extents, check_rows
 from checkpoints.formats.bounded_json import parse_object, read_object
+from checkpoints.formats.tensor_file import MappedFile, TensorInfo, check_extents, check_rows
 
 # Hundreds of thousands of tensors fit; the largest published shards need 1 MB.
 _MAX_HEADER_BYTES = 25_000_000

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from checkpoints.formats.base import TensorInfo
-from checkpoints.formats.whole_files import whole_file
+from checkpoints.formats.atomic_files import whole_file
+from checkpoints.formats.tensor_file import TensorInfo
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 _ALIGNMENT = 8  # the header is padded with spaces to a multiple of this, so that tensors can be mapped

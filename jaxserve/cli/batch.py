@@ -8,14 +8,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxserve.cli.flags import add_engine_flags, engine_options
-from jaxserve.core.config import EngineConfig
+from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.core.errors import ConfigError, RequestError
+from jaxserve.core.options.engine_config import EngineConfig
 
 if TYPE_CHECKING:
-    from jaxserve.batch.journal import Journal
-    from jaxserve.batch.remote import Mirror
-    from jaxserve.batch.run import Progress, Summary
+    from jaxserve.batch.bucket_files import Mirror
+    from jaxserve.batch.results_journal import Journal
+    from jaxserve.batch.run_batch import Progress, Summary
 
 INFLIGHT_PER_SEQ = 4  # lines under way for each sequence that runs: the engine never waits for the next one
 
@@ -26,8 +26,8 @@ def run(argv: list[str]) -> int:
         raise RequestError("--max-inflight must be at least 1", "max_inflight")
     EngineConfig.create(args.model or "any", **engine_options(args))  # a mistake shows before anything is read
     try:
-        from jaxserve.batch.lines import first_model
-        from jaxserve.batch.remote import Mirror, fetched, is_remote
+        from jaxserve.batch.batch_lines import first_model
+        from jaxserve.batch.bucket_files import Mirror, fetched, is_remote
     except ModuleNotFoundError as error:
         raise ConfigError(f"batch needs {error.name}: pip install 'jaxserve-engine[server]'") from None
     with tempfile.TemporaryDirectory(prefix="jaxserve-batch-") as folder:
@@ -43,9 +43,9 @@ def run(argv: list[str]) -> int:
 
 
 def _run(args: argparse.Namespace, config: EngineConfig, source: Path, output: Path, mirror: "Mirror | None") -> int:
-    from jaxserve.batch.journal import Journal
-    from jaxserve.batch.lines import count_lines
-    from jaxserve.engine.progress import GenerateBar
+    from jaxserve.batch.batch_lines import count_lines
+    from jaxserve.batch.results_journal import Journal
+    from jaxserve.core.progress_bars import GenerateBar
 
     total = count_lines(source)
     with Journal(output, source) as journal, GenerateBar(not args.quiet, total, desc="Answering", unit="line") as bar:
@@ -67,11 +67,11 @@ def _run(args: argparse.Namespace, config: EngineConfig, source: Path, output: P
 async def _answer(
     args: argparse.Namespace, config: EngineConfig, source: Path, journal: "Journal", progress: "Progress"
 ) -> "Summary":
-    from jaxserve.batch.run import run_batch
+    from jaxserve.batch.run_batch import run_batch
     from jaxserve.engine.async_llm import AsyncLLM
     from jaxserve.engine.llm import LLM
-    from jaxserve.server.config import ServerConfig
-    from jaxserve.server.service import Service
+    from jaxserve.server.server_config import ServerConfig
+    from jaxserve.server.server_state import Service
 
     llm = LLM.from_config(config, show_progress=not args.quiet)
     names = args.served_model_name or (config.model,)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxserve.bench.lengths import LengthRange
-from jaxserve.cli import bench_prefix, bench_serve
-from jaxserve.cli.flags import add_engine_flags, engine_options
-from jaxserve.cli.values import count, lengths, out_file, whole_number
-from jaxserve.core.config import EngineConfig
+from jaxserve.cli.args.arg_types import count, lengths, out_file, whole_number
+from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
+from jaxserve.cli.bench_verbs import bench_prefix, bench_serve
 from jaxserve.core.errors import RequestError
+from jaxserve.core.options.engine_config import EngineConfig
 
 if TYPE_CHECKING:
-    from jaxserve.bench.measure import Workloads
+    from jaxserve.bench.offline.measure import Workloads
     from jaxserve.engine.llm import LLM
 
 
@@ -32,8 +32,8 @@ def run(argv: list[str]) -> int:
 
     from rich.console import Console
 
-    from jaxserve.bench import report, summaries
-    from jaxserve.bench.measure import measure
+    from jaxserve.bench.offline import offline_report, summaries
+    from jaxserve.bench.offline.measure import measure
     from jaxserve.engine.llm import LLM
 
     llm = LLM.from_config(config, show_progress=not args.quiet)
@@ -48,9 +48,9 @@ def run(argv: list[str]) -> int:
         say=say,
     )
     result = getattr(summaries, args.benchmark)(measured.passes)
-    record = report.record(llm, description, {"benchmark": args.benchmark, **result}, measured)
+    record = offline_report.record(llm, description, {"benchmark": args.benchmark, **result}, measured)
     console = Console()
-    for table in report.tables(record):
+    for table in offline_report.tables(record):
         console.print(table)
     if args.json is not None:
         args.json.write_text(json.dumps(record, indent=1) + "\n")
@@ -112,7 +112,7 @@ def _add_common(parser: argparse.ArgumentParser, repeats: int) -> None:
 
 
 def _throughput_workloads(args: argparse.Namespace, llm: "LLM") -> "tuple[Workloads, dict[str, Any]]":
-    from jaxserve.bench.workload import RandomWorkload, read_workload
+    from jaxserve.bench.offline.workload import RandomWorkload, read_workload
 
     ragged = LengthRange(16, 256)
     if args.dataset == "random":
@@ -132,7 +132,7 @@ def _throughput_workloads(args: argparse.Namespace, llm: "LLM") -> "tuple[Worklo
 
 
 def _latency_workloads(args: argparse.Namespace, llm: "LLM") -> "tuple[Workloads, dict[str, Any]]":
-    from jaxserve.bench.workload import RandomWorkload
+    from jaxserve.bench.offline.workload import RandomWorkload
 
     vocab_size = llm.parts.model.vocab_size
     workloads = RandomWorkload(args.batch_size, args.input_len, args.output_len, vocab_size, args.seed)

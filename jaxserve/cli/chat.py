@@ -5,12 +5,12 @@ import json
 import sys
 from typing import Any
 
-from jaxserve.cli.chat_terminal import answer_lines, edit_lines, talk
-from jaxserve.cli.conversation import NOT_IN_CHAT, Conversation
-from jaxserve.cli.flags import add_engine_flags, add_flags, engine_options, given
-from jaxserve.core.config import EngineConfig
+from jaxserve.cli.args.dataclass_flags import add_engine_flags, add_flags, engine_options, given
+from jaxserve.cli.chat_session.conversation import NOT_IN_CHAT, Conversation
+from jaxserve.cli.chat_session.terminal import answer_lines, edit_lines, talk
 from jaxserve.core.errors import RequestError
-from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.core.options.sampling_params import SamplingParams
 
 
 def run(argv: list[str]) -> int:

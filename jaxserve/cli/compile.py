@@ -5,18 +5,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from jaxserve.cli.flags import add_engine_flags, engine_options
-from jaxserve.core.config import EngineConfig
+from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
+from jaxserve.core.options.engine_config import EngineConfig
 
 
 def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     config = EngineConfig.create(args.model, **engine_options(args))
 
+    from jaxserve.core.progress_bars import CompileBar
+    from jaxserve.engine.build.startup.precompile import write_compiled
+    from jaxserve.engine.build.startup.program_store import CACHE, clear
     from jaxserve.engine.llm import LLM
-    from jaxserve.engine.manifest import CACHE, clear
-    from jaxserve.engine.progress import CompileBar
-    from jaxserve.engine.write_compiled import write_compiled
 
     clear(args.out)
     config = replace(config, compilation_cache_dir=str(args.out / CACHE))

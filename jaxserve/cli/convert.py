@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from jaxserve.core.config import DTYPES
+from jaxserve.core.options.engine_config import DTYPES
 
 MAX_SHARD_SIZE = "5GB"
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -21,8 +21,8 @@ def run(argv: list[str]) -> int:
     os.environ["JAX_PLATFORMS"] = "cpu"
 
     from checkpoints.sources import resolve
-    from jaxserve.engine.convert import Target, convert
-    from jaxserve.engine.progress import LoadBar
+    from jaxserve.convert.convert_model import Target, convert
+    from jaxserve.core.progress_bars import LoadBar
 
     source = resolve(args.source, cache_dir=args.cache_dir, revision=args.revision)
     max_shard_bytes = args.max_shard_size or _size(MAX_SHARD_SIZE)

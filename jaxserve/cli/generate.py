@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from jaxserve.cli.flags import add_engine_flags, add_flags, engine_options, given
-from jaxserve.core.config import EngineConfig
+from jaxserve.cli.args.dataclass_flags import add_engine_flags, add_flags, engine_options, given
 from jaxserve.core.errors import RequestError
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.outputs import Logprob, RequestOutput
-from jaxserve.core.sampling_params import SamplingParams
 
 
 def run(argv: list[str]) -> int:

@@ -5,8 +5,8 @@ import json
 import os
 from dataclasses import asdict, fields
 
-from jaxserve.cli.flags import add_flags, engine_options
-from jaxserve.core.config import EngineConfig
+from jaxserve.cli.args.dataclass_flags import add_flags, engine_options
+from jaxserve.core.options.engine_config import EngineConfig
 
 FLAGS = """tokenizer revision hf_token cache_dir dtype tensor_parallel_size max_model_len page_size kv_layout
     memory_utilization"""
@@ -19,9 +19,9 @@ def run(argv: list[str]) -> int:
     # Nothing is computed here: a GPU's memory is asked about and left to those who use it.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
+    from jaxserve.analysis.inspect_model import inspect_model
+    from jaxserve.analysis.sharded_sizes import local_devices
     from jaxserve.cli.inspect_tables import show
-    from jaxserve.engine.inspect import inspect_model
-    from jaxserve.engine.shares import local_devices
 
     local = local_devices() if args.device else None
     found = inspect_model(config, local, options.get("tensor_parallel_size"))

@@ -5,10 +5,10 @@ from typing import Any
 
 from rich.table import Table
 
-from jaxserve.cli.tables import byte_text, plain_table, print_report
-from jaxserve.core.devices import GPU_SHARE
-from jaxserve.engine.fit import Fit
-from jaxserve.engine.inspect import Inspection
+from jaxserve.analysis.device_fit import Fit
+from jaxserve.analysis.inspect_model import Inspection
+from jaxserve.cli.report_tables import byte_text, plain_table, print_report
+from jaxserve.core.hardware.device_specs import GPU_SHARE
 
 
 def show(found: Inspection) -> None:

@@ -5,10 +5,10 @@ import json
 from contextlib import nullcontext
 from dataclasses import asdict, fields
 
-from jaxserve.cli.flags import add_flags, engine_options
-from jaxserve.cli.values import count, out_file
-from jaxserve.core.compilers import compile_without_devices
-from jaxserve.core.config import ALIASES, EngineConfig
+from jaxserve.cli.args.arg_types import count, out_file
+from jaxserve.cli.args.dataclass_flags import add_flags, engine_options
+from jaxserve.core.hardware.compilers import compile_without_devices
+from jaxserve.core.options.engine_config import ALIASES, EngineConfig
 
 FLAGS = """revision hf_token cache_dir dtype tensor_parallel_size max_model_len max_num_seqs max_num_batched_tokens
     max_chunk_tokens page_size kv_layout num_pages kv_cache_memory_bytes memory_utilization max_logprobs
@@ -25,13 +25,13 @@ def run(argv: list[str]) -> int:
     if is_absent:
         compile_without_devices()
 
+    from jaxserve.analysis.capacity_plan import blueprint_for, plan_model
+    from jaxserve.analysis.inspect_model import describe
+    from jaxserve.analysis.plan_target import choose_target
     from jaxserve.cli.plan_tables import show
-    from jaxserve.core.absent import unkept
-    from jaxserve.engine.compilation_cache import use_compilation_cache
-    from jaxserve.engine.inspect import describe
-    from jaxserve.engine.plan import blueprint_for, plan_model
-    from jaxserve.engine.progress import CompileBar
-    from jaxserve.engine.target import choose_target
+    from jaxserve.core.hardware.aot_targets import unkept
+    from jaxserve.core.progress_bars import CompileBar
+    from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 
     if not is_absent:
         use_compilation_cache(config)

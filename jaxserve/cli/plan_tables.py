@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from jaxserve.cli.tables import byte_text, plain_table, print_report
-from jaxserve.engine.plan_facts import MemoryPlan, ModelPlan, StepPlan
-from jaxserve.engine.program_facts import ProgramFacts
+from jaxserve.analysis.capacity_report import MemoryPlan, ModelPlan, StepPlan
+from jaxserve.analysis.program_info import ProgramFacts
+from jaxserve.cli.report_tables import byte_text, plain_table, print_report
 
 
 def show(plan: ModelPlan) -> None:

@@ -5,10 +5,10 @@ import json
 import sys
 from pathlib import Path
 
-from jaxserve.cli.flags import add_engine_flags, engine_options
-from jaxserve.cli.values import count, out_file
-from jaxserve.core.config import EngineConfig
-from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.cli.args.arg_types import count, out_file
+from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.core.options.sampling_params import SamplingParams
 
 
 def run(argv: list[str]) -> int:
@@ -18,9 +18,9 @@ def run(argv: list[str]) -> int:
 
     from rich.console import Console
 
-    from jaxserve.bench.profile import ProfileOptions, record
-    from jaxserve.bench.profile_report import tables
-    from jaxserve.bench.report import about
+    from jaxserve.bench.offline.offline_report import about
+    from jaxserve.bench.profile.profile_report import tables
+    from jaxserve.bench.profile.record_profile import ProfileOptions, record
     from jaxserve.engine.llm import LLM
 
     llm = LLM.from_config(config, show_progress=not args.quiet)

@@ -4,10 +4,10 @@ import argparse
 import logging
 import os
 
-from jaxserve.cli.flags import add_engine_flags, add_flags, engine_options, given
-from jaxserve.core.config import EngineConfig
+from jaxserve.cli.args.dataclass_flags import add_engine_flags, add_flags, engine_options, given
 from jaxserve.core.errors import ConfigError
-from jaxserve.server.config import ServerConfig
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.server.server_config import ServerConfig
 
 MAX_NUM_WAITING = 512  # a queue without bounds answers everyone too late
 

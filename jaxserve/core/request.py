@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxserve.core.errors import RequestError
-from jaxserve.core.sampling_params import SamplingParams
-from jaxserve.core.service import DEFAULT_SERVICE, Service
+from jaxserve.core.options.sampling_params import SamplingParams
+from jaxserve.core.options.scheduling_options import DEFAULT_SERVICE, Service
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,16 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from jaxserve.core.errors import EngineDeadError
+from jaxserve.core.options.sampling_params import SamplingParams
+from jaxserve.core.options.scheduling_options import ServiceOptions
 from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
-from jaxserve.core.sampling_params import SamplingParams
-from jaxserve.core.service import ServiceOptions
-from jaxserve.engine.chat import CHAT_PARAMS, ChatCallOptions, ChatOptions, split_options
-from jaxserve.engine.driver import Driver
-from jaxserve.engine.entrance import Entrance
-from jaxserve.engine.health import EngineHealth
+from jaxserve.engine.inputs.chat_renderer import CHAT_PARAMS, ChatCallOptions, ChatOptions, split_options
 from jaxserve.engine.llm import LLM
-from jaxserve.engine.meters import Meters
-from jaxserve.engine.submission import Submission, Submissions
+from jaxserve.engine.serving.engine_client import Entrance
+from jaxserve.engine.serving.engine_metrics import Meters
+from jaxserve.engine.serving.engine_thread import Driver
+from jaxserve.engine.serving.result_stream import Submission, Submissions
+from jaxserve.engine.serving.watchdog import EngineHealth
 from jaxserve.text.tokenizer import Tokenizer
 
 

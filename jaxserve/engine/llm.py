@@ -10,14 +10,18 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from jaxserve.core.beam_search_params import BeamSearchParams
-from jaxserve.core.config import EngineConfig
+from jaxserve.core.options.beam_search_params import BeamSearchParams
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.core.options.sampling_params import SamplingParams
+from jaxserve.core.options.scheduling_options import ServiceOptions
 from jaxserve.core.outputs import BeamSearchOutput, EmbeddingRequestOutput, RequestOutput, ScoreOutput
-from jaxserve.core.sampling_params import SamplingParams
-from jaxserve.core.service import ServiceOptions
-from jaxserve.engine.beam_search import beam_search
-from jaxserve.engine.build import Built, build
-from jaxserve.engine.chat import (
+from jaxserve.core.progress_bars import LoadBar
+from jaxserve.engine.build.build import Built, build
+from jaxserve.engine.build.save_model import save_model
+from jaxserve.engine.build.update_weights import update_weights
+from jaxserve.engine.build.warm_up import warmed_up
+from jaxserve.engine.inputs.call_inputs import only_params, requests_for
+from jaxserve.engine.inputs.chat_renderer import (
     CHAT_PARAMS,
     ChatCallOptions,
     ChatOptions,
@@ -25,17 +29,13 @@ from jaxserve.engine.chat import (
     read_conversations,
     split_options,
 )
-from jaxserve.engine.consumers import complete, pieces
-from jaxserve.engine.embed import embed
-from jaxserve.engine.hidden_states import hidden_states
-from jaxserve.engine.intake import only_params, requests_for
-from jaxserve.engine.jobs import Jobs
-from jaxserve.engine.progress import LoadBar
-from jaxserve.engine.prompts import read_only_prompt, read_prompts
-from jaxserve.engine.save import save_model
-from jaxserve.engine.score import score
-from jaxserve.engine.warm_up import warmed_up
-from jaxserve.engine.weights import update_weights
+from jaxserve.engine.inputs.prompt import read_only_prompt, read_prompts
+from jaxserve.engine.outputs.output_processor import Jobs
+from jaxserve.engine.outputs.run_to_completion import complete, pieces
+from jaxserve.engine.tasks.beam_search import beam_search
+from jaxserve.engine.tasks.embed import embed
+from jaxserve.engine.tasks.hidden_states import hidden_states
+from jaxserve.engine.tasks.score import score
 from jaxserve.text.detokenize import Detokenizer
 from jaxserve.text.tokenizer import Tokenizer
 

@@ -6,18 +6,18 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from jaxserve.core.config import EngineConfig
 from jaxserve.core.errors import ConfigError
-from jaxserve.core.sharding import make_mesh
-from jaxserve.engine import limits
-from jaxserve.engine.compilation_cache import use_compilation_cache
-from jaxserve.engine.dtype import choose_dtype
-from jaxserve.engine.open_model import open_model
-from jaxserve.engine.progress import LoadBar
-from jaxserve.engine.tokenizers import choose_tokenizer
-from jaxserve.functional.settings import Settings
-from jaxserve.kv.layout import page_layout
-from jaxserve.models.config import ModelConfig
+from jaxserve.core.hardware.mesh import make_mesh
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.core.progress_bars import LoadBar
+from jaxserve.engine.build import memory_plan
+from jaxserve.engine.build.dtype import choose_dtype
+from jaxserve.engine.build.model_source import open_model
+from jaxserve.engine.build.model_text import choose_tokenizer
+from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
+from jaxserve.functional.model_settings import Settings
+from jaxserve.kv.pool_layout import page_layout
+from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.params import Params
 from jaxserve.text.tokenizer import Tokenizer
 
@@ -64,9 +64,9 @@ def load(model: str, **options: Any) -> PureModel:
     mesh = make_mesh(config.tensor_parallel_size)
     with open_model(config) as source, LoadBar(sys.stderr.isatty()) as bar:
         described, dtype = source.model, choose_dtype(config.dtype, source.model.dtype)
-        model_config = described.for_context(limits.context_len(config, described.max_position))
+        model_config = described.for_context(memory_plan.context_len(config, described.max_position))
         params = source.params(mesh, dtype, config.seed, bar.update)
         tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)
-    page_size = limits.page_size(config, mesh.devices.flat[0].platform)
+    page_size = memory_plan.page_size(config, mesh.devices.flat[0].platform)
     settings = Settings(model_config, mesh, dtype, page_size, config.attention_backend, page_layout(config.kv_layout))
     return PureModel(settings, params, tokenizer)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from jaxserve.core.plan import Load, Save
+from jaxserve.core.step_plan import Load, Save
 
 
 class HostTier:

@@ -11,10 +11,10 @@ import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.kv.allocator import PagePool
-from jaxserve.kv.eviction import EvictionPolicy
-from jaxserve.kv.evictor import Evictor
+from jaxserve.kv.eviction_policies import EvictionPolicy
 from jaxserve.kv.host_tier import HostTier
-from jaxserve.kv.radix import Node, Path, RadixTree, page_keys, root_key
+from jaxserve.kv.prefix_evictor import Evictor
+from jaxserve.kv.radix_tree import Node, Path, RadixTree, page_keys, root_key
 
 
 @dataclass(frozen=True, slots=True)

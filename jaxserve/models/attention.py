@@ -10,12 +10,12 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from jaxserve.core.errors import ConfigError
-from jaxserve.core.sharding import TENSOR, spec
-from jaxserve.kv.layout import POOL_SPEC, KVLayout
-from jaxserve.models.batch_meta import kind_meta, of_group
-from jaxserve.models.config import ModelConfig
+from jaxserve.core.hardware.mesh import TENSOR, spec
+from jaxserve.kv.pool_layout import POOL_SPEC, KVLayout
+from jaxserve.models.attention_plan import kind_meta, of_group
+from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.layers import Context
-from pallas_kernels.paged_attention.meta import AttentionMeta
+from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 QKV_SPEC = spec(None, "kv_heads", None)
 WHOLE = PartitionSpec()

@@ -9,10 +9,10 @@ from jax import lax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from jaxserve.models.config import Rope
-from pallas_kernels.layouts import ROWS, PageLayout
+from jaxserve.models.config.model_config import Rope
+from pallas_kernels.page_layouts import ROWS, PageLayout
 from pallas_kernels.paged_attention.api import paged_attention, plan
-from pallas_kernels.paged_attention.meta import AttentionMeta
+from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 
 @dataclass(frozen=True, slots=True)

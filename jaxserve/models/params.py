@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from jaxserve.core.sharding import TENSOR, AnyMesh, sharding
-from jaxserve.models.config import ModelConfig
-from jaxserve.models.kv import num_kv_heads_on
+from jaxserve.core.hardware.mesh import TENSOR, AnyMesh, sharding
+from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.kv_heads import num_kv_heads_on
 
 Params = dict[str, Any]
 

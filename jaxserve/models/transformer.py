@@ -10,14 +10,14 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
-from jaxserve.core.sharding import sharding
+from jaxserve.core.hardware.mesh import sharding
 from jaxserve.models.attention import attend, plan_kind
-from jaxserve.models.batch_meta import of_group
-from jaxserve.models.config import ModelConfig
+from jaxserve.models.attention_plan import of_group
+from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.layers import Context, dense, gated_mlp, head, rms_norm, rope_tables, rotate
 from jaxserve.models.params import Params
-from jaxserve.models.tiles import each_tile
-from pallas_kernels.paged_attention.meta import AttentionMeta
+from jaxserve.models.row_tiles import each_tile
+from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 
 class KindInputs(NamedTuple):

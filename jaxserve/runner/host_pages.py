@@ -5,7 +5,7 @@ from collections import deque
 import jax
 import numpy as np
 
-from jaxserve.kv.layout import KVLayout
+from jaxserve.kv.pool_layout import KVLayout
 
 TRANSFER_PAGES = 16  # copied in one call; more take several
 MAX_ARRIVING = 4  # calls whose pages are on their way; memory on the device is taken by no more

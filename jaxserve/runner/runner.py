@@ -10,16 +10,16 @@ import jax
 import numpy as np
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.core.plan import Forks, Load, Outcome, Plan, Recount, Save, SlotEdits
+from jaxserve.core.step_plan import Forks, Load, Outcome, Plan, Recount, Save, SlotEdits
 from jaxserve.models.params import Params
-from jaxserve.runner.executables import Compiler, Executables
+from jaxserve.runner.device_state import MAX_EDITS, init_state
 from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
-from jaxserve.runner.output import read_logprobs, read_output, read_row_logprobs
-from jaxserve.runner.pack import BatchLayout, pack
-from jaxserve.runner.programs import FORK_PAGES, FORK_SLOTS, Program, Programs
-from jaxserve.runner.state import MAX_EDITS, init_state
-from jaxserve.runner.steps import StepSettings
-from jaxserve.sampling.counts import count_tokens
+from jaxserve.runner.programs.executables import Compiler, Executables
+from jaxserve.runner.programs.programs import FORK_PAGES, FORK_SLOTS, Program, Programs
+from jaxserve.runner.step.pack import BatchLayout, pack
+from jaxserve.runner.step.step import StepSettings
+from jaxserve.runner.step.step_output import read_logprobs, read_output, read_row_logprobs
+from jaxserve.sampling.penalty_counts import count_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Int32
 
-from jaxserve.sampling.topk import row_max, top_k
-from jaxserve.sampling.weights import each_row
+from jaxserve.sampling.largest import row_max, top_k
+from jaxserve.sampling.probabilities import each_row
 
 
 @jax.named_scope("logprobs")

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxserve.core.deltas import NO_TOKEN, TokenDeltas
-from jaxserve.core.plan import NUM_LOGPROBS_FIELD, Outcome, Plan
-from jaxserve.scheduler.branches import park
-from jaxserve.scheduler.pages import free_behind_windows
-from jaxserve.scheduler.prefixes import keep_prefix
-from jaxserve.scheduler.prompt_results import collect_logprobs, collect_pooled, token_logprobs
-from jaxserve.scheduler.slots import end, release
+from jaxserve.core.step_plan import NUM_LOGPROBS_FIELD, Outcome, Plan
+from jaxserve.core.token_deltas import NO_TOKEN, TokenDeltas
+from jaxserve.scheduler.beams import park
+from jaxserve.scheduler.memory.page_tables import free_behind_windows
+from jaxserve.scheduler.memory.prefix_reuse import keep_prefix
+from jaxserve.scheduler.memory.slots import end, release
+from jaxserve.scheduler.prompt_logprobs import collect_logprobs, collect_pooled, token_logprobs
 from jaxserve.scheduler.state import SchedulerState
 
 

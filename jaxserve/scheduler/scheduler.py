@@ -7,32 +7,32 @@ at most one plan is uncommitted when `schedule` is called.
 import numpy as np
 
 from jaxserve.core.buckets import Buckets
-from jaxserve.core.columns import SlotColumns
-from jaxserve.core.deltas import TokenDeltas
 from jaxserve.core.errors import RequestError
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.plan import Outcome, Plan
+from jaxserve.core.options.scheduling_options import DEFAULT_SERVICE
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, TokenLogprobs
-from jaxserve.core.service import DEFAULT_SERVICE
+from jaxserve.core.slot_table import SlotColumns
+from jaxserve.core.step_plan import Outcome, Plan
+from jaxserve.core.token_deltas import TokenDeltas
 from jaxserve.kv.allocator import PagePool
-from jaxserve.kv.eviction import POLICIES
+from jaxserve.kv.eviction_policies import POLICIES
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import PrefixCache
 from jaxserve.scheduler import commit as commits
-from jaxserve.scheduler.admission import admit, admit_ahead
-from jaxserve.scheduler.bounds import QueueBounds, QueueLoad, queue_cost
-from jaxserve.scheduler.branches import Choice, branch, make_room, num_parked, plant
-from jaxserve.scheduler.chunks import schedule_chunks
-from jaxserve.scheduler.decode import schedule_decodes
-from jaxserve.scheduler.limits import Limits
-from jaxserve.scheduler.order import FirstComeFirstServed, Order
-from jaxserve.scheduler.planning import make_plan
-from jaxserve.scheduler.rounds import plan_rounds
-from jaxserve.scheduler.sharing import num_joining, return_held
-from jaxserve.scheduler.slots import end
+from jaxserve.scheduler.beams import Choice, branch, make_room, num_parked, plant
+from jaxserve.scheduler.memory.prefix_sharing import num_joining, return_held
+from jaxserve.scheduler.memory.slots import end
+from jaxserve.scheduler.policy.service_order import FirstComeFirstServed, Order
+from jaxserve.scheduler.queue_limits import QueueBounds, QueueLoad, queue_cost
 from jaxserve.scheduler.state import SchedulerState, Sharing, StepRows
-from jaxserve.scheduler.transfer_costs import TransferCosts
+from jaxserve.scheduler.step.admit import admit, admit_ahead
+from jaxserve.scheduler.step.assemble import make_plan
+from jaxserve.scheduler.step.decode_rows import schedule_decodes
+from jaxserve.scheduler.step.multi_step import plan_rounds
+from jaxserve.scheduler.step.prefill_chunks import schedule_chunks
+from jaxserve.scheduler.step_limits import Limits
+from jaxserve.scheduler.swap_cost import TransferCosts
 
 
 class Scheduler:

@@ -4,17 +4,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jaxserve.core.columns import SlotColumns
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.sequence import Sequence, TokenLogprobs
+from jaxserve.core.slot_table import SlotColumns
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import Match, PrefixCache
-from jaxserve.scheduler.limits import Limits
-from jaxserve.scheduler.order import Order, Waiting
-from jaxserve.scheduler.queue import Key
-from jaxserve.scheduler.timeouts import Timeouts
-from jaxserve.scheduler.transfer_costs import TransferCosts
+from jaxserve.scheduler.deadlines import Timeouts
+from jaxserve.scheduler.policy.service_order import Order, Waiting
+from jaxserve.scheduler.policy.waiting_queue import Key
+from jaxserve.scheduler.step_limits import Limits
+from jaxserve.scheduler.swap_cost import TransferCosts
 
 
 @dataclass(slots=True, eq=False)

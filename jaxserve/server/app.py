@@ -7,13 +7,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from jaxserve.server import admin, health, live, metrics, openai, page, tokens
-from jaxserve.server.errors import ApiError, ClientLeft, as_api_error
-from jaxserve.server.guard import Guard
-from jaxserve.server.schema import gather_parts
-from jaxserve.server.service import FINGERPRINT, Service
+from jaxserve.server.http.error_responses import ApiError, ClientLeft, as_api_error
+from jaxserve.server.http.middleware import Guard
+from jaxserve.server.openai.openapi_bodies import gather_parts
+from jaxserve.server.routes import admin, health, live, metrics, openai_routes, tokenization, web_page
+from jaxserve.server.server_state import FINGERPRINT, Service
 
-ROUTERS = (openai, tokens, health, metrics, admin, live, page)
+ROUTERS = (openai_routes, tokenization, health, metrics, admin, live, web_page)
 
 
 def make_app(service: Service) -> ASGIApp:

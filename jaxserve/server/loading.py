@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 
-from jaxserve.core.config import EngineConfig
+from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.async_llm import AsyncLLM
 from jaxserve.engine.llm import LLM
 

@@ -12,14 +12,14 @@ import time
 import uvloop
 
 from checkpoints.errors import CheckpointError, SourceError
-from jaxserve.core.config import EngineConfig
 from jaxserve.core.errors import ConfigError, RequestError
+from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.async_llm import AsyncLLM
 from jaxserve.server.app import make_app
-from jaxserve.server.config import ServerConfig
-from jaxserve.server.listener import Listener
+from jaxserve.server.http.listener import Listener
 from jaxserve.server.loading import start_loading
-from jaxserve.server.service import Service, State
+from jaxserve.server.server_config import ServerConfig
+from jaxserve.server.server_state import Service, State
 
 log = logging.getLogger("jaxserve.server")
 WATCH_S = 1.0  # between two looks at the engine

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from jaxserve.core.errors import RequestError
-from jaxserve.text.client_template_child import OUT_OF_MEMORY
+from jaxserve.text.client_template_process import OUT_OF_MEMORY
 
 MAX_CHARS = 64 << 10  # several times the longest that models come with; to compile as much takes a second
 TIME_LIMIT_S = 5.0  # a process starts in 0.1 s, and renders a long chat in as much; the rest is for a busy machine
 MEMORY_LIMIT = 512 << 20  # bytes: 30 MiB for the interpreter, the rest for the longest messages and output
 PROGRAM = (
-    "import sys; sys.path += sys.argv[3:]; from jaxserve.text.client_template_child import main; "
+    "import sys; sys.path += sys.argv[3:]; from jaxserve.text.client_template_process import main; "
     "main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.text.detokenize import TextStream
-from jaxserve.text.stop import StopStrings
+from jaxserve.text.stop_strings import StopStrings
 
 
 class OutputText:

@@ -11,17 +11,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import Implementation, dispatch, imported_on_demand
-from pallas_kernels.layouts import ROWS, PageLayout
-from pallas_kernels.page_ops import (
-    mosaic_tpu_lane_moves,
-    mosaic_tpu_lane_write,
-    mosaic_tpu_moves,
-    mosaic_tpu_pages,
-    mosaic_tpu_write,
-    reference,
-    xla,
-)
-from pallas_kernels.page_ops.pieces import Pieces
+from pallas_kernels.page_layouts import ROWS, PageLayout
+from pallas_kernels.page_ops import reference, xla
+from pallas_kernels.page_ops.mosaic_tpu import lane_moves, lane_write, page_moves, row_moves, row_write
+from pallas_kernels.page_ops.write_pieces import Pieces
 
 GPU = "pallas_kernels.page_ops.mosaic_gpu"
 
@@ -36,11 +29,11 @@ def _table(name: str, mosaic_tpu: ModuleType) -> tuple[Implementation, ...]:
 
 
 # By the pool's layout, where kernels are made for one.
-WRITE = {"rows": _table("write", mosaic_tpu_write), "lanes": _table("write", mosaic_tpu_lane_write)}
-MOVE_ROWS = {"rows": _table("move_rows", mosaic_tpu_moves), "lanes": _table("move_rows", mosaic_tpu_lane_moves)}
-COPY_PAGES = _table("copy_pages", mosaic_tpu_pages)
-GATHER_PAGES = _table("gather_pages", mosaic_tpu_pages)
-SCATTER_PAGES = _table("scatter_pages", mosaic_tpu_pages)
+WRITE = {"rows": _table("write", row_write), "lanes": _table("write", lane_write)}
+MOVE_ROWS = {"rows": _table("move_rows", row_moves), "lanes": _table("move_rows", lane_moves)}
+COPY_PAGES = _table("copy_pages", page_moves)
+GATHER_PAGES = _table("gather_pages", page_moves)
+SCATTER_PAGES = _table("scatter_pages", page_moves)
 
 
 def write(

@@ -17,9 +17,9 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import gpu_interpretation, require_hopper
-from pallas_kernels.layouts import ROWS, PageLayout
-from pallas_kernels.page_ops.pieces import Pieces
-from pallas_kernels.page_ops.rows import pack_rows
+from pallas_kernels.page_layouts import ROWS, PageLayout
+from pallas_kernels.page_ops.pack_rows import pack_rows
+from pallas_kernels.page_ops.write_pieces import Pieces
 
 MAX_BLOCK_BYTES = 32 * 2**10
 """Of a thread block's buffer. A multiprocessor holds six of them, so some are filled while others are emptied."""

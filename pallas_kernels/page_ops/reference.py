@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
-from pallas_kernels.layouts import PageLayout
-from pallas_kernels.page_ops.pieces import Pieces
-from pallas_kernels.page_ops.rows import pack_rows
+from pallas_kernels.page_layouts import PageLayout
+from pallas_kernels.page_ops.pack_rows import pack_rows
+from pallas_kernels.page_ops.write_pieces import Pieces
 
 
 def copy_pages(

@@ -5,17 +5,20 @@ from typing import Any
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import Implementation, dispatch, imported_on_demand
-from pallas_kernels.layouts import ROWS, PageLayout
-from pallas_kernels.paged_attention import invariant, mosaic_tpu, reference, xla
-from pallas_kernels.paged_attention.config import BlockSizes
-from pallas_kernels.paged_attention.meta import AttentionMeta
+from pallas_kernels.page_layouts import ROWS, PageLayout
+from pallas_kernels.paged_attention import reference
+from pallas_kernels.paged_attention.batch_meta import AttentionMeta
+from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.mosaic_tpu import backend as mosaic_tpu
+from pallas_kernels.paged_attention.xla import backend as xla
+from pallas_kernels.paged_attention.xla import batch_invariant
 
-GPU = "pallas_kernels.paged_attention.mosaic_gpu"
+GPU = "pallas_kernels.paged_attention.mosaic_gpu.backend"
 IMPLEMENTATIONS = (
     Implementation("mosaic_tpu", mosaic_tpu.paged_attention, platforms=("tpu",)),
     Implementation("mosaic_gpu", imported_on_demand(GPU, "paged_attention"), platforms=("gpu",)),
     Implementation("xla", xla.paged_attention),
-    Implementation("invariant", invariant.paged_attention, is_automatic=False),
+    Implementation("invariant", batch_invariant.paged_attention, is_automatic=False),
     Implementation("reference", reference.paged_attention, is_automatic=False),
 )
 
@@ -55,7 +58,7 @@ def paged_attention(
     """Writes the tokens' keys and values into their pages, then attends over each token's row.
 
     The pool holds keys in lanes [0, H), values in [H, 2H), zeros up to W2 = `lane_width(H)`, or what `layout` says
-    (`pallas_kernels.layouts`); page 0 is scratch. Query head n uses kv head n // (N // K). A token at position p sees
+    (`page_layouts.py`); page 0 is scratch. Query head n uses kv head n // (N // K). A token at position p sees
     (p - window, p]; draft trees narrow that further (see `AttentionMeta.tree`). Padding tokens give zeros. Whatever
     lies at positions that a row does not hold, NaN included, reaches no output. In a scan over layers, carry the pool
     and donate it: it is then updated in place.

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pallas_kernels.layouts import LAYOUTS
-from pallas_kernels.paged_attention.meta import make_meta
+from pallas_kernels.page_layouts import LAYOUTS
+from pallas_kernels.paged_attention.batch_meta import make_meta
 from pallas_kernels.paged_attention.workloads import BENCH_WORKLOADS, WORKLOADS, Workload
 
 __all__ = ("BENCH_WORKLOADS", "WORKLOADS", "Workload", "build", "draft_trees")

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from pallas_kernels.layouts import PageLayout
-from pallas_kernels.page_ops.rows import pack_rows
-from pallas_kernels.paged_attention.config import BlockSizes
-from pallas_kernels.paged_attention.meta import AttentionMeta, sequence_positions
+from pallas_kernels.page_layouts import PageLayout
+from pallas_kernels.page_ops.pack_rows import pack_rows
+from pallas_kernels.paged_attention.batch_meta import AttentionMeta, sequence_positions
+from pallas_kernels.paged_attention.block_config import BlockSizes
 
 
 def visible_positions(meta: AttentionMeta, kv_positions: Int[Array, "S C"], window: int | None) -> Bool[Array, "T C"]:

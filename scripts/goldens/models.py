@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import transformers as hf
 
-from jaxserve.models import registry
+from jaxserve.models.families import registry
 from tests.support.gguf_checkpoints import ARCHITECTURES, write_gguf
 
 OUT = Path(__file__).parents[2] / "tests" / "goldens"

@@ -16,7 +16,7 @@ from typing import Any
 
 from scripts.goldens.chats import CHATS, options_of, seen_by
 from scripts.goldens.texts import TEXTS
-from tests.support.tokenizers import ALL, GOLDENS, path_of, template_of
+from tests.support.golden_tokenizers import ALL, GOLDENS, path_of, template_of
 
 PUBLISHED = {"gemma-3-270m": "gemma3"}  # a file's tokenizer → the same one as published
 ORACLE = Path(__file__).with_name("tokenizer_oracle.py")

@@ -1,14 +1,14 @@
 """Over a hundred thousand random operations no page or slot is lost, and every output is what a lone run gives.
 
-The scheduler and the engine over a runner without arrays (jaxserve/runner/fake.py), in all pools and with all habits of
-the tests (tests/support/scheduler_fuzz.py), which do a part of it. Operations are requests, aborts, ends, forks and
+The scheduler and the engine over a runner without arrays (jaxserve/runner/fake), in all pools and with all habits of
+the tests (tests/support/fakes/scheduler_fuzz.py), which do a part of it. Operations are requests, aborts, ends, forks,
 preemptions. After each step the laws of pages and slots are checked, at the end each token and log-probability.
 """
 
 import argparse
 import sys
 
-from tests.support.scheduler_fuzz import HABITS, POOLS, check, fuzz
+from tests.support.fakes.scheduler_fuzz import HABITS, POOLS, check, fuzz
 
 NUM_OPERATIONS = {"quiet": 300, "calm": 1500, "storm": 12_800}
 

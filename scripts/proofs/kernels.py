@@ -1,7 +1,7 @@
 """TPU kernels and the XLA path lie within their bound of a float64 reference, in all combinations of features.
 
 The product of features, each combination with shapes drawn at random, and the named workloads; the bounds are those of
-the tests (tests/pallas_kernels/paged_attention/bounds.py). The error is the largest deviation of a head's output as a
+the tests (`error_bounds.py`). The error is the largest deviation of a head's output as a
 share of that output's largest element. Stored pools must be equal number for number. On a machine without the device a
 kernel is interpreted.
 
@@ -32,7 +32,6 @@ from tqdm import tqdm
 from pallas_kernels.paged_attention.arg_specs import BENCH_WORKLOADS, WORKLOADS, Workload, build
 from tests.pallas_kernels.paged_attention import attention_calls
 from tests.pallas_kernels.paged_attention.attention_calls import Result, attend, truth
-from tests.pallas_kernels.paged_attention.bounds import BOUNDS, are_same_pools, errors
 from tests.pallas_kernels.paged_attention.cases import (
     AXES,
     BATCHES,
@@ -43,7 +42,8 @@ from tests.pallas_kernels.paged_attention.cases import (
     small_blocks,
     workload_of,
 )
-from tests.pallas_kernels.paged_attention.tiny_gpu import BLOCK, tiny_gpu
+from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors
+from tests.pallas_kernels.paged_attention.mosaic_gpu.tiny_gpu import BLOCK, tiny_gpu
 
 GPU = "mosaic_gpu"
 BACKENDS = (*attention_calls.BACKENDS, GPU)
@@ -138,12 +138,12 @@ def kept_file(backend: str) -> Path:
 
 
 def state_of_sources(backend: str) -> str:
-    """A hash of what errors depend on: no tests, and no other back end's files, which begin with its name."""
+    """A hash of what errors depend on: no tests, and nothing whose name begins with that of another back end."""
     folders = ("pallas_kernels", "tests/pallas_kernels/paged_attention")
     others = tuple(other for other in BACKENDS if other != backend)
     digest = hashlib.sha256()
     for file in sorted(file for folder in folders for file in (ROOT / folder).rglob("*.py")):
-        if not file.name.startswith(("test_", *others)):
+        if not any(part.startswith(("test_", *others)) for part in file.relative_to(ROOT).parts):
             digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
     return digest.hexdigest()[:12]
 

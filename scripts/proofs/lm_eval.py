@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from checkpoints.sources import resolve
-from scripts.proofs._server import served
+from scripts.proofs.helpers.served_model import served
 
 ROOT = Path(__file__).parents[2]
 TASKS = ROOT / "scripts" / "lm_eval" / "tasks"

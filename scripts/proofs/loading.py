@@ -100,14 +100,14 @@ def load_here(path: str, sizes_json: str, piece_bytes: str) -> None:
     import jax.numpy as jnp
 
     import checkpoints.load
-    import checkpoints.pieces
-    from checkpoints.maps import llama
-    from checkpoints.open import open_checkpoint
-    from checkpoints.rules import ModelDims
+    import checkpoints.loading.pieces
+    from checkpoints.mapping.rules import ModelDims
+    from checkpoints.maps import llama_map
+    from checkpoints.open_checkpoint import open_checkpoint
     from checkpoints.sources import resolve
 
     s = Sizes(**json.loads(sizes_json))
-    checkpoints.pieces.PIECE_BYTES = int(piece_bytes) or checkpoints.pieces.PIECE_BYTES
+    checkpoints.loading.pieces.PIECE_BYTES = int(piece_bytes) or checkpoints.loading.pieces.PIECE_BYTES
     n, group = s.num_layers, s.num_heads // s.num_kv_heads
     shapes = {
         "qkv": (n, s.num_kv_heads, (group + 2) * s.head_dim, s.model_dim),
@@ -128,7 +128,7 @@ def load_here(path: str, sizes_json: str, piece_bytes: str) -> None:
     print(anonymous_bytes(os.getpid()), flush=True)
     started_s = time.monotonic()
     with open_checkpoint(resolve(path)) as checkpoint:
-        params = jax.block_until_ready(checkpoints.load.load(checkpoint, target, llama.rules("gguf", dims)))
+        params = jax.block_until_ready(checkpoints.load.load(checkpoint, target, llama_map.rules("gguf", dims)))
     leaves = jax.tree.leaves(params)
     print(json.dumps([sum(a.size for a in leaves), sum(a.nbytes for a in leaves), time.monotonic() - started_s]))
 

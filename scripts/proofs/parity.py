@@ -59,11 +59,11 @@ def state_of_sources() -> str:
     """A hash of what tokens depend on: the packages but for text, options and command line, and the goldens."""
     files = [*ROOT.glob("pallas_kernels/**/*.py"), *ROOT.glob("checkpoints/**/*.py")]
     for folder in ("core", "kv", "models", "sampling", "scheduler", "runner"):
-        files += ROOT.glob(f"jaxserve/{folder}/*.py")
-    files += [ROOT / "jaxserve" / "engine" / "engine.py", *ROOT.glob("tests/goldens/parity-*.npz")]
-    inert = {"config.py", "errors.py", "outputs.py", "fake.py", "fake_model.py", "fake_pool.py"}
+        files += ROOT.glob(f"jaxserve/{folder}/**/*.py")
+    files += [*ROOT.glob("jaxserve/engine/loop/*.py"), *ROOT.glob("tests/goldens/parity-*.npz")]
+    inert = {"engine_config.py", "errors.py", "outputs.py", "fake_runner.py", "fake_model.py", "fake_pool.py"}
     digest = hashlib.sha256()
-    for file in sorted(f for f in files if f.parent.name not in ("core", "runner") or f.name not in inert):
+    for file in sorted(f for f in files if f.name not in inert):
         digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
     return digest.hexdigest()[:12]
 

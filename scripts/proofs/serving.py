@@ -2,7 +2,7 @@
 
 Each part talks to a real `jaxserve serve` (or runs `jaxserve batch`) in a process of its own. cancel: clients that
 leave. overload: four times the requests that can be served. fuzz: bodies drawn from the API's description of itself
-(tests/support/body_fuzz.py). stream: what is streamed is what is not. batch: killed and run again. speed: tokens a
+(`body_fuzz.py`). stream: what is streamed is what is not. batch: killed and run again. speed: tokens a
 second against the engine without a server. loop: how long anything keeps the server's event loop from others while a
 prompt of 100,000 tokens comes in.
 
@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from scripts.proofs._serving_clients import cancel, fuzz, overload
-from scripts.proofs._serving_loop import loop
-from scripts.proofs._serving_row import Row
-from scripts.proofs._serving_same import batch, stream
-from scripts.proofs._serving_speed import speed
+from scripts.proofs.helpers.serving_clients import cancel, fuzz, overload
+from scripts.proofs.helpers.serving_equality import batch, stream
+from scripts.proofs.helpers.serving_event_loop import loop
+from scripts.proofs.helpers.serving_row import Row
+from scripts.proofs.helpers.serving_speed import speed
 
 ROOT = Path(__file__).parents[2]
 PARTS: dict[str, Callable[[float], list[Row]]] = {
@@ -77,7 +77,7 @@ def table(rows: dict[str, list[Row]]) -> list[str]:
 def state_of_sources() -> str:
     """A hash of all that the rows depend on."""
     files, digest = list[Path](), hashlib.sha256()
-    for pattern in ("jaxserve/**/*.py", "tests/support/*.py", "scripts/proofs/*serv*.py"):
+    for pattern in ("jaxserve/**/*.py", "tests/support/**/*.py", "scripts/proofs/**/*serv*.py"):
         files += ROOT.glob(pattern)
     for file in sorted(files):
         digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())

@@ -21,7 +21,7 @@ from jaxserve.text.tokenizer import Tokenizer
 from scripts.goldens.chats import CHATS, options_of
 from scripts.goldens.texts import TEXTS, random_texts
 from scripts.goldens.tokenizer_goldens import ask
-from tests.support.tokenizers import ALL, rendered, tokenizer_of
+from tests.support.golden_tokenizers import ALL, rendered, tokenizer_of
 
 ROOT = Path(__file__).parents[2]
 PIECE_CHARS = 1500

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from checkpoints.rules import ModelDims
+from checkpoints.mapping.rules import ModelDims
 from tests.checkpoints import gguf_builder as build
 
 

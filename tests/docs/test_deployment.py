@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from jaxserve.cli import serve
-from jaxserve.cli.flags import given
-from jaxserve.server.config import ServerConfig
-from tests.house.modules import ROOT
-from tests.support.fake_llm import fake_llm
-from tests.support.server import running
+from jaxserve.cli.args.dataclass_flags import given
+from jaxserve.server.server_config import ServerConfig
+from tests.repository.modules import ROOT
+from tests.support.fakes.fake_llm import fake_llm
+from tests.support.serving.http_server import running
 
 FOLDER = ROOT / "docs" / "serving"
 KUBERNETES = "1.34"

@@ -9,26 +9,26 @@ from typing import Any
 import pytest
 
 from jaxserve.cli import batch, bench, serve
-from jaxserve.cli.flags import given
+from jaxserve.cli.args.dataclass_flags import given
 from jaxserve.core.errors import RequestError
-from jaxserve.core.sampling_checks import MAX_LOGIT_BIAS
-from jaxserve.core.sampling_params import MAX_BAD_WORDS
-from jaxserve.core.service import Service
-from jaxserve.server.config import ServerConfig
-from jaxserve.server.errors import TYPES, ApiError
-from jaxserve.server.protocol.chat import ChatBody
-from jaxserve.server.protocol.completions import CompletionBody
-from jaxserve.server.protocol.embeddings import EmbeddingBody
-from jaxserve.server.protocol.known import INERT, UNBUILT
-from jaxserve.server.protocol.sampling import MAX_STOPS, SamplingFields, StreamOptions
-from jaxserve.server.protocol.texts import MAX_TEXTS
-from jaxserve.server.protocol.tokens import DetokenizeBody, TokenizeBody
-from jaxserve.server.request_log import Served
+from jaxserve.core.options.sampling_checks import MAX_LOGIT_BIAS
+from jaxserve.core.options.sampling_params import MAX_BAD_WORDS
+from jaxserve.core.options.scheduling_options import Service
+from jaxserve.server.http.error_responses import TYPES, ApiError
+from jaxserve.server.monitoring.access_log import Served
+from jaxserve.server.openai.requests.chat_body import ChatBody
+from jaxserve.server.openai.requests.completion_body import CompletionBody
+from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
+from jaxserve.server.openai.requests.field_policy import INERT, UNBUILT
+from jaxserve.server.openai.requests.generation_fields import MAX_STOPS, SamplingFields, StreamOptions
+from jaxserve.server.openai.requests.text_inputs import MAX_TEXTS
+from jaxserve.server.openai.requests.tokenization_bodies import DetokenizeBody, TokenizeBody
+from jaxserve.server.server_config import ServerConfig
 from jaxserve.text.chat_messages import MAX_MESSAGES
-from tests.end_to_end.test_recipes import blocks
-from tests.house.modules import ROOT
-from tests.support.fake_llm import fake_llm
-from tests.support.server import Running, running
+from tests.end_to_end.api.test_recipes import blocks
+from tests.repository.modules import ROOT
+from tests.support.fakes.fake_llm import fake_llm
+from tests.support.serving.http_server import Running, running
 
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 SHARED = set(SamplingFields.model_fields)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.modules import ROOT
+from tests.repository.modules import ROOT
 
 SCRIPT = ROOT / "scripts" / "cloud_tpu"
 ASKED = ["--zone", "us-east5-b", "--project", "p", "--spot", "gs://bucket/my model", "--max-model-len", "4096"]

@@ -9,14 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from jaxserve.bench.serving.arrivals import arrival_times
-from jaxserve.bench.serving.client import Client
-from jaxserve.bench.serving.drafts import Dataset, Draw
-from jaxserve.bench.serving.encoders import Encoder
-from jaxserve.bench.serving.load import Load, run_load
+from jaxserve.bench.serving.client.http_client import Client
+from jaxserve.bench.serving.client.reply import Reply
+from jaxserve.bench.serving.client.speculation_metrics import read_counts, speculation
+from jaxserve.bench.serving.datasets.encoders import Encoder
+from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest, write
+from jaxserve.bench.serving.datasets.request_specs import Dataset, Draw
+from jaxserve.bench.serving.load_generator import Load, run_load
 from jaxserve.bench.serving.options import ArrivalOptions
-from jaxserve.bench.serving.prompts import BenchRequest, write
-from jaxserve.bench.serving.reply import Reply
-from jaxserve.bench.serving.speculation import read_counts, speculation
 
 
 class Progress(Protocol):

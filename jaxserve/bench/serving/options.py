@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
-from jaxserve.core.config import option
 from jaxserve.core.errors import ConfigError
+from jaxserve.core.options.engine_config import option
 
 RAMPS = ("linear", "exponential")
 METRICS = ("ttft", "tpot", "itl", "e2el")

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from jaxserve.bench.serving.reply import Reply
+from jaxserve.bench.serving.client.reply import Reply
 
 
 class Bars:

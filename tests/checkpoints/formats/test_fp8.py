@@ -10,8 +10,8 @@ import pytest
 
 from checkpoints.errors import CheckpointError
 from checkpoints.load import load
-from checkpoints.maps import llama
-from checkpoints.open import open_checkpoint
+from checkpoints.maps import llama_map
+from checkpoints.open_checkpoint import open_checkpoint
 from checkpoints.sources import resolve
 from tests.checkpoints import safetensors_builder as build
 from tests.checkpoints.random_models import Sizes, hf_tensors, tree
@@ -114,7 +114,7 @@ def test_a_model_loads_as_its_decoded_weights_on_four_devices(tmp_path):
     expected = tree(sizes, plain)
     target = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.bfloat16), expected)
     with open_folder(tmp_path, tensors, BLOCKS) as checkpoint:
-        loaded = load(checkpoint, target, llama.rules("hf", sizes.dims))
+        loaded = load(checkpoint, target, llama_map.rules("hf", sizes.dims))
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(np.asarray(a), b.astype(a.dtype)), loaded, expected)
 
 

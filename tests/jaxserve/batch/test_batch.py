@@ -6,15 +6,15 @@ import random
 
 import pytest
 
-from jaxserve.batch.journal import Journal
-from jaxserve.batch.run import run_batch
+from jaxserve.batch.results_journal import Journal
+from jaxserve.batch.run_batch import run_batch
 from jaxserve.cli.main import main
 from jaxserve.core.errors import EngineDeadError, RequestError
 from jaxserve.engine.async_llm import AsyncLLM
-from jaxserve.runner.fake_model import FakeModel
-from jaxserve.server.config import ServerConfig
-from jaxserve.server.service import Service
-from tests.support.fake_llm import all_pages_are_back, fake_llm
+from jaxserve.runner.fake.fake_model import FakeModel
+from jaxserve.server.server_config import ServerConfig
+from jaxserve.server.server_state import Service
+from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
 
 NAMES = ("m",)
 

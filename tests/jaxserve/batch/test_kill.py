@@ -1,8 +1,8 @@
 """A batch killed in the middle, as a process: what it has written stays, the rest comes, and nothing comes twice."""
 
-from tests.support import batch_kill
-from tests.support.engines import flags_of
-from tests.support.goldens import checkpoint
+from tests.support.golden_data import checkpoint
+from tests.support.processes import batch_kill
+from tests.support.tiny_engines import flags_of
 
 SIZES = {"max_model_len": 64, "max_num_seqs": 2, "max_num_batched_tokens": 16, "num_pages": 40}
 NUM_LINES, WRITTEN = 80, 15

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxserve.core.histogram import Histogram, scale
-from jaxserve.core.recent import NUM_CELLS, Recent
+from jaxserve.core.sliding_window import NUM_CELLS, Recent
 
 VALUES = st.lists(st.tuples(st.floats(0, 50), st.integers(1, 4)), max_size=30)
 

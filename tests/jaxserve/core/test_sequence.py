@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from jaxserve.core.columns import SlotColumns
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.sequence import Sequence
-from tests.support.fake_engine import make_request
+from jaxserve.core.slot_table import SlotColumns
+from tests.support.fakes.fake_engine import make_request
 
 
 def columns() -> SlotColumns:

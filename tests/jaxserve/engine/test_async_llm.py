@@ -12,7 +12,7 @@ import pytest
 
 from jaxserve import AsyncLLM, SamplingParams
 from jaxserve.core.errors import EngineDeadError, RequestError
-from tests.support.fake_llm import NUM_PAGES, Reciter, all_pages_are_back, fake_llm, num_pages_free
+from tests.support.fakes.fake_llm import NUM_PAGES, Reciter, all_pages_are_back, fake_llm, num_pages_free
 
 LONG = SamplingParams(max_tokens=80, ignore_eos=True)
 PROMPTS = [f"hello {i}" for i in range(20)]
@@ -192,7 +192,7 @@ def test_a_dead_engine_is_told_to_every_waiter_and_to_later_ones():
 def test_a_fault_of_the_text_is_the_engines_death_too(monkeypatch):
     """What breaks between steps must not leave anybody waiting for ever."""
     llm = fake_llm()
-    monkeypatch.setattr("jaxserve.engine.jobs.Jobs._extend", lambda *_: 1 / 0)
+    monkeypatch.setattr("jaxserve.engine.outputs.output_processor.Jobs._extend", lambda *_: 1 / 0)
 
     async def main(served):
         for _ in range(2):

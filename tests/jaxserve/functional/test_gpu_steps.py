@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxserve import pure
-from pallas_kernels.paged_attention import mosaic_gpu
-from tests.pallas_kernels.paged_attention.tiny_gpu import tiny_gpu
-from tests.support.goldens import checkpoint
+from pallas_kernels.paged_attention.mosaic_gpu import backend as mosaic_gpu
+from tests.pallas_kernels.paged_attention.mosaic_gpu.tiny_gpu import tiny_gpu
+from tests.support.golden_data import checkpoint
 
 LAYERS = ("sliding_attention", "full_attention", "sliding_attention")
 LENGTHS = np.array([17, 60])

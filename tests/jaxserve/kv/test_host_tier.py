@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.plan import Save
+from jaxserve.core.step_plan import Save
 from jaxserve.kv.allocator import PagePool
-from jaxserve.kv.eviction import POLICIES
+from jaxserve.kv.eviction_policies import POLICIES
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import PrefixCache
 

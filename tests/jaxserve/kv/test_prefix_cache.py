@@ -7,7 +7,7 @@ import pytest
 
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.kv.allocator import PagePool
-from jaxserve.kv.eviction import POLICIES
+from jaxserve.kv.eviction_policies import POLICIES
 from jaxserve.kv.prefix_cache import PrefixCache
 
 PAGE = 3

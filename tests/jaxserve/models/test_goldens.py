@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jaxserve.models import registry
+from jaxserve.models.families import registry
 from tests.support.gguf_checkpoints import write_gguf
-from tests.support.goldens import ENGINE_FAMILIES, FAMILIES, FOLDER, checkpoint, goldens
-from tests.support.naive import NaiveModel
+from tests.support.golden_data import ENGINE_FAMILIES, FAMILIES, FOLDER, checkpoint, goldens
+from tests.support.naive_loop import NaiveModel
 
 TOLERANCE = 1e-4
 WAYS = [(1, "reference"), (1, "xla"), (2, "xla"), (4, "reference")]

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaincc
 
-from jaxserve.core.fields import FLOAT_FIELDS, SAMPLING_FIELDS, STEP_FIELDS, pack_sampling
-from jaxserve.sampling.batch import SamplingBatch, read_rows
+from jaxserve.core.row_layout import FLOAT_FIELDS, SAMPLING_FIELDS, STEP_FIELDS, pack_sampling
+from jaxserve.sampling.sampling_batch import SamplingBatch, read_rows
 
 NEUTRAL = dict.fromkeys(SAMPLING_FIELDS, 0) | {
     **dict.fromkeys(FLOAT_FIELDS, 0.0),

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxserve.sampling.batch import init_slot_state
-from jaxserve.sampling.head import draw
-from jaxserve.sampling.processors import mask_padding, process
-from jaxserve.sampling.sample import sample
-from jaxserve.sampling.vocabulary import draw_once
-from jaxserve.sampling.weights import block_weights, pick
+from jaxserve.sampling.draw import sample
+from jaxserve.sampling.draw_from_vocabulary import draw_once
+from jaxserve.sampling.logit_processors import mask_padding, process
+from jaxserve.sampling.probabilities import block_weights, pick
+from jaxserve.sampling.sample_logits import draw
+from jaxserve.sampling.sampling_batch import init_slot_state
 from tests.jaxserve.sampling.rows import law, make_batch, p_value
 
 NUM_DRAWS = 12_000

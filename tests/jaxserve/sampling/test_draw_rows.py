@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxserve.sampling.batch import init_slot_state
-from jaxserve.sampling.head import draw
-from jaxserve.sampling.sample import is_bad, sample
-from jaxserve.sampling.weights import pick
+from jaxserve.sampling.draw import is_bad, sample
+from jaxserve.sampling.probabilities import pick
+from jaxserve.sampling.sample_logits import draw
+from jaxserve.sampling.sampling_batch import init_slot_state
 from tests.jaxserve.sampling.rows import kept, make_batch
 
 V = 1500

@@ -3,8 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxserve.sampling.logit_processors import mask_padding
 from jaxserve.sampling.logprobs import top_logprobs
-from jaxserve.sampling.processors import mask_padding
 
 run = jax.jit(top_logprobs, static_argnums=3)
 

@@ -5,8 +5,8 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from jaxserve.runner.fake_model import EMPTY_PREFIX, extend_prefix
-from tests.support.fake_engine import MODEL, make_engine, make_request
+from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, extend_prefix
+from tests.support.fakes.fake_engine import MODEL, make_engine, make_request
 
 
 def expected(tokens: list[int]) -> list[float]:

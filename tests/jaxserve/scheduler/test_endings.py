@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from jaxserve.core.deltas import NO_TOKEN
 from jaxserve.core.sequence import Status
-from tests.support.fake_engine import Driver, make_request, make_scheduler
+from jaxserve.core.token_deltas import NO_TOKEN
+from tests.support.fakes.fake_engine import Driver, make_request, make_scheduler
 
 STOP, EOS, TOKEN = 7, 0, 5
 

@@ -5,9 +5,9 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from jaxserve.core.fields import SAMPLING_FIELDS
-from jaxserve.scheduler.edits import FOREVER, banned_next
-from tests.support.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
+from jaxserve.core.row_layout import SAMPLING_FIELDS
+from jaxserve.scheduler.logit_edits import FOREVER, banned_next
+from tests.support.fakes.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
 
 
 def first_plan(**request):

@@ -9,12 +9,13 @@ from unittest.mock import patch
 import pytest
 
 from jaxserve.core.errors import EngineDeadError
-from jaxserve.core.plan import Load, Save
+from jaxserve.core.step_plan import Load, Save
 from jaxserve.kv.host_tier import HostTier
-from jaxserve.scheduler import planning, rounds, sharing
-from jaxserve.scheduler.forks import make_forks
+from jaxserve.scheduler.memory import prefix_sharing
+from jaxserve.scheduler.memory.fork import make_forks
 from jaxserve.scheduler.state import SchedulerState
-from tests.support.scheduler_fuzz import CALM, HABITS, POOLS, QUIET, check, fuzz
+from jaxserve.scheduler.step import assemble, multi_step
+from tests.support.fakes.scheduler_fuzz import CALM, HABITS, POOLS, QUIET, check, fuzz
 
 
 @pytest.mark.parametrize("habits", HABITS)
@@ -39,15 +40,15 @@ def changed_forks(**change: str):
 
 
 FAULTS = {
-    "the partial page is not copied": (planning, "make_forks", changed_forks(src_pages="dst_pages")),
-    "the wrong slot is forked": (planning, "make_forks", changed_forks(src_slots="dst_slots")),
-    "a prefix is shared before it is written": (sharing, "_has_pages", lambda state, slot, shared_len: True),
+    "the partial page is not copied": (assemble, "make_forks", changed_forks(src_pages="dst_pages")),
+    "the wrong slot is forked": (assemble, "make_forks", changed_forks(src_slots="dst_slots")),
+    "a prefix is shared before it is written": (prefix_sharing, "_has_pages", lambda state, slot, shared_len: True),
     "what a window has freed is shared": (
-        sharing,
+        prefix_sharing,
         "_has_pages",
         lambda state, slot, shared_len: state.columns.num_scheduled[slot] >= shared_len,
     ),
-    "no pages are taken for later rounds": (rounds, "extend", lambda state, slot, end_page: None),
+    "no pages are taken for later rounds": (multi_step, "extend", lambda state, slot, end_page: None),
     "places return too early": (SchedulerState, "is_in_flight", lambda state, slot: False),
 }
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from jaxserve.core.errors import ConfigError, RequestError
-from tests.support.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
-from tests.support.scheduler_laws import Watch
+from tests.support.fakes.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
+from tests.support.fakes.scheduler_laws import Watch
 
 
 @pytest.mark.parametrize("windows", [(None,), (8, None)])

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from jaxserve.scheduler.bounds import QueueBounds
-from tests.support.fake_llm import all_pages_are_back, fake_llm
-from tests.support.overload import check_overloaded, overload
-from tests.support.server import running, until
+from jaxserve.scheduler.queue_limits import QueueBounds
+from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
+from tests.support.serving.http_server import running, until
+from tests.support.serving.overload import check_overloaded, overload
 
 NUM_REQUESTS, SECONDS = 250, 2.5
 NUM_SEQS, NUM_TOKENS, STEP_S = 4, 32, 0.005  # 25 requests a second

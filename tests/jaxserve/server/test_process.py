@@ -12,13 +12,13 @@ import httpx2
 import pytest
 
 from jaxserve.server.app import make_app
-from jaxserve.server.config import ServerConfig
-from jaxserve.server.listener import Listener
-from jaxserve.server.service import Service
-from tests.support.command_line import check_mistake
-from tests.support.engines import flags_of
-from tests.support.goldens import checkpoint
-from tests.support.server_process import FAKE, ServerProcess
+from jaxserve.server.http.listener import Listener
+from jaxserve.server.server_config import ServerConfig
+from jaxserve.server.server_state import Service
+from tests.support.golden_data import checkpoint
+from tests.support.processes.command_line import check_mistake
+from tests.support.processes.server_process import FAKE, ServerProcess
+from tests.support.tiny_engines import flags_of
 
 TINY = {"load_format": "dummy", "max_model_len": 64, "max_num_seqs": 2, "max_num_batched_tokens": 16, "num_pages": 40}
 LONG = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}  # two seconds of the slow server

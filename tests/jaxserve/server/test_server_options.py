@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from tests.support.fake_llm import Reciter, fake_llm
-from tests.support.server import NAME, running
+from tests.support.fakes.fake_llm import Reciter, fake_llm
+from tests.support.serving.http_server import NAME, running
 
 CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
 ADMIN = {"Authorization": "Bearer admin"}

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jaxserve.core.errors import RequestError
-from jaxserve.text.chat import ChatTemplate
+from jaxserve.text.chat_template import ChatTemplate
 from jaxserve.text.client_template import MAX_CHARS, MEMORY_LIMIT, ClientTemplate, command
-from tests.jaxserve.text.test_chat import HI, PLAIN
-from tests.support.children import recorded
-from tests.support.tokenizers import IN_FOLDERS, template_of
+from tests.jaxserve.text.test_chat_template import HI, PLAIN
+from tests.support.golden_tokenizers import IN_FOLDERS, template_of
+from tests.support.processes.children import recorded
 
 TOKENS = {"bos_token": "<s>"}
 CALL = {"type": "function", "function": {"name": "f", "arguments": '{"city":"<Köln>"}'}}

@@ -7,9 +7,9 @@ import pytest
 from tokenizers.decoders import DecodeStream
 
 from jaxserve.text.detokenize import Detokenizer
-from jaxserve.text.from_gguf import tokenizer_from_gguf
+from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
 from tests.jaxserve.text.small_vocab import byte_level, sentencepiece
-from tests.support.tokenizers import tokenizer_of
+from tests.support.golden_tokenizers import tokenizer_of
 
 
 def byte_ids(tokenizer):

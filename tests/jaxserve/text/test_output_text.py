@@ -2,11 +2,11 @@
 
 import pytest
 
-from jaxserve.core.sampling_params import SamplingParams
+from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.text.detokenize import Detokenizer
-from jaxserve.text.from_gguf import tokenizer_from_gguf
 from jaxserve.text.output_text import OutputText
-from jaxserve.text.stop import StopStrings
+from jaxserve.text.stop_strings import StopStrings
+from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
 from tests.jaxserve.text.small_vocab import byte_level
 
 

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from jaxserve.core.errors import RequestError
-from tests.support.tokenizers import IN_FOLDERS, goldens, rendered, template_of
+from tests.support.golden_tokenizers import IN_FOLDERS, goldens, rendered, template_of
 
 WITH_TEMPLATE = ("smollm2-135m-instruct", *IN_FOLDERS)
 ENDED = {"qwen3": "<|im_end|>", "llama3_1": "<|eot_id|>", "gemma3": "<end_of_turn>"}

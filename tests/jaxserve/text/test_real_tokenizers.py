@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.tokenizers import ALL, IN_GGUF, goldens, tokenizer_of
+from tests.support.golden_tokenizers import ALL, IN_GGUF, goldens, tokenizer_of
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas_kernels.layouts import LANES
-from pallas_kernels.page_ops import api, mosaic_tpu_lane_write, mosaic_tpu_moves
-from pallas_kernels.page_ops.pieces import piece_len, plan_pieces
-from pallas_kernels.page_ops.rows import pack_rows
+from pallas_kernels.page_layouts import LANES
+from pallas_kernels.page_ops import api
+from pallas_kernels.page_ops.mosaic_tpu import lane_write, row_moves
+from pallas_kernels.page_ops.pack_rows import pack_rows
+from pallas_kernels.page_ops.write_pieces import piece_len, plan_pieces
 from tests.pallas_kernels.page_ops.random_pools import batches, bits, random_bits
 
 LAYERS, PAGES = 2, 20
@@ -110,8 +111,8 @@ def test_tokens_are_moved_bit_for_bit(dtype, backend):
 def test_heads_and_layers_that_do_not_fit_together_go_one_after_the_other(monkeypatch):
     case = case_of("int8")
     tile_bytes = case.pool.shape[3] * 128
-    monkeypatch.setattr(mosaic_tpu_moves, "MAX_TILE_BYTES", tile_bytes)
-    monkeypatch.setattr(mosaic_tpu_lane_write, "MAX_RING_BYTES", 2 * 3 * tile_bytes)
+    monkeypatch.setattr(row_moves, "MAX_TILE_BYTES", tile_bytes)
+    monkeypatch.setattr(lane_write, "MAX_RING_BYTES", 2 * 3 * tile_bytes)
     slots = jnp.arange(300, dtype=jnp.int32) + 300
     write = jax.jit(partial(api.write, backend="mosaic_tpu", layout=LANES))
     got = write(case.pool, jnp.int32(1), case.k, case.v, slots, 2, 290, **case.scales)

@@ -6,9 +6,9 @@ from math import prod
 import jax.numpy as jnp
 import pytest
 
-from pallas_kernels.layouts import LANES
+from pallas_kernels.page_layouts import LANES
 from pallas_kernels.page_ops import api
-from tests.support.aot import assert_in_place, compile_on, on, tpu_mesh
+from tests.support.compiled.aot import assert_in_place, compile_on, on, tpu_mesh
 
 MB = 1 << 20
 # Layers, pages and kv heads of pools of 1 GiB with pages of 128; head dim, dtype; where.

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas_kernels.page_ops import api, mosaic_tpu_moves
+from pallas_kernels.page_ops import api
+from pallas_kernels.page_ops.mosaic_tpu import row_moves
 from tests.pallas_kernels.page_ops.random_pools import bits, moves, random_bits
 
 LAYERS, PAGES, HEADS, PAGE, LANES, COUNT = 2, 7, 2, 8, 128, 5
@@ -84,8 +85,8 @@ def test_every_bit_of_every_dtype_is_kept(backend, dtype):
 @pytest.mark.parametrize(("num_planes", "block"), [(1, (1, 1)), (3, (1, 2)), (5, (2, 2))])
 def test_rows_are_moved_block_by_block(monkeypatch, num_planes, block):
     """A block of layers and heads holds at most this many rows of one slot."""
-    monkeypatch.setattr(mosaic_tpu_moves, "MAX_TILE_BYTES", num_planes * 32 * LANES)
-    assert mosaic_tpu_moves.block_shape(LAYERS, HEADS, 6, LANES) == block
+    monkeypatch.setattr(row_moves, "MAX_TILE_BYTES", num_planes * 32 * LANES)
+    assert row_moves.block_shape(LAYERS, HEADS, 6, LANES) == block
     src, dst = (np.array(slots, np.int32) for slots in ([9, 17, 40, 41, 10, 0], [17, 9, 10, 12, 41, 0]))
     expected = as_slots(POOL).copy()
     expected[:, dst] = as_slots(POOL)[:, src]

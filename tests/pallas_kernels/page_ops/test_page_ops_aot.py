@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxserve.core.sharding import device_bytes
+from jaxserve.core.hardware.mesh import device_bytes
 from pallas_kernels.page_ops import api
-from pallas_kernels.page_ops.pieces import piece_len, plan_pieces
-from tests.support.aot import TPU_TOPOLOGIES, assert_in_place, compile_on, on, pool_copies, tpu_mesh
+from pallas_kernels.page_ops.write_pieces import piece_len, plan_pieces
+from tests.support.compiled.aot import TPU_TOPOLOGIES, assert_in_place, compile_on, on, pool_copies, tpu_mesh
 
 MB = 1 << 20
 # Layers, pages, kv heads, page size, lanes of pools of 1 GiB; head dims that fill their lanes and others.

@@ -13,10 +13,10 @@ from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from pallas_kernels.dispatch import interpreted_by
-from pallas_kernels.layouts import LANES as LANE_LAYOUT
+from pallas_kernels.page_layouts import LANES as LANE_LAYOUT
 from pallas_kernels.page_ops import api
 from pallas_kernels.page_ops import mosaic_gpu as kernels
-from pallas_kernels.page_ops.rows import pack_rows
+from pallas_kernels.page_ops.pack_rows import pack_rows
 from tests.pallas_kernels.page_ops.random_pools import batches, bits, moves, random_bits
 from tests.pallas_kernels.race_findings import ON_GPU, race_findings
 

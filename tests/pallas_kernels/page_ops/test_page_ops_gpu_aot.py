@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxserve.core.sharding import device_bytes
+from jaxserve.core.hardware.mesh import device_bytes
 from pallas_kernels.page_ops import api
-from tests.support.aot import assert_in_place, compile_on, gpu_mesh, on, ptxas_report
+from tests.support.compiled.aot import assert_in_place, compile_on, gpu_mesh, on, ptxas_report
 
 MB = 1 << 20
 NUM_TOKENS, NUM_PAGES = 512, 16
@@ -86,7 +86,7 @@ def test_hoppers_rows_and_pages_come_and_go_without_a_copy_of_the_pool(name):
 
 
 def test_a_scan_over_layers_carries_the_pool():
-    """One of 8 bits; the engine's step (tests/jaxserve/runner/test_gpu_step_aot.py) has another."""
+    """One of 8 bits; the engine's step (tests/jaxserve/runner/step/test_gpu_step_aot.py) has another."""
     mesh = gpu_mesh("h200")
     pool = pool_on(mesh, "llama3_8b_int8")
     kv = on(mesh, (pool.shape[0], NUM_TOKENS, pool.shape[2], 128), jnp.bfloat16)

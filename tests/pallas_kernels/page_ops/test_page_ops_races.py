@@ -15,8 +15,9 @@ import pytest
 from jax.experimental.pallas import tpu as pltpu
 
 from pallas_kernels.dispatch import interpreted_by
-from pallas_kernels.layouts import LANES
-from pallas_kernels.page_ops import api, mosaic_tpu_lane_write, mosaic_tpu_pipeline
+from pallas_kernels.page_layouts import LANES
+from pallas_kernels.page_ops import api
+from pallas_kernels.page_ops.mosaic_tpu import copy_pipeline, lane_write
 from tests.pallas_kernels.race_findings import race_findings
 
 RNG = np.random.default_rng(0)
@@ -75,7 +76,7 @@ def test_no_two_copies_meet(races_of, name, mode):
 @pytest.mark.parametrize("mode", ["on_wait", "eager"])
 @pytest.mark.parametrize("name", LANE_CALLS)
 def test_no_two_copies_meet_in_lanes(races_of, name, mode, monkeypatch):
-    monkeypatch.setattr(mosaic_tpu_lane_write, "MAX_DEPTH", 3)
+    monkeypatch.setattr(lane_write, "MAX_DEPTH", 3)
     found, got = races_of(name, *LANE_CALLS[name], mode=mode, pool=POOL_OF_LANES, layout=LANES)
     assert not found
     expected = getattr(api, name)(POOL_OF_LANES, *LANE_CALLS[name], layout=LANES, backend="reference")
@@ -88,7 +89,7 @@ def test_a_missing_wait_is_caught(races_of, name, lost, monkeypatch):
 
     Copies happen early here, so the numbers are right all the same.
     """
-    wait = mosaic_tpu_pipeline.wait
-    monkeypatch.setattr(mosaic_tpu_pipeline, "wait", lambda copies: None if len(copies) == lost else wait(copies))
+    wait = copy_pipeline.wait
+    monkeypatch.setattr(copy_pipeline, "wait", lambda copies: None if len(copies) == lost else wait(copies))
     assert races_of(name, *CALLS[name], mode="eager")[0]
     assert races_of(name, *LANE_CALLS[name], mode="eager", pool=POOL_OF_LANES, layout=LANES)[0]

@@ -5,9 +5,9 @@ from itertools import product
 from random import Random
 from typing import Any
 
-from pallas_kernels.layouts import LAYOUTS
+from pallas_kernels.page_layouts import LAYOUTS
 from pallas_kernels.paged_attention.arg_specs import Workload
-from pallas_kernels.paged_attention.config import BlockSizes
+from pallas_kernels.paged_attention.block_config import BlockSizes
 from pallas_kernels.paged_attention.workloads import in_bucket
 from tests.pallas_kernels.paged_attention.pairwise import pairwise
 

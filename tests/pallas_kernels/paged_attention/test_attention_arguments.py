@@ -9,8 +9,8 @@ import pytest
 
 from pallas_kernels.paged_attention.api import lane_width, paged_attention
 from pallas_kernels.paged_attention.arg_specs import BENCH_WORKLOADS, WORKLOADS, Workload, build, draft_trees
-from pallas_kernels.paged_attention.config import BlockSizes
-from pallas_kernels.paged_attention.xla_blocks import xla_block_sizes
+from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.xla.block_sizes import xla_block_sizes
 
 TINY = Workload("tiny", (1, 3), (5, 7), num_heads=4, num_kv_heads=2, head_dim=8, page_size=4)
 

@@ -10,7 +10,6 @@ import pytest
 from pallas_kernels.paged_attention.arg_specs import Workload, build
 from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS, attend, truth
 from tests.pallas_kernels.paged_attention.attention_checks import check, expected_of
-from tests.pallas_kernels.paged_attention.bounds import BOUNDS, are_same_pools, errors
 from tests.pallas_kernels.paged_attention.cases import (
     AXES,
     BATCHES,
@@ -22,6 +21,7 @@ from tests.pallas_kernels.paged_attention.cases import (
     small_blocks,
     workload_of,
 )
+from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors
 
 by_backend = pytest.mark.parametrize("backend", BACKENDS)
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas_kernels.paged_attention.meta import AttentionMeta, make_meta, sequence_positions
+from pallas_kernels.paged_attention.batch_meta import AttentionMeta, make_meta, sequence_positions
 
 NUM_TOKENS, NUM_ROWS, WIDTH, PAGE = 32, 6, 8, 4
 derive = jax.jit(make_meta, static_argnames=("num_tokens", "page_size"))

@@ -13,7 +13,7 @@ from pallas_kernels.paged_attention.api import paged_attention
 from pallas_kernels.paged_attention.arg_specs import Workload, build
 from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS, STATIC
 from tests.pallas_kernels.paged_attention.attention_checks import expected_of
-from tests.pallas_kernels.paged_attention.bounds import BOUNDS, are_same_pools, errors
+from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors
 
 SHAPE: dict[str, Any] = {"num_heads": 6, "num_kv_heads": 2, "head_dim": 64, "has_sinks": True}
 DECODE = Workload("decode", (1, 1, 1), (40, 17, 30), **SHAPE)

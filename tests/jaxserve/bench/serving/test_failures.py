@@ -7,17 +7,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxserve.bench.serving.answer import Answer, error_message
 from jaxserve.bench.serving.benchmark import Run
-from jaxserve.bench.serving.reply import Failure
-from jaxserve.bench.serving.result import details, result
-from jaxserve.bench.serving.session import ask, open_session, served_model, wait_ready
-from jaxserve.bench.serving.summary import summarize
-from jaxserve.bench.serving.table import failure_lines
+from jaxserve.bench.serving.client.reply import Failure
+from jaxserve.bench.serving.client.session import ask, open_session, served_model, wait_ready
+from jaxserve.bench.serving.client.streamed_answer import Answer, error_message
+from jaxserve.bench.serving.report.json_result import details, result
+from jaxserve.bench.serving.report.summary import summarize
+from jaxserve.bench.serving.report.text_table import failure_lines
 from jaxserve.core.errors import ConfigError
-from tests.support.scripted_load import load_on
-from tests.support.scripted_server import MODEL, Refusal, ScriptedServer, Step, Stream, answer, text_chunk, usage_chunk
-from tests.support.virtual_time import run_virtually
+from tests.support.serving.scripted_load import load_on
+from tests.support.serving.scripted_server import (
+    MODEL,
+    Refusal,
+    ScriptedServer,
+    Step,
+    Stream,
+    answer,
+    text_chunk,
+    usage_chunk,
+)
+from tests.support.serving.virtual_time import run_virtually
 
 FIRST = [Step(0.1, text_chunk("a")), Step(0.1, text_chunk("b"))]
 FAULTS = {

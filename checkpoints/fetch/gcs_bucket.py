@@ -1,0 +1,167 @@
+"""Host: models in Google Cloud Storage, through etils; the usual Google credentials apply.
+
+A `gs://` folder or file is copied into the cache, several files at once. Each appears under its name when it is whole,
+with the size and time of change that it has in the bucket, and is not copied again while those are the same.
+"""
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from checkpoints.errors import SourceError
+from checkpoints.fetch.download_cache import cache_folder, check_space, exclusive
+from checkpoints.formats.orbax_folder import FOLDER as ORBAX
+
+SCHEME = "gs://"
+_URL = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,221}(?:/[^/\x00-\x1f\\]+)+/?")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=-]{0,254}")
+_WEIGHTS = (".gguf", ".safetensors")
+_WANTED = (*_WEIGHTS, ".json", ".jinja", ".model", ".tiktoken", ".txt")
+_MAX_FILES, _MAX_DEPTH = 100_000, 8
+_NUM_COPIERS = 4
+_CHUNK_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class _Remote:
+    """A file to copy; `name` is its path below what was asked for."""
+
+    name: str
+    path: Any
+    num_bytes: int
+    changed_s: int
+
+    def is_at(self, local: Path) -> bool:
+        if not local.is_file():
+            return False
+        found = local.stat()
+        return (found.st_size, int(found.st_mtime)) == (self.num_bytes, self.changed_s)
+
+
+def fetch(url: str, cache_dir: Path | None) -> Path:
+    """The copy of the folder or file `url` in the cache, brought up to date first."""
+    if not _URL.fullmatch(url) or {".", ".."} & set(url.split("/")):
+        raise SourceError(f"{url!r} must read gs://BUCKET/FOLDER or gs://BUCKET/FOLDER/FILE.gguf")
+    url = url.rstrip("/")
+    last = re.sub(r"[^A-Za-z0-9_.-]", "_", url.rpartition("/")[2])
+    item = cache_folder(cache_dir) / "gs" / f"{last}-{sha256(url.encode()).hexdigest()[:16]}"
+    try:
+        remote = _remote(url)
+        with exclusive(item) as workspace:
+            _update(item, remote, workspace, url)
+    except SourceError:
+        raise
+    except Exception as error:  # of etils, of the storage and HTTP libraries below it, and of the system
+        raise SourceError(_explain(error, url)) from error
+    return item / remote[0].name if url.endswith(_WEIGHTS) else item
+
+
+def _remote(url: str) -> list[_Remote]:
+    """What is to be copied, listed without reading it."""
+    from etils import epath
+
+    root = epath.Path(url)
+    if url.endswith(_WEIGHTS):
+        return [_described(root, root.name)]
+    files = [file for file in _below(root, "", 0) if file.name.startswith(f"{ORBAX}/") or file.name.endswith(_WANTED)]
+    ggufs = [file for file in files if file.name.endswith(".gguf")]
+    if any(file.name.startswith(f"{ORBAX}/") or file.name.endswith(".safetensors") for file in files):
+        return [file for file in files if file not in ggufs]
+    if len(ggufs) > 1:
+        named = ", ".join(file.name for file in ggufs[:8])
+        raise SourceError(f"{url} has {len(ggufs)} .gguf files; name one (as {url}/{ggufs[0].name}): {named}")
+    if not ggufs:
+        raise SourceError(f"{url} has no .safetensors and no .gguf files and no orbax folder")
+    return files
+
+
+def _below(folder: Any, prefix: str, depth: int) -> Iterator[_Remote]:
+    """The files of a folder with a model's names; of its folders only `orbax`, with all that is in it."""
+    for number, path in enumerate(folder.iterdir()):
+        name, is_plain = f"{prefix}{path.name}", _NAME.fullmatch(path.name)
+        if prefix or path.name == ORBAX or (is_plain and path.name.endswith(_WANTED)):
+            if not is_plain or depth > _MAX_DEPTH or number > _MAX_FILES:
+                raise SourceError(f"{folder} holds {path.name!r}, which is no file of a model")
+            if not path.is_dir():
+                yield _described(path, name)
+            elif prefix or path.name == ORBAX:
+                yield from _below(path, f"{name}/", depth + 1)
+
+
+def _described(path: Any, name: str) -> _Remote:
+    found = path.stat()
+    if found.is_directory:
+        raise SourceError(f"{path} is a folder; name a file in it, or give the folder another name")
+    return _Remote(name, path, found.length, int(found.mtime or 0))
+
+
+def _update(item: Path, remote: Sequence[_Remote], workspace: Path, url: str) -> None:
+    """Makes the folder `item` hold the remote files and no others."""
+    wanted = {item / file.name for file in remote}
+    for stray in [path for path in item.rglob("*") if path.is_file() and path not in wanted]:
+        stray.unlink()
+    missing = [file for file in remote if not file.is_at(item / file.name)]
+    if not missing:
+        return
+    num_bytes = sum(file.num_bytes for file in missing)
+    check_space(workspace, num_bytes, url)
+    from tqdm import tqdm
+
+    print(f"fetching {url}: {len(missing)} files, {num_bytes / 1e6:.0f} MB", file=sys.stderr, flush=True)
+    is_hidden = not sys.stderr.isatty()
+    with (
+        tqdm(total=num_bytes, desc="Fetching", unit="B", unit_scale=True, unit_divisor=1024, disable=is_hidden) as bar,
+        ThreadPoolExecutor(_NUM_COPIERS, "bucket-copier") as pool,
+    ):
+        is_stopped = Event()
+        copies = [
+            pool.submit(_copy, file, item / file.name, workspace / f"{i}", bar, is_stopped)
+            for i, file in enumerate(missing)
+        ]
+        try:
+            for copy in copies:
+                copy.result()
+        except BaseException:
+            is_stopped.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _copy(file: _Remote, final: Path, partial: Path, bar: Any, is_stopped: Event) -> None:
+    with file.path.open("rb") as source, partial.open("wb") as out:
+        while chunk := source.read(_CHUNK_BYTES):
+            if is_stopped.is_set():
+                return
+            out.write(chunk)
+            bar.update(len(chunk))
+        out.flush()
+        os.fsync(out.fileno())
+    if partial.stat().st_size != file.num_bytes:
+        raise SourceError(f"{file.path} came with {partial.stat().st_size} bytes, not {file.num_bytes}: try again")
+    final.parent.mkdir(parents=True, exist_ok=True)
+    os.utime(partial, (file.changed_s, file.changed_s))
+    os.replace(partial, final)
+
+
+def _explain(error: Exception, url: str) -> str:
+    match error:
+        case ImportError():
+            return f"{url} needs the packages for Google Cloud Storage ({error}): pip install 'jaxserve-engine[gcs]'"
+        case FileNotFoundError():
+            return f"{url} does not exist, or its bucket does not: check the spelling"
+        case OSError(errno=errno.ENOSPC):
+            return f"the disk is full while fetching {url}: make room, or set JAXSERVE_CACHE to another disk"
+        case _:
+            reason = next(iter(str(error).splitlines()), "no reason given")[:300]
+            return (
+                f"fetching {url} failed ({type(error).__name__}: {reason}); check the network, and that your Google "
+                "credentials may read it (gcloud auth application-default login)"
+            )

@@ -1,0 +1,75 @@
+"""Host: leaves of the tree read from an open checkpoint one by one, a layer at a time, into numpy arrays.
+
+The tree is the canonical one: no vocabulary padding, no repeated KV heads. A leaf of one layer is the most that is in
+memory, so a model of any size passes through.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from checkpoints.errors import CheckpointError
+from checkpoints.loading.pieces import cut, read_piece
+from checkpoints.mapping.load_plan import Assignment, plan_load
+from checkpoints.mapping.parts import Part, SavedTree
+from checkpoints.mapping.rules import Rule, Run
+from checkpoints.open_checkpoint import Checkpoint
+
+Progress = Callable[[int, int], None]
+
+
+class Leaves(Protocol):
+    def read(self, part: Part, name: str) -> np.ndarray:
+        """The leaf of this name in a part, without the axis of its stack."""
+        ...
+
+
+class TensorLeaves:
+    """Leaves of a safetensors or GGUF checkpoint, by its rules; raises `CheckpointError` if names or shapes misfit."""
+
+    def __init__(self, checkpoint: Checkpoint, tree: SavedTree, rules: Sequence[Rule]) -> None:
+        self._file, self._tree = checkpoint.file, tree
+        self._assignments: dict[str, list[Assignment]] = defaultdict(list)
+        for assignment in plan_load(str(checkpoint.weights), checkpoint.tensors, tree.shapes, rules):
+            self._assignments[assignment.leaf].append(assignment)
+
+    def read(self, part: Part, name: str) -> np.ndarray:
+        path = part.leaves[name]
+        out = np.zeros(part.shape(self._tree.shapes[path]), self._tree.dtypes[path])
+        for assignment in self._assignments[path]:
+            runs = [run for run in assignment.runs if part.index is None or run.lead[0] == part.index]
+            for piece in cut(assignment) if runs else ():
+                rows = read_piece(self._file, piece, out.dtype)
+                for run in runs:
+                    _write(out[run.lead if part.index is None else run.lead[1:]], run, piece.start, rows)
+        return out
+
+
+class OrbaxLeaves:
+    """Leaves of a folder of Orbax parts; raises `CheckpointError` where one is missing or has another shape."""
+
+    def __init__(self, checkpoint: Checkpoint, tree: SavedTree) -> None:
+        self._file, self._tree = checkpoint.file, tree
+        for part in tree.parts:
+            for name, path in part.leaves.items():
+                info, expected = checkpoint.tensors.get(f"{part.name}/{name}"), part.shape(tree.shapes[path])
+                if info is None or info.shape != expected:
+                    found = "missing" if info is None else f"{list(info.shape)}"
+                    raise CheckpointError(
+                        f"{checkpoint.weights}: {part.name}/{name} is {found}, the model needs {list(expected)}"
+                    )
+
+    def read(self, part: Part, name: str) -> np.ndarray:
+        info = self._file.tensors[f"{part.name}/{name}"]
+        rows = self._file.read_rows(info.name, 0, info.num_rows).reshape(info.shape)
+        return rows.astype(self._tree.dtypes[part.leaves[name]], copy=False)
+
+
+def _write(out: np.ndarray, run: Run, start: int, rows: np.ndarray) -> None:
+    """Writes what `run` takes of `rows`, the tensor's rows from `start` on, into the rows of its lead."""
+    first, last = max(start, run.source), min(start + len(rows), run.source + run.num_rows)
+    if first < last:
+        shift = run.target - run.source
+        out[first + shift : last + shift] = rows[first - start : last - start]

@@ -1,0 +1,57 @@
+"""Host: tensors read in pieces: decoded, transformed and cast, a bounded number of rows at a time."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkpoints.formats.tensor_file import TensorFile
+from checkpoints.mapping.load_plan import Assignment
+
+# Of decoded float32 rows. A reader holds about three times this while it decodes and casts.
+PIECE_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows `[start, stop)` of one tensor."""
+
+    assignment: Assignment
+    start: int
+    stop: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the file."""
+        info = self.assignment.info
+        return info.nbytes * (self.stop - self.start) // info.shape[0]
+
+
+def cut(assignment: Assignment, start: int = 0, stop: int | None = None) -> Iterator[Piece]:
+    """Rows `[start, stop)` in equal pieces of at most `PIECE_BYTES` decoded, cut where the transform allows: few
+    shapes, few compilations. Raises `ValueError` where the range itself cuts what the transform needs together.
+    """
+    shape, align = assignment.info.shape, assignment.transform.align_rows
+    stop = shape[0] if stop is None else stop
+    if start % align or stop % align:
+        raise ValueError(f"rows [{start}, {stop}) of {assignment.info.name} do not divide by {align}")
+    num_rows = stop - start
+    row_bytes = 4 * math.prod(shape[1:])
+    max_rows = num_rows if len(shape) == 1 else max(align, PIECE_BYTES // row_bytes // align * align)
+    num_pieces = -(-num_rows // max_rows)
+    step = -(-num_rows // num_pieces // align) * align
+    for first in range(start, stop, step):
+        yield Piece(assignment, first, min(first + step, stop))
+
+
+def read_piece(file: TensorFile, piece: Piece, dtype: np.dtype) -> np.ndarray:
+    """The piece decoded, transformed and cast: `[stop - start, ...]` as the leaf wants it."""
+    info = piece.assignment.info
+    if len(info.shape) == 1:
+        rows = file.read_rows(info.name, 0, 1)[0, piece.start : piece.stop]
+    else:
+        inner = math.prod(info.shape[1:-1])
+        rows = file.read_rows(info.name, piece.start * inner, piece.stop * inner)
+        rows = rows.reshape(-1, *info.shape[1:])
+    return piece.assignment.transform(rows).astype(dtype, copy=False)

@@ -1,0 +1,88 @@
+"""Device: one leaf of the tree while it is being filled: a buffer for each local shard, written run by run.
+
+Buffers start as zeros, which is what padding rows keep. Each write is a `dynamic_update_slice` that donates the buffer,
+so it happens in place, and it has ended before the next piece is asked for: nothing piles up behind asynchronous
+dispatch.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import jax
+import numpy as np
+from jax.sharding import SingleDeviceSharding
+from jaxtyping import Array, Int, Shaped
+
+from checkpoints.mapping.rules import Run
+
+
+@partial(jax.jit, donate_argnums=0)
+def _write(
+    buffer: Shaped[Array, "..."], rows: Shaped[Array, "..."], starts: Int[Array, " axes"]
+) -> Shaped[Array, "..."]:
+    return jax.lax.dynamic_update_slice(buffer, rows, [starts[axis] for axis in range(buffer.ndim)])
+
+
+class _Shard:
+    """The part `[lows[i], highs[i])` of every axis i that one device holds."""
+
+    def __init__(self, place: SingleDeviceSharding, index: tuple[slice, ...], struct: jax.ShapeDtypeStruct) -> None:
+        bounds = [part.indices(size) for part, size in zip(index, struct.shape, strict=True)]
+        self.place = place
+        self.lows, self.highs = [low for low, _, _ in bounds], [high for _, high, _ in bounds]
+        shape = tuple(high - low for low, high, _ in bounds)
+        self.buffer = jax.numpy.zeros(shape, struct.dtype, device=place)
+
+    def overlap(self, run: Run, start: int, stop: int) -> tuple[int, int]:
+        """The source rows within `[start, stop)` that this run brings to this shard; empty if the first is not below
+        the second.
+        """
+        axis = len(run.lead)
+        if not all(low <= i < high for i, low, high in zip(run.lead, self.lows, self.highs, strict=False)):
+            return start, start
+        shift = run.source - run.target
+        first = max(start, run.source, self.lows[axis] + shift)
+        last = min(stop, run.source + run.num_rows, self.highs[axis] + shift)
+        return first, max(first, last)
+
+    def fill(self, run: Run, start: int, rows: np.ndarray) -> None:
+        """Writes what this shard needs of `rows`, the source rows from `start` on."""
+        first, last = self.overlap(run, start, start + len(rows))
+        if first >= last:
+            return
+        axis = len(run.lead)
+        inner = tuple(slice(low, high) for low, high in zip(self.lows[axis + 1 :], self.highs[axis + 1 :], strict=True))
+        part = np.ascontiguousarray(rows[(slice(first - start, last - start), *inner)])[(None,) * axis]
+        at = (*run.lead, first - run.source + run.target, *self.lows[axis + 1 :])
+        starts = np.subtract(at, self.lows, dtype=np.int32)
+        self.buffer = _write(self.buffer, *jax.device_put((part, starts), self.place))
+
+
+class Leaf:
+    """A `jax.ShapeDtypeStruct` becoming an array."""
+
+    def __init__(self, struct: jax.ShapeDtypeStruct) -> None:
+        self._struct = struct
+        self._sharding = struct.sharding or jax.numpy.zeros(()).sharding
+        indices = self._sharding.addressable_devices_indices_map(struct.shape)
+        self._shards = [_Shard(SingleDeviceSharding(device), index or (), struct) for device, index in indices.items()]
+
+    def needs(self, runs: Sequence[Run], start: int, stop: int) -> bool:
+        """Whether any local shard holds some of the source rows `[start, stop)`."""
+        return any(first < last for first, last in self._overlaps(runs, start, stop))
+
+    def fill(self, runs: Sequence[Run], start: int, rows: np.ndarray) -> None:
+        """Writes the source rows from `start` on wherever the runs say, and returns when they are written."""
+        for shard in self._shards:
+            for run in runs:
+                shard.fill(run, start, rows)
+        jax.block_until_ready([shard.buffer for shard in self._shards])
+
+    def array(self) -> Shaped[Array, "..."]:
+        buffers = [shard.buffer for shard in self._shards]
+        return jax.make_array_from_single_device_arrays(
+            self._struct.shape, self._sharding, buffers, dtype=self._struct.dtype
+        )
+
+    def _overlaps(self, runs: Sequence[Run], start: int, stop: int) -> Iterator[tuple[int, int]]:
+        return (shard.overlap(run, start, stop) for shard in self._shards for run in runs)

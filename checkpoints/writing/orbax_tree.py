@@ -1,0 +1,148 @@
+"""Device: parameter trees to and from a folder of Orbax parts, on whatever mesh they live.
+
+`saved` gives the shape of every leaf as it is saved: vocabulary unpadded, KV heads not repeated, layers stacked. Parts
+go one by one, so beside the tree itself only one layer exists at any time.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Sharding
+
+from checkpoints.errors import CheckpointError
+from checkpoints.formats.orbax_folder import INDEX, OrbaxFile, load_part, save_part, write_index
+from checkpoints.mapping.canonical import divisible, narrow, widen
+from checkpoints.mapping.parts import Part, SavedTree, parts_of
+from checkpoints.mapping.rules import ModelDims
+from checkpoints.mapping.trees import by_path
+
+Shapes = Mapping[str, tuple[int, ...]]
+Arrays = dict[str, Any]
+Progress = Callable[[int, int], None]
+
+
+def save(root: Path, tree: Any, saved: Shapes, dims: ModelDims) -> None:
+    """Saves a tree of arrays; on several hosts each writes what its devices hold."""
+    leaves = by_path(tree)
+    parts = parts_of(leaves, dims.layer_slots)
+    if jax.process_index() == 0:
+        root.mkdir(parents=True, exist_ok=True)
+        (root / INDEX).unlink(missing_ok=True)
+    takers: dict[Any, Any] = {}
+    for part in parts:
+        stacks = {name: leaves[path] for name, path in part.leaves.items()}
+        shapes = {name: part.shape(saved[path]) for name, path in part.leaves.items()}
+        take = takers.setdefault(tuple(part.leaves.values()), _taker(stacks, shapes, part, dims.head_dim))
+        save_part(root, part.name, take(stacks, _place(part)))
+    if jax.process_index() == 0:
+        dtypes = {path: np.dtype(leaf.dtype) for path, leaf in leaves.items()}
+        write_index(root, SavedTree(dict(saved), dtypes, dims.layer_slots).index)
+
+
+def restore(file: OrbaxFile, target: Any, saved: Shapes, dims: ModelDims, *, progress: Progress | None = None) -> Any:
+    """The tree `target` of `jax.ShapeDtypeStruct`s: every device reads its own share of each part.
+
+    Leaves get the dtype and sharding of their struct (no sharding: the default device). `progress(done, total)` is
+    called after each part with bytes. Raises `CheckpointError` before anything is read if leaves or shapes do not fit.
+    """
+    structs: dict[str, jax.ShapeDtypeStruct] = by_path(target)
+    parts = parts_of(structs, dims.layer_slots)
+    _check(file, parts, saved)
+    stacked = {path for part in parts if part.index is not None for path in part.leaves.values()}
+    leaves = _zeros({path: struct for path, struct in structs.items() if path in stacked})
+    total, done = sum(info.nbytes for info in file.tensors.values()), 0
+    fillers: dict[Any, Any] = {}
+    for part in parts:
+        infos, own = file.leaves_of(part.name), _of(part, structs)
+        wanted = {
+            name: _struct(infos[name].shape, infos[name].dtype, own[path], part) for name, path in part.leaves.items()
+        }
+        read = load_part(file.root, part.name, wanted)
+        fill = fillers.setdefault(tuple(own), _filler(own, part, dims.head_dim))
+        stacks = {path: leaves[path] for path in own if part.index is not None}
+        leaves |= jax.block_until_ready(
+            fill(stacks, {path: read[name] for name, path in part.leaves.items()}, _place(part))
+        )
+        done += sum(info.nbytes for info in infos.values())
+        if progress is not None:
+            progress(done, total)
+    return jax.tree.unflatten(jax.tree.structure(target), [leaves[path] for path in structs])
+
+
+def _check(file: OrbaxFile, parts: tuple[Part, ...], saved: Shapes) -> None:
+    problems = list(_misfits(file, parts, saved))
+    if problems:
+        listed = "".join(f"\n  {problem}" for problem in problems[:20])
+        raise CheckpointError(f"{file.root}: {len(problems)} leaves do not fit the model{listed}")
+
+
+def _misfits(file: OrbaxFile, parts: tuple[Part, ...], saved: Shapes) -> Iterator[str]:
+    expected = {f"{part.name}/{name}": part.shape(saved[path]) for part in parts for name, path in part.leaves.items()}
+    for name in sorted(expected.keys() | file.tensors.keys()):
+        if name not in expected:
+            yield f"unexpected: {name}"
+        elif name not in file.tensors:
+            yield f"missing: {name}"
+        elif file.tensors[name].shape != expected[name]:
+            yield f"shape: {name} is {list(file.tensors[name].shape)}, the model needs {list(expected[name])}"
+
+
+def _of(part: Part, structs: Mapping[str, jax.ShapeDtypeStruct]) -> dict[str, jax.ShapeDtypeStruct]:
+    return {path: structs[path] for path in part.leaves.values()}
+
+
+def _sharding(struct: jax.ShapeDtypeStruct) -> Sharding:
+    return struct.sharding or jnp.zeros(()).sharding
+
+
+def _zeros(structs: Mapping[str, jax.ShapeDtypeStruct]) -> Arrays:
+    def make() -> Arrays:
+        return {path: jnp.zeros(struct.shape, struct.dtype) for path, struct in structs.items()}
+
+    return jax.jit(make, out_shardings={path: _sharding(struct) for path, struct in structs.items()})()
+
+
+def _struct(shape: tuple[int, ...], dtype: str, leaf: jax.ShapeDtypeStruct, part: Part) -> jax.ShapeDtypeStruct:
+    sharding = divisible(shape, _sharding(leaf), is_stacked=part.index is not None)
+    return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype), sharding=sharding)
+
+
+def _place(part: Part) -> np.int32 | None:
+    return None if part.index is None else np.int32(part.index)
+
+
+def _filler(structs: Mapping[str, jax.ShapeDtypeStruct], part: Part, head_dim: int) -> Callable[..., Arrays]:
+    """(stacks, arrays of a part, index) → the leaves: stacks with that layer written, in place as they are donated."""
+
+    def fill(stacks: Arrays, read: Arrays, index: jax.Array | None) -> Arrays:
+        wide = {
+            path: widen(read[path], part.shape(struct.shape), head_dim).astype(struct.dtype)
+            for path, struct in structs.items()
+        }
+        if index is None:
+            return wide
+        return {
+            path: jax.lax.dynamic_update_index_in_dim(stack, wide[path], index, 0) for path, stack in stacks.items()
+        }
+
+    out_shardings = {path: _sharding(struct) for path, struct in structs.items()}
+    return jax.jit(fill, donate_argnums=0, out_shardings=out_shardings)
+
+
+def _taker(stacks: Arrays, shapes: Shapes, part: Part, head_dim: int) -> Callable[..., Arrays]:
+    """(stacks, index) → one part's arrays in the shapes in which they are saved."""
+    is_stacked = part.index is not None
+
+    def take(stacks: Arrays, index: jax.Array | None) -> Arrays:
+        layers = {
+            name: leaf if index is None else jax.lax.dynamic_index_in_dim(leaf, index, 0, keepdims=False)
+            for name, leaf in stacks.items()
+        }
+        return {name: narrow(leaf, shapes[name], head_dim) for name, leaf in layers.items()}
+
+    out = {name: divisible(shapes[name], leaf.sharding, is_stacked=is_stacked) for name, leaf in stacks.items()}
+    return jax.jit(take, out_shardings=out)

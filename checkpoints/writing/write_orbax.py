@@ -1,0 +1,26 @@
+"""Host: a tree written as a folder of Orbax parts, leaf by leaf out of a checkpoint, behind the parts that are done."""
+
+from pathlib import Path
+
+from checkpoints.conversion_manifest import Manifest
+from checkpoints.formats.orbax_folder import FOLDER, INDEX, remove_part, save_part, write_index
+from checkpoints.loading.leaf_reader import Leaves, Progress
+from checkpoints.mapping.parts import SavedTree
+
+
+def write_orbax(folder: Path, tree: SavedTree, leaves: Leaves, manifest: Manifest, progress: Progress) -> None:
+    """Fills `folder/orbax`; `progress(done, total)` is called after each part, with bytes."""
+    root = folder / FOLDER
+    root.mkdir(exist_ok=True)
+    (root / INDEX).unlink(missing_ok=True)
+    total, done = sum(tree.num_bytes(part) for part in tree.parts), 0
+    for part in tree.parts:
+        name = f"{FOLDER}/{part.name}"
+        if not manifest.has(name):
+            remove_part(root, part.name)
+            save_part(root, part.name, {leaf: leaves.read(part, leaf) for leaf in part.leaves})
+            manifest.add(name)
+        done += tree.num_bytes(part)
+        progress(done, total)
+    write_index(root, tree.index)
+    manifest.add(f"{FOLDER}/{INDEX}")

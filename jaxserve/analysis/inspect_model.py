@@ -1,0 +1,125 @@
+"""Wiring: everything that can be told of a model before its weights are read: what it is, weighs, and fits on."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from checkpoints.formats import orbax_folder
+from checkpoints.open_header import open_header
+from checkpoints.sources import hub_repo
+from jaxserve.analysis.device_fit import Fit, fit
+from jaxserve.analysis.kv_info import KVFacts, kv_facts
+from jaxserve.analysis.model_info import Architecture, PartFacts, architecture, parts
+from jaxserve.analysis.sharded_sizes import Local, possible_sizes, share_of
+from jaxserve.analysis.tokenizer_info import TokenizerFacts, tokenizer_facts
+from jaxserve.core.hardware.device_specs import DEVICES
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build import memory_plan
+from jaxserve.engine.build.dtype import choose_dtype
+from jaxserve.engine.build.model_source import OpenModel, is_only_shape, open_model
+from jaxserve.kv.pool_layout import page_layout
+from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.runner.load_weights import read_config
+
+FIT_LENGTHS = (4096, 32_768)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """All of it in plain values. stored_types: bytes of the file by tensor type. fits: by device and number of them."""
+
+    model: str
+    dtype: str
+    max_model_len: int
+    architecture: Architecture
+    parts: tuple[PartFacts, ...]
+    num_params: int
+    stored_bytes: int | None
+    stored_types: dict[str, int]
+    loaded_bytes: int
+    kv: KVFacts
+    tokenizer: TokenizerFacts | None
+    memory_utilization: float
+    fits: tuple[Fit, ...]
+
+
+def inspect_model(config: EngineConfig, local: Local | None, num_devices: int | None = None) -> Inspection:
+    """Describes what `config` names, from headers and configuration alone; a shape or a bare config.json will do.
+
+    local: this machine's devices, to be shown before the named ones. num_devices: the only tensor-parallel size to show
+    (None: all that divide the model).
+    """
+    with describe(config) as source:
+        model, checkpoint = source.model, source.checkpoint
+        max_len = memory_plan.context_len(config, model.max_position)
+        dtype = choose_dtype(config.dtype, model.dtype)
+        facts = parts(model, checkpoint, dtype)
+        tokenizer = tokenizer_facts(config, model, checkpoint, source.folder)
+        types = Counter[str]()
+        for info in () if checkpoint is None else checkpoint.tensors.values():
+            types[info.dtype] += info.nbytes
+    return Inspection(
+        model=config.model,
+        dtype=str(dtype),
+        max_model_len=max_len,
+        architecture=architecture(model),
+        parts=facts,
+        num_params=sum(part.num_params for part in facts),
+        stored_bytes=None if checkpoint is None else sum(types.values()),
+        stored_types=dict(types.most_common()),
+        loaded_bytes=sum(part.loaded_bytes for part in facts),
+        kv=kv_facts(model, dtype, memory_plan.page_size(config, "tpu"), max_len, page_layout(config.kv_layout)),
+        tokenizer=tokenizer,
+        memory_utilization=memory_plan.memory_share(config),
+        fits=tuple(_fits(config, model, dtype, max_len, local, num_devices)),
+    )
+
+
+@contextmanager
+def describe(config: EngineConfig) -> Iterator[OpenModel]:
+    """As `open_model`, but shapes need no weights, and of a Hugging Face id only the headers are fetched."""
+    path = Path(config.model).expanduser()
+    is_shape = is_only_shape(config.model) and not path.exists()
+    weights = [*path.glob("*.safetensors"), *path.glob("*.gguf"), *path.glob(orbax_folder.FOLDER)]
+    is_bare = (path / "config.json").is_file() and not weights
+    if is_shape or is_bare:
+        config = replace(config, load_format="dummy")
+    repo, checkpoint = hub_repo(config.model), None
+    if repo is not None and not is_shape and not _is_offline():
+        cache_dir = Path(config.cache_dir) if config.cache_dir else None
+        checkpoint = open_header(repo, cache_dir, config.revision, config.hf_token)
+    if checkpoint is not None:
+        yield OpenModel(read_config(checkpoint), checkpoint, checkpoint.folder)
+        return
+    with open_model(config) as source:
+        yield source
+
+
+def _is_offline() -> bool:
+    from huggingface_hub.constants import is_offline_mode
+
+    return is_offline_mode()
+
+
+def _fits(
+    config: EngineConfig, model: ModelConfig, dtype: Any, max_len: int, local: Local | None, asked: int | None
+) -> Iterator[Fit]:
+    """This machine's devices first, then the named ones; by number of devices, growing."""
+    lengths = [n for n in FIT_LENGTHS if n <= max_len] or [max_len]
+    share = memory_plan.memory_share(config)
+    sizes = possible_sizes(model, asked)
+    if local is not None:
+        page_size = memory_plan.page_size(config, local.platform)
+        groups, most = model.kv_groups(page_size), local.max_kv_bytes(config)
+        for n in sizes:
+            if n <= local.num_devices:
+                part = share_of(config, model, dtype, n, page_size, local.platform)
+                yield fit(local.device, part, groups, lengths, memory_utilization=share, max_kv_bytes=most)
+    page_size = memory_plan.page_size(config, "tpu")
+    parts_by_size = [share_of(config, model, dtype, n, page_size, "tpu") for n in sizes]
+    groups = model.kv_groups(page_size)
+    for device in DEVICES:
+        yield from (fit(device, part, groups, lengths, memory_utilization=share) for part in parts_by_size)

@@ -1,0 +1,51 @@
+"""Wiring: what a model's KV memory weighs, by group and by the length of a sequence."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from jaxserve.core.hardware.mesh import abstract_mesh
+from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.kv_heads import kv_layout
+from pallas_kernels.page_layouts import ROWS, PageLayout
+
+LENGTHS = (1024, 8192, 32_768)  # and the whole context
+
+
+@dataclass(frozen=True, slots=True)
+class KVGroupFacts:
+    """The KV groups of one layer kind. bytes_per_token: of all of them, while they keep the position."""
+
+    kind: str
+    window: int | None
+    num_groups: int
+    layers_per_group: int
+    bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class KVFacts:
+    """KV memory on one device. sequence_bytes: of a sequence, by its length; windows let early pages go."""
+
+    page_size: int
+    bytes_per_token: int
+    groups: tuple[KVGroupFacts, ...]
+    sequence_bytes: dict[int, int]
+
+
+def kv_facts(model: ModelConfig, dtype: Any, page_size: int, max_len: int, pages: PageLayout = ROWS) -> KVFacts:
+    """KV memory of sequences of up to `max_len` tokens while they decode; on one device, all of a model's heads."""
+    groups = model.kv_groups(page_size)
+    page_bytes = kv_layout(model, abstract_mesh(1), page_size, dtype, pages).page_bytes
+    facts = tuple(
+        KVGroupFacts(
+            kind=kind.name,
+            window=kind.window,
+            num_groups=model.num_groups(i),
+            layers_per_group=model.layers_per_group,
+            bytes_per_token=model.num_groups(i) * page_bytes // page_size,
+        )
+        for i, kind in enumerate(model.kinds)
+    )
+    lengths = sorted({n for n in LENGTHS if n < max_len} | {max_len})
+    sequence_bytes = {n: groups.num_pages(n, n) * page_bytes for n in lengths}
+    return KVFacts(page_size, sum(f.bytes_per_token for f in facts), facts, sequence_bytes)

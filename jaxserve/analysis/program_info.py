@@ -1,0 +1,58 @@
+"""Wiring: what a compiler says of one program: its memory, what it exchanges, whether it copies the pool."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from jaxserve.core.hardware.mesh import device_bytes
+from jaxserve.runner.programs.collectives import Collective, collectives
+from jaxserve.runner.programs.hlo import read_hlo
+from jaxserve.runner.programs.pool_aliasing import pool_copies
+from jaxserve.runner.programs.programs import Program
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFacts:
+    """Bytes are of one device.
+
+    temporary_bytes: beside what it is given, results included unless they take the place of what is donated.
+    code_bytes: 0 where the compiler does not tell. problems: sentences; a program without any may serve.
+    """
+
+    name: str
+    temporary_bytes: int
+    aliased_bytes: int
+    code_bytes: int
+    collectives: tuple[Collective, ...]
+    problems: tuple[str, ...]
+    compile_s: float
+
+
+def facts_of(program: Program, state: Any) -> ProgramFacts:
+    """Compiles a program, whose `state` (a `DeviceState` of descriptions) must be updated where it lies."""
+    started_s = time.monotonic()
+    try:
+        compiled = program.compile()
+    except jax.errors.JaxRuntimeError as error:
+        problem = f"the compiler refuses it: {str(error).partition('\n')[0]}"
+        return ProgramFacts(program.name, 0, 0, 0, (), (problem,), time.monotonic() - started_s)
+    memory, text = compiled.memory_analysis(), compiled.as_text()
+    assert memory is not None, "every compiler of jax tells the memory"
+    assert text is not None, "and the text"
+    hlo, aliased_bytes, state_bytes = read_hlo(text), memory.alias_size_in_bytes, device_bytes(state)
+    problems = []
+    if aliased_bytes < state_bytes:  # small arrays may be padded to whole tiles
+        problems.append(f"it aliases {aliased_bytes:,} of the state's {state_bytes:,} bytes: the rest is there twice")
+    if copies := pool_copies(hlo, state.pool, memory.temp_size_in_bytes):
+        problems.append(f"it makes {len(copies)} arrays of the pool's shape, the first by {copies[0]}")
+    return ProgramFacts(
+        name=program.name,
+        temporary_bytes=memory.temp_size_in_bytes + memory.output_size_in_bytes - aliased_bytes,
+        aliased_bytes=aliased_bytes,
+        code_bytes=memory.generated_code_size_in_bytes,
+        collectives=collectives(hlo),
+        problems=tuple(problems),
+        compile_s=time.monotonic() - started_s,
+    )

@@ -1,0 +1,32 @@
+"""Wiring: what a step of a model costs one device, in bytes and operations; `core.floors` makes times of it."""
+
+from jaxserve.analysis.sharded_sizes import read_bytes, weight_shares
+from jaxserve.core.hardware.mesh import TENSOR
+from jaxserve.core.hardware.roofline import LayerCosts, ModelCosts
+from jaxserve.models.params import vocab_width
+from jaxserve.runner.programs.programs import Programs
+
+MATRICES = ("qkv", "o", "gate_up", "down")
+
+
+def model_costs(programs: Programs) -> ModelCosts:
+    """Every matrix of a layer multiplies each token once, the head the rows that draw; norms and ropes are left out."""
+    model, mesh, layout = programs.settings.config, programs.settings.mesh, programs.layout
+    size = mesh.shape[TENSOR]
+    weights = weight_shares(model, mesh, layout.dtype)
+    matrix_bytes = sum(num_bytes for path, num_bytes in weights.items() if path.rpartition("/")[2] in MATRICES)
+    position_bytes = layout.page_bytes // (layout.layers_per_group * layout.page_size * size)
+    layers = tuple(
+        LayerCosts(
+            window=kind.window,
+            position_bytes=position_bytes * model.layer_kinds.count(i),
+            pair_operations=4 * model.num_heads // size * model.head_dim * model.layer_kinds.count(i),
+        )
+        for i, kind in enumerate(model.kinds)
+    )
+    return ModelCosts(
+        weight_bytes=read_bytes(model, weights),
+        token_operations=2 * matrix_bytes // layout.dtype.itemsize,
+        row_operations=2 * vocab_width(model, mesh) // size * model.d_model,
+        layers=layers,
+    )

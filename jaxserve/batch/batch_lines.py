@@ -1,0 +1,107 @@
+"""Host: the lines of a batch file, each read and checked on its own: a bad one harms no other."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from jaxserve.core.errors import RequestError
+from jaxserve.server.http.error_responses import ApiError
+from jaxserve.server.openai.requests.base_body import Body
+from jaxserve.server.openai.requests.chat_body import ChatBody
+from jaxserve.server.openai.requests.completion_body import CompletionBody
+from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
+
+URLS: dict[str, type[Body]] = {
+    "/v1/chat/completions": ChatBody,
+    "/v1/completions": CompletionBody,
+    "/v1/embeddings": EmbeddingBody,
+}
+MAX_LINE_BYTES = 16 << 20
+MAX_ID_CHARS = 512
+DIGEST_CHARS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One request of the file, by the number of its line from 1 on. body: checked, or what is wrong with the line."""
+
+    number: int
+    digest: str
+    custom_id: str | None
+    body: Body | ApiError
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Number and bytes of each line that is not blank; of one over `MAX_LINE_BYTES` as many as show that it is."""
+    with path.open("rb") as file:
+        number = 0
+        while raw := file.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            rest = raw
+            while not rest.endswith(b"\n") and (rest := file.readline(MAX_LINE_BYTES)):
+                pass
+            if raw.strip():
+                yield number, raw
+
+
+def digest(raw: bytes) -> str:
+    """What tells a line of the input from others."""
+    return hashlib.sha256(raw.strip()).hexdigest()[:DIGEST_CHARS]
+
+
+def count_lines(path: Path) -> int:
+    """Lines that are not blank."""
+    return sum(1 for _ in read_lines(path))
+
+
+def first_model(path: Path) -> str:
+    """The model that the first request with a body names; `RequestError` where none does."""
+    for number, raw in read_lines(path):
+        model = getattr(parse_line(number, raw).body, "model", None)
+        if model is not None:
+            return model
+    raise RequestError(f"{path} names no model: give --model", "model")
+
+
+def parse_line(number: int, raw: bytes) -> Line:
+    """`{"custom_id", "method": "POST", "url", "body"}`, as OpenAI's batch files have it."""
+    custom_id = None
+    try:
+        if len(raw) > MAX_LINE_BYTES:
+            raise ApiError(413, f"the line is longer than {MAX_LINE_BYTES} bytes")
+        found = _object(raw)
+        custom_id = found.get("custom_id")
+        if not isinstance(custom_id, str) or not 0 < len(custom_id) <= MAX_ID_CHARS:
+            custom_id = None
+            raise ApiError(400, f"custom_id must be text of 1 to {MAX_ID_CHARS} characters", param="custom_id")
+        return Line(number, digest(raw), custom_id, _body(found))
+    except ApiError as error:
+        return Line(number, digest(raw), custom_id, error)
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        found = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise ApiError(400, f"the line is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ApiError(400, "the line must be a JSON object")
+    return found
+
+
+def _body(found: dict[str, Any]) -> Body:
+    if unknown := sorted(set(found) - {"custom_id", "method", "url", "body"}):
+        raise ApiError(400, f"unknown field {unknown[0]!r}", param=unknown[0])
+    if found.get("method") != "POST":
+        raise ApiError(400, 'method must be "POST"', param="method")
+    url = found.get("url")
+    if not isinstance(url, str) or url not in URLS:
+        raise ApiError(400, f"url must be one of {', '.join(URLS)}", param="url")
+    body = URLS[url].read(found.get("body"))
+    if getattr(body, "stream", False):
+        raise ApiError(400, "a batch file cannot stream: leave stream out", param="stream")
+    return body

@@ -1,0 +1,61 @@
+"""Host: `run_batch`, all lines of a file through the engine, many at once, each written down when it has ended."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from jaxserve.batch.batch_lines import parse_line, read_lines
+from jaxserve.batch.line_answer import answer_line
+from jaxserve.batch.results_journal import Journal
+from jaxserve.server.server_state import Service
+
+Progress = Callable[[int, int], None]  # lines and tokens since the call before
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """num_before: lines that an earlier run had done. num_failed: of all lines, those whose result is an error."""
+
+    num_lines: int
+    num_before: int
+    num_failed: int
+    num_tokens: int
+    wall_s: float
+
+
+async def run_batch(
+    service: Service, source: Path, journal: Journal, *, max_inflight: int, seed: int, progress: Progress
+) -> Summary:
+    """Answer every line that has no result yet. `max_inflight` lines are under way at most, and no more are in memory.
+
+    journal: of this source. Raises `EngineDeadError` where the engine dies; what has been written stays, and a later
+    run goes on from there.
+    """
+    started_s, num_before, num_tokens, num_failed = time.monotonic(), len(journal.done), 0, journal.num_failed
+    lines = (parse_line(number, raw) for number, raw in read_lines(source) if number not in journal.done)
+    running: set[asyncio.Task[tuple[dict[str, Any], int]]] = set()
+    num_done = 0
+    try:
+        while True:
+            for line in islice(lines, max_inflight - len(running)):
+                running.add(asyncio.create_task(answer_line(service, line, seed)))
+            if not running:
+                break
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            results = [task.result() for task in done]
+            # All that ended while the disk was written to goes with the next write.
+            await asyncio.to_thread(journal.append, [result for result, _ in results])
+            num_done += len(results)
+            num_tokens += (tokens := sum(count for _, count in results))
+            num_failed += sum(result["error"] is not None for result, _ in results)
+            progress(len(results), tokens)
+    finally:
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+    return Summary(num_before + num_done, num_before, num_failed, num_tokens, time.monotonic() - started_s)

@@ -1,0 +1,133 @@
+"""Wiring: `record`, a trace of an engine's first steps with a batch, and what it says of device and host."""
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jaxserve.bench.lengths import LengthRange
+from jaxserve.bench.offline.workload import RandomWorkload, Workload
+from jaxserve.bench.profile.host_parts import PARTS, watched_engine
+from jaxserve.bench.profile.profiler_trace import read_trace
+from jaxserve.bench.profile.scopes import read_scopes
+from jaxserve.bench.profile.trace_times import device_times, host_times
+from jaxserve.core.errors import RequestError
+from jaxserve.core.options.sampling_params import SamplingParams
+from jaxserve.engine.inputs.call_inputs import requests_for
+from jaxserve.engine.inputs.prompt import read_prompts
+from jaxserve.engine.loop.decode_rounds import RoundBudget
+from jaxserve.engine.loop.step_stats import StepLog, StepReport
+from jaxserve.engine.outputs.request_state import Job
+
+if TYPE_CHECKING:
+    from jaxserve.engine.llm import LLM
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """`num_steps` from the first of a batch on: prompts of `input_len` random tokens, sampled as `params` say."""
+
+    num_steps: int
+    batch_size: int
+    input_len: int
+    params: SamplingParams
+    seed: int
+
+
+def record(llm: "LLM", options: ProfileOptions, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """Profile the engine; the trace stays in `folder`.
+
+    Three passes: the first compiles, the second tells what steps take untraced, the third is traced. Times are in
+    milliseconds where no key says otherwise.
+    """
+    import jax
+
+    check(llm, options)
+    input_len, output_len = (LengthRange(n, n) for n in (options.input_len, options.num_steps))
+    vocab_size = llm.parts.model.vocab_size
+    workloads = RandomWorkload(options.batch_size, input_len, output_len, vocab_size, options.seed)
+    say("warm-up: one pass, which compiles")
+    _steps(llm, workloads.of_pass(0), options)
+    say("untraced pass")
+    untraced = _steps(llm, workloads.of_pass(1), options)
+    say(f"traced pass: {options.num_steps} steps")
+    settings = jax.profiler.ProfileOptions()
+    settings.python_tracer_level = 0  # an event for each call of Python would slow the host many times
+    with watched_engine(llm.parts.engine, _shown):
+        traced = _steps(llm, workloads.of_pass(2), options, jax.profiler.trace(str(folder), profiler_options=settings))
+    say("reading the trace")
+    trace = read_trace(folder, PARTS)
+    programs = {name: read_scopes(e.as_text()) for name, e in llm.parts.runner.executables.items()}
+    return {
+        "programs": device_times(trace, programs),
+        "host_ms": host_times(trace),
+        "steps": asdict(traced),
+        "untraced_steps": asdict(untraced),
+        "trace": str(folder),
+    }
+
+
+def check(llm: "LLM", options: ProfileOptions) -> None:
+    limits = llm.parts.limits
+    if options.batch_size > limits.max_num_seqs:
+        raise RequestError(
+            f"--batch-size {options.batch_size} is more than the {limits.max_num_seqs} sequences that run at once: "
+            "lower it, or raise --max-num-seqs",
+            "batch_size",
+        )
+    if options.input_len + options.num_steps > limits.max_model_len:
+        raise RequestError(
+            f"--input-len {options.input_len} and --steps {options.num_steps} do not fit a context of "
+            f"{limits.max_model_len}: lower one of them, or raise --max-model-len",
+            "steps",
+        )
+
+
+def annotated(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose calls show in traces."""
+    from jax.profiler import TraceAnnotation
+
+    def call(*args: Any, **options: Any) -> Any:
+        with TraceAnnotation(name):
+            return function(*args, **options)
+
+    return call
+
+
+def _shown(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A part of a step as traces show it: of the collection the wait apart."""
+    if name != "collect":
+        return annotated(name, function)
+    import jax
+
+    wait = annotated("wait", jax.block_until_ready)
+
+    def collect(ticket: Any) -> Any:
+        wait(ticket.output)
+        return function(ticket)
+
+    return annotated(name, collect)
+
+
+def _steps(llm: "LLM", workload: Workload, options: ProfileOptions, traced: Any = None) -> StepReport:
+    """Run the first steps of a batch, a token a row in each, and drop the rest of it."""
+    params = replace(options.params, max_tokens=options.num_steps, ignore_eos=True)
+    requests = requests_for(llm.jobs, llm.parts.requests, read_prompts(workload.prompts), params)
+    jobs, engine, log = llm.jobs, llm.parts.engine, StepLog()
+    engine.observer, rounds, engine.rounds = log, engine.rounds, RoundBudget(1)
+    step, begun = annotated("step", jobs.step), list[Job]()
+    try:
+        for prompt, request in requests:
+            begun.append(jobs.start(prompt, request))
+        with traced or nullcontext():
+            started_s = time.monotonic()
+            for _ in range(options.num_steps):
+                if jobs.has_work:
+                    step()
+            ended_s = time.monotonic()
+    finally:
+        engine.observer, engine.rounds = None, rounds
+        jobs.close(begun)
+    return log.report(ended_s - started_s)

@@ -1,0 +1,105 @@
+"""Host: `summarize`, the figures of a run; their names and definitions are those of `vllm bench serve`.
+
+TTFT, from sending to the first chunk with tokens. TPOT, (E2EL - TTFT) / (output tokens - 1). ITL, gaps between chunks,
+which may hold several tokens. E2EL, from sending to the end of the text.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxserve.bench.serving.client.reply import Reply
+from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest
+from jaxserve.bench.serving.load_generator import Load
+
+
+def summarize(
+    load: Load, requests: Sequence[BenchRequest], *, goodput_ms: Mapping[str, float], percentiles: Sequence[float]
+) -> dict[str, Any]:
+    """goodput_ms: the most that a request's metrics may take for it to be good; empty: none is asked for. percentiles:
+    0 to 100. Figures that nothing was measured for are None."""
+    duration = load.end_s - load.start_s
+    answered = [(reply, request) for reply, request in zip(load.replies, requests, strict=True) if reply is not None]
+    completed = [reply for reply, _ in answered if reply.failure is None]
+    num_input = sum(input_len(reply, request) or 0 for reply, request in answered if reply.failure is None)
+    num_output = sum(reply.output_len for reply in completed)
+
+    def rate(count: float) -> float | None:
+        return count / duration if duration > 0 else None
+
+    found = {
+        "duration": duration,
+        "completed": len(completed),
+        "failed": len(answered) - len(completed),
+        "total_input_tokens": num_input,
+        "total_output_tokens": num_output,
+        "request_throughput": rate(len(completed)),
+        "request_goodput": rate(sum(is_good(reply, goodput_ms) for reply in completed)) if goodput_ms else None,
+        "output_throughput": rate(num_output),
+        "total_token_throughput": rate(num_input + num_output),
+        "max_output_tokens_per_s": max(tokens_by_second(completed, load.start_s), default=None),
+        "max_concurrent_requests": most_at_once([reply for reply, _ in answered]),
+    }
+    for name, values in samples_ms(completed).items():
+        found |= {f"{figure}_{name}_ms": value for figure, value in _figures(values, percentiles).items()}
+    return found
+
+
+def samples_ms(completed: Sequence[Reply]) -> dict[str, list[float]]:
+    """Milliseconds by metric; of ITL all gaps of all requests."""
+    seconds = {
+        "ttft": [reply.ttft_s for reply in completed],
+        "tpot": [reply.tpot_s for reply in completed],
+        "itl": [gap for reply in completed for gap in reply.itls_s],
+        "e2el": [reply.e2el_s for reply in completed],
+    }
+    return {name: [1e3 * value for value in values if value is not None] for name, values in seconds.items()}
+
+
+def is_good(reply: Reply, limits_ms: Mapping[str, float]) -> bool:
+    """Whether it met all limits; a metric that it does not have, it meets."""
+    taken_s = {"ttft": reply.ttft_s, "tpot": reply.tpot_s, "e2el": reply.e2el_s}
+    return all(1e3 * (taken_s[name] or 0.0) <= limit for name, limit in limits_ms.items())
+
+
+def input_len(reply: Reply, request: BenchRequest) -> int | None:
+    """As the server counted it, or else as it was counted before."""
+    return request.prompt_len if reply.input_len is None else reply.input_len
+
+
+def tokens_by_second(completed: Sequence[Reply], start_s: float) -> list[float]:
+    """Output tokens that came in each second from the start on; those of a request are divided among its chunks."""
+    chunks = [
+        (moment - start_s, reply.output_len / len(reply.token_s)) for reply in completed for moment in reply.token_s
+    ]
+    if not chunks:
+        return []
+    seconds, tokens = np.array(chunks).T
+    return np.bincount(seconds.astype(int), tokens).tolist()
+
+
+def most_at_once(replies: Sequence[Reply]) -> int:
+    """Requests under way at one moment; where one ends as another is sent, they are not together."""
+    edges = sorted([(reply.sent_s, 1) for reply in replies] + [(reply.end_s, -1) for reply in replies])
+    return int(max(np.cumsum([change for _, change in edges]), default=0))
+
+
+def figures_of(metric: str, result: Mapping[str, Any]) -> list[str]:
+    """mean, median, std, p99 and so on: those that a result has of a metric."""
+    end = f"_{metric}_ms"
+    return [key.removesuffix(end) for key in result if key.endswith(end)]
+
+
+def percentile_name(percentile: float) -> str:
+    """p99, p99.9"""
+    return f"p{percentile:g}"
+
+
+def _figures(values: list[float], percentiles: Sequence[float]) -> dict[str, float | None]:
+    points = [percentile_name(p) for p in percentiles]
+    if not values:
+        return dict.fromkeys(["mean", "median", "std", *points])
+    found = {"mean": np.mean(values), "median": np.median(values), "std": np.std(values)}
+    found |= dict(zip(points, np.percentile(values, percentiles), strict=True))
+    return {name: float(value) for name, value in found.items()}

@@ -1,0 +1,103 @@
+"""Host: command-line flags made from the fields of a frozen dataclass, so that no option is written twice."""
+
+import argparse
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from jaxserve.core.options.engine_config import ALIASES, EngineConfig
+
+NO_ALIASES: Mapping[str, str] = types.MappingProxyType({})
+NO_DEFAULTS: Mapping[str, Any] = types.MappingProxyType({})
+
+
+def add_flags(
+    parser: argparse.ArgumentParser,
+    cls: type,
+    *,
+    skip: Collection[str] = (),
+    aliases: Mapping[str, str] = NO_ALIASES,
+    defaults: Mapping[str, Any] = NO_DEFAULTS,
+) -> None:
+    """A `--flag` for each field of `cls` but those in `skip`; unset flags leave no trace in the namespace.
+
+    aliases: other names → the field that they mean. defaults: of fields whose own default is not the verb's.
+    """
+    hints = typing.get_type_hints(cls)
+    group = parser.add_argument_group(cls.__name__)
+    for field in dataclasses.fields(cls):
+        if field.name in skip:
+            continue
+        names = [field.name, *(alias for alias, meant in aliases.items() if meant == field.name)]
+        flags = ["--" + name.replace("_", "-") for name in names]
+        help_text = field.metadata.get("help", "")
+        default = None if field.default is dataclasses.MISSING else field.default
+        if field.name in defaults:
+            default, help_text = defaults[field.name], help_text.partition("; default: ")[0]
+        if default is not None and default != ():
+            help_text = f"{help_text} (default: {default})".strip()
+        options: dict[str, Any] = {"dest": field.name, "default": defaults.get(field.name, argparse.SUPPRESS)}
+        options |= {"help": help_text or None}
+        options |= _parsing(hints[field.name], field.metadata.get("choices"))
+        group.add_argument(*flags, **options)
+
+
+def given(args: argparse.Namespace, cls: type) -> dict[str, Any]:
+    """The fields of `cls` that the user set."""
+    return {f.name: getattr(args, f.name) for f in dataclasses.fields(cls) if hasattr(args, f.name)}
+
+
+def add_engine_flags(
+    parser: argparse.ArgumentParser,
+    *,
+    skip: Collection[str] = (),
+    seed_help: str = "",
+    defaults: Mapping[str, Any] = NO_DEFAULTS,
+) -> None:
+    """Flags of all options of `EngineConfig` but those in `skip` and the model, which stands without a flag.
+
+    --seed belongs to what the engine is asked for; its own is --engine-seed, there only with a `seed_help`.
+    """
+    add_flags(parser, EngineConfig, skip=("model", "seed", *skip), aliases=ALIASES, defaults=defaults)
+    if "keep_lowered" not in skip:
+        parser.set_defaults(keep_lowered=True)  # nobody patches functions in a command's process
+    if seed_help:
+        parser.add_argument("--engine-seed", type=int, default=argparse.SUPPRESS, help=seed_help)
+
+
+def engine_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of the engine that the user set; `model` and `--seed` are none."""
+    options = {name: value for name, value in given(args, EngineConfig).items() if name not in ("model", "seed")}
+    return options | ({"seed": args.engine_seed} if hasattr(args, "engine_seed") else {})
+
+
+def _parsing(hint: Any, choices: tuple[str, ...] | None) -> dict[str, Any]:
+    """How argparse reads a value of this type: flags for booleans, one word for scalars, words for a tuple of texts,
+    JSON for the rest."""
+    kinds = [t for t in _members(hint) if t is not type(None)]
+    if choices:
+        return {"choices": choices}
+    if kinds == [bool]:
+        return {"action": argparse.BooleanOptionalAction}
+    if kinds == [tuple[str, ...]]:
+        return {"nargs": "+", "action": "extend", "metavar": "STR"}
+    if kinds and kinds[0] in (int, float, str) and len(kinds) == 1:
+        return {"type": kinds[0], "metavar": kinds[0].__name__.upper()}
+    return {"type": _json, "metavar": "JSON"}
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return typing.get_args(hint)
+    return (hint,)
+
+
+def _json(text: str) -> Any:
+    """A JSON value, or the text itself when it is none (`--stop END`)."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

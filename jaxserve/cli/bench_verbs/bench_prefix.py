@@ -1,0 +1,112 @@
+"""Wiring: `jaxserve bench prefix`: what the prefix cache finds of a trace, beside what could be found."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from jaxserve.cli.args.arg_types import count, existing_file, out_file, whole_number
+from jaxserve.core.options.engine_config import PREFIX_EVICTIONS
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from jaxserve.bench.prefix.prefix_trace import Rows
+
+
+def add_parser(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "prefix",
+        help="tokens that the prefix cache finds, of a trace or of synthetic conversations; no model is needed",
+        description="Replay requests through the prefix cache alone: jaxserve bench prefix --trace mooncake.jsonl",
+    )
+    parser.add_argument(
+        "--trace", type=existing_file, help="Mooncake trace: JSON lines with hash_ids; default: conversations"
+    )
+    parser.add_argument("--unit", type=count, default=512, help="tokens of an id of the trace (default: 512)")
+    parser.add_argument("--capacity", type=_share, nargs="+", default=[0.1, 0.5, 1.0], metavar="SHARE")
+    parser.add_argument("--policy", choices=PREFIX_EVICTIONS, nargs="+", default=list(PREFIX_EVICTIONS))
+    parser.add_argument("--systems", type=count, default=20, help="system prompts of conversations (default: 20)")
+    parser.add_argument("--users", type=count, default=500, help="conversations (default: 500)")
+    parser.add_argument("--turns", type=count, default=8, help="requests of a conversation (default: 8)")
+    parser.add_argument("--seed", type=whole_number, default=0, help="of the conversations (default: 0)")
+    parser.add_argument("--json", type=out_file, metavar="OUT", help="write all figures to this file")
+    parser.add_argument("--quiet", action="store_true", help="no progress, only the table")
+
+
+def run(args: argparse.Namespace) -> int:
+    from jaxserve.bench.prefix import replay as prefix
+    from jaxserve.bench.prefix.prefix_trace import conversations, read_trace
+    from jaxserve.cli.report_tables import print_report
+
+    if args.trace is not None:
+        rows, name = read_trace(args.trace), str(args.trace)
+    else:
+        rows = conversations(args.systems, args.users, args.turns, seed=args.seed)
+        name = f"{args.users} conversations of {args.turns} turns, {args.systems} system prompts"
+    most, found = prefix.unlimited(rows), []
+    for share in sorted(args.capacity):
+        capacity = max(1, round(share * prefix.num_units(rows)))
+        if not args.quiet:
+            print(f"room for {capacity:,} units", file=sys.stderr)
+        best = prefix.farthest(rows, capacity)
+        for policy in args.policy:
+            found.append(asdict(prefix.replay(rows, policy, capacity)) | {"share": share, "num_hit_farthest": best})
+    record = {
+        "trace": name,
+        "unit_tokens": args.unit,
+        "num_requests": len(rows),
+        "num_units": sum(map(len, rows)),
+        "num_different_units": prefix.num_units(rows),
+        "num_hit_unlimited": most,
+        "replays": found,
+    }
+    print_report([_table(record)], _notes(record, rows))
+    if args.json is not None:
+        args.json.write_text(json.dumps(record, indent=1) + "\n")
+    return 0
+
+
+def _table(record: dict[str, Any]) -> "Table":
+    from jaxserve.cli.report_tables import plain_table
+
+    columns = "room", "policy", "tokens hit", "of all", "of unlimited", "of farthest", "units evicted", "host, µs"
+    table = plain_table(f"Prefix cache: {record['trace']}", *columns)
+    for replay in record["replays"]:
+        hit = replay["num_hit"]
+        shares = (hit / n if n else 0.0 for n in _totals(record, replay))
+        table.add_row(
+            f"{replay['share']:.0%}",
+            replay["policy"],
+            f"{hit * record['unit_tokens']:,}",
+            *(f"{share:.1%}" for share in shares),
+            f"{replay['num_evicted']:,}",
+            f"{replay['host_us']:.0f}",
+        )
+    return table
+
+
+def _totals(record: dict[str, Any], replay: dict[str, Any]) -> tuple[int, int, int]:
+    return record["num_units"], record["num_hit_unlimited"], replay["num_hit_farthest"]
+
+
+def _notes(record: dict[str, Any], rows: "Rows") -> list[str]:
+    unit = record["unit_tokens"]
+    return [
+        f"{len(rows):,} requests of {record['num_units'] * unit:,} tokens; room is a share of the "
+        f"{record['num_different_units'] * unit:,} different ones.",
+        f"unlimited: {record['num_hit_unlimited'] * unit:,} tokens, all that came before. farthest: an oracle that "
+        "evicts what is needed last.",
+        "host: median of match, take and insert a request.",
+    ]
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a share of the different units, above 0 and up to 1")
+    return share

@@ -1,0 +1,156 @@
+"""Host: a conversation with a model: its turns, how the next answer is drawn, and what became of the last one.
+
+`llm` is anything with the `render_chat` and `stream` of `LLM`. Nothing here reads from or writes to a terminal.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jaxserve.core.errors import RequestError
+from jaxserve.core.options.sampling_params import SamplingParams
+
+NOT_IN_CHAT = ("n", "logprobs", "prompt_logprobs", "detokenize")  # one answer, read as text
+MAX_SAVED_BYTES = 64 << 20
+
+
+class ContextFullError(RequestError):
+    """The conversation leaves no room for an answer."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """The last answer: seconds from the question to the first token, and from there to the end."""
+
+    num_prompt_tokens: int
+    num_tokens: int = 0
+    first_token_s: float = 0.0
+    rest_s: float = 0.0
+    finish_reason: str | None = None
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """After the first token, whose time is the prompt's; None where only one came."""
+        return (self.num_tokens - 1) / self.rest_s if self.num_tokens > 1 and self.rest_s > 0 else None
+
+
+class Conversation:
+    """options: fields of `SamplingParams`. variables: of the chat template, such as enable_thinking."""
+
+    def __init__(
+        self,
+        llm: Any,
+        max_model_len: int,
+        *,
+        system: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ):
+        self._llm = llm
+        self._max_model_len = max_model_len
+        self._variables = dict(variables or {})
+        self.system = system
+        self.turns: list[dict[str, str]] = []
+        self.options: dict[str, Any] = {"max_tokens": None, **(options or {})}
+        self.params = SamplingParams(**self.options)
+        self.last: Answer | None = None
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The system message, if any, and all turns."""
+        return [*([] if self.system is None else [{"role": "system", "content": self.system}]), *self.turns]
+
+    def ask(self, text: str) -> Iterator[str]:
+        """The answer, piece by piece. To close the iterator stops it; question and answer so far are kept then.
+
+        Where no answer begins, nothing is added to the turns. Raises `RequestError` (`ContextFullError`) at once.
+        """
+        return self._answer([*self.turns, {"role": "user", "content": text}])
+
+    def retry(self) -> Iterator[str]:
+        """Another answer to the last question, in place of the one that it had."""
+        return self._answer(self.turns[: self._last_question() + 1])
+
+    def undo(self) -> str:
+        """Take back the last question and its answer; returns the question."""
+        start = self._last_question()
+        question = self.turns[start]["content"]
+        del self.turns[start:]
+        return question
+
+    def reset(self) -> None:
+        """Forget all turns; the system message stays."""
+        self.turns = []
+
+    def set(self, name: str, value: Any) -> None:
+        """Change a field of `SamplingParams` for the answers to come."""
+        if name in NOT_IN_CHAT:
+            raise RequestError(f"{name} cannot be set in a chat, which shows one answer as text", name)
+        options = self.options | {name: value}
+        self.params, self.options = SamplingParams(**options), options
+
+    def save(self, path: Path) -> None:
+        """All messages as JSON."""
+        path.write_text(json.dumps(self.messages, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+    def load(self, path: Path) -> None:
+        """Go on from saved messages, in place of those there are."""
+        if path.stat().st_size > MAX_SAVED_BYTES:
+            raise RequestError(f"{path} is larger than {MAX_SAVED_BYTES >> 20} MiB")
+        try:
+            messages = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"{path} is not JSON: {error}") from None
+        if not isinstance(messages, list) or not all(map(_is_message, messages)):
+            raise RequestError(f"{path} must hold a list of messages, each with a role and a content that are text")
+        begins_with_system = bool(messages) and messages[0]["role"] == "system"
+        turns = messages[begins_with_system:]
+        for turn in turns:
+            if turn["role"] not in ("user", "assistant"):
+                role = turn["role"]
+                raise RequestError(f"{path}: after the first message, roles are user and assistant, not {role!r}")
+        self.system, self.turns = messages[0]["content"] if begins_with_system else None, turns
+
+    def _last_question(self) -> int:
+        places = [i for i, turn in enumerate(self.turns) if turn["role"] == "user"]
+        if not places:
+            raise RequestError("nothing has been asked yet")
+        return places[-1]
+
+    def _answer(self, turns: list[dict[str, str]]) -> Iterator[str]:
+        asked_s = time.monotonic()
+        messages = [*self.messages[: self.system is not None], *turns]
+        prompt = self._llm.render_chat(messages, chat_template_kwargs=self._variables)
+        num_tokens = len(prompt["prompt_token_ids"])
+        if num_tokens >= self._max_model_len:
+            raise ContextFullError(
+                f"the conversation has {num_tokens} tokens, and the context of {self._max_model_len} leaves no room "
+                "for an answer",
+                "messages",
+            )
+        return self._pieces(turns, self._llm.stream(prompt, self.params), Answer(num_tokens), asked_s)
+
+    def _pieces(self, turns: list[dict[str, str]], stream: Any, answer: Answer, asked_s: float) -> Iterator[str]:
+        text = ""
+        try:
+            for output in stream:
+                (completion,) = output.outputs
+                if not answer.num_tokens:
+                    answer.first_token_s = time.monotonic() - asked_s
+                answer.num_tokens += len(completion.token_ids)
+                answer.rest_s = time.monotonic() - asked_s - answer.first_token_s
+                answer.finish_reason = completion.finish_reason
+                text += completion.text
+                yield completion.text
+        finally:
+            stream.close()
+            if answer.finish_reason != "error" and (text or answer.finish_reason is not None):
+                self.turns = [*turns, {"role": "assistant", "content": text}]
+            self.last = answer
+
+
+def _is_message(message: Any) -> bool:
+    return isinstance(message, dict) and all(isinstance(message.get(name), str) for name in ("role", "content"))

@@ -1,0 +1,136 @@
+"""Host: the lines of a chat that begin with a slash: what each does to the conversation, and what it says."""
+
+import dataclasses
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from jaxserve.cli.chat_session.conversation import NOT_IN_CHAT, Conversation
+from jaxserve.core.errors import RequestError
+from jaxserve.core.options.sampling_params import SamplingParams
+
+_SETTING = re.compile(r"([\w-]+)(?:\s*=\s*|\s+|$)(.*)", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reply:
+    """text: to be shown. pieces: an answer that begins. is_end: the user leaves."""
+
+    text: str = ""
+    pieces: Iterator[str] | None = None
+    is_end: bool = False
+
+
+def obey(conversation: Conversation, line: str) -> Reply:
+    """Run one command line; raises `RequestError` for what is unknown or cannot be done, `OSError` for files."""
+    name, _, argument = line.removeprefix("/").partition(" ")
+    name = ALIASES.get(name, name)
+    if name not in COMMANDS:
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean /{close[0]}?" if close else "/help lists them; to send it as text, begin with a space"
+        raise RequestError(f"no command /{name}: {hint}")
+    return COMMANDS[name][2](conversation, argument.strip())
+
+
+def _help(_: Conversation, __: str) -> Reply:
+    rows = [(f"/{name} {usage}".strip(), text) for name, (usage, text, _) in COMMANDS.items()]
+    rows += [('""" ... """', "a message of several lines; or end a line with \\")]
+    rows += [("Ctrl-C", "stop the answer; twice at the prompt: leave"), ("Ctrl-D", "leave")]
+    return Reply("\n".join(f"  {left:<20} {right}" for left, right in rows))
+
+
+def _exit(_: Conversation, __: str) -> Reply:
+    return Reply(is_end=True)
+
+
+def _reset(conversation: Conversation, _: str) -> Reply:
+    conversation.reset()
+    return Reply("All turns are forgotten.")
+
+
+def _system(conversation: Conversation, text: str) -> Reply:
+    if text:
+        conversation.system = None if text == "-" else text
+        return Reply("It holds from the next answer on.")
+    return Reply(conversation.system if conversation.system is not None else "There is no system message.")
+
+
+def _set(conversation: Conversation, argument: str) -> Reply:
+    if not argument:
+        return Reply("\n".join(_settings(conversation.params)))
+    found = _SETTING.fullmatch(argument)
+    if not found:
+        raise RequestError("name a parameter and its value: /set temperature 0.7")
+    name = found[1].replace("-", "_")
+    conversation.set(name, _value(found[2]))
+    return Reply(f"{name} = {getattr(conversation.params, name)}")
+
+
+def _settings(params: SamplingParams) -> Iterator[str]:
+    for field in dataclasses.fields(params):
+        if field.name not in NOT_IN_CHAT:
+            yield f"  {field.name:<30} {getattr(params, field.name)}"
+
+
+def _value(text: str) -> Any:
+    """JSON, or Python's names of its constants, or the text itself."""
+    try:
+        return json.loads({"None": "null", "none": "null", "True": "true", "False": "false"}.get(text, text))
+    except json.JSONDecodeError:
+        if not text:
+            raise RequestError("give a value: /set temperature 0.7") from None
+        return text
+
+
+def _save(conversation: Conversation, argument: str) -> Reply:
+    conversation.save(_path(argument, "/save FILE"))
+    return Reply(f"Saved {len(conversation.messages)} messages.")
+
+
+def _load(conversation: Conversation, argument: str) -> Reply:
+    conversation.load(_path(argument, "/load FILE"))
+    return Reply(f"Loaded {len(conversation.messages)} messages.")
+
+
+def _path(argument: str, usage: str) -> Path:
+    if not argument:
+        raise RequestError(f"name a file: {usage}")
+    return Path(argument).expanduser()
+
+
+def _retry(conversation: Conversation, _: str) -> Reply:
+    return Reply(pieces=conversation.retry())
+
+
+def _undo(conversation: Conversation, _: str) -> Reply:
+    return Reply(f"Taken back: {conversation.undo()}")
+
+
+def _stats(conversation: Conversation, _: str) -> Reply:
+    last = conversation.last
+    if last is None:
+        raise RequestError("there has been no answer yet")
+    speed = "" if last.tokens_per_s is None else f", then {last.tokens_per_s:.1f} tokens/s"
+    return Reply(
+        f"{last.num_prompt_tokens} tokens read, {last.num_tokens} written: "
+        f"the first after {last.first_token_s:.2f} s{speed}"
+    )
+
+
+Command = Callable[[Conversation, str], Reply]
+COMMANDS: dict[str, tuple[str, str, Command]] = {
+    "help": ("", "this list", _help),
+    "exit": ("", "leave (also /quit)", _exit),
+    "reset": ("", "forget all turns (also /clear)", _reset),
+    "system": ("TEXT", "set the system message; - for none; without TEXT, show it", _system),
+    "set": ("NAME VALUE", "set a sampling parameter, as in /set temperature 0.7; alone, show all", _set),
+    "retry": ("", "another answer to the last question", _retry),
+    "undo": ("", "take back the last question and its answer", _undo),
+    "stats": ("", "tokens and speed of the last answer", _stats),
+    "save": ("FILE", "write all messages as JSON", _save),
+    "load": ("FILE", "go on from saved messages", _load),
+}
+ALIASES = {"quit": "exit", "clear": "reset"}

@@ -1,0 +1,158 @@
+"""Host: the records of one step: `Plan` (decided by the scheduler) and `Outcome` (what came back from the device)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxserve.core.buckets import Bucket
+from jaxserve.core.row_layout import SAMPLING_FIELDS
+
+POOLING_FIELD = SAMPLING_FIELDS.index("pooling")
+NUM_LOGPROBS_FIELD = SAMPLING_FIELDS.index("num_logprobs")
+
+
+@dataclass(frozen=True, slots=True)
+class SlotEdits:
+    """Changes to one slot's logits, kept on the device until replaced.
+
+    `logits[ids] += bias` while the position drawn is below `until` (logit_bias, bad_words, min_tokens); `mask`, if
+    given, is a bitmask of allowed tokens for the slot's mask row (slot + 1).
+    """
+
+    slot: int
+    ids: np.ndarray  # int32[E]
+    bias: np.ndarray  # float32[E]
+    until: np.ndarray  # int32[E]
+    mask: np.ndarray | None  # uint32[ceil(V / 32)], bit i % 32 of word i // 32 allows token i
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """What the penalties of a slot must know of tokens that it does not compute: their KV comes from elsewhere."""
+
+    slot: int
+    tokens: np.ndarray  # int32[n]: all from the first one on
+    prompt_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forks:
+    """Copies made before the step runs: partial pages of forks; counts, edits and mask rows by slot."""
+
+    src_pages: np.ndarray  # int32[C]
+    dst_pages: np.ndarray  # int32[C]
+    src_slots: np.ndarray  # int32[F]
+    dst_slots: np.ndarray  # int32[F]
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Pages of the pool copied to host memory before the step runs."""
+
+    pages: np.ndarray  # int32[C]
+    host_pages: np.ndarray  # int32[C]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Pages in host memory copied to the pool before the step runs."""
+
+    host_pages: np.ndarray  # int32[C]
+    pages: np.ndarray  # int32[C]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step's decisions. Rows with one token come first (`num_decodes` of them), longer chunks follow.
+
+    tokens: concatenated row by row; -1 means the slot's last token, which only the device knows yet.
+    starts: KV position of each row's first token; -1 means the slot's length on the device.
+    targets: the prompt token after each token of rows that want prompt log-probabilities, else -1; None if none does.
+    tables[g][s, j]: page of row s at absolute page index first_pages[g, s] + j, for KV group g.
+    """
+
+    step_id: int
+    bucket: Bucket
+    slots: np.ndarray  # int32[S]
+    epochs: np.ndarray  # int32[S]
+    query_lens: np.ndarray  # int32[S]
+    starts: np.ndarray  # int32[S]
+    samples: np.ndarray  # bool[S]: the row draws a token after its last one
+    rounds: np.ndarray  # int32[S]: tokens that it draws and reads one after the other; 1 in mixed buckets
+    num_decodes: int
+    tokens: np.ndarray  # int32[T]
+    targets: np.ndarray | None  # int32[T]
+    sampling: np.ndarray  # int32[S, len(SAMPLING_FIELDS)]
+    special: np.ndarray  # int64[X]: rows that ask for more than tokens; most steps have none, and look no further
+    first_pages: np.ndarray  # int32[G, S]
+    tables: tuple[np.ndarray, ...]  # per group int32[S, columns used]
+    edits: tuple[SlotEdits, ...] = ()
+    recounts: tuple[Recount, ...] = ()
+    forks: Forks | None = None
+    transfers: tuple[Save | Load, ...] = ()  # in this order, before the forks
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.slots)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def num_rounds(self) -> int:
+        return int(self.rounds.max())
+
+    @property
+    def num_computed(self) -> np.ndarray:
+        """int32[S]: positions that each row computes, unless its sequence ends before."""
+        return self.query_lens + self.rounds - 1
+
+    @property
+    def num_targets(self) -> int:
+        """Prompt log-probabilities asked for."""
+        return 0 if self.targets is None else int(np.count_nonzero(self.targets >= 0))
+
+    @property
+    def has_logprobs(self) -> bool:
+        """Whether a row asks for log-probabilities of the tokens it draws."""
+        return len(self.special) > 0 and bool((self.sampling[self.special, NUM_LOGPROBS_FIELD] >= 0).any())
+
+    @property
+    def has_pooled(self) -> bool:
+        """Whether a row's hidden states are asked for."""
+        return len(self.special) > 0 and bool(self.is_pooled.any())
+
+    @property
+    def is_pooled(self) -> np.ndarray:
+        """bool[S]: rows whose hidden states are asked for."""
+        return self.sampling[:, POOLING_FIELD] > 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogprobs:
+    """Log-probabilities of chosen tokens and of the K likeliest ones, under the raw logits; R rows or tokens."""
+
+    chosen: np.ndarray  # float32[R]
+    ranks: np.ndarray  # int32[R]: 1 is the likeliest
+    top_ids: np.ndarray  # int32[R, K]
+    top: np.ndarray  # float32[R, K]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one step produced, in the order of the plan's rows.
+
+    num_rounds: those that ran; fewer than planned when all rows had ended. tokens[s, r]: the token drawn by row s in
+    round r, anything where it drew none. is_bad: its logits were not finite. logprobs: one entry a token, row by row,
+    meaningful where asked for; None where no row asks. prompt_logprobs: one entry a target of the plan (those >= 0, in
+    their order). pooled: where the plan asks, the sum of the hidden states of the row's tokens, or the last of them.
+    """
+
+    step_id: int
+    num_rounds: int
+    tokens: np.ndarray  # int32[S, R]
+    is_bad: np.ndarray  # bool[S, R]
+    logprobs: TopLogprobs | None = None
+    prompt_logprobs: TopLogprobs | None = None
+    pooled: np.ndarray | None = None  # float32[S, D]

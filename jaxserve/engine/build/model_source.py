@@ -1,0 +1,81 @@
+"""Wiring: from the name of a model to its description, its open files, and its weights."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jax.sharding import Mesh
+
+from checkpoints.formats.orbax_folder import OrbaxFile
+from checkpoints.open_checkpoint import Checkpoint, open_checkpoint
+from checkpoints.sources import SHORT_NAMES, resolve
+from jaxserve.core.errors import ConfigError
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.families import registry
+from jaxserve.models.families.named_shapes import SHAPES
+from jaxserve.models.params import Params, declare, init_random
+from jaxserve.runner.load_weights import load_params, read_config
+from jaxserve.runner.orbax_io import restore_params
+from jaxserve.text.tokenizer_from_folder import read_json
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A model before its weights are read; `folder` holds the tokenizer's files."""
+
+    model: ModelConfig
+    checkpoint: Checkpoint | None  # None: random weights
+    folder: Path | None
+
+    def params(self, mesh: Mesh, dtype: Any, seed: int, progress: Callable[[int, int], None] | None = None) -> Params:
+        """The weights on a mesh, read or drawn from the seed. `progress(done, total)` counts bytes of the file."""
+        if self.checkpoint is None:
+            return init_random(declare(self.model, mesh, dtype), mesh, (seed ^ seed >> 32) & 0xFFFFFFFF)
+        if isinstance(self.checkpoint.file, OrbaxFile):
+            return restore_params(self.checkpoint.file, self.model, mesh, dtype, progress)
+        return load_params(self.checkpoint, self.model, mesh, dtype, progress)
+
+
+@contextmanager
+def open_model(config: EngineConfig) -> Iterator[OpenModel]:
+    """Find and open what `config` names, fetching it first if need be; closed again at the end."""
+    if config.load_format == "dummy":
+        yield _dummy(config)
+        return
+    if is_only_shape(config.model):
+        raise ConfigError(
+            f"{config.model} names a shape without weights: give a path or a Hugging Face id, or load_format='dummy' "
+            "for random weights",
+            param="model",
+        )
+    cache_dir = Path(config.cache_dir) if config.cache_dir else None
+    source = resolve(config.model, cache_dir=cache_dir, revision=config.revision, token=config.hf_token)
+    if config.load_format not in ("auto", source.format):
+        message = f"load_format={config.load_format!r} but the weights are {source.format} ({source.weights.name})"
+        raise ConfigError(message, "load_format")
+    with open_checkpoint(source) as checkpoint:
+        yield OpenModel(read_config(checkpoint), checkpoint, checkpoint.folder)
+
+
+def is_only_shape(name: str) -> bool:
+    """Whether a name means a shape, and no weights that could be fetched."""
+    return name in SHAPES and name not in SHORT_NAMES
+
+
+def _dummy(config: EngineConfig) -> OpenModel:
+    """A named shape, or a folder's config.json; nothing is fetched."""
+    for name in ("revision", "hf_token", "cache_dir"):
+        if getattr(config, name) is not None:
+            raise ConfigError(f"{name} means nothing with load_format='dummy', which fetches nothing", param=name)
+    if config.model in SHAPES:
+        return OpenModel(SHAPES[config.model], None, None)
+    folder = Path(config.model).expanduser()
+    if not (folder / "config.json").is_file():
+        raise ConfigError(
+            f"{config.model!r} is neither a folder with a config.json nor a shape; shapes: {', '.join(SHAPES)}",
+            param="model",
+        )
+    return OpenModel(registry.from_hf(read_json(folder / "config.json")), None, folder)

@@ -1,0 +1,89 @@
+"""Wiring: which tokenizer, chat template and sampling defaults a model gets, and which tokens end its texts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from checkpoints.open_checkpoint import Checkpoint
+from jaxserve.core.errors import ConfigError, RequestError
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.inputs.chat_renderer import read_template
+from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.text.chat_template import ChatTemplate, chat_template_from_folder, chat_template_from_gguf
+from jaxserve.text.tokenizer import Tokenizer
+from jaxserve.text.tokenizer_from_folder import read_json, tokenizer_from_folder
+from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
+
+
+@dataclass(frozen=True, slots=True)
+class ModelText:
+    """What turns tokens into text. generation_config: what the model's folder says of sampling, empty where nothing."""
+
+    tokenizer: Tokenizer | None
+    chat_template: ChatTemplate
+    generation_config: Mapping[str, Any]
+
+
+def choose_text(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> ModelText:
+    """By the options, and else by the model's own files."""
+    return ModelText(
+        choose_tokenizer(config, checkpoint, folder),
+        choose_chat_template(config, checkpoint, folder),
+        {} if folder is None else read_json(folder / "generation_config.json"),
+    )
+
+
+def choose_tokenizer(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:
+    """The one that the option names, or the model's own; None when there is neither."""
+    own, named = _own(checkpoint, folder), named_folder(config)
+    if named is None:
+        return own
+    tokenizer = tokenizer_from_folder(named)
+    if own is not None:  # the model's end-of-sequence ids still end its texts
+        tokenizer.eos_ids = tuple(dict.fromkeys((*tokenizer.eos_ids, *own.eos_ids)))
+    return tokenizer
+
+
+def choose_chat_template(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> ChatTemplate:
+    """The one of the option; else the named tokenizer's, else the model's own, which may have no text."""
+    template = ChatTemplate(None)
+    if checkpoint is not None and checkpoint.spelling == "gguf":
+        template = chat_template_from_gguf(checkpoint.metadata)
+    elif folder is not None:
+        template = chat_template_from_folder(folder)
+    if (named := named_folder(config)) is not None:
+        theirs = chat_template_from_folder(named)
+        template = theirs if theirs.source is not None or template.source is None else template
+    if config.chat_template is None:
+        return template
+    try:
+        template = template.with_source(read_template(config.chat_template))
+        template.check()
+    except RequestError as error:
+        raise ConfigError(str(error), param="chat_template") from None
+    return template
+
+
+def named_folder(config: EngineConfig) -> Path | None:
+    """The folder of the tokenizer that the option names."""
+    if config.tokenizer is None:
+        return None
+    path = Path(config.tokenizer).expanduser()
+    folder = path.parent if path.name == "tokenizer.json" else path
+    if not folder.is_dir():
+        raise ConfigError(f"tokenizer={config.tokenizer!r}: no such folder or tokenizer.json", param="tokenizer")
+    return folder
+
+
+def _own(checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:
+    if checkpoint is not None and checkpoint.spelling == "gguf":
+        return tokenizer_from_gguf(checkpoint.metadata)
+    if folder is None or not (folder / "tokenizer.json").is_file():
+        return None
+    return tokenizer_from_folder(folder)
+
+
+def eos_ids(model: ModelConfig, tokenizer: Tokenizer | None) -> tuple[int, ...]:
+    """End-of-sequence ids of the tokenizer and of the model's configuration."""
+    return tuple(dict.fromkeys((*(() if tokenizer is None else tokenizer.eos_ids), *model.eos_ids)))

@@ -1,0 +1,170 @@
+"""Host: `Engine`, the step loop: plans a step while the one before runs, then commits that one; tokens only."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from jaxserve.core.errors import EngineDeadError
+from jaxserve.core.request import Request
+from jaxserve.core.sequence import Sequence
+from jaxserve.core.step_plan import Plan
+from jaxserve.core.token_deltas import TokenDeltas, no_deltas
+from jaxserve.engine.loop.decode_rounds import RoundBudget
+from jaxserve.engine.loop.step_stats import Observer, StepMoments, StepRecord
+from jaxserve.runner.runner_protocol import Runner
+from jaxserve.scheduler.scheduler import Scheduler
+
+
+@dataclass(slots=True)
+class _Step:
+    """A planned step; no ticket yet while it is being submitted."""
+
+    plan: Plan
+    moments: StepMoments
+    ticket: Any = None
+
+
+class Engine:
+    """A scheduler and a runner, and the one step that is in flight between calls of `step`.
+
+    A request that cannot be served raises `RequestError` from `add` and harms no other. If the runner fails, all
+    requests end with finish reason "error", the call raises `EngineDeadError`, and so does every later one. An
+    interrupt (Ctrl-C) leaves the engine usable: planned steps stay in line until they are committed.
+
+    max_rounds: tokens that a row may draw in one step at most, while nobody waits. is_overlapped: a step is planned
+    while the one before runs; else after its commit. The tokens are the same whatever these say.
+    clock: seconds, by which requests arrive and become late.
+    observer: called with the record of each step once it is committed; None costs nothing but reading the clock.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        *,
+        max_rounds: int = 1,
+        is_overlapped: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.scheduler, self.clock = scheduler, clock
+        self.runner = runner
+        self.rounds = RoundBudget(max_rounds)
+        self.observer: Observer | None = None
+        self.is_overlapped = is_overlapped
+        self._steps: deque[_Step] = deque()
+        self._late: list[Sequence] = []  # whose end no call of `step` has told yet: an interrupt came between
+        self._is_dead = False
+
+    @property
+    def is_dead(self) -> bool:
+        return self._is_dead
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` must be called: a request has not ended, or a step is in flight."""
+        return self.scheduler.has_work or bool(self._steps) or bool(self._late)
+
+    def check(self, requests: list[Request]) -> None:
+        """Raise `RequestError`, a `QueueFullError` perhaps, unless all of the requests could be added now."""
+        self._check_alive()
+        self.scheduler.check(requests)
+
+    def add(self, request: Request) -> list[Sequence]:
+        """Queue a request; its sequences, one a sample, grow and end by the calls of `step`."""
+        self._check_alive()
+        return self.scheduler.add(request)
+
+    def add_sharing(self, requests: list[Request], shared_len: int) -> list[Sequence]:
+        """Queue requests whose prompts are equal in their first `shared_len` tokens, which are computed once."""
+        self._check_alive()
+        return self.scheduler.add_sharing(requests, shared_len)
+
+    def add_beams(self, request: Request, width: int, num_candidates: int) -> list[Sequence]:
+        """Queue a request whose tokens its caller chooses, by the scheduler's `candidates` and `branch`."""
+        self._check_alive()
+        return self.scheduler.add_beams(request, width, num_candidates)
+
+    def abort(self, request_id: str) -> None:
+        """End all samples of a request; at any moment, and as often as wanted."""
+        self.scheduler.abort(request_id)
+
+    def finish(self, sequence_id: int, reason: str, keep_tokens: int, stop_reason: int | str | None = None) -> None:
+        """End a sequence in whose text an end was found, after `keep_tokens` generated tokens."""
+        self.scheduler.finish(sequence_id, reason, keep_tokens, stop_reason)
+
+    def step(self) -> TokenDeltas:
+        """End what is late, start the next step, then wait for the one before; returns what ended and was produced.
+
+        When most sequences cannot be planned before their last token is known, wait first.
+        """
+        self._check_alive()
+        try:
+            self._late += self.scheduler.expire(self.clock())
+            deltas = self._step().with_ended(self._late)
+            self._late = []
+            return deltas
+        except Exception as error:
+            self._die()
+            raise EngineDeadError(f"the engine loop has ended: {error}") from error
+
+    def _step(self) -> TokenDeltas:
+        for step in self._steps:
+            if step.ticket is None:  # an interrupt came between planning and submission
+                self._submit(step)
+        if not self.is_overlapped or self.scheduler.is_mostly_synchronous or len(self._steps) > 1:
+            deltas = self._finish_step()
+            self._start_step()
+            return deltas
+        is_behind = bool(self._steps)
+        self._start_step()
+        return self._finish_step() if is_behind else no_deltas()
+
+    def drain(self) -> Iterator[TokenDeltas]:
+        """Steps until nothing is left to do."""
+        while self.has_work:
+            yield self.step()
+
+    def _start_step(self) -> None:
+        planning_s = time.monotonic()
+        plan = self.scheduler.schedule(self.rounds.num_rounds)
+        if plan is not None:
+            self._steps.append(_Step(plan, StepMoments(planning_s, time.monotonic())))
+            self._submit(self._steps[-1])
+        elif self.scheduler.has_work and not self._steps and not self.scheduler.waits_for_host:
+            raise RuntimeError("requests are waiting, nothing is in flight, and nothing can be scheduled")
+
+    def _submit(self, step: _Step) -> None:
+        step.moments.submitting_s = time.monotonic()
+        step.ticket = self.runner.submit(step.plan)
+        step.moments.submitted_s = time.monotonic()
+
+    def _finish_step(self) -> TokenDeltas:
+        """Commit the oldest step."""
+        while len(self._steps) > self.scheduler.num_in_flight:
+            self._steps.popleft()  # an interrupt came between its commit and its removal
+        if not self._steps:
+            return no_deltas()
+        step, moments = self._steps[0], self._steps[0].moments
+        moments.collecting_s = time.monotonic()
+        outcome = self.runner.collect(step.ticket)
+        moments.collected_s = time.monotonic()
+        self.rounds.observe(outcome.num_rounds, moments.submitted_s, moments.collected_s)
+        times = moments.submitted_s, moments.collected_s
+        self.scheduler.transfer_costs.observe(step.plan.num_tokens, step.plan.num_decodes, *times)
+        deltas = self.scheduler.commit(step.plan, outcome)
+        self._steps.popleft()
+        moments.committed_s = time.monotonic()
+        if self.observer is not None:
+            self.observer(StepRecord.of(step.plan, outcome.num_rounds, moments))
+        return deltas
+
+    def _die(self) -> None:
+        self._is_dead = True
+        self._steps.clear()
+        self.scheduler.abort_all("error")
+
+    def _check_alive(self) -> None:
+        if self._is_dead:
+            raise EngineDeadError("the engine loop has ended; build a new engine")

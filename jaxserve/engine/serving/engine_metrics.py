@@ -1,0 +1,200 @@
+"""Host: `Meters`, what an engine that serves has done: counts and histograms for dashboards, and the last seconds."""
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jaxserve.core.histogram import Histogram, scale
+from jaxserve.core.request import Request
+from jaxserve.core.sliding_window import Recent
+from jaxserve.engine.loop.step_stats import StepRecord
+from jaxserve.engine.outputs.request_state import Job, Moved, Sample
+from jaxserve.scheduler.queue_limits import QueueLoad
+
+NUM_LAST_STEPS = 60
+RECENT_S = 5.0
+MILLISECONDS = scale(1, 5_000_000, -3)
+COUNTS = scale(1, 2_000_000)
+
+
+class StepSummary(NamedTuple):
+    """What a step computed in each of its rounds: a token for each decode row, tokens of longer chunks of prompts, and
+    padding up to the shape that was compiled. ms: how long the device had all of it, as the host sees it."""
+
+    decode_rows: int
+    prompt_tokens: int
+    padding: int
+    ms: float
+
+    @classmethod
+    def of(cls, record: StepRecord, ms: float) -> "StepSummary":
+        decode_rows, bucket = record.num_decodes, record.bucket
+        prompt_tokens = 0 if bucket.is_decode else record.num_tokens - decode_rows
+        return cls(decode_rows, prompt_tokens, bucket.num_tokens - decode_rows - prompt_tokens, ms)
+
+
+class Meters:
+    """Since the engine began to serve. The driver's thread feeds it; others may read any number at any moment.
+
+    Counted by sample: tokens, times, `finished` (by finish reason) and preemptions; once a request: prompts, parameters
+    and `refused` (by the bound of the queue). Times are seconds: `queue_time` from the call to the first slot,
+    `prefill_time` from there to the first token, `decode_time` from there to the last, `inference_time` from the first
+    slot to the end, `latency` from the call to the end. A step that draws several tokens of a sample divides the time
+    since its last one among them. Samples that never got a slot or a token are missing where it takes one. num_queried,
+    num_hit: prompt tokens looked up in the prefix cache, and found. num_unseen: aborted before the engine saw them.
+    load, num_coming: how full the engine was after its last step, and the samples that it has not seen yet.
+    """
+
+    def __init__(self, load: QueueLoad, clock: Callable[[], float]):
+        self._clock = clock
+        self._live: set[Sample] = set()
+        self._collected_s = 0.0  # when the last step was read
+        self.load, self.num_coming = load, 0
+        self.num_unseen = self.num_queried = self.num_hit = 0
+        self.num_prompt_tokens = self.num_generated_tokens = 0
+        self.finished: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self._last_steps: deque[tuple[StepRecord, float]] = deque(maxlen=NUM_LAST_STEPS)
+
+        self.step_tokens, self.prompt_tokens, self.generated_tokens = (Histogram(COUNTS) for _ in range(3))
+        self.params_n, self.params_max_tokens, self.preemptions = (Histogram(c) for c in (COUNTS, COUNTS, [0, *COUNTS]))
+        self.first_token, self.inter_token, self.time_per_token = (Histogram(MILLISECONDS) for _ in range(3))
+        self.queue_time, self.prefill_time, self.decode_time = (Histogram(MILLISECONDS) for _ in range(3))
+        self.inference_time, self.latency = Histogram(MILLISECONDS), Histogram(MILLISECONDS)
+        self._tokens, self._first_token, self._inter_token = Recent(RECENT_S), Recent(RECENT_S), Recent(RECENT_S)
+
+    @property
+    def num_running(self) -> int:
+        return self.load.num_running
+
+    @property
+    def num_waiting(self) -> int:
+        return self.load.num_waiting + self.num_coming
+
+    @property
+    def num_live(self) -> int:
+        """Samples that the engine knows and that have not ended."""
+        return len(self._live)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Generated in the last seconds."""
+        return self._tokens.rate(self._clock())
+
+    @property
+    def recent_first_token_s(self) -> float | None:
+        """From call to first token, on the mean of the last seconds; None where there was none."""
+        return self._first_token.mean(self._clock())
+
+    @property
+    def recent_inter_token_s(self) -> float | None:
+        """From token to token, likewise."""
+        return self._inter_token.mean(self._clock())
+
+    @property
+    def last_steps(self) -> list[StepSummary]:
+        """The oldest first."""
+        steps = self._last_steps.copy()
+        return [StepSummary.of(record, seconds * 1000) for record, seconds in steps]
+
+    def begin(self, job: Job) -> None:
+        """A request has come to the engine."""
+        self._live.update(job.samples)
+        self.prompt_tokens.observe(len(job.prompt_ids))
+        self.params_n.observe(len(job.samples))
+        if job.request.max_tokens and job.request.params.max_tokens is not None:
+            self.params_max_tokens.observe(job.request.params.max_tokens)
+
+    def observe_step(self, record: StepRecord) -> None:
+        """A step was committed."""
+        moments = record.moments
+        seconds = moments.collected_s - max(moments.submitted_s, self._collected_s)
+        self._collected_s = moments.collected_s
+        self.step_tokens.observe(record.num_tokens)
+        self._last_steps.append((record, seconds))
+
+    def observe(self, moved: Moved, samples: list[Sample]) -> None:
+        """What a step has brought; `samples` are those of `moved`."""
+        if moved.tokenless:
+            counts = Counter(samples)
+            counts.subtract(moved.tokenless)
+            samples = list(counts.elements())
+        if samples:
+            self._observe_tokens(samples, moved.now_s)
+        for sample in moved.ended:
+            self._end(sample, moved.now_s)
+
+    def _observe_tokens(self, samples: list[Sample], now: float) -> None:
+        """One entry a token. Most samples had their last one in the step before, all at one moment: such are counted
+        together."""
+        distinct = set(samples)
+        num_tokens = Counter([sample.last_token_s for sample in samples])
+        num_samples = num_tokens
+        if len(distinct) < len(samples):
+            num_samples = Counter([sample.last_token_s for sample in distinct])
+        for last_s, count in num_tokens.items():
+            if last_s is not None:
+                total_s = (now - last_s) * num_samples[last_s]
+                self.inter_token.observe(total_s / count, count)
+                self._inter_token.add(now, total_s, count)
+        if None in num_tokens:
+            for sample in distinct:
+                if sample.last_token_s is None:
+                    self._begin_output(sample, now)
+        for sample in distinct:
+            sample.last_token_s = now
+        self.num_generated_tokens += len(samples)
+        self._tokens.add(now, len(samples))
+
+    def drop(self, job: Job) -> None:
+        """A request was ended before its time; nothing happens if all of it has ended."""
+        now = self._clock()
+        for sample in job.samples:
+            self._end(sample, now)
+
+    def refuse(self, bound: str) -> None:
+        """A queue that this bound calls full has turned a request away. Called by one thread at a time, any thread."""
+        self.refused[bound] += 1
+
+    def drop_unseen(self, request: Request) -> None:
+        """A request was aborted before it came to the engine."""
+        self.finished["abort"] += request.params.n
+        self.num_unseen += request.params.n
+
+    def _begin_output(self, sample: Sample, now: float) -> None:
+        """At the first token of a sample."""
+        sample.first_token_s = now
+        waited_s = now - sample.job.request.arrival_s
+        self.first_token.observe(waited_s)
+        self._first_token.add(now, waited_s)
+        self._end_prompt(sample)
+
+    def _end_prompt(self, sample: Sample) -> None:
+        num_tokens, num_cached = sample.sequence.prompt_len, sample.sequence.num_cached_tokens
+        if sample.sequence.index == 0:
+            self.num_prompt_tokens += num_tokens
+        if num_cached is not None:
+            self.num_queried += num_tokens
+            self.num_hit += num_cached
+
+    def _end(self, sample: Sample, now: float) -> None:
+        if sample not in self._live:
+            return
+        self._live.remove(sample)
+        sequence, arrival_s = sample.sequence, sample.job.request.arrival_s
+        started_s, first_s, last_s = sequence.started_s, sample.first_token_s, sample.last_token_s
+        num_tokens = sequence.num_tokens - sequence.prompt_len
+        self.finished[sequence.finish_reason or "abort"] += 1
+        self.latency.observe(now - arrival_s)
+        self.preemptions.observe(sequence.num_preemptions)
+        self.generated_tokens.observe(num_tokens)
+        if started_s is not None:
+            self.queue_time.observe(started_s - arrival_s)
+            self.inference_time.observe(now - started_s)
+        if started_s is not None and first_s is not None and last_s is not None:
+            self.prefill_time.observe(first_s - started_s)
+            self.decode_time.observe(last_s - first_s)
+            if num_tokens > 1:
+                self.time_per_token.observe((last_s - first_s) / (num_tokens - 1))
+        elif sequence.finish_reason == "length":  # nothing was to be drawn
+            self._end_prompt(sample)

@@ -1,0 +1,52 @@
+"""Host: `Snapshot`, what an engine holds between two steps: its sequences, and what each page of the pool is for."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxserve.engine.loop.engine import Engine
+from jaxserve.kv.allocator import SCRATCH_PAGE, PagePool
+
+PAGE_STATES = ("free", "cached", "held", "shared", "scratch")
+FREE, CACHED, HELD, SHARED, SCRATCH = (np.uint8(state) for state in range(5))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Numbers of one moment, which steps to come do not change.
+
+    num_running, num_waiting: sequences. pages: uint8[P], what each page is for, as an index into `PAGE_STATES`: *held*
+    by one sequence or *shared* by several, *cached* where only the prefix cache keeps it. num_host_pages: pages of
+    evicted prefixes in host memory; max_host_pages: how many have room there.
+    """
+
+    num_running: int
+    num_waiting: int
+    pages: np.ndarray
+    num_host_pages: int
+    max_host_pages: int
+
+    def count_pages(self) -> dict[str, int]:
+        """How many pages are in each state."""
+        counts = np.bincount(self.pages, minlength=len(PAGE_STATES)).tolist()
+        return dict(zip(PAGE_STATES, counts, strict=True))
+
+
+def snapshot(engine: Engine) -> Snapshot:
+    """What the engine holds now; to be called between two steps, in the thread that makes them."""
+    state, host = engine.scheduler.state, engine.scheduler.state.host
+    return Snapshot(
+        num_running=engine.scheduler.num_running,
+        num_waiting=engine.scheduler.num_waiting,
+        pages=_page_states(state.pool),
+        num_host_pages=0 if host is None else host.num_used,
+        max_host_pages=0 if host is None else host.num_pages,
+    )
+
+
+def _page_states(pool: PagePool) -> np.ndarray:
+    everything = slice(None)
+    references, is_kept = pool.references(everything), pool.is_kept(everything)
+    states = np.where(references > 0, np.where(references > 1, SHARED, HELD), np.where(is_kept, CACHED, FREE))
+    states[SCRATCH_PAGE] = SCRATCH
+    return states

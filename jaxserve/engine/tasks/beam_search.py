@@ -1,0 +1,144 @@
+"""Host: `LLM.beam_search`: the searches of several prompts side by side in one engine."""
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from jaxserve.core.errors import RequestError
+from jaxserve.core.options.beam_search_params import BeamSearchParams
+from jaxserve.core.options.sampling_params import SamplingParams
+from jaxserve.core.outputs import BeamSearchOutput, BeamSearchSequence
+from jaxserve.core.progress_bars import CountBar
+from jaxserve.core.request import Request
+from jaxserve.core.sequence import TokenLogprobs
+from jaxserve.engine.inputs.call_inputs import requests_for
+from jaxserve.engine.inputs.input_processor import RequestMaker
+from jaxserve.engine.inputs.prompt import read_prompts
+from jaxserve.engine.outputs.output_processor import Jobs
+from jaxserve.engine.outputs.output_stream import position_logprobs
+from jaxserve.engine.tasks.beam_rules import Beams, Node, Rules
+from jaxserve.text.detokenize import Detokenizer
+
+
+class Search:
+    """The search of one prompt under way."""
+
+    def __init__(self, jobs: Jobs, request: Request, rules: Rules):
+        self._jobs, self.request = jobs, request
+        self._beams = Beams(rules)
+        lanes = jobs.add_beams(request, rules.beam_width, rules.num_candidates)
+        self._sequences = lanes[:1]  # those of the running texts, in their order
+        self._has_failed = False
+
+    @property
+    def is_done(self) -> bool:
+        return self._beams.is_done or self._has_failed
+
+    def advance(self) -> None:
+        """Choose the next tokens, if all is known for that. A search that is done gives its pages back."""
+        self._has_failed = any(sequence.is_finished for sequence in self._sequences)
+        if not self._has_failed:
+            candidates = self._jobs.candidates(self._sequences)
+            if candidates is None:
+                return
+            chosen = self._beams.advance(candidates)
+            if not self.is_done:
+                choices = [(self._sequences[parent], token) for parent, token in chosen]
+                self._sequences = self._jobs.branch(self.request, choices)
+        if self.is_done:
+            self._jobs.abort([self.request])
+
+    def output(self, detokenizer: Detokenizer | None, *, keeps_eos: bool) -> BeamSearchOutput:
+        """What was found, or what ran when logits were not finite."""
+        beams, sequences = self._beams, []
+        if self._has_failed:
+            ends = [(node, None, "error") for node in beams.running]
+        else:
+            ends = [(end.node, float(end.score), "stop" if end.is_stop else "length") for end in beams.ended]
+        for node, score, reason in ends:
+            path = [] if node is None else node.path()
+            tokens = self.request.prompt_token_ids.tolist() + [step.token for step in path]
+            if reason == "stop" and not keeps_eos:
+                del tokens[-1]
+            sequences.append(
+                BeamSearchSequence(
+                    tokens=tokens,
+                    logprobs=[position_logprobs(step.token, _entry(step), detokenizer) for step in path],
+                    cum_logprob=0.0 if node is None else float(node.total),
+                    score=score,
+                    text=None if detokenizer is None else _text(detokenizer, tokens),
+                    finish_reason=reason,
+                )
+            )
+        return BeamSearchOutput(sequences)
+
+
+def beam_search(
+    jobs: Jobs,
+    maker: RequestMaker,
+    prompts: Any,
+    params: BeamSearchParams,
+    *,
+    max_num_seqs: int,
+    use_tqdm: bool = False,
+) -> list[BeamSearchOutput]:
+    """The likeliest texts after each prompt, in order of the prompts; as many prompts at once as have slots.
+
+    max_num_seqs: the engine's slots. Raises `RequestError` naming prompt and parameter before anything runs. An
+    exception on the way, an interrupt too, ends these searches and no other request.
+    """
+    if not isinstance(params, BeamSearchParams):
+        raise RequestError("params must be a BeamSearchParams", "params")
+    read = read_prompts(prompts)
+    eos_ids = () if params.ignore_eos else maker.eos_ids
+    _check_width(params, 1 + len(eos_ids), maker, max_num_seqs)
+    sampling = SamplingParams(temperature=0, max_tokens=params.max_tokens, ignore_eos=params.ignore_eos)
+    requests = [request for _, request in requests_for(jobs, maker, read, sampling)]
+    rules = [
+        Rules(params.beam_width, request.max_tokens, eos_ids, params.length_penalty, params.early_stopping)
+        for request in requests
+    ]
+    searches: list[Search] = []
+    waiting, running = deque(zip(requests, rules, strict=True)), list[Search]()
+    try:
+        with CountBar(use_tqdm, desc="Searching", unit="prompt", total=len(requests)) as bar:
+            while waiting or running:
+                while waiting and (len(running) + 1) * params.beam_width <= max_num_seqs:
+                    running.append(Search(jobs, *waiting.popleft()))
+                    searches.append(running[-1])
+                jobs.step()
+                for search in running:
+                    search.advance()
+                left = [search for search in running if not search.is_done]
+                bar.update(len(running) - len(left))
+                running = left
+    finally:
+        jobs.abort(requests)
+    return [search.output(jobs.detokenizer, keeps_eos=params.include_stop_str_in_output) for search in searches]
+
+
+def _check_width(params: BeamSearchParams, per_beam: int, maker: RequestMaker, max_num_seqs: int) -> None:
+    """Raise `RequestError` for a width that this engine can never serve."""
+    width = params.beam_width
+    if width > max_num_seqs:
+        raise RequestError(f"beam_width={width} is more than the engine's max_num_seqs={max_num_seqs}", "beam_width")
+    needed = max(2, per_beam) * width
+    if needed > maker.max_logprobs:
+        raise RequestError(
+            f"beam_width={width} looks at the {needed} likeliest tokens of each step (one more a beam than there are "
+            f"end-of-sequence tokens, at least two), but the engine's max_logprobs is {maker.max_logprobs}",
+            "beam_width",
+        )
+
+
+def _entry(node: Node) -> TokenLogprobs:
+    """The log-probabilities of the node's token and of those beside it."""
+    top_ids, top = node.candidates.top_ids, node.candidates.top
+    rank = 1 + int(np.count_nonzero(top > top[node.place]))
+    return TokenLogprobs(float(top[node.place]), rank, top_ids, top)
+
+
+def _text(detokenizer: Detokenizer, tokens: list[int]) -> str:
+    stream = detokenizer.stream()
+    return stream.push(tokens) + stream.finish()

@@ -1,0 +1,66 @@
+"""Host: embeddings: a prompt's hidden states after the final norm, brought to one vector."""
+
+from typing import Any
+
+import numpy as np
+
+from jaxserve.core.errors import LateError, RequestError
+from jaxserve.core.outputs import EmbeddingOutput, EmbeddingRequestOutput, RequestMetrics
+from jaxserve.core.row_layout import POOLING
+from jaxserve.core.sequence import Sequence
+from jaxserve.engine.inputs.error_context import named
+from jaxserve.engine.inputs.input_processor import RequestMaker
+from jaxserve.engine.inputs.prompt import read_prompts
+from jaxserve.engine.outputs.output_processor import Jobs
+from jaxserve.engine.tasks.prefill_only import run_prompts
+
+
+def embed(
+    jobs: Jobs,
+    maker: RequestMaker,
+    prompts: Any,
+    *,
+    pooling: str = "mean",
+    normalize: bool = True,
+    use_tqdm: bool = False,
+) -> list[EmbeddingRequestOutput]:
+    """One vector a prompt, in order: the mean over its tokens ("mean") or its last token's hidden state ("last").
+
+    prompts: as `LLM.generate` takes them. normalize: to length 1. Raises `RequestError` naming the prompt before
+    anything runs. Where a model's hidden states are not finite the numbers are not either.
+    """
+    check_pooling(pooling)
+    read = read_prompts(prompts)
+    requests = []
+    for i, (prompt, ids) in enumerate(zip(read, maker.token_ids(read), strict=True)):
+        with named(f"prompt {i}"):
+            requests.append(maker.make_prompt_only(ids, pooling=pooling, cache_salt=prompt.cache_salt))
+    groups = [([request], len(request.prompt_token_ids)) for request in requests]
+    sequences = run_prompts(jobs, groups, noun="prompt", title="Embedding", use_tqdm=use_tqdm)
+    return [embedding_of(sequence, normalize) for sequence in sequences]
+
+
+def check_pooling(pooling: Any) -> None:
+    if not isinstance(pooling, str) or pooling not in POOLING:
+        known = ", ".join(repr(name) for name in POOLING if name is not None)
+        raise RequestError(f"pooling={pooling!r} must be one of {known}", "pooling")
+
+
+def embedding_of(sequence: Sequence, normalize: bool) -> EmbeddingRequestOutput:
+    """The vector of a sequence that has ended. Raises `LateError` where its time was up."""
+    request, vector = sequence.request, sequence.pooled
+    if sequence.finish_reason == "timeout":
+        raise LateError("the time of a prompt was up before its embedding was computed")
+    if vector is None or sequence.finish_reason != "length":
+        raise RuntimeError(f"a sequence that was being embedded has ended with {sequence.finish_reason!r}")
+    if request.pooling == "mean":
+        vector = vector / sequence.prompt_len
+    if normalize:
+        vector = vector / max(float(np.linalg.norm(vector)), np.finfo(np.float64).tiny)
+    return EmbeddingRequestOutput(
+        request_id=request.request_id,
+        outputs=EmbeddingOutput(vector.tolist()),
+        prompt_token_ids=request.prompt_token_ids.tolist(),
+        num_cached_tokens=sequence.num_cached_tokens or 0,
+        metrics=RequestMetrics(request.arrival_s, sequence.started_s),
+    )

@@ -1,0 +1,50 @@
+"""Host: scoring: how likely continuations are after their contexts. Nothing is drawn, and logits are made only where a
+continuation's token is the target; a context that several continuations share is computed once."""
+
+import math
+from typing import Any
+
+from jaxserve.core.outputs import ScoreOutput
+from jaxserve.core.sequence import Sequence
+from jaxserve.engine.inputs.error_context import named
+from jaxserve.engine.inputs.input_processor import RequestMaker
+from jaxserve.engine.outputs.output_processor import Jobs
+from jaxserve.engine.tasks.prefill_only import run_prompts
+from jaxserve.engine.tasks.score_inputs import Pair, read_pairs
+
+
+def score(jobs: Jobs, maker: RequestMaker, pairs: Any, *, use_tqdm: bool = False) -> list[ScoreOutput]:
+    """Score each (context, continuation), both text or token ids (`read_pairs` says how text is cut), in their order.
+
+    Raises `RequestError` naming the pair before anything runs. Where the logits are not finite the log-probabilities
+    are not numbers.
+    """
+    read = read_pairs(maker, pairs)
+    requests = []
+    for i, pair in enumerate(read):
+        with named(f"pair {i}", "pairs"):
+            requests.append(maker.make_prompt_only(pair.context + pair.continuation, logprobs_start=len(pair.context)))
+    by_context: dict[tuple[int, ...], list[int]] = {}
+    for i, pair in enumerate(read):
+        by_context.setdefault(tuple(pair.context), []).append(i)
+    groups = [([requests[i] for i in members], len(context)) for context, members in by_context.items()]
+    sequences = run_prompts(jobs, groups, noun="pair", title="Scoring", use_tqdm=use_tqdm)
+    order = [i for members in by_context.values() for i in members]
+    by_pair = dict(zip(order, sequences, strict=True))
+    return [_output(pair, by_pair[i]) for i, pair in enumerate(read)]
+
+
+def _output(pair: Pair, sequence: Sequence) -> ScoreOutput:
+    assert sequence.prompt_logprobs is not None
+    entries = [entry for entry in sequence.prompt_logprobs[len(pair.context) :] if entry is not None]
+    if len(entries) != len(pair.continuation):
+        raise RuntimeError(f"a sequence that was being scored has ended with {sequence.finish_reason!r}")
+    logprobs = [entry.logprob for entry in entries]
+    return ScoreOutput(
+        token_ids=pair.continuation,
+        token_logprobs=logprobs,
+        logprob=math.fsum(logprobs),
+        is_greedy=all(entry.rank == 1 and math.isfinite(entry.logprob) for entry in entries),
+        num_context_tokens=len(pair.context),
+        text=pair.text,
+    )

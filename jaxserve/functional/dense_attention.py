@@ -1,0 +1,91 @@
+"""Device: attention of whole texts among themselves: dense, differentiable, with nothing kept.
+
+The paged op cannot be differentiated in reverse: its loops run as long as the data say. This one has its signature and
+takes its place in the layers when a batch is B texts of T tokens each, from their beginnings. Scores are made for a
+block of queries at a time and made again for the gradient, so memory grows with T and not with its square.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from pallas_kernels.page_layouts import ROWS, PageLayout
+from pallas_kernels.paged_attention.batch_meta import AttentionMeta
+
+BLOCK = 128  # queries of each text whose scores exist at once
+
+
+def whole_text_attention(
+    num_texts: int,
+    q: Float[Array, "T N H"],
+    k: Float[Array, "T K H"],
+    v: Float[Array, "T K H"],
+    pool: Float[Array, "Lg P K page W2"],
+    layer: Int[Array, ""],
+    meta: AttentionMeta,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: Float[Array, "N"] | None = None,
+    layout: PageLayout = ROWS,
+    backend: str = "auto",
+) -> tuple[Float[Array, "T N H"], Float[Array, "Lg P K page W2"]]:
+    """Causal attention within each of `num_texts` equally long texts; parameters as of `paged_attention`.
+
+    Pool, its layout, layer and metadata mean nothing here, nor does the back end; the pool comes back as it is.
+    """
+    num_heads, head_dim = q.shape[1:]
+    num_kv_heads, num_tokens = k.shape[1], q.shape[0] // num_texts
+    block = min(BLOCK, num_tokens)
+    num_blocks = -(-num_tokens // block)
+    grouped = (num_kv_heads, num_heads // num_kv_heads)
+    queries = q.reshape(num_texts, num_tokens, *grouped, head_dim)
+    queries = jnp.pad(queries, ((0, 0), (0, num_blocks * block - num_tokens), (0, 0), (0, 0), (0, 0)))
+    blocks = jnp.moveaxis(queries.reshape(num_texts, num_blocks, block, *grouped, head_dim), 1, 0)
+    attend = partial(
+        _attend,
+        keys=k.reshape(num_texts, num_tokens, num_kv_heads, head_dim).astype(jnp.float32),
+        values=v.reshape(num_texts, num_tokens, num_kv_heads, head_dim).astype(jnp.float32),
+        scale=scale,
+        window=window,
+        softcap=softcap,
+        sinks=None if sinks is None else sinks.astype(jnp.float32).reshape(grouped),
+        precision=lax.Precision.HIGHEST if q.dtype == jnp.float32 else None,
+    )
+    starts = jnp.arange(num_blocks, dtype=jnp.int32) * block
+    o = lax.map(jax.checkpoint(lambda args: attend(*args)), (blocks, starts))  # [blocks, B, block, K, G, H]
+    o = jnp.moveaxis(o, 0, 1).reshape(num_texts, -1, num_heads, head_dim)[:, :num_tokens]
+    return o.reshape(q.shape).astype(q.dtype), pool
+
+
+def _attend(
+    queries: Float[Array, "B Q K G H"],
+    start: Int[Array, ""],
+    *,
+    keys: Float[Array, "B T K H"],
+    values: Float[Array, "B T K H"],
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    sinks: Float[Array, "K G"] | None,
+    precision: lax.Precision | None,
+) -> Float[Array, "B Q K G H"]:
+    """Attention of the queries at positions [start, start + Q) of each text."""
+    query = start + jnp.arange(queries.shape[1], dtype=jnp.int32)[:, None]
+    key = jnp.arange(keys.shape[1], dtype=jnp.int32)[None]
+    is_seen = key <= query
+    if window is not None:
+        is_seen &= key > query - window
+    scores = jnp.einsum("bqkgh,btkh->bkgqt", queries.astype(jnp.float32) * scale, keys, precision=precision)
+    if softcap is not None:
+        scores = softcap * jnp.tanh(scores / softcap)
+    scores = jnp.where(is_seen[None, None, None], scores, jnp.finfo(jnp.float32).min)
+    if sinks is not None:
+        sink = jnp.broadcast_to(sinks[None, :, :, None, None], (*scores.shape[:-1], 1))
+        scores = jnp.concatenate([scores, sink], axis=-1)
+    weights = jax.nn.softmax(scores, axis=-1)[..., : keys.shape[1]]
+    return jnp.einsum("bkgqt,btkh->bqkgh", weights, values, precision=precision)

@@ -1,0 +1,119 @@
+"""Device: `prefill`, `decode`, `forward` and `logits`: a model as functions of its weights, without an engine.
+
+`settings` is static and hashable, all else is arrays: jit with `static_argnums=0`, donate the cache, differentiate or
+map over the weights, carry the cache through a scan.
+"""
+
+from functools import partial
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from jaxserve.core.hardware.mesh import replicated
+from jaxserve.functional.dense_attention import whole_text_attention
+from jaxserve.functional.kv_cache import Cache, metas
+from jaxserve.functional.model_settings import Settings
+from jaxserve.models import transformer
+from jaxserve.models.layers import Context
+from jaxserve.models.params import Params
+from pallas_kernels.paged_attention.batch_meta import AttentionMeta
+
+
+def prefill(
+    settings: Settings, params: Params, tokens: Int[Array, "B T"], lengths: Int[Array, "B"], cache: Cache
+) -> tuple[Float[Array, "B V"], Cache]:
+    """Append the first `lengths[b]` tokens of each row to what the cache holds; logits after each row's last, float32.
+
+    The rest of a row is padding. A row with nothing to append, or with no room for it (`Cache.max_len`), gives NaN
+    and stays as it is. Call it again to go on with further tokens: each row continues at `cache.lengths`.
+    """
+    return _extend(settings, params, tokens, lengths, cache, is_decode=False)
+
+
+def decode(
+    settings: Settings, params: Params, tokens: Int[Array, "B"], cache: Cache
+) -> tuple[Float[Array, "B V"], Cache]:
+    """Append one token to each row: the logits after it, float32, and the cache.
+
+    A row without room gives NaN and stays as it is.
+    """
+    return _extend(settings, params, tokens[:, None], jnp.ones_like(cache.lengths), cache, is_decode=True)
+
+
+def forward(
+    settings: Settings, params: Params, tokens: Int[Array, "B T"], *, layers: tuple[int, ...] = ()
+) -> tuple[Float[Array, "B T D"], Float[Array, "A B T D"]]:
+    """Whole texts at once, nothing kept: hidden states after the final norm, and the inputs of the given layers.
+
+    Differentiable, forwards and in reverse. A token sees only those before it, so texts padded at their ends need no
+    mask: what comes out at the padding is to be ignored. `layers` may name 0 (the embeddings) to num_layers - 1.
+    """
+    num_layers = settings.config.num_layers
+    if len(set(layers)) != len(layers) or not all(0 <= layer < num_layers for layer in layers):
+        raise ValueError(f"layers={layers} must be different numbers from 0 to {num_layers - 1}")
+    num_texts, num_tokens = tokens.shape
+    flat = tokens.reshape(-1)
+    attention = partial(whole_text_attention, num_texts)
+    ctx = Context(
+        settings.mesh, settings.attention_backend, jnp.zeros_like(flat), attention, plan=lambda meta, **_: meta
+    )
+    positions = jnp.tile(jnp.arange(num_tokens, dtype=jnp.int32), num_texts)
+    hidden, _, taps = transformer.forward(
+        ctx, settings.config, params, flat, positions, _no_metas(settings), _no_pool(settings), tap_layers=layers
+    )
+    shape = (num_texts, num_tokens, hidden.shape[-1])
+    return hidden.reshape(shape), taps.reshape(len(layers), *shape)
+
+
+def logits(settings: Settings, params: Params, hidden: Float[Array, "*b D"]) -> Float[Array, "*b V"]:
+    """Next-token logits, float32, of hidden states after the final norm."""
+    ctx = Context(settings.mesh, settings.attention_backend, jnp.zeros(0, jnp.int32))
+    rows = transformer.logits(ctx, settings.config, params, hidden.reshape(-1, hidden.shape[-1]))
+    rows = lax.with_sharding_constraint(rows, replicated(settings.mesh))
+    return rows[:, : settings.config.vocab_size].reshape(*hidden.shape[:-1], -1)
+
+
+def _extend(
+    settings: Settings,
+    params: Params,
+    tokens: Int[Array, "B T"],
+    lengths: Int[Array, "B"],
+    cache: Cache,
+    *,
+    is_decode: bool,
+) -> tuple[Float[Array, "B V"], Cache]:
+    batch_size, width = tokens.shape
+    lengths = lengths.astype(jnp.int32)
+    counts = jnp.clip(lengths, 0, min(width, cache.max_len))
+    is_valid = (lengths >= 1) & (lengths <= width) & (cache.lengths + lengths <= cache.max_len)
+    starts = jnp.minimum(cache.lengths, cache.max_len - counts)  # tokens of a row without room need positions too
+    # As many tokens as rows would promise one token a row: prefill pads where it could not keep that.
+    num_tokens = batch_size * width + (width == 1 and not is_decode)
+    rows = metas(settings, cache, starts, counts, is_valid, num_tokens, is_decode=is_decode)
+    where, positions = rows[0].rows, rows[0].kv_positions
+    packed = tokens[where, jnp.clip(positions - starts[where], 0, width - 1)]
+    adapters = jnp.zeros_like(packed)
+    ctx = Context(settings.mesh, settings.attention_backend, adapters, page_layout=settings.page_layout)
+    hidden, pool, _ = transformer.forward(ctx, settings.config, params, packed, positions, rows, cache.pool)
+    last = jnp.maximum(rows[0].cu_q_lens[1:] - 1, 0)
+    found = jnp.where(is_valid[:, None], logits(settings, params, hidden[last]), jnp.nan)
+    return found, Cache(pool, cache.lengths + jnp.where(is_valid, counts, 0), cache.max_len)
+
+
+def _no_metas(settings: Settings) -> tuple[AttentionMeta, ...]:
+    """Metadata for attention that needs none: one empty row in each KV group."""
+
+    def zeros(*shape: int) -> Int[Array, "*shape"]:
+        return jnp.zeros(shape, jnp.int32)
+
+    def empty(num_groups: int) -> AttentionMeta:
+        by_group = {"tables": zeros(num_groups, 1, 1), "first_pages": zeros(num_groups, 1)}
+        by_token = {"rows": zeros(1), "kv_positions": zeros(1), "write_slots": zeros(num_groups, 1)}
+        return AttentionMeta(zeros(2), zeros(1), **by_group, **by_token, num_seqs=zeros(), num_decodes=zeros())
+
+    return tuple(empty(settings.config.num_groups(kind)) for kind in range(len(settings.config.kinds)))
+
+
+def _no_pool(settings: Settings) -> Float[Array, "Lg P K page W2"]:
+    return jnp.zeros(settings.layout.shape(1), settings.dtype)

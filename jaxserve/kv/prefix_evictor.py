@@ -1,0 +1,131 @@
+"""Host: `Evictor`, which frees pages of the prefix cache that nobody holds, those of least use first."""
+
+import numpy as np
+
+from jaxserve.core.kv_groups import KVGroups
+from jaxserve.kv.allocator import PagePool
+from jaxserve.kv.eviction_policies import Candidates, EvictionPolicy
+from jaxserve.kv.host_tier import HostTier
+from jaxserve.kv.radix_tree import Node, RadixTree
+
+
+class Evictor:
+    """Takes pages from the ends of prefixes, and before that what windows have passed; num_evicted counts them.
+
+    host: where a copy of the former is left, if there is one. Pages that a sequence holds are never evicted: its
+    references are the lock.
+    """
+
+    def __init__(
+        self, tree: RadixTree, pool: PagePool, groups: KVGroups, policy: EvictionPolicy, host: HostTier | None
+    ):
+        self._tree, self._pool, self._groups, self._host = tree, pool, groups, host
+        self._windowed = [g for g, window in enumerate(groups.windows) if window is not None]
+        self._leaves = Candidates(policy, lambda node: node.parent is not None and not node.children)
+        self._long = Candidates(policy, lambda node: node.parent is not None)  # may have pages behind windows
+        self.num_evicted = 0
+
+    def note_leaf(self, node: Node) -> None:
+        """A new node, after which no other comes."""
+        self._leaves.add(node)
+        self.note_length(node)
+
+    def note_length(self, node: Node) -> None:
+        """A node that has other pages than before."""
+        if self._windowed:
+            self._long.add(node)
+
+    def evict(self, count: int, now: int) -> None:
+        """Free at least `count` pages that nobody holds; there must be as many. now: the cache's time."""
+        wanted = self._pool.num_free + count
+        for candidates, drop in ((self._long, self._drop_behind_windows), (self._leaves, self._evict_tail)):
+            in_use = []
+            while self._pool.num_free < wanted and (node := candidates.pop()) is not None:
+                if drop(node, wanted - self._pool.num_free, now):
+                    in_use.append(node)
+            for node in in_use:
+                node.last_use = now
+                candidates.add(node)
+        if self._pool.num_free < wanted:
+            self._drop_anywhere(wanted - self._pool.num_free)
+
+    def forget(self, nodes: list[Node]) -> None:
+        """Drop the last of these nodes, each the parent of the next, as far as nobody holds or continues them."""
+        for node in reversed(nodes):
+            if self._host is not None:
+                self._host.forget(self._tree.keys(node))
+        for node in reversed(nodes):
+            if node.children or not (num_columns := self._num_idle(node)):
+                return
+            self._drop_tail(node, num_columns)
+            if node.parent is not None:
+                return
+
+    def clear(self) -> None:
+        """Drop everything; pages that sequences hold stay theirs."""
+        for node in self._tree:
+            self._pool.drop(node.pages[node.pages != 0])
+        self._tree.clear()
+        self._leaves.clear()
+        self._long.clear()
+
+    def _drop_behind_windows(self, node: Node, count: int, now: int) -> bool:
+        """Free what only sequences that part within the node would need; whether some of it is held.
+
+        count: would do, but these pages are of so little use that all of them go.
+        """
+        is_held = False
+        for g in self._windowed:
+            first = self._groups.first_page(g, node.end * self._groups.page_size)
+            passed = node.pages[g, : max(0, first - node.start)]
+            self._drop(passed, self._is_idle(passed))
+            is_held |= bool(passed.any())
+        return is_held
+
+    def _evict_tail(self, node: Node, count: int, now: int) -> bool:
+        """Free about `count` pages, if there are as many, from the end of a leaf; whether a sequence holds its end."""
+        num_idle = self._num_idle(node)
+        if not num_idle:
+            return True
+        sizes = np.count_nonzero(node.pages[:, node.num_pages - num_idle :], axis=0)[::-1]
+        num_columns = min(int(np.searchsorted(np.cumsum(sizes), count)) + 1, num_idle)
+        self._leaves.evicted_age = self._long.evicted_age = now - node.last_use
+        if self._host is not None:
+            self._host.save(self._tree.keys(node)[-num_columns:], node.pages[:, -num_columns:])
+        self._drop_tail(node, num_columns)
+        return False
+
+    def _num_idle(self, node: Node) -> int:
+        """Columns at the end of a node of which nobody holds any page."""
+        is_held = (self._pool.references(node.pages) > 0).any(axis=0)
+        return node.num_pages - 1 - int(np.flatnonzero(is_held).max(initial=-1))
+
+    def _drop_tail(self, node: Node, num_columns: int) -> None:
+        tail = node.pages[:, node.num_pages - num_columns :]
+        self._drop(tail, tail != 0)
+        parent = self._tree.cut(node, num_columns)
+        if node.parent is not None:
+            self._leaves.add(node)
+        elif parent is not None:
+            self._leaves.add(parent)
+
+    def _drop_anywhere(self, count: int) -> None:
+        """Free pages within prefixes whose ends are held: of windows that have passed, or of sequences that hold equal
+        pages of their own."""
+        for node in self._tree:
+            if count <= 0:
+                break
+            is_idle = self._is_idle(node.pages)
+            count -= int(np.count_nonzero(is_idle))
+            self._drop(node.pages, is_idle)
+
+    def _is_idle(self, pages: np.ndarray) -> np.ndarray:
+        """Which entries are pages that nobody holds."""
+        return (pages != 0) & (self._pool.references(pages) == 0)
+
+    def _drop(self, pages: np.ndarray, is_dropped: np.ndarray) -> None:
+        """Free the entries named of a node's pages, a view that is written to."""
+        ids = pages[is_dropped]
+        self._pool.drop(ids)
+        self.num_evicted += len(ids)
+        pages[is_dropped] = 0

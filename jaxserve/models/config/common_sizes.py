@@ -1,0 +1,80 @@
+"""Host: what every family reads and writes under the same names, in each of the two spellings."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxserve.models.config.config_keys import Keys, token_ids
+from jaxserve.models.config.model_config import ModelConfig
+
+
+def hf_sizes(keys: Keys) -> dict[str, Any]:
+    """Fields of `ModelConfig` from config.json."""
+    d_model, num_heads = keys.take_int("hidden_size"), keys.take_int("num_attention_heads")
+    legacy_dtype = keys.take("torch_dtype", None)
+    return {
+        "vocab_size": keys.take_int("vocab_size"),
+        "num_layers": keys.take_int("num_hidden_layers"),
+        "d_model": d_model,
+        "d_mlp": keys.take_int("intermediate_size"),
+        "num_heads": num_heads,
+        "num_kv_heads": keys.take_int("num_key_value_heads", num_heads),
+        "head_dim": keys.take_int("head_dim", d_model // num_heads),
+        "max_position": keys.take_int("max_position_embeddings"),
+        "norm_eps": keys.take_float("rms_norm_eps", 1e-6),
+        "is_tied": keys.require("tie_word_embeddings", (True, False), False),
+        "dtype": keys.take("dtype", legacy_dtype),
+        "bos_id": keys.take("bos_token_id", None),
+        "eos_ids": token_ids(keys.take("eos_token_id", None)),
+    }
+
+
+def hf_config(config: ModelConfig, architecture: str, model_type: str) -> dict[str, Any]:
+    """The keys of config.json that `hf_sizes` reads, and whose they are."""
+    eos = config.eos_ids[0] if len(config.eos_ids) == 1 else list(config.eos_ids) or None
+    return {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "vocab_size": config.vocab_size,
+        "num_hidden_layers": config.num_layers,
+        "hidden_size": config.d_model,
+        "intermediate_size": config.d_mlp,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "max_position_embeddings": config.max_position,
+        "rms_norm_eps": config.norm_eps,
+        "tie_word_embeddings": config.is_tied,
+        "torch_dtype": config.dtype,
+        "bos_token_id": config.bos_id,
+        "eos_token_id": eos,
+        "pad_token_id": None,
+    }
+
+
+def gguf_keys(metadata: Mapping[str, Any], architecture: str) -> Keys:
+    """The keys of one architecture, without its name before them."""
+    prefix = f"{architecture}."
+    own = {name.removeprefix(prefix): value for name, value in metadata.items() if name.startswith(prefix)}
+    return Keys(own, f"the GGUF header ({prefix}*)")
+
+
+def gguf_sizes(keys: Keys, metadata: Mapping[str, Any], is_tied: bool) -> dict[str, Any]:
+    """Fields of `ModelConfig` from a GGUF header."""
+    d_model, num_heads = keys.take_int("embedding_length"), keys.take_int("attention.head_count")
+    head_dim = keys.take_int("attention.key_length", d_model // num_heads)
+    keys.require("attention.value_length", (head_dim,), head_dim)
+    keys.require("expert_count", (0,), 0)
+    return {
+        "vocab_size": keys.take_int("vocab_size", len(metadata.get("tokenizer.ggml.tokens", ()))),
+        "num_layers": keys.take_int("block_count"),
+        "d_model": d_model,
+        "d_mlp": keys.take_int("feed_forward_length"),
+        "num_heads": num_heads,
+        "num_kv_heads": keys.take_int("attention.head_count_kv", num_heads),
+        "head_dim": head_dim,
+        "max_position": keys.take_int("context_length"),
+        "norm_eps": keys.take_float("attention.layer_norm_rms_epsilon"),
+        "is_tied": is_tied,
+        "bos_id": metadata.get("tokenizer.ggml.bos_token_id"),
+        "eos_ids": token_ids(metadata.get("tokenizer.ggml.eos_token_id")),
+    }

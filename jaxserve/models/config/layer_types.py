@@ -1,0 +1,52 @@
+"""Host: windowed layers: the window that binds, `layer_types` of config.json, and the kinds of layers made of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxserve.core.errors import ConfigError
+from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.model_config import LayerKind, ModelConfig, Rope
+
+LOCAL, GLOBAL = "sliding_attention", "full_attention"
+
+
+def one_kind(rope: Rope, window: int | None, num_layers: int, max_position: int) -> dict[str, Any]:
+    """Fields of `ModelConfig` for layers that are all alike. A window as long as the context cuts nothing off."""
+    if window is not None and window >= max_position:
+        window = None
+    kind = LayerKind("global" if window is None else "local", rope, window)
+    return {"kinds": (kind,), "layer_kinds": (0,) * num_layers}
+
+
+def two_kinds(layer_types: Sequence[str], local: Rope, glob: Rope, window: int | None) -> dict[str, Any]:
+    """Fields of `ModelConfig` for a list of layer types; a kind that no layer is of is left out."""
+    if LOCAL in layer_types and window is None:
+        raise ConfigError(f"layer_types has '{LOCAL}', but there is no sliding_window", param="sliding_window")
+    kinds = {LOCAL: LayerKind("local", local, window), GLOBAL: LayerKind("global", glob)}
+    used = [name for name in kinds if name in layer_types]
+    return {
+        "kinds": tuple(kinds[name] for name in used),
+        "layer_kinds": tuple(used.index(name) for name in layer_types),
+    }
+
+
+def read_window(keys: Keys, name: str) -> int | None:
+    """A window in tokens; none where there is no such key, or 0."""
+    return keys.take_int(name, 0, minimum=0) or None
+
+
+def read_layer_types(keys: Keys, default: Sequence[str]) -> Sequence[str]:
+    """`layer_types`, `default` where there are none."""
+    layer_types = keys.take("layer_types", default)
+    if unknown := sorted(set(layer_types) - {LOCAL, GLOBAL}):
+        raise ConfigError(f"config.json: layer_types {unknown} are not supported", param="layer_types")
+    return layer_types
+
+
+def hf_layer_types(config: ModelConfig) -> dict[str, Any]:
+    """`layer_types` and `sliding_window` of a model."""
+    windows = [kind.window for kind in config.kinds]
+    return {
+        "layer_types": [GLOBAL if windows[k] is None else LOCAL for k in config.layer_kinds],
+        "sliding_window": next((w for w in windows if w is not None), None),
+    }

@@ -1,0 +1,50 @@
+"""Host: rotary-embedding settings as GGUF spells them: header keys `<architecture>.rope.*`, and tables as tensors."""
+
+from collections.abc import Mapping
+
+from jaxserve.core.errors import ConfigError
+from jaxserve.models.config import rope_scaling as scaling
+from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.model_config import Rope
+
+FREQS, SHORT, LONG = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"
+TABLES = (FREQS, SHORT, LONG)
+Tables = Mapping[str, tuple[float, ...]]
+
+
+def read_rope(keys: Keys, head_dim: int, max_position: int, tables: Tables) -> tuple[Rope, int]:
+    """The one rope of a model, and the positions that it serves; takes every rope key. `tables` by tensor name."""
+    base = keys.take_float("rope.freq_base", 10_000.0)
+    rotated = keys.take_int("rope.dimension_count", head_dim)
+    dim = None if rotated == head_dim else rotated
+    # llama.cpp, too, takes a factor without a type for a linear one.
+    kind = keys.require("rope.scaling.type", ("none", "linear", "yarn", "longrope"), "linear")
+    factor = float(keys.take("rope.scaling.factor", 0.0)) or 1.0
+    original = keys.take_int("rope.scaling.original_context_length", max_position)
+    attention = keys.take_float("rope.scaling.attn_factor", 1.0)
+    keys.take("rope.scaling.finetuned", None)  # tells how the model was trained, changes nothing
+    if tables:
+        if kind == "yarn" or factor != 1.0:
+            raise ConfigError(f"the GGUF file scales rope by '{kind}' and by {', '.join(tables)}: only one is possible")
+        if tables.keys() == {FREQS}:
+            return Rope(base, tables[FREQS], attention, dim), max_position
+        if tables.keys() != {SHORT, LONG}:
+            raise ConfigError(f"the GGUF file has {', '.join(tables)}: {SHORT} and {LONG} go together, {FREQS} alone")
+        return scaling.longrope(base, dim, tables[SHORT], tables[LONG], attention, original), max_position
+    if kind == "longrope":
+        raise ConfigError(f"the GGUF header says rope.scaling.type 'longrope', but the file has no {SHORT}")
+    if kind == "yarn":
+        rope = _yarn(keys, base, dim, rotated, factor, original, attention)
+        return rope, max(max_position, int(factor * original))
+    factors = None if kind == "none" or factor == 1.0 else (factor,) * (rotated // 2)
+    return Rope(base, factors, attention, dim), max_position
+
+
+def _yarn(keys: Keys, base: float, dim: int | None, rotated: int, factor: float, original: int, weight: float) -> Rope:
+    keys.require("rope.scaling.yarn_ext_factor", (1.0,), 1.0)
+    all_dims = keys.take_float("rope.scaling.yarn_log_multiplier", None)
+    attention = scaling.yarn_attention(factor) / (scaling.yarn_attention(factor, all_dims) if all_dims else 1.0)
+    attention = keys.take_float("rope.scaling.yarn_attn_factor", attention) * weight
+    fast = keys.take_float("rope.scaling.yarn_beta_fast", 32.0)
+    slow = keys.take_float("rope.scaling.yarn_beta_slow", 1.0)
+    return Rope(base, scaling.yarn_factors(base, rotated, factor, original, fast, slow), attention, dim)

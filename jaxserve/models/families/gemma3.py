@@ -1,0 +1,89 @@
+"""Host: Gemma 3 (arXiv 2503.19786): five windowed layers to one global, a rope base for each, q/k norms."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxserve.core.errors import ConfigError
+from jaxserve.models.config.common_sizes import gguf_keys
+from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.layer_types import GLOBAL, LOCAL, read_layer_types, two_kinds
+from jaxserve.models.config.model_config import ModelConfig, Rope
+from jaxserve.models.config.rope_gguf import Tables
+from jaxserve.models.config.rope_hf import hf_rope, make_rope
+from jaxserve.models.families import gemma
+
+FAMILY = "gemma3"
+LARGEST = 62  # layers of 27B
+LOCAL_BASE = 10_000.0
+GLOBAL_BASE = 1_000_000.0
+PATTERN = 6  # layers 5, 11, 17, … are global
+DEFAULTS = {
+    "vocab_size": 262_208,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 131_072,
+    "tie_word_embeddings": True,
+    "sliding_window": 4096,
+}
+
+
+def from_hf(config: Mapping[str, Any]) -> ModelConfig:
+    """From config.json with model_type 'gemma3_text', or the text part of one with 'gemma3' (images are not read)."""
+    if "text_config" in config:
+        outer = {
+            name: config[name] for name in ("bos_token_id", "eos_token_id", "dtype", "torch_dtype") if name in config
+        }
+        config = {**outer, **{k: v for k, v in config["text_config"].items() if v is not None or k not in outer}}
+    keys = Keys(config, "config.json", DEFAULTS)
+    fields = gemma.hf_fields(keys)
+    pattern = keys.take_int("_sliding_window_pattern", PATTERN)
+    pattern = keys.take_int("sliding_window_pattern", pattern)
+    layer_types = read_layer_types(keys, _layer_types(fields["num_layers"], pattern))
+    local, glob = _ropes(keys, fields["head_dim"], fields["max_position"])
+    kinds = two_kinds(layer_types, local, glob, keys.take_int("sliding_window"))
+    keys.finish(inert=("cache_implementation",))
+    return ModelConfig(FAMILY, **fields, **kinds, has_qk_norm=True)
+
+
+def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: Tables) -> ModelConfig:
+    """From GGUF metadata with general.architecture 'gemma3'."""
+    if rope_tables:
+        raise ConfigError(f"the GGUF file has {', '.join(rope_tables)}, which Gemma 3 does not use")
+    keys = gguf_keys(metadata, FAMILY)
+    fields = gemma.gguf_fields(keys, metadata, is_tied, LARGEST)
+    glob = {"rope_theta": keys.take("rope.freq_base", GLOBAL_BASE)}
+    if keys.require("rope.scaling.type", ("none", "linear"), "none") == "linear":
+        glob |= {"rope_type": "linear", "factor": keys.take("rope.scaling.factor")}
+    rope, _ = make_rope(glob, fields["head_dim"], fields["max_position"])
+    local = Rope(keys.take_float("rope.freq_base_swa", LOCAL_BASE))
+    layer_types = _layer_types(fields["num_layers"], PATTERN)
+    kinds = two_kinds(layer_types, local, rope, keys.take_int("attention.sliding_window"))
+    final_cap = keys.take_float("final_logit_softcapping", None)
+    keys.finish()
+    return ModelConfig(FAMILY, **fields, **kinds, has_qk_norm=True, final_softcap=final_cap)
+
+
+def _layer_types(num_layers: int, pattern: int) -> list[str]:
+    return [LOCAL if (i + 1) % pattern else GLOBAL for i in range(num_layers)]
+
+
+def _ropes(keys: Keys, head_dim: int, max_position: int) -> tuple[Rope, Rope]:
+    """(local, global): from `rope_parameters` by layer type, or from the older flat keys."""
+    local_base = keys.take("rope_local_base_freq", LOCAL_BASE)
+    global_base = keys.take("rope_theta", GLOBAL_BASE)
+    scaling, parameters = keys.take_mapping("rope_scaling"), keys.take_mapping("rope_parameters")
+    if unknown := sorted(parameters.keys() - {LOCAL, GLOBAL}):
+        raise ConfigError(f"config.json: rope_parameters {unknown} belong to no layer type", param="rope_parameters")
+    local = {"rope_theta": local_base, **parameters.get(LOCAL, {})}
+    glob = {"rope_theta": global_base, **scaling, **parameters.get(GLOBAL, {})}
+    return make_rope(local, head_dim, max_position)[0], make_rope(glob, head_dim, max_position)[0]
+
+
+def to_hf(config: ModelConfig) -> dict[str, Any]:
+    """config.json, from which `from_hf` and transformers make this model."""
+    ropes = {GLOBAL if kind.window is None else LOCAL: kind.rope for kind in config.kinds}
+    return {
+        **gemma.hf_config(config, "Gemma3ForCausalLM", "gemma3_text"),
+        "rope_parameters": {n: hf_rope(rope, config.head_dim, config.max_position) for n, rope in ropes.items()},
+    }

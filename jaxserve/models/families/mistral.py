@@ -1,0 +1,39 @@
+"""Host: Mistral (arXiv 2310.06825): Llama's layers, all of them windowed in the first release, none in later ones.
+
+In GGUF it is a 'llama' (see there).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxserve.models.config import rope_hf
+from jaxserve.models.config.common_sizes import hf_config, hf_sizes
+from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.layer_types import one_kind, read_window
+from jaxserve.models.config.model_config import ModelConfig
+
+FAMILY = "mistral"
+
+
+def from_hf(config: Mapping[str, Any]) -> ModelConfig:
+    """From config.json with model_type 'mistral'."""
+    keys = Keys(config, "config.json", {"max_position_embeddings": 131_072, "num_key_value_heads": 8})
+    sizes = hf_sizes(keys)
+    keys.require("attention_bias", (False,), False)
+    keys.require("hidden_act", ("silu",), "silu")
+    rope, sizes["max_position"] = rope_hf.read_rope(keys, sizes["head_dim"], sizes["max_position"])
+    # A configuration without the key has the first release's window; null is no window.
+    window = read_window(keys, "sliding_window") if "sliding_window" in config else 4096
+    keys.finish()
+    return ModelConfig(FAMILY, **sizes, **one_kind(rope, window, sizes["num_layers"], sizes["max_position"]))
+
+
+def to_hf(config: ModelConfig) -> dict[str, Any]:
+    """config.json, from which `from_hf` and transformers make this model."""
+    kind = config.kinds[0]
+    return {
+        **hf_config(config, "MistralForCausalLM", "mistral"),
+        "hidden_act": "silu",
+        "sliding_window": kind.window,
+        "rope_parameters": rope_hf.hf_rope(kind.rope, config.head_dim, config.max_position),
+    }

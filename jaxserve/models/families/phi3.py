@@ -1,0 +1,53 @@
+"""Host: Phi-3, Phi-3.5-mini, Phi-4 and Phi-4-mini (arXiv 2404.14219): Llama's layers with fused projections; LongRoPE
+in versions of 128k tokens; three quarters of each head rotated in Phi-4-mini."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxserve.models.config import rope_gguf, rope_hf
+from jaxserve.models.config.common_sizes import gguf_keys, gguf_sizes, hf_config, hf_sizes
+from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.layer_types import one_kind, read_window
+from jaxserve.models.config.model_config import ModelConfig
+
+FAMILY = "phi3"
+
+
+def from_hf(config: Mapping[str, Any]) -> ModelConfig:
+    """From config.json with model_type 'phi3'."""
+    keys = Keys(config, "config.json", {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5})
+    sizes = hf_sizes(keys)
+    for name in ("attention_bias", "mlp_bias", "lm_head_bias"):
+        keys.require(name, (False,), False)
+    for name in ("full_attn_mod", "interpolate_factor"):
+        keys.require(name, (1,), 1)
+    keys.require("hidden_act", ("silu",), "silu")
+    rope, sizes["max_position"] = rope_hf.read_rope(keys, sizes["head_dim"], sizes["max_position"])
+    window = read_window(keys, "sliding_window")
+    keys.finish(inert=("auto_map", "embd_pdrop", "resid_pdrop"))
+    return ModelConfig(FAMILY, **sizes, **one_kind(rope, window, sizes["num_layers"], sizes["max_position"]))
+
+
+def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf.Tables) -> ModelConfig:
+    """From GGUF metadata with general.architecture 'phi3'; LongRoPE's tables come as tensors."""
+    keys = gguf_keys(metadata, FAMILY)
+    sizes = gguf_sizes(keys, metadata, is_tied)
+    rope, sizes["max_position"] = rope_gguf.read_rope(keys, sizes["head_dim"], sizes["max_position"], rope_tables)
+    window = read_window(keys, "attention.sliding_window")
+    keys.finish()
+    return ModelConfig(FAMILY, **sizes, **one_kind(rope, window, sizes["num_layers"], sizes["max_position"]))
+
+
+def to_hf(config: ModelConfig) -> dict[str, Any]:
+    """config.json, from which `from_hf` and transformers make this model."""
+    kind = config.kinds[0]
+    rope = rope_hf.hf_rope(kind.rope, config.head_dim, config.max_position)
+    # transformers reads it beside the rope, and supposes 4096 where it is missing, whatever the rope says.
+    original = rope.get("original_max_position_embeddings", config.max_position)
+    return {
+        **hf_config(config, "Phi3ForCausalLM", "phi3"),
+        "hidden_act": "silu",
+        "sliding_window": kind.window,
+        "original_max_position_embeddings": original,
+        "rope_parameters": rope,
+    }

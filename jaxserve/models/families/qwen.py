@@ -1,0 +1,73 @@
+"""Host: Qwen 2 and 2.5 (arXiv 2412.15115), whose queries, keys and values have biases, and Qwen 3 (arXiv 2505.09388),
+whose queries and keys have norms instead."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxserve.models.config import rope_gguf, rope_hf
+from jaxserve.models.config.common_sizes import gguf_keys, gguf_sizes, hf_config, hf_sizes
+from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.layer_types import (
+    GLOBAL,
+    LOCAL,
+    hf_layer_types,
+    one_kind,
+    read_layer_types,
+    read_window,
+    two_kinds,
+)
+from jaxserve.models.config.model_config import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Qwen:
+    """One generation; `family` is its model_type in config.json and its architecture in GGUF."""
+
+    family: str
+    architecture: str
+    flags: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+
+    def from_hf(self, config: Mapping[str, Any]) -> ModelConfig:
+        """From config.json."""
+        keys = Keys(config, "config.json", {"max_position_embeddings": 32_768, **self.defaults})
+        sizes = hf_sizes(keys)
+        keys.require("attention_bias", (False,), False)
+        keys.require("hidden_act", ("silu",), "silu")
+        keys.require("use_mrope", (False,), False)
+        rope, sizes["max_position"] = rope_hf.read_rope(keys, sizes["head_dim"], sizes["max_position"])
+        window = read_window(keys, "sliding_window") if "sliding_window" in config else 4096
+        if not keys.require("use_sliding_window", (True, False), False):
+            window = None
+        # The first layers see everything, those from max_window_layers on a window.
+        first = keys.take_int("max_window_layers", 28, minimum=0)
+        default = [LOCAL if window and i >= first else GLOBAL for i in range(sizes["num_layers"])]
+        kinds = two_kinds(read_layer_types(keys, default), rope, rope, window)
+        keys.finish()
+        return ModelConfig(self.family, **sizes, **kinds, **self.flags)
+
+    def from_gguf(self, metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf.Tables) -> ModelConfig:
+        """From GGUF metadata; no layer is windowed there."""
+        keys = gguf_keys(metadata, self.family)
+        sizes = gguf_sizes(keys, metadata, is_tied)
+        rope, sizes["max_position"] = rope_gguf.read_rope(keys, sizes["head_dim"], sizes["max_position"], rope_tables)
+        keys.finish()
+        return ModelConfig(
+            self.family, **sizes, **one_kind(rope, None, sizes["num_layers"], sizes["max_position"]), **self.flags
+        )
+
+    def to_hf(self, config: ModelConfig) -> dict[str, Any]:
+        """config.json, from which `from_hf` and transformers make this model."""
+        layers = hf_layer_types(config)
+        return {
+            **hf_config(config, self.architecture, self.family),
+            "hidden_act": "silu",
+            "use_sliding_window": layers["sliding_window"] is not None,
+            **layers,
+            "rope_parameters": rope_hf.hf_rope(config.kinds[0].rope, config.head_dim, config.max_position),
+        }
+
+
+QWEN2 = Qwen("qwen2", "Qwen2ForCausalLM", {"has_qkv_bias": True}, {})
+QWEN3 = Qwen("qwen3", "Qwen3ForCausalLM", {"has_qk_norm": True}, {"head_dim": 128})

@@ -1,0 +1,32 @@
+"""Device: KV heads of a model on a mesh, and the pool layout that they need."""
+
+from typing import Any
+
+from jaxserve.core.errors import ConfigError
+from jaxserve.core.hardware.mesh import TENSOR, AnyMesh
+from jaxserve.kv.pool_layout import KVLayout
+from jaxserve.models.config.model_config import ModelConfig
+from pallas_kernels.page_layouts import ROWS, PageLayout
+
+
+def num_kv_heads_on(config: ModelConfig, mesh: AnyMesh) -> int:
+    """KV heads that a mesh holds in all: each is repeated where there are more devices than heads."""
+    size = mesh.shape[TENSOR]
+    if not _divides(config, size):
+        possible = [n for n in range(1, config.num_heads + 1) if _divides(config, n)]
+        raise ConfigError(
+            f"tensor_parallel_size={size} does not divide this model's {config.num_heads} query heads, "
+            f"{config.num_kv_heads} KV heads and MLP width {config.d_mlp}; possible: {', '.join(map(str, possible))}",
+            param="tensor_parallel_size",
+        )
+    return max(config.num_kv_heads, size)
+
+
+def _divides(config: ModelConfig, size: int) -> bool:
+    heads = config.num_kv_heads
+    return config.num_heads % size == config.d_mlp % size == 0 and (heads % size == 0 or size % heads == 0)
+
+
+def kv_layout(config: ModelConfig, mesh: AnyMesh, page_size: int, dtype: Any, pages: PageLayout = ROWS) -> KVLayout:
+    """The layout of a model's pool."""
+    return KVLayout(config.layers_per_group, num_kv_heads_on(config, mesh), config.head_dim, page_size, dtype, pages)

@@ -1,0 +1,48 @@
+"""Device: `DeviceState`, everything that lives on the device from one step to the next; donated and returned."""
+
+from typing import no_type_check
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int32
+
+from jaxserve.core.hardware.mesh import replicated
+from jaxserve.kv.pool_layout import KVLayout
+from jaxserve.sampling.sampling_batch import SlotState, init_slot_state
+
+MAX_EDITS = 1024  # logit edits a slot can hold: 300 biases, and room for stop ids and bad words
+
+
+@no_type_check
+@struct.dataclass
+class DeviceState:
+    """Slots are rows; the last row is the scratch slot of padding rows."""
+
+    pool: Float[Array, "Lg P K page W2"]
+    last_tokens: Int32[Array, "slots"]  # the token each slot drew last
+    lengths: Int32[Array, "slots"]  # KV positions each slot has written
+    slots: SlotState
+
+
+def init_state(layout: KVLayout, num_pages: int, num_slots: int, vocab_width: int, mesh: Mesh) -> DeviceState:
+    """An empty state: zero pool, all slots free."""
+
+    def rest() -> tuple[jax.Array, jax.Array, SlotState]:
+        zeros = jnp.zeros(num_slots + 1, jnp.int32)
+        return zeros, zeros + 0, init_slots(num_slots, vocab_width)
+
+    last_tokens, lengths, slots = jax.jit(rest, out_shardings=replicated(mesh))()
+    return DeviceState(layout.allocate(num_pages, mesh), last_tokens, lengths, slots)
+
+
+def init_slots(num_slots: int, vocab_width: int) -> SlotState:
+    """What sampling keeps of each slot, empty."""
+    return init_slot_state(num_slots, vocab_width, MAX_EDITS)
+
+
+def slot_bytes(num_slots: int, vocab_width: int) -> int:
+    """Bytes of the slots on one device: penalty counts, mask rows and edits."""
+    shapes = jax.eval_shape(lambda: init_slots(num_slots, vocab_width))
+    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(shapes))

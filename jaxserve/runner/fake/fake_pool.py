@@ -1,0 +1,84 @@
+"""Host: `FakePool`, pages that remember who wrote them, so that wrong paging is found instead of computed with."""
+
+import numpy as np
+
+from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.step_plan import Load, Plan, Save
+from jaxserve.kv.allocator import SCRATCH_PAGE
+from jaxserve.runner.fake.fake_model import mix
+
+# By group: pages, offsets and right content of the positions that a row's tokens see.
+Seen = list[tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+class PagingError(AssertionError):
+    """A plan does not agree with the pages or with the slots' state."""
+
+
+class FakePool:
+    """Instead of a position's keys and values it holds a hash of the prefix that ends there, salted by KV group."""
+
+    def __init__(self, groups: KVGroups, num_pages: int):
+        self.groups = groups
+        self._content = np.zeros((num_pages, groups.page_size), np.uint64)
+        self._host: dict[int, np.ndarray] = {}  # what lies in pages of host memory
+        self._salts = np.array([mix(g + 1) for g in range(groups.num_groups)], np.uint64)
+
+    def copy(self, src_pages: np.ndarray, dst_pages: np.ndarray) -> None:
+        self._content[dst_pages] = self._content[src_pages]
+
+    def transfer(self, transfers: tuple[Save | Load, ...]) -> None:
+        """Copy pages to host memory and back, one after the other."""
+        for transfer in transfers:
+            for page, host_page in zip(transfer.pages.tolist(), transfer.host_pages.tolist(), strict=True):
+                if isinstance(transfer, Save):
+                    self._host[host_page] = self._content[page].copy()
+                elif host_page in self._host:
+                    self._content[page] = self._host[host_page]
+                else:
+                    raise PagingError(f"nothing was saved to page {host_page} of host memory")
+
+    def write(self, plan: Plan, row: int, start: int, prefixes: np.ndarray) -> Seen:
+        """Store the row's positions from `start` on, in every group; `prefixes` are those of all positions to its end.
+
+        Returns what its tokens must be able to see, for `check`.
+        """
+        seen: Seen = []
+        for g, window in enumerate(self.groups.windows):
+            first = 0 if window is None else max(0, start - window + 1)
+            pages, offsets = self._locate(plan, row, g, first, len(prefixes))
+            content = prefixes[first:] ^ self._salts[g]
+            self._content[pages[start - first :], offsets[start - first :]] = content[start - first :]
+            seen.append((pages, offsets, content))
+        return seen
+
+    def read(self, plan: Plan, row: int, prefixes: np.ndarray) -> None:
+        """Fill in the prefixes of the positions before a row that takes them over, as far as a group keeps them.
+
+        Where groups disagree, or a position is not what the tokens say, `check` finds it, or the text is another one.
+        """
+        for g in range(self.groups.num_groups):
+            first = int(plan.first_pages[g, row]) * self.groups.page_size
+            pages, offsets = self._locate(plan, row, g, first, len(prefixes))
+            prefixes[first:] = self._content[pages, offsets] ^ self._salts[g]
+
+    def check(self, plan: Plan, row: int, seen: Seen) -> None:
+        """Raise `PagingError` unless all that the row's tokens see is in its pages."""
+        for g, (pages, offsets, content) in enumerate(seen):
+            wrong = np.flatnonzero(self._content[pages, offsets] != content)
+            if len(wrong):
+                where = f"step {plan.step_id}, slot {plan.slots[row]}, group {g}, page {pages[wrong[0]]}"
+                what = f"{len(wrong)} of the {len(content)} positions that the row sees"
+                raise PagingError(f"{where}: {what} are not what the sequence wrote")
+
+    def _locate(self, plan: Plan, row: int, g: int, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+        """Pages and offsets of the positions [start, end) of a row in group g."""
+        positions = np.arange(start, end)
+        columns = positions // self.groups.page_size - plan.first_pages[g, row]
+        table = plan.tables[g][row]
+        if columns[0] < 0 or columns[-1] >= len(table):
+            raise PagingError(f"step {plan.step_id}, row {row}, group {g}: [{start}, {end}) is not in the table")
+        pages = table[columns]
+        if (pages == SCRATCH_PAGE).any():
+            raise PagingError(f"step {plan.step_id}, row {row}, group {g}: [{start}, {end}) lies in the scratch page")
+        return pages, positions % self.groups.page_size

@@ -1,0 +1,67 @@
+"""Device: a model's weights on its mesh, from a checkpoint or at random."""
+
+from collections.abc import Callable
+from types import ModuleType
+
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from checkpoints.load import load
+from checkpoints.mapping.rules import ModelDims
+from checkpoints.maps import gemma2_map, gemma3_map, llama_map, phi3_map, qwen2_map, qwen3_map
+from checkpoints.open_checkpoint import Checkpoint
+from jaxserve.core.hardware.mesh import AnyMesh
+from jaxserve.models.config import rope_gguf
+from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.families import registry
+from jaxserve.models.kv_heads import num_kv_heads_on
+from jaxserve.models.params import Params, declare, targets
+
+MAPS: dict[str, ModuleType] = {
+    "llama": llama_map,
+    "mistral": llama_map,
+    "qwen2": qwen2_map,
+    "qwen3": qwen3_map,
+    "gemma2": gemma2_map,
+    "gemma3": gemma3_map,
+    "phi3": phi3_map,
+}
+
+
+def read_config(checkpoint: Checkpoint) -> ModelConfig:
+    """The model that a checkpoint describes."""
+    if checkpoint.spelling != "gguf":
+        return registry.from_hf(checkpoint.config)
+    tables = {
+        name: tuple(float(f) for f in checkpoint.read_rows(name, 0, 1).reshape(-1))
+        for name in rope_gguf.TABLES
+        if name in checkpoint.tensors
+    }
+    is_tied = "output.weight" not in checkpoint.tensors
+    return registry.from_gguf(checkpoint.metadata, is_tied=is_tied, rope_tables=tables)
+
+
+def load_params(
+    checkpoint: Checkpoint,
+    config: ModelConfig,
+    mesh: Mesh,
+    dtype: jnp.dtype,
+    progress: Callable[[int, int], None] | None = None,
+) -> Params:
+    """Read every tensor straight into its place, dtype and sharding."""
+    specs = declare(config, mesh, dtype)
+    rules = MAPS[config.family].rules(checkpoint.spelling, dims(config, mesh))
+    return load(checkpoint, targets(specs, mesh), rules, progress=progress)
+
+
+def dims(config: ModelConfig, mesh: AnyMesh) -> ModelDims:
+    """What weight maps must know of a model."""
+    return ModelDims(
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        vocab_size=config.vocab_size,
+        kv_repeat=num_kv_heads_on(config, mesh) // config.num_kv_heads,
+        layer_slots=tuple((config.kinds[row.kind].name, row.index_in_kind) for row in config.layer_table),
+        is_tied=config.is_tied,
+    )

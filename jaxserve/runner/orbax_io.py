@@ -1,0 +1,49 @@
+"""Device: weights in Orbax folders, in a form that no mesh shows: vocabulary unpadded, KV heads not repeated."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from checkpoints.formats.orbax_folder import OrbaxFile
+from checkpoints.mapping.trees import by_path
+from checkpoints.writing.orbax_tree import restore, save
+from jaxserve.core.hardware.mesh import abstract_mesh
+from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.params import Params, declare, is_spec, targets
+from jaxserve.runner.load_weights import dims
+
+
+def saved_structs(config: ModelConfig, dtype: Any) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shape and dtype of every leaf as it is saved, by its path."""
+
+    def struct(spec: Any) -> jax.ShapeDtypeStruct:
+        rows = {"vocab": config.vocab_size}
+        shape = tuple(rows.get(axis, size) for size, axis in zip(spec.shape, spec.axes, strict=True))
+        return jax.ShapeDtypeStruct(shape, spec.dtype)
+
+    return by_path(jax.tree.map(struct, declare(config, abstract_mesh(1), dtype), is_leaf=is_spec))
+
+
+def saved_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    return {path: struct.shape for path, struct in saved_structs(config, jnp.float32).items()}
+
+
+def restore_params(
+    file: OrbaxFile,
+    config: ModelConfig,
+    mesh: Mesh,
+    dtype: jnp.dtype,
+    progress: Callable[[int, int], None] | None = None,
+) -> Params:
+    """Every device reads its share; weights saved from any mesh, in any dtype, come as this mesh needs them."""
+    target = targets(declare(config, mesh, dtype), mesh)
+    return restore(file, target, saved_shapes(config), dims(config, mesh), progress=progress)
+
+
+def save_params(root: Path, params: Params, config: ModelConfig, mesh: Mesh) -> None:
+    """Writes the weights of a model, as they are on its mesh, into the folder `root`."""
+    save(root, params, saved_shapes(config), dims(config, mesh))

@@ -1,0 +1,172 @@
+"""Device: `Programs`, all that an engine of given sizes runs, described by shapes: nothing is allocated, and the mesh
+may have devices that are not here."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from jaxserve.core.buckets import Bucket
+from jaxserve.core.hardware.mesh import replicated
+from jaxserve.core.kv_groups import KVGroups
+from jaxserve.kv.page_copies import gather_pages, scatter_pages
+from jaxserve.kv.pool_layout import KVLayout
+from jaxserve.models.params import Params, declare, targets, vocab_width
+from jaxserve.runner.device_state import MAX_EDITS, DeviceState, init_slots
+from jaxserve.runner.host_pages import TRANSFER_PAGES
+from jaxserve.runner.step.pack import BatchLayout
+from jaxserve.runner.step.step import StepSettings, fork, step
+from jaxserve.sampling.penalty_counts import set_counts
+from jaxserve.sampling.sampling_batch import set_edits, set_mask
+
+FORK_PAGES, FORK_SLOTS = 64, 16  # copies in one call; longer lists take several calls
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A function and the shapes of its arguments; the one at place `state` is donated, and comes back first."""
+
+    name: str
+    mesh: Mesh
+    function: Callable
+    args: tuple[Any, ...]
+    state: int
+    out_shardings: Any
+
+    @property
+    def jitted(self) -> Any:
+        return jax.jit(self.function, donate_argnums=(self.state,), out_shardings=self.out_shardings)
+
+    def lower(self) -> jax.stages.Lowered:
+        with jax.set_mesh(self.mesh):  # tells kernels what they are compiled for
+            return self.jitted.lower(*self.args)
+
+    def compile(self) -> jax.stages.Compiled:
+        return self.lower().compile()
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Sizes of an engine; num_pages with the scratch page, num_slots without the scratch slot.
+
+    has_host_tier: pages are copied to host memory and back.
+    """
+
+    settings: StepSettings
+    layout: KVLayout
+    groups: KVGroups
+    num_pages: int
+    num_slots: int
+    has_host_tier: bool = False
+    traces: Counter[str] = field(default_factory=Counter)
+    """How often the Python of each program was traced."""
+
+    @cached_property
+    def params(self) -> Params:
+        """Shape, dtype and sharding of each weight."""
+        mesh = self.settings.mesh
+        return targets(declare(self.settings.config, mesh, self.layout.dtype), mesh)
+
+    @cached_property
+    def state(self) -> Any:
+        """A `DeviceState` of the shape, dtype and sharding of each array."""
+        mesh, layout = self.settings.mesh, self.layout
+        pool: Any = jax.ShapeDtypeStruct(layout.shape(self.num_pages), layout.dtype, sharding=layout.sharding(mesh))
+        column: Any = self._whole((self.num_slots + 1,), jnp.int32)
+        slots = jax.eval_shape(partial(init_slots, self.num_slots, self.vocab))
+        return DeviceState(pool, column, column, jax.tree.map(lambda a: self._whole(a.shape, a.dtype), slots))
+
+    @cached_property
+    def vocab(self) -> int:
+        """Width of the vocabulary on the device, padding included."""
+        return vocab_width(self.settings.config, self.settings.mesh)
+
+    def batch_layout(self, bucket: Bucket) -> BatchLayout:
+        return BatchLayout(bucket, self.groups, self.settings.config.group_ranges)
+
+    def step(self, bucket: Bucket) -> Program:
+        """(weights, state, buffer) -> (state, output, what was asked of prompts)."""
+        layout, whole = self.batch_layout(bucket), replicated(self.settings.mesh)
+        args = (self.params, self.state, self._whole((layout.size,), jnp.int32))
+        return self._program(str(bucket), partial(step, self.settings, layout), args, state=1, rest=(whole, whole))
+
+    def fork(self) -> Program:
+        """(state, pages and slots to copy) -> state."""
+        pages, slots = self._whole((FORK_PAGES,), jnp.int32), self._whole((FORK_SLOTS,), jnp.int32)
+        return self._update("fork", partial(fork, self.settings.mesh), pages, pages, slots, slots)
+
+    def set_edits(self) -> Program:
+        """(state, slot, ids, bias, until) -> state."""
+
+        def function(state: DeviceState, slot, ids, bias, until) -> DeviceState:
+            return replace(state, slots=set_edits(state.slots, slot, ids, bias, until))
+
+        columns = [self._whole((MAX_EDITS,), dtype) for dtype in (jnp.int32, jnp.float32, jnp.int32)]
+        return self._update("set_edits", function, self._whole((), jnp.int32), *columns)
+
+    def set_mask(self) -> Program:
+        """(state, mask row, its words) -> state."""
+
+        def function(state: DeviceState, row, mask) -> DeviceState:
+            return replace(state, slots=set_mask(state.slots, row, mask))
+
+        words = self._whole((-(-self.vocab // 32),), jnp.uint32)
+        return self._update("set_mask", function, self._whole((), jnp.int32), words)
+
+    def set_counts(self) -> Program:
+        """(state, slot, what `count_tokens` gives) -> state."""
+
+        def function(state: DeviceState, slot, line) -> DeviceState:
+            return replace(state, slots=replace(state.slots, counts=set_counts(state.slots.counts, slot, line)))
+
+        line = self._whole((self.vocab,), jnp.int16)
+        return self._update("set_counts", function, self._whole((), jnp.int32), line)
+
+    def save_pages(self) -> Program:
+        """(state, pages) -> (state, their content in host memory)."""
+
+        def function(state: DeviceState, ids) -> tuple[DeviceState, jax.Array]:
+            return state, gather_pages(self.settings.mesh, state.pool, ids)
+
+        ids = self._whole((TRANSFER_PAGES,), jnp.int32)
+        rest = (self.layout.host_sharding(self.settings.mesh),)
+        return self._program("save_pages", function, (self.state, ids), state=0, rest=rest)
+
+    def load_pages(self) -> Program:
+        """(state, pages, their content) -> state."""
+
+        def function(state: DeviceState, ids, pages) -> DeviceState:
+            return replace(state, pool=scatter_pages(self.settings.mesh, state.pool, ids, pages))
+
+        layout, ids = self.layout, self._whole((TRANSFER_PAGES,), jnp.int32)
+        sharding = layout.sharding(self.settings.mesh)
+        pages: Any = jax.ShapeDtypeStruct(layout.shape(TRANSFER_PAGES), layout.dtype, sharding=sharding)
+        return self._update("load_pages", function, ids, pages)
+
+    def all(self, buckets: list[Bucket]) -> list[Program]:
+        """What a serving engine can need: a step for each bucket, forks, edits, masks and counts, and transfers."""
+        transfers = [self.save_pages(), self.load_pages()] if self.has_host_tier else []
+        return [*map(self.step, buckets), self.fork(), self.set_edits(), self.set_mask(), self.set_counts(), *transfers]
+
+    def _whole(self, shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated(self.settings.mesh))
+
+    def _update(self, name: str, function: Callable, *arrays: jax.ShapeDtypeStruct) -> Program:
+        return self._program(name, function, (self.state, *arrays), state=0, rest=None)
+
+    def _program(self, name: str, function: Callable, args: tuple, *, state: int, rest: tuple | None) -> Program:
+        """`state` is the place of the state among the arguments, `rest` the shardings of what is returned after it."""
+
+        def traced(*args):
+            self.traces[name] += 1
+            return function(*args)
+
+        traced.__name__ = name  # what profiles and compilers call it
+        kept = jax.tree.map(lambda a: a.sharding, self.state)
+        out_shardings = kept if rest is None else (kept, *rest)
+        return Program(name, self.settings.mesh, traced, args, state, out_shardings)

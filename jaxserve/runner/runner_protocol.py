@@ -1,0 +1,17 @@
+"""Host: `Runner`, what the engine needs of whoever runs its plans."""
+
+from typing import Any, Protocol
+
+from jaxserve.core.step_plan import Outcome, Plan
+
+
+class Runner(Protocol):
+    """Runs steps in the order in which they are submitted; two may be in flight."""
+
+    def submit(self, plan: Plan) -> Any:
+        """Start a step and return a ticket at once. The plan's arrays are not read after the return."""
+        ...
+
+    def collect(self, ticket: Any) -> Outcome:
+        """Wait for a step's outcome; tickets come in the order of submission."""
+        ...

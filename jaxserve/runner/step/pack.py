@@ -1,0 +1,86 @@
+"""Host: a plan packed into the one int32 buffer that a step receives.
+
+    [ num_rows, num_decodes | tokens T | targets T | rows S x fields | kind 0: first pages G x S, tables G x S x W | … ]
+
+Targets are there in mixed buckets only. Padding rows have no tokens and use the scratch slot; zero is a valid value of
+everything else, and page 0 is the scratch page.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from jaxserve.core.buckets import Bucket
+from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.row_layout import ROW_FIELDS, ROW_INDEX, STEP_FIELDS
+from jaxserve.core.step_plan import Plan
+
+HEADER = 2
+
+
+@dataclass(frozen=True)
+class BatchLayout:
+    """Where each part of a bucket's buffer lies; shared by `pack` on the host and `unpack` on the device.
+
+    kinds: for each layer kind the half-open range of its KV groups.
+    """
+
+    bucket: Bucket
+    groups: KVGroups
+    kinds: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        tokens, rows = self.bucket.num_tokens, self.bucket.num_rows
+        shapes: dict[str, tuple[int, ...]] = {"header": (HEADER,), "tokens": (tokens,)}
+        if not self.bucket.is_decode:
+            shapes["targets"] = (tokens,)
+        shapes["rows"] = (rows, len(ROW_FIELDS))
+        for k, (start, end) in enumerate(self.kinds):
+            width = self.groups.num_columns(start, self.bucket.num_columns, self.bucket.max_row_tokens)
+            shapes[f"first_pages{k}"] = (end - start, rows)
+            shapes[f"tables{k}"] = (end - start, rows, width)
+        return shapes
+
+    @cached_property
+    def size(self) -> int:
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def split(self, buffer):
+        """The parts of a buffer by name: views of a numpy array, slices of a traced one."""
+        parts, offset = {}, 0
+        for name, shape in self.shapes.items():
+            end = offset + math.prod(shape)
+            parts[name] = buffer[offset:end].reshape(shape)
+            offset = end
+        return parts
+
+
+def pack(layout: BatchLayout, plan: Plan, scratch_slot: int) -> np.ndarray:
+    """The buffer of one step; a new array each time, because the device may read the last one still."""
+    buffer = np.zeros(layout.size, np.int32)
+    parts = layout.split(buffer)
+    num_rows, num_tokens = plan.num_rows, plan.num_tokens
+    parts["header"][:] = num_rows, plan.num_decodes
+    parts["tokens"][:num_tokens] = plan.tokens
+    if "targets" in parts:
+        parts["targets"][:] = -1
+        if plan.targets is not None:
+            parts["targets"][:num_tokens] = plan.targets
+    rows = parts["rows"]
+    rows[num_rows:, ROW_INDEX["slot"]] = scratch_slot
+    rows = rows[:num_rows]
+    rows[:, ROW_INDEX["slot"]] = plan.slots
+    rows[:, ROW_INDEX["query_len"]] = plan.query_lens
+    rows[:, ROW_INDEX["start"]] = plan.starts
+    rows[:, ROW_INDEX["samples"]] = plan.samples
+    rows[:, ROW_INDEX["rounds"]] = plan.rounds
+    rows[:, len(STEP_FIELDS) :] = plan.sampling
+    for k, (start, end) in enumerate(layout.kinds):
+        parts[f"first_pages{k}"][:, :num_rows] = plan.first_pages[start:end]
+        for g in range(start, end):
+            table = plan.tables[g]
+            parts[f"tables{k}"][g - start, :num_rows, : table.shape[1]] = table
+    return buffer

@@ -1,0 +1,72 @@
+"""Device: what a step tells of prompts, where asked: log-probabilities of their tokens, and pooled hidden states.
+
+Both lie behind conditions: a batch that asks for neither pays for neither.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int32
+
+from jaxserve.core.row_layout import POOLING
+from jaxserve.runner.step.device_batch import DeviceBatch
+from jaxserve.runner.step.step_output import DeviceLogprobs, pack_logprobs
+
+TILE = 64  # tokens whose logits are made at once: never [T, V]
+
+
+@jax.named_scope("prompt_logprobs")
+def prompt_logprobs(
+    score: Callable[..., DeviceLogprobs], batch: DeviceBatch, hidden: Float[Array, "T D"], k: int
+) -> Int32[Array, "O2"]:
+    """Log-probability of each wanted target after the token before it, with up to k candidates.
+
+    score: from hidden states [R, D], targets [R] and candidates wanted [R] to what `top_logprobs` gives. Wanted tokens
+    are gathered first, so that as many tiles of logits are made as they fill, wherever in the batch they stand.
+    """
+    all_targets = batch.targets
+    assert all_targets is not None
+    num_tokens = len(all_targets)
+    tile = min(TILE, num_tokens)
+    size = -(-num_tokens // tile) * tile
+    is_wanted = all_targets >= 0
+    (places,) = jnp.nonzero(is_wanted, size=size, fill_value=0)
+    num_wanted = jnp.sum(is_wanted, dtype=jnp.int32)
+    num_candidates = batch.sampling.num_prompt_logprobs[batch.token_rows]
+
+    def add_tile(i: jax.Array, out: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        at = lax.dynamic_slice(places, (i * tile,), (tile,))
+        is_padding = i * tile + jnp.arange(tile) >= num_wanted
+        targets = jnp.where(is_padding, 0, all_targets[at])
+        asked = jnp.where(is_padding, -1, num_candidates[at])
+        parts = score(hidden[at], targets, asked)
+        return tuple(lax.dynamic_update_slice_in_dim(o, p, i * tile, 0) for o, p in zip(out, parts, strict=True))
+
+    empty = (
+        jnp.zeros(size, jnp.float32),
+        jnp.zeros(size, jnp.int32),
+        jnp.zeros((size, k), jnp.int32),
+        jnp.zeros((size, k), jnp.float32),
+    )
+    chosen, ranks, top_ids, top = lax.fori_loop(0, -(-num_wanted // tile), add_tile, empty)
+    return pack_logprobs((chosen, ranks, top_ids, top))
+
+
+@jax.named_scope("pooled")
+def pooled_states(batch: DeviceBatch, hidden: Float[Array, "T D"]) -> Float[Array, "S D"]:
+    """float32: for rows that want a mean the sum over their tokens of this step, for the others their last token's.
+
+    A sum by rows, not a product with a matrix of zeros and ones: a row that is not finite must not reach another.
+    """
+    num_rows = len(batch.slots)
+    modes = batch.sampling.pooling
+
+    def compute() -> jax.Array:
+        states = hidden.astype(jnp.float32)
+        rows = jnp.where(batch.is_token, batch.token_rows, num_rows)  # padding is dropped
+        sums = jax.ops.segment_sum(states, rows, num_rows, indices_are_sorted=True)
+        return jnp.where(modes[:, None] == POOLING["mean"], sums, states[batch.last])
+
+    return lax.cond(jnp.any(modes > 0), compute, lambda: jnp.zeros((num_rows, hidden.shape[1]), jnp.float32))

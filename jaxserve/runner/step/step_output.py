@@ -1,0 +1,69 @@
+"""Device: a step's result as the one int32 vector that returns to the host, and what is read only where asked for.
+
+    [ number of rounds | tokens R x S | is_bad R x S ]              R = bucket.max_rounds
+
+Log-probabilities, of drawn tokens and of prompts, are tables of (chosen, rank, k ids, k log-probabilities), floats as
+bit patterns; k is the engine's max_logprobs. They and pooled hidden states stay on the device unless a plan asks: at
+256 rows and k 20 the first has 688 KB.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int32
+
+from jaxserve.core.buckets import Bucket
+from jaxserve.core.step_plan import TopLogprobs
+
+DeviceLogprobs = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+
+
+class Extras(NamedTuple):
+    """What a plan may ask for. logprobs: of drawn tokens, O1 = R·S·(2 + 2k). The others are of mixed buckets.
+
+    prompt_logprobs: one entry a wanted target, in the targets' order, anything after the last. pooled: one row a row.
+    """
+
+    logprobs: Int32[Array, "O1"]
+    prompt_logprobs: Int32[Array, "O2"] | None
+    pooled: Float[Array, "S D"] | None
+
+
+@jax.named_scope("output")
+def pack_output(
+    num_rounds: Int32[Array, ""], tokens: Int32[Array, "R S"], is_bad: Bool[Array, "R S"]
+) -> Int32[Array, "O"]:
+    return jnp.concatenate([num_rounds[None], tokens.reshape(-1), is_bad.astype(jnp.int32).reshape(-1)])
+
+
+def pack_logprobs(logprobs: DeviceLogprobs) -> jax.Array:
+    chosen, ranks, top_ids, top = logprobs
+    bits = [chosen[:, None], ranks[:, None], top_ids, top]
+    bits = [lax.bitcast_convert_type(b, jnp.int32) if b.dtype == jnp.float32 else b for b in bits]
+    return jnp.concatenate(bits, axis=1).reshape(-1)
+
+
+def read_output(vector: np.ndarray, bucket: Bucket, num_rows: int) -> tuple[int, np.ndarray, np.ndarray]:
+    """(rounds, tokens [S, R], is_bad [S, R]) of the first `num_rows` rows."""
+    tables = vector[1:].reshape(2, bucket.max_rounds, bucket.num_rows)[:, :, :num_rows]
+    return int(vector[0]), tables[0].T, tables[1].T != 0
+
+
+def read_row_logprobs(vector: np.ndarray, bucket: Bucket, num_rows: int, k: int) -> TopLogprobs:
+    """One entry a token, row by row, of the first `num_rows` rows."""
+    tables = vector.reshape(bucket.max_rounds, bucket.num_rows, 2 + 2 * k)[:, :num_rows]
+    return read_logprobs(tables.swapaxes(0, 1), num_rows * bucket.max_rounds, k)
+
+
+def read_logprobs(vector: np.ndarray, count: int, k: int) -> TopLogprobs:
+    """The first `count` log-probabilities of a vector."""
+    table = np.ascontiguousarray(vector).reshape(-1, 2 + 2 * k)[:count]
+    return TopLogprobs(
+        chosen=table[:, 0].view(np.float32),
+        ranks=table[:, 1],
+        top_ids=table[:, 2 : 2 + k],
+        top=table[:, 2 + k :].view(np.float32),
+    )

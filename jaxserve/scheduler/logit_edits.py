@@ -1,0 +1,65 @@
+"""Host: `SlotEdits`, what requests forbid and prefer, as changes to the logits of a slot."""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from jaxserve.core.request import Request
+from jaxserve.core.step_plan import SlotEdits
+
+FOREVER = np.iinfo(np.int32).max
+
+
+def is_synchronous(request: Request) -> bool:
+    """Bad words of several tokens are banned one token ahead, so the host must have seen the token before."""
+    return any(len(word) > 1 for word in request.bad_words)
+
+
+def has_edits(request: Request) -> bool:
+    params = request.params
+    return bool(params.logit_bias or request.bad_words or params.allowed_token_ids or _min_tokens_bans(request))
+
+
+def has_penalties(request: Request) -> bool:
+    params = request.params
+    return (params.presence_penalty, params.frequency_penalty, params.repetition_penalty) != (0, 0, 1)
+
+
+def banned_next(request: Request, generated: np.ndarray) -> tuple[int, ...]:
+    """Tokens that would complete a bad word of several tokens after the generated ones; the prompt does not count."""
+    tail = tuple(generated[-max((len(word) for word in request.bad_words), default=0) :].tolist())
+    completing = {word[-1] for word in request.bad_words if len(word) > 1 and tail[1 - len(word) :] == word[:-1]}
+    return tuple(sorted(completing))
+
+
+def make_edits(request: Request, slot: int, banned: tuple[int, ...], vocab_size: int) -> SlotEdits:
+    """All edits of a request, and the tokens `banned` for now."""
+    entries = _entries(request) + [(i, -np.inf, FOREVER) for i in banned]
+    ids, bias, until = zip(*entries, strict=True) if entries else ((), (), ())
+    return SlotEdits(
+        slot=slot,
+        ids=np.array(ids, np.int32),
+        bias=np.array(bias, np.float32),
+        until=np.array(until, np.int32),
+        mask=_mask(request.params.allowed_token_ids, vocab_size),
+    )
+
+
+def _entries(request: Request) -> list[tuple[int, float, int]]:
+    """(token, bias, until position) of the edits that stay for the request's life."""
+    entries = [(i, bias, FOREVER) for i, bias in (request.params.logit_bias or {}).items()]
+    entries += [(word[0], -np.inf, FOREVER) for word in request.bad_words if len(word) == 1]
+    until = len(request.prompt_token_ids) + request.params.min_tokens
+    return entries + [(i, -np.inf, until) for i in _min_tokens_bans(request)]
+
+
+def _min_tokens_bans(request: Request) -> tuple[int, ...]:
+    return request.stop_ids if request.params.min_tokens else ()
+
+
+def _mask(allowed: Collection[int] | None, vocab_size: int) -> np.ndarray | None:
+    if allowed is None:
+        return None
+    bits = np.zeros(-(-vocab_size // 32) * 32, np.uint8)
+    bits[list(allowed)] = 1
+    return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)

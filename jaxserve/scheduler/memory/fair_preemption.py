@@ -1,0 +1,26 @@
+"""Host: displacing: where the order of service divides slots, one that waits takes those of others, and their pages."""
+
+from jaxserve.core.sequence import Sequence
+from jaxserve.scheduler.memory.page_tables import num_spare
+from jaxserve.scheduler.memory.preemption import num_returning
+from jaxserve.scheduler.memory.prefix_sharing import num_held
+from jaxserve.scheduler.memory.slots import preempt
+from jaxserve.scheduler.state import SchedulerState, StepRows
+
+
+def displace(state: SchedulerState, rows: StepRows, sequence: Sequence, num_pages: int) -> bool:
+    """Preempt running sequences until one that waits will find a slot and `num_pages`, or none must yield to it.
+
+    Whether it finds them now; what is in flight returns with a commit. Who has a chunk in this step keeps its slot.
+    """
+    while not _is_enough(state, num_pages, len(state.leaving), num_returning(state)):
+        victim = state.order.yields_to(sequence)
+        if victim is None or victim.slot in rows.slots:
+            break
+        preempt(state, victim.slot)
+    return _is_enough(state, num_pages)
+
+
+def _is_enough(state: SchedulerState, num_pages: int, more_slots: int = 0, more_pages: int = 0) -> bool:
+    has_slot = len(state.columns.free_slots) + more_slots > num_held(state)
+    return has_slot and num_pages <= num_spare(state) + more_pages

@@ -1,0 +1,57 @@
+"""Host: forks: a new slot takes the pages of a prefix from another slot.
+
+It shares full pages and gets a copy of the last one where that is partial. The device runs the copies after all steps
+before, hence the prefix may still be in flight.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxserve.core.step_plan import Forks
+from jaxserve.scheduler.memory.page_tables import allocate
+from jaxserve.scheduler.state import SchedulerState, StepRows
+
+
+class Source(NamedTuple):
+    """Where a fork comes from: the slot that has computed its first `start` tokens."""
+
+    slot: int
+    start: int
+
+
+def num_fork_pages(state: SchedulerState, source: Source, num_inputs: int) -> int:
+    """The most free pages that a fork takes to compute its first `num_inputs` tokens."""
+    missing = state.groups.end_page(num_inputs) - source.start // state.groups.page_size
+    return sum(min(missing, table.shape[1]) for table in state.columns.tables)
+
+
+def fork(state: SchedulerState, rows: StepRows, source: Source, dst: int) -> None:
+    """Let slot `dst` begin after the source's tokens."""
+    columns, groups = state.columns, state.groups
+    src, start = source
+    last, num_partial = divmod(start, groups.page_size)
+    copies = allocate(state, groups.num_groups if num_partial else 0)
+    originals = np.zeros_like(copies)
+    for g, table in enumerate(columns.tables):
+        first = groups.first_page(g, start)
+        held = table[src, first - columns.first_pages[g, src] :]
+        shared = held[: last - first]
+        state.pool.retain(shared)
+        table[dst, : last - first] = shared
+        columns.first_pages[g, dst] = first
+        if num_partial:
+            table[dst, last - first] = copies[g]
+            originals[g] = held[last - first]
+    columns.end_page[dst] = groups.end_page(start)
+    columns.num_computed[dst] = columns.num_scheduled[dst] = start
+    rows.fork_pages.append((originals, copies))
+    rows.fork_slots.append((src, dst))
+
+
+def make_forks(rows: StepRows) -> Forks | None:
+    if not rows.fork_slots:
+        return None
+    src_pages, dst_pages = (np.concatenate(pages).astype(np.int32) for pages in zip(*rows.fork_pages, strict=True))
+    src_slots, dst_slots = (np.array(slots, np.int32) for slots in zip(*rows.fork_slots, strict=True))
+    return Forks(src_pages, dst_pages, src_slots, dst_slots)

@@ -1,0 +1,84 @@
+"""Host: admission: waiting sequences get slots in the order of service, while slots, pages and tokens last."""
+
+from itertools import islice
+
+from jaxserve.core.sequence import Sequence
+from jaxserve.kv.prefix_cache import Match
+from jaxserve.scheduler.memory.fair_preemption import displace
+from jaxserve.scheduler.memory.fork import Source, fork, num_fork_pages
+from jaxserve.scheduler.memory.page_tables import num_spare, num_whole
+from jaxserve.scheduler.memory.prefix_reuse import find_prefix, num_prefix_pages, take_prefix
+from jaxserve.scheduler.memory.prefix_sharing import hold_back, num_held, source_of
+from jaxserve.scheduler.memory.slots import place
+from jaxserve.scheduler.state import SchedulerState, StepRows
+from jaxserve.scheduler.step.prefill_chunks import add_chunk, chunk_len, running_prompts
+
+LOOK_AHEAD = 8  # sequences at the head of the queue, of which the one with the longest cached prefix goes first
+MAX_OVERTAKEN = 8  # times that one may be overtaken so
+
+
+def admit_ahead(state: SchedulerState, rows: StepRows) -> None:
+    """Start those who go before the next chunk of every running prompt; only the order of service knows such."""
+    while len(state.waiting) and not rows.is_short and (prompts := running_prompts(state, rows)):
+        first = state.waiting.first()
+        if not all(state.order.goes_ahead(first, state.occupant(slot)) for slot in prompts):
+            return
+        if not _admit_next(state, rows):
+            return
+
+
+def admit(state: SchedulerState, rows: StepRows) -> None:
+    """Start waiting sequences with their first chunk, after what a running one or the prefix cache has of the prompt.
+
+    Those that find more in the prefix cache overtake their peers a few times, before it is evicted. Besides, nobody
+    overtakes one for whom there is no room, nor one that is held back: its slot stays free for it. That blocks nobody
+    for long, since whoever it waits for is running, and nobody whom the order of service would not.
+    """
+    while len(state.waiting) and not rows.is_short and _admit_next(state, rows):
+        pass
+
+
+def _admit_next(state: SchedulerState, rows: StepRows) -> bool:
+    """Start the next one, or hold it back; False: it cannot start now."""
+    has_slot = len(state.columns.free_slots) > num_held(state)
+    if rows.budget <= 0 or not (has_slot or state.order.yields_to(state.waiting.first())):
+        return False
+    sequence = _next(state)
+    source = source_of(state, sequence)
+    if source is None and has_slot and hold_back(state, sequence):
+        return True
+    match = find_prefix(state, sequence) if source is None else None
+    num_pages = _num_pages(state, sequence, match, source)
+    if not has_slot or num_pages > num_spare(state):
+        return displace(state, rows, sequence, num_pages)
+    state.waiting.remove(sequence)
+    for overtaken in state.waiting.ahead_of(sequence):
+        overtaken.num_overtaken += 1
+    slot = place(state, sequence)
+    if source is not None:
+        fork(state, rows, source, slot)
+    elif match is not None:
+        take_prefix(state, slot, match)
+    start = int(state.columns.num_scheduled[slot])
+    rows.new_slots.append(slot)
+    add_chunk(state, rows, slot, chunk_len(state, rows, int(state.columns.num_inputs[slot]) - start))
+    return True
+
+
+def _next(state: SchedulerState) -> Sequence:
+    """Whose turn it is."""
+    first = state.waiting.first()
+    if state.prefixes is None or first.num_overtaken >= MAX_OVERTAKEN or first.sequence_id in state.sharings:
+        return first
+    lens = {s: m.num_pages for s in islice(state.waiting.peers(), LOOK_AHEAD) if (m := find_prefix(state, s))}
+    best = max(lens, key=lens.__getitem__)  # the first of equals
+    num_pages = _num_pages(state, best, state.matches[best.sequence_id])
+    return best if num_pages <= num_spare(state) else first
+
+
+def _num_pages(state: SchedulerState, sequence: Sequence, match: Match | None, source: Source | None = None) -> int:
+    """The most pages for the whole prompt; they are taken chunk by chunk, but a prompt cut short helps nobody."""
+    num_inputs = min(sequence.num_tokens, state.limits.max_computed(sequence.request))
+    if source is not None:
+        return num_fork_pages(state, source, num_inputs)
+    return num_whole(state, num_inputs) if match is None else num_prefix_pages(state, match, num_inputs)

@@ -1,0 +1,80 @@
+"""Host: `Work`, what one HTTP request asks of the engine: begun as a whole, given up as a whole."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jaxserve.core.errors import LateError
+from jaxserve.core.outputs import RequestOutput
+from jaxserve.server.calls.generation_call import Call
+from jaxserve.server.http.error_responses import ApiError
+from jaxserve.server.monitoring.access_log import Served
+from jaxserve.server.server_state import Service
+
+if TYPE_CHECKING:  # it imports jax
+    from jaxserve.engine.serving.result_stream import Submissions
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of the output for one of a request's prompts."""
+
+    prompt: int
+    output: RequestOutput
+
+
+class Work:
+    """The prompts of a request, and what comes of them."""
+
+    def __init__(self, submissions: "Submissions"):
+        self._submissions = submissions
+        self._num_tokens = 0  # that have come
+
+    @classmethod
+    async def begin(cls, service: Service, call: Call, arrival_s: float | None = None) -> "Work":
+        """Submit all prompts, or none, where one of them is refused: its error is raised at once.
+
+        arrival_s: when the request came, by the engine's clock; by default now.
+        """
+        prompts = [{**prompt.as_dict(), "cache_salt": prompt.cache_salt} for prompt in call.prompts]
+        options: Any = {"wants_pieces": call.body.stream, "arrival_s": arrival_s, **call.options}
+        return cls(await service.llm.submit_all(prompts, call.params, **options))
+
+    def abort(self) -> None:
+        """End what has not ended; at any time, as often as wanted."""
+        self._submissions.abort()
+
+    async def whole(self, served: Served) -> list[RequestOutput]:
+        """All outputs, in the order of their prompts; `served` is told of them. Raises as `pieces` does."""
+        outputs = {}
+        async for piece in self.pieces(served):
+            assert piece is not None
+            outputs[piece.prompt] = piece.output
+        return [outputs[number] for number in sorted(outputs)]
+
+    async def pieces(self, served: Served, idle_s: float = 0) -> "AsyncGenerator[Piece | None, None]":
+        """Every piece as it comes, of which `served` is told; None after each `idle_s` seconds without one (0: never).
+
+        Raises `ApiError` where a prompt could not be computed, and `LateError` where no prompt had a token in time.
+        """
+        while self._submissions.has_more:
+            try:
+                async with asyncio.timeout(idle_s or None):
+                    number, output = await self._submissions.next()
+            except TimeoutError:
+                yield None
+                continue
+            served.note(output)
+            self._check(output)
+            yield Piece(number, output)
+
+    def _check(self, output: RequestOutput) -> None:
+        self._num_tokens += sum(len(completion.token_ids) for completion in output.outputs)
+        reasons = {completion.finish_reason for completion in output.outputs}
+        if "error" in reasons:
+            raise ApiError(500, "the model's numbers were not finite for this request", code="not_finite")
+        if "abort" in reasons:
+            raise ApiError(503, "the request was aborted by the server", code="aborted")
+        if "timeout" in reasons and not self._num_tokens and not self._submissions.has_more:
+            raise LateError("the request timed out before its first token")

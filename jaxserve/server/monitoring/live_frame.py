@@ -1,0 +1,64 @@
+"""Host: one frame of the live view, as JSON of bounded size: what the engine holds, how fast it is, its last steps."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from jaxserve.engine.serving.engine_metrics import Meters
+from jaxserve.engine.serving.snapshot import CACHED, FREE, HELD, SHARED, Snapshot
+
+MAX_SQUARES = 4096  # of the map; more could not be told apart on a screen
+
+
+class Speeds(NamedTuple):
+    """Of the last seconds; None where there was nothing to measure. steps: [decode rows, prompt tokens, padding, ms]
+    of each of the last steps, the newest at the end."""
+
+    tokens_per_s: float
+    ttft_ms: float | None
+    itl_ms: float | None
+    steps: list[tuple[int, int, int, float]]
+
+
+def speeds(meters: Meters) -> Speeds:
+    """What the meters say now."""
+    first_s, inter_s = meters.recent_first_token_s, meters.recent_inter_token_s
+    steps = [(step.decode_rows, step.prompt_tokens, step.padding, round(step.ms, 2)) for step in meters.last_steps]
+    return Speeds(meters.tokens_per_s, first_s and first_s * 1000, inter_s and inter_s * 1000, steps)
+
+
+def frame(taken: Snapshot, speeds: Speeds) -> bytes:
+    """A snapshot and speeds as JSON.
+
+    pages: how many are free, cached, held by one sequence, shared by several, `total` together; `host` of `host_total`
+    in host memory. map: runs of squares, [state, length, state, length, …], states 0 to 3 in the order above; a square
+    stands for `pages_a_square` pages and shows what most of them are.
+    """
+    counts = taken.count_pages()
+    squares, pages_a_square = page_map(taken.pages[1:])  # the scratch page is nobody's
+    pages: dict[str, Any] = {name: counts[name] for name in ("free", "cached", "held", "shared")}
+    pages |= {"total": len(taken.pages) - 1, "host": taken.num_host_pages, "host_total": taken.max_host_pages}
+    pages |= {"pages_a_square": pages_a_square, "map": runs(squares)}
+    found = {"running": taken.num_running, "waiting": taken.num_waiting, **speeds._asdict(), "pages": pages}
+    return orjson.dumps(found)
+
+
+def page_map(pages: np.ndarray) -> tuple[np.ndarray, int]:
+    """At most `MAX_SQUARES` squares, uint8, for any number of pages, and how many pages each stands for.
+
+    Of states that are equally frequent in a square the busier one is shown.
+    """
+    size = -(-len(pages) // MAX_SQUARES)
+    if size == 1:
+        return pages, 1
+    missing = -len(pages) % size
+    squares = np.pad(pages, (0, missing), constant_values=SHARED + 1).reshape(-1, size)
+    counts = np.stack([(squares == state).sum(axis=1) for state in (SHARED, HELD, CACHED, FREE)])
+    return SHARED - counts.argmax(axis=0).astype(np.uint8), size
+
+
+def runs(values: np.ndarray) -> list[int]:
+    """Run lengths of at least one value: [value, length, value, length, …]."""
+    ends = np.flatnonzero(np.append(values[1:] != values[:-1], True)) + 1
+    return np.stack([values[ends - 1], np.diff(ends, prepend=0)], axis=1).ravel().tolist()

@@ -1,0 +1,41 @@
+"""Host: the body of /v1/chat/completions."""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from jaxserve.server.http.error_responses import ApiError
+from jaxserve.server.openai.requests.base_body import Items
+from jaxserve.server.openai.requests.generation_fields import SamplingFields
+from jaxserve.text.chat_messages import MAX_MESSAGES, checked_messages
+
+
+class ChatBody(SamplingFields):
+    """messages are checked where they are rendered. max_completion_tokens, or max_tokens; by default the answer may
+    fill the context. top_logprobs: candidates a token, with logprobs=true. echo: the answer begins
+    with the last message, where that is of the role that answers."""
+
+    prompt_field: ClassVar[str] = "messages"
+    messages: Annotated[Items[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
+    max_completion_tokens: int | None = Field(None, ge=1)
+    logprobs: bool = False
+    top_logprobs: int = Field(0, ge=-1)
+    echo: bool = False
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    def model_post_init(self, context: Any) -> None:
+        super().model_post_init(context)
+        if self.max_tokens == 0:
+            raise ApiError(400, "max_tokens must be at least 1", param="max_tokens")
+        if "top_logprobs" in self.model_fields_set and not self.logprobs:
+            raise ApiError(400, "top_logprobs needs logprobs=true", param="top_logprobs")
+        if self.max_completion_tokens is not None and self.max_tokens not in (None, self.max_completion_tokens):
+            raise ApiError(400, "max_tokens and max_completion_tokens differ: send one", param="max_completion_tokens")
+
+    def last_said(self, role: str) -> str:
+        """The text of the last message, where that is of the role that answers; its parts are joined as in prompts."""
+        (last,) = checked_messages(self.messages[-1:])
+        return last["content"] if last["role"] == role else ""

@@ -1,0 +1,31 @@
+"""Host: the body of /v1/completions."""
+
+from typing import Any
+
+from pydantic import Field
+
+from jaxserve.server.http.error_responses import ApiError
+from jaxserve.server.openai.requests.generation_fields import SamplingFields
+from jaxserve.server.openai.requests.text_inputs import Texts, as_list
+
+DEFAULT_MAX_TOKENS = 16  # OpenAI's
+
+
+class CompletionBody(SamplingFields):
+    """prompt: a text, token ids, or a list of either. logprobs: candidates a token. echo: the prompt comes first;
+    with max_tokens=0 nothing comes after it."""
+
+    prompt: Texts
+    echo: bool = False
+    logprobs: int | None = Field(None, ge=-1)
+    add_special_tokens: bool = True
+
+    def model_post_init(self, context: Any) -> None:
+        super().model_post_init(context)
+        if self.max_tokens == 0 and not self.echo:
+            raise ApiError(400, "max_tokens must be at least 1, or 0 with echo=true", param="max_tokens")
+
+    @property
+    def prompts(self) -> list[str] | list[list[int]]:
+        """Each prompt of the request."""
+        return as_list(self.prompt)

@@ -1,0 +1,28 @@
+"""Host: the body of /v1/embeddings."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from jaxserve.server.openai.requests.base_body import Body
+from jaxserve.server.openai.requests.text_inputs import Texts, as_list
+
+
+class EmbeddingBody(Body):
+    """input: a text, token ids, or a list of either. encoding_format: numbers, or base64 of little-endian float32.
+    dimensions: the first so many numbers are kept, for models that were trained for it (Matryoshka)."""
+
+    prompt_field: ClassVar[str] = "input"
+    input: Texts
+    model: str | None = None
+    encoding_format: str = Field("float", pattern="^(float|base64)$")
+    dimensions: int | None = Field(None, ge=1)
+    pooling: str = Field("mean", pattern="^(mean|last)$")
+    normalize: bool = True
+    truncate_prompt_tokens: int | None = Field(None, ge=-1)
+    add_special_tokens: bool = True
+
+    @property
+    def inputs(self) -> list[str] | list[list[int]]:
+        """Each text of the request."""
+        return as_list(self.input)

@@ -1,0 +1,145 @@
+"""Device: a batch's new keys and values written into one layer of a pool of lanes by a TPU kernel, a piece at a time.
+
+A piece is 128 slots of a page, the least that can be written: [K, 2·H', 128]. Its tokens come from two neighbouring
+tiles of 128 tokens, turned until each stands on its lane:
+
+    columns, by head    · · · · · a b c│d e f g · · · ·        the tokens b … e go to one piece, from its lane 2 on
+        │ DMA, two tiles
+    turned              a b c · · · · ·│· · · · d e f g        both by as many lanes
+    piece               o o b c d e o o                        merged with the old lanes, read unless all are new
+        │ DMA
+    pool[layer, page, :, :, piece]
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array, Float, Int, Num
+
+from pallas_kernels.dispatch import interpretation
+from pallas_kernels.page_layouts import NUM_LANES, PageLayout
+from pallas_kernels.page_ops.mosaic_tpu.copy_pipeline import OnlyIf, pipeline
+from pallas_kernels.page_ops.mosaic_tpu.lane_rotation import insert_columns
+from pallas_kernels.page_ops.mosaic_tpu.pool_tiles import require_tiles
+from pallas_kernels.page_ops.pack_rows import pack_rows
+from pallas_kernels.page_ops.write_pieces import Pieces, piece_len, plan_pieces
+
+MAX_RING_BYTES = 8 << 20
+"""Half of the 16 MiB of VMEM that a kernel gets unasked."""
+MAX_DEPTH = 8
+
+
+def write(
+    pool: Num[Array, "Lg P K packed page"],
+    layer: Int[Array, ""],
+    k: Float[Array, "T K H"],
+    v: Float[Array, "T K H"],
+    slots: Int[Array, "T"],
+    begin: Int[Array, ""],
+    end: Int[Array, ""],
+    *,
+    k_scale: Float[Array, "K"] | None,
+    v_scale: Float[Array, "K"] | None,
+    pieces: Pieces | None,
+    layout: PageLayout,
+) -> Num[Array, "Lg P K packed page"]:
+    """See `api.write`."""
+    require_tiles(pool)
+    packed_len, page_size = pool.shape[3:]
+    if pieces is None:
+        pieces = plan_pieces(slots, begin, end, piece_len(page_size, layout))
+    if pieces.piece_len != NUM_LANES:
+        raise NotImplementedError(f"pieces of {pieces.piece_len} slots are not the {NUM_LANES} lanes of a tile")
+    # One tile more, so that every token's tile has a next one.
+    k, v = (jnp.pad(x, ((0, -len(slots) % NUM_LANES + NUM_LANES), (0, 0), (0, 0))) for x in (k, v))
+    packed = pack_rows(k, v, packed_len, pool.dtype, k_scale=k_scale, v_scale=v_scale, layout=layout)
+    return _write_columns(pool, layer, jnp.moveaxis(packed, 0, 2), slots, pieces)
+
+
+def _write_columns(
+    pool: Num[Array, "Lg P K packed page"],
+    layer: Int[Array, ""],
+    columns: Num[Array, "K packed T2"],
+    slots: Int[Array, "T"],
+    pieces: Pieces,
+) -> Num[Array, "Lg P K packed page"]:
+    """T2: tokens padded to whole tiles, and one more."""
+    num_heads, packed_len, _ = columns.shape
+    head_bytes = 3 * packed_len * NUM_LANES * pool.dtype.itemsize
+    most = max(1, MAX_RING_BYTES // (2 * head_bytes))
+    heads = max(n for n in range(1, min(most, num_heads) + 1) if num_heads % n == 0)
+    depth = max(2, min(MAX_DEPTH, MAX_RING_BYTES // (heads * head_bytes)))
+    anywhere = pl.BlockSpec(memory_space=pl.ANY)
+    return pl.pallas_call(
+        _kernel,
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=5,
+            grid=(num_heads // heads,),
+            in_specs=[anywhere, anywhere],
+            out_specs=anywhere,
+            scratch_shapes=[
+                pltpu.VMEM((depth, heads, packed_len, 2 * NUM_LANES), pool.dtype),
+                pltpu.VMEM((depth, heads, packed_len, NUM_LANES), pool.dtype),
+                pltpu.SemaphoreType.DMA((3, depth)),
+            ],
+        ),
+        out_shape=jax.ShapeDtypeStruct(pool.shape, pool.dtype),
+        input_output_aliases={6: 0},
+        interpret=interpretation(),
+        name="page_ops_lane_write",
+    )(
+        jnp.reshape(layer, 1),
+        slots,
+        pieces.first_tokens,
+        pieces.counts,
+        jnp.reshape(pieces.num_pieces, 1),
+        columns,
+        pool,
+    )
+
+
+def _kernel(*refs: Any) -> None:
+    layer, slots, first_tokens, counts, num_pieces, columns, _, pool, new, merged, semaphores = refs
+    page_size = pool.shape[4]
+    depth, num_heads = merged.shape[:2]
+    heads = pl.ds(pl.program_id(0) * num_heads, num_heads)
+
+    def place(item):
+        """(the item's buffer, its first token, that token's lane in the piece, the piece)."""
+        token = first_tokens[item]
+        slot = slots[token]
+        lane = lax.rem(slot, NUM_LANES)
+        start = pl.multiple_of(lax.rem(slot, page_size) - lane, NUM_LANES)
+        piece = pool.at[layer[0], lax.div(slot, page_size), heads, :, pl.ds(start, NUM_LANES)]
+        return lax.rem(item, depth), token, lane, piece
+
+    def read(item):
+        buffer, token, _, piece = place(item)
+        first = pl.multiple_of(token - lax.rem(token, NUM_LANES), NUM_LANES)
+        around = columns.at[heads, :, pl.ds(first, 2 * NUM_LANES)]
+        is_partly_kept = counts[item] < NUM_LANES
+        return (
+            pltpu.make_async_copy(around, new.at[buffer], semaphores.at[0, buffer]),
+            OnlyIf(is_partly_kept, pltpu.make_async_copy(piece, merged.at[buffer], semaphores.at[1, buffer])),
+        )
+
+    def merge(item):
+        buffer, token, lane, _ = place(item)
+
+        def merge_head(head, carry):
+            tiles = [new[buffer, head, :, i * NUM_LANES : (i + 1) * NUM_LANES] for i in range(2)]
+            old = merged[buffer, head]
+            merged[buffer, head] = insert_columns(old, tiles, lax.rem(token, NUM_LANES), lane, counts[item])
+            return carry
+
+        lax.fori_loop(0, num_heads, merge_head, 0)
+
+    def write(item):
+        buffer, _, _, piece = place(item)
+        return (pltpu.make_async_copy(merged.at[buffer], piece, semaphores.at[2, buffer]),)
+
+    pipeline(num_pieces[0], depth, depth // 2, read=read, compute=merge, write=write)

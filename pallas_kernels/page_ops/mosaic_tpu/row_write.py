@@ -1,0 +1,156 @@
+"""Device: a batch's new keys and values written into one layer of the pool by a TPU kernel, a piece at a time.
+
+A scatter would do it too, but XLA gives the pool the scatter's layout for it on some shapes and copies all of it there
+and back in every layer (2 KV heads on v5e: 18 ms instead of 0.6 a step).
+
+    rows, by head       · · a b│c d e f│g h · ·        tiles of 4; the tokens b … g go to one piece, from its row 5 on
+        │ DMA, whole tiles
+    new                 · · a b c d e f g h · ·
+        │ as columns, from row piece_len on            only 32-bit data can be read from any row on:
+    shifted   ? ? ? ? ? ? ? ? · · a b c d e f g h · · ? ? ? ? ? ? ? ?
+                  └── piece_len rows from here ──┘     such that b stands in row 5
+    piece               o o o o o b c d e f g o        merged with the old rows, read unless all are new
+        │ DMA
+    pool[layer, page, :, piece]
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array, Float, Int, Num
+
+from pallas_kernels.dispatch import interpretation
+from pallas_kernels.page_layouts import NUM_LANES, PageLayout, tile_rows
+from pallas_kernels.page_ops.mosaic_tpu.copy_pipeline import OnlyIf, pipeline
+from pallas_kernels.page_ops.mosaic_tpu.pool_tiles import column_dtype, from_columns, require_tiles, to_columns
+from pallas_kernels.page_ops.pack_rows import pack_rows
+from pallas_kernels.page_ops.write_pieces import Pieces, piece_len, plan_pieces
+
+MAX_RING_BYTES = 8 << 20
+"""Half of the 16 MiB of VMEM that a kernel gets unasked."""
+MAX_DEPTH = 8
+"""Pieces in flight. At 8 heads of 128 in bfloat16, 8 pieces are 2.6 MB: 1.6 µs of a v6e's bandwidth, one latency."""
+
+
+def write(
+    pool: Num[Array, "Lg P K page W2"],
+    layer: Int[Array, ""],
+    k: Float[Array, "T K H"],
+    v: Float[Array, "T K H"],
+    slots: Int[Array, "T"],
+    begin: Int[Array, ""],
+    end: Int[Array, ""],
+    *,
+    k_scale: Float[Array, "K"] | None,
+    v_scale: Float[Array, "K"] | None,
+    pieces: Pieces | None,
+    layout: PageLayout,
+) -> Num[Array, "Lg P K page W2"]:
+    """See `api.write`."""
+    require_tiles(pool)
+    page_size, num_lanes = pool.shape[3:]
+    tile = tile_rows(pool.dtype)
+    if pieces is None:
+        pieces = plan_pieces(slots, begin, end, piece_len(page_size))
+    if page_size % pieces.piece_len or pieces.piece_len % tile:
+        raise NotImplementedError(
+            f"pieces of {pieces.piece_len} slots do not lie between tiles of {tile} and pages of {page_size}"
+        )
+    # Padded first, XLA packs, pads and transposes in one pass; padding the rows took 40 % more time.
+    k, v = (jnp.pad(x, ((0, -len(slots) % tile), (0, 0), (0, 0))) for x in (k, v))
+    rows = pack_rows(k, v, num_lanes, pool.dtype, k_scale=k_scale, v_scale=v_scale, layout=layout)
+    return _write_rows(pool, layer, jnp.swapaxes(rows, 0, 1), slots, pieces)
+
+
+def _write_rows(
+    pool: Num[Array, "Lg P K page W2"],
+    layer: Int[Array, ""],
+    rows: Num[Array, "K T2 W2"],
+    slots: Int[Array, "T"],
+    pieces: Pieces,
+) -> Num[Array, "Lg P K page W2"]:
+    """T2: tokens padded to whole tiles."""
+    num_heads, num_tokens, num_lanes = rows.shape
+    tile, length = tile_rows(pool.dtype), pieces.piece_len
+    num_new = min(length + tile, num_tokens)  # whole tiles that hold any `length` consecutive rows
+    item_bytes = num_heads * (num_new + length) * num_lanes * pool.dtype.itemsize
+    depth = max(2, min(MAX_DEPTH, MAX_RING_BYTES // item_bytes))
+    shifted = (num_lanes // NUM_LANES, num_heads, length + num_new + length, NUM_LANES)
+    anywhere = pl.BlockSpec(memory_space=pl.ANY)
+    return pl.pallas_call(
+        partial(_kernel, tile=tile),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=5,
+            grid=(1,),
+            in_specs=[anywhere, anywhere],
+            out_specs=anywhere,
+            scratch_shapes=[
+                pltpu.VMEM((depth, num_heads, num_new, num_lanes), pool.dtype),
+                pltpu.VMEM((depth, num_heads, length, num_lanes), pool.dtype),
+                pltpu.VMEM(shifted, column_dtype(pool.dtype)),
+                pltpu.SemaphoreType.DMA((3, depth)),
+            ],
+        ),
+        out_shape=jax.ShapeDtypeStruct(pool.shape, pool.dtype),
+        input_output_aliases={6: 0},
+        interpret=interpretation(),
+        name="page_ops_write",
+    )(
+        jnp.reshape(layer, 1),
+        slots,
+        pieces.first_tokens,
+        pieces.counts,
+        jnp.reshape(pieces.num_pieces, 1),
+        rows,
+        pool,
+    )
+
+
+def _kernel(*refs: Any, tile: int) -> None:
+    layer, slots, first_tokens, counts, num_pieces, rows, _, pool, new, merged, shifted, semaphores = refs
+    page_size = pool.shape[3]
+    depth, _, length, _ = merged.shape
+    num_new = new.shape[2]
+
+    def first_new(token):
+        """The row that `new` begins with: the token's tile, or an earlier one lest it reach beyond the last row."""
+        return pl.multiple_of(jnp.minimum(token - lax.rem(token, tile), rows.shape[1] - num_new), tile)
+
+    def place(item):
+        """(the item's buffer, its first token, that token's row in the piece, the piece)."""
+        token = first_tokens[item]
+        slot = slots[token]
+        row = lax.rem(slot, length)
+        start = pl.multiple_of(lax.rem(slot, page_size) - row, length)
+        piece = pool.at[layer[0], lax.div(slot, page_size), :, pl.ds(start, length)]
+        return lax.rem(item, depth), token, row, piece
+
+    def read(item):
+        buffer, token, _, piece = place(item)
+        around = rows.at[:, pl.ds(first_new(token), num_new)]
+        is_partly_kept = counts[item] < length
+        return (
+            pltpu.make_async_copy(around, new.at[buffer], semaphores.at[0, buffer]),
+            OnlyIf(is_partly_kept, pltpu.make_async_copy(piece, merged.at[buffer], semaphores.at[1, buffer])),
+        )
+
+    def merge(item):
+        buffer, token, row, _ = place(item)
+        for c, column in enumerate(to_columns(new[buffer])):
+            shifted[c, :, length : length + num_new] = column
+        start = length + token - first_new(token) - row
+        columns = [shifted[c, :, pl.ds(start, length)] for c in range(shifted.shape[0])]
+        at = lax.broadcasted_iota(jnp.int32, merged.shape[1:], 1)
+        is_new = (at >= row) & (at < row + counts[item])
+        merged[buffer] = jnp.where(is_new, from_columns(columns, merged.dtype), merged[buffer])
+
+    def write(item):
+        buffer, _, _, piece = place(item)
+        return (pltpu.make_async_copy(merged.at[buffer], piece, semaphores.at[2, buffer]),)
+
+    pipeline(num_pieces[0], depth, depth // 2, read=read, compute=merge, write=write)

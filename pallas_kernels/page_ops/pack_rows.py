@@ -1,0 +1,43 @@
+"""Device: a token's key and value as they lie in the pool: one after the other, zeros between; in 8 bits quantized."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Num
+
+from pallas_kernels.page_layouts import ROWS, PageLayout
+
+
+def pack_rows(
+    k: Float[Array, "T K H"],
+    v: Float[Array, "T K H"],
+    packed_len: int,
+    dtype: Any,
+    *,
+    k_scale: Float[Array, "K"] | None = None,
+    v_scale: Float[Array, "K"] | None = None,
+    layout: PageLayout = ROWS,
+) -> Num[Array, "T K packed"]:
+    """Packed tokens of a pool of this dtype; in an 8-bit pool a stored number times its head's scale is the value.
+
+    Without a scale that is 1. Every back end stores exactly these bits.
+    """
+    key, value = quantize(k, dtype, k_scale), quantize(v, dtype, v_scale)
+    if gap := layout.value_start(k.shape[-1], dtype) - k.shape[-1]:
+        key = jnp.pad(key, ((0, 0), (0, 0), (0, gap)))
+    packed = jnp.concatenate([key, value], axis=-1)
+    return jnp.pad(packed, ((0, 0), (0, 0), (0, packed_len - packed.shape[-1])))
+
+
+def quantize(x: Float[Array, "T K H"], dtype: Any, scale: Float[Array, "K"] | None) -> Num[Array, "T K H"]:
+    """x / scale to the nearest number that dtype has; what lies beyond its range becomes its largest (±127 in int8)."""
+    dtype = jnp.dtype(dtype)
+    if dtype.itemsize > 1:
+        return x.astype(dtype)
+    x = x.astype(jnp.float32)
+    if scale is not None:
+        x = x / scale.astype(jnp.float32)[None, :, None]
+    if dtype == jnp.int8:
+        return jnp.clip(jnp.round(x), -127, 127).astype(dtype)
+    largest = float(jnp.finfo(dtype).max)
+    return jnp.clip(x, -largest, largest).astype(dtype)

@@ -1,0 +1,56 @@
+"""Device: what the items of a tile found, made one: o = Σ wᵢ·oᵢ with wᵢ = 2^(logᵢ - log Σ 2^logⱼ)."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array, Float
+
+from pallas_kernels.dispatch import gpu_interpretation
+from pallas_kernels.paged_attention.mosaic_gpu.items import Items
+
+THREADS = 128
+
+
+def combine(
+    parts: Float[Array, "items K lines H"], log_sums: Float[Array, "items K all_lines"], items: Items, num_lines: int
+) -> tuple[Float[Array, "tiles K num_lines H"], Float[Array, "tiles K num_lines"]]:
+    """Outputs of the first `num_lines` lines of each tile, and the logarithms (base 2) of their sums.
+
+    A thread block takes one line, and adds in the order of the items: the same numbers every time. Tiles without items
+    give 0 and the logarithm of next to nothing. H must be a multiple of 128 (beyond the head dim: undefined).
+    """
+    num_kv_heads, width = parts.shape[1], parts.shape[3]
+    num_tiles = len(items.first)
+
+    def paged_attention_combine(parts_ref, log_sums_ref, first_ref, count_ref, o_ref, total_ref):
+        head, tile, line = (lax.axis_index(name) for name in ("head", "tile", "line"))
+        first = first_ref[tile]
+        end = first + count_ref[tile]
+
+        def higher(item, highest):
+            return jnp.maximum(highest, log_sums_ref[item, head, line])
+
+        highest = lax.fori_loop(first, end, higher, jnp.float32(-1e30))
+
+        def add(item, carry):
+            total, sums = carry
+            weight = jnp.exp2(log_sums_ref[item, head, line] - highest)
+            part = plgpu.load(
+                parts_ref.at[item, head, line], layout=plgpu.Layout.WG_STRIDED((width,), width // THREADS)
+            )
+            return total + weight, sums + part * weight
+
+        zeros = plgpu.layout_cast(jnp.zeros((width,), jnp.float32), plgpu.Layout.WG_STRIDED((width,), width // THREADS))
+        total, sums = lax.fori_loop(first, end, add, (jnp.float32(0), zeros))
+        o_ref[tile, head, line] = sums / jnp.maximum(total, jnp.finfo(jnp.float32).tiny)
+        total_ref[tile, head, line] = highest + jnp.log2(total)
+
+    shape = (num_tiles, num_kv_heads, num_lines)
+    return plgpu.kernel(
+        paged_attention_combine,
+        out_type=(jax.ShapeDtypeStruct((*shape, width), jnp.float32), jax.ShapeDtypeStruct(shape, jnp.float32)),
+        grid=(num_lines, num_kv_heads, num_tiles),
+        grid_names=("line", "head", "tile"),
+        interpret=gpu_interpretation(),
+    )(parts, log_sums, items.first, items.count)

@@ -1,0 +1,229 @@
+"""Device: paged attention on TPUs by two Pallas kernels: one for rows with one token, one for longer rows.
+
+    k, v of longer rows ──▶ pages (page_ops.write)      k, v of one-token rows ──▶ pages (by their kernel)
+    o = chunks kernel where a token's row is longer, decode kernel where it is one token, 0 at padding
+
+Queries are laid out by KV head for the kernels and back after them, which XLA fuses with what stands around.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, no_type_check
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Num
+
+from pallas_kernels.page_layouts import NUM_LANES, PageLayout, tile_rows
+from pallas_kernels.page_ops.api import write
+from pallas_kernels.page_ops.pack_rows import pack_rows
+from pallas_kernels.page_ops.write_pieces import Pieces, piece_len, plan_pieces
+from pallas_kernels.paged_attention.batch_meta import AttentionMeta, tree_columns
+from pallas_kernels.paged_attention.block_config import BlockSizes, tpu_block_sizes
+from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import Shape, shape_of
+from pallas_kernels.paged_attention.mosaic_tpu.chunk_kernel import Tiles, chunks, plan_tiles
+from pallas_kernels.paged_attention.mosaic_tpu.decode_kernel import decode
+from pallas_kernels.paged_attention.mosaic_tpu.page_stream import Scores
+
+TABLE_BYTES = 2**19
+"""Scalar memory for page tables, of the 1 MiB that a core has. Batches with more are handled some rows at a time."""
+
+
+@jax.tree_util.register_dataclass
+@no_type_check  # jax rebuilds it with leaves that are not arrays
+@dataclass(frozen=True)
+class Work:
+    """What is to be done for the longer rows of a batch."""
+
+    tiles: Tiles
+    pieces: Pieces
+    tree: Int[Array, "lines columns"] | None
+
+
+def plan(
+    meta: AttentionMeta,
+    *,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    page_size: int,
+    dtype: Any,
+    pool_dtype: Any,
+    window: int | None,
+    layout: PageLayout,
+    block: BlockSizes | None,
+) -> AttentionMeta:
+    """See `api.plan`."""
+    check(page_size, dtype, pool_dtype, layout)
+    num_tokens, num_rows = len(meta.rows), len(meta.kv_lens)
+    if num_tokens == num_rows:
+        return meta  # one token a row: nothing to plan
+    dtype = compute_dtype(dtype, pool_dtype)
+    group_size = num_heads // num_kv_heads
+    sizes = block or tpu_block_sizes(
+        _kind_of_longer_rows(meta),
+        num_tokens=num_tokens,
+        num_rows=num_rows,
+        page_size=page_size,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        dtype=dtype,
+        pool_dtype=pool_dtype,
+        layout=layout,
+    )
+    num_lines = _num_lines(sizes, group_size, dtype)
+    tree = None
+    if meta.tree is not None:
+        tree = jnp.repeat(tree_columns(meta, window), group_size, axis=0)
+        tree = jnp.pad(tree, ((0, num_lines), (0, 0)))
+    longer = (meta.num_decodes, meta.cu_q_lens[meta.num_seqs])
+    pieces = plan_pieces(meta.write_slots, *longer, piece_len(page_size, layout))
+    return replace(meta, work=Work(plan_tiles(meta, group_size, num_lines, tile_rows(dtype)), pieces, tree))
+
+
+def paged_attention(
+    q: Float[Array, "T N H"],
+    k: Float[Array, "T K H"] | None,
+    v: Float[Array, "T K H"] | None,
+    pool: Num[Array, "Lg P K page W2"],
+    layer: Int[Array, ""],
+    meta: AttentionMeta,
+    *,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    sinks: Float[Array, "N"] | None,
+    k_scale: Float[Array, "Lg K"] | None,
+    v_scale: Float[Array, "Lg K"] | None,
+    layout: PageLayout,
+    block: BlockSizes | None,
+) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
+    """See `api.paged_attention`."""
+    num_tokens, num_heads, head_dim = q.shape
+    num_kv_heads, page_size = pool.shape[2], layout.page_size(pool)
+    num_rows, width = meta.tables.shape
+    group_size = num_heads // num_kv_heads
+    check(page_size, q.dtype, pool.dtype, layout)
+    scales: dict[str, Any] = {"k_scale": None, "v_scale": None}
+    if k_scale is not None or v_scale is not None:
+        ones = jnp.ones(num_kv_heads, jnp.float32)
+        scales["k_scale"] = ones if k_scale is None else k_scale[layer].astype(jnp.float32)
+        scales["v_scale"] = ones if v_scale is None else v_scale[layer].astype(jnp.float32)
+    dtype = compute_dtype(q.dtype, pool.dtype)
+    precision = jax.lax.Precision.HIGHEST if dtype == jnp.float32 else jax.lax.Precision.DEFAULT
+    options = scales | {"scores": Scores(scale, softcap, precision), "window": window}
+    grouped_sinks = None if sinks is None else sinks.astype(jnp.float32).reshape(num_kv_heads, group_size)
+
+    model: dict[str, Any] = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
+    model |= {"page_size": page_size, "pool_dtype": pool.dtype, "layout": layout}
+
+    def sizes_of(kind: str) -> tuple[BlockSizes, Shape]:
+        sizes = block or tpu_block_sizes(kind, num_tokens=num_tokens, num_rows=num_rows, dtype=dtype, **model)
+        sizes.pages(page_size)
+        return sizes, shape_of(layout, pool, head_dim, width, sizes.positions)
+
+    queries = q.astype(dtype).reshape(num_tokens, num_kv_heads, group_size, head_dim)
+    rows_at_once = max(1, TABLE_BYTES // (4 * width))
+    parts = [slice(i, min(i + rows_at_once, num_rows)) for i in range(0, num_rows, rows_at_once)]
+    sizes, shape = sizes_of("decode")
+    is_decode_only = num_tokens == num_rows
+    if is_decode_only:
+        num_decodes = meta.num_seqs
+    else:
+        num_decodes = meta.num_decodes
+        if meta.work is None:
+            meta = plan(meta, **model, dtype=q.dtype, window=window, block=block)
+        if k is not None and v is not None:
+            longer = (num_decodes, meta.cu_q_lens[meta.num_seqs])
+            where = {"pieces": meta.work.pieces, "layout": layout, "backend": "mosaic_tpu"}
+            pool = write(*(pool, layer, k, v, meta.write_slots, *longer), **scales, **where)
+
+    singles = min(num_tokens, num_rows)
+    new = None
+    if k is not None and v is not None:
+        new = pack_rows(k[:singles], v[:singles], pool.shape[layout.packed_axis], pool.dtype, **scales, layout=layout)
+    o, pool = _decode_rows(
+        queries[:singles], new, pool, layer, meta, num_decodes, parts, sizes.rows, grouped_sinks, shape, options
+    )
+    token = jnp.arange(num_tokens, dtype=jnp.int32)[:, None, None, None]
+    o = jnp.where(token[:singles] < num_decodes, o, 0)
+    if not is_decode_only:
+        sizes, shape = sizes_of(_kind_of_longer_rows(meta))
+        run = partial(
+            chunks,
+            shape=shape,
+            group_size=group_size,
+            num_lines=_num_lines(sizes, group_size, dtype),
+            tree=meta.work.tree,
+            sinks=grouped_sinks,
+            **options,
+        )
+        o = jnp.pad(o, ((0, num_tokens - singles), (0, 0), (0, 0), (0, 0)))
+        is_chunk = (token >= num_decodes) & (token < meta.cu_q_lens[meta.num_seqs])
+        for part, out in _chunk_rows(queries, pool, layer, meta, parts, run):
+            row = meta.rows[:, None, None, None]
+            o = jnp.where(is_chunk & (row >= part.start) & (row < part.stop), out, o)
+    return o.reshape(q.shape).astype(q.dtype), pool
+
+
+def _decode_rows(queries, new, pool, layer, meta, num_decodes, parts, rows, sinks, shape, options):
+    """The decode kernel over parts of the rows; returns what it gives [S, K, G, H] and the pool."""
+    num_singles, _, group_size, head_dim = queries.shape
+    num_queries = -(-group_size // 8) * 8  # a float32 register is 8 high
+    padding = (0, num_queries - group_size)
+    queries = jnp.pad(queries, ((0, 0), (0, 0), padding, (0, shape.query_lanes - head_dim)))
+    sinks = None if sinks is None else jnp.pad(sinks, ((0, 0), padding))
+    outputs = []
+    for part in parts:
+        part = slice(part.start, min(part.stop, num_singles))
+        out, pool = decode(
+            *(queries[part], None if new is None else new[part], pool, layer),
+            *(meta.tables[part], meta.first_pages[part], meta.kv_lens[part]),
+            jnp.clip(num_decodes - part.start, 0, part.stop - part.start),
+            shape=shape,
+            sinks=sinks,
+            rows=min(rows, part.stop - part.start, NUM_LANES),
+            **options,
+        )
+        outputs.append(out)
+    return jnp.concatenate(outputs)[:, :, :group_size], pool
+
+
+def _chunk_rows(queries, pool, layer, meta, parts, run):
+    """Yields each part of the rows with what the chunks kernel gives for it [T, K, G, H]."""
+    num_tokens, num_kv_heads, group_size, head_dim = queries.shape
+    lines = jnp.moveaxis(queries, 0, 1).reshape(num_kv_heads, num_tokens * group_size, head_dim)
+    padding = (0, run.keywords["num_lines"])
+    lines = jnp.pad(lines, ((0, 0), padding, (0, run.keywords["shape"].query_lanes - head_dim)))
+    for part in parts:
+        out = run(lines, pool, layer, meta.tables[part], meta, meta.work.tiles, part.start)
+        out = out[:, : num_tokens * group_size].reshape(num_kv_heads, num_tokens, group_size, head_dim)
+        yield part, jnp.moveaxis(out, 0, 1)
+
+
+def _kind_of_longer_rows(meta: AttentionMeta) -> str:
+    return "chunks" if meta.tree is None else "trees"
+
+
+def compute_dtype(dtype: Any, pool_dtype: Any) -> Any:
+    """Type of the products' operands: bfloat16 where it holds the queries, keys and values exactly."""
+    is_narrow = jnp.dtype(pool_dtype).itemsize == 1 or pool_dtype == jnp.bfloat16
+    return jnp.bfloat16 if dtype == jnp.bfloat16 and is_narrow else jnp.float32
+
+
+def check(page_size: int, dtype: Any, pool_dtype: Any, layout: PageLayout) -> None:
+    """Raises NotImplementedError for what the kernels do not serve."""
+    multiple = layout.page_multiple(pool_dtype)
+    if page_size % multiple:
+        raise NotImplementedError(
+            f"page size {page_size} is no multiple of {multiple}, the {layout.name} of a {pool_dtype} tile"
+        )
+    if dtype not in (jnp.bfloat16, jnp.float32):
+        raise NotImplementedError(f"queries of {dtype} are not served; bfloat16 and float32 are")
+
+
+def _num_lines(sizes: BlockSizes, group_size: int, dtype: Any) -> int:
+    """Lines of a tile of `sizes.queries` tokens, in whole registers."""
+    align = tile_rows(dtype)
+    return -(-sizes.queries * group_size // align) * align

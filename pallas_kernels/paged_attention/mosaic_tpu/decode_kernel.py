@@ -1,0 +1,253 @@
+"""Device: the TPU kernel for rows with one query token. Stores the token's key and value on its way.
+
+    row r:    | block | block | … | last block + the new key and value ──DMA──▶ pool
+    row r+1:  | block | …           on its way while row r is worked on
+
+A grid step handles a group of rows, whose queries and outputs the pipeline brings and takes.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Array, Float, Int, Num
+
+from pallas_kernels.dispatch import interpretation
+from pallas_kernels.page_layouts import NUM_LANES
+from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import Shape, pool_buffer
+from pallas_kernels.paged_attention.mosaic_tpu.page_stream import (
+    HIDDEN,
+    LOG2_E,
+    LOWEST,
+    VMEM_BYTES,
+    PageStream,
+    Scores,
+    Softmax,
+    Span,
+    as_operand,
+    each_group,
+    fold,
+    outputs,
+    softmax_buffers,
+)
+
+DEPTH = 4
+"""Blocks in VMEM. A block of 2 MiB is 1.3 µs of a v6e's memory, about as long as a copy takes to begin, so that one in
+flight would leave memory idle between short rows; three are meant to bridge that (not measured: no chip was there)."""
+
+
+def decode(
+    q: Float[Array, "S K R lanes"],
+    new: Num[Array, "S K packed"] | None,
+    pool: Num[Array, "Lg P K page W2"],
+    layer: Int[Array, ""],
+    tables: Int[Array, "S W"],
+    first_pages: Int[Array, "S"],
+    kv_lens: Int[Array, "S"],
+    num_rows: Int[Array, ""],
+    *,
+    shape: Shape,
+    scores: Scores,
+    window: int | None,
+    sinks: Float[Array, "K R"] | None,
+    k_scale: Float[Array, "K"] | None,
+    v_scale: Float[Array, "K"] | None,
+    rows: int,
+) -> tuple[Float[Array, "S K R H"], Num[Array, "Lg P K page W2"]]:
+    """Attention of the last token of rows [0, num_rows); what is in the others' places is undefined.
+
+    new: the tokens as `rows.pack_rows` packs them, in the pool's dtype; None stores nothing.
+    """
+    num_seqs, num_kv_heads, num_queries, _ = q.shape
+
+    def of_rows(*tail: int) -> pl.BlockSpec:
+        return pl.BlockSpec((rows, *tail), lambda i, *_: (i, *(0 for _ in tail)))
+
+    in_hbm = pl.BlockSpec(memory_space=pltpu.HBM)
+    in_smem = pl.BlockSpec(memory_space=pltpu.SMEM)
+    sink_lanes = None if sinks is None else jnp.broadcast_to(sinks[..., None] * LOG2_E, (*sinks.shape, NUM_LANES))
+    inputs: dict[str, tuple[Any, pl.BlockSpec]] = {
+        "q": (q, of_rows(*q.shape[1:])),
+        "new": (None, in_hbm) if new is None else shape.new_operand(new, rows),
+        "sinks": (sink_lanes, pl.BlockSpec(memory_space=pltpu.VMEM)),
+        "k_scale": (k_scale, in_smem),
+        "v_scale": (v_scale, in_smem),
+        "pool": (pltpu.with_memory_space_constraint(pool, pltpu.HBM), in_hbm),
+    }
+    inputs = {name: given for name, given in inputs.items() if given[0] is not None}
+    o_shape = (num_queries, shape.head_dim)
+    outputs: dict[str, tuple[Any, pl.BlockSpec]] = {
+        "o": (jax.ShapeDtypeStruct((num_seqs, num_kv_heads, *o_shape), q.dtype), of_rows(num_kv_heads, *o_shape))
+    }
+    prefetched = (layer[None], num_rows[None], tables.reshape(-1), first_pages, kv_lens)
+    aliases = {}
+    if new is not None:
+        outputs["pool"] = (pltpu.HBM(pool.shape, pool.dtype), in_hbm)
+        aliases = {len(prefetched) + len(inputs) - 1: 1}
+    out = pl.pallas_call(
+        partial(_kernel, names=(*inputs, *outputs), shape=shape, scores=scores, window=window, rows=rows),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=len(prefetched),
+            grid=(jnp.maximum(1, -(-num_rows // rows)),),
+            in_specs=[spec for _, spec in inputs.values()],
+            out_specs=[spec for _, spec in outputs.values()],
+            scratch_shapes=[
+                pool_buffer(DEPTH, shape),
+                pltpu.SemaphoreType.DMA((DEPTH,)),
+                pltpu.SMEM((4,), jnp.int32),
+                pltpu.SemaphoreType.DMA,
+                *softmax_buffers(shape, num_queries),
+            ],
+        ),
+        out_shape=[made for made, _ in outputs.values()],
+        input_output_aliases=aliases,
+        interpret=interpretation(),
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("arbitrary",), disable_bounds_checks=True, vmem_limit_bytes=VMEM_BYTES
+        ),
+        name="paged_attention_decode",
+    )(*prefetched, *(array for array, _ in inputs.values()))
+    return (out[0], out[1]) if new is not None else (out[0], pool)
+
+
+def _kernel(
+    layer_ref,
+    num_rows_ref,
+    tables_ref,
+    first_pages_ref,
+    kv_lens_ref,
+    *refs,
+    names: tuple[str, ...],
+    shape: Shape,
+    scores: Scores,
+    window: int | None,
+    rows: int,
+):
+    given = dict(zip(names, refs, strict=False))  # a pool that is written stands twice, as the output last
+    q_ref, o_ref, pool_ref = given["q"], given["o"], given["pool"]
+    new_ref, sinks_ref, k_scale_ref, v_scale_ref = (given.get(name) for name in ("new", "sinks", "k_scale", "v_scale"))
+    kv_buf, sems, cursor, write_sem, *softmax_refs = refs[len(names) :]
+    softmax = Softmax(*softmax_refs)
+    num_rows = num_rows_ref[0]
+    first_row = pl.program_id(0) * rows
+    dtype = q_ref.dtype
+
+    def span_of(row) -> Span:
+        end = kv_lens_ref[row]
+        return Span(row, jnp.int32(0) if window is None else jnp.maximum(end - window, 0), end)
+
+    stream = PageStream(
+        shape,
+        pool_ref,
+        kv_buf,
+        sems,
+        cursor,
+        layer=layer_ref[0],
+        tables=tables_ref,
+        first_pages=first_pages_ref,
+        span_of=span_of,
+        num_items=num_rows,
+    )
+
+    @pl.when(first_row == 0)
+    def _():
+        stream.begin()
+
+    def fold_heads(i, slot, positions, heads, mask_of=None):
+        xs, vs = [], []
+        for head in heads:
+            k = as_operand(shape.keys(kv_buf, slot, head, positions), dtype)
+            x = scores.of(q_ref[i, head], k, None if k_scale_ref is None else k_scale_ref[head], shape.key_dims)
+            xs.append(x if mask_of is None else jnp.where(mask_of(x.shape, 1), x, HIDDEN))
+        for head in heads:
+            v = shape.values(kv_buf, slot, head, positions)
+            if mask_of is not None:
+                v = jnp.where(mask_of(v.shape, shape.value_axis), v.astype(jnp.float32), 0)
+            vs.append(as_operand(v, dtype))
+        fold(softmax, heads, xs, vs, scores.precision, shape.value_dims)
+
+    def edge_block(i, span, block, slot):
+        """Part of a block is seen: pieces of it, as far as there is any."""
+        start = block * shape.positions
+        size = shape.edge_len
+
+        def piece(j, carry):
+            def mask_of(full_shape, axis):
+                position = start + j * size + jax.lax.broadcasted_iota(jnp.int32, full_shape, axis)
+                return (position >= span.begin) & (position < span.end)
+
+            positions = pl.ds(pl.multiple_of(j * size, size), size)
+            each_group(shape.num_kv_heads, partial(fold_heads, i, slot, positions, mask_of=mask_of))
+            return carry
+
+        first = jnp.maximum(span.begin - start, 0) // size
+        last = (jnp.minimum(span.end - start, shape.positions) - 1) // size
+        jax.lax.fori_loop(first, last + 1, piece, 0)
+
+    def new_tile(span, block):
+        """Where in the block the tile of positions with the new one begins, and the new one's place in it."""
+        offset = span.end - 1 - block * shape.positions
+        return pl.multiple_of(offset // shape.tile_len * shape.tile_len, shape.tile_len), offset % shape.tile_len
+
+    def store_new(i, span, block, slot):
+        """Puts row i's new token into the block at hand and sends its tile of positions to the pool."""
+        shape.put(kv_buf, slot, *new_tile(span, block), new_ref, first_row, i)
+        copy_new(span, block, slot).start()
+
+    def copy_new(span, block, slot):
+        tile, _ = new_tile(span, block)
+        page = stream.page_id(span.row, (span.end - 1) // shape.page_size)
+        in_page = pl.multiple_of(tile % shape.page_size, shape.tile_len)
+        source = kv_buf.at[shape.tokens((slot,), pl.ds(tile, shape.tile_len))]
+        target = pool_ref.at[shape.tokens((layer_ref[0], page), pl.ds(in_page, shape.tile_len))]
+        return pltpu.make_async_copy(source, target, write_sem)
+
+    def attend_row(i, carry):
+        span = span_of(first_row + i)
+        first, last = stream.first_block(span), stream.last_block(span)
+
+        if sinks_ref is not None:
+            softmax.highest[...] = sinks_ref[...]
+            lane = jax.lax.broadcasted_iota(jnp.int32, softmax.total.shape, 2)
+            softmax.total[...] = jnp.where(lane == 0, 1.0, 0.0)
+        else:
+            softmax.highest[...] = jnp.full_like(softmax.highest, LOWEST)
+            softmax.total[...] = jnp.zeros_like(softmax.total)
+        softmax.weighted[...] = jnp.zeros_like(softmax.weighted)
+
+        def whole_block(block, carry):
+            slot = stream.wait_whole()
+            each_group(shape.num_kv_heads, partial(fold_heads, i, slot, slice(None)))
+            stream.release()
+            return carry
+
+        whole_from = first
+        if window is not None:
+            whole_from = jnp.minimum(first + 1, last)
+
+            @pl.when(first < last)
+            def _():
+                edge_block(i, span, first, stream.wait(span, first))
+                stream.release()
+
+        jax.lax.fori_loop(whole_from, last, whole_block, 0)
+
+        slot = stream.wait(span, last)
+        if new_ref is not None:
+            store_new(i, span, last, slot)
+        edge_block(i, span, last, slot)
+
+        def finish(heads):
+            for head in heads:
+                o_ref[i, head] = outputs(softmax, head, shape, v_scale_ref).astype(o_ref.dtype)
+
+        each_group(shape.num_kv_heads, finish)
+        if new_ref is not None:
+            copy_new(span, last, slot).wait()
+        stream.release()
+        return carry
+
+    jax.lax.fori_loop(0, jnp.clip(num_rows - first_row, 0, rows), attend_row, 0)

@@ -1,0 +1,129 @@
+"""Device: the XLA path's inner loop: an online softmax over fixed groups of pages at absolute positions.
+
+Group g holds positions [g·n, (g + 1)·n) whatever the table's width and whichever pages a row still keeps, so a row's
+sums are formed in the same order in every bucket and batch. The trip count is dynamic: cost follows the context that is
+there. Groups beyond a row's own range change no bit of its result. (Online softmax: Milakov and Gimelshein,
+arXiv 1805.02867; over pages: vLLM, arXiv 2309.06180.)
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Num
+
+from pallas_kernels.page_layouts import PageLayout
+
+HIDDEN = float(jnp.finfo(jnp.float32).min)
+"""Score of what a query does not see; finite, so that differences of two such scores are numbers."""
+
+MANY_QUERIES = 32
+"""Queries of one KV head from which scores are made of bfloat16 as it is."""
+
+
+class PagedRows(NamedTuple):
+    """Where B rows lie in the pool."""
+
+    pool: Num[Array, "Lg P K page W2"]
+    layout: PageLayout
+    layer: Int[Array, ""]
+    tables: Int[Array, "B W"]
+    first_pages: Int[Array, "B"]
+
+
+def page_group(rows: PagedRows, group: Int[Array, "B"], num_pages: int) -> tuple[Int[Array, "B n"], Int[Array, "B C"]]:
+    """The pages of one group of each row, and the positions in them; -1 where the row's table has no page."""
+    page_size = rows.layout.page_size(rows.pool)
+    page = group[:, None] * num_pages + jnp.arange(num_pages, dtype=jnp.int32)[None]
+    column = page - rows.first_pages[:, None]
+    width = rows.tables.shape[1]
+    ids = jnp.take_along_axis(rows.tables, jnp.clip(column, 0, width - 1), axis=1)
+    position = page[..., None] * page_size + jnp.arange(page_size, dtype=jnp.int32)[None, None]
+    position = jnp.where(((column >= 0) & (column < width))[..., None], position, -1)
+    return ids, position.reshape(len(ids), -1)
+
+
+def gather(rows: PagedRows, ids: Int[Array, "B n"], start: int, size: int) -> Num[Array, "B K C size"]:
+    """Numbers [start, start + size) of packed tokens, in whole pages, position after position.
+
+    Keys and values are gathered apart: halves cut out of one gather are copied once more, which made 64 rows × 256
+    positions of SmolLM2's 30 layers take 88 ms instead of 56.
+    """
+    layout, sizes = rows.layout, [1, 1, *rows.pool.shape[2:]]
+    sizes[layout.packed_axis] = size
+    corner = jnp.stack([jnp.broadcast_to(rows.layer, ids.shape), ids, jnp.full_like(ids, start)], axis=-1)
+    pages = jax.lax.gather(
+        rows.pool,
+        corner,
+        jax.lax.GatherDimensionNumbers(
+            offset_dims=(2, 3, 4), collapsed_slice_dims=(0, 1), start_index_map=(0, 1, layout.packed_axis)
+        ),
+        tuple(sizes),
+        mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS,
+    )
+    return jnp.swapaxes(layout.by_position(pages), 1, 2).reshape(len(ids), sizes[2], -1, size)
+
+
+def attend(
+    q: Float[Array, "B K G Q H"],
+    rows: PagedRows,
+    begin: Int[Array, "B"],
+    end: Int[Array, "B"],
+    visible: Callable[[Int[Array, "B C"]], Bool[Array, "B Q C"]],
+    *,
+    scale: float | Float[Array, "K"],
+    softcap: float | None,
+    sinks: Float[Array, "K G"] | None,
+    num_pages: int,
+) -> Float[Array, "B K G Q H"]:
+    """Attention, in float32, of Q queries a row over the row's positions [begin, end), `num_pages` pages a step.
+
+    `visible` says which of the given positions each query sees; a position that none sees is not read into any sum.
+    Queries that see nothing give zeros. `scale` is a factor of the scores, of all or of each head's.
+    """
+    num_positions = num_pages * rows.layout.page_size(rows.pool)
+    value_start = rows.layout.value_start(q.shape[-1], rows.pool.dtype)
+    head_dim = q.shape[-1]
+    # Products of bfloat16 queries and keys are exact in both types, and bfloat16 holds 8-bit keys. XLA on CPU makes
+    # them twice as fast from bfloat16 where many queries share the keys (192 × 128: 66 µs, not 132), and slower where
+    # few do.
+    is_exact = q.dtype == jnp.bfloat16 and (rows.pool.dtype == jnp.bfloat16 or rows.pool.dtype.itemsize == 1)
+    is_narrow = is_exact and q.shape[2] * q.shape[3] >= MANY_QUERIES
+    operand = jnp.bfloat16 if is_narrow else jnp.float32
+    queries = q.astype(operand)
+    factor = scale[None, :, None, None, None] if isinstance(scale, jax.Array) else scale
+    first_group = begin // num_positions
+    num_groups = jnp.max(jnp.where(end > begin, -(-end // num_positions) - first_group, 0))
+
+    def step(i, state):
+        highest, total, weighted = state
+        ids, positions = page_group(rows, first_group + i, num_pages)
+        seen = visible(positions) & (positions >= 0)[:, None]
+        # What lies at unseen positions is another request's: scores there are replaced, but 0 · NaN of a value is NaN.
+        keys = gather(rows, ids, 0, head_dim).astype(operand)
+        values = gather(rows, ids, value_start, head_dim).astype(jnp.float32)
+        values = jnp.where(seen.any(1)[:, None, :, None], values, 0)
+        seen = seen[:, None, None]
+        scores = _product("bkgqh,bkch->bkgqc", queries, keys) * factor
+        if softcap is not None:
+            scores = softcap * jnp.tanh(scores / softcap)
+        scores = jnp.where(seen, scores, HIDDEN)
+        new_highest = jnp.maximum(highest, scores.max(-1))
+        decay = jnp.exp(highest - new_highest)
+        weights = jnp.where(seen, jnp.exp(scores - new_highest[..., None]), 0)
+        found = _product("bkgqc,bkch->bkgqh", weights, values)
+        return new_highest, total * decay + weights.sum(-1), weighted * decay[..., None] + found
+
+    nothing = jnp.zeros_like(q, jnp.float32)
+    highest, total = jnp.full_like(nothing[..., 0], HIDDEN), nothing[..., 0]
+    if sinks is not None:
+        highest, total = nothing[..., 0] + sinks[None, :, :, None], nothing[..., 0] + 1
+    _, total, weighted = jax.lax.fori_loop(0, num_groups, step, (highest, total, nothing))
+    return weighted / jnp.maximum(total, jnp.finfo(jnp.float32).tiny)[..., None]
+
+
+def _product(subscripts: str, a: jax.Array, b: jax.Array) -> jax.Array:
+    # float32 means float32 products too: GPUs and TPUs would round the operands otherwise.
+    precision = jax.lax.Precision.HIGHEST if a.dtype == jnp.float32 else None
+    return jnp.einsum(subscripts, a, b, precision=precision, preferred_element_type=jnp.float32)

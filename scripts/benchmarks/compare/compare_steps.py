@@ -1,0 +1,147 @@
+"""Compares the decode steps of jaxserve and transformers on this machine's processor; run by scripts/compare_steps."""
+
+import argparse
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from checkpoints.sources import resolve
+from jaxserve.bench.machine import num_cores
+from jaxserve.cli.args.arg_types import count
+from scripts.benchmarks.compare.alternating_runs import Round, run_round
+from scripts.benchmarks.compare.comparison import BUSY_SHARE
+from scripts.benchmarks.compare.comparison_page import commit, without_folder
+
+REPORT = Path(__file__).resolve().parents[3] / "docs" / "benchmarks" / "cpu-steps.md"
+GREEDY, DRAWN = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9}
+RULES = """\
+One token for each of so many sequences of 128 positions and more, medians over steps. jaxserve's steps are those of its
+engine, one token each; transformers' are those of `generate` on one static batch (torch, eager, all cores). Weights
+come from the same GGUF file, dense and of the same type on both sides. The two run in turn, in processes of their own;
+which goes first changes from round to round."""
+LIMITS = """## What limits jaxserve
+
+Seen on 2026-11-21 on two cores of an AMD EPYC, by leaving parts out, with contexts of 200 to 240 positions: a step of
+32 rows took 77 ms, without attention 44; of 64 rows 125 and 66. Products of 64 rows ran at 260 GFLOP/s on both cores,
+of 512 tokens at 372. Attention is bound by caches: XLA gathers keys and values and widens them into float32 arrays
+before it multiplies; other shapes of these arrays, and products of bfloat16, were slower or gained a twentieth."""
+MOST_DRAWING_MS = 6.0
+
+# What each case may take, as a share of transformers' time.
+CASES = [
+    {"name": "32 rows, greedy", "rows": 32, "sampling": GREEDY, "aim": 1.0},
+    {"name": "32 rows, temperature 1, top-p 0.9", "rows": 32, "sampling": DRAWN, "aim": 1.0},
+    {"name": "1 row, greedy", "rows": 1, "sampling": GREEDY, "aim": 1.3},
+]
+
+
+def main(argv: list[str]) -> int:
+    args = _parser().parse_args(argv)
+    spec = {
+        "gguf": str(resolve(args.model).weights),
+        "dtype": args.dtype,
+        "num_threads": num_cores(),
+        "context": 128,
+        "num_steps": args.num_steps,
+        "cases": CASES,
+    }
+    rounds = []
+    for number in range(args.rounds):
+        print(f"round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
+        python = os.environ["ORACLE_PYTHON"]
+        rounds.append(run_round(spec, python, is_ours_first=number % 2 == 0, what="steps_"))
+    rows = [_row(case, rounds) for case in CASES]
+    date = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(_page(args, rows, rounds, date))
+    record = {"date": date, "commit": commit(), "cases": rows, "versions": _versions(rounds)}
+    args.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
+    print(f"{_table(rows)}\n\n{_drawing(rows)}")
+    print(f"Wrote {args.out}")
+    return 0
+
+
+def _row(case: dict[str, Any], rounds: list[Round]) -> dict[str, Any]:
+    """Medians of each round's steps in ms, and their ratios."""
+    ours, theirs = (
+        [1000 * float(np.median(getattr(r, side)["seconds"][case["name"]])) for r in rounds]
+        for side in ("jaxserve", "transformers")
+    )
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    ratio = float(np.median(ratios))
+    return {"name": case["name"], "aim": case["aim"], "ratio": ratio, "jaxserve_ms": ours, "transformers_ms": theirs}
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| decode step | jaxserve, ms, by round | transformers, ms, by round | ratio | aim, at most |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        ours, theirs = (", ".join(f"{ms:.1f}" for ms in row[f"{side}_ms"]) for side in ("jaxserve", "transformers"))
+        lines.append(f"| {row['name']} | {ours} | {theirs} | {row['ratio']:.2f} | {row['aim']:.1f} |")
+    return "\n".join(lines)
+
+
+def _drawing(rows: list[dict[str, Any]]) -> str:
+    greedy, drawn = (float(np.median(row["jaxserve_ms"])) for row in rows[:2])
+    return f"Drawing, the second case less the first, takes jaxserve {drawn - greedy:.1f} ms of {MOST_DRAWING_MS:.0f}."
+
+
+def _page(args: argparse.Namespace, rows: list[dict[str, Any]], rounds: list[Round], date: str) -> str:
+    host = rounds[-1].jaxserve["hardware"]
+    busy = max(max(r.jaxserve_others_share, r.transformers_others_share) for r in rounds)
+    about = {
+        "command": f"`scripts/compare_steps --rounds {args.rounds} --num-steps {args.num_steps}`",
+        "commit": commit(),
+        "date": date,
+        "hardware": f"{host['cpu']}, {host['num_cores']} cores, {host['memory_gib']} GiB",
+        "model": f"{without_folder(args.model)}, {args.dtype}",
+        "versions": ", ".join(f"{name} {version}" for name, version in _versions(rounds).items()),
+        "other processes": f"took up to {busy:.0%} of the processor"
+        + ("" if busy <= BUSY_SHARE else ": measure again"),
+    }
+    return (
+        "\n\n".join(
+            [
+                "# Decode steps of jaxserve and transformers on a processor",
+                RULES,
+                _table(rows),
+                _drawing(rows),
+                "\n".join(["| | |", "| --- | --- |", *(f"| {key} | {value} |" for key, value in about.items())]),
+                LIMITS,
+            ]
+        )
+        + "\n"
+    )
+
+
+def _versions(rounds: list[Round]) -> dict[str, str]:
+    return rounds[-1].jaxserve["versions"] | {
+        name: rounds[-1].transformers["versions"][name] for name in ("torch", "transformers")
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="scripts/compare_steps",
+        description="Compare decode steps of jaxserve with those of transformers + torch on this machine's processor. "
+        "Leave the machine alone meanwhile: what other processes take is measured and reported.",
+    )
+    parser.add_argument(
+        "--model", default="smollm2-135m-instruct", help="short name or GGUF file (default: %(default)s)"
+    )
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="default: %(default)s")
+    parser.add_argument("--rounds", type=count, default=3, help="times that each side runs (default: %(default)s)")
+    parser.add_argument("--num-steps", type=count, default=24, help="timed steps of a case (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=REPORT, help="the page; figures go to a .json file beside it")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,119 @@
+"""Compares jaxserve with transformers on this machine's processor; run by scripts/compare_transformers."""
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from checkpoints.errors import CheckpointError, SourceError
+from checkpoints.open_checkpoint import open_checkpoint
+from checkpoints.sources import resolve
+from jaxserve.bench.lengths import LengthRange
+from jaxserve.bench.machine import num_cores
+from jaxserve.bench.offline.workload import RandomWorkload
+from jaxserve.cli.args.arg_types import count, lengths
+from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
+from jaxserve.core.errors import ConfigError, JaxserveError
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.runner.load_weights import read_config
+from scripts.benchmarks.compare.alternating_runs import Round, run_round
+from scripts.benchmarks.compare.comparison import Comparison, compare
+from scripts.benchmarks.compare.comparison_page import commit, page, ratio_lines, without_folder
+
+REPORT = Path(__file__).resolve().parents[3] / "docs" / "benchmarks" / "cpu-transformers.md"
+# Options that have a flag of their own here, or mean nothing to a GGUF file on this machine.
+OWN = ("dtype", "load_format", "revision", "hf_token", "cache_dir")
+
+
+def main(argv: list[str]) -> int:
+    args = _parser().parse_args(argv)
+    try:
+        specs = _specs(args)
+    except (JaxserveError, CheckpointError, SourceError, OSError) as error:
+        print(f"compare_transformers: {error}", file=sys.stderr)
+        return 2
+    rounds = []
+    for number, spec in enumerate(specs, start=1):
+        print(f"round {number} of {args.rounds}", file=sys.stderr, flush=True)
+        rounds.append(run_round(spec, os.environ["ORACLE_PYTHON"], is_ours_first=number % 2 == 1))
+    comparison = compare(rounds, sum(specs[0]["timed"]["output_lens"]))
+    about = {"model": args.model, "jaxserve": rounds[-1].jaxserve, "transformers": rounds[-1].transformers}
+    date = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(page(comparison, argv, specs[-1], about, date))
+    args.out.with_suffix(".json").write_text(json.dumps(_record(comparison, rounds, date), indent=1) + "\n")
+    print(ratio_lines(comparison))
+    print(f"Wrote {args.out}")
+    return 0
+
+
+def _specs(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """What both sides are told, by round: the lengths stay the same, the tokens do not."""
+    options = engine_options(args)
+    EngineConfig.create(args.model, **options)
+    source = resolve(args.model)
+    if source.weights.suffix != ".gguf":
+        raise ConfigError(f"{source.weights.name} is not a GGUF file, which both sides read", "model")
+    with open_checkpoint(source) as checkpoint:
+        vocab_size = read_config(checkpoint).vocab_size
+    workload = RandomWorkload(args.num_prompts, args.input_len, args.output_len, vocab_size, args.seed)
+    common = {
+        "gguf": str(source.weights),
+        "dtype": options.pop("dtype"),
+        "options": options,
+        "num_threads": num_cores(),
+        "batch_sizes": args.batch_sizes,
+        "warm_up": asdict(workload.of_pass(0)),
+    }
+    return [common | {"timed": asdict(workload.of_pass(number))} for number in range(1, args.rounds + 1)]
+
+
+def _record(comparison: Comparison, rounds: list[Round], date: str) -> dict[str, Any]:
+    return {
+        "date": date,
+        "commit": commit(),
+        "ratio": comparison.ratio,
+        "round_ratios": comparison.round_ratios,
+        **asdict(comparison),
+        "rounds": [{"jaxserve": figures(r.jaxserve), "transformers": figures(r.transformers)} for r in rounds],
+    }
+
+
+def figures(found: Any) -> Any:
+    """What a side wrote, to be kept: without its tokens, and with a file's name for its path on this machine."""
+    if isinstance(found, dict):
+        return {key: figures(value) for key, value in found.items() if key != "tokens"}
+    return without_folder(found) if isinstance(found, str) else found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="scripts/compare_transformers",
+        description="Compare jaxserve with transformers + torch on this machine's processor. Leave the machine alone "
+        "meanwhile: what other processes take is measured and reported.",
+    )
+    parser.add_argument(
+        "--model", default="smollm2-135m-instruct", help="short name or GGUF file (default: %(default)s)"
+    )
+    parser.add_argument("--num-prompts", type=count, default=64, help="requests (default: %(default)s)")
+    for name in ("input", "output"):
+        text = f"tokens of {name}, as 128 or 16:256 (default: %(default)s)"
+        parser.add_argument(f"--{name}-len", type=lengths, default=LengthRange(16, 256), help=text)
+    parser.add_argument("--seed", type=int, default=0, help="seed of lengths and tokens (default: %(default)s)")
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="default: %(default)s")
+    parser.add_argument("--rounds", type=count, default=2, help="times that each side runs (default: %(default)s)")
+    sizes = [8, 16, 32, 64]
+    parser.add_argument(
+        "--batch-sizes", type=count, nargs="+", default=sizes, help="of transformers (default: %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, default=REPORT, help="the page; figures go to a .json file beside it")
+    add_engine_flags(parser, skip=OWN)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,123 @@
+"""The page of a comparison: ratio, how it was measured, every figure, and what limits jaxserve."""
+
+import os
+import shlex
+from typing import Any
+
+from scripts.benchmarks.compare.comparison import BUSY_SHARE, Comparison
+from scripts.prove import git
+
+TITLE = "# jaxserve and transformers on a processor"
+RULES = """\
+The same requests, greedy and exactly as long as asked, all there at the start. jaxserve batches them continuously;
+transformers (torch, eager) runs static batches in order of arrival, padded on the left, each until its longest output
+is done, and only tokens that a request asked for count. The ratio is against its fastest batch size. Weights come from
+the same GGUF file and are dense, of the same type, on both sides. Loading, compilation and a warm-up are apart on both
+sides. The two run in turn, in processes of their own; which goes first changes from round to round."""
+
+
+def page(comparison: Comparison, argv: list[str], spec: dict[str, Any], about: dict[str, Any], date: str) -> str:
+    parts = [
+        TITLE,
+        ratio_lines(comparison),
+        RULES,
+        _header(argv, spec, about, date),
+        _rates(comparison),
+        _agreement(comparison, spec["dtype"]),
+        "## What limits jaxserve",
+        _limits(about["jaxserve"]["steps"]),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def ratio_lines(comparison: Comparison) -> str:
+    rounds = ", ".join(f"{ratio:.2f}" for ratio in comparison.round_ratios)
+    line = (
+        f"ratio {comparison.ratio:.2f}: {comparison.jaxserve.rate:.1f} output tokens/s against "
+        f"{comparison.best.rate:.1f} ({comparison.best.name}); by round: {rounds}."
+    )
+    if comparison.is_busy:
+        line += (
+            f"\n\n**Measured on a busy machine**: other processes took up to {comparison.others_share:.0%} of the "
+            f"processor's time (more than {BUSY_SHARE:.0%}). torch suffers more from that than jaxserve: measure again."
+        )
+    return line
+
+
+def _header(argv: list[str], spec: dict[str, Any], about: dict[str, Any], date: str) -> str:
+    inputs, outputs = ([f(lens) for f in (min, max, sum)] for lens in _lens(spec["timed"]))
+    host = about["jaxserve"]["hardware"]
+    rows = {
+        "command": f"`{shlex.join(['scripts/compare_transformers', *map(without_folder, argv)])}`",
+        "commit": commit(),
+        "date": date,
+        "hardware": f"{host['cpu']}, {host['num_cores']} cores, {host['memory_gib']} GiB; torch on "
+        f"{spec['num_threads']} threads",
+        "model": f"{without_folder(about['model'])}, {spec['dtype']}",
+        "workload": f"{len(spec['timed']['prompts'])} requests, {inputs[2]:,} input tokens ({inputs[0]} to {inputs[1]} "
+        f"each), {outputs[2]:,} output tokens ({outputs[0]} to {outputs[1]})",
+        "jaxserve": _listing(about["jaxserve"]["versions"] | about["jaxserve"]["limits"]),
+        "transformers": _listing(about["transformers"]["versions"] | {"attention": about["transformers"]["attention"]}),
+    }
+    return "\n".join(["| | |", "| --- | --- |", *(f"| {key} | {value} |" for key, value in rows.items())])
+
+
+def _rates(comparison: Comparison) -> str:
+    lines = [
+        "| | output tokens/s | by round | jaxserve's ratio to it | of the tokens made, asked for | memory, MiB |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in (comparison.jaxserve, *comparison.rows):
+        name = f"**{row.name}**" if row is comparison.best else row.name
+        rounds = ", ".join(f"{rate:.1f}" for rate in row.rates)
+        ratio = comparison.jaxserve.rate / row.rate
+        lines.append(
+            f"| {name} | {row.rate:.1f} | {rounds} | {ratio:.2f} | {row.useful_share:.0%} | {row.rss_bytes >> 20:,} |"
+        )
+    lines += ["", "Memory is the resident set at its peak, loading included; jaxserve's holds its pool of pages."]
+    return "\n".join(lines)
+
+
+def _agreement(comparison: Comparison, dtype: str) -> str:
+    return (
+        f"For information: {comparison.equal_requests:.0%} of the requests have the same tokens on both sides in "
+        f"{dtype}, and {comparison.equal_tokens:.0%} of all tokens come before a first difference. (`scripts/prove "
+        "parity` compares every token, in float32.)"
+    )
+
+
+def _limits(steps: dict[str, Any]) -> str:
+    lines = ["| step | count | p50, ms | p99, ms | share of the time |", "| --- | --- | --- | --- | --- |"]
+    for kind, times in steps["kinds"].items():
+        share = times["total_s"] / steps["wall_s"]
+        milliseconds = " | ".join(f"{1e3 * times[name]:.1f}" for name in ("p50_s", "p99_s"))
+        lines.append(f"| {kind} | {times['count']} | {milliseconds} | {share:.1%} |")
+    lines += [
+        "",
+        f"{steps['token_padding']:.1%} of the token positions that were computed were padding, "
+        f"{steps['row_padding']:.1%} of the rows of the head. In {steps['idle_share']:.1%} of the time nothing was in "
+        f"flight; in {steps['host_share']:.1%} the host did not wait for the device. Figures of the last round.",
+    ]
+    return "\n".join(lines)
+
+
+def without_folder(word: str) -> str:
+    """A word, or where it is a path on this machine its last part alone."""
+    flag, equals, value = word.rpartition("=")
+    folder, name = os.path.split(os.path.expanduser(value))
+    return f"{flag}{equals}{name}" if folder and os.path.isdir(folder) else word
+
+
+def commit() -> str:
+    """The commit measured, marked when anything but a page of docs differs from it."""
+    changed = git("status", "--porcelain", "--", ".", ":(exclude)docs")
+    head = git("rev-parse", "--short=12", "HEAD") or "no commit yet"
+    return f"{head}, with uncommitted changes" if changed else head
+
+
+def _lens(workload: dict[str, list]) -> tuple[list[int], list[int]]:
+    return [len(prompt) for prompt in workload["prompts"]], workload["output_lens"]
+
+
+def _listing(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())

@@ -1,0 +1,108 @@
+"""What is measured: everything of full size, or of each part one tiny thing, which shows that the script works."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pallas_kernels.paged_attention.workloads import WORKLOADS, Workload
+from scripts.benchmarks.kernels.measure_kernel import Sampling
+from scripts.benchmarks.kernels.workload_names import KNOWN, workloads
+
+BACKEND = "mosaic_gpu"
+
+
+@dataclass(frozen=True)
+class EngineSizes:
+    """Whole decode steps: of each back end one engine, and of each number of sequences one run."""
+
+    model: str
+    """A shape, or a folder with a config.json; its weights are random."""
+    batches: tuple[int, ...]
+    prompt_len: int
+    num_steps: int
+    """Decode steps of all sequences together that a run waits for."""
+    options: dict[str, Any]
+    """Of the engines. A context needs room for what the first sequences draw while others' prompts are computed."""
+    backends: tuple[str, ...] = (BACKEND, "xla")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    checks: tuple[Workload, ...]
+    tuned: tuple[Workload, ...]
+    attention: tuple[Workload, ...]
+    engine: EngineSizes
+    sampling: Sampling = field(default_factory=Sampling)
+
+
+def in_bfloat16(w: Workload) -> Workload:
+    """With queries in bfloat16, and the pool too unless it has 8 bits."""
+    return replace(w, dtype="bfloat16")
+
+
+def like(name: str, new_name: str, **changes: Any) -> Workload:
+    return replace(KNOWN[name], name=new_name, **changes)
+
+
+FULL = Sizes(
+    checks=tuple(in_bfloat16(w) for w in WORKLOADS if w.layout == "rows"),
+    # The shapes that are measured below first; how far the list is worked off depends on the time.
+    tuned=tuple(
+        workloads(
+            [
+                "llama3_8b_decode_64x8k",
+                "llama3_8b_prefill_4x2k",
+                "llama3_8b_decode_64x8k_float8",
+                "gpt_oss_20b_global_decode_64x8k",
+                "llama3_8b_tp4_decode_64x2k",
+                "smollm2_decode_128x1k",
+                "gemma3_4b_global_decode_64x8k",
+                "qwen3_0.6b_decode_64x4k",
+                "smollm2_prefill_4x2k",
+                "llama3_8b_decode_64x8k_int8",
+                "phi3_mini_decode_32x2k",
+            ]
+        )
+    ),
+    attention=(
+        KNOWN["llama3_8b_decode_64x2k"],
+        KNOWN["llama3_8b_decode_64x8k"],
+        like("llama3_8b_decode_64x8k", "llama3_8b_decode_64x32k", kv_lens=(32_768,) * 64),
+        like("llama3_8b_prefill_4x2k", "llama3_8b_prefill_4x4k", q_lens=(4096,) * 4, kv_lens=(4096,) * 4),
+    ),
+    engine=EngineSizes(
+        "llama-3-8b",
+        (1, 8, 64, 256),
+        prompt_len=1024,
+        num_steps=48,
+        options={
+            "dtype": "bfloat16",
+            "max_model_len": 1280,
+            "max_num_seqs": 256,
+            "max_num_batched_tokens": 2048,
+        },
+    ),
+)
+
+_TINY_DECODE = Workload("tiny_decode", (1,), (32,), 2, 1, 16, num_layers=1, dtype="bfloat16")
+
+TINY = Sizes(
+    checks=(_TINY_DECODE, in_bfloat16(KNOWN["phi3_mini_mixed_lanes"])),  # the second is one that GPUs do not serve
+    tuned=(_TINY_DECODE,),
+    attention=(_TINY_DECODE,),
+    engine=EngineSizes(
+        str(Path(__file__).parents[3] / "tests" / "goldens" / "llama3"),
+        (1,),
+        prompt_len=4,
+        num_steps=2,
+        options={
+            "dtype": "float32",
+            "max_model_len": 128,
+            "max_num_seqs": 8,
+            "max_num_batched_tokens": 32,
+            "num_pages": 300,
+        },
+        backends=("xla",),  # an interpreted GPU kernel takes a second a layer
+    ),
+    sampling=Sampling(seconds=0, count=1),
+)

@@ -1,0 +1,44 @@
+"""What figures were measured on and with."""
+
+import shlex
+import subprocess
+from datetime import UTC, datetime
+
+from jaxserve.bench import machine
+from scripts.benchmarks.compare.comparison_page import commit, without_folder
+
+PACKAGES = (
+    "jax",
+    "jaxlib",
+    "jax-cuda13-plugin",
+    "jax-cuda12-plugin",
+    "nvidia-cudnn-cu13",
+    "nvidia-cudnn-cu12",
+    "torch",
+    "triton",
+)
+
+
+def about(argv: list[str], device_kind: str) -> dict[str, str]:
+    """The first rows of the page."""
+    host = machine.host()
+    found = {
+        "device": device_kind,
+        "driver": driver(),
+        "host": f"{host['cpu']}, {host['num_cores']} cores, {host['memory_gib']} GiB",
+        "versions": ", ".join(f"{name} {version}" for name, version in machine.versions(PACKAGES).items()),
+        "command": f"`{shlex.join(['scripts/bench_gpu', *map(without_folder, argv)])}`",
+        "commit": commit(),
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+    }
+    return {key: text for key, text in found.items() if text}
+
+
+def driver() -> str:
+    """As nvidia-smi tells: driver, memory, and the highest clock of the multiprocessors; empty without it."""
+    command = ["nvidia-smi", "--query-gpu=driver_version,memory.total,clocks.max.sm", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip().replace("\n", "; ") if done.returncode == 0 else ""

@@ -1,0 +1,99 @@
+"""The report: one page of markdown with tables, drawings beside it, and the figures as JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from scripts.benchmarks.gpu import gpu_tables
+from scripts.benchmarks.gpu.svg_bars import bars
+from scripts.benchmarks.gpu.task_list import Results
+from scripts.benchmarks.kernels.kernel_tables import as_markdown
+
+AIMS = {"decode": 0.75, "prefill": 0.55, "engine": 0.8}
+DRY = "**A dry run on a processor: it shows that the script works, and its numbers mean nothing.**"
+EXPLAINED = {
+    "Decode attention": "One layer, all rows one token. *MBU*: keys and values that must be read, over the time, over "
+    "the copy's rate; *times ours*: the time as a multiple of mosaic_gpu's. xla and mosaic_gpu store the new tokens in "
+    "the pool too; the others store nothing, and cuDNN and PyTorch read keys and values that lie in a piece.",
+    "Prefill attention": "One layer, whole prompts. *MFU*: operations that causality leaves, over the time, over the "
+    "product's rate.",
+    "Whole decode steps": "Medians, with the host's part. *MBU*: weights (embedding left out), keys and values, over "
+    "the time, over the copy's rate. *context*: positions a sequence.",
+}
+
+
+def write(results: Results, about: dict[str, str], folder: Path, name: str, *, is_dry: bool) -> list[Path]:
+    """Writes NAME.md, NAME.json and drawings of what was measured; returns their paths."""
+    drawings = {f"{name}-{part}.svg": svg for part, svg in drawn(results).items()}
+    content = {
+        "is_dry_run": is_dry,
+        "about": about,
+        "records": results.records,
+        "missing": results.missing,
+        "took_s": {part: round(took, 1) for part, took in results.took_s.items()},
+    }
+    files = {
+        f"{name}.md": page(results, about, list(drawings), is_dry=is_dry),
+        f"{name}.json": json.dumps(content, indent=1) + "\n",
+        **drawings,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        (folder / file).write_text(text)
+    return [folder / file for file in files]
+
+
+def page(results: Results, about: dict[str, str], drawings: list[str], *, is_dry: bool) -> str:
+    parts = [f"# Measured on {about['device']}", *([DRY] if is_dry else [])]
+    parts.append(as_markdown([["", ""], *([key, text] for key, text in about.items())]))
+    parts.append(_verdict(results))
+    for title, rows in sections(results).items():
+        if len(rows) > 1:
+            parts += [f"## {title}", *([EXPLAINED[title]] if title in EXPLAINED else []), as_markdown(rows)]
+    parts += [f"![{file}]({file})" for file in drawings]
+    parts.append("[gpu.md](gpu.md) says how it is measured.")
+    return "\n\n".join(parts) + "\n"
+
+
+def sections(results: Results) -> dict[str, gpu_tables.Rows]:
+    """All tables by title; one without rows has its heading alone."""
+    return {
+        "Ceilings": gpu_tables.ceilings(results),
+        "Decode attention": gpu_tables.decode(results),
+        "Prefill attention": gpu_tables.prefill(results),
+        "Whole decode steps": gpu_tables.engine(results),
+        "Not measured": gpu_tables.missing(results),
+        "Checks": gpu_tables.checks(results),
+        "Tile sizes": gpu_tables.tuned(results),
+    }
+
+
+def drawn(results: Results) -> dict[str, str]:
+    """Drawings by part: of attention the share of the ceiling that bounds it, of the engine that of bandwidth."""
+    groups: dict[str, dict[str, dict[str, float]]] = {part: {} for part in AIMS}
+    for r in results.of("attention"):
+        part = "decode" if r["is_decode"] else "prefill"
+        value = gpu_tables.decode_mbu(r, results) if r["is_decode"] else gpu_tables.prefill_mfu(r, results)
+        groups[part].setdefault(r["workload"], {})[r["by"]] = value or 0.0
+    for r in results.of("engine"):
+        groups["engine"].setdefault(f"{r['batch']} sequences", {})[r["backend"]] = (
+            gpu_tables.step_mbu(r, results) or 0.0
+        )
+    titles = {
+        "decode": "Decode attention: share of the copy's bandwidth, %",
+        "prefill": "Prefill attention: share of the product's rate, %",
+        "engine": "Whole decode steps: share of the copy's bandwidth, %",
+    }
+    has_ceilings = bool(results.of("ceilings"))
+    return {part: bars(titles[part], found, AIMS[part]) for part, found in groups.items() if found and has_ceilings}
+
+
+def _verdict(results: Results) -> str:
+    checked: list[dict[str, Any]] = results.of("checks")
+    wrong = [r["workload"] for r in checked if r["fault"]]
+    if not checked:
+        return "No workload was checked in this run."
+    largest = max((r["error"] for r in checked if r["error"] is not None), default=float("nan"))
+    if wrong:
+        return f"**{len(wrong)} of {len(checked)} checked workloads are wrong**: {', '.join(wrong)}."
+    return f"All {len(checked)} workloads that were checked equal the reference: the largest error is {largest:.1e}."

@@ -1,0 +1,110 @@
+"""Tables of what was measured, the same for the terminal and the page; shares are of the ceilings of the same run."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from scripts.benchmarks.gpu.task_list import Record, Results
+
+Rows = list[list[str]]
+NONE = "–"
+
+
+def ceiling(results: Results) -> Record:
+    """Rates of the plain copy and product; zeros where they were not measured."""
+    found = results.of("ceilings")
+    return found[0] if found else {"bytes_per_s": 0.0, "ops_per_s": 0.0}
+
+
+def share(rate: float, of: float) -> float | None:
+    return rate / of if of else None
+
+
+def percent(value: float | None) -> str:
+    return NONE if value is None else f"{value:.0%}"
+
+
+def decode_mbu(r: Record, results: Results) -> float | None:
+    """Bytes of the needed keys and values over the time, as a share of the copy's rate."""
+    return share(r["kv_bytes"] / r["call_s"], ceiling(results)["bytes_per_s"])
+
+
+def prefill_mfu(r: Record, results: Results) -> float | None:
+    return share(r["ops"] / r["call_s"], ceiling(results)["ops_per_s"])
+
+
+def step_mbu(r: Record, results: Results) -> float | None:
+    return share((r["weight_bytes"] + r["kv_bytes"]) / r["step_s"], ceiling(results)["bytes_per_s"])
+
+
+def checks(results: Results) -> Rows:
+    rows = [["workload", "pool", "error", "bound", ""]]
+    for r in results.of("checks"):
+        error = NONE if r["error"] is None else f"{r['error']:.1e}"
+        rows.append([r["workload"], r["pool"], error, f"{r['bound']:.1e}", r["fault"] or "right"])
+    return rows
+
+
+def tuned(results: Results) -> Rows:
+    rows = [["workload", "rows of", "positions", "queries", "time, µs", ""]]
+    for r in results.of("tune"):
+        for one in r["tried"]:
+            sizes = [str(one["block"].get(name, NONE)) for name in ("positions", "queries")]
+            remark = one["problem"] or ("fastest" if one["is_fastest"] else "")
+            rows.append([r["workload"], r["kind"], *sizes, _us(one["time_us"]), remark])
+    return rows
+
+
+def ceilings(results: Results) -> Rows:
+    rows = [["what", "rate"]]
+    for r in results.of("ceilings"):
+        rows.append(["copy, bytes read and written", f"{r['bytes_per_s'] / 1e9:,.0f} GB/s"])
+        rows.append(["bfloat16 product", f"{r['ops_per_s'] / 1e12:,.1f} TFLOP/s"])
+    return rows
+
+
+def decode(results: Results) -> Rows:
+    rows = [["workload", "by", "time, µs", "GB/s", "MBU", "times ours"]]
+    for r, ratio in _compared([r for r in results.of("attention") if r["is_decode"]]):
+        rate = f"{r['kv_bytes'] / r['call_s'] / 1e9:,.0f}"
+        rows.append([r["workload"], r["by"], _us(1e6 * r["call_s"]), rate, percent(decode_mbu(r, results)), ratio])
+    return rows
+
+
+def prefill(results: Results) -> Rows:
+    rows = [["workload", "by", "time, µs", "TFLOP/s", "MFU", "times ours"]]
+    for r, ratio in _compared([r for r in results.of("attention") if not r["is_decode"]]):
+        rate = f"{r['ops'] / r['call_s'] / 1e12:,.1f}"
+        rows.append([r["workload"], r["by"], _us(1e6 * r["call_s"]), rate, percent(prefill_mfu(r, results)), ratio])
+    return rows
+
+
+def engine(results: Results) -> Rows:
+    rows = [["attention by", "sequences", "context", "step, ms", "tokens/s", "weights, GB", "KV, GB", "MBU"]]
+    for r in sorted(results.of("engine"), key=lambda r: r["batch"]):
+        gigabytes = [f"{r[name] / 1e9:,.1f}" for name in ("weight_bytes", "kv_bytes")]
+        rate = f"{r['batch'] / r['step_s']:,.0f}"
+        cells = [r["backend"], str(r["batch"]), f"{r['context']:,.0f}", f"{1e3 * r['step_s']:.2f}", rate, *gigabytes]
+        rows.append([*cells, percent(step_mbu(r, results))])
+    return rows
+
+
+def missing(results: Results) -> Rows:
+    rows = [["part", "what", "why not"]]
+    for part, found in results.missing.items():
+        rows += [[part, name, reason.replace("|", "/")] for name, reason in found.items()]
+    return rows
+
+
+def _compared(records: list[Record]) -> Iterable[tuple[Record, str]]:
+    """Records of a workload side by side, with their time as a multiple of the first one's, which is ours."""
+    by_workload: dict[str, list[Record]] = {}
+    for r in records:
+        by_workload.setdefault(r["workload"], []).append(r)
+    for found in by_workload.values():
+        ours = next((r["call_s"] for r in found if r["is_ours"]), None)
+        for r in found:
+            yield r, NONE if ours is None else f"{r['call_s'] / ours:.2f}"
+
+
+def _us(value: Any) -> str:
+    return NONE if value is None else f"{value:,.1f}"

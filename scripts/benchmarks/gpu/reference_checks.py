@@ -1,0 +1,53 @@
+"""Named workloads against the reference in float64, by the bounds of the tests."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+import jax
+
+from pallas_kernels.paged_attention.arg_specs import Workload, build
+from scripts.benchmarks.gpu.benchmark_sizes import BACKEND, Sizes
+from scripts.benchmarks.gpu.task_list import Record, Task, reason_of
+from tests.pallas_kernels.paged_attention.attention_calls import Result, attend, truth
+from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors
+
+
+def tasks(sizes: Sizes) -> Iterator[Task]:
+    """One a workload. The processor works out what is right while the GPU's programs compile."""
+    pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
+    try:
+        wanted = [(w, pool.submit(expected, w)) for w in sizes.checks]
+        for w, right in wanted:
+            yield Task(w.name, partial(check, w, right))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def expected(w: Workload) -> Result:
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        return truth(build(w))
+
+
+def check(w: Workload, right: "Future[Result]") -> Record:
+    """Raises NotImplementedError where the back end steps aside; all else that is not right is a fault."""
+    record: Record = {
+        "workload": w.name,
+        "pool": w.stored_dtype,
+        "error": None,
+        "bound": BOUNDS[w.dtype],
+        "fault": None,
+    }
+    try:
+        found, wanted = attend(build(w), backend=BACKEND), right.result()
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        return record | {"fault": reason_of(error)}
+    record["error"] = float(errors(found.o, wanted.o).max())
+    if not record["error"] <= record["bound"]:
+        record["fault"] = "beyond the bound"
+    elif not are_same_pools(found.pool, wanted.pool):
+        record["fault"] = "another pool"
+    return record

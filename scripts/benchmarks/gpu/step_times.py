@@ -1,0 +1,108 @@
+"""Whole decode steps of an engine with random weights: the host's part of a step is in its time."""
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxserve import LLM, SamplingParams
+from jaxserve.engine.loop.step_stats import StepLog, StepRecord, device_times
+from scripts.benchmarks.gpu.benchmark_sizes import EngineSizes
+from scripts.benchmarks.gpu.task_list import OutOfTime, Record, Task
+
+
+def tasks(sizes: EngineSizes, is_over: Callable[[], bool]) -> Iterator[Task]:
+    """One a back end and number of sequences. Of the engines one is there at a time."""
+    for backend in sizes.backends:
+        engine = Lazy(partial(build, sizes, backend))
+        for batch in sizes.batches:
+            yield Task(f"{backend}, {batch} sequences", partial(measure, engine, sizes, backend, batch, is_over))
+
+
+class Lazy:
+    """An engine that is built when it is first needed; where that failed, the reason is raised again each time."""
+
+    def __init__(self, make: Callable[[], LLM]):
+        self._make = make
+        self._made: LLM | Exception | None = None
+
+    def get(self) -> LLM:
+        if self._made is None:
+            try:
+                self._made = self._make()
+            except Exception as error:
+                self._made = error
+        if isinstance(self._made, Exception):
+            raise self._made
+        return self._made
+
+
+def build(sizes: EngineSizes, backend: str) -> LLM:
+    gc.collect()  # weights and pool of the engine before, which nobody holds any more
+    options = {"load_format": "dummy", "attention_backend": backend, "max_decode_rounds": 1}  # steps are what is timed
+    return LLM(sizes.model, **options, **sizes.options)
+
+
+def measure(engine: Lazy, sizes: EngineSizes, backend: str, batch: int, is_over: Callable[[], bool]) -> Record:
+    """The median step in which all sequences decode, and the bytes that it must read."""
+    llm = engine.get()
+    figures = median_step(decode(llm, batch, sizes, is_over).records, batch)
+    params, model = llm.parts.runner.params, llm.parts.model
+    weights = params if model.is_tied else {name: leaf for name, leaf in params.items() if name != "embed"}
+    itemsize = jnp.dtype(llm.parts.runner.dtype).itemsize
+    position_bytes = 2 * model.num_layers * model.num_kv_heads * model.head_dim * itemsize
+    return figures | {
+        "backend": backend,
+        "batch": batch,
+        "weight_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves(weights)),
+        "kv_bytes": figures["context"] * batch * position_bytes,
+    }
+
+
+def median_step(records: Sequence[StepRecord], batch: int) -> Record:
+    """Its seconds and the positions of a sequence in it; the records are of all steps since the prompts came.
+
+    The first such step may have waited for the compiler, which a median does not see.
+    """
+    moments = [r.moments for r in records]
+    step_s = device_times(np.array([m.submitted_s for m in moments]), np.array([m.collected_s for m in moments]))
+    positions = np.cumsum([r.num_tokens for r in records])  # no sequence has ended: what was computed is in the pool
+    chosen = [i for i, r in enumerate(records) if is_whole(r, batch)]
+    return {
+        "num_steps": len(chosen),
+        "step_s": float(np.median(step_s[chosen])),
+        "context": float(np.median(positions[chosen])) / batch,
+    }
+
+
+def is_whole(record: StepRecord, batch: int) -> bool:
+    return record.kind == "decode" and record.num_rows == batch
+
+
+def decode(llm: LLM, batch: int, sizes: EngineSizes, is_over: Callable[[], bool]) -> StepLog:
+    """All steps from the prompts to the last whole decode step that was asked for; nothing is left running."""
+    parts, log = llm.parts, StepLog()
+    prompts = np.random.default_rng(batch).integers(0, parts.model.vocab_size, (batch, sizes.prompt_len)).tolist()
+    params = SamplingParams(temperature=0, ignore_eos=True, detokenize=False)
+    requests = [parts.requests.make(prompt, params, place) for place, prompt in enumerate(prompts)]
+    parts.requests.count(batch)
+    parts.engine.observer = log
+    try:
+        for request in requests:
+            parts.engine.add(request)
+        while sum(is_whole(record, batch) for record in log.records) < sizes.num_steps:
+            if is_over():
+                raise OutOfTime
+            if not parts.engine.has_work:
+                raise RuntimeError("sequences reached the end of their context too early: give the engine a longer one")
+            parts.engine.step()
+    finally:
+        parts.engine.observer = None
+        for request in requests:
+            parts.engine.abort(request.request_id)
+        for _ in parts.engine.drain():
+            pass
+    return log

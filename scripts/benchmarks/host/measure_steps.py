@@ -1,0 +1,97 @@
+"""`measure`, the median decode step of an engine whose slots are all full, by part."""
+
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from jaxserve.bench.profile.host_parts import watched_engine
+from jaxserve.core.options.sampling_params import SamplingParams
+from jaxserve.engine.inputs.call_inputs import requests_for
+from jaxserve.engine.inputs.prompt import Prompt
+from jaxserve.engine.llm import LLM
+from jaxserve.engine.outputs.request_state import Job
+from jaxserve.runner import runner
+from scripts.benchmarks.host.part_clock import Clock
+
+SHORTEST, LONGEST = 16, 48  # tokens of a prompt: rows cross into a new page one after the other, not all at once
+MARGIN = 8  # steps beside those that are measured: prompts, and the one in flight
+PARTS = {
+    "schedule": "schedule",
+    "pack": "pack",
+    "submit": "dispatch",
+    "collect": "collect",
+    "commit": "commit, deltas",
+    "step": "jobs",
+    "texts": "detokenize",
+}
+"""As the clock calls them, and as tables do. What of the submission is not packing is the dispatch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """num_rows decode at once while `num_waiting` more requests are in the queue.
+
+    is_streaming: all texts are read after each step, as streams do; else once, at the end.
+    """
+
+    num_rows: int
+    num_waiting: int = 0
+    is_streaming: bool = False
+
+    def __str__(self) -> str:
+        waiting = f", {self.num_waiting:,} waiting" if self.num_waiting else ""
+        return f"{self.num_rows} rows{waiting}{', streaming' if self.is_streaming else ''}"
+
+
+def measure(llm: LLM, case: Case, num_steps: int, seed: int) -> dict[str, Any]:
+    """Microseconds of a step by part, each the median over `num_steps`, of all parts together, with percentiles.
+
+    Every sequence draws at temperature 1, without log-probabilities, penalties or stop strings.
+    """
+    rng, clock = np.random.default_rng(seed), Clock()
+    count = case.num_rows + case.num_waiting
+    vocab_size = llm.parts.model.vocab_size
+    prompts = [
+        Prompt(None, rng.integers(0, vocab_size, n).tolist())
+        for n in rng.integers(SHORTEST, LONGEST, count, endpoint=True).tolist()
+    ]
+    params = SamplingParams(temperature=1.0, max_tokens=num_steps + LONGEST + MARGIN, ignore_eos=True, seed=seed)
+    jobs = llm.jobs
+    begun = [jobs.start(prompt, request) for prompt, request in requests_for(jobs, llm.parts.requests, prompts, params)]
+    running = begun[: case.num_rows]
+    try:
+        while any(job.metrics.first_token_s is None for job in running):
+            jobs.step()
+        with (
+            mock.patch.object(runner, "pack", clock.watch("pack", runner.pack)),
+            watched_engine(llm.parts.engine, clock.watch),
+        ):
+            step, read, taken = clock.watch("step", jobs.step), clock.watch("texts", texts), []
+            read(running)
+            clock.take()
+            for _ in range(num_steps):
+                step()
+                if case.is_streaming:
+                    read(running)
+                taken.append(clock.take())
+            read(running)
+            if any(job.is_finished for job in running):
+                raise RuntimeError("a row ended too early")
+            rest_us = clock.take()["texts"] / num_steps
+    finally:
+        jobs.close(begun)
+    own = {name: np.array([each.get(part, 0.0) for each in taken]) for part, name in PARTS.items()}
+    own[PARTS["texts"]] += rest_us
+    totals = sum(own.values())
+    return {
+        "parts_us": {name: float(np.median(values)) for name, values in own.items()},
+        "total_us": float(np.median(totals)),
+        "p10_us": float(np.percentile(totals, 10)),
+        "p90_us": float(np.percentile(totals, 90)),
+    }
+
+
+def texts(jobs: list[Job]) -> list[str]:
+    return [sample.text for job in jobs for sample in job.samples]

@@ -1,0 +1,87 @@
+"""Tries block sizes of paged attention on the device at hand: right first, then how fast."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from pallas_kernels.paged_attention.api import paged_attention
+from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.mosaic_gpu.static_shapes import LINES
+from pallas_kernels.paged_attention.workloads import Workload
+from scripts.benchmarks.kernels.measure_kernel import SAMPLING, Sampling, arguments, seconds_of
+
+Swept = dict[str, tuple[int, ...]]
+POSITIONS = (128, 256, 512, 1024, 2048)
+SIZES: dict[str, dict[str, Swept]] = {
+    "tpu": {
+        "decode": {"positions": POSITIONS, "rows": (4, 8, 16)},
+        "chunks": {"positions": POSITIONS, "queries": (16, 32, 64, 128, 256)},
+        "trees": {"positions": POSITIONS, "queries": (8, 16, 32, 64)},
+    },
+    "gpu": {
+        "decode": {"positions": (64, 128)},
+        "chunks": {"positions": (64, 128), "queries": (1, 2, 4, 8, 16, 32, 64, 128)},
+        "trees": {"positions": (64, 128), "queries": (1, 2, 4, 8, 16, 32, 64, 128)},
+    },
+}
+"""By the kernels' platform and kind of rows, the sizes that they read."""
+MAX_ERROR = 0.02
+"""Largest deviation from the reference, as a share of the reference's largest element: bfloat16 stays below 1 %."""
+
+
+def kind_of(w: Workload) -> str | None:
+    """Which kernel the workload runs; None if both."""
+    if w.num_decodes == len(w.q_lens):
+        return "decode"
+    if w.num_decodes:
+        return None
+    return "trees" if w.tree_words else "chunks"
+
+
+def candidates(w: Workload, platform: str) -> Iterator[BlockSizes]:
+    """Sizes that make a difference: blocks of up to twice the longest context, and on a GPU tiles of whole warpgroups,
+    of which there are one or two with `LINES` query lines each."""
+    kind = kind_of(w)
+    assert kind
+    swept = SIZES[platform][kind]
+    group_size = w.num_heads // w.num_kv_heads
+    for sizes in itertools.product(*swept.values()):
+        block = BlockSizes(**dict(zip(swept, sizes, strict=True)))
+        if block.positions != swept["positions"][0] and block.positions >= 2 * max(w.kv_lens):
+            continue
+        if platform == "tpu" and block.positions % w.page_size:
+            continue
+        if platform == "gpu" and "queries" in swept and not LINES <= block.queries * group_size < 4 * LINES:
+            continue
+        yield block
+
+
+def try_block(w: Workload, block: BlockSizes, backend: str, sampling: Sampling = SAMPLING) -> dict[str, Any]:
+    """Checked at the workload's first two rows, then timed; `problem` says what kept it from either."""
+    tried: dict[str, Any] = {"block": block, "time_us": None, "problem": None}
+    try:
+        deviation = error(replace(w, q_lens=w.q_lens[:2], kv_lens=w.kv_lens[:2]), block, backend)
+        if not deviation <= MAX_ERROR:
+            tried["problem"] = f"wrong by {deviation:.1%}"
+        else:
+            tried["time_us"] = round(1e6 * seconds_of(w, backend, block, sampling), 2)
+    except (NotImplementedError, ValueError, jax.errors.JaxRuntimeError) as problem:
+        tried["problem"] = str(problem).partition("\n")[0][:120]
+    return tried
+
+
+def error(w: Workload, block: BlockSizes, backend: str) -> float:
+    """Largest deviation of the output from the reference's, as a share of that one's largest element."""
+    args, static = arguments(w)
+
+    def outputs(args):
+        by_blocks = paged_attention(**args, **static, backend=backend, block=block)[0]
+        by_reference = paged_attention(**args, **static, backend="reference")[0]
+        return by_blocks.astype(jnp.float32), by_reference.astype(jnp.float32)
+
+    found, wanted = jax.jit(outputs)(args)
+    return float(jnp.max(jnp.abs(found - wanted)) / jnp.max(jnp.abs(wanted)))

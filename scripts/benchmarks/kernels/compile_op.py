@@ -1,0 +1,49 @@
+"""Compiles paged attention at a named workload for a TPU that is not there: run by bench_kernel under compiler dumps.
+
+python -m scripts.benchmarks.kernels.compile_op TOPOLOGY WORKLOAD RESULT.json      (the workload by name, or as JSON)
+"""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from pallas_kernels.paged_attention.api import paged_attention
+from pallas_kernels.paged_attention.workloads import Workload
+from scripts.benchmarks.kernels.workload_names import read_workload
+from scripts.benchmarks.kernels.workload_shapes import STATIC, shapes
+
+POOL_BYTES = 2**30
+"""XLA may keep a pool of some megabytes in VMEM, which no model's pool fits in."""
+
+
+def main(topology: str, workload: str, result: str) -> None:
+    devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    mesh = Mesh(np.array(devices[:1]), ("x",))
+    args = shapes(with_large_pool(read_workload(workload)), NamedSharding(mesh, PartitionSpec()))
+    static = {key: args.pop(key) for key in STATIC}
+
+    def call(pool, args):
+        return paged_attention(pool=pool, **args, **static, backend="mosaic_tpu")
+
+    with jax.set_mesh(mesh):
+        compiled = jax.jit(call, donate_argnums=0).lower(args.pop("pool"), args).compile()
+    memory = compiled.memory_analysis()
+    assert memory
+    facts = {"temp_bytes": memory.temp_size_in_bytes, "alias_bytes": memory.alias_size_in_bytes}
+    Path(result).write_text(json.dumps(facts))
+
+
+def with_large_pool(w: Workload) -> Workload:
+    pool = shapes(w)["pool"]
+    page_bytes = pool.size * pool.dtype.itemsize // pool.shape[1]
+    return replace(w, padding_pages=max(w.padding_pages, POOL_BYTES // page_bytes))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

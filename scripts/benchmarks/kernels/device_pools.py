@@ -1,0 +1,33 @@
+"""A pool to be timed on: filled on the device, since drawing one of full size on the host takes minutes."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pallas_kernels.page_layouts import LAYOUTS
+from pallas_kernels.paged_attention.arg_specs import STORED_SPREAD, Workload
+
+NUM_DRAWN = 64
+"""Pages that are drawn; the pool repeats them."""
+
+
+def pool_on_device(
+    w: Workload, pages_of_rows: list[np.ndarray], num_pool_pages: int, rng: np.random.Generator
+) -> jax.Array:
+    """Random numbers everywhere: zeros would cost a chip less power, and let it run at a higher clock."""
+    del pages_of_rows, rng
+    page = LAYOUTS[w.layout].page_shape(w.page_size, w.head_dim, w.stored_dtype)
+    return _fill(
+        num_pool_pages, w.num_layers, (w.num_kv_heads, *page), w.stored_dtype, STORED_SPREAD if w.is_8bit else 1
+    )
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def _fill(num_pages: int, num_layers: int, page: tuple[int, ...], dtype: str, spread: float) -> jax.Array:
+    drawn = spread * jax.random.normal(jax.random.key(0), (NUM_DRAWN, *page), jnp.float32)
+    if dtype == "int8":
+        drawn = jnp.clip(jnp.round(drawn), -127, 127)
+    layer = drawn.astype(dtype)[jnp.arange(num_pages) % NUM_DRAWN]
+    return jnp.broadcast_to(layer, (num_layers, *layer.shape))

@@ -1,0 +1,90 @@
+"""Text in, text out, with the demo model: completions, stop strings, samples, and every form of a prompt."""
+
+import pytest
+
+from jaxserve import LLM, SamplingParams
+from tests.support.tiny_engines import driven
+
+pytestmark = pytest.mark.optimized
+
+NAME = "smollm2-135m-instruct"
+PROMPT = "The capital of France is"
+GREEDY = SamplingParams(temperature=0, max_tokens=12)
+
+
+@pytest.fixture(scope="module")
+def llm(real_model):
+    real_model(NAME)
+    return LLM(NAME, dtype="float32", max_model_len=256, max_num_seqs=8, max_num_batched_tokens=32)
+
+
+def test_the_demo_model_knows_paris(llm):
+    (out,) = llm.generate(PROMPT, GREEDY, use_tqdm=False)
+    assert out.outputs[0].text.startswith(" Paris.")
+    assert out.prompt_token_ids == [504, 3575, 282, 4649, 314]
+    assert (out.prompt, out.finished, len(out.outputs[0].token_ids)) == (PROMPT, True, 12)
+    assert out.outputs[0].text == llm.get_tokenizer().decode(out.outputs[0].token_ids)
+
+
+def test_all_forms_of_a_prompt_give_the_same(llm):
+    ids = [504, 3575, 282, 4649, 314]
+    forms = [PROMPT, {"prompt": PROMPT}, {"prompt_token_ids": ids}, ids]
+    texts = [out.outputs[0].text for out in llm.generate(forms, GREEDY, use_tqdm=False)]
+    assert len(set(texts)) == 1
+
+
+def test_results_come_in_the_order_of_prompts_each_with_its_own_parameters(llm):
+    prompts = [f"Number {i} is" for i in range(11)]
+    params = [SamplingParams(temperature=0, max_tokens=1 + i % 4, ignore_eos=True) for i in range(11)]
+    outs = llm.generate(prompts, params, use_tqdm=False)
+    assert [o.prompt for o in outs] == prompts
+    assert [len(o.outputs[0].token_ids) for o in outs] == [1 + i % 4 for i in range(11)]
+
+
+@pytest.mark.parametrize("stop", ["Paris", "ris.", "s.\n"])
+@pytest.mark.parametrize("num_rounds", [1, 8])
+def test_a_stop_string_cuts_the_text_also_across_tokens(llm, stop, num_rounds):
+    whole = llm.generate(PROMPT, GREEDY, use_tqdm=False)[0].outputs[0].text
+    params = SamplingParams(temperature=0, max_tokens=12, stop=[stop, "never there"])
+    shown = SamplingParams(temperature=0, max_tokens=12, stop=stop, include_stop_str_in_output=True)
+    with driven(llm, num_rounds, is_overlapped=True):
+        out = llm.generate(PROMPT, params, use_tqdm=False)[0].outputs[0]
+        text = llm.generate(PROMPT, shown, use_tqdm=False)[0].outputs[0].text
+    assert out.text == whole[: whole.index(stop)]
+    assert (out.finish_reason, out.stop_reason) == ("stop", stop)
+    assert text == whole[: whole.index(stop)] + stop
+
+
+def test_a_stop_string_completed_by_the_last_allowed_token_still_counts(llm):
+    tokens = llm.generate(PROMPT, GREEDY, use_tqdm=False)[0].outputs[0].token_ids
+    two = llm.get_tokenizer().decode(tokens[:2])
+    params = SamplingParams(temperature=0, max_tokens=2, stop=two[-1])
+    out = llm.generate(PROMPT, params, use_tqdm=False)[0].outputs[0]
+    assert (out.finish_reason, out.stop_reason) == ("stop", two[-1])
+
+
+def test_bad_words_do_not_appear(llm):
+    params = SamplingParams(temperature=0, max_tokens=12, bad_words=["Paris", "The answer"])
+    text = llm.generate(PROMPT, params, use_tqdm=False)[0].outputs[0].text
+    assert "Paris" not in text
+    assert "The answer" not in text
+
+
+def test_samples_of_one_prompt_differ_and_repeat(llm):
+    params = SamplingParams(temperature=1.0, n=4, max_tokens=12, seed=9)
+    first, second = (llm.generate(PROMPT, params, use_tqdm=False)[0].outputs for _ in range(2))
+    assert [c.index for c in first] == [0, 1, 2, 3]
+    assert len({c.text for c in first}) == 4
+    assert [c.text for c in first] == [c.text for c in second]
+
+
+def test_unseeded_requests_draw_from_the_engine_seed_and_the_order_of_arrival(llm):
+    params = SamplingParams(temperature=1.0, max_tokens=12)
+    a, b = llm.generate([PROMPT, PROMPT], params, use_tqdm=False)
+    assert a.outputs[0].token_ids != b.outputs[0].token_ids
+
+
+def test_detokenize_off_leaves_the_text_empty(llm):
+    params = SamplingParams(temperature=0, max_tokens=3, detokenize=False)
+    out = llm.generate(PROMPT, params, use_tqdm=False)[0].outputs[0]
+    assert (out.text, len(out.token_ids)) == ("", 3)

@@ -1,0 +1,111 @@
+"""`jaxserve bench` on random weights of a tiny configuration: every figure is there, and mistakes name their flag."""
+
+import json
+import shutil
+import sys
+
+import pytest
+
+from jaxserve.cli.main import main
+from tests.support.golden_data import checkpoint
+from tests.support.tiny_engines import SMALL, flags_of
+
+FLAGS = flags_of(SMALL)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    """Runs a benchmark and returns what it wrote as JSON."""
+    folder = tmp_path_factory.mktemp("bench")
+    shutil.copy(checkpoint("llama3") / "config.json", folder)
+
+    def run(benchmark: str, *args: str) -> dict:
+        out = folder / "out.json"
+        flags = [*FLAGS, "--load-format", "dummy", "--json", str(out), *args]
+        assert main(["bench", benchmark, str(folder), *flags]) == 0
+        return json.loads(out.read_text())
+
+    return run
+
+
+def test_throughput_says_all_there_is_to_say(bench, capsys):
+    lens = ["--num-prompts", "6", "--input-len", "2:20", "--output-len", "3:9"]
+    report = bench("throughput", *lens, "--repeats", "2", "--quiet")
+    assert report["completed"] == 12
+    assert len(report["elapsed_s"]) == 2
+    assert report["total_token_throughput"] == pytest.approx(report["input_throughput"] + report["output_throughput"])
+    steps = report["steps"]
+    # All tokens pass through the model but the last of each request.
+    assert steps["num_tokens"] == report["total_input_tokens"] + report["total_output_tokens"] - report["completed"]
+    assert 0 <= steps["token_padding"] < 1
+    assert 0 <= steps["idle_share"] <= steps["host_share"] + 0.05
+    assert report["timed"]["num_executables"] == report["timed"]["num_compiled"] == 0
+    assert report["warm_up"]["num_executables"] >= 2
+    assert report["memory"]["rss_bytes"] > 2**20
+    assert report["options"]["max_num_seqs"] == report["limits"]["max_num_seqs"] == 8
+    assert {"model", "dtype", "hardware", "versions", "date", "workload"} <= report.keys()
+    shown, progress = capsys.readouterr()
+    assert "output tokens/s" in shown
+    assert "decode" in shown
+    assert progress == ""
+
+
+def test_latency_has_three_times_and_four_figures_of_each(bench, capsys):
+    report = bench("latency", "--batch-size", "2", "--input-len", "20", "--output-len", "5", "--repeats", "3")
+    assert report["completed"] == 6
+    for name in ("ttft", "tpot", "e2el"):
+        p50, p90, p99 = (report[f"{p}_{name}_ms"] for p in ("p50", "p90", "p99"))
+        assert 0 < p50 <= p90 <= p99
+    assert report["mean_e2el_ms"] == pytest.approx(report["mean_ttft_ms"] + 4 * report["mean_tpot_ms"])
+    shown, progress = capsys.readouterr()
+    assert "time to first token" in shown
+    assert "timed pass 3 of 3" in progress
+
+
+def test_prompts_come_from_a_file_and_all_buckets_can_be_compiled_first(bench, tmp_path):
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"prompt_token_ids": [1] * n, "output_len": n}) + "\n" for n in (3, 4, 5)))
+    report = bench("throughput", "--dataset", str(file), "--warmup", "all", "--repeats", "1", "--quiet")
+    assert (report["total_input_tokens"], report["total_output_tokens"]) == (12, 12)
+    assert report["timed"]["num_executables"] == 0
+
+
+MISTAKES = {
+    "range": (["throughput", "x", "--input-len", "9:3"], "--input-len"),
+    "count": (["throughput", "x", "--repeats", "0"], "--repeats"),
+    "folder": (["latency", "x", "--json", "/no/such/folder/out.json"], "--json"),
+    "dataset": (["throughput", "x", "--dataset", "no-such-file"], "--dataset"),
+    "lengths of a file": (["throughput", "x", "--dataset", __file__, "--input-len", "5"], "--input-len"),
+    "benchmark": (["frobnicate", "x"], "frobnicate"),
+    "unknown": (["latency", "x", "--frobnicate", "1"], "--frobnicate"),
+    "option": (["latency", "x", "--page-size", "7"], "page_size"),
+    "warm-up": (["latency", "x", "--warmup", "some"], "--warmup"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_name_their_flag(name, capsys):
+    args, message = MISTAKES[name]
+    try:
+        code = main(["bench", *args])
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_workload_longer_than_the_context_is_refused(tmp_path, capsys):
+    shutil.copy(checkpoint("llama3") / "config.json", tmp_path)
+    args = ["latency", str(tmp_path), *FLAGS, "--load-format", "dummy", "--input-len", "120", "--output-len", "9"]
+    assert main(["bench", *args]) == 2
+    assert "--max-model-len" in capsys.readouterr().err
+
+
+def test_help_is_shown_without_jax(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(SystemExit) as stop:
+        main(["bench", "throughput", "--help"])
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert "--num-prompts" in shown
+    assert "--max-num-seqs" in shown

@@ -1,0 +1,58 @@
+"""The command line: a verb that works, and mistakes that end in one sentence and exit code 2."""
+
+import json
+
+import pytest
+
+from tests.support.golden_data import checkpoint
+from tests.support.processes.command_line import check_mistake, jaxserve
+
+NAME = "smollm2-135m-instruct"
+
+
+def test_generate_prints_the_completion_and_says_how_long_the_first_token_took(real_model):
+    real_model(NAME)
+    done = jaxserve("generate", NAME, "--prompt", "The capital of France is", "--temperature", "0", "--max-tokens", "4")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(" Paris.")
+    assert "first token" in done.stderr
+
+
+def test_generate_reads_prompts_from_standard_input_and_writes_json(real_model):
+    real_model(NAME)
+    args = ["--prompts-file", "-", "--json", "--quiet", "--temperature", "0", "--max-tokens", "3", "--dtype", "float32"]
+    done = jaxserve("generate", NAME, *args, stdin="One and\n\nTwo and\n")
+    assert done.stderr == ""
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["prompt"] for line in lines] == ["One and", "Two and"]
+    assert all(len(line["outputs"][0]["token_ids"]) == 3 for line in lines)
+
+
+MISTAKES = {
+    "no prompt": (["generate", NAME], "--prompt"),
+    "unknown model": (["generate", "no-such-model", "--prompt", "x"], "no-such-model"),
+    "bad parameter": (["generate", NAME, "--prompt", "x", "--top-p", "7"], "top_p"),
+    "not a number": (["generate", NAME, "--prompt", "x", "--temperature", "nan"], "temperature"),
+    "unknown flag": (["generate", NAME, "--prompt", "x", "--frobnicate", "1"], "--frobnicate"),
+    "text without a tokenizer": (["generate", str(checkpoint("llama3")), "--prompt", "x"], "tokenizer"),
+    "unknown verb": (["frobnicate"], "frobnicate"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_end_with_code_2_and_one_sentence(name):
+    check_mistake(*MISTAKES[name])
+
+
+def test_every_parameter_and_option_has_a_flag():
+    import dataclasses
+
+    from jaxserve import EngineConfig, SamplingParams
+
+    # What a verb cannot honour it does not know: `generate` has no conversation, `chat` one answer and no log.
+    in_chat = {"model", "n", "logprobs", "prompt_logprobs", "detokenize"}
+    for verb, unknown in (("generate", {"model", "chat_template"}), ("chat", in_chat)):
+        text = jaxserve(verb, "--help").stdout
+        for cls in (SamplingParams, EngineConfig):
+            for field in dataclasses.fields(cls):
+                assert (f"--{field.name.replace('_', '-')} " in text) == (field.name not in unknown), (verb, field.name)

@@ -1,0 +1,142 @@
+"""`batch_invariant`: a request's log-probabilities have the same bits whatever it runs beside and however it is cut."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from jaxserve import LLM, SamplingParams
+from jaxserve.core.errors import ConfigError
+from jaxserve.core.options.engine_config import EngineConfig
+from tests.support.golden_data import goldens
+from tests.support.tiny_engines import driven, tiny_engine
+
+pytestmark = pytest.mark.optimized  # bits are those of the code that users run
+
+# A part of a tile of 32, two tiles and three; a program each.
+SIZES = {"max_num_seqs": 40, "max_num_batched_tokens": 72, "buckets": "4 40 72x40"}
+NUM_TOKENS = 20
+ASKED = {"temperature": 0.9, "seed": 7, "max_tokens": NUM_TOKENS, "ignore_eos": True, "logprobs": 2}
+KINDS = [("llama3", "bfloat16", 2), ("gemma3", "float32", 1)]
+by_kind = pytest.mark.parametrize(("family", "dtype", "num_devices"), KINDS)
+
+
+def engine(family: str, dtype: str, num_devices: int, is_invariant: bool = True, **options) -> LLM:
+    fixed = {"dtype": dtype, "tensor_parallel_size": num_devices, "batch_invariant": is_invariant} | SIZES
+    return tiny_engine(family, **fixed, **options)
+
+
+def words(entries, tokens) -> list[int]:
+    """Log-probabilities of tokens as the words that hold them."""
+    chosen = [entry[token].logprob for entry, token in zip(entries, tokens, strict=True)]
+    return np.array(chosen, np.float32).view(np.uint32).tolist()
+
+
+def drawn(output) -> tuple:
+    """Tokens and bits of a request's output."""
+    sample = output.outputs[0]
+    return tuple(sample.token_ids), tuple(words(sample.logprobs, sample.token_ids))
+
+
+def of_prompt(output) -> tuple:
+    return tuple(words(output.prompt_logprobs[1:], output.prompt_token_ids[1:]))
+
+
+def others(count: int, seed: int = 0) -> tuple[list, list]:
+    """Prompts of random neighbours, and what they ask for."""
+    rng = np.random.default_rng(seed)
+    prompts = [rng.integers(3, 300, rng.integers(1, 70)).tolist() for _ in range(count)]
+    return prompts, [SamplingParams(seed=i, max_tokens=int(rng.integers(1, 30)), logprobs=i % 3) for i in range(count)]
+
+
+def beside(llm: LLM, prompt: list[int], params: SamplingParams, count: int):
+    """The output of a request among `count` others, in the middle of them."""
+    prompts, asked = others(count, seed=count)
+    at = count // 2
+    asked = [*asked[:at], params, *asked[at:]]
+    return llm.generate([*prompts[:at], prompt, *prompts[at:]], asked, use_tqdm=False)[at]
+
+
+def alone(llm: LLM, prompt: list[int], **changes):
+    return llm.generate([prompt], SamplingParams(**ASKED | changes), use_tqdm=False)[0]
+
+
+@cache
+def witnesses(family: str, dtype: str, num_devices: int, is_invariant: bool) -> tuple[dict, dict]:
+    """Bits of one request's drawn tokens, and of its prompt's, by what it ran beside and how it was cut."""
+
+    def variant(**options) -> LLM:
+        return engine(family, dtype, num_devices, is_invariant, **options)
+
+    prompt, llm = goldens(family)[2].prompt, variant()
+    scored = SamplingParams(**ASKED, prompt_logprobs=0)
+    outputs = {"alone": alone(llm, prompt, prompt_logprobs=0)}
+    outputs |= {f"beside {n}": beside(llm, prompt, scored, n) for n in (1, 2, 3, 9, 39, 60)}
+    for size in (1, 7):
+        chunked = variant(max_chunk_tokens=size)
+        outputs[f"chunks of {size}"] = alone(chunked, prompt, prompt_logprobs=0)
+        outputs[f"chunks of {size} beside 9"] = beside(chunked, prompt, scored, 9)
+    for num_rounds, is_overlapped in ((1, False), (1, True), (5, True), (16, True)):
+        with driven(llm, num_rounds, is_overlapped) as planned:
+            outputs[f"{num_rounds} rounds, {is_overlapped}"] = alone(llm, prompt, prompt_logprobs=0)
+            assert max(planned) == min(num_rounds, 16)
+    found = {name: drawn(output) for name, output in outputs.items()}
+    found_prompts = {name: of_prompt(output) for name, output in outputs.items()}
+
+    cached = variant(prefix_eviction="hits")
+    cached.reset_prefix_cache()
+    for time in ("first", "second"):
+        output = alone(cached, prompt)
+        found[f"{time} time"] = drawn(output)
+    assert output.num_cached_tokens == 48
+
+    text = [*prompt, *found["alone"][0]]
+    recomputed = of_prompt(alone(llm, text, max_tokens=1, prompt_logprobs=0))
+    found["recomputed as a prompt"] = (found["alone"][0], recomputed[-NUM_TOKENS:])
+    found_prompts["with its output"] = recomputed[: len(prompt) - 1]
+    return found, found_prompts
+
+
+@by_kind
+def test_bits_depend_on_the_request_alone(family, dtype, num_devices):
+    for found in witnesses(family, dtype, num_devices, True):
+        assert {name for name, bits in found.items() if bits != found["alone"]} == set()
+
+
+def test_the_control_without_the_option_some_bits_differ():
+    found, _ = witnesses("gemma3", "float32", 1, False)
+    assert len(set(found.values())) > 1
+
+
+@by_kind
+def test_preemption_changes_no_bit(family, dtype, num_devices):
+    prompts = [goldens(family)[i].prompt for i in (0, 0, 0, 0, 0, 2, 2, 1, 1, 1, 1)]
+    params = [SamplingParams(**ASKED | {"seed": i, "max_tokens": 24}) for i in range(len(prompts))]
+    num_pages = {"llama3": 11, "gemma3": 26}[family]
+    tight = engine(family, dtype, num_devices, num_pages=num_pages, max_chunk_tokens=8)
+    roomy = engine(family, dtype, num_devices)
+    outputs = tight.generate(prompts, params, use_tqdm=False)
+    assert tight.stats.num_preemptions > 0
+    expected = [roomy.generate([p], a, use_tqdm=False)[0] for p, a in zip(prompts, params, strict=True)]
+    assert [drawn(output) for output in outputs] == [drawn(output) for output in expected]
+
+
+@by_kind
+def test_a_thousand_completions_beside_random_others_are_one(family, dtype, num_devices):
+    llm, prompt = engine(family, dtype, num_devices), goldens(family)[1].prompt
+    params = SamplingParams(**ASKED | {"max_tokens": 6, "logprobs": 0})
+    prompts, asked = others(100)
+    for place in np.random.default_rng(1).integers(0, 100, 1000):
+        prompts.insert(place, prompt)
+        asked.insert(place, params)
+    outputs = llm.generate(prompts, asked, use_tqdm=False)
+    same = [drawn(output) for output, a in zip(outputs, asked, strict=True) if a is params]
+    assert (len(same), len(set(same))) == (1000, 1)
+
+
+def test_other_back_ends_are_refused_by_name():
+    EngineConfig.create("m", batch_invariant=True, attention_backend="invariant")
+    for name in ("mosaic_tpu", "mosaic_gpu", "xla", "reference"):
+        with pytest.raises(ConfigError, match=f"attention_backend='{name}' .* batch_invariant") as caught:
+            EngineConfig.create("m", batch_invariant=True, attention_backend=name)
+        assert caught.value.param == "attention_backend"

@@ -1,0 +1,31 @@
+"""The engine on the TPU kernels, interpreted on a CPU, gives the tokens that transformers gives."""
+
+import pytest
+
+from jaxserve import LLM, SamplingParams
+from jaxserve.core.errors import ConfigError
+from tests.support.golden_data import checkpoint, goldens
+from tests.support.tiny_engines import tiny_engine
+
+# Prompts in chunks of 16 beside decoding rows. The family has two kinds of layers, one with a window that its prompts
+# exceed; each kind's kernels take some seconds to compile as a CPU program, so it stands for all.
+OPTIONS = {"attention_backend": "mosaic_tpu", "page_size": 16, "max_chunk_tokens": 16}
+
+
+def test_prompts_in_chunks_and_decoding_rows():
+    params = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+    expected = goldens("gemma3")
+    prompts = [golden.prompt for golden in expected]
+    assert max(map(len, prompts)) > OPTIONS["max_chunk_tokens"]
+    llm = tiny_engine("gemma3", **OPTIONS)
+    assert max(map(len, prompts)) > min(kind.window for kind in llm.parts.model.kinds if kind.window)
+    out = llm.generate(prompts, params, use_tqdm=False)
+    assert [o.outputs[0].token_ids for o in out] == [golden.greedy[:6] for golden in expected]
+
+
+def test_a_back_end_that_cannot_serve_is_refused_before_anything_is_loaded():
+    options = {"attention_backend": "mosaic_tpu", "page_size": 4, "max_model_len": 64, "num_pages": 60}
+    refused = r"attention_backend='mosaic_tpu' cannot serve .* mosaic_tpu: .*page"
+    with pytest.raises(ConfigError, match=refused) as caught:
+        LLM(str(checkpoint("llama3")), **options)
+    assert caught.value.param == "attention_backend"

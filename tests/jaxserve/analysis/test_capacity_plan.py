@@ -1,0 +1,163 @@
+"""A plan foretells what the engine of the same options takes, and refuses programs that copy the pool."""
+
+import json
+from dataclasses import asdict, fields, replace
+
+import jax
+import pytest
+
+from jaxserve.analysis import plan_target as targets
+from jaxserve.analysis.capacity_plan import blueprint_for, plan_model
+from jaxserve.analysis.inspect_model import describe
+from jaxserve.analysis.plan_target import local_target
+from jaxserve.analysis.step_costs import model_costs
+from jaxserve.cli import plan as verb
+from jaxserve.cli.plan_tables import show
+from jaxserve.core.errors import ConfigError
+from jaxserve.core.hardware.mesh import device_bytes
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build.engine_spec import Blueprint
+from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.families.named_shapes import SHAPES
+from jaxserve.runner.programs.programs import Program, Programs
+from tests.support.golden_data import checkpoint
+from tests.support.tiny_engines import SIZES, flags_of, tiny_engine
+
+
+def config(**options) -> EngineConfig:
+    return EngineConfig.create(str(checkpoint("llama3")), **{**SIZES, **options})
+
+
+def model() -> ModelConfig:
+    with describe(config()) as source:
+        return source.model
+
+
+def plan(**options):
+    """Without context and of the local device; `limit_bytes` instead of its memory."""
+    target = local_target(None)
+    if "limit_bytes" in options:
+        target = replace(target, limit_bytes=options.pop("limit_bytes"))
+    blueprint = blueprint_for(config(**options), model(), target)
+    return plan_model(config(**options), blueprint, target, None, lambda name: None)
+
+
+def only(monkeypatch, *makers) -> None:
+    """An engine needs these programs alone: each of the others costs seconds."""
+    monkeypatch.setattr(Programs, "all", lambda programs, buckets: [make(programs) for make in makers])
+
+
+class Kept(Program):
+    """A program that donates nothing: the state that it is given stays as it was."""
+
+    @property
+    def jitted(self):
+        return jax.jit(self.function, out_shardings=self.out_shardings)
+
+
+def kept(programs: Programs) -> Program:
+    program = programs.set_mask()
+    return Kept(*(getattr(program, field.name) for field in fields(program)))
+
+
+def decode(programs: Programs) -> Program:
+    return programs.step(tiny_engine("llama3").parts.buckets.all()[0])
+
+
+def test_the_plan_is_what_the_engine_of_the_same_options_holds(monkeypatch, capsys):
+    only(monkeypatch, decode, Programs.set_mask)
+    found, parts = plan(), tiny_engine("llama3").parts
+    assert not found.problems
+    assert found.memory.weight_bytes == device_bytes(parts.runner.params)
+    state = parts.runner._state
+    assert found.memory.pool_bytes == state.pool.nbytes
+    assert found.memory.slot_bytes == device_bytes(state) - state.pool.nbytes
+    step, update = found.programs
+    assert step.aliased_bytes == update.aliased_bytes == device_bytes(state)
+    assert found.memory.step_bytes == step.temporary_bytes > update.temporary_bytes
+    assert found.memory.total_bytes == sum(
+        getattr(found.memory, f"{name}_bytes") for name in ("weight", "slot", "pool", "step", "code")
+    )
+    assert [s.name for s in found.steps] == [str(bucket) for bucket in parts.buckets.all()]
+
+    assert json.loads(json.dumps(asdict(found)))["programs"][0]["name"] == step.name
+    show(found)
+    shown = capsys.readouterr().out
+    for text in (step.name, "14.75 MB", "not known", "Every program updates the pool", "It fits"):
+        assert text in shown
+    assert max(map(len, shown.splitlines())) <= 130
+
+
+def test_a_program_that_keeps_the_old_pool_fails_by_name(monkeypatch, capsys):
+    flags = flags_of(SIZES)
+    only(monkeypatch, Programs.set_mask)
+    assert verb.run([str(checkpoint("llama3")), "--quiet", *flags]) == 0
+    only(monkeypatch, kept)
+    assert verb.run([str(checkpoint("llama3")), "--quiet", *flags]) == 1
+    shown = capsys.readouterr().out
+    assert "FAILS:\n  set_mask: it aliases 0 of the state's" in shown
+
+
+def test_a_program_that_the_compiler_refuses_fails_by_name(monkeypatch):
+    def refuse(program: Program):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no memory\nand much more")
+
+    only(monkeypatch, Programs.set_mask)
+    monkeypatch.setattr(Program, "compile", refuse)
+    assert plan().problems == ("set_mask: the compiler refuses it: RESOURCE_EXHAUSTED: no memory",)
+
+
+def test_an_engine_that_is_larger_than_the_device_fails(monkeypatch):
+    only(monkeypatch, Programs.set_mask)
+    enough = plan()
+    assert not plan(limit_bytes=enough.memory.total_bytes).problems
+    (problem,) = plan(limit_bytes=enough.memory.total_bytes - 1).problems
+    assert "1 bytes more" in problem
+    unknown = plan(limit_bytes=None)
+    assert unknown.memory.room_bytes is None
+    assert not unknown.problems
+
+
+def test_the_room_holds_as_many_sequences_as_their_pages_say(monkeypatch):
+    """Of 2 layers with 1 KV head, a page of 16 positions has 2 · 16 · 128 · 4 bytes; page 0 is no sequence's."""
+    only(monkeypatch, Programs.set_mask)
+    found = plan(limit_bytes=40 * 10**6, memory_utilization=0.5, num_pages=None)
+    memory = found.memory
+    assert memory.room_bytes == 20 * 10**6 - memory.weight_bytes - memory.slot_bytes - memory.step_bytes
+    page_bytes = memory.pool_bytes // found.num_pages
+    assert memory.sequences == {128: (memory.room_bytes // page_bytes - 1) // 8}
+
+
+def test_rows_that_do_not_fit_into_the_pool_are_counted_with_shorter_sequences(monkeypatch):
+    only(monkeypatch, Programs.set_mask)
+    contexts = {(step.num_rows, step.context) for step in plan(num_pages=1 + 3 * 8).steps}
+    assert contexts == {(8, 3 * 16)}
+
+
+@pytest.mark.parametrize(("size", "kv_share"), [(1, 1), (4, 4)])
+def test_costs_of_a_known_shape_are_those_of_its_matrices(size, kv_share):
+    asked = EngineConfig.create("llama-3-8b", num_pages=1000)
+    costs = model_costs(_blueprint(asked, size).programs)
+    matrices = 32 * (4096 * (32 + 16) * 128 + 4096 * 32 * 128 + 3 * 4096 * 14_336)
+    head = 4096 * 128_256
+    assert costs.token_operations == 2 * matrices // size
+    assert head <= costs.row_operations * size / 2 < head * 1.01  # the vocabulary is padded
+    assert 2 * (matrices + head) // size <= costs.weight_bytes < 2 * (matrices + head) * 1.002 // size
+    (layer,) = costs.layers
+    assert layer.position_bytes == 32 * 2 * 8 * 128 * 2 // kv_share
+    assert layer.pair_operations == 32 * 4 * 32 * 128 // size
+
+
+def _blueprint(asked: EngineConfig, size: int) -> Blueprint:
+    return blueprint_for(asked, SHAPES[asked.model], local_target(size))
+
+
+def test_a_missing_compiler_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("jaxserve.core.hardware.compilers.find_spec", lambda name: None)
+    targets.tpu_devices.cache_clear()
+    targets.gpu_devices.cache_clear()
+    for topology, gpu in (("v6e:2x2", None), (None, "h200")):
+        with pytest.raises(ConfigError, match=r"jaxserve-engine\[aot\]"):
+            targets.choose_target(SHAPES["llama-3-8b"], topology, gpu, None)
+    with pytest.raises(ConfigError, match="a100, b200, h100, h200"):
+        targets.choose_target(SHAPES["llama-3-8b"], None, "v100", None)

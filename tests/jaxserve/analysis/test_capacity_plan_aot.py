@@ -1,0 +1,62 @@
+"""A plan for chips that are not here: what libtpu makes of a tiny model on two of a v6e's."""
+
+import pytest
+
+from jaxserve.analysis.capacity_plan import blueprint_for, plan_model
+from jaxserve.analysis.capacity_report import ModelPlan
+from jaxserve.analysis.inspect_model import describe
+from jaxserve.analysis.plan_target import choose_target
+from jaxserve.core.errors import ConfigError
+from jaxserve.core.hardware.aot_targets import unkept
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.models.families.named_shapes import SHAPES
+from jaxserve.runner.programs.programs import Programs
+from tests.support.compiled.aot import tpu_mesh
+from tests.support.golden_data import checkpoint
+from tests.support.tiny_engines import SMALL
+
+NUM_LAYERS = 3
+
+
+def plan(monkeypatch, **options) -> ModelPlan:
+    """Of two programs: each of the others costs seconds."""
+    tpu_mesh("v6e:2x2")  # skips where libtpu is missing
+    config = EngineConfig.create(str(checkpoint("llama3")), **{**SMALL, "dtype": "bfloat16", **options})
+    with describe(config) as source:
+        target = choose_target(source.model, "v6e:2x2", None, 2)
+        blueprint = blueprint_for(config, source.model, target)
+    with unkept():
+        return plan_model(config, blueprint, target, None, lambda name: None)
+
+
+def test_a_pool_of_real_size_stays_where_it_is(monkeypatch):
+    monkeypatch.setattr(Programs, "all", lambda self, buckets: [self.step(buckets[0]), self.fork()])
+    found = plan(monkeypatch, num_pages=6000)
+    assert not found.problems
+    assert (found.device, found.num_devices) == ("TPU v6 lite", 2)
+    step, fork = found.programs
+    assert step.code_bytes > fork.code_bytes > 0
+    exchanges = {part.kind: part for part in step.collectives}
+    assert exchanges["all-reduce"].count >= 2 * NUM_LAYERS
+    # 9 KB of activations and masks. Once XLA divided the penalty counts that the loop of rounds carries: 67 KB.
+    assert exchanges["all-reduce"].num_bytes + exchanges["all-gather"].num_bytes < 16_000
+    assert not fork.collectives
+    decode = found.steps[0]
+    assert decode.floor.bandwidth_s == decode.floor.num_bytes / 1600e9
+    assert decode.tokens_per_s == decode.num_rows / decode.floor.step_s
+
+
+def test_a_pool_so_small_that_it_is_moved_to_the_chips_own_memory_is_noticed(monkeypatch):
+    """Control: the compiler brings it near, and back again."""
+    monkeypatch.setattr(Programs, "all", lambda self, buckets: [self.fork()])
+    (problem,) = plan(monkeypatch, num_pages=17).problems
+    assert problem.startswith("fork: it makes 4 arrays of the pool's shape, the first by copy-")
+
+
+def test_names_and_sizes_that_libtpu_does_not_have_are_refused():
+    tpu_mesh("v6e:2x2")
+    with pytest.raises(ConfigError, match="'v6e:banana' is no TPU topology"):
+        choose_target(SHAPES["llama-3-8b"], "v6e:banana", None, None)
+    with pytest.raises(ConfigError, match="v6e:2x2 has 4 devices"):
+        choose_target(SHAPES["llama-3-8b"], "v6e:2x2", None, 8)
+    assert choose_target(SHAPES["llama-3-8b"], "v6e:2x4", None, None).mesh.size == 8

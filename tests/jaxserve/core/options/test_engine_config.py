@@ -1,0 +1,84 @@
+"""Engine options: each is honoured or refused by name, whatever engine's name for it the user typed."""
+
+import dataclasses
+
+import pytest
+
+from jaxserve.core.errors import ConfigError
+from jaxserve.core.options.engine_config import ALIASES, NEUTRAL, EngineConfig
+
+REFUSED = {
+    "model": "",
+    "load_format": "pt",
+    "dtype": "int8",
+    "seed": 2**63,
+    "tensor_parallel_size": 0,
+    "max_model_len": -1,
+    "max_num_seqs": 2.5,
+    "max_num_batched_tokens": True,
+    "max_chunk_tokens": "9",
+    "page_size": 24,
+    "kv_layout": "columns",
+    "num_pages": 1,
+    "kv_cache_memory_bytes": 0,
+    "memory_utilization": float("nan"),
+    "max_logprobs": -1,
+    "attention_backend": "magic",
+    "batch_invariant": 1,
+    "scheduling_policy": "lifo",
+    "priority_ageing_s": 60.0,
+    "tenant_weights": {"a": 1.0},
+    "max_num_waiting": -1,
+    "max_waiting_tokens": 0,
+    "tokenizer": 5,
+    "chat_template": 5,
+    "revision": 5,
+    "hf_token": 5,
+    "cache_dir": 5,
+    "compilation_cache_dir": 5,
+    "compiled": 5,
+    "keep_lowered": 1,
+    "buckets": [8, 16],
+    "max_decode_rounds": 17,
+    "async_scheduling": "no",
+    "enable_prefix_caching": 1,
+    "host_kv_cache_bytes": -1,
+    "prefix_eviction": "mru",
+}
+
+
+def test_every_option_refuses_a_bad_value_by_name():
+    assert REFUSED.keys() == {f.name for f in dataclasses.fields(EngineConfig)}
+    for name, value in REFUSED.items():
+        with pytest.raises(ConfigError, match=name) as caught:
+            EngineConfig.create(**({"model": "m"} | {name: value}))
+        assert caught.value.param == name
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_names_of_other_engines_are_understood(alias):
+    value = {"block_size": 32, "gpu_memory_utilization": 0.5, "download_dir": "x"}.get(alias, 64)
+    assert getattr(EngineConfig.create("m", **{alias: value}), ALIASES[alias]) == value
+    with pytest.raises(ConfigError, match="same option"):
+        EngineConfig.create("m", **{alias: value, ALIASES[alias]: value})
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_options_not_built_yet_are_accepted_only_where_they_ask_for_nothing(name):
+    EngineConfig.create("m", **{name: NEUTRAL[name]})
+    with pytest.raises(ConfigError, match=name):
+        EngineConfig.create("m", **{name: "something else"})
+
+
+def test_two_sizes_of_the_pool_contradict():
+    with pytest.raises(ConfigError, match="num_pages and memory_utilization"):
+        EngineConfig.create("m", num_pages=5, memory_utilization=0.5)
+
+
+def test_a_token_is_not_shown():
+    assert "secret" not in repr(EngineConfig.create("m", hf_token="secret"))
+
+
+def test_a_misspelt_option_is_answered_with_the_nearest_name():
+    with pytest.raises(ConfigError, match="did you mean max_num_seqs"):
+        EngineConfig.create("m", max_num_seq=4)

@@ -1,0 +1,13 @@
+from jaxserve.core.options import engine_config
+from jaxserve.kv.eviction_policies import POLICIES
+from pallas_kernels import dispatch
+
+
+def test_an_engine_offers_the_kernels_back_ends():
+    """Written down twice, because a Host module cannot import the kernels."""
+    assert engine_config.BACKENDS == dispatch.BACKENDS
+
+
+def test_an_engine_offers_the_caches_policies():
+    """Written down twice, because `core` lies below `kv`."""
+    assert sorted(engine_config.PREFIX_EVICTIONS) == sorted(POLICIES)

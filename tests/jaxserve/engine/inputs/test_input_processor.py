@@ -1,0 +1,68 @@
+"""Requests: seeds come from the engine's seed and the order of arrival; the prompt's forms become one."""
+
+import pytest
+
+from jaxserve.core.errors import RequestError
+from jaxserve.core.options.sampling_params import SamplingParams
+from jaxserve.engine.inputs.input_processor import RequestMaker
+from jaxserve.engine.inputs.prompt import Prompt, read_prompts
+
+
+def maker(seed=0):
+    return RequestMaker(None, (7,), vocab_size=50, max_model_len=32, max_logprobs=5, max_edits=10, seed=seed)
+
+
+PLAIN = SamplingParams()
+
+
+def seeds(of, count=4, params=PLAIN):
+    made = [of.make([1, 2], params, place=i).seed for i in range(count)]
+    of.count(count)
+    return made
+
+
+def test_unseeded_requests_get_seeds_by_engine_seed_and_arrival():
+    first, same, other = maker(1), maker(1), maker(2)
+    assert seeds(first) + seeds(first) == seeds(same, 8)
+    assert not set(seeds(maker(1))) & set(seeds(other))
+    assert len(set(seeds(maker(3), 1000))) == 1000
+
+
+def test_a_request_of_its_own_seed_keeps_it():
+    assert seeds(maker(), params=SamplingParams(seed=-5)) == [2**64 - 5] * 4
+
+
+def test_a_refused_request_does_not_count_as_arrived():
+    one, two = maker(), maker()
+    with pytest.raises(RequestError):
+        one.make([99], SamplingParams())
+    assert seeds(one) == seeds(two)
+
+
+def test_max_tokens_ends_at_the_context():
+    assert maker().make([1] * 30, SamplingParams(max_tokens=16)).max_tokens == 2
+    assert maker().make([1] * 30, SamplingParams(max_tokens=None)).max_tokens == 2
+
+
+def test_nothing_left_to_draw_is_refused():
+    params = SamplingParams(allowed_token_ids=[7], min_tokens=1)
+    with pytest.raises(RequestError, match="nothing is left"):
+        maker().make([1], params)
+
+
+def test_too_many_changed_logits_are_refused():
+    with pytest.raises(RequestError, match="at most 10"):
+        maker().make([1], SamplingParams(logit_bias=dict.fromkeys(range(11), 1.0)))
+
+
+def test_forms_of_prompts():
+    assert read_prompts("a") == [Prompt("a", None)]
+    assert read_prompts([1, 2]) == [Prompt(None, [1, 2])]
+    assert read_prompts([[1, 2], "b", {"prompt": "c", "prompt_token_ids": [3]}]) == [
+        Prompt(None, [1, 2]),
+        Prompt("b", None),
+        Prompt("c", [3]),
+    ]
+    assert read_prompts([]) == []
+    with pytest.raises(RequestError, match="prompt 0 is empty"):
+        read_prompts([[]])

@@ -1,0 +1,99 @@
+"""The door of the queue counts who has come in and who is still on the way, and says when to try again."""
+
+import pickle
+
+import pytest
+
+from jaxserve.core.errors import QueueFullError
+from jaxserve.engine.serving.admission_control import MAX_RETRY_AFTER_S, Admission
+from jaxserve.engine.serving.engine_metrics import Meters
+from jaxserve.scheduler.queue_limits import QueueBounds, QueueLoad
+from tests.support.fakes.fake_engine import SimulatedClock, make_request
+
+EMPTY = QueueLoad(num_waiting=0, num_tokens=0, num_running=0, num_free=2, num_slots=2)
+BUSY = QueueLoad(num_waiting=4, num_tokens=40, num_running=2, num_free=0, num_slots=2)
+
+
+def door(load=BUSY, **bounds):
+    clock = SimulatedClock()
+    meters = Meters(load, clock)
+    return Admission(QueueBounds(**(bounds or {"max_num_waiting": 4})), meters, clock), meters, clock
+
+
+def refusal(admission, count=1, num_tokens=10):
+    with pytest.raises(QueueFullError) as caught:
+        admission.check(count, num_tokens)
+    return caught.value
+
+
+def test_those_on_the_way_count_once_until_they_have_come_or_gone():
+    admission, meters, _ = door(EMPTY, max_num_waiting=1)
+    for name in "abc":
+        admission.enter({name: make_request(name, 5)})
+    assert meters.num_waiting == 3
+    assert refusal(admission).excess == 1
+    admission.leave("a")
+    admission.leave("a")
+    admission.check(1, 1)
+    admission.arrive("b", QueueLoad(1, 5, 0, 2, 2))
+    assert [admission.is_coming(name) for name in "abc"] == [False, False, True]
+    assert meters.num_waiting == 2
+    admission.arrive("c", QueueLoad(2, 10, 0, 2, 2))
+    assert meters.num_waiting == 2
+    admission.check(1, 1)
+    assert refusal(admission, 2).excess == 1
+    admission.publish(QueueLoad(0, 0, 2, 0, 2))  # both have slots now
+    assert (meters.num_waiting, meters.num_running, meters.refused) == (0, 2, {"max_num_waiting": 2})
+
+
+def test_one_is_told_to_come_back_when_as_many_have_left_as_are_too_many():
+    """Every second one starts and another comes in."""
+    admission, _, clock = door()
+    for i in range(25):
+        clock.now_s += 1
+        admission.publish(QueueLoad(3, 30, 2, 0, 2))
+        admission.enter({i: make_request(str(i), 10)})
+        admission.arrive(i, BUSY)
+    assert [refusal(admission, count).retry_after_s for count in (1, 3, 5)] == [1, 3, 5]
+
+
+def test_tokens_have_a_pace_of_their_own():
+    admission, _, clock = door(max_waiting_tokens=40)
+    for i in range(10):
+        clock.now_s += 1
+        admission.publish(QueueLoad(3, 35, 2, 0, 2))
+        admission.enter({i: make_request(str(i), 5)})
+        admission.arrive(i, BUSY)
+    assert refusal(admission, 1, 35).retry_after_s == 7
+
+
+def test_where_nothing_moves_the_answer_grows_and_has_an_end():
+    admission, _, clock = door()
+    waits = []
+    for now_s in (0.5, 10, 20):
+        clock.now_s = now_s
+        waits.append(refusal(admission).retry_after_s)
+    assert waits == [3, 10, 20]
+    clock.now_s = 29.0
+    admission.publish(QueueLoad(3, 30, 2, 0, 2))
+    admission.publish(BUSY)
+    assert refusal(admission, 5, 50).retry_after_s == 5 * 29
+    admission._meters.load = QueueLoad(10_000, 30, 2, 0, 2)
+    assert refusal(admission).retry_after_s == MAX_RETRY_AFTER_S
+
+
+def test_times_in_which_the_queue_was_empty_do_not_count():
+    admission, _, clock = door(EMPTY)
+    clock.now_s = 25.0
+    for i in range(6):
+        admission.enter({i: make_request(str(i), 10)})
+    clock.now_s = 28.0
+    for i in range(6):
+        admission.arrive(i, QueueLoad(i + 1, 10, 0, 2, 2))
+    admission.publish(QueueLoad(4, 30, 2, 0, 2))
+    assert refusal(admission, 4).retry_after_s == 6  # two have left in three seconds, not in twenty-eight
+
+
+def test_the_refusal_can_be_sent_elsewhere():
+    error = pickle.loads(pickle.dumps(QueueFullError("full", "max_num_waiting", 3, 7)))
+    assert (str(error), error.param, error.excess, error.retry_after_s) == ("full", "max_num_waiting", 3, 7)

@@ -1,0 +1,80 @@
+"""Meters: what is counted adds up to what was served, however steps, samples and ends fall."""
+
+import asyncio
+
+import pytest
+
+from jaxserve import SamplingParams
+from jaxserve.engine.loop.decode_rounds import RoundBudget
+from jaxserve.engine.serving.engine_metrics import NUM_LAST_STEPS
+from jaxserve.runner.fake.fake_model import FakeModel
+from tests.support.fakes.async_llm import run
+from tests.support.fakes.fake_engine import SimulatedClock
+from tests.support.fakes.fake_llm import Reciter, fake_llm
+
+PARAMS = [
+    SamplingParams(max_tokens=1 + i % 29, n=1 + i % 3, seed=i, ignore_eos=i % 2 == 0, stop=None if i % 5 else "tock")
+    for i in range(40)
+]
+
+
+@pytest.mark.parametrize("max_rounds", [1, 8])
+@pytest.mark.parametrize("num_pages", [200, 26])
+@pytest.mark.parametrize("model", [FakeModel(264, bad_chance=0.05), Reciter(264, said="tick tock ")])
+def test_what_is_counted_is_what_was_served(model, num_pages, max_rounds):
+    """With stop strings of several tokens, preemption, failures, and several tokens a step."""
+    llm = fake_llm(model, num_pages=num_pages)
+    llm.parts.engine.rounds = RoundBudget(max_rounds)
+
+    async def main(served):
+        asked = (served.generate(f"prompt {i}", params) for i, params in enumerate(PARAMS))
+        return await asyncio.gather(*asked), served.meters
+
+    outputs, meters = run(llm, main)
+    samples = [sample for output in outputs for sample in output.outputs]
+    lens, reasons = [len(s.token_ids) for s in samples], [s.finish_reason for s in samples]
+    begun = sum(length > 0 for length in lens)
+    assert meters.finished == {reason: reasons.count(reason) for reason in set(reasons)}
+    assert (meters.generated_tokens.count, meters.generated_tokens.sum) == (len(samples), sum(lens))
+    assert meters.num_generated_tokens >= sum(lens)  # what a stop string cut off was generated, too
+    assert meters.num_generated_tokens == meters.inter_token.count + begun
+    assert meters.first_token.count == meters.prefill_time.count == meters.decode_time.count == begun
+    assert meters.latency.count == meters.queue_time.count == meters.inference_time.count == len(samples)
+    assert meters.latency.sum == pytest.approx(meters.queue_time.sum + meters.inference_time.sum)
+    assert meters.first_token.sum <= meters.latency.sum
+    assert meters.inter_token.sum == pytest.approx(meters.decode_time.sum)
+    assert meters.prompt_tokens.sum == sum(len(output.prompt_token_ids) for output in outputs)
+    assert meters.num_prompt_tokens <= meters.prompt_tokens.sum
+    assert (meters.params_n.sum, meters.params_n.count) == (len(samples), len(outputs))
+    assert meters.preemptions.sum == llm.parts.engine.scheduler.num_preemptions
+    assert (num_pages > 100) == (meters.preemptions.sum == 0)
+    assert meters.step_tokens.sum == llm.parts.runner.num_computed
+    assert meters.step_tokens.count == llm.parts.engine.scheduler.state.num_committed
+    assert len(meters.last_steps) == min(NUM_LAST_STEPS, meters.step_tokens.count)
+
+
+def test_times_are_those_of_the_clock():
+    """One request alone, whose steps take a second each: its prompt is read in three, then come ten tokens."""
+    clock = SimulatedClock()
+    llm = fake_llm(clock=clock)
+    collect = llm.parts.runner.collect
+
+    def slow(ticket):
+        clock.now_s += 1
+        return collect(ticket)
+
+    llm.parts.runner.collect = slow
+
+    async def main(served):
+        await served.generate([1] * 80, SamplingParams(max_tokens=10, ignore_eos=True))
+        return served.meters, served.meters.tokens_per_s
+
+    meters, tokens_per_s = run(llm, main)
+    assert (meters.queue_time.sum, meters.prefill_time.sum, meters.decode_time.sum) == (0, 3, 9)
+    assert (meters.first_token.sum, meters.latency.sum, meters.inter_token.sum) == (3, 12, 9)
+    assert meters.time_per_token.sum == 1
+    assert tokens_per_s == pytest.approx(1, rel=0.2)
+    assert meters.recent_first_token_s is None  # it was long ago
+    assert meters.recent_inter_token_s == 1
+    steps = [(step.prompt_tokens, step.decode_rows) for step in meters.last_steps]
+    assert steps == [(32, 0), (32, 0), (16, 0)] + [(0, 1)] * 9

@@ -1,0 +1,76 @@
+"""Health: a driver that is stuck inside one step is found out by whoever asks, from any thread."""
+
+import asyncio
+import threading
+
+from jaxserve import SamplingParams
+from tests.support.fakes.async_llm import held, run, until
+from tests.support.fakes.fake_engine import SimulatedClock
+from tests.support.fakes.fake_llm import fake_llm
+
+LONG = SamplingParams(max_tokens=30, ignore_eos=True)
+
+
+def test_a_step_that_does_not_end_is_noticed_and_neither_time_nor_new_requests_hide_it():
+    clock = SimulatedClock()
+    llm = fake_llm(clock=clock)
+
+    async def main(served):
+        clock.now_s = 1000.0
+        assert (served.health().has_work, served.health().stalled_s) == (False, 0)
+        with held(llm) as is_waiting:
+            submission = await served.submit([1] * 90, LONG, wants_pieces=False)
+            await until(is_waiting.is_set)
+            clock.now_s = 1300.0
+            assert served.health().stalled_s == 300
+            other = await served.submit("b", LONG, wants_pieces=False)
+            other.abort()
+            clock.now_s = 1400.0
+            told = []
+            thread = threading.Thread(target=lambda: told.append(served.health()))
+            thread.start()
+            thread.join()
+            assert (told[0].has_work, told[0].is_dead, told[0].stalled_s) == (True, False, 400)
+        await submission.next()
+        await until(lambda: not served.health().has_work)
+        assert served.health().stalled_s == 0
+
+    run(llm, main)
+
+
+def test_steps_that_end_are_progress():
+    clock = SimulatedClock()
+    llm = fake_llm(clock=clock)
+    collect, seen = llm.parts.runner.collect, []
+
+    def slow(ticket):
+        clock.now_s += 10
+        seen.append(served_health().stalled_s)
+        return collect(ticket)
+
+    llm.parts.runner.collect = slow
+
+    async def main(served):
+        nonlocal served_health
+        served_health = served.health
+        await served.generate("a", LONG)
+
+    served_health = None
+    run(llm, main)
+    assert set(seen) == {10}
+
+
+def test_a_command_that_does_not_end_is_noticed_too():
+    clock = SimulatedClock()
+    may_end = threading.Event()
+
+    async def main(served):
+        task = asyncio.create_task(served.call(lambda: may_end.wait(60)))
+        await asyncio.sleep(0)
+        clock.now_s = 50.0
+        assert served.health().stalled_s == 50
+        may_end.set()
+        await task
+        await until(lambda: not served.health().has_work)
+
+    run(fake_llm(clock=clock), main)

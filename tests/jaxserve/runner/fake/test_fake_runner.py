@@ -1,0 +1,95 @@
+"""The fake runner believes no plan: whatever a row needs must be where its tables say."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from jaxserve.core.kv_groups import KVGroups
+from jaxserve.runner.fake.fake_model import FakeModel
+from jaxserve.runner.fake.fake_pool import PagingError
+from jaxserve.runner.fake.fake_runner import FakeRunner
+from tests.support.fakes.fake_engine import MODEL, Driver, make_request, make_scheduler
+
+
+def two_plans(windows=(None,)):
+    """A prompt of six tokens in pages of four, and its first decode; with a runner that has run the prompt."""
+    scheduler = make_scheduler(windows)
+    scheduler.add(make_request("a", 6, 9))
+    scheduler.add(make_request("b", 6, 9, seed=1))
+    prompt, decode = Driver(scheduler).steps(2)
+    runner = FakeRunner(MODEL, KVGroups(windows, 4), num_slots=8, num_pages=200, max_model_len=64)
+    runner.submit(prompt)
+    return runner, decode
+
+
+def changed(plan, name: str, row: int, value: int):
+    array = getattr(plan, name).copy()
+    array[row] = value
+    return dataclasses.replace(plan, **{name: array})
+
+
+def with_page(plan, row: int, column: int, page: int):
+    table = plan.tables[0].copy()
+    table[row, column] = page
+    return dataclasses.replace(plan, tables=(table, *plan.tables[1:]))
+
+
+def test_a_right_plan_runs():
+    runner, decode = two_plans()
+    runner.submit(decode)
+    assert runner.num_computed == 14
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda plan: with_page(plan, 0, 0, 9), "not what the sequence wrote"),
+        (lambda plan: with_page(plan, 0, 0, int(plan.tables[0][1, 0])), "not what the sequence wrote"),
+        (lambda plan: with_page(plan, 0, 1, int(plan.tables[0][1, 1])), "not what the sequence wrote"),
+        (lambda plan: with_page(plan, 0, 1, 0), "scratch page"),
+        (lambda plan: dataclasses.replace(plan, first_pages=plan.first_pages + 1), "not in the table"),
+        (lambda plan: changed(plan, "starts", 0, 5), "6 long, the row at 5"),
+        (lambda plan: changed(plan, "epochs", 0, 5), "a new sequence begins at"),
+        (lambda plan: changed(plan, "slots", 0, 1), "two rows"),
+        (lambda plan: dataclasses.replace(plan, step_id=3), "not the next one"),
+        (lambda plan: dataclasses.replace(plan, num_decodes=1), "out of order"),
+    ],
+)
+def test_a_wrong_plan_is_found_out(wrong, message):
+    runner, decode = two_plans()
+    with pytest.raises(PagingError, match=message):
+        runner.submit(wrong(decode))
+
+
+def test_groups_do_not_take_each_others_pages():
+    runner, decode = two_plans((None, None))
+    with pytest.raises(PagingError, match="not what the sequence wrote"):
+        runner.submit(dataclasses.replace(decode, tables=decode.tables[::-1]))
+
+
+def test_outcomes_come_in_the_order_of_submission():
+    runner, decode = two_plans()
+    runner.submit(decode)
+    with pytest.raises(PagingError, match="must be collected before"):
+        runner.collect(1)
+
+
+def test_a_draw_depends_on_seed_sample_position_and_prefix():
+    model = FakeModel(vocab_size=1000)
+    cases = {(prefix, seed, index, at) for prefix in (1, 2) for seed in (3, 2**63) for index in (0, 1) for at in (5, 6)}
+    drawn = {case: model.draw(*case, lambda token: True) for case in cases}
+    assert len(set(drawn.values())) > 12
+    assert drawn == {case: model.draw(*case, lambda token: True) for case in cases}
+
+
+def test_chances_of_stopping_and_of_bad_logits_are_kept():
+    model = FakeModel(stop_id=3, stop_chance=0.2, bad_chance=0.1)
+    drawn = [model.draw(prefix, 0, 0, 0, lambda token: True) for prefix in range(4000)]
+    assert np.isclose(drawn.count(None) / 4000, 0.1, atol=0.02)
+    assert np.isclose(drawn.count(3) / 4000, 0.9 * 0.2, atol=0.02)
+
+
+def test_nothing_allowed_is_bad_logits():
+    assert MODEL.draw(1, 2, 3, 4, lambda token: False) is None
+    assert MODEL.draw(1, 2, 3, 4, lambda token: token == 77) == 77

@@ -1,0 +1,54 @@
+"""The step of Llama 3 8B on one GPU, compiled by XLA: the state is updated in place, on Hopper by kernels that spill
+nothing."""
+
+import re
+
+import pytest
+
+from jaxserve.core.buckets import Bucket
+from jaxserve.core.errors import ConfigError
+from jaxserve.models.attention import check_backend
+from jaxserve.models.families.named_shapes import SHAPES
+from jaxserve.models.kv_heads import kv_layout
+from tests.support.compiled.aot import assert_in_place, device_bytes, gpu_mesh, ptxas_report
+from tests.support.compiled.aot_step import DTYPE, PAGE, StepCase
+
+NAME, DECODE = "llama-3-8b", Bucket(64, 64, 128)
+# 2 % of the weights; the head and the sampler hold three times the logits' 98 MB at most.
+MAX_TEMP_BYTES = 320 * 10**6
+KERNELS = ["paged_attention_combine", "paged_attention_items"]
+
+
+def kernels_called(executable: str) -> list[str]:
+    """Names of the Mosaic kernels that an executable calls, one a call in its text."""
+    calls = [line for line in executable.splitlines() if 'custom_call_target="mosaic_gpu' in line]
+    return sorted(re.search(r'op_name="[^"]*/(\w+)/mpmd_map"', line)[1] for line in calls)
+
+
+def test_the_whole_step_updates_its_state_in_place():
+    step = StepCase(gpu_mesh(), NAME, DECODE)
+    with ptxas_report() as kernels:
+        compiled = step.compile()
+    assert kernels_called(compiled.as_text()) == KERNELS, "one of each, in the loop over 32 layers"
+    assert sorted(kernel.kernel for kernel in kernels) == KERNELS
+    assert not any(kernel.spill_bytes for kernel in kernels)
+    assert_in_place(compiled, step.state.pool, donated=step.state, max_temp_bytes=MAX_TEMP_BYTES)
+
+
+def test_the_layers_of_an_older_gpu_are_xlas_and_copy_no_pool():
+    """What the step has beside its layers is the same on all GPUs."""
+    step = StepCase(gpu_mesh("a100"), NAME, DECODE)
+    compiled = step.compile_backbone()
+    assert kernels_called(compiled.as_text()) == []
+    memory = compiled.memory_analysis()
+    assert memory.alias_size_in_bytes == device_bytes(step.state.pool)
+    assert memory.temp_size_in_bytes < MAX_TEMP_BYTES < device_bytes(step.state.pool)
+
+
+@pytest.mark.parametrize(("target", "model"), [("a100", "A100-SXM4-80GB"), ("b200", "B200")])
+def test_an_engine_on_another_generation_refuses_the_kernels_by_name_only(target, model):
+    config, mesh = SHAPES[NAME], gpu_mesh(target)
+    layout = kv_layout(config, mesh, PAGE, DTYPE)
+    check_backend(config, layout, mesh, "auto")
+    with pytest.raises(ConfigError, match=f"mosaic_gpu: its kernels are for Hopper .* not for NVIDIA {model}"):
+        check_backend(config, layout, mesh, "mosaic_gpu")

@@ -1,0 +1,38 @@
+"""The step of Llama 3 8B on four chips, compiled by libtpu: nothing as large as the pool is made.
+
+Bounds are those of one device: the layers need little beside weights and pool, drawing little beside its rows' logits.
+"""
+
+import pytest
+
+from jaxserve.core.buckets import Bucket
+from tests.support.compiled.aot import assert_in_place, tpu_mesh
+from tests.support.compiled.aot_step import StepCase
+
+DECODE, MIXED = Bucket(64, 64, 128), Bucket(256, 64, 128)
+MB = 10**6
+BACKBONE_BYTES = {
+    "v5e:2x2": 10 * MB,
+    "v6e:2x2": 10 * MB,
+    "v5p:2x2x1": 64 * MB,
+    "tpu7x:2x2x1": 3600 * MB,  # XLA lays the bfloat16 weights of a scan out anew in each step there
+}
+
+
+def case(topology: str, bucket: Bucket) -> StepCase:
+    return StepCase(tpu_mesh(topology, 4), "llama-3-8b", bucket)
+
+
+def test_the_whole_step_updates_its_state_in_place():
+    """On the other chips: `scripts/prove plan`."""
+    step = case("v6e:2x2", DECODE)
+    max_bytes = 3 * step.logit_share_bytes
+    assert_in_place(step.compile(), step.state.pool, donated=step.state, max_temp_bytes=max_bytes)
+
+
+@pytest.mark.parametrize(
+    ("topology", "bucket"), [("v5e:2x2", MIXED), ("v6e:2x2", DECODE), ("v5p:2x2x1", DECODE), ("tpu7x:2x2x1", DECODE)]
+)
+def test_the_backbone_needs_little_memory(topology, bucket):
+    step = case(topology, bucket)
+    assert_in_place(step.compile_backbone(), step.state.pool, max_temp_bytes=BACKBONE_BYTES[topology])

@@ -1,0 +1,77 @@
+"""A full queue refuses at once, by name, and as a whole; nothing of what was refused remains."""
+
+import pytest
+
+from jaxserve.core.errors import ConfigError, QueueFullError, RequestError
+from jaxserve.scheduler.queue_limits import QueueBounds
+from tests.support.fakes.fake_engine import Driver, make_request, make_scheduler
+
+
+def requests(count, prompt=4, n=1, *, start=0):
+    return [make_request(str(i), prompt, 8, n=n) for i in range(start, start + count)]
+
+
+def facts(scheduler):
+    return scheduler.num_waiting, len(scheduler.state.requests), len(scheduler.state.waiting)
+
+
+def test_as_many_wait_as_may_beyond_those_with_a_free_slot():
+    scheduler = make_scheduler(max_num_seqs=2, bounds=QueueBounds(max_num_waiting=3))
+    for request in requests(5):
+        scheduler.add(request)
+    before = facts(scheduler)
+    with pytest.raises(QueueFullError, match="try again") as caught:
+        scheduler.add(requests(1, start=5)[0])
+    assert caught.value.param == "max_num_waiting"
+    assert facts(scheduler) == before
+    Driver(scheduler).steps(1)  # two of them have slots now: three wait, and that is all that may
+    with pytest.raises(QueueFullError):
+        scheduler.add(requests(1, start=5)[0])
+    scheduler.abort("0")
+    scheduler.abort("4")
+    scheduler.add(requests(1, start=5)[0])
+
+
+def test_tokens_are_bounded_by_what_waits():
+    scheduler = make_scheduler(max_num_seqs=1, bounds=QueueBounds(max_waiting_tokens=70))
+    for request in requests(2, prompt=30):
+        scheduler.add(request)
+    with pytest.raises(QueueFullError, match="60 tokens wait") as caught:
+        scheduler.add(requests(1, prompt=11, start=2)[0])
+    assert caught.value.param == "max_waiting_tokens"
+    scheduler.add(requests(1, prompt=10, start=2)[0])
+    Driver(scheduler).steps(1)
+    scheduler.add(requests(1, prompt=30, start=3)[0])
+
+
+@pytest.mark.parametrize("bounds", [QueueBounds(max_num_waiting=3), QueueBounds(max_waiting_tokens=64)])
+def test_a_batch_is_taken_or_refused_whole(bounds):
+    scheduler = make_scheduler(max_num_seqs=2, bounds=bounds)
+    scheduler.add(requests(1, prompt=20)[0])
+    before = facts(scheduler)
+    with pytest.raises(QueueFullError):
+        scheduler.check(requests(5, prompt=12, start=1))
+    with pytest.raises(QueueFullError):
+        scheduler.add(requests(1, prompt=12, n=5, start=1)[0])
+    assert facts(scheduler) == before
+    scheduler.check(requests(3, prompt=12, start=1))
+
+
+@pytest.mark.parametrize("bounds", [QueueBounds(max_num_waiting=0), QueueBounds(max_waiting_tokens=64)])
+def test_what_an_empty_queue_does_not_take_either_need_not_be_tried_again(bounds):
+    scheduler = make_scheduler(max_num_seqs=2, bounds=bounds)
+    with pytest.raises(RequestError, match="at once") as caught:
+        scheduler.add(make_request("a", 30, n=3))
+    assert not isinstance(caught.value, QueueFullError)
+    assert not scheduler.has_work
+
+
+def test_a_bound_under_the_longest_prompt_is_refused():
+    with pytest.raises(ConfigError, match="max_model_len=64") as caught:
+        make_scheduler(bounds=QueueBounds(max_waiting_tokens=63))
+    assert caught.value.param == "max_waiting_tokens"
+
+
+def test_without_bounds_thousands_wait():
+    scheduler = make_scheduler()
+    scheduler.check(requests(5000, n=2))

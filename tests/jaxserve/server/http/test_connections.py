@@ -1,0 +1,141 @@
+"""What comes over a connection beside whole requests: it neither holds the connection nor harms other requests."""
+
+import json
+import re
+import socket
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.fakes.fake_llm import fake_llm
+from tests.support.serving.http_server import running, until
+
+KEY = "key"
+WHOLE = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def server():
+    llm = fake_llm()
+    collect = llm.parts.runner.collect
+    llm.parts.runner.collect = lambda ticket: time.sleep(0.01) or collect(ticket)
+    with running(llm, api_key=KEY, receive_timeout_s=0.5) as server:
+        yield server
+
+
+def post(body, *headers, key=KEY, path="/v1/completions"):
+    raw = json.dumps(body).encode()
+    lines = [
+        f"POST {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {key}", "Content-Type: application/json",
+        f"Content-Length: {len(raw)}", *headers,
+    ]  # fmt: skip
+    return "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + raw
+
+
+@contextmanager
+def connected(server):
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        yield connection
+
+
+def received(connection, count):
+    """What comes until there are so many answers, or the end."""
+    got = b""
+    while got.count(b"HTTP/1.1 ") < count and (part := connection.recv(1 << 16)):
+        got += part
+    return got
+
+
+CHUNKED = b"POST /health HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "more"),
+    [
+        (WHOLE, 200, b"\r\n"),
+        (post({}, key="wrong")[:-1], 401, b""),
+        (post({"prompt": "x" * 100}, key="wrong")[:-90], 401, b"x"),
+        (CHUNKED, 405, b"1\r\nx\r\n"),
+        (WHOLE + WHOLE, 200, b"\r\nGE"),
+    ],
+)
+def test_no_answer_makes_a_connection_last(server, sent, status, more):
+    with connected(server) as connection:
+        connection.sendall(sent)
+        assert received(connection, 1 + (sent == WHOLE + WHOLE)).startswith(b"HTTP/1.1 %d " % status)
+        for byte in more:
+            connection.sendall(bytes([byte]))
+        while connection.recv(1 << 16):  # fails by its own timeout
+            pass
+
+
+def test_a_connection_goes_on_after_a_body_that_nobody_read(server):
+    body = post({"prompt": "x" * 100_000}, key="wrong")
+    with connected(server) as connection:
+        for _ in range(2):
+            connection.sendall(body[:-90])
+            assert b" 401 " in received(connection, 1)
+            connection.sendall(body[-90:])
+        connection.sendall(post({"prompt": "x", "max_tokens": 1}))
+        assert b" 200 " in received(connection, 1)
+
+
+def test_a_slow_answer_is_not_cut_off(server):
+    asked = post({"prompt": "x", "max_tokens": 80, "ignore_eos": True})
+    with connected(server) as connection:
+        connection.sendall(asked)
+        assert b" 200 " in received(connection, 1)
+        connection.sendall(asked + asked[:9])  # its time begins when nothing else is under way
+        assert b" 200 " in received(connection, 1)
+        connection.sendall(asked[9:])
+        assert b" 200 " in received(connection, 1)
+
+
+H2C = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA")
+WEBSOCKET = ("Connection: keep-alive, Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+
+
+@pytest.mark.parametrize("headers", [H2C, WEBSOCKET])
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_who_asks_for_another_protocol_is_answered_in_this_one(server, headers, size):
+    asked = post({"prompt": "x", "max_tokens": 1}, *headers)
+    bare = WHOLE[:-2] + "".join(f"{line}\r\n" for line in headers).encode() + b"\r\n"
+    with connected(server) as connection:
+        for raw, count in ((asked, 1), (bare, 1), (asked + bare + asked, 3)):
+            for start in range(0, len(raw), size):
+                connection.sendall(raw[start : start + size])
+            got = received(connection, count)
+            assert got.count(b"HTTP/1.1 200 ") == count, got
+
+
+def test_a_client_that_asks_twice_and_leaves_ends_its_work(server):
+    asked, meters = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}, server.service.llm.meters
+    before = meters.finished.copy()
+    with connected(server) as connection:
+        connection.sendall(post({**asked, "stream": True}) + post(asked))
+        connection.recv(100)
+    until(lambda: meters.finished - before)
+    assert meters.finished - before == {"abort": 1}
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_who_reads_nothing_is_cut_off_and_who_reads_slowly_is_not(reads):
+    """An answer of eight megabytes, more than the kernel's buffers hold."""
+    with running(fake_llm(), send_timeout_s=1.5) as server, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        host, port = server.url.removeprefix("http://").split(":")
+        connection.connect((host, int(port)))
+        connection.settimeout(20)
+        connection.sendall(post({"prompt": "x" * 1_000_000, "return_token_strs": True}, path="/tokenize"))
+        begin = connection.recv(1 << 12)
+        length = int(re.search(rb"content-length: (\d+)", begin)[1]) + begin.index(b"\r\n\r\n") + 4
+        num_read = len(begin)
+        for i in range(40):  # four seconds
+            time.sleep(0.1)
+            while reads and num_read < min(180_000 * (i + 1), length) and (part := connection.recv(1 << 17)):
+                num_read += len(part)
+        while part := connection.recv(1 << 17):
+            num_read += len(part)
+        assert (num_read == length) == reads

@@ -1,0 +1,83 @@
+"""What takes long is done elsewhere than in the event loop, and bad lists are not looked through to their ends."""
+
+import threading
+
+import orjson
+import pytest
+
+from jaxserve.core.options.sampling_params import SamplingParams
+from jaxserve.engine.inputs.input_processor import RequestMaker
+from jaxserve.server.http import body_reader
+from jaxserve.server.http.error_responses import ApiError
+from jaxserve.server.openai.requests.chat_body import ChatBody
+from jaxserve.server.openai.requests.completion_body import CompletionBody
+from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
+from jaxserve.server.openai.requests.tokenization_bodies import DetokenizeBody, TokenizeBody
+from jaxserve.server.openai.responses.completion_response import CompletionAnswer
+from jaxserve.server.routes import tokenization
+from jaxserve.text.tokenizer import Tokenizer
+from tests.support.fakes.fake_llm import fake_llm
+from tests.support.serving.http_server import running
+
+LONG, BRIEF = 50_000, 5
+
+
+@pytest.fixture(scope="module")
+def server():
+    with running(fake_llm()) as server:
+        yield server
+
+
+# Where it is done → a request, which is as long as it is told to be.
+WORK = {
+    "parsing": (body_reader, "_parse", "/tokenize", lambda size: {"prompt": "x" * size}),
+    "encoding": (Tokenizer, "encode_batch", "/tokenize", lambda size: {"prompt": "x" * size}),
+    "pieces": (Tokenizer, "id_to_piece", "/tokenize", lambda size: {"prompt": "x" * size, "return_token_strs": True}),
+    "decoding": (Tokenizer, "decode", "/detokenize", lambda size: {"tokens": [97] * size}),
+    "checking": (tokenization, "_text", "/detokenize", lambda size: {"tokens": [97] * size}),
+    "writing": (orjson, "dumps", "/detokenize", lambda size: {"tokens": [97] * size}),
+    "parameters": (SamplingParams, "__post_init__", "/v1/completions", lambda size: _short(stop_token_ids=[97] * size)),
+    "requests": (RequestMaker, "make", "/v1/completions", lambda size: _short(prompt=["x"] * (size // 500 + 1))),
+    "answers": (CompletionAnswer, "whole", "/v1/completions", lambda size: _short(n=128 if size == LONG else 1)),
+}
+
+
+def _short(**fields):
+    return {"prompt": "x", "max_tokens": 10, "logprobs": 0, **fields}
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_what_is_long_is_done_in_a_thread(server, monkeypatch, name):
+    owner, function, path, asked = WORK[name]
+    done, threads = getattr(owner, function), set()
+
+    def noted(*args, **kwargs):
+        threads.add(threading.current_thread().name == "test-server")
+        return done(*args, **kwargs)
+
+    monkeypatch.setattr(owner, function, noted)
+    server.post(path, asked(LONG))
+    assert threads == {False}
+    threads.clear()
+    server.post(path, asked(BRIEF))
+    assert threads == {name != "encoding"}  # of a text nobody knows before how long it takes
+
+
+LISTS = [(kind, name) for kind in (CompletionBody, ChatBody, EmbeddingBody, TokenizeBody, DetokenizeBody)
+         for name, schema in kind.model_json_schema()["properties"].items() if "items" in str(schema)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name"), LISTS)
+def test_of_a_list_s_bad_items_the_first_is_told(kind, name):
+    """A million errors would take seconds."""
+    for bad in ([None] * 100, [[None] * 100] * 100, [5.5] * 100):
+        with pytest.raises(ApiError, match=name) as caught:
+            kind.read({name: bad})
+        told = str(caught.value)
+        assert "[1]" not in told
+        assert told.count("[0]") <= 2
+
+
+def test_too_many_biases_are_refused_unread():
+    with pytest.raises(ApiError, match="logit_bias holds 301 entries; at most 300"):
+        CompletionBody.read({"prompt": "x", "logit_bias": {str(i): "bad" for i in range(301)}})

@@ -1,0 +1,236 @@
+"""What cannot be honoured is refused by name, with the status that clients expect; the engine never hears of it."""
+
+import difflib
+import json
+
+import pytest
+
+from jaxserve.server.openai.requests.field_policy import INERT, UNBUILT
+from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
+from tests.support.serving.http_server import NAME, running
+
+COMPLETION = {"prompt": "x", "max_tokens": 2}
+CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
+PATHS = {"/v1/completions": COMPLETION, "/v1/chat/completions": CHAT}
+
+BAD = {
+    "temperature": [-0.1, 2.1, "1", True, [1]],
+    "top_p": [0, 1.1, "x"],
+    "top_k": [-2, 1.5],
+    "min_p": [-0.1, 1.1],
+    "n": [0, 129, "2", 1.5],
+    "max_tokens": [-1, "5", 1.5, 1 << 40],
+    "min_tokens": [-1, 90, 3],
+    "presence_penalty": [-2.1, 2.1],
+    "frequency_penalty": [-2.1, 2.1],
+    "repetition_penalty": [0, -1],
+    "seed": [1 << 63, "x", 0.5],
+    "stop": [["a"] * 17, [""], 5, [1]],
+    "stop_token_ids": [[-1], [1 << 20], "x"],
+    "logit_bias": [{"x": 1}, {"5": "y"}, [1], {"9999": 1}],
+    "allowed_token_ids": [[], [1 << 20]],
+    "bad_words": [["a"] * 129, "x"],
+    "prompt_logprobs": [-2, 6],
+    "cache_salt": ["", "a" * 129, "a/b", 5],
+    "truncate_prompt_tokens": [0, -2, 97],
+    "truncation_side": ["middle", "left"],
+    "stream_options": [{}, {"include_usage": True}],
+    "request_id": ["", "a b", "a" * 129],
+    "priority": [1, "high"],
+    "tenant": ["a", ""],
+    "deadline_s": [0, -1, "soon"],
+    "queue_timeout_s": [0, -1],
+    "model": ["other", 5],
+    "no_such_field": [1, None],
+    "tools": [[], [{"type": "function"}]],
+    "response_format": [{"type": "json_object"}],
+    "use_beam_search": [True],
+    "best_of": [2],
+}
+ONLY_COMPLETIONS = {
+    "prompt": [None, "", [], [[]], [[1], "x"], ["x", 5], [-1], [9999], {"a": 1}, "x" * 97, [1] * 96, ["x"] * 1025],
+    "logprobs": [-2, 6, True],
+    "max_tokens": [0],
+    "messages": [[]],
+}
+ONLY_CHAT = {
+    "messages": [None, [], "x", [{}], [{"role": "user", "content": [{"type": "image_url"}]}], [5]],
+    "top_logprobs": [1, -2, 6],
+    "logprobs": [1],
+    "chat_template": ["{{ messages }}", "x"],
+    "chat_template_kwargs": [5, {"messages": []}, {"self": 1}],
+    "continue_final_message": ["x"],
+    "max_completion_tokens": [0, 3],
+    "prompt": ["x"],
+}
+CASES = [(path, name, value) for path in PATHS for name, values in BAD.items() for value in values]
+CASES += [("/v1/completions", name, value) for name, values in ONLY_COMPLETIONS.items() for value in values]
+CASES += [("/v1/chat/completions", name, value) for name, values in ONLY_CHAT.items() for value in values]
+
+
+@pytest.fixture(scope="module")
+def server():
+    with running(fake_llm()) as server:
+        yield server
+    assert all_pages_are_back(server.llm)
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with server.http() as client:
+        yield client
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_bad_value_is_refused_by_name_before_any_header(client, is_streamed):
+    """None stands for a value that is left out."""
+    wrong = []
+    for path, name, value in CASES:
+        body = {**PATHS[path], **({"stream": True} if is_streamed and name != "stream_options" else {}), name: value}
+        if name == "min_tokens" and value == 3:
+            body["max_tokens"] = 2
+        answer = client.post(path, json=body)
+        error = answer.json().get("error", {}) if answer.headers["content-type"] == "application/json" else {}
+        names = f"{error.get('param')} {error.get('message')}"
+        if (
+            answer.status_code not in (400, 404)
+            or name not in names
+            or set(error) != {"message", "type", "param", "code"}
+        ):
+            wrong.append((path, name, str(value)[:40], answer.status_code, answer.text[:200]))
+    assert not wrong
+
+
+def test_inert_fields_and_nulls_change_nothing(client):
+    for path, body in PATHS.items():
+        plain = client.post(path, json={**body, "seed": 1}).json()
+        inert = dict.fromkeys(INERT, "x") | dict.fromkeys(UNBUILT) | {"temperature": None, "stop": None, "n": None}
+        neutral = {name: values[0] for name, values in UNBUILT.items() if values}
+        for extra in (inert, neutral):
+            answer = client.post(path, json={**extra, **body, "seed": 1})
+            assert answer.status_code == 200, answer.text
+            assert _said(answer.json()) == _said(plain)
+
+
+def test_an_unbuilt_field_says_that_it_is_unsupported(client):
+    for name in UNBUILT:
+        answer = client.post("/v1/completions", json={**COMPLETION, name: "surely not neutral"})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, name)
+
+
+def test_a_misspelled_field_is_told_from_its_neighbour(client):
+    answer = client.post("/v1/completions", json={**COMPLETION, "temprature": 1})
+    assert "did you mean 'temperature'" in answer.json()["error"]["message"]
+
+
+def test_of_a_long_name_only_the_beginning_is_compared_and_told(client, monkeypatch):
+    """Four million characters took a second."""
+    compare, compared = difflib.get_close_matches, []
+    monkeypatch.setattr(
+        difflib, "get_close_matches", lambda name, *args, **how: compared.append(name) or compare(name, *args, **how)
+    )
+    error = client.post("/v1/completions", json={**COMPLETION, "é" * 100_000: 1}).json()["error"]
+    assert compared == [error["param"]] == ["é" * 100]
+    assert len(error["message"]) < 200
+
+
+def test_null_within_stream_options_means_left_out_and_unknown_fields_are_refused(client):
+    def ask(**options):
+        return client.post("/v1/completions", json={**COMPLETION, "stream": True, "stream_options": options})
+
+    assert ask(include_usage=None, continuous_usage_stats=None).text.count('"usage"') == 0
+    assert ask(include_usage=True, include_obfuscation=None).text.count('"total_tokens"') == 1
+    assert ask(no_such_field=None).status_code == 400
+
+
+def test_tokenize_refuses_what_it_would_not_heed(client):
+    def refused(**body):
+        return client.post("/tokenize", json=body).json().get("error", {}).get("param")
+
+    messages = CHAT["messages"]
+    assert refused(messages=messages, add_special_tokens=True) == "add_special_tokens"
+    assert refused(messages=messages, add_special_tokens=False) is None
+    assert refused(messages=messages, add_generation_prompt=False) is None
+    assert refused(prompt="x", add_special_tokens=True) is None
+    for name, value in {"add_generation_prompt": True, "chat_template_kwargs": {}, "chat_template": "{{ 1 }}"}.items():
+        assert refused(prompt="x", **{name: value}) == name
+
+
+def test_too_long_prompts_are_told_in_words_that_clients_look_for(client):
+    for prompt in ("x" * 97, "x" * 100_000, [1] * 96):
+        answer = client.post("/v1/completions", json={**COMPLETION, "prompt": prompt})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (400, "context_length_exceeded")
+        assert "maximum context length is 96 tokens" in error["message"]
+
+
+def test_a_bad_prompt_is_told_of_the_field_that_it_came_in(client):
+    long = "x" * 200
+    bodies = {
+        "/v1/completions": [{"prompt": long}, {"prompt": ""}, {"prompt": [9999]}],
+        "/v1/chat/completions": [{"messages": [{"role": "user", "content": long}]}],
+        "/v1/embeddings": [{"input": long}, {"input": ""}, {"input": ["a", long]}, {"input": [9999]}],
+    }
+    told = {path: {client.post(path, json=body).json()["error"]["param"] for body in bodies[path]} for path in bodies}
+    assert told == {
+        "/v1/completions": {"prompt"}, "/v1/chat/completions": {"messages"}, "/v1/embeddings": {"input"},
+    }  # fmt: skip
+
+
+def test_a_cut_prompt_fits(client):
+    body = {**COMPLETION, "prompt": "abcdef" * 30, "echo": True, "max_tokens": 1}
+    left = client.post("/v1/completions", json={**body, "truncate_prompt_tokens": 5}).json()["choices"][0]["text"]
+    right = {"truncate_prompt_tokens": 5, "truncation_side": "right"}
+    assert left.startswith("bcdef")
+    assert client.post("/v1/completions", json={**body, **right}).json()["choices"][0]["text"].startswith("abcde")
+    for max_tokens in (1, 50, 200):
+        cut = {"truncate_prompt_tokens": -1, "max_tokens": max_tokens}
+        most = client.post("/v1/completions", json={**body, **cut}).json()
+        assert (most["usage"]["prompt_tokens"], most["usage"]["completion_tokens"]) == (95, 1)
+
+
+def test_a_prompt_that_fits_is_whole_however_long_the_answer_may_be(client):
+    for cut in ({}, {"truncate_prompt_tokens": -1}):
+        body = {"prompt": "abcdefghij", "max_tokens": 96, "ignore_eos": True, **cut}
+        usage = client.post("/v1/completions", json=body).json()["usage"]
+        assert (usage["prompt_tokens"], usage["completion_tokens"]) == (10, 86)
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind", "status"),
+    [
+        (b"{", "application/json", 400),
+        (b"", "application/json", 400),
+        (b"[1]", "application/json", 400),
+        (b"NaN", "application/json", 400),
+        (b'{"prompt": "x", "temperature": NaN}', "application/json", 400),
+        (b'{"prompt": "\\ud800"}', "application/json", 400),
+        (b'{"prompt": "\xff"}', "application/json", 400),
+        (b"[" * 5000, "application/json", 400),
+        (b'{"prompt": "x"}', "text/plain", 415),
+        (b'{"prompt": "x"}', None, 415),
+    ],
+)
+def test_what_is_no_json_is_told(client, raw, kind, status):
+    answer = client.post("/v1/completions", content=raw, headers={"Content-Type": kind} if kind else {})
+    assert answer.status_code == status
+    assert "error" in answer.json()
+
+
+def test_unknown_paths_and_methods(client):
+    assert client.get("/v1/nothing").status_code == 404
+    assert client.get("/v1/completions").status_code == 405
+    assert client.post("/health").status_code == 405
+    assert {client.get(path).json()["error"]["type"] for path in ("/v1/nothing", "/..%2f..%2fetc/passwd")} == {
+        "NotFoundError"
+    }
+
+
+def test_messages_tell_nothing_of_the_machine(client):
+    answer = client.post("/v1/completions", json={**COMPLETION, "model": "/srv/secret/folder"})
+    assert "/srv" not in json.dumps(answer.json())
+
+
+def _said(answer):
+    choices = answer["choices"]
+    return [choice.get("text", choice.get("message")) for choice in choices], answer["usage"], answer["model"] == NAME

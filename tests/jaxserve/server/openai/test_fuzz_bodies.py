@@ -1,0 +1,70 @@
+"""Every field of every body, fuzzed: whatever is sent, the answer is a refusal by name or what was asked for."""
+
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+from jaxserve.server.calls import respond
+from jaxserve.server.openai.requests.generation_fields import SamplingFields
+from jaxserve.server.openai.responses.chat_response import ChatAnswer
+from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
+from tests.support.serving.body_fuzz import body_schemas, cases
+from tests.support.serving.fuzz_client import fuzz
+from tests.support.serving.http_server import running, until
+
+NUM_CASES, NUM_WITH_FAULT = 2000, 200
+
+
+@pytest.fixture
+def server():
+    with running(fake_llm(prefix_eviction="lru"), trust_request_chat_template=True, admin_key="key") as server:
+        yield server
+
+
+def drawn(server, number):
+    return list(islice(cases(body_schemas(server.get("/openapi.json").json()), seed=0), number))
+
+
+def test_no_body_harms_the_server(server):
+    found = fuzz(server.url, drawn(server, NUM_CASES))
+    assert not found.faults
+    assert found.statuses.total() == NUM_CASES
+    assert 0.25 < found.num_accepted / NUM_CASES < 0.6
+    until(lambda: server.service.num_active == 0 and not server.llm.parts.engine.has_work)
+    meters = server.service.llm.meters
+    assert (meters.num_running, meters.num_waiting, meters.num_live) == (0, 0, 0)
+    assert server.post("/reset_prefix_cache", {}, headers={"Authorization": "Bearer key"}).status_code == 200
+    assert all_pages_are_back(server.llm)
+    assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 3}).json()["usage"]["completion_tokens"] == 3
+    assert server.get("/health").status_code == 200
+
+
+def test_every_field_of_every_body_is_fuzzed(server):
+    counts: Counter[tuple[str, str]] = Counter()
+    for case in drawn(server, NUM_CASES):
+        counts.update((case.path, name) for name in (case.body if isinstance(case.body, dict) else ()))
+    schemas = body_schemas(server.get("/openapi.json").json())
+    assert len(schemas) >= 5
+    rare = [(path, name) for path in schemas for name in schemas[path]["properties"] if counts[path, name] < 10]
+    assert not rare
+
+
+def test_a_field_whose_value_breaks_the_server_is_found(server, monkeypatch, caplog):
+    def broken(self, longest_s):
+        return {1: {}}[self.n]
+
+    monkeypatch.setattr(SamplingFields, "service", broken)
+    found = fuzz(server.url, drawn(server, NUM_WITH_FAULT))
+    assert any("failed; 500" in fault for fault in found.faults)
+    assert "KeyError" in caplog.text
+
+
+def test_a_stream_that_does_not_end_as_it_should_is_found(server, monkeypatch):
+    monkeypatch.setattr(respond, "DONE", b"")
+    assert fuzz(server.url, drawn(server, NUM_WITH_FAULT)).faults
+
+
+def test_choices_that_are_missing_are_found(server, monkeypatch):
+    monkeypatch.setattr(ChatAnswer, "whole", lambda self, outputs: {"choices": []})
+    assert fuzz(server.url, drawn(server, NUM_WITH_FAULT)).faults

@@ -1,0 +1,189 @@
+"""A conversation as people have it: by keyboard, with settings, and while things go wrong."""
+
+import json
+import re
+
+import pytest
+
+from jaxserve.server.openai.requests.generation_fields import MAX_STOPS
+from jaxserve.server.server_state import State
+from tests.support.fakes.fake_llm import all_pages_are_back
+from tests.support.serving.http_server import until
+from tests.support.serving.web_page import CHAT, IS_DONE, answers, ask, bodies
+
+
+def test_an_answer_streams_in_and_is_what_the_server_says(page, server):
+    page.fill("#prompt", "a")
+    page.press("Enter", shift=True)
+    page.type("b")
+    assert bodies(page) == []
+    page.press("Enter")
+    lengths = [page.wait("document.querySelector('.answer')?.textContent.length")]
+    assert page.read("document.querySelector('.answer').ariaBusy") == "true"
+    while not page.read(IS_DONE):
+        lengths.append(page.read("document.querySelector('.answer').textContent.length"))
+    assert len(set(lengths)) > 3
+    (body,) = bodies(page)
+    assert body["messages"] == [{"role": "user", "content": "a\nb"}]
+    whole = server.post(CHAT, {**body, "stream": False, "stream_options": None}).json()
+    assert answers(page) == [whole["choices"][0]["message"]["content"]]
+    assert page.text(".note").startswith(f"{whole['usage']['completion_tokens']} tokens · first after ")
+    assert page.read("document.activeElement.id") == "prompt"
+    assert page.read("document.querySelector('#prompt').value") == ""
+    assert page.read("document.querySelector('.answer').ariaLive") == "polite"
+
+
+def test_what_the_model_says_is_text_and_nothing_else(page):
+    ask(page, "a")
+    page.wait(IS_DONE)
+    assert "<img" in answers(page)[0]
+    assert page.read("document.querySelectorAll('.answer img, .answer b').length") == 0
+
+
+@pytest.mark.parametrize("stop", ["Escape", "#halt"])
+def test_stopping_keeps_what_was_said_and_frees_the_engine(page, server, stop):
+    ask(page, "a")
+    page.wait("document.querySelector('.answer').textContent.length > 3")
+    page.press(stop) if stop == "Escape" else page.click(stop)
+    page.wait(IS_DONE)
+    assert page.text(".note") == "stopped"
+    said = answers(page)[0]
+    assert 3 < len(said) < 60
+    until(lambda: all_pages_are_back(server.llm))
+    assert answers(page) == [said]
+
+
+def test_the_focus_stays_with_what_can_be_done(page):
+    focused = "document.activeElement.id"
+    ask(page, "a")
+    page.wait("!document.querySelector('#halt').hidden")
+    page.read("document.querySelector('#halt').focus()")
+    page.press("Enter")
+    page.wait(IS_DONE)
+    assert page.read(focused) == "prompt"
+    page.read("document.querySelector('.actions button:last-child').focus()")
+    page.press("Enter")
+    page.wait("!!document.querySelector('.busy')")
+    assert page.read(focused) == "halt"
+    page.wait(IS_DONE)
+    assert page.read(focused) == "prompt"
+
+
+def test_a_reload_keeps_what_has_come_of_an_answer(page, server):
+    ask(page, "a")
+    page.wait("document.querySelector('.answer').textContent.length > 3")
+    page.open(f"{server.url}/")
+    page.wait(IS_DONE)
+    assert page.text(".note") == "stopped"
+    assert len(answers(page)[0]) > 3
+    assert not page.read("document.querySelector('.note').classList.contains('warn')")
+
+
+def test_an_answer_that_is_cut_off_says_so(open_page, server):
+    page = open_page()
+    ask(page, "a")
+    page.wait("document.querySelector('.answer').textContent.length > 3")
+    server.cut()
+    page.wait(IS_DONE)
+    assert page.text(".note") == "The answer broke off: the connection was lost."
+    assert len(answers(page)[0]) > 3
+    page.expect("ERR_")
+
+
+def test_settings_and_history_are_sent_and_outlive_a_reload(page, server):
+    page.click("summary")
+    given = {"temperature": 0.5, "top_p": 0.9, "top_k": 20, "min_p": 0.05, "max_tokens": 3, "seed": 7}
+    given |= {"presence_penalty": -0.5, "frequency_penalty": 1, "repetition_penalty": 1.1}
+    for name, value in given.items():
+        page.fill(f"[name={name}]", str(value))
+    page.fill("[name=system]", "s")
+    page.fill("[name=stop]", "x\\ny\nz")
+    assert page.text("#changed").startswith("system prompt, temperature 0.5, top p 0.9,")
+    ask(page, "a")
+    page.wait(IS_DONE)
+    first = answers(page)[0]
+    page.open(f"{server.url}/")
+    ask(page, "b")
+    page.wait(f"document.querySelectorAll('.turn').length === 2 && {IS_DONE}")
+    assert page.text(".turn:last-child .note").endswith("ended at max tokens")
+    options = {**given, "stop": ["x\ny", "z"], "stream": True, "stream_options": {"include_usage": True}}
+    system, asked = {"role": "system", "content": "s"}, {"role": "user", "content": "a"}
+    said, again = {"role": "assistant", "content": first}, {"role": "user", "content": "b"}
+    assert bodies(page) == [
+        {**options, "messages": [system, asked]},
+        {**options, "messages": [system, asked, said, again]},
+    ]
+    page.click("#clear")
+    assert answers(page) == []
+    page.click("#reset")
+    ask(page, "c")
+    page.wait(IS_DONE)
+    assert bodies(page)[-1].keys() == {"messages", "stream", "stream_options"}
+
+
+def test_settings_out_of_range_are_shown_and_not_sent(page):
+    page.click("summary")
+    for name, value in (
+        ("temperature", "2.5"),
+        ("top_p", "0"),
+        ("top_k", "1.5"),
+        ("seed", "-"),
+        ("stop", "\n".join(["x"] * (MAX_STOPS + 1))),
+    ):
+        page.fill(f"[name={name}]", value)
+        ask(page, "a")
+        assert page.read("document.activeElement.name") == name
+        assert page.read("document.activeElement.ariaInvalid") == "true"
+        assert re.search("must be|at most", page.text("#wrong"))
+        page.read(f"document.querySelector('[name={name}]').value = ''")
+    assert bodies(page) == []
+    page.fill("[name=stop]", "\n".join(["x"] * MAX_STOPS))  # as many as the server takes
+    ask(page, "a")
+    page.wait(IS_DONE)
+    assert len(bodies(page)[-1]["stop"]) == MAX_STOPS
+
+
+def test_refusals_are_explained_and_may_be_tried_again(open_page, server):
+    page = open_page()
+    server.service.state = State.DRAINING
+    try:
+        ask(page, "a")
+        page.wait(IS_DONE)
+        assert page.text(".note") == "Not now: the server is draining. Try again in 30 s."
+    finally:
+        server.service.state = State.READY
+    page.click(".actions button:last-child")
+    page.wait("document.querySelector('.answer').textContent && " + IS_DONE)
+    ask(page, "a" * 200)
+    page.wait("document.querySelectorAll('.turn').length === 2 && " + IS_DONE)
+    assert page.text(".turn:last-child .note").startswith("The conversation has grown too long for the model.")
+    page.expect("responded with a status of 503", "responded with a status of 400")  # as Chromium itself remarks
+
+
+TEXTS = {
+    "One\n```py\nx = 1\n\ny\n```\ntwo ``` three\n``\n```\nlast": [
+        ["p", "One\n"],
+        ["pre", "x = 1\n\ny\n"],
+        ["p", "two ``` three\n``\n"],
+        ["pre", "last"],
+    ],
+    "Use:\n```print(1)```\nso": [["p", "Use:\n```print(1)```\nso"]],
+    "```ls -la```": [["p", "```ls -la```"]],
+    "````md\n```py x\n`` `\n````  \n``": [["pre", "```py x\n`` `\n"], ["p", "``"]],
+    "a\n```\nb\n```": [["p", "a\n"], ["pre", "b\n"]],
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_code_is_set_apart_however_the_text_is_cut(page, text):
+    script = page.read("document.querySelector('script').src.replace('app.js', 'turn.js')")
+    cuts = [[text], list(text), re.findall(r"(?s).{1,3}", text), re.findall(r"(?s).{1,7}", text)]
+    written = page.read(
+        f"""import({json.dumps(script)}).then(({{ Writer }}) => {json.dumps(cuts)}.map((pieces) => {{
+          const into = document.createElement("div"), writer = new Writer(into);
+          for (const piece of pieces) writer.write(piece);
+          writer.end();
+          return [...into.children].map((one) => [one.localName, one.textContent]);
+        }}))"""
+    )
+    assert written == [TEXTS[text]] * len(cuts)

@@ -1,0 +1,96 @@
+"""The live view of the engine: it shows what is there, and finds the server again."""
+
+import asyncio
+
+from jaxserve.engine.serving.snapshot import PAGE_STATES, snapshot
+from jaxserve.server.routes.live import Frames
+from tests.support.serving.http_server import NAME
+from tests.support.serving.web_page import IS_DONE, ask
+
+# What takes twenty seconds takes half a one.
+HASTE = "{ const real = setTimeout; window.setTimeout = (call, ms) => real(call, ms >= 20_000 ? 500 : ms) }"
+
+
+def test_after_a_long_silence_the_page_connects_anew_and_asks_for_the_model(open_page, server, monkeypatch):
+    page = open_page()
+    page.call("Page.addScriptToEvaluateOnNewDocument", source=HASTE)
+    page.open(f"{server.url}/")
+    page.wait("document.querySelector('#state').textContent === 'idle'")
+    ask(page, "a")
+    page.wait(IS_DONE)
+    with monkeypatch.context() as patch:
+        patch.setattr(Frames, "next", lambda self: asyncio.sleep(3600))
+        page.wait("document.querySelector('#state').textContent === 'nothing comes: connecting again'")
+    with monkeypatch.context() as patch:
+        patch.setattr(server.service, "names", ("other",))
+        page.wait("document.querySelector('#state').textContent === 'idle'")
+        page.wait("document.querySelector('#model').textContent === 'other'")
+    assert page.text(".turn h2:nth-of-type(2)") == NAME
+
+
+def test_the_map_and_its_legend_are_what_the_pool_is(open_page, server):
+    pool = server.llm.parts.engine.scheduler.state.pool
+
+    def take():
+        ids = pool.allocate(30)
+        pool.keep(ids[:10])
+        pool.release(ids[:10])  # cached
+        pool.retain(ids[20:])  # shared
+        return ids
+
+    async def call(function):
+        return await asyncio.wrap_future(server.service.llm._driver.call(function))
+
+    ids = asyncio.run(call(take))
+    try:
+        page = open_page()
+        page.wait("document.querySelector('#cached').textContent === '10'")
+        taken = snapshot(server.llm.parts.engine)
+        counts = taken.count_pages()
+        for state in PAGE_STATES[:4]:
+            assert page.text(f"#{state}") == str(counts[state]) == page.text(f"#{state}")
+        page.read("new Promise(requestAnimationFrame)")
+        colours = [page.read(f"getComputedStyle(map).getPropertyValue('--{state}')") for state in PAGE_STATES[:4]]
+        assert drawn_squares(page, len(taken.pages) - 1) == [colours[state] for state in taken.pages[1:].tolist()]
+    finally:
+
+        def give_back():
+            pool.drop(ids[:10])
+            pool.release(ids[10:])
+            pool.release(ids[20:])
+
+        asyncio.run(call(give_back))
+
+
+def drawn_squares(page, count):
+    """The colour in the middle of each square of the map, the squares found by where free ground separates them."""
+    return page.read(
+        f"""(() => {{
+          const {{ width, height }} = map, pixels = map.getContext("2d").getImageData(0, 0, width, height).data;
+          const isDrawn = (x, y) => pixels[4 * (y * width + x) + 3] > 0;
+          const middles = (length, is) => {{
+            const found = [];
+            for (let i = 0, start = -1; i <= length; i++) {{
+              if (i < length && is(i)) start = start < 0 ? i : start;
+              else if (start >= 0) [found[found.length], start] = [(start + i - 1) >> 1, -1];
+            }}
+            return found;
+          }};
+          const xs = middles(width, (x) => isDrawn(x, 1)), ys = middles(height, (y) => isDrawn(1, y));
+          const at = (x, y) => [...pixels.slice(4 * (y * width + x), 4 * (y * width + x) + 3)];
+          const hex = (parts) => "#" + parts.map((part) => part.toString(16).padStart(2, "0")).join("");
+          return ys.flatMap((y) => xs.map((x) => hex(at(x, y)))).slice(0, {count});
+        }})()"""
+    )
+
+
+def test_numbers_follow_the_engine(page):
+    assert page.wait("document.querySelector('#running').textContent === '0'")
+    ask(page, "a")
+    page.wait("document.querySelector('#running').textContent === '1'")
+    page.wait("Number(document.querySelector('#tokens_per_s').textContent) > 0")
+    page.wait("document.querySelector('#ttft_ms').textContent.endsWith('ms')")
+    page.wait("document.querySelector('#state').textContent === 'idle'")
+    assert page.text("#decode_rows") == "1"
+    inked = "(c) => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((v) => v > 0)"
+    assert page.read(f"[...document.querySelectorAll('canvas')].every({inked})")

@@ -1,0 +1,104 @@
+"""The page on phones, in the dark, without a mouse; behind a key, and before there is a model."""
+
+import re
+from itertools import pairwise
+
+from jaxserve.engine.serving.snapshot import PAGE_STATES
+from tests.support.fakes.fake_llm import Reciter, fake_llm
+from tests.support.processes.browser import PHONE
+from tests.support.serving.http_server import NAME, running
+from tests.support.serving.web_page import IS_DONE, SAID, ask
+
+
+def test_a_phone_shows_one_view_at_a_time_and_never_scrolls_sideways(open_page):
+    page = open_page(PHONE)
+    is_narrow = "document.documentElement.scrollWidth <= innerWidth && [...document.querySelectorAll('*')].every("
+    is_narrow += "(one) => one.closest('.unseen, canvas, title') || one.getBoundingClientRect().right <= innerWidth)"
+    assert not [request for request in page.requests if request["url"].endswith("/live")]
+    ask(page, "w" * 30)
+    page.wait(IS_DONE)
+    page.click("summary")
+    assert page.read(is_narrow)
+    page.click("nav a[href='#engine']")
+    page.wait("document.querySelector('#free').textContent === '199'")
+    assert page.read("document.querySelector('#chat').checkVisibility()") is False
+    assert page.read(is_narrow)
+    page.click("nav a[href='#chat']")
+    assert page.read("document.querySelector('#engine').checkVisibility()") is False
+
+
+def luminance(colour):
+    """Of #rrggbb, by the W3C's formula for contrast."""
+    parts = [int(part, 16) / 255 for part in re.findall("[0-9a-f]{2}", colour)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one, other):
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_colours_differ_without_hue_and_text_can_be_read_in_the_light_and_in_the_dark(page):
+    grounds = set()
+    for dark in (False, True):
+        page.set_dark(dark)
+        grounds.add(page.read("getComputedStyle(document.documentElement).backgroundColor"))
+        names = ("paper", "ink", "quiet", "warn", "accent", *PAGE_STATES[:4], "padding", "prompt", "decode")
+        style = "getComputedStyle(document.body)"
+        found = page.read(f"{list(names)}.map((name) => {style}.getPropertyValue(`--${{name}}`))")
+        colours = dict(zip(names, found, strict=True))
+        for scale in (PAGE_STATES[:4], ("padding", "prompt", "decode")):
+            for one, other in pairwise(colours[name] for name in scale):
+                assert contrast(one, other) > 1.35
+                assert (luminance(one) < luminance(other)) == dark  # the busier the further from the ground
+        assert contrast(colours["ink"], colours["paper"]) > 7
+        assert min(contrast(colours[name], colours["paper"]) for name in ("quiet", "warn", "accent")) > 4.5
+    assert len(grounds) == 2
+
+
+def test_every_control_has_a_name_and_shows_the_focus(page):
+    page.click("summary")
+    page.read("document.activeElement.blur()")
+    seen = []
+    while True:
+        page.press("Tab")
+        at = page.read(
+            """(() => { const at = document.activeElement, style = getComputedStyle(at);
+              return at !== document.body && [at.id || at.name || at.textContent.trim(),
+                (at.labels?.[0] ?? at).textContent.trim() || at.ariaLabel, style.outlineStyle] })()"""
+        )
+        if not at or at in seen:  # once around
+            break
+        seen.append(at)
+    assert {"system", "temperature", "top_p", "seed", "stop", "reset", "prompt", "send"} <= {
+        name for name, _, _ in seen
+    }
+    assert all(label for _, label, _ in seen)
+    assert not [name for name, _, outline in seen if outline != "solid"]
+
+
+def test_whoever_logs_in_with_the_key_can_use_all_of_it(chromium):
+    with (
+        running(fake_llm(Reciter(264, said=SAID)), api_key="secret") as server,
+        chromium.tab(f"{server.url}/".replace("//", "//anyone:secret@", 1)) as page,
+    ):
+        page.wait(f"document.querySelector('#model').textContent === '{NAME}'")
+        ask(page, "a")
+        page.wait(IS_DONE)
+        assert page.text(".note").endswith("the context is full")
+        page.wait("document.querySelector('#state').textContent === 'idle'")
+        assert page.problems == []
+
+
+def test_a_page_opened_before_the_model_is_there_waits_for_it(chromium, server):
+    llm, server.service._llm = server.service._llm, None
+    try:
+        with chromium.tab(f"{server.url}/") as page:
+            page.wait("document.querySelector('#model').textContent.includes('the model is being loaded')")
+            page.wait("document.querySelector('#state').textContent.includes('the model is being loaded')")
+            server.service._llm = llm
+            page.wait(f"document.querySelector('#model').textContent === '{NAME}'")
+            page.wait("document.querySelector('#state').textContent === 'idle'")
+    finally:
+        server.service._llm = llm

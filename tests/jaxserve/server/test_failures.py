@@ -1,0 +1,279 @@
+"""Clients that leave, queues that are full, failures of one and of all: nothing leaks, and everyone is told."""
+
+import asyncio
+import gc
+import json
+import logging
+import random
+import threading
+import time
+from dataclasses import dataclass
+
+import httpx2
+import pytest
+
+from jaxserve.runner.fake.fake_model import FakeModel
+from jaxserve.scheduler.queue_limits import QueueBounds
+from jaxserve.server.server_state import State
+from jaxserve.text.tokenizer import Tokenizer
+from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
+from tests.support.serving.http_server import running, until
+
+LONG = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}
+
+
+def is_quiet(server):
+    return all_pages_are_back(server.llm) and server.service.num_active == 0
+
+
+def slowed(llm, seconds):
+    """Each step takes that long."""
+    collect = llm.parts.runner.collect
+    llm.parts.runner.collect = lambda ticket: time.sleep(seconds) or collect(ticket)
+    return llm
+
+
+def test_two_hundred_clients_leave_at_any_moment_and_the_next_one_is_answered():
+    """Some leave while they wait in the queue, some while they run, some before their body has come."""
+    llm = slowed(fake_llm(), 0.002)
+
+    async def leave(client, rng):
+        is_streamed = rng.random() < 0.5
+        asked = client.stream("POST", "/v1/completions", json={**LONG, "stream": is_streamed, "n": rng.randint(1, 3)})
+        try:
+            async with asyncio.timeout(rng.random() * 0.5), asked as answer:
+                async for _ in answer.aiter_bytes():
+                    pass
+        except TimeoutError:
+            return True
+        return False
+
+    async def all_leave(url):
+        rng = random.Random(0)
+        limits = httpx2.Limits(max_connections=None)
+        async with httpx2.AsyncClient(base_url=url, timeout=30, limits=limits) as client:
+            return await asyncio.gather(*(leave(client, rng) for _ in range(200)))
+
+    with running(llm) as server:
+        left = asyncio.run(all_leave(server.url))
+        assert sum(left) > 100
+        assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 3}).status_code == 200
+        until(lambda: is_quiet(server))
+        assert server.service.llm.meters.num_running == server.service.llm.meters.num_waiting == 0
+
+
+def test_what_comes_over_the_bound_is_refused_before_headers_and_what_is_accepted_ends():
+    llm = slowed(fake_llm(max_num_seqs=2, bounds=QueueBounds(max_num_waiting=4)), 0.002)
+    answers = []
+
+    def ask(is_streamed):
+        answers.append(server.post("/v1/completions", {**LONG, "stream": is_streamed}))
+
+    with running(llm) as server:
+        threads = [threading.Thread(target=ask, args=(i % 2 == 0,)) for i in range(40)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        until(lambda: is_quiet(server))
+    good = [answer for answer in answers if answer.status_code == 200]
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert len(good) + len(refused) == 40
+    assert len(good) >= 6
+    assert refused
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
+    assert {answer.json()["error"]["code"] for answer in refused} == {"queue_full"}
+    assert all(answer.text.endswith("data: [DONE]\n\n") or answer.json()["choices"] for answer in good)
+
+
+def test_numbers_that_are_not_finite_end_one_request():
+    with running(fake_llm(FakeModel(264, bad_chance=0.2))) as server:
+        answers = [server.post("/v1/completions", {"prompt": f"{i}", "max_tokens": 4}) for i in range(30)]
+        streams = [
+            server.post("/v1/completions", {"prompt": f"{i}", "max_tokens": 4, "stream": True}) for i in range(30)
+        ]
+        until(lambda: is_quiet(server))
+    statuses = [answer.status_code for answer in answers]
+    assert set(statuses) == {200, 500}
+    assert {answer.json()["error"]["code"] for answer in answers if answer.status_code == 500} == {"not_finite"}
+    assert {answer.status_code for answer in streams} == {200}
+    failed = ['"error"' in answer.text for answer in streams]
+    assert True in failed
+    assert False in failed
+    assert all(answer.text.endswith("data: [DONE]\n\n") for answer in streams)
+
+
+def test_a_request_s_deadline_is_kept_before_and_after_its_first_token():
+    with running(slowed(fake_llm(max_num_seqs=1), 0.01)) as server:
+        slow = threading.Thread(target=server.post, args=("/v1/completions", LONG))
+        slow.start()
+        until(lambda: server.service.num_active == 1)
+        waiting = server.post("/v1/completions", {**LONG, "deadline_s": 0.05})
+        assert (waiting.status_code, waiting.json()["error"]["code"]) == (503, "timeout")
+        slow.join()
+        cut = server.post("/v1/completions", {**LONG, "deadline_s": 0.2}).json()["choices"][0]
+        assert cut["finish_reason"] == "timeout"
+        until(lambda: is_quiet(server))
+
+
+def test_the_server_s_own_limit_holds_for_requests_without_one():
+    with running(slowed(fake_llm(), 0.01), request_timeout_s=0.2) as server:
+        assert server.post("/v1/completions", LONG).json()["choices"][0]["finish_reason"] == "timeout"
+        assert server.post("/v1/completions", {**LONG, "deadline_s": 1}).status_code == 400
+
+
+def test_health_follows_the_server_s_life():
+    llm = fake_llm()
+    gate = threading.Event()
+    gate.set()
+    collect = llm.parts.runner.collect
+    llm.parts.runner.collect = lambda ticket: gate.wait(30) and collect(ticket)
+    with running(llm, stall_timeout_s=0.2) as server:
+        assert server.get("/health").status_code == 200
+        gate.clear()
+        asked = threading.Thread(target=server.post, args=("/v1/completions", {"prompt": "x", "max_tokens": 3}))
+        asked.start()
+        until(lambda: server.get("/health").status_code == 503)
+        assert "no step has ended" in server.get("/health").json()["error"]["message"]
+        gate.set()
+        asked.join()
+        until(lambda: server.get("/health").status_code == 200)
+        for state in (State.STARTING, State.DRAINING, State.DEAD):
+            server.service.state = state
+            assert server.get("/health").status_code == 503
+            refused = server.post("/v1/completions", {"prompt": "x"})
+            assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+
+
+@dataclass
+class Broken:
+    """A runner's `collect` that fails once it is told to."""
+
+    collect: object
+    is_broken: bool = False
+
+    def __call__(self, ticket):
+        if self.is_broken:
+            raise RuntimeError("the device at /dev/accel0 has gone")
+        return self.collect(ticket)
+
+
+def test_the_engine_s_death_is_told_to_all_and_seen_by_health():
+    llm = fake_llm()
+    broken = llm.parts.runner.collect = Broken(llm.parts.runner.collect)
+    with running(llm) as server:
+        assert server.post("/v1/completions", {"prompt": "x"}).status_code == 200
+        broken.is_broken = True
+        answer = server.post("/v1/completions", {"prompt": "x"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_dead")
+        assert "accel0" not in answer.text
+        assert server.get("/health").status_code == 503
+        assert server.post("/v1/completions", {"prompt": "x"}).status_code == 503
+
+
+@pytest.mark.parametrize("route", ["/v1/completions", "/tokenize"])
+def test_a_long_prompt_does_not_stop_the_event_loop(route):
+    """Half a megabyte of text, which is refused, or turned into tokens: others are answered meanwhile."""
+    text = "hello world " * 40_000
+    with running(fake_llm()) as server:
+        body = {"prompt": text, "truncate_prompt_tokens": 8} if route == "/v1/completions" else {"prompt": text}
+        assert server.post(route, body).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "n"), [("completions", "prompt", 1), ("completions", "prompt", 3), ("embeddings", "input", 1)]
+)
+def test_prompts_of_a_request_come_in_together_or_not_at_all(path, name, n):
+    """Two slots and ten places. To try again is not what is advised to those for whom an empty queue has no room."""
+    options = {"n": n, "max_tokens": 1} if path == "completions" else {}
+
+    def ask(num_samples):
+        answer = server.post(f"/v1/{path}", {name: ["x"] * (num_samples // n), **options})
+        return answer.status_code, answer.json()
+
+    with running(slowed(fake_llm(max_num_seqs=2, bounds=QueueBounds(max_num_waiting=10)), 0.01)) as server:
+        meters = server.service.llm.meters
+        status, answer = ask(15)
+        assert status == 400
+        assert "15 samples at once" in answer["error"]["message"]
+        assert ask(12)[0] == 200
+        num_tokens = meters.num_generated_tokens
+        with server.http() as client:
+            body = {**LONG, "prompt": ["y"] * 8, "stream": True}
+            with client.stream("POST", "/v1/completions", json=body):
+                until(lambda: meters.num_running == 2)
+                status, answer = ask(6)
+                assert (status, answer["error"]["code"]) == (429, "queue_full")
+        until(lambda: is_quiet(server))
+        assert meters.finished["abort"] == 8
+        assert meters.refused.total() == 1
+        assert meters.num_unseen == 0
+        assert meters.num_generated_tokens > num_tokens
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_prompt_that_is_late_ends_alone(is_streamed):
+    """One slot: the second prompt's time in the queue is up before the first one has ended."""
+    asked = {"prompt": ["x", "y"], "max_tokens": 80, "ignore_eos": True, "queue_timeout_s": 0.6, "stream": is_streamed}
+    with running(slowed(fake_llm(max_num_seqs=1), 0.02)) as server:
+        if is_streamed:
+            events = server.post("/v1/completions", asked).text.split("data: ")[1:-1]
+            choices = [choice for event in events for choice in json.loads(event)["choices"]]
+            reasons = {c["index"]: c["finish_reason"] for c in choices if c["finish_reason"]}
+        else:
+            choices = server.post("/v1/completions", asked).json()["choices"]
+            reasons = {choice["index"]: choice["finish_reason"] for choice in choices}
+        assert reasons == {0: "length", 1: "timeout"}
+        until(lambda: is_quiet(server))
+        with server.http() as client, client.stream("POST", "/v1/completions", json={**LONG, "stream": True}):
+            late = server.post("/v1/completions", {**asked, "stream": False})
+            assert (late.status_code, late.json()["error"]["code"]) == (503, "timeout")
+
+
+def test_who_leaves_before_an_answer_is_counted_as_nobody_s_fault(caplog):
+    """499, as proxies say; and nothing of it is left, nor is there anything to log."""
+    caplog.set_level(logging.WARNING)
+    with running(slowed(fake_llm(max_num_seqs=1), 0.01), log_requests=True) as server:
+        with pytest.raises(httpx2.ReadTimeout):
+            httpx2.post(f"{server.url}/v1/completions", json=LONG, timeout=0.2)
+        until(lambda: is_quiet(server))
+        counts = {status: count for (_, route, status), count in server.service.http.items() if "completions" in route}
+    assert counts == {499: 1}
+    gc.collect()
+    assert not caplog.records
+
+
+def test_a_server_s_longest_deadline_holds_for_embeddings_too():
+    with running(slowed(fake_llm(max_num_seqs=1), 0.02), request_timeout_s=1.0) as server:
+        assert server.post("/v1/embeddings", {"input": "x"}).status_code == 200
+        late = server.post("/v1/embeddings", {"input": ["x" * 90] * 60})
+        assert (late.status_code, late.json()["error"]["code"]) == (503, "timeout")
+        until(lambda: is_quiet(server))
+
+
+def test_time_runs_from_the_call_and_a_full_queue_is_told_before_prompts_are_read(monkeypatch):
+    encode = Tokenizer.encode_batch
+    with running(slowed(fake_llm(max_num_seqs=1, bounds=QueueBounds(max_num_waiting=0)), 0.01)) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(Tokenizer, "encode_batch", lambda *a, **k: time.sleep(0.3) or encode(*a, **k))
+            late = server.post("/v1/completions", {"prompt": "x", "deadline_s": 0.2})
+            assert (late.status_code, late.json()["error"]["code"]) == (503, "timeout")
+        with server.http() as client, client.stream("POST", "/v1/completions", json={**LONG, "stream": True}):
+            until(lambda: server.service.llm.meters.num_running == 1)
+            monkeypatch.setattr(Tokenizer, "encode_batch", None)  # whoever calls it fails
+            for path, body in (
+                ("completions", {"prompt": "x"}),
+                ("chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+                ("embeddings", {"input": "x"}),
+            ):
+                assert server.post(f"/v1/{path}", body).status_code == 429, path
+
+
+def test_a_chat_that_cannot_fit_is_refused_before_it_is_encoded(monkeypatch):
+    with running(fake_llm()) as server:
+        asked = {"messages": [{"role": "user", "content": "x" * 100_000}], "max_tokens": 1}
+        assert server.post("/v1/chat/completions", {**asked, "truncate_prompt_tokens": 9}).status_code == 200
+        monkeypatch.setattr(Tokenizer, "encode_batch", None)  # whoever calls it fails
+        refused = server.post("/v1/chat/completions", asked)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")

@@ -1,0 +1,106 @@
+"""What the GPU kernels' threads and copies do at once never meets: the race detector of Pallas' GPU interpreter sees
+nothing, and sees what is planted.
+
+It knows of copies between shared and main memory, of loads and stores of warpgroups, of barriers, waits for copies and
+fences, and compares what thread blocks do to main memory as if they ran at once. It does not know what wgmma reads.
+Pools of 8 bits are read by loads alone, so all of the ring is seen with them; of 16-bit ones only what is zeroed at the
+edges of a row. Nowhere seen are products of queries that have not arrived (`queries_filled`), of a block that another
+warpgroup has not finished zeroing (`cleared`), and of weights. Copies happen as early as they may, in no other order.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from pallas_kernels.dispatch import interpreted_by
+from pallas_kernels.paged_attention.api import paged_attention
+from pallas_kernels.paged_attention.arg_specs import Workload, build
+from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.mosaic_gpu import kernel
+from pallas_kernels.paged_attention.mosaic_gpu.memory_warpgroup import store_token
+from tests.pallas_kernels.paged_attention.attention_calls import STATIC, attend
+from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, errors
+from tests.pallas_kernels.paged_attention.mosaic_gpu.tiny_gpu import tiny_gpu
+from tests.pallas_kernels.race_findings import ON_GPU, race_findings
+
+SHAPE: dict[str, Any] = {"num_kv_heads": 1, "head_dim": 64, "page_size": 16, "dtype": "bfloat16", "pool_dtype": "int8"}
+# Eight blocks in three parts, of which the first two have one block more than the ring.
+DECODE = Workload("decode", (1, 1), (500, 20), num_heads=2, **SHAPE)
+# Two warpgroups share each tile of the prompt; one-token rows are divided.
+MIXED = Workload("mixed", (1, 16), (300, 200), num_heads=16, **SHAPE)
+BLOCK = BlockSizes(positions=64, rows=1, queries=8)
+
+Run = Callable[[Workload], np.ndarray]
+
+
+@pytest.fixture
+def races() -> Iterator[list[Any]]:
+    """What was found in each kernel that has begun."""
+    params = plgpu.InterpretGPUParams(detect_races=True)
+    with tiny_gpu(), interpreted_by(params), race_findings(ON_GPU) as findings:
+        yield findings
+    gpu_callbacks.reset_gpu_interpret_mode_state()
+
+
+def run(workload: Workload) -> np.ndarray:
+    arguments = build(workload)
+    static = {name: arguments.pop(name) for name in STATIC if name in arguments}
+    o, _ = jax.jit(partial(paged_attention, **static, backend="mosaic_gpu", block=BLOCK))(**arguments)
+    return np.asarray(o, np.float32)
+
+
+@pytest.mark.parametrize("workload", [DECODE, MIXED], ids=lambda workload: workload.name)
+def test_nothing_meets(races, workload):
+    o = run(workload)
+    num_kernels = {"decode": 2, "mixed": 4}[workload.name]  # items and parts; the prompt's tokens, its items
+    assert [found.races_found for found in races] == [False] * num_kernels
+    expected = attend(build(workload), backend="reference", compile_fast=True).o
+    assert errors(o, expected).max() < 2 * BOUNDS[workload.dtype]
+
+
+@pytest.mark.parametrize("name", ["filled", "freed", "token_filled"])
+def test_a_missing_wait_is_caught(races, name, monkeypatch):
+    """For a block of the ring, for its place to be free, for the new token that is on its way to its page."""
+    skipped, begin, wait = [], kernel._thread_block, plgpu.barrier_wait
+
+    def thread_block(refs: dict[str, Any], *static: Any) -> None:
+        skipped.append(refs[name])
+        begin(refs, *static)
+
+    def wait_for_others(barrier: Any) -> None:
+        if getattr(barrier, "ref", barrier) is not skipped[-1]:
+            wait(barrier)
+
+    monkeypatch.setattr(kernel, "_thread_block", thread_block)
+    monkeypatch.setattr(plgpu, "barrier_wait", wait_for_others)
+    # Whose phases nobody waits for, the interpreter refuses in the end.
+    with suppress(jax.errors.JaxRuntimeError):
+        run(DECODE)
+    assert races[0].races_found
+
+
+def test_a_missing_fence_is_caught(races, monkeypatch):
+    """Outputs are stored by threads and leave by a copy."""
+    monkeypatch.setattr(plgpu, "commit_smem", lambda: None)
+    run(DECODE)
+    assert races[0].races_found
+
+
+def test_thread_blocks_that_store_the_same_token_are_caught(races, monkeypatch):
+    """Only the item with a row's last block may; here all of the row's do."""
+    stream = kernel.stream_blocks
+
+    def store_and_stream(*of_item: Any) -> None:
+        store_token(*of_item)
+        stream(*of_item)
+
+    monkeypatch.setattr(kernel, "stream_blocks", store_and_stream)
+    run(DECODE)
+    assert races[0].races_found

@@ -1,0 +1,24 @@
+"""A GPU for interpreted kernels, where short rows do what long ones do on a real one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.mosaic_gpu import backend as mosaic_gpu
+from pallas_kernels.paged_attention.mosaic_gpu import static_shapes, tiling
+
+BLOCK = BlockSizes(positions=64, rows=1, queries=4)
+"""The smallest blocks that the kernels serve, and tiles of few tokens: each line of one is combined by itself."""
+
+
+@contextmanager
+def tiny_gpu() -> Iterator[None]:
+    """One multiprocessor: prompts of some dozens of lines occupy it. Contexts of two blocks are divided, and a third
+    block takes the ring's first place again. Kernels must be traced within it."""
+    with (
+        patch.object(tiling, "NUM_INTERPRETED", 1),
+        patch.object(mosaic_gpu, "MIN_POSITIONS", 64),
+        patch.object(static_shapes, "MAX_DEPTH", 2),
+    ):
+        yield

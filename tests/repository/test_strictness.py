@@ -1,0 +1,28 @@
+"""The conditions that conftest sets up hold in every test process; if one fell away, nothing else would tell."""
+
+import importlib
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tests.repository.modules import names_of
+
+
+def test_there_are_four_devices():
+    assert jax.device_count() >= 4 or jax.default_backend() != "cpu"
+
+
+def test_dtypes_do_not_promote_silently():
+    with pytest.raises(ValueError, match="dtype promotion"):
+        jnp.ones(2, jnp.bfloat16) + jnp.ones(2, jnp.float32)
+
+
+def test_ranks_do_not_promote_silently():
+    with pytest.raises(ValueError, match="rank"):
+        jnp.ones((2, 3)) + jnp.ones(3)
+
+
+@pytest.mark.parametrize("name", names_of("Device"))
+def test_shapes_are_checked_in_every_device_module(name):
+    assert "jaxtyping" in type(importlib.import_module(name).__spec__.loader).__module__

@@ -1,0 +1,26 @@
+"""Compiling for a machine that is not there takes the same arguments as running."""
+
+import jax
+import pytest
+
+from pallas_kernels.paged_attention.arg_specs import build
+from scripts.benchmarks.kernels.workload_names import KNOWN
+from scripts.benchmarks.kernels.workload_shapes import STATIC, shapes
+
+NAMES = (
+    "smollm2_decode_bfloat16",
+    "llama3_8b_tp4_chunk_float8",
+    "shared_kv_layer",
+    "gpt_oss_20b_tp4_float8",
+    "gemma3_4b_draft_trees",
+    "phi3_mini_decode_int8",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_are_those_of_the_arguments(name):
+    arrays, structs = build(KNOWN[name]), shapes(KNOWN[name])
+    assert {key: arrays.pop(key) for key in STATIC} == {key: structs.pop(key) for key in STATIC}
+    assert jax.tree.structure(arrays) == jax.tree.structure(structs)
+    described = [(x.shape, x.dtype) for x in jax.tree.leaves(structs)]
+    assert described == [(x.shape, x.dtype) for x in jax.tree.leaves(arrays)]

@@ -1,0 +1,107 @@
+"""Programs compiled for TPUs and GPUs that are not here, and what the compilers say of their memory and registers.
+
+Tests that use this have `aot` in their names. Where a compiler is missing they are skipped, but never in CI.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryFile
+from typing import Any, NamedTuple
+
+import jax
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxserve.core.hardware.aot_targets import gpu_devices, mesh_of, tpu_devices, unkept
+from jaxserve.core.hardware.compilers import COMPILERS, has_compiler
+from jaxserve.core.hardware.mesh import device_bytes
+from jaxserve.runner.programs import pool_aliasing
+from jaxserve.runner.programs.hlo import read_hlo
+
+TPU_TOPOLOGIES = ("v5e:2x2", "v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1")  # four devices each, but 7x: two a chip
+
+
+def tpu_mesh(topology: str, num_devices: int = 1) -> Mesh:
+    """A mesh of the first devices of a topology ("v5e:2x2", "v5p:2x2x1", "v6e:2x4", "tpu7x:2x2x1", …)."""
+    _require("tpu")
+    return mesh_of(tpu_devices(topology)[:num_devices])
+
+
+def gpu_mesh(name: str = "h200", num_devices: int = 1) -> Mesh:
+    """A mesh of GPUs of one model, by its name in `gpu_targets`."""
+    _require("gpu")
+    return mesh_of(gpu_devices(name, num_devices))
+
+
+def _require(platform: str) -> None:
+    if not has_compiler(platform):
+        message = f"{COMPILERS[platform]} is not installed: run scripts/test --aot, or pip install the extra 'aot'"
+        # Half a gigabyte is not for every machine to fetch; CI installs it, where a silent skip would prove nothing.
+        pytest.fail(message) if "CI" in os.environ else pytest.skip(message)
+
+
+def on(mesh: Mesh, shape: tuple[int, ...], dtype: Any, *axes: str | None) -> jax.ShapeDtypeStruct:
+    """An array to compile for, divided over these mesh axes (whole on every device without any)."""
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, PartitionSpec(*axes)))
+
+
+def compile_on(
+    mesh: Mesh, function: Callable[..., Any], *args: Any, donate: tuple[int, ...] = (), **options: Any
+) -> jax.stages.Compiled:
+    """`function` compiled for a mesh, which is also what tells kernels their target; `options` are those of `jit`."""
+    with jax.set_mesh(mesh), unkept():
+        return jax.jit(function, donate_argnums=donate, **options).lower(*args).compile()
+
+
+class Ptxas(NamedTuple):
+    """What NVIDIA's assembler says of a kernel."""
+
+    kernel: str
+    registers: int
+    """Of a thread."""
+    spill_bytes: int
+    """That a thread stores and loads for want of registers."""
+
+
+@contextmanager
+def ptxas_report() -> Iterator[list[Ptxas]]:
+    """Mosaic kernels compiled within it, once it has ended; not those that XLA makes."""
+    report: list[Ptxas] = []
+    with TemporaryFile() as printed, pytest.MonkeyPatch.context() as environment:
+        # Printed by the compiler itself, past Python's stdout. MOSAIC_GPU_DUMP_TO would keep it in files, and with it
+        # all that can be dumped: twice the processor's time.
+        environment.setenv("MOSAIC_GPU_DUMP_PTXAS", "1")
+        stdout = os.dup(1)
+        os.dup2(printed.fileno(), 1)
+        try:
+            yield report
+        finally:
+            os.dup2(stdout, 1)
+            os.close(stdout)
+        printed.seek(0)
+        text = printed.read().decode()
+        names = re.findall(r"Compiling entry function '(\w+)_mosaic_gpu_kernel'", text)
+        registers = re.findall(r"Used (\d+) registers", text)
+        spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", text)
+        for name, used, spilled in zip(names, registers, spills, strict=True):
+            report.append(Ptxas(name, int(used), sum(map(int, spilled))))
+
+
+def assert_in_place(
+    compiled: jax.stages.Compiled, pool: jax.ShapeDtypeStruct, *, max_temp_bytes: int, donated: Any = None
+) -> None:
+    """What is donated (the pool alone by default) is updated where it lies, and little memory is needed beside it."""
+    memory = compiled.memory_analysis()
+    # Small arrays are padded to whole tiles, the pool never is.
+    assert memory.alias_size_in_bytes >= device_bytes(pool if donated is None else donated)
+    assert donated is not None or memory.alias_size_in_bytes == device_bytes(pool)
+    assert memory.temp_size_in_bytes <= max_temp_bytes, f"{memory.temp_size_in_bytes / 1e6:.1f} MB of temporaries"
+    assert not pool_copies(compiled, pool)
+
+
+def pool_copies(compiled: jax.stages.Compiled, pool: jax.ShapeDtypeStruct) -> list[str]:
+    """Instructions that make another array of the pool's shape, or of one layer's, on a device."""
+    program, temporary_bytes = read_hlo(compiled.as_text()), compiled.memory_analysis().temp_size_in_bytes
+    return pool_aliasing.pool_copies(program, pool, temporary_bytes)

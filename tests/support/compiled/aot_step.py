@@ -1,0 +1,70 @@
+"""The engine's step of a model of real shape, compiled for a mesh of accelerators: nothing of it is ever allocated."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from jaxserve.core.buckets import Bucket
+from jaxserve.core.hardware.aot_targets import unkept
+from jaxserve.core.hardware.mesh import TENSOR, replicated
+from jaxserve.models import transformer
+from jaxserve.models.families.named_shapes import SHAPES
+from jaxserve.models.kv_heads import kv_layout
+from jaxserve.models.layers import Context
+from jaxserve.runner.device_state import DeviceState
+from jaxserve.runner.programs.programs import Programs
+from jaxserve.runner.step.device_batch import first_inputs, unpack
+from jaxserve.runner.step.step import StepSettings
+from tests.support.compiled.aot import compile_on
+
+PAGE, NUM_PAGES, NUM_SLOTS = 64, 1000, 64
+DTYPE = jnp.dtype("bfloat16")
+
+
+@dataclass(frozen=True)
+class StepCase:
+    """A named shape (`SHAPES`) on a mesh, in one bucket."""
+
+    mesh: Mesh
+    name: str
+    bucket: Bucket
+
+    @property
+    def logit_share_bytes(self) -> int:
+        """S·V·4 / TP: one device's share of the logits."""
+        return 4 * self.bucket.num_rows * self._programs.vocab // self.mesh.shape[TENSOR]
+
+    @property
+    def state(self) -> DeviceState:
+        return self._programs.state
+
+    def compile(self) -> jax.stages.Compiled:
+        """The whole step, its state donated."""
+        with unkept():
+            return self._programs.step(self.bucket).compile()
+
+    def compile_backbone(self) -> jax.stages.Compiled:
+        """Embedding and layers, the pool donated."""
+        config, layout = SHAPES[self.name], self._programs.batch_layout(self.bucket)
+
+        def backbone(params, pool, buffer, state):
+            batch = unpack(layout, buffer, first_inputs(layout, buffer, state))
+            ctx = Context(self.mesh, "auto", batch.sampling.adapter[batch.token_rows])
+            tokens, positions = batch.tokens, batch.positions
+            hidden, pool, _ = transformer.forward(ctx, config, params, tokens, positions, batch.metas, pool)
+            return hidden, pool
+
+        params, state, buffer = self._programs.step(self.bucket).args
+        pool, rest = state.pool, replace(state, pool=None, slots=None)
+        out = (replicated(self.mesh), pool.sharding)
+        return compile_on(self.mesh, backbone, params, pool, buffer, rest, donate=(1,), out_shardings=out)
+
+    @cached_property
+    def _programs(self) -> Programs:
+        config = SHAPES[self.name]
+        settings = StepSettings(config, self.mesh, "auto", max_logprobs=20)
+        layout = kv_layout(config, self.mesh, PAGE, DTYPE)
+        return Programs(settings, layout, config.kv_groups(PAGE), NUM_PAGES, NUM_SLOTS)

@@ -1,0 +1,189 @@
+"""Engines over the fake runner, requests for them, and the naive loop that their outputs must equal."""
+
+import time
+from collections.abc import Callable
+from functools import reduce
+from itertools import accumulate
+
+import numpy as np
+
+from jaxserve.core.buckets import make_buckets
+from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.options.sampling_params import SamplingParams
+from jaxserve.core.options.scheduling_options import DEFAULT_SERVICE, Service
+from jaxserve.core.request import Request
+from jaxserve.core.step_plan import Outcome, Plan
+from jaxserve.core.token_deltas import TokenDeltas
+from jaxserve.engine.loop.engine import Engine
+from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
+from jaxserve.runner.fake.fake_runner import FakeRunner
+from jaxserve.scheduler.policy.service_order import Order
+from jaxserve.scheduler.queue_limits import QueueBounds
+from jaxserve.scheduler.scheduler import Scheduler
+
+MODEL = FakeModel()
+
+
+def make_scheduler(
+    windows: tuple[int | None, ...] = (None,),
+    *,
+    page_size: int = 4,
+    num_pages: int = 200,
+    max_num_seqs: int = 8,
+    max_num_batched_tokens: int = 32,
+    max_model_len: int = 64,
+    max_chunk_tokens: int | None = None,
+    prefix_eviction: str | None = None,
+    num_host_pages: int = 0,
+    order: Order | None = None,
+    bounds: QueueBounds | None = None,
+) -> Scheduler:
+    return Scheduler(
+        KVGroups(windows, page_size),
+        make_buckets(max_num_seqs, max_num_batched_tokens, -(-max_model_len // page_size)),
+        num_pages=num_pages,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_model_len=max_model_len,
+        vocab_size=MODEL.vocab_size,
+        max_chunk_tokens=max_chunk_tokens,
+        prefix_eviction=prefix_eviction,
+        num_host_pages=num_host_pages,
+        order=order,
+        bounds=bounds,
+    )
+
+
+class SimulatedClock:
+    """Stands still between the moments that a test names."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def make_engine(
+    windows: tuple[int | None, ...] = (None,),
+    *,
+    model: FakeModel = MODEL,
+    clock: Callable[[], float] = time.monotonic,
+    **limits,
+) -> Engine:
+    scheduler = make_scheduler(windows, **limits)
+    limits = {"page_size": 4, "num_pages": 200, "max_num_seqs": 8, "max_model_len": 64} | limits
+    runner = FakeRunner(
+        model,
+        KVGroups(windows, limits["page_size"]),
+        num_slots=limits["max_num_seqs"],
+        num_pages=limits["num_pages"],
+        max_model_len=limits["max_model_len"],
+    )
+    return Engine(scheduler, runner, clock=clock)
+
+
+def make_request(
+    request_id: str,
+    prompt: int | list[int],
+    max_tokens: int = 8,
+    *,
+    seed: int = 0,
+    bad_words: tuple[tuple[int, ...], ...] = (),
+    logprobs_start: int = 0,
+    pooling: str | None = None,
+    cache_salt: str | None = None,
+    arrival_s: float = 0.0,
+    service: Service = DEFAULT_SERVICE,
+    **params,
+) -> Request:
+    """A request for a prompt, or for one of so many tokens that depend on the seed; token 0 ends the text."""
+    if isinstance(prompt, int):
+        prompt = np.random.default_rng(seed).integers(1, MODEL.vocab_size, prompt).tolist()
+    return Request(
+        request_id=request_id,
+        prompt_token_ids=np.array(prompt, np.int32),
+        params=SamplingParams(max_tokens=max(1, max_tokens), **params),
+        max_tokens=max_tokens,
+        seed=seed,
+        eos_ids=(0,),
+        bad_words=bad_words,
+        logprobs_start=logprobs_start,
+        pooling=pooling,
+        cache_salt=cache_salt,
+        arrival_s=arrival_s,
+        service=service,
+    )
+
+
+def naive(
+    request: Request, index: int = 0, *, model: FakeModel = MODEL, max_model_len: int = 64
+) -> tuple[list[int], str]:
+    """What a sample generates when it runs alone, token after token: its tokens and its finish reason."""
+    prompt, output = request.prompt_token_ids.tolist(), []
+    if request.max_tokens == 0:
+        return output, "length"
+    prefix = reduce(extend_prefix, prompt, EMPTY_PREFIX)
+    while True:
+        position = len(prompt) + len(output)
+        allowed = allowed_next(request, output, model.vocab_size)
+        token = model.draw(prefix, request.seed, index, position, allowed.__contains__)
+        if token is None:
+            return output, "error"
+        output.append(token)
+        prefix = extend_prefix(prefix, token)
+        if token in request.stop_ids and len(output) > request.params.min_tokens:
+            return output, "stop"
+        if len(output) == request.max_tokens or position + 1 == max_model_len:
+            return output, "length"
+
+
+def naive_logprobs(tokens: list[int], start: int = 1, *, model: FakeModel = MODEL) -> list[float]:
+    """What the model says of each token from position `start` on, after those before it."""
+    prefixes = list(accumulate(tokens, extend_prefix, initial=EMPTY_PREFIX))
+    return [model.logprob(prefixes[i], tokens[i]) for i in range(start, len(tokens))]
+
+
+def naive_pooled(request: Request, *, model: FakeModel = MODEL) -> float:
+    """The sum of the hidden states over the prompt, or the last of them."""
+    prefixes = accumulate(request.prompt_token_ids.tolist(), extend_prefix, initial=EMPTY_PREFIX)
+    states = [model.hidden(prefix) for prefix in prefixes][1:]
+    return sum(states) if request.pooling == "mean" else states[-1]
+
+
+def allowed_next(request: Request, output: list[int], vocab_size: int) -> set[int]:
+    """The tokens that a request lets follow its output."""
+    params = request.params
+    allowed = set(range(vocab_size) if params.allowed_token_ids is None else params.allowed_token_ids)
+    if len(output) < params.min_tokens:
+        allowed -= set(request.stop_ids)
+    return allowed - {
+        word[-1] for word in request.bad_words if len(word) == 1 or output[1 - len(word) :] == list(word[:-1])
+    }
+
+
+class Driver:
+    """Runs a scheduler without a model: every row draws the same token, and one step stays in flight."""
+
+    def __init__(self, scheduler: Scheduler, token: int = 5):
+        self.scheduler, self.token = scheduler, token
+        self.in_flight: Plan | None = None
+
+    def steps(self, count: int) -> list[Plan]:
+        """The plans of the next `count` steps; each is made before the one before it is committed."""
+        plans = []
+        for _ in range(count):
+            plan = self.scheduler.schedule()
+            if self.in_flight is not None:
+                self.commit(self.in_flight)
+            self.in_flight = plan
+            if plan is not None:
+                plans.append(plan)
+        return plans
+
+    def commit(self, plan: Plan, **outcome) -> TokenDeltas:
+        shape = plan.num_rows, plan.num_rounds
+        tokens, is_bad = np.full(shape, self.token, np.int32), np.zeros(shape, bool)
+        outcome = {"tokens": tokens, "is_bad": is_bad} | outcome
+        outcome |= {name: np.reshape(outcome[name], shape) for name in ("tokens", "is_bad")}
+        return self.scheduler.commit(plan, Outcome(plan.step_id, plan.num_rounds, **outcome))

@@ -1,0 +1,119 @@
+"""`LLM` over the fake runner: real scheduler, jobs and text, no arrays; bytes are tokens, so any text can be said."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, cast
+
+from jaxserve.core.buckets import make_buckets
+from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build.build import Built
+from jaxserve.engine.build.model_text import ModelText
+from jaxserve.engine.inputs.input_processor import RequestMaker
+from jaxserve.engine.llm import LLM
+from jaxserve.engine.loop.engine import Engine
+from jaxserve.runner.fake.fake_model import FakeModel
+from jaxserve.runner.fake.fake_runner import FakeRunner
+from jaxserve.scheduler.policy.policies import make_order
+from jaxserve.scheduler.queue_limits import QueueBounds
+from jaxserve.scheduler.scheduler import Scheduler
+from jaxserve.text.chat_template import ChatTemplate
+from jaxserve.text.tokenizer import Tokenizer
+from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
+from tests.jaxserve.text.small_vocab import byte_level
+
+NUM_PAGES, MAX_MODEL_LEN, PAGE = 200, 96, 4
+PLAIN_TEMPLATE = (
+    "{{ bos_token }}{% for tool in tools or [] %}({{ tool.function.name }}){% endfor %}"
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reciter(FakeModel):
+    """Says one text over and over, sample i from its i-th byte on, whatever it has read."""
+
+    said: str = "a"
+
+    def draw(self, prefix, seed, index, position, is_allowed):
+        data = self.said.encode()
+        return data[(position + index) % len(data)]
+
+
+@cache
+def _tokenizer() -> Tokenizer:
+    return tokenizer_from_gguf(byte_level(eos_token_id=261))
+
+
+def fake_llm(
+    model: FakeModel | None = None,
+    *,
+    template: str | None = PLAIN_TEMPLATE,
+    max_num_seqs: int = 8,
+    num_pages: int = NUM_PAGES,
+    max_logprobs: int = 5,
+    seed: int = 0,
+    policy: str = "fcfs",
+    bounds: QueueBounds | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    generation_config: dict[str, Any] | None = None,
+    prefix_eviction: str | None = None,
+) -> LLM:
+    """A model of 264 tokens (`small_vocab.byte_level`) with a context of 96."""
+    tokenizer = _tokenizer()
+    model = model or FakeModel(tokenizer.vocab_size)
+    groups = KVGroups((None,), PAGE)
+    scheduler = Scheduler(
+        groups,
+        make_buckets(max_num_seqs, 32, MAX_MODEL_LEN // PAGE),
+        num_pages=num_pages,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=32,
+        max_model_len=MAX_MODEL_LEN,
+        vocab_size=tokenizer.vocab_size,
+        order=make_order(policy),
+        bounds=bounds,
+        prefix_eviction=prefix_eviction,
+    )
+    runner = FakeRunner(
+        model,
+        groups,
+        num_slots=max_num_seqs,
+        num_pages=num_pages,
+        max_model_len=MAX_MODEL_LEN,
+        max_logprobs=max_logprobs,
+    )
+    maker = RequestMaker(
+        tokenizer=tokenizer,
+        eos_ids=tokenizer.eos_ids,
+        vocab_size=tokenizer.vocab_size,
+        max_model_len=MAX_MODEL_LEN,
+        max_logprobs=max_logprobs,
+        max_edits=300,
+        seed=seed,
+        clock=clock,
+    )
+    text = ModelText(tokenizer, ChatTemplate(template, {"bos_token": "<|im_end|>"}), generation_config or {})
+    parts: Any = SimpleNamespace(
+        engine=Engine(scheduler, cast(Any, runner), clock=clock),
+        runner=runner,
+        tokenizer=tokenizer,
+        chat_template=text.chat_template,
+        text=text,
+        requests=maker,
+        model=SimpleNamespace(vocab_size=tokenizer.vocab_size),
+        limits=SimpleNamespace(max_num_seqs=max_num_seqs),
+    )
+    return LLM.from_parts(EngineConfig.create("fake"), cast(Built, parts))
+
+
+def num_pages_free(llm: LLM) -> int:
+    return llm.parts.engine.scheduler.num_pages_free
+
+
+def all_pages_are_back(llm: LLM) -> bool:
+    return num_pages_free(llm) == llm.parts.engine.scheduler.state.pool.num_pages - 1 and not llm.parts.engine.has_work

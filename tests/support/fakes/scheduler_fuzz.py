@@ -1,0 +1,78 @@
+"""Random operations on engines over the fake runner, in pools and with habits that each bring something else about."""
+
+from typing import Any
+
+from jaxserve.engine.loop.engine import Engine
+from jaxserve.runner.fake.fake_model import FakeModel
+from jaxserve.scheduler.policy.fair import FairShares
+from jaxserve.scheduler.policy.service_order import ByPriority
+from tests.support.fakes.fake_engine import make_engine
+from tests.support.fakes.scheduler_laws import AGEING_S, Fuzz
+
+MODEL = FakeModel(stop_chance=0.03, bad_chance=0.002)
+
+POOLS = {
+    "ample": {"windows": (None,)},
+    "small": {"windows": (None,), "num_pages": 17},
+    "window": {"windows": (8, None), "num_pages": 40, "max_chunk_tokens": 7},
+    "three groups": {"windows": (5, 9, None), "num_pages": 48, "max_num_batched_tokens": 12},
+    "windows only, minimal": {"windows": (6,), "num_pages": 12, "max_num_batched_tokens": 8, "max_chunk_tokens": 4},
+    "pages of one": {"windows": (None,), "num_pages": 70, "page_size": 1, "max_chunk_tokens": 1},
+    "ample windows": {"windows": (4, 3), "num_pages": 300, "page_size": 8},
+    "prefixes, ample": {"windows": (None,), "num_pages": 400, "prefix_eviction": "lru"},
+    "prefixes, small": {"windows": (None,), "num_pages": 30, "prefix_eviction": "hits"},
+    "prefixes, windows": {"windows": (8, None, 5), "num_pages": 70, "max_chunk_tokens": 7, "prefix_eviction": "hits"},
+    "prefixes, windows only": {"windows": (6,), "num_pages": 16, "max_num_batched_tokens": 8, "prefix_eviction": "lru"},
+    "host, small": {"windows": (None,), "num_pages": 30, "prefix_eviction": "hits", "num_host_pages": 200},
+    "host, full": {"windows": (None,), "num_pages": 30, "prefix_eviction": "lru", "num_host_pages": 5},
+    "host, windows": {"windows": (8, None, 5), "num_pages": 70, "prefix_eviction": "hits", "num_host_pages": 60},
+    "prefixes, pages of one": {"windows": (None,), "num_pages": 70, "page_size": 1, "prefix_eviction": "hits"},
+    "priorities, small": {"windows": (None,), "num_pages": 17, "order": "priority"},
+    "priorities, prefixes": {"windows": (None, 6), "num_pages": 60, "prefix_eviction": "hits", "order": "priority"},
+    "tenants, ample": {"windows": (None,), "order": "fair"},
+    "tenants, small": {"windows": (None,), "num_pages": 30, "max_num_batched_tokens": 12, "order": "fair"},
+    "tenants, prefixes": {"windows": (None, 6), "num_pages": 60, "prefix_eviction": "hits", "order": "fair"},
+}
+ORDERS = {
+    "priority": lambda: ByPriority(AGEING_S),
+    "fair": lambda: FairShares(AGEING_S, {"a": 0.5, "b": 3.0}),
+}
+CALM = {"num_operations": 1500, "abort_share": 0.1, "max_operations_a_step": 4}
+QUIET = {"num_operations": 300, "abort_share": 0.2, "max_operations_a_step": 2, "max_quiet_steps": 16}
+STORM = {"num_operations": 2600, "abort_share": 0.4, "max_operations_a_step": 16, "longest": 20}
+HABITS = {"quiet": QUIET, "calm": CALM, "storm": STORM}
+
+
+def make_pool_engine(pool: str, **options: Any) -> Engine:
+    limits: dict[str, Any] = POOLS[pool]
+    if "order" in limits:
+        limits = limits | {"order": ORDERS[limits["order"]]()}
+    return make_engine(**limits, **options)
+
+
+def fuzz(pool: str, seed: int, *, num_operations: int, is_overlapped: bool = True, **habits) -> Fuzz:
+    engine = make_pool_engine(pool, model=MODEL)
+    engine.is_overlapped = is_overlapped
+    fuzz = Fuzz(engine, seed, model=MODEL, is_ample="ample" in pool, **habits)
+    fuzz.run(num_operations)
+    return fuzz
+
+
+def check(pool: str, habits: str, done: Fuzz) -> None:
+    """All outputs are those of lone runs, all pages are back, and what the pool is there for has happened."""
+    done.check_outputs()
+    scheduler, watch = done.engine.scheduler, done.watch
+    if scheduler.state.prefixes is not None:
+        assert scheduler.state.prefixes.num_hit > 0
+        scheduler.state.prefixes.clear()
+    if (host := scheduler.state.host) is not None:
+        assert host.num_saved > 0
+        assert host.num_loaded > 0
+        assert host.num_used == 0  # with what was cleared
+    assert scheduler.num_pages_free == scheduler.state.pool.num_pages - 1
+    assert sum(scheduler.num_pages_held) == 0
+    assert watch.num_forks > 0
+    if habits == "calm" or "ample" in pool:  # a short storm aborts too much to need preemption everywhere
+        assert (scheduler.num_preemptions == 0) == ("ample" in pool and "tenants" not in pool)  # these take slots
+    if habits == "quiet" and pool != "pages of one":  # there somebody always waits for pages
+        assert watch.num_rounds > watch.num_steps * (1.4 if "ample" in pool else 1)

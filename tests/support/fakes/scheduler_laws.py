@@ -1,0 +1,332 @@
+"""The laws of pages and slots, checked on a scheduler's state at any moment, and a fuzz that does all things to it."""
+
+from collections import Counter
+
+import numpy as np
+
+from jaxserve.core.buckets import MAX_ROUNDS
+from jaxserve.core.options.scheduling_options import DEFAULT_SERVICE, Service
+from jaxserve.core.sequence import Sequence
+from jaxserve.core.step_plan import Outcome, Plan
+from jaxserve.engine.loop.engine import Engine
+from jaxserve.runner.fake.fake_model import FakeModel
+from jaxserve.scheduler.memory.prefix_sharing import num_held
+from jaxserve.scheduler.policy.fair import FairShares
+from jaxserve.scheduler.state import SchedulerState
+from tests.support.fakes.fake_engine import MODEL, SimulatedClock, make_request, naive, naive_logprobs, naive_pooled
+
+AGEING_S = 10.0
+TENANTS = ("a", "a", "a", "b", "c")
+
+
+class Watch:
+    """Stands between an engine and its runner: keeps the plans in flight, and checks each as it is submitted.
+
+    is_ample: the pool is so large that nobody ever waits for a page.
+    """
+
+    def __init__(self, engine: Engine, *, is_ample: bool = False):
+        self.runner, self.state, self.is_ample = engine.runner, engine.scheduler.state, is_ample
+        self.running: set[Sequence] = set()  # with the last plan
+        self.in_flight: list[tuple[Plan, np.ndarray]] = []  # plans, and the pages that they write
+        self.num_forks = self.num_tokens = self.num_steps = self.num_rounds = 0
+        engine.runner = self
+
+    def submit(self, plan: Plan) -> int:
+        assert plan.num_tokens <= self.state.limits.max_num_batched_tokens
+        assert plan.query_lens.max() <= self.state.limits.max_chunk_tokens
+        assert len(set(plan.slots.tolist())) == plan.num_rows
+        self.num_forks += 0 if plan.forks is None else len(plan.forks.dst_slots)
+        self.num_tokens += int(plan.num_computed.sum())
+        self.num_steps += 1
+        self.num_rounds += plan.num_rounds
+        self.in_flight.append((plan, self._written(plan)))
+        self.check()
+        running = {self.state.occupant(slot) for slot in np.flatnonzero(self.state.columns.is_running)}
+        check_overtaking(self.state, running - self.running)
+        self.running = running
+        if self.is_ample:
+            self._check_nobody_waits(plan)
+        return self.runner.submit(plan)
+
+    def _written(self, plan: Plan) -> np.ndarray:
+        size, ends = self.state.groups.page_size, self.state.columns.num_scheduled[plan.slots]
+        starts = ends - plan.num_computed
+        pages = []
+        for g, table in enumerate(plan.tables):
+            for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+                first = plan.first_pages[g, row]
+                pages.append(table[row, start // size - first : (end - 1) // size + 1 - first])
+        return np.concatenate(pages)
+
+    def _check_nobody_waits(self, plan: Plan) -> None:
+        """Slots and tokens go to whoever can use them, in the very step in which they are there."""
+        columns, is_full = self.state.columns, plan.num_tokens == self.state.limits.max_num_batched_tokens
+        is_free = len(columns.free_slots) > num_held(self.state)
+        assert is_full or not is_free or not len(self.state.waiting), "a free slot was left to nobody"
+        for slot in set(np.flatnonzero(columns.is_running).tolist()) - set(plan.slots.tolist()):
+            pending = columns.num_tokens[slot] - columns.num_scheduled[slot]
+            will_end = columns.num_scheduled[slot] == columns.max_computed[slot]
+            waits_for_token = pending == 0 and columns.is_synchronous[slot]
+            assert will_end or waits_for_token or (pending > 1 and is_full), "a running sequence got no token"
+
+    def collect(self, ticket: int) -> Outcome:
+        outcome = self.runner.collect(ticket)
+        self.in_flight.pop(0)
+        return outcome
+
+    def check(self) -> None:
+        check_pages(self.state)
+        check_host_pages(self.state)
+        check_slots(self.state)
+        check_order(self.state)
+        for plan, pages in self.in_flight:
+            occupants = map(self.state.columns.sequences.__getitem__, plan.slots.tolist())
+            assert None not in occupants, "a slot returned before the commit of its last step"
+            assert self.state.pool.references(pages).all(), "a page returned before the last write to it"
+
+
+def check_pages(state: SchedulerState) -> None:
+    """Every page is free, cached or held, as often as tables name it; nothing else stands in the tables."""
+    pool, columns = state.pool, state.columns
+    named = np.zeros(pool.num_pages, np.int64)
+    for table, counts in zip(columns.tables, columns.num_pages, strict=True):
+        is_held = np.arange(table.shape[1]) < counts[:, None]
+        assert np.count_nonzero(table) == np.count_nonzero(is_held), "a table names the scratch page, or pages not held"
+        named += np.bincount(table[is_held], minlength=pool.num_pages)
+    assert (named == pool.references(slice(None))).all(), "references differ from the tables"
+    assert named[0] == 0, "the scratch page is held"
+    num_held = np.count_nonzero(pool.references(slice(None)))
+    kept = np.zeros(0, np.int32) if state.prefixes is None else state.prefixes.kept_pages
+    assert sorted(kept.tolist()) == np.flatnonzero(pool.is_kept(slice(None))).tolist(), (
+        "the cache lost or shares a page"
+    )
+    assert np.count_nonzero(named[kept] == 0) == pool.num_cached, "cached pages are miscounted"
+    named[kept[named[kept] == 0]] += 1
+    named[pool.free_pages] += 1
+    assert named[1:].all(), "a page is lost"
+    assert (named[pool.free_pages] == 1).all(), "a page is free twice, or free and held or cached"
+    assert num_held == pool.num_held
+    assert pool.num_free + pool.num_cached + num_held == pool.num_pages - 1
+
+
+def check_host_pages(state: SchedulerState) -> None:
+    """Every page of host memory is free or belongs to one place of one prefix."""
+    if (host := state.host) is not None:
+        used = host.used_pages.tolist()
+        assert len(used) == len(set(used)) == host.num_used <= host.num_pages
+        assert all(1 <= page <= host.num_pages for page in used)
+
+
+def check_slots(state: SchedulerState) -> None:
+    """Each slot is free, running or leaving; each living sequence waits in one place or has a slot."""
+    columns = state.columns
+    occupied = {slot for slot, sequence in enumerate(columns.sequences) if sequence is not None}
+    running = set(np.flatnonzero(columns.is_running).tolist())
+    assert occupied == running | set(state.leaving)
+    assert sorted([*columns.free_slots, *running, *state.leaving]) == list(range(len(columns.sequences)))
+    placed = [s for s in columns.sequences if s is not None and not s.is_finished]
+    held = [s for sharing in state.holding for s in sharing.held.values()]
+    parked = [s for s in state.sequences.values() if s.slot < 0 and state.is_parked(s)]
+    everyone = [*placed, *state.waiting, *held, *parked]
+    assert sorted(s.sequence_id for s in everyone) == sorted(state.sequences)
+    assert len(held) <= len(columns.free_slots), "one that is held back lost its slot"
+
+
+def check_order(state: SchedulerState) -> None:
+    """The queue counts what it holds, and tenants what they run; the order of those that run is strict."""
+    waiting = list(state.waiting)
+    assert len(waiting) == len(state.waiting)
+    assert state.waiting.num_tokens == sum(sequence.num_tokens for sequence in waiting)
+    assert not waiting or state.waiting.first() in waiting
+    running = [state.occupant(slot) for slot in np.flatnonzero(state.columns.is_running)]
+    assert len({state.order.key(sequence) for sequence in running}) == len(running)
+    if isinstance(state.order, FairShares):
+        by_tenant = {id(tenant): tenant for tenant in map(state.order.waiting.of, running)}.values()
+        assert sum(len(tenant.running) for tenant in by_tenant) == len(running)
+        living = Counter(id(state.order.waiting.of(sequence)) for sequence in state.sequences.values())
+        assert all(living[id(tenant)] == tenant.num_living for tenant in by_tenant)
+
+
+def check_overtaking(state: SchedulerState, new: set[Sequence]) -> None:
+    """Who has just got a slot left nobody behind but equals, whom it may overtake for what the cache has, and those
+    whom its order serves later; what one tenant gets says nothing of another."""
+
+    def standing(sequence: Sequence) -> tuple[float, int]:
+        service, ageing_s = sequence.request.service, AGEING_S if "priority" in state.order.fields else 0
+        return sequence.request.arrival_s * bool(ageing_s) + service.priority * ageing_s, sequence.sequence_id
+
+    for sequence in new:
+        service = sequence.request.service
+        rivals = [w for w in state.waiting if w.request.service.tenant == service.tenant]
+        ahead = [
+            w for w in rivals if standing(w) < standing(sequence) and w.request.service.priority != service.priority
+        ]
+        assert not ahead, f"{sequence} overtook {ahead}"
+
+
+class RandomRounds:
+    """Instead of a `RoundBudget`: steps of one round, of several and of the most, in any order."""
+
+    def __init__(self, seed: int):
+        self._random = np.random.default_rng(seed)
+
+    @property
+    def num_rounds(self) -> int:
+        return int(self._random.choice([1, 2, 5, MAX_ROUNDS]))
+
+    def observe(self, num_rounds: int, submitted_s: float, collected_s: float) -> None:
+        assert num_rounds >= 1
+
+
+class Fuzz:
+    """Random requests, aborts and ends in between steps; afterwards every output is compared with the naive loop."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        seed: int,
+        *,
+        abort_share: float = 0.5,
+        longest: int = 30,
+        max_operations_a_step: int = 4,
+        max_quiet_steps: int = 1,
+        model: FakeModel = MODEL,
+        is_ample: bool = False,
+    ):
+        self.engine, self.model = engine, model
+        self.clock = engine.clock = SimulatedClock()
+        engine.rounds = RandomRounds(seed)
+        self.longest, self.abort_share, self.max_operations_a_step = longest, abort_share, max_operations_a_step
+        self.max_quiet_steps = max_quiet_steps
+        self.random = np.random.default_rng(seed)
+        self.watch = Watch(engine, is_ample=is_ample)
+        self.added: list[list[Sequence]] = []
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def num_operations(self) -> int:
+        return self.counts.total() + self.watch.num_forks + self.engine.scheduler.num_preemptions
+
+    def run(self, num_operations: int) -> None:
+        while self.num_operations < num_operations:
+            for _ in range(self.random.integers(0, self.max_operations_a_step + 1)):
+                self._operate()
+                self.watch.check()
+            for _ in range(self.random.integers(1, self.max_quiet_steps + 1)):
+                self.engine.step()
+                self.clock.now_s += 1
+                self.watch.check()
+        for _ in self.engine.drain():
+            self.watch.check()
+
+    def check_outputs(self) -> None:
+        for sequence in (sequence for sequences in self.added for sequence in sequences):
+            assert sequence.is_finished
+            max_model_len = self.engine.scheduler.state.limits.max_model_len
+            expected, reason = naive(sequence.request, sequence.index, model=self.model, max_model_len=max_model_len)
+            if sequence.finish_reason in ("abort", "cut", "timeout"):
+                assert sequence.token_ids == expected[: len(sequence.token_ids)], sequence
+            else:
+                assert (sequence.token_ids, sequence.finish_reason) == (expected, reason), sequence
+                self._check_prompt_results(sequence)
+
+    def _check_prompt_results(self, sequence: Sequence) -> None:
+        request = sequence.request
+        if sequence.prompt_logprobs is not None and sequence.finish_reason != "error":
+            start = max(1, request.logprobs_start)
+            entries = sequence.prompt_logprobs[start:]
+            assert None not in entries, "a log-probability is missing"
+            assert sequence.prompt_logprobs[:start] == [None] * start
+            expected = naive_logprobs(request.prompt_token_ids.tolist(), start, model=self.model)
+            assert np.allclose([entry.logprob for entry in entries], expected)
+        if request.pooling is not None:
+            assert np.allclose(sequence.pooled, naive_pooled(request, model=self.model), rtol=1e-5)
+
+    def _operate(self) -> None:
+        draw = self.random.random()
+        if draw > self.abort_share:
+            if self.engine.scheduler.num_waiting < 12:
+                self._add()
+        elif draw < 0.01 and self.engine.scheduler.state.prefixes is not None:
+            self.counts["reset"] += 1
+            self.engine.scheduler.state.prefixes.clear()
+        elif draw > self.abort_share / 2:
+            self.counts["abort"] += 1
+            recent = self.random.integers(max(0, len(self.added) - 8), len(self.added) + 1)
+            self.engine.abort(str(recent))  # running, waiting, ended, or never seen
+        elif self.added:
+            self.counts["finish"] += 1
+            sequence = self._recent_sequence()
+            keep = int(self.random.integers(0, len(sequence.token_ids) + 1))
+            self.engine.finish(sequence.sequence_id, "cut", keep)
+
+    def _add(self) -> None:
+        self.counts["add"] += 1
+        draw = self.random
+        if draw.random() < 0.25:
+            self._add_sharing()
+            return
+        max_tokens = int(draw.integers(1, self.longest))
+        special = draw.random() < 0.2
+        params = {
+            "n": int(draw.choice([1, 1, 1, 2, 5])),
+            "min_tokens": int(draw.integers(0, max_tokens + 1)) if special else 0,
+            "bad_words": ((5,), (7, 8), (9, 3, 4)) if special and draw.random() < 0.5 else (),
+            "allowed_token_ids": range(0, 40) if special and draw.random() < 0.5 else None,
+            "ignore_eos": bool(special and draw.random() < 0.2),
+        }
+        number = len(self.added)
+        prompt, salt = int(draw.integers(1, self.longest)), None
+        if self.engine.scheduler.state.prefixes is not None and self.added and draw.random() < 0.7:
+            prompt, salt = self._continuation(), str(draw.choice(["a", "b"])) if draw.random() < 0.1 else None
+            params["skip_reading_prefix_cache"] = bool(draw.random() < 0.1)
+        params |= {"arrival_s": self.clock.now_s, "service": self._service()}
+        request = make_request(str(number), prompt, max_tokens, seed=number, cache_salt=salt, **params)
+        self.added.append(self.engine.add(request))
+
+    def _add_sharing(self) -> None:
+        """Requests of several kinds whose prompts begin alike."""
+        draw, number = self.random, len(self.added)
+        shared = draw.integers(1, MODEL.vocab_size, draw.integers(1, self.longest)).tolist()
+        shared_len = int(draw.integers(1, len(shared) + 1))
+        kinds = {
+            "score": {"max_tokens": 0, "logprobs_start": shared_len, "prompt_logprobs": 0},
+            "whole prompt": {"max_tokens": 0, "prompt_logprobs": 1},
+            "mean": {"max_tokens": 0, "pooling": "mean"},
+            "last": {"max_tokens": 0, "pooling": "last"},
+            "text": {"max_tokens": 3},
+            "texts": {"max_tokens": 5, "n": 2, "prompt_logprobs": 0, "logprobs_start": shared_len},
+        }
+        own_kind = str(draw.choice(list(kinds)))
+        requests = []
+        for k in range(draw.integers(1, 12)):
+            kind = own_kind if draw.random() < 0.8 else str(draw.choice(list(kinds)))
+            prompt = shared + draw.integers(1, MODEL.vocab_size, draw.integers(0, 9)).tolist()
+            name = f"{number}.{k}" if k else str(number)
+            own = kinds[kind] | {"arrival_s": self.clock.now_s, "service": self._service()}
+            requests.append(make_request(name, prompt, seed=1000 * number + k, **own))
+        self.counts["add"] += len(requests) - 1
+        self.added.append(self.engine.add_sharing(requests, shared_len))
+
+    def _service(self) -> Service:
+        """Whatever the order goes by, and time limits where it goes by anything."""
+        draw, fields = self.random, self.engine.scheduler.state.order.fields
+        if not fields:
+            return DEFAULT_SERVICE
+        return Service(
+            priority=int(draw.choice([0, 0, 1, -2, 7])),
+            tenant=str(draw.choice(TENANTS)) if "tenant" in fields and draw.random() < 0.8 else None,
+            queue_timeout_s=float(draw.integers(1, 60)) if draw.random() < 0.2 else None,
+            deadline_s=float(draw.integers(1, 60)) if draw.random() < 0.2 else None,
+        )
+
+    def _continuation(self) -> list[int]:
+        """Some of what a recent sequence holds, and other tokens after it."""
+        tokens = self._recent_sequence().tokens.tolist()
+        num_kept = int(self.random.integers(0, min(len(tokens), self.longest) + 1))
+        return tokens[:num_kept] + self.random.integers(1, MODEL.vocab_size, self.random.integers(1, 9)).tolist()
+
+    def _recent_sequence(self) -> Sequence:
+        sequences = self.added[self.random.integers(max(0, len(self.added) - 8), len(self.added))]
+        return sequences[self.random.integers(len(sequences))]

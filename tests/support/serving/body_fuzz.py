@@ -1,0 +1,109 @@
+"""Bodies that clients might send to a server, good and bad, drawn from what its API says of itself.
+
+Nothing here lists the fields: a new one, or a new route, is fuzzed without further ado. What schemas cannot say, such
+as how a message looks, stands in `HINTS`, so that a good share of the bodies is accepted.
+"""
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from jaxserve.server.openai.requests.field_policy import INERT, UNBUILT
+from tests.support.serving.fuzz_values import TEXTS, Schema, Values
+
+_CALL = {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+_MESSAGES: list[Any] = [
+    {"role": "user", "content": "hi"},
+    {"role": "system", "content": "é"},
+    {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+    {"role": "assistant", "content": None, "tool_calls": [_CALL]},
+    {"role": "tool", "tool_call_id": "c", "content": "2"},
+    {"role": "assistant", "content": "so", "name": "x"},
+]
+_PROMPTS: list[Any] = ["x", "naïve 😀", ["a", "bb"], [104, 105], [[104], [105, 106]]]
+HINTS: Mapping[str, list[Any]] = {
+    "prompt": _PROMPTS,
+    "input": _PROMPTS,
+    "messages": [_MESSAGES[:1], _MESSAGES[:3], _MESSAGES[-1:], _MESSAGES[3:5], _MESSAGES],
+    "tokens": [[104, 105], [0], list(range(200))],
+    "n": [1, 2, 3],
+    "max_tokens": [1, 2, 5, 20],
+    "max_completion_tokens": [1, 2, 5, 20],
+    "min_tokens": [0, 1],
+    "stream": [True],
+    "stop_token_ids": [[5], []],
+    "allowed_token_ids": [[97, 98, 99]],
+    "logit_bias": [{"97": 5}, {"98": -100.0, "99": 1}],
+    "priority": [0],
+    "chat_template": ["{{ messages[0].content }}"],
+    "model": [None],
+}
+OFTEN = ("max_tokens", "stream")  # without the first, answers are long
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One request. body: what `raw` says, None where that is damaged."""
+
+    number: int
+    path: str
+    raw: bytes
+    body: Any
+
+
+def body_schemas(api: Mapping[str, Any]) -> dict[str, Schema]:
+    """What each route that reads a body says of it, by path. api: the server's OpenAPI description."""
+    found = {}
+    for path, methods in api["paths"].items():
+        content = methods.get("post", {}).get("requestBody", {}).get("content", {})
+        if "application/json" in content:
+            found[path] = {**content["application/json"]["schema"], "$defs": api["components"]["schemas"]}
+    return found
+
+
+def cases(schemas: Mapping[str, Schema], seed: int) -> Iterator[Case]:
+    """Without end, the same for one seed. A path comes as often as it has fields."""
+    rng, paths = random.Random(seed), sorted(schemas)
+    weights = [len(schemas[path]["properties"]) for path in paths]
+    for number in count():
+        (path,) = rng.choices(paths, weights)
+        body = _body(rng, schemas[path])
+        raw = json.dumps(body, ensure_ascii=rng.random() < 0.5).encode(errors="surrogatepass")
+        if rng.random() < 0.03:
+            raw, body = _damaged(rng, raw)
+        yield Case(number, path, raw, body)
+
+
+def _body(rng: random.Random, schema: Schema) -> Any:
+    values, properties = Values(rng, schema, HINTS), schema["properties"]
+    if rng.random() < 0.02:
+        return values.anything()
+    needed = schema.get("required") or [next(name for name in properties if name in HINTS and name != "model")]
+    often = [name for name in OFTEN if name in properties and rng.random() < 0.7]
+    others = _some(rng, properties, rng.choice((0, 0, 1, 1, 2, 3, 8)))
+    body = {name: values.good(properties[name], name) for name in (*needed, *often, *others)}
+    if rng.random() < 0.5:
+        return body
+    for name in _some(rng, properties, rng.choice((1, 1, 1, 2, 4))):
+        body[name] = values.extreme(properties[name], name) if rng.random() < 0.7 else values.anything()
+    if rng.random() < 0.1:
+        body[rng.choice([*sorted(INERT), *sorted(UNBUILT), *TEXTS])] = values.anything()
+    return body
+
+
+def _some(rng: random.Random, names: Iterable[str], most: int) -> list[str]:
+    known = sorted(names)
+    return rng.sample(known, min(most, len(known)))
+
+
+def _damaged(rng: random.Random, raw: bytes) -> tuple[bytes, Any]:
+    """Cut short, or with a byte changed; and what it says now."""
+    where = rng.randrange(len(raw))
+    raw = raw[:where] if rng.random() < 0.5 else raw[:where] + bytes([rng.randrange(256)]) + raw[where + 1 :]
+    try:
+        return raw, json.loads(raw)
+    except ValueError:
+        return raw, None

@@ -1,0 +1,48 @@
+"""Sends fuzz cases to a server, many at once, and holds each answer against the laws."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import httpx2
+
+from tests.support.serving.answer_laws import faults
+from tests.support.serving.body_fuzz import Case
+
+HEADERS = {"Content-Type": "application/json"}
+
+
+@dataclass
+class Fuzzed:
+    """statuses: of the answers, by path. faults: what was wrong, in words."""
+
+    statuses: Counter[tuple[str, int]] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def num_accepted(self) -> int:
+        return sum(count for (_, status), count in self.statuses.items() if status == 200)
+
+
+def fuzz(
+    url: str, wanted: Iterable[Case], *, num_workers: int = 16, tell: Callable[[int], None] = lambda _: None
+) -> Fuzzed:
+    """tell: called with the number of answers so far."""
+    return asyncio.run(_fuzz(url, iter(wanted), num_workers, tell))
+
+
+async def _fuzz(url: str, wanted: Iterator[Case], num_workers: int, tell: Callable[[int], None]) -> Fuzzed:
+    found = Fuzzed()
+
+    async def work(client: httpx2.AsyncClient) -> None:
+        for case in wanted:
+            answer = await client.post(case.path, content=case.raw, headers=HEADERS)
+            found.statuses[case.path, answer.status_code] += 1
+            found.faults += faults(case, answer.status_code, answer.headers, answer.text)
+            tell(found.statuses.total())
+
+    limits = httpx2.Limits(max_connections=num_workers)
+    async with httpx2.AsyncClient(base_url=url, timeout=120, limits=limits) as client:
+        await asyncio.gather(*(work(client) for _ in range(num_workers)))
+    return found

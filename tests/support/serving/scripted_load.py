@@ -1,0 +1,43 @@
+"""Load on a scripted server, both in one loop of virtual time, so that every moment is known."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxserve.bench.serving.client.http_client import Client
+from jaxserve.bench.serving.client.server_target import Target
+from jaxserve.bench.serving.client.session import open_session
+from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest
+from jaxserve.bench.serving.load_generator import Load, run_load
+from jaxserve.bench.serving.options import COMPLETIONS
+from tests.support.serving.scripted_server import MODEL, Refusal, ScriptedServer, Stream
+from tests.support.serving.virtual_time import clock, run_virtually
+
+
+def load_on(
+    script: Callable[[int], Stream | Refusal],
+    num_requests: int = 1,
+    *,
+    path: str = COMPLETIONS,
+    times_s: Sequence[float] | None = None,
+    max_concurrency: int | None = None,
+    timeout_s: float = 3600.0,
+    **more: Any,
+) -> tuple[Load, list[BenchRequest], ScriptedServer]:
+    """The prompts are the requests' numbers, of which the script is a function. more: of `Client`."""
+    requests = [BenchRequest(str(i), 1, 8) for i in range(num_requests)]
+
+    async def main() -> tuple[Load, ScriptedServer]:
+        async with ScriptedServer(lambda body: script(number_of(body))).serve() as server:
+            async with open_session(server.url, {}, timeout_s) as session:
+                target = Target(server.url, path, MODEL, {}, timeout_s, {})
+                client = Client(session, target, clock, **more)
+                times = [0.0] * num_requests if times_s is None else times_s
+                load = await run_load(requests, times, client.send, max_concurrency=max_concurrency, clock=clock)
+            return load, server
+
+    load, server = run_virtually(main())
+    return load, requests, server
+
+
+def number_of(body: dict[str, Any]) -> int:
+    return int(body["prompt"] if "prompt" in body else body["messages"][0]["content"])

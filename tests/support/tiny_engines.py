@@ -1,0 +1,125 @@
+"""Engines over the tiny checkpoints, built once for each set of options; one decode and one mixed bucket each."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from jaxserve import LLM, SamplingParams
+from jaxserve.core.sequence import Sequence
+from jaxserve.engine.loop.engine import Engine
+from jaxserve.scheduler.policy.policies import make_order
+from jaxserve.scheduler.scheduler import Scheduler
+from tests.support.golden_data import checkpoint
+
+SIZES: dict[str, Any] = {
+    "dtype": "float32",
+    "max_model_len": 128,
+    "max_num_seqs": 8,
+    "max_num_batched_tokens": 32,
+    "num_pages": 300,
+}
+SMALL = SIZES | {"enable_prefix_caching": False}  # what one test computes, another must not find
+# What bounds the scheduler alone: engines with less of it run the same programs, on the same runner.
+SCHEDULED = {name: SMALL[name] for name in ("num_pages", "max_num_seqs")} | {"max_chunk_tokens": 32}
+Options = tuple[tuple[str, Any], ...]
+
+
+def flags_of(options: dict[str, Any]) -> list[str]:
+    """Options as the command line takes them."""
+    flags: list[str] = []
+    for name, value in options.items():
+        name = name.replace("_", "-")
+        flags += [f"--{'' if value else 'no-'}{name}"] if isinstance(value, bool) else [f"--{name}", str(value)]
+    return flags
+
+
+def tiny_engine(
+    family: str, *, prefix_eviction: str | None = None, scheduling_policy: str = "fcfs", **options: Any
+) -> LLM:
+    """Fewer pages or rows than in `SMALL`, shorter chunks, a prefix cache, or another order cost no compilation."""
+    less = {name: value for name, value in options.items() if name in SCHEDULED and value <= SCHEDULED[name]}
+    rest = {name: value for name, value in options.items() if name not in less}
+    return _limited(family, _sorted(SMALL | rest), _sorted(less), prefix_eviction, scheduling_policy)
+
+
+def _sorted(options: dict[str, Any]) -> Options:
+    return tuple(sorted(options.items()))
+
+
+@cache
+def _engine(family: str, options: Options) -> LLM:
+    return LLM(str(checkpoint(family)), **dict(options))
+
+
+@cache
+def _limited(family: str, options: Options, less: Options, prefix_eviction: str | None, policy: str) -> LLM:
+    """An engine of its own over the runner of the one with these options."""
+    whole = _engine(family, options)
+    if not less and prefix_eviction is None and policy == "fcfs":
+        return whole
+    return rescheduled(whole, prefix_eviction, policy, **dict(less))
+
+
+def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", **less: Any) -> LLM:
+    """An engine over the runner of another one, of lower limits and with a prefix cache of its own, or none."""
+    parts, limits = whole.parts, replace(whole.parts.limits, **less)
+    scheduler = Scheduler(
+        parts.blueprint.programs.groups,
+        parts.buckets,
+        num_pages=limits.num_pages,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_model_len=limits.max_model_len,
+        vocab_size=parts.model.vocab_size,
+        max_chunk_tokens=limits.max_chunk_tokens,
+        order=make_order(policy),
+        prefix_eviction=prefix_eviction,
+        num_host_pages=limits.num_host_pages,
+    )
+    engine = Engine(scheduler, parts.runner, max_rounds=whole.config.max_decode_rounds)
+    blueprint = replace(parts.blueprint, limits=limits)
+    return LLM.from_parts(whole.config, replace(parts, engine=engine, blueprint=blueprint))
+
+
+def forget_engines() -> None:
+    """The next call of `tiny_engine` builds anew; memory of engines that nobody else holds is given back."""
+    _engine.cache_clear()
+    _limited.cache_clear()
+
+
+class FixedRounds:
+    """Instead of a `RoundBudget`: always as many."""
+
+    def __init__(self, num_rounds: int):
+        self.num_rounds = num_rounds
+
+    def observe(self, num_rounds: int, submitted_s: float, collected_s: float) -> None:
+        pass
+
+
+@contextmanager
+def driven(llm: LLM, num_rounds: int, is_overlapped: bool) -> Iterator[list[int]]:
+    """An engine whose steps have up to `num_rounds` rounds, overlapped or not; yields the rounds of each plan."""
+    engine, runner = llm.parts.engine, llm.parts.runner
+    before, submit, planned = (engine.rounds, engine.is_overlapped), runner.submit, []
+    engine.rounds, engine.is_overlapped = FixedRounds(num_rounds), is_overlapped
+    runner.submit = lambda plan: planned.append(plan.num_rounds) or submit(plan)
+    try:
+        yield planned
+    finally:
+        (engine.rounds, engine.is_overlapped), runner.submit = before, submit
+
+
+def submit(llm: LLM, prompt: list[int], params: SamplingParams, **changes: Any) -> Sequence:
+    """Queue one request by hand, fields of it replaced by `changes`; returns its first sample."""
+    request = replace(llm.parts.requests.make(prompt, params), **changes)
+    llm.parts.requests.count(1)
+    return llm.parts.engine.add(request)[0]
+
+
+def drain(llm: LLM) -> None:
+    """Step until nothing is left to do."""
+    for _ in llm.parts.engine.drain():
+        pass
