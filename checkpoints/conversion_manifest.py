@@ -22,7 +22,7 @@ def identity(files: Iterable[Path]) -> list[list[Any]]:
     return [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in resolved]
 
 
-class Manifest:
+class ConversionManifest:
     """The manifest of `folder` for `job`, a JSON object; begun if there is none."""
 
     def __init__(self, folder: Path, job: dict[str, Any]) -> None:

@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
-from checkpoints.conversion_manifest import Manifest
+from checkpoints.conversion_manifest import ConversionManifest
 from checkpoints.formats.orbax_folder import FOLDER, INDEX, remove_part, save_part, write_index
 from checkpoints.loading.leaf_reader import Leaves, Progress
 from checkpoints.mapping.parts import SavedTree
 
 
-def write_orbax(folder: Path, tree: SavedTree, leaves: Leaves, manifest: Manifest, progress: Progress) -> None:
+def write_orbax(
+    folder: Path, tree: SavedTree, leaves: Leaves, manifest: ConversionManifest, progress: Progress
+) -> None:
     """Fills `folder/orbax`; `progress(done, total)` is called after each part, with bytes."""
     root = folder / FOLDER
     root.mkdir(exist_ok=True)

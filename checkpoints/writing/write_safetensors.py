@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from checkpoints.conversion_manifest import Manifest
+from checkpoints.conversion_manifest import ConversionManifest
 from checkpoints.formats.atomic_files import write_json
 from checkpoints.formats.safetensors_write import INDEX, index_of, plan_shards, write_shard
 from checkpoints.formats.tensor_file import TensorInfo
@@ -22,7 +22,7 @@ def write_safetensors(
     tree: SavedTree,
     rules: Sequence[Rule],
     leaves: Leaves,
-    manifest: Manifest,
+    manifest: ConversionManifest,
     progress: Progress,
     *,
     dtype: np.dtype,

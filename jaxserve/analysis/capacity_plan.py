@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from jaxserve.analysis.capacity_report import MemoryPlan, ModelPlan, StepPlan
+from jaxserve.analysis.capacity_report import CapacityReport, MemoryReport, ProgramReport
 from jaxserve.analysis.kv_info import LENGTHS
-from jaxserve.analysis.plan_target import Target
-from jaxserve.analysis.program_info import ProgramFacts, facts_of
+from jaxserve.analysis.plan_target import PlanTarget
+from jaxserve.analysis.program_info import ProgramInfo, facts_of
 from jaxserve.analysis.step_costs import model_costs
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.hardware.roofline import step_floor
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.engine_spec import Blueprint, draw_up
+from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.engine.build.memory_plan import fit_pool, longest, memory_share
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.programs.executables import Executables
@@ -20,19 +20,19 @@ from jaxserve.runner.programs.executables import Executables
 CONTEXT = 2048
 
 
-def blueprint_for(config: EngineConfig, model: ModelConfig, target: Target) -> Blueprint:
+def blueprint_for(config: EngineConfig, model: ModelConfig, target: PlanTarget) -> EngineSpec:
     """What `build` would make of the same options on the target's devices."""
     config = replace(config, tensor_parallel_size=target.mesh.size)
-    return draw_up(config, model, target.mesh, target.limit_bytes)
+    return make_spec(config, model, target.mesh, target.limit_bytes)
 
 
 def plan_model(
     config: EngineConfig,
-    blueprint: Blueprint,
-    target: Target,
+    blueprint: EngineSpec,
+    target: PlanTarget,
     context: int | None,
     on_compiled: Callable[[str], None],
-) -> ModelPlan:
+) -> CapacityReport:
     """Compiles all programs that an engine needs.
 
     context: positions of a sequence in the steps of which floors are worked out; None: `CONTEXT`, where the engine goes
@@ -50,7 +50,7 @@ def plan_model(
         problems.append(f"it takes {missing:,} bytes more than the {target.limit_bytes:,} of a device")
     limits = blueprint.limits
     context = min(context or CONTEXT, limits.max_model_len)
-    return ModelPlan(
+    return CapacityReport(
         model=config.model,
         target=target.name,
         device=target.mesh.devices.flat[0].device_kind,
@@ -69,7 +69,9 @@ def plan_model(
     )
 
 
-def _memory(config: EngineConfig, blueprint: Blueprint, target: Target, facts: tuple[ProgramFacts, ...]) -> MemoryPlan:
+def _memory(
+    config: EngineConfig, blueprint: EngineSpec, target: PlanTarget, facts: tuple[ProgramInfo, ...]
+) -> MemoryReport:
     programs, limits = blueprint.programs, blueprint.limits
     num_shares = target.mesh.size
     weight_bytes = device_bytes(programs.params)
@@ -83,7 +85,7 @@ def _memory(config: EngineConfig, blueprint: Blueprint, target: Target, facts: t
         num_pages = max(room_bytes * num_shares // programs.layout.page_bytes - 1, 0)  # page 0 is the scratch page
         lengths = sorted({n for n in LENGTHS if n < limits.max_model_len} | {limits.max_model_len})
         sequences = {n: num_pages // programs.groups.num_pages(n, n) for n in lengths}
-    return MemoryPlan(
+    return MemoryReport(
         limit_bytes=target.limit_bytes,
         memory_utilization=share,
         weight_bytes=weight_bytes,
@@ -98,10 +100,10 @@ def _memory(config: EngineConfig, blueprint: Blueprint, target: Target, facts: t
     )
 
 
-def _steps(blueprint: Blueprint, target: Target, asked: int) -> Iterator[StepPlan]:
+def _steps(blueprint: EngineSpec, target: PlanTarget, asked: int) -> Iterator[ProgramReport]:
     programs, costs = blueprint.programs, model_costs(blueprint.programs)
     for bucket in blueprint.buckets.all():
         context = longest(programs.groups, (programs.num_pages - 1) // bucket.num_rows, asked, chunk=1)
         floor = step_floor(costs, bucket.num_tokens, bucket.num_rows, context, target.device)
         rate = None if floor.step_s is None else bucket.num_tokens / floor.step_s
-        yield StepPlan(str(bucket), bucket.num_tokens, bucket.num_rows, context, floor, rate)
+        yield ProgramReport(str(bucket), bucket.num_tokens, bucket.num_rows, context, floor, rate)

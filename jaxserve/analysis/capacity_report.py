@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from jaxserve.analysis.program_info import ProgramFacts
-from jaxserve.core.hardware.roofline import Floor
+from jaxserve.analysis.program_info import ProgramInfo
+from jaxserve.core.hardware.roofline import Roofline
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryPlan:
+class MemoryReport:
     """Bytes of one device; None where its memory is not known.
 
     pool_bytes: that the engine takes. step_bytes: temporaries of the largest program. reserved_bytes: what the engine
@@ -31,7 +31,7 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class StepPlan:
+class ProgramReport:
     """A bucket's program at the floor.
 
     context: tokens of a sequence, as many as were asked for or as the pool holds. tokens_per_s: of the whole mesh, None
@@ -42,12 +42,12 @@ class StepPlan:
     num_tokens: int
     num_rows: int
     context: int
-    floor: Floor
+    floor: Roofline
     tokens_per_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class ModelPlan:
+class CapacityReport:
     """All of it in plain values. problems: why it must not be served so; the verdict sums them up."""
 
     model: str
@@ -61,7 +61,7 @@ class ModelPlan:
     max_num_seqs: int
     max_num_batched_tokens: int
     context: int
-    memory: MemoryPlan
-    programs: tuple[ProgramFacts, ...]
-    steps: tuple[StepPlan, ...]
+    memory: MemoryReport
+    programs: tuple[ProgramInfo, ...]
+    steps: tuple[ProgramReport, ...]
     problems: tuple[str, ...]

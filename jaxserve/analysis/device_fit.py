@@ -20,7 +20,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class DeviceFit:
     """A model on `num_devices` devices of a type; all bytes are of one device.
 
     memory_bytes: what JAX takes. kv_bytes: room for KV, negative by what is missing. kv_tokens: positions that it
@@ -53,7 +53,7 @@ def fit(
     *,
     memory_utilization: float,
     max_kv_bytes: int | None = None,
-) -> Fit:
+) -> DeviceFit:
     """What one device's share leaves of its memory for KV, of which `max_kv_bytes` are used at most."""
     room = fit_pool(device.usable_bytes, memory_utilization, share.weight_bytes, share.scratch_bytes)
     if max_kv_bytes is not None:
@@ -61,7 +61,7 @@ def fit(
     num_pages = max(room // share.page_bytes - 1, 0)  # page 0 is the scratch page
     sequences = {n: num_pages // groups.num_pages(n, n) for n in lengths}
     bandwidth = device.bandwidth_bytes_s
-    return Fit(
+    return DeviceFit(
         device=device.name,
         num_devices=share.num_devices,
         memory_bytes=device.usable_bytes,

@@ -10,16 +10,16 @@ from typing import Any
 from checkpoints.formats import orbax_folder
 from checkpoints.open_header import open_header
 from checkpoints.sources import hub_repo
-from jaxserve.analysis.device_fit import Fit, fit
-from jaxserve.analysis.kv_info import KVFacts, kv_facts
-from jaxserve.analysis.model_info import Architecture, PartFacts, architecture, parts
-from jaxserve.analysis.sharded_sizes import Local, possible_sizes, share_of
-from jaxserve.analysis.tokenizer_info import TokenizerFacts, tokenizer_facts
+from jaxserve.analysis.device_fit import DeviceFit, fit
+from jaxserve.analysis.kv_info import KVInfo, kv_facts
+from jaxserve.analysis.model_info import Architecture, PartInfo, architecture, parts
+from jaxserve.analysis.sharded_sizes import LocalSizes, possible_sizes, share_of
+from jaxserve.analysis.tokenizer_info import TokenizerInfo, tokenizer_facts
 from jaxserve.core.hardware.device_specs import DEVICES
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build import memory_plan
 from jaxserve.engine.build.dtype import choose_dtype
-from jaxserve.engine.build.model_source import OpenModel, is_only_shape, open_model
+from jaxserve.engine.build.model_source import ModelSource, is_only_shape, open_model
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.load_weights import read_config
@@ -35,18 +35,18 @@ class Inspection:
     dtype: str
     max_model_len: int
     architecture: Architecture
-    parts: tuple[PartFacts, ...]
+    parts: tuple[PartInfo, ...]
     num_params: int
     stored_bytes: int | None
     stored_types: dict[str, int]
     loaded_bytes: int
-    kv: KVFacts
-    tokenizer: TokenizerFacts | None
+    kv: KVInfo
+    tokenizer: TokenizerInfo | None
     memory_utilization: float
-    fits: tuple[Fit, ...]
+    fits: tuple[DeviceFit, ...]
 
 
-def inspect_model(config: EngineConfig, local: Local | None, num_devices: int | None = None) -> Inspection:
+def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: int | None = None) -> Inspection:
     """Describes what `config` names, from headers and configuration alone; a shape or a bare config.json will do.
 
     local: this machine's devices, to be shown before the named ones. num_devices: the only tensor-parallel size to show
@@ -79,7 +79,7 @@ def inspect_model(config: EngineConfig, local: Local | None, num_devices: int | 
 
 
 @contextmanager
-def describe(config: EngineConfig) -> Iterator[OpenModel]:
+def describe(config: EngineConfig) -> Iterator[ModelSource]:
     """As `open_model`, but shapes need no weights, and of a Hugging Face id only the headers are fetched."""
     path = Path(config.model).expanduser()
     is_shape = is_only_shape(config.model) and not path.exists()
@@ -92,7 +92,7 @@ def describe(config: EngineConfig) -> Iterator[OpenModel]:
         cache_dir = Path(config.cache_dir) if config.cache_dir else None
         checkpoint = open_header(repo, cache_dir, config.revision, config.hf_token)
     if checkpoint is not None:
-        yield OpenModel(read_config(checkpoint), checkpoint, checkpoint.folder)
+        yield ModelSource(read_config(checkpoint), checkpoint, checkpoint.folder)
         return
     with open_model(config) as source:
         yield source
@@ -105,8 +105,8 @@ def _is_offline() -> bool:
 
 
 def _fits(
-    config: EngineConfig, model: ModelConfig, dtype: Any, max_len: int, local: Local | None, asked: int | None
-) -> Iterator[Fit]:
+    config: EngineConfig, model: ModelConfig, dtype: Any, max_len: int, local: LocalSizes | None, asked: int | None
+) -> Iterator[DeviceFit]:
     """This machine's devices first, then the named ones; by number of devices, growing."""
     lengths = [n for n in FIT_LENGTHS if n <= max_len] or [max_len]
     share = memory_plan.memory_share(config)

@@ -12,7 +12,7 @@ LENGTHS = (1024, 8192, 32_768)  # and the whole context
 
 
 @dataclass(frozen=True, slots=True)
-class KVGroupFacts:
+class KVGroupInfo:
     """The KV groups of one layer kind. bytes_per_token: of all of them, while they keep the position."""
 
     kind: str
@@ -23,21 +23,21 @@ class KVGroupFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class KVFacts:
+class KVInfo:
     """KV memory on one device. sequence_bytes: of a sequence, by its length; windows let early pages go."""
 
     page_size: int
     bytes_per_token: int
-    groups: tuple[KVGroupFacts, ...]
+    groups: tuple[KVGroupInfo, ...]
     sequence_bytes: dict[int, int]
 
 
-def kv_facts(model: ModelConfig, dtype: Any, page_size: int, max_len: int, pages: PageLayout = ROWS) -> KVFacts:
+def kv_facts(model: ModelConfig, dtype: Any, page_size: int, max_len: int, pages: PageLayout = ROWS) -> KVInfo:
     """KV memory of sequences of up to `max_len` tokens while they decode; on one device, all of a model's heads."""
     groups = model.kv_groups(page_size)
     page_bytes = kv_layout(model, abstract_mesh(1), page_size, dtype, pages).page_bytes
     facts = tuple(
-        KVGroupFacts(
+        KVGroupInfo(
             kind=kind.name,
             window=kind.window,
             num_groups=model.num_groups(i),
@@ -48,4 +48,4 @@ def kv_facts(model: ModelConfig, dtype: Any, page_size: int, max_len: int, pages
     )
     lengths = sorted({n for n in LENGTHS if n < max_len} | {max_len})
     sequence_bytes = {n: groups.num_pages(n, n) * page_bytes for n in lengths}
-    return KVFacts(page_size, sum(f.bytes_per_token for f in facts), facts, sequence_bytes)
+    return KVInfo(page_size, sum(f.bytes_per_token for f in facts), facts, sequence_bytes)

@@ -19,7 +19,7 @@ UNUSED = "unused"  # tensors of the file that no parameter is made of
 
 
 @dataclass(frozen=True, slots=True)
-class KindFacts:
+class LayerKindInfo:
     """The layers of one kind."""
 
     name: str
@@ -35,7 +35,7 @@ class Architecture:
 
     family: str
     num_layers: int
-    kinds: tuple[KindFacts, ...]
+    kinds: tuple[LayerKindInfo, ...]
     d_model: int
     d_mlp: int
     num_heads: int
@@ -49,7 +49,7 @@ class Architecture:
 
 
 @dataclass(frozen=True, slots=True)
-class PartFacts:
+class PartInfo:
     """One part of the parameters. stored_bytes: the file's, None without one. loaded_bytes: in the chosen dtype."""
 
     name: str
@@ -60,7 +60,7 @@ class PartFacts:
 
 def architecture(model: ModelConfig) -> Architecture:
     kinds = tuple(
-        KindFacts(
+        LayerKindInfo(
             name=kind.name,
             num_layers=model.layer_kinds.count(i),
             window=kind.window,
@@ -74,7 +74,7 @@ def architecture(model: ModelConfig) -> Architecture:
     return Architecture(kinds=kinds, declared_dtype=model.dtype, **sizes)
 
 
-def parts(model: ModelConfig, checkpoint: Checkpoint | None, dtype: Any) -> tuple[PartFacts, ...]:
+def parts(model: ModelConfig, checkpoint: Checkpoint | None, dtype: Any) -> tuple[PartInfo, ...]:
     """The parameters by part, as one device would hold them; those that the model lacks are left out."""
     num_params, loaded = Counter[str](), Counter[str]()
     for path, spec in leaves(model, abstract_mesh(1), dtype).items():
@@ -83,7 +83,7 @@ def parts(model: ModelConfig, checkpoint: Checkpoint | None, dtype: Any) -> tupl
         loaded[part_of(path)] += spec.num_bytes
     stored = None if checkpoint is None else _stored(model, checkpoint)
     names = [name for name in (*PARTS, UNUSED) if num_params[name] or (stored and stored[name])]
-    return tuple(PartFacts(n, num_params[n], None if stored is None else stored[n], loaded[n]) for n in names)
+    return tuple(PartInfo(n, num_params[n], None if stored is None else stored[n], loaded[n]) for n in names)
 
 
 def leaves(model: ModelConfig, mesh: AnyMesh, dtype: Any) -> Mapping[str, ParamSpec]:

@@ -1,4 +1,4 @@
-"""Wiring: `Target`, what a plan is made for: devices of one kind, here or not."""
+"""Wiring: `PlanTarget`, what a plan is made for: devices of one kind, here or not."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from jaxserve.models.config.model_config import ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PlanTarget:
     """device: None where the type is not in the table of devices. limit_bytes: of one device, None where not known."""
 
     name: str
@@ -23,14 +23,14 @@ class Target:
     limit_bytes: int | None
 
 
-def choose_target(model: ModelConfig, topology: str | None, gpu: str | None, asked: int | None) -> Target:
+def choose_target(model: ModelConfig, topology: str | None, gpu: str | None, asked: int | None) -> PlanTarget:
     """TPUs of a topology, GPUs by name, or what is here; asked: the tensor-parallel size, None where it is open."""
     if topology is not None:
         return tpu_target(topology, model, asked)
     return local_target(asked) if gpu is None else gpu_target(gpu, asked)
 
 
-def tpu_target(topology: str, model: ModelConfig, asked: int | None) -> Target:
+def tpu_target(topology: str, model: ModelConfig, asked: int | None) -> PlanTarget:
     """TPUs of a topology: as many as were asked for, or the most that divide the model."""
     devices = tpu_devices(topology)
     size = asked or max(n for n in range(1, len(devices) + 1) if divides(model, n))
@@ -42,19 +42,19 @@ def tpu_target(topology: str, model: ModelConfig, asked: int | None) -> Target:
     return _absent(topology, mesh_of(devices[:size]))
 
 
-def gpu_target(name: str, asked: int | None) -> Target:
+def gpu_target(name: str, asked: int | None) -> PlanTarget:
     """GPUs of one model: as many as were asked for, or one."""
     return _absent(name, mesh_of(gpu_devices(name, asked or 1)))
 
 
-def local_target(asked: int | None) -> Target:
+def local_target(asked: int | None) -> PlanTarget:
     """What this process sees: as many devices as were asked for, or one."""
     mesh = make_mesh(asked or 1)
     limit_bytes = limit_on(mesh)
     device = None if limit_bytes is None else as_limited(mesh.devices.flat[0], limit_bytes)
-    return Target("local", mesh, device, limit_bytes)
+    return PlanTarget("local", mesh, device, limit_bytes)
 
 
-def _absent(name: str, mesh: Mesh) -> Target:
+def _absent(name: str, mesh: Mesh) -> PlanTarget:
     device = device_type(mesh.devices.flat[0].device_kind)
-    return Target(name, mesh, device, device and device.usable_bytes)
+    return PlanTarget(name, mesh, device, device and device.usable_bytes)

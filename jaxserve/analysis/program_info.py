@@ -14,7 +14,7 @@ from jaxserve.runner.programs.programs import Program
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramFacts:
+class ProgramInfo:
     """Bytes are of one device.
 
     temporary_bytes: beside what it is given, results included unless they take the place of what is donated.
@@ -30,14 +30,14 @@ class ProgramFacts:
     compile_s: float
 
 
-def facts_of(program: Program, state: Any) -> ProgramFacts:
+def facts_of(program: Program, state: Any) -> ProgramInfo:
     """Compiles a program, whose `state` (a `DeviceState` of descriptions) must be updated where it lies."""
     started_s = time.monotonic()
     try:
         compiled = program.compile()
     except jax.errors.JaxRuntimeError as error:
         problem = f"the compiler refuses it: {str(error).partition('\n')[0]}"
-        return ProgramFacts(program.name, 0, 0, 0, (), (problem,), time.monotonic() - started_s)
+        return ProgramInfo(program.name, 0, 0, 0, (), (problem,), time.monotonic() - started_s)
     memory, text = compiled.memory_analysis(), compiled.as_text()
     assert memory is not None, "every compiler of jax tells the memory"
     assert text is not None, "and the text"
@@ -47,7 +47,7 @@ def facts_of(program: Program, state: Any) -> ProgramFacts:
         problems.append(f"it aliases {aliased_bytes:,} of the state's {state_bytes:,} bytes: the rest is there twice")
     if copies := pool_copies(hlo, state.pool, memory.temp_size_in_bytes):
         problems.append(f"it makes {len(copies)} arrays of the pool's shape, the first by {copies[0]}")
-    return ProgramFacts(
+    return ProgramInfo(
         name=program.name,
         temporary_bytes=memory.temp_size_in_bytes + memory.output_size_in_bytes - aliased_bytes,
         aliased_bytes=aliased_bytes,

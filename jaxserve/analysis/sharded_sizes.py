@@ -20,7 +20,7 @@ MAX_DEVICES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class LocalSizes:
     """The devices that this process sees: their type, how many, and where JAX's limit differs, the pool's own."""
 
     device: DeviceType
@@ -32,7 +32,7 @@ class Local:
         return CPU_POOL_BYTES if self.platform == "cpu" and config.memory_utilization is None else None
 
 
-def local_devices() -> Local | None:
+def local_devices() -> LocalSizes | None:
     """None where the devices do not tell their memory."""
     import jax
 
@@ -40,7 +40,7 @@ def local_devices() -> Local | None:
     limit_bytes = device_limit(devices[0])
     if limit_bytes is None:
         return None
-    return Local(as_limited(devices[0], limit_bytes), devices[0].platform, len(devices))
+    return LocalSizes(as_limited(devices[0], limit_bytes), devices[0].platform, len(devices))
 
 
 def as_limited(device: Any, limit_bytes: int) -> DeviceType:

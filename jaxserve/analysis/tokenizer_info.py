@@ -20,7 +20,7 @@ GGUF_KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class TokenizerFacts:
+class TokenizerInfo:
     """eos: the tokens that end a text, id to spelling."""
 
     kind: str
@@ -31,7 +31,7 @@ class TokenizerFacts:
 
 def tokenizer_facts(
     config: EngineConfig, model: ModelConfig, checkpoint: Checkpoint | None, folder: Path | None
-) -> TokenizerFacts | None:
+) -> TokenizerInfo | None:
     """The named tokenizer's or the model's own; None where there is none."""
     has_template = choose_chat_template(config, checkpoint, folder).source is not None
     named = named_folder(config)
@@ -42,14 +42,14 @@ def tokenizer_facts(
         return None
     tokenizer = tokenizer_from_folder(folder)
     eos = {i: tokenizer.id_to_piece(i) or "" for i in eos_ids(model, tokenizer)}
-    return TokenizerFacts(type(tokenizer.backend.model).__name__, tokenizer.vocab_size, eos, has_template)
+    return TokenizerInfo(type(tokenizer.backend.model).__name__, tokenizer.vocab_size, eos, has_template)
 
 
-def _from_gguf(metadata: Mapping[str, Any], model: ModelConfig, has_template: bool) -> TokenizerFacts | None:
+def _from_gguf(metadata: Mapping[str, Any], model: ModelConfig, has_template: bool) -> TokenizerInfo | None:
     pieces = metadata.get("tokenizer.ggml.tokens")
     if pieces is None:
         return None
     kind, rule = str(metadata.get("tokenizer.ggml.model")), metadata.get("tokenizer.ggml.pre")
     name = GGUF_KINDS.get(kind, kind)
     eos = {i: str(pieces[i]) for i in model.eos_ids if i < len(pieces)}
-    return TokenizerFacts(f"{name} ({rule})" if rule else name, len(pieces), eos, has_template)
+    return TokenizerInfo(f"{name} ({rule})" if rule else name, len(pieces), eos, has_template)

@@ -26,7 +26,7 @@ DIGEST_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BatchLine:
     """One request of the file, by the number of its line from 1 on. body: checked, or what is wrong with the line."""
 
     number: int
@@ -67,7 +67,7 @@ def first_model(path: Path) -> str:
     raise RequestError(f"{path} names no model: give --model", "model")
 
 
-def parse_line(number: int, raw: bytes) -> Line:
+def parse_line(number: int, raw: bytes) -> BatchLine:
     """`{"custom_id", "method": "POST", "url", "body"}`, as OpenAI's batch files have it."""
     custom_id = None
     try:
@@ -78,9 +78,9 @@ def parse_line(number: int, raw: bytes) -> Line:
         if not isinstance(custom_id, str) or not 0 < len(custom_id) <= MAX_ID_CHARS:
             custom_id = None
             raise ApiError(400, f"custom_id must be text of 1 to {MAX_ID_CHARS} characters", param="custom_id")
-        return Line(number, digest(raw), custom_id, _body(found))
+        return BatchLine(number, digest(raw), custom_id, _body(found))
     except ApiError as error:
-        return Line(number, digest(raw), custom_id, error)
+        return BatchLine(number, digest(raw), custom_id, error)
 
 
 def _object(raw: bytes) -> dict[str, Any]:

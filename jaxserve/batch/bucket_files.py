@@ -26,7 +26,7 @@ def fetched(name: str, folder: Path) -> Path:
     return path
 
 
-class Mirror:
+class BucketMirror:
     """The local file whose contents `name` gets: with the first results, now and then, and at the end, when it goes."""
 
     def __init__(self, name: str, folder: Path):

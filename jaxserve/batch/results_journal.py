@@ -1,4 +1,4 @@
-"""Host: `Journal`, the results of a batch, appended as they come; what is written once is never lost nor done again."""
+"""Host: `ResultsJournal`, an append-only file of batch results that survives a kill; nothing in it is recomputed."""
 
 import os
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from jaxserve.batch.batch_lines import Line, digest, read_lines
+from jaxserve.batch.batch_lines import BatchLine, digest, read_lines
 from jaxserve.core.errors import RequestError
 
 ID_PREFIX = "batch_req_"
@@ -26,7 +26,7 @@ def lock(file: BinaryIO) -> None:
         raise RequestError(f"{file.name} is being written by another batch", "output") from None
 
 
-class Journal:
+class ResultsJournal:
     """A file of JSON lines, one a request of `source`, in the order in which they ended. Resumes where a killed run has
     stopped: a last line that is not whole goes, the others count as done.
 
@@ -49,7 +49,7 @@ class Journal:
             self._file.close()
             raise
 
-    def __enter__(self) -> "Journal":
+    def __enter__(self) -> "ResultsJournal":
         return self
 
     def __exit__(
@@ -102,7 +102,7 @@ class Journal:
         return RequestError(message, "output")
 
 
-def result(line: Line, request_id: str, status: int, body: Any, error: Any) -> dict[str, Any]:
+def result(line: BatchLine, request_id: str, status: int, body: Any, error: Any) -> dict[str, Any]:
     """A line as OpenAI's output files have it. Its id, of which readers expect nothing, tells the request's line."""
     response = {"status_code": status, "request_id": request_id, "body": body}
     name = f"{ID_PREFIX}{line.number}_{line.digest}"

@@ -10,14 +10,14 @@ from typing import Any
 
 from jaxserve.batch.batch_lines import parse_line, read_lines
 from jaxserve.batch.line_answer import answer_line
-from jaxserve.batch.results_journal import Journal
-from jaxserve.server.server_state import Service
+from jaxserve.batch.results_journal import ResultsJournal
+from jaxserve.server.server_state import ServerState
 
 Progress = Callable[[int, int], None]  # lines and tokens since the call before
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class BatchSummary:
     """num_before: lines that an earlier run had done. num_failed: of all lines, those whose result is an error."""
 
     num_lines: int
@@ -28,8 +28,8 @@ class Summary:
 
 
 async def run_batch(
-    service: Service, source: Path, journal: Journal, *, max_inflight: int, seed: int, progress: Progress
-) -> Summary:
+    service: ServerState, source: Path, journal: ResultsJournal, *, max_inflight: int, seed: int, progress: Progress
+) -> BatchSummary:
     """Answer every line that has no result yet. `max_inflight` lines are under way at most, and no more are in memory.
 
     journal: of this source. Raises `EngineDeadError` where the engine dies; what has been written stays, and a later
@@ -58,4 +58,4 @@ async def run_batch(
             task.cancel()
         if running:
             await asyncio.wait(running)
-    return Summary(num_before + num_done, num_before, num_failed, num_tokens, time.monotonic() - started_s)
+    return BatchSummary(num_before + num_done, num_before, num_failed, num_tokens, time.monotonic() - started_s)

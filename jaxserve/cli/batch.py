@@ -13,9 +13,9 @@ from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.options.engine_config import EngineConfig
 
 if TYPE_CHECKING:
-    from jaxserve.batch.bucket_files import Mirror
-    from jaxserve.batch.results_journal import Journal
-    from jaxserve.batch.run_batch import Progress, Summary
+    from jaxserve.batch.bucket_files import BucketMirror
+    from jaxserve.batch.results_journal import ResultsJournal
+    from jaxserve.batch.run_batch import BatchSummary, Progress
 
 INFLIGHT_PER_SEQ = 4  # lines under way for each sequence that runs: the engine never waits for the next one
 
@@ -27,14 +27,14 @@ def run(argv: list[str]) -> int:
     EngineConfig.create(args.model or "any", **engine_options(args))  # a mistake shows before anything is read
     try:
         from jaxserve.batch.batch_lines import first_model
-        from jaxserve.batch.bucket_files import Mirror, fetched, is_remote
+        from jaxserve.batch.bucket_files import BucketMirror, fetched, is_remote
     except ModuleNotFoundError as error:
         raise ConfigError(f"batch needs {error.name}: pip install 'jaxserve-engine[server]'") from None
     with tempfile.TemporaryDirectory(prefix="jaxserve-batch-") as folder:
         source = fetched(args.input, Path(folder)) if is_remote(args.input) else Path(args.input)
         if not source.is_file():
             raise RequestError(f"{args.input}: no such file", "input")
-        mirror = Mirror(args.output, _spool()) if is_remote(args.output) else None
+        mirror = BucketMirror(args.output, _spool()) if is_remote(args.output) else None
         output = Path(args.output) if mirror is None else mirror.path
         if output.resolve() == source.resolve():
             raise RequestError("input and output are the same file", "output")
@@ -42,13 +42,18 @@ def run(argv: list[str]) -> int:
         return _run(args, config, source, output, mirror)
 
 
-def _run(args: argparse.Namespace, config: EngineConfig, source: Path, output: Path, mirror: "Mirror | None") -> int:
+def _run(
+    args: argparse.Namespace, config: EngineConfig, source: Path, output: Path, mirror: "BucketMirror | None"
+) -> int:
     from jaxserve.batch.batch_lines import count_lines
-    from jaxserve.batch.results_journal import Journal
+    from jaxserve.batch.results_journal import ResultsJournal
     from jaxserve.core.progress_bars import GenerateBar
 
     total = count_lines(source)
-    with Journal(output, source) as journal, GenerateBar(not args.quiet, total, desc="Answering", unit="line") as bar:
+    with (
+        ResultsJournal(output, source) as journal,
+        GenerateBar(not args.quiet, total, desc="Answering", unit="line") as bar,
+    ):
 
         def progress(num_lines: int, num_tokens: int) -> None:
             bar.update(num_lines, num_tokens)
@@ -65,25 +70,25 @@ def _run(args: argparse.Namespace, config: EngineConfig, source: Path, output: P
 
 
 async def _answer(
-    args: argparse.Namespace, config: EngineConfig, source: Path, journal: "Journal", progress: "Progress"
-) -> "Summary":
+    args: argparse.Namespace, config: EngineConfig, source: Path, journal: "ResultsJournal", progress: "Progress"
+) -> "BatchSummary":
     from jaxserve.batch.run_batch import run_batch
     from jaxserve.engine.async_llm import AsyncLLM
     from jaxserve.engine.llm import LLM
     from jaxserve.server.server_config import ServerConfig
-    from jaxserve.server.server_state import Service
+    from jaxserve.server.server_state import ServerState
 
     llm = LLM.from_config(config, show_progress=not args.quiet)
     names = args.served_model_name or (config.model,)
     server = ServerConfig(served_model_name=tuple(names), trust_request_chat_template=True)
-    service = Service(server, tuple(names), client_templates=None)  # the file is the user's own
+    service = ServerState(server, tuple(names), client_templates=None)  # the file is the user's own
     max_inflight = args.max_inflight or INFLIGHT_PER_SEQ * llm.parts.limits.max_num_seqs
     async with AsyncLLM.from_llm(llm) as served:
         service.open(served)
         return await run_batch(service, source, journal, max_inflight=max_inflight, seed=config.seed, progress=progress)
 
 
-def _told(summary: "Summary", output: str) -> str:
+def _told(summary: "BatchSummary", output: str) -> str:
     before = f", {summary.num_before} of them by earlier runs" if summary.num_before else ""
     speed = summary.num_tokens / max(summary.wall_s, 1e-9)
     return (

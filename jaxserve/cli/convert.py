@@ -21,12 +21,12 @@ def run(argv: list[str]) -> int:
     os.environ["JAX_PLATFORMS"] = "cpu"
 
     from checkpoints.sources import resolve
-    from jaxserve.convert.convert_model import Target, convert
+    from jaxserve.convert.convert_model import ConversionTarget, convert
     from jaxserve.core.progress_bars import LoadBar
 
     source = resolve(args.source, cache_dir=args.cache_dir, revision=args.revision)
     max_shard_bytes = args.max_shard_size or _size(MAX_SHARD_SIZE)
-    target = Target(args.folder, args.format, args.dtype, max_shard_bytes, args.overwrite)
+    target = ConversionTarget(args.folder, args.format, args.dtype, max_shard_bytes, args.overwrite)
     with LoadBar(not args.quiet, "Converting") as bar:
         is_new = convert(source, target, bar.update)
     if not args.quiet:

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from jaxserve.analysis.device_fit import Fit
+from jaxserve.analysis.device_fit import DeviceFit
 from jaxserve.analysis.inspect_model import Inspection
 from jaxserve.cli.report_tables import byte_text, plain_table, print_report
 from jaxserve.core.hardware.device_specs import GPU_SHARE
@@ -92,9 +92,9 @@ def _fits(found: Inspection) -> Table:
     return table
 
 
-def _smallest(fits: Iterable[Fit]) -> list[Fit]:
+def _smallest(fits: Iterable[DeviceFit]) -> list[DeviceFit]:
     """Of each device the smallest number on which the model fits, or the largest that was tried."""
-    chosen: dict[str, Fit] = {}
+    chosen: dict[str, DeviceFit] = {}
     for fit in fits:
         if fit.device not in chosen or not chosen[fit.device].does_fit:
             chosen[fit.device] = fit

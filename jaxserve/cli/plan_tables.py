@@ -5,24 +5,24 @@ from collections.abc import Iterator, Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from jaxserve.analysis.capacity_report import MemoryPlan, ModelPlan, StepPlan
-from jaxserve.analysis.program_info import ProgramFacts
+from jaxserve.analysis.capacity_report import CapacityReport, MemoryReport, ProgramReport
+from jaxserve.analysis.program_info import ProgramInfo
 from jaxserve.cli.report_tables import byte_text, plain_table, print_report
 
 
-def show(plan: ModelPlan) -> None:
+def show(plan: CapacityReport) -> None:
     """Print the report on standard output."""
     print_report((_memory(plan), _sequences(plan), _programs(plan), _floors(plan)), verdict(plan))
 
 
-def verdict(plan: ModelPlan) -> list[str]:
+def verdict(plan: CapacityReport) -> list[str]:
     """What to conclude, in sentences."""
     if plan.problems:
         return ["FAILS:", *(f"  {problem}" for problem in plan.problems)]
     return ["Every program updates the pool where it lies.", *_whether_it_fits(plan.memory), *_best_rate(plan.steps)]
 
 
-def _whether_it_fits(memory: MemoryPlan) -> Iterator[str]:
+def _whether_it_fits(memory: MemoryReport) -> Iterator[str]:
     if memory.limit_bytes is None:
         yield "The memory of this device is not known: whether the engine fits is not either."
         return
@@ -36,14 +36,14 @@ def _whether_it_fits(memory: MemoryPlan) -> Iterator[str]:
         )
 
 
-def _best_rate(steps: Sequence[StepPlan]) -> Iterator[str]:
+def _best_rate(steps: Sequence[ProgramReport]) -> Iterator[str]:
     rates = {step.name: step.tokens_per_s for step in steps if step.tokens_per_s and step.num_tokens == step.num_rows}
     if rates:
         name = max(rates, key=rates.__getitem__)
         yield f"Decoding is no faster than {rates[name]:,.0f} tokens/s ({name})."
 
 
-def _memory(plan: ModelPlan) -> Table:
+def _memory(plan: CapacityReport) -> Table:
     memory = plan.memory
     title = (
         f"{plan.model} in {plan.dtype} on {plan.target}: {plan.num_devices} × {plan.device}; context "
@@ -64,7 +64,7 @@ def _memory(plan: ModelPlan) -> Table:
     return table
 
 
-def _sequences(plan: ModelPlan) -> Table:
+def _sequences(plan: CapacityReport) -> Table:
     memory = plan.memory
     lengths = [f"{n:,} tokens" for n in memory.sequences]
     title = f"Sequences at once, were the pool to take what {memory.memory_utilization:.0%} of the memory leave"
@@ -76,7 +76,7 @@ def _sequences(plan: ModelPlan) -> Table:
     return table
 
 
-def _programs(plan: ModelPlan) -> Table:
+def _programs(plan: CapacityReport) -> Table:
     title = "Programs, bytes on one device; exchanges of one step (of a decode program: of one round)"
     table = plain_table(title, "", "temporaries", "in place", "code", "exchanges", "compiled in")
     for program in plan.programs:
@@ -85,11 +85,11 @@ def _programs(plan: ModelPlan) -> Table:
     return table
 
 
-def _exchanges(program: ProgramFacts) -> str:
+def _exchanges(program: ProgramInfo) -> str:
     return "\n".join(f"{c.count} {c.kind}, {byte_text(c.num_bytes)}" for c in program.collectives) or "none"
 
 
-def _floors(plan: ModelPlan) -> Table:
+def _floors(plan: CapacityReport) -> Table:
     title = (
         f"Floors of a step (of a round), sequences of {plan.context:,} tokens where so many fit: weights and KV read "
         "once, products at the peak rate"

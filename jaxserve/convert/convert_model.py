@@ -12,7 +12,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from checkpoints.conversion_manifest import Manifest, identity
+from checkpoints.conversion_manifest import ConversionManifest, identity
 from checkpoints.loading.leaf_reader import Leaves, OrbaxLeaves, TensorLeaves
 from checkpoints.mapping.parts import SavedTree
 from checkpoints.mapping.rules import Rule
@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ConversionTarget:
     """What is to be written. `dtype` "auto": float32 where the source says so, else bfloat16."""
 
     folder: Path
@@ -42,7 +42,7 @@ class Target:
     is_overwritten: bool = False
 
 
-def convert(source: ResolvedSource, target: Target, progress: Progress) -> bool:
+def convert(source: ResolvedSource, target: ConversionTarget, progress: Progress) -> bool:
     """Writes `target`; False if an earlier run had finished it. `progress(done, total)` is told bytes written.
 
     Raises `CheckpointError` where the source does not fit the model that it describes, or the folder is in use.
@@ -53,7 +53,7 @@ def convert(source: ResolvedSource, target: Target, progress: Progress) -> bool:
         tree = _tree(model, dtype)
         leaves = _leaves(checkpoint, model, tree)
         prepare(target.folder, source.folder, is_overwritten=target.is_overwritten)
-        manifest = Manifest(target.folder, _job(source, target, dtype))
+        manifest = ConversionManifest(target.folder, _job(source, target, dtype))
         if manifest.is_finished:
             return False
         export_source(target.folder, checkpoint, model, dtype.name)
@@ -85,7 +85,7 @@ def _leaves(checkpoint: Checkpoint, model: ModelConfig, tree: SavedTree) -> Leav
     return TensorLeaves(checkpoint, tree, _rules(checkpoint.spelling, model))
 
 
-def _job(source: ResolvedSource, target: Target, dtype: jnp.dtype) -> dict[str, Any]:
+def _job(source: ResolvedSource, target: ConversionTarget, dtype: jnp.dtype) -> dict[str, Any]:
     """What must be the same for a conversion to go on."""
     limit = target.max_shard_bytes if target.format == "safetensors" else None
     return {

@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
-from jaxserve.core.options.scheduling_options import DEFAULT_SERVICE, Service
+from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Request:
     arrival_s: float = 0.0
     logprobs_start: int = 0
     pooling: str | None = None
-    service: Service = DEFAULT_SERVICE
+    service: SchedulingOptions = DEFAULT_SCHEDULING
 
     def __post_init__(self) -> None:
         if self.pooling is not None and self.max_tokens:

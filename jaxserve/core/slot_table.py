@@ -1,4 +1,4 @@
-"""Host: `SlotColumns`, the state of running sequences as numpy columns by slot."""
+"""Host: `SlotTable`, the state of running sequences as numpy columns by slot."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from jaxserve.core.row_layout import SAMPLING_FIELDS
 from jaxserve.core.sequence import Sequence
 
 
-class SlotColumns:
+class SlotTable:
     """One row a slot, so that a step is planned and committed by a few array operations whatever the number of rows.
 
     KV positions: [0, num_computed) are committed, [num_computed, num_scheduled) are being written by steps in flight.

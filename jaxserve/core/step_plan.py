@@ -1,4 +1,4 @@
-"""Host: the records of one step: `Plan` (decided by the scheduler) and `Outcome` (what came back from the device)."""
+"""Host: the records of one step: `StepPlan`, decided by the scheduler, and `Outcome`, returned from the device."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class SlotEdits:
 
 
 @dataclass(frozen=True, slots=True)
-class Recount:
+class PenaltyPrefix:
     """What the penalties of a slot must know of tokens that it does not compute: their KV comes from elsewhere."""
 
     slot: int
@@ -46,7 +46,7 @@ class Forks:
 
 
 @dataclass(frozen=True, slots=True)
-class Save:
+class PageSave:
     """Pages of the pool copied to host memory before the step runs."""
 
     pages: np.ndarray  # int32[C]
@@ -54,7 +54,7 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class PageLoad:
     """Pages in host memory copied to the pool before the step runs."""
 
     host_pages: np.ndarray  # int32[C]
@@ -62,7 +62,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StepPlan:
     """One step's decisions. Rows with one token come first (`num_decodes` of them), longer chunks follow.
 
     tokens: concatenated row by row; -1 means the slot's last token, which only the device knows yet.
@@ -87,9 +87,9 @@ class Plan:
     first_pages: np.ndarray  # int32[G, S]
     tables: tuple[np.ndarray, ...]  # per group int32[S, columns used]
     edits: tuple[SlotEdits, ...] = ()
-    recounts: tuple[Recount, ...] = ()
+    recounts: tuple[PenaltyPrefix, ...] = ()
     forks: Forks | None = None
-    transfers: tuple[Save | Load, ...] = ()  # in this order, before the forks
+    transfers: tuple[PageSave | PageLoad, ...] = ()  # in this order, before the forks
 
     @property
     def num_rows(self) -> int:

@@ -10,14 +10,14 @@ from typing import Any, Unpack
 
 from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.options.sampling_params import SamplingParams
-from jaxserve.core.options.scheduling_options import ServiceOptions
+from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
 from jaxserve.engine.inputs.chat_renderer import CHAT_PARAMS, ChatCallOptions, ChatOptions, split_options
 from jaxserve.engine.llm import LLM
-from jaxserve.engine.serving.engine_client import Entrance
-from jaxserve.engine.serving.engine_metrics import Meters
-from jaxserve.engine.serving.engine_thread import Driver
-from jaxserve.engine.serving.result_stream import Submission, Submissions
+from jaxserve.engine.serving.engine_client import EngineClient
+from jaxserve.engine.serving.engine_metrics import EngineMetrics
+from jaxserve.engine.serving.engine_thread import EngineThread
+from jaxserve.engine.serving.result_stream import ResultStream, ResultStreams
 from jaxserve.engine.serving.watchdog import EngineHealth
 from jaxserve.text.tokenizer import Tokenizer
 
@@ -52,15 +52,15 @@ class AsyncLLM:
     def _drive(self, llm: LLM) -> None:
         self.llm, self.detokenizer = llm, llm.jobs.detokenizer
         parts = llm.parts
-        self._driver = Driver(llm.jobs, parts.requests)
-        self._entrance = Entrance(self._driver, parts.requests, parts.engine.scheduler.check_fields)
+        self._driver = EngineThread(llm.jobs, parts.requests)
+        self._entrance = EngineClient(self._driver, parts.requests, parts.engine.scheduler.check_fields)
         weakref.finalize(self, self._driver.close).atexit = False  # the driver itself sees to that
 
     def get_tokenizer(self) -> Tokenizer | None:
         return self.llm.get_tokenizer()
 
     async def generate(
-        self, prompt: Any, sampling_params: SamplingParams | None = None, **service: Unpack[ServiceOptions]
+        self, prompt: Any, sampling_params: SamplingParams | None = None, **service: Unpack[SchedulingKwargs]
     ) -> RequestOutput:
         """Complete one prompt, in any form that `LLM.generate` takes; for several, gather several calls.
 
@@ -73,7 +73,7 @@ class AsyncLLM:
             submission.abort()
 
     async def stream(
-        self, prompt: Any, sampling_params: SamplingParams | None = None, **service: Unpack[ServiceOptions]
+        self, prompt: Any, sampling_params: SamplingParams | None = None, **service: Unpack[SchedulingKwargs]
     ) -> AsyncGenerator[RequestOutput, None]:
         """Complete one prompt piece by piece, as `LLM.stream` does."""
         submission = await self.submit(prompt, sampling_params, wants_pieces=True, **service)
@@ -100,14 +100,14 @@ class AsyncLLM:
         sampling_params: SamplingParams | None = None,
         *,
         wants_pieces: bool,
-        **service: Unpack[ServiceOptions],
-    ) -> Submission:
+        **service: Unpack[SchedulingKwargs],
+    ) -> ResultStream:
         """Let one prompt in, checked as a whole; its results come as those of `stream` (wants_pieces) or `generate`.
 
         Raises RequestError, QueueFullError and EngineDeadError at once, whatever step is under way; nothing has
         happened then. Whoever has the Submission must read it to its end, or abort it.
         """
-        return Submission(await self.submit_all([prompt], sampling_params, wants_pieces=wants_pieces, **service))
+        return ResultStream(await self.submit_all([prompt], sampling_params, wants_pieces=wants_pieces, **service))
 
     async def submit_all(
         self,
@@ -116,13 +116,13 @@ class AsyncLLM:
         *,
         wants_pieces: bool,
         arrival_s: float | None = None,
-        **service: Unpack[ServiceOptions],
-    ) -> Submissions:
+        **service: Unpack[SchedulingKwargs],
+    ) -> ResultStreams:
         """As `submit`, for a list of prompts: all are let in, or none. arrival_s: when they came, by `now`."""
         return await self._entrance.generate(prompts, sampling_params, service, arrival_s, wants_pieces)
 
     async def embed(
-        self, prompt: Any, *, pooling: str = "mean", normalize: bool = True, **service: Unpack[ServiceOptions]
+        self, prompt: Any, *, pooling: str = "mean", normalize: bool = True, **service: Unpack[SchedulingKwargs]
     ) -> EmbeddingRequestOutput:
         """One prompt's vector, as `LLM.embed` makes it, beside other requests; refused as `submit` refuses.
 
@@ -138,7 +138,7 @@ class AsyncLLM:
         pooling: str = "mean",
         normalize: bool = True,
         arrival_s: float | None = None,
-        **service: Unpack[ServiceOptions],
+        **service: Unpack[SchedulingKwargs],
     ) -> list[EmbeddingRequestOutput]:
         """As `embed`, for a list of prompts: all are let in, or none. arrival_s: when they came, by `now`."""
         submissions = await self._entrance.embed(prompts, pooling, normalize, service, arrival_s)
@@ -170,7 +170,7 @@ class AsyncLLM:
         return await self.call(self.llm.reset_prefix_cache)
 
     @property
-    def meters(self) -> Meters:
+    def meters(self) -> EngineMetrics:
         """What was done since the AsyncLLM was made; any thread may read it."""
         return self._driver.meters
 

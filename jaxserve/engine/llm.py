@@ -13,10 +13,10 @@ import numpy as np
 from jaxserve.core.options.beam_search_params import BeamSearchParams
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.core.options.sampling_params import SamplingParams
-from jaxserve.core.options.scheduling_options import ServiceOptions
+from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import BeamSearchOutput, EmbeddingRequestOutput, RequestOutput, ScoreOutput
 from jaxserve.core.progress_bars import LoadBar
-from jaxserve.engine.build.build import Built, build
+from jaxserve.engine.build.build import EngineParts, build
 from jaxserve.engine.build.save_model import save_model
 from jaxserve.engine.build.update_weights import update_weights
 from jaxserve.engine.build.warm_up import warmed_up
@@ -30,7 +30,7 @@ from jaxserve.engine.inputs.chat_renderer import (
     split_options,
 )
 from jaxserve.engine.inputs.prompt import read_only_prompt, read_prompts
-from jaxserve.engine.outputs.output_processor import Jobs
+from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.outputs.run_to_completion import complete, pieces
 from jaxserve.engine.tasks.beam_search import beam_search
 from jaxserve.engine.tasks.embed import embed
@@ -82,7 +82,7 @@ class LLM:
         return llm
 
     @classmethod
-    def from_parts(cls, config: EngineConfig, parts: Built) -> "LLM":
+    def from_parts(cls, config: EngineConfig, parts: EngineParts) -> "LLM":
         """Over an engine that was built elsewhere."""
         llm = cls.__new__(cls)
         llm._take(config, parts)
@@ -94,11 +94,11 @@ class LLM:
         if show_progress:
             print(self._description(), file=sys.stderr)
 
-    def _take(self, config: EngineConfig, parts: Built) -> None:
+    def _take(self, config: EngineConfig, parts: EngineParts) -> None:
         self.config, self.parts = config, parts
         tokenizer = parts.tokenizer
         detokenizer = None if tokenizer is None else Detokenizer(tokenizer, parts.model.vocab_size)
-        self._jobs = Jobs(parts.engine, detokenizer)
+        self._jobs = OutputProcessor(parts.engine, detokenizer)
         self.chats = ChatRenderer(parts.chat_template, tokenizer)
 
     def _description(self) -> str:
@@ -113,7 +113,7 @@ class LLM:
         )
 
     @property
-    def jobs(self) -> Jobs:
+    def jobs(self) -> OutputProcessor:
         """The requests under way, and the `step` that serves them; refused while an `AsyncLLM` drives the engine."""
         self._jobs.check_caller()
         return self._jobs
@@ -156,7 +156,7 @@ class LLM:
         sampling_params: SamplingParams | SequenceOf[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
-        **service: Unpack[ServiceOptions],
+        **service: Unpack[SchedulingKwargs],
     ) -> list[RequestOutput]:
         """Complete each prompt; one result a prompt, in order.
 
@@ -201,7 +201,7 @@ class LLM:
         return prompt.as_dict()
 
     def stream(
-        self, prompt: Any, sampling_params: SamplingParams | None = None, **service: Unpack[ServiceOptions]
+        self, prompt: Any, sampling_params: SamplingParams | None = None, **service: Unpack[SchedulingKwargs]
     ) -> Generator[RequestOutput, None, None]:
         """Complete one prompt piece by piece: each result holds the text, tokens and log-probabilities that are new.
 

@@ -4,14 +4,14 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from jaxserve.kv.radix_tree import Node
+from jaxserve.kv.radix_tree import RadixNode
 
 
 class EvictionPolicy(ABC):
     """Says which node is worth least."""
 
     @abstractmethod
-    def key(self, node: Node, evicted_age: float) -> float:
+    def key(self, node: RadixNode, evicted_age: float) -> float:
         """The lower, the earlier evicted.
 
         evicted_age: how long the nodes that are evicted now have not been used, in the tree's time.
@@ -19,7 +19,7 @@ class EvictionPolicy(ABC):
 
 
 class LeastRecentlyUsed(EvictionPolicy):
-    def key(self, node: Node, evicted_age: float) -> float:
+    def key(self, node: RadixNode, evicted_age: float) -> float:
         return node.last_use
 
 
@@ -30,35 +30,35 @@ class HitsProlong(EvictionPolicy):
     blocks this hits 79 % as often as unlimited room would, and plain recency 76 % (`jaxserve bench prefix --trace`).
     """
 
-    def key(self, node: Node, evicted_age: float) -> float:
+    def key(self, node: RadixNode, evicted_age: float) -> float:
         return node.last_use + 0.6 * evicted_age * (node.num_hits > 0)
 
 
-POLICIES: dict[str, type[EvictionPolicy]] = {"hits": HitsProlong, "lru": LeastRecentlyUsed}
+EVICTION_POLICIES: dict[str, type[EvictionPolicy]] = {"hits": HitsProlong, "lru": LeastRecentlyUsed}
 
 
-class Candidates:
+class EvictionCandidates:
     """Nodes that may be evicted, the least worthy first.
 
     An entry keeps the key that its node had then, and is looked at again when it comes to the top: keys rise with use.
     is_candidate: whether a node still is one; those that are not are dropped on the way.
     """
 
-    def __init__(self, policy: EvictionPolicy, is_candidate: Callable[[Node], bool]):
+    def __init__(self, policy: EvictionPolicy, is_candidate: Callable[[RadixNode], bool]):
         self._policy, self._is_candidate = policy, is_candidate
-        self._heap: list[tuple[float, int, Node]] = []
-        self._nodes: set[Node] = set()  # those in the heap
+        self._heap: list[tuple[float, int, RadixNode]] = []
+        self._nodes: set[RadixNode] = set()  # those in the heap
         self._num_added = 0
         self.evicted_age = 0.0
 
-    def add(self, node: Node) -> None:
+    def add(self, node: RadixNode) -> None:
         """Nothing happens if it is there already."""
         if node not in self._nodes:
             self._nodes.add(node)
             self._num_added += 1
             heapq.heappush(self._heap, (self._policy.key(node, self.evicted_age), self._num_added, node))
 
-    def pop(self) -> Node | None:
+    def pop(self) -> RadixNode | None:
         """Take out the least worthy; None if there is none."""
         while self._heap:
             key, _, node = heapq.heappop(self._heap)

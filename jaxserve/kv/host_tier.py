@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from jaxserve.core.step_plan import Load, Save
+from jaxserve.core.step_plan import PageLoad, PageSave
 
 
 class HostTier:
@@ -28,7 +28,7 @@ class HostTier:
         self._free = list(range(num_pages, 0, -1))
         self._places: OrderedDict[bytes, np.ndarray] = OrderedDict()  # key → page of each group, 0 for none
         self._held: dict[bytes, np.ndarray] = {}  # those that are about to be loaded
-        self._transfers: list[tuple[type[Save] | type[Load], list[int], list[int]]] = []
+        self._transfers: list[tuple[type[PageSave] | type[PageLoad], list[int], list[int]]] = []
         self.num_saved = self.num_loaded = 0
 
     @property
@@ -54,7 +54,7 @@ class HostTier:
             for g in np.flatnonzero((pages[:, j] > 0) & (place == 0)).tolist():
                 place[g] = self._room_beside(keys[j])
                 if place[g]:
-                    self._record(Save, int(pages[g, j]), int(place[g]))
+                    self._record(PageSave, int(pages[g, j]), int(place[g]))
                     self.num_saved += 1
             if not place.any():
                 del self._places[keys[j]]
@@ -76,7 +76,7 @@ class HostTier:
     def load(self, keys: list[bytes], host_pages: np.ndarray, pages: np.ndarray) -> None:
         """Copy pages of host memory into pages of the pool; the held keys are used now."""
         for host_page, page in zip(host_pages.tolist(), pages.tolist(), strict=True):
-            self._record(Load, host_page, page)
+            self._record(PageLoad, host_page, page)
         self.num_loaded += len(pages)
         for key in reversed(keys):
             self._places[key] = self._held.pop(key)
@@ -91,7 +91,7 @@ class HostTier:
         """Keep nothing any more."""
         self.forget(list(self._places))
 
-    def take_transfers(self) -> tuple[Save | Load, ...]:
+    def take_transfers(self) -> tuple[PageSave | PageLoad, ...]:
         """The copies to make before the next step."""
         transfers = tuple(
             kind(np.array(sources, np.int32), np.array(destinations, np.int32))
@@ -100,7 +100,7 @@ class HostTier:
         self._transfers.clear()
         return transfers
 
-    def _record(self, kind: type[Save] | type[Load], source: int, destination: int) -> None:
+    def _record(self, kind: type[PageSave] | type[PageLoad], source: int, destination: int) -> None:
         if not self._transfers or self._transfers[-1][0] is not kind:
             self._transfers.append((kind, [], []))
         self._transfers[-1][1].append(source)

@@ -13,12 +13,12 @@ from jaxserve.core.kv_groups import KVGroups
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.eviction_policies import EvictionPolicy
 from jaxserve.kv.host_tier import HostTier
-from jaxserve.kv.prefix_evictor import Evictor
-from jaxserve.kv.radix_tree import Node, Path, RadixTree, page_keys, root_key
+from jaxserve.kv.prefix_evictor import PrefixEvictor
+from jaxserve.kv.radix_tree import Path, RadixNode, RadixTree, page_keys, root_key
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class PrefixMatch:
     """The longest beginning of some tokens that can be taken over.
 
     pages[g, j]: where group g has page j, -h for page h of host memory, 0 for nothing; where no token after the match
@@ -54,12 +54,12 @@ class PrefixCache:
     def __init__(self, pool: PagePool, groups: KVGroups, policy: EvictionPolicy, host: HostTier | None = None):
         self._pool, self._groups, self._host = pool, groups, host
         self._tree = RadixTree(groups.num_groups, groups.page_size)
-        self._evictor = Evictor(self._tree, pool, groups, policy, host)
+        self._evictor = PrefixEvictor(self._tree, pool, groups, policy, host)
         self._time = 0
         self.version = 0
         self.num_hit = 0
 
-    def match(self, namespace: object, tokens: np.ndarray, *, may_load: bool = True) -> Match:
+    def match(self, namespace: object, tokens: np.ndarray, *, may_load: bool = True) -> PrefixMatch:
         """What is kept of the beginning of `tokens`, in whole pages; nothing is changed by asking.
 
         may_load: pages in host memory count too.
@@ -75,9 +75,9 @@ class PrefixCache:
         pages = pages[:, :end]
         for g, line in enumerate(pages):
             line[: self._groups.first_page(g, end * self._groups.page_size)] = 0
-        return Match(end, pages, path, host_keys[: max(0, end - num_kept)], self.version)
+        return PrefixMatch(end, pages, path, host_keys[: max(0, end - num_kept)], self.version)
 
-    def take(self, match: Match) -> None:
+    def take(self, match: PrefixMatch) -> None:
         """Hold the match's pages for a sequence; those in host memory are held until the host tier has loaded them."""
         if match.version != self.version:
             raise ValueError("the cache has changed since the match")
@@ -163,7 +163,7 @@ class PrefixCache:
             is_usable &= last_gap < self._groups.first_page(g, ends * self._groups.page_size)
         return int(ends[is_usable].max(initial=0))
 
-    def _use(self, node: Node, count: int) -> Node:
+    def _use(self, node: RadixNode, count: int) -> RadixNode:
         """The node of these first pages, which somebody uses now; others of its pages become a node of their own."""
         head = self._tree.split(node, count)
         head.last_use = self._time

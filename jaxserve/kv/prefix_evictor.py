@@ -1,15 +1,15 @@
-"""Host: `Evictor`, which frees pages of the prefix cache that nobody holds, those of least use first."""
+"""Host: `PrefixEvictor`, which frees pages of the prefix cache that nobody holds, those of least use first."""
 
 import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.kv.allocator import PagePool
-from jaxserve.kv.eviction_policies import Candidates, EvictionPolicy
+from jaxserve.kv.eviction_policies import EvictionCandidates, EvictionPolicy
 from jaxserve.kv.host_tier import HostTier
-from jaxserve.kv.radix_tree import Node, RadixTree
+from jaxserve.kv.radix_tree import RadixNode, RadixTree
 
 
-class Evictor:
+class PrefixEvictor:
     """Takes pages from the ends of prefixes, and before that what windows have passed; num_evicted counts them.
 
     host: where a copy of the former is left, if there is one. Pages that a sequence holds are never evicted: its
@@ -21,16 +21,16 @@ class Evictor:
     ):
         self._tree, self._pool, self._groups, self._host = tree, pool, groups, host
         self._windowed = [g for g, window in enumerate(groups.windows) if window is not None]
-        self._leaves = Candidates(policy, lambda node: node.parent is not None and not node.children)
-        self._long = Candidates(policy, lambda node: node.parent is not None)  # may have pages behind windows
+        self._leaves = EvictionCandidates(policy, lambda node: node.parent is not None and not node.children)
+        self._long = EvictionCandidates(policy, lambda node: node.parent is not None)  # may have pages behind windows
         self.num_evicted = 0
 
-    def note_leaf(self, node: Node) -> None:
+    def note_leaf(self, node: RadixNode) -> None:
         """A new node, after which no other comes."""
         self._leaves.add(node)
         self.note_length(node)
 
-    def note_length(self, node: Node) -> None:
+    def note_length(self, node: RadixNode) -> None:
         """A node that has other pages than before."""
         if self._windowed:
             self._long.add(node)
@@ -49,7 +49,7 @@ class Evictor:
         if self._pool.num_free < wanted:
             self._drop_anywhere(wanted - self._pool.num_free)
 
-    def forget(self, nodes: list[Node]) -> None:
+    def forget(self, nodes: list[RadixNode]) -> None:
         """Drop the last of these nodes, each the parent of the next, as far as nobody holds or continues them."""
         for node in reversed(nodes):
             if self._host is not None:
@@ -69,7 +69,7 @@ class Evictor:
         self._leaves.clear()
         self._long.clear()
 
-    def _drop_behind_windows(self, node: Node, count: int, now: int) -> bool:
+    def _drop_behind_windows(self, node: RadixNode, count: int, now: int) -> bool:
         """Free what only sequences that part within the node would need; whether some of it is held.
 
         count: would do, but these pages are of so little use that all of them go.
@@ -82,7 +82,7 @@ class Evictor:
             is_held |= bool(passed.any())
         return is_held
 
-    def _evict_tail(self, node: Node, count: int, now: int) -> bool:
+    def _evict_tail(self, node: RadixNode, count: int, now: int) -> bool:
         """Free about `count` pages, if there are as many, from the end of a leaf; whether a sequence holds its end."""
         num_idle = self._num_idle(node)
         if not num_idle:
@@ -95,12 +95,12 @@ class Evictor:
         self._drop_tail(node, num_columns)
         return False
 
-    def _num_idle(self, node: Node) -> int:
+    def _num_idle(self, node: RadixNode) -> int:
         """Columns at the end of a node of which nobody holds any page."""
         is_held = (self._pool.references(node.pages) > 0).any(axis=0)
         return node.num_pages - 1 - int(np.flatnonzero(is_held).max(initial=-1))
 
-    def _drop_tail(self, node: Node, num_columns: int) -> None:
+    def _drop_tail(self, node: RadixNode, num_columns: int) -> None:
         tail = node.pages[:, node.num_pages - num_columns :]
         self._drop(tail, tail != 0)
         parent = self._tree.cut(node, num_columns)

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-Path = list[tuple["Node", int]]
+Path = list[tuple["RadixNode", int]]
 """Nodes from the root on, each with how many of its pages are meant; only the last may be meant in part."""
 
 
-class Node:
+class RadixNode:
     """A run of pages after those of its parent.
 
     start: pages before it. pages[g, j]: where KV group g holds page start + j, 0 where nothing is kept of it. last_use:
@@ -26,9 +26,9 @@ class Node:
 
     __slots__ = ("children", "keys", "last_use", "num_hits", "pages", "parent", "start", "tokens")
 
-    def __init__(self, parent: "Node | None", start: int, tokens: np.ndarray, pages: np.ndarray):
+    def __init__(self, parent: "RadixNode | None", start: int, tokens: np.ndarray, pages: np.ndarray):
         self.parent, self.start, self.tokens, self.pages = parent, start, tokens, pages
-        self.children: dict[bytes, Node] = {}
+        self.children: dict[bytes, RadixNode] = {}
         self.last_use = self.num_hits = 0
         self.keys: list[bytes] = []
 
@@ -48,8 +48,8 @@ class RadixTree:
     def __init__(self, num_groups: int, page_size: int):
         self.page_size = page_size
         self._nothing = np.zeros(0, np.int32), np.zeros((num_groups, 0), np.int32)
-        self._roots: dict[object, Node] = {}
-        self._namespaces: dict[Node, object] = {}  # of the roots
+        self._roots: dict[object, RadixNode] = {}
+        self._namespaces: dict[RadixNode, object] = {}  # of the roots
 
     def walk(self, namespace: object, tokens: np.ndarray) -> Path:
         """The nodes that agree with the whole pages of `tokens`, as far as they do."""
@@ -69,19 +69,19 @@ class RadixTree:
                 break
         return path
 
-    def add(self, namespace: object, parent: Node | None, tokens: np.ndarray, pages: np.ndarray) -> Node:
+    def add(self, namespace: object, parent: RadixNode | None, tokens: np.ndarray, pages: np.ndarray) -> RadixNode:
         """A new node after another's end, or at the beginning: int32[n x page size], int32[G, n]."""
         parent = self._root(namespace) if parent is None else parent
-        child = Node(parent, parent.end, tokens.copy(), pages.copy())
+        child = RadixNode(parent, parent.end, tokens.copy(), pages.copy())
         parent.children[self._key(child)] = child
         return child
 
-    def split(self, node: Node, count: int) -> Node:
+    def split(self, node: RadixNode, count: int) -> RadixNode:
         """The node of the first `count` pages; what is left of this one becomes its child."""
         if count == node.num_pages:
             return node
         size = count * self.page_size
-        head = Node(node.parent, node.start, node.tokens[:size], node.pages[:, :count].copy())
+        head = RadixNode(node.parent, node.start, node.tokens[:size], node.pages[:, :count].copy())
         head.last_use, head.num_hits = node.last_use, node.num_hits
         head.keys, node.keys = node.keys[:count], node.keys[count:]
         assert node.parent is not None, "the root holds nothing"
@@ -91,7 +91,7 @@ class RadixTree:
         head.children[self._key(node)] = node
         return head
 
-    def cut(self, node: Node, count: int) -> Node | None:
+    def cut(self, node: RadixNode, count: int) -> RadixNode | None:
         """Forget the last `count` pages of a leaf; the parent, where the leaf is gone and that is a leaf now."""
         left = node.num_pages - count
         if left:
@@ -108,10 +108,10 @@ class RadixTree:
         del self._roots[self._namespaces.pop(parent)]
         return None
 
-    def keys(self, node: Node) -> list[bytes]:
+    def keys(self, node: RadixNode) -> list[bytes]:
         """What each page of the node holds, as a digest of the namespace and of all tokens up to the page's end."""
-        unknown: list[Node] = []
-        at: Node | None = node
+        unknown: list[RadixNode] = []
+        at: RadixNode | None = node
         while at is not None and at.parent is not None and not at.keys:
             unknown.append(at)
             at = at.parent
@@ -128,7 +128,7 @@ class RadixTree:
         self._roots.clear()
         self._namespaces.clear()
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[RadixNode]:
         """All nodes but the roots."""
         waiting = [child for root in self._roots.values() for child in root.children.values()]
         while waiting:
@@ -136,13 +136,13 @@ class RadixTree:
             waiting += node.children.values()
             yield node
 
-    def _root(self, namespace: object) -> Node:
+    def _root(self, namespace: object) -> RadixNode:
         if namespace not in self._roots:
-            root = self._roots[namespace] = Node(None, 0, *self._nothing)
+            root = self._roots[namespace] = RadixNode(None, 0, *self._nothing)
             self._namespaces[root] = namespace
         return self._roots[namespace]
 
-    def _key(self, node: Node) -> bytes:
+    def _key(self, node: RadixNode) -> bytes:
         return node.tokens[: self.page_size].tobytes()
 
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.core.step_plan import Forks, Load, Outcome, Plan, Recount, Save, SlotEdits
+from jaxserve.core.step_plan import Forks, Outcome, PageLoad, PageSave, PenaltyPrefix, SlotEdits, StepPlan
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import MAX_EDITS, init_state
 from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
@@ -53,7 +53,7 @@ class Runner:
         self._layouts: dict[Bucket, BatchLayout] = {}
         self._host_pages = HostPages(programs.layout, num_host_pages)
 
-    def submit(self, plan: Plan) -> Ticket:
+    def submit(self, plan: StepPlan) -> Ticket:
         """Send one step to the device and return at once."""
         for transfer in plan.transfers:
             self._transfer(transfer)
@@ -101,7 +101,7 @@ class Runner:
 
     def time_load(self) -> float:
         """Seconds that a page takes from host memory into the pool, measured on the scratch page when nothing runs."""
-        empty = Load(np.zeros(TRANSFER_PAGES, np.int32), np.zeros(TRANSFER_PAGES, np.int32))
+        empty = PageLoad(np.zeros(TRANSFER_PAGES, np.int32), np.zeros(TRANSFER_PAGES, np.int32))
         for _ in range(2):  # the first may compile
             jax.block_until_ready(self._state.pool)
             started_s = time.perf_counter()
@@ -182,16 +182,16 @@ class Runner:
             execute = self._executables.get("set_mask", self.programs.set_mask)
             self._state = execute(self._state, np.int32(edits.slot + 1), mask)
 
-    def _recount(self, recount: Recount) -> None:
+    def _recount(self, recount: PenaltyPrefix) -> None:
         line = count_tokens(recount.tokens, recount.prompt_len, self.programs.vocab)
         execute = self._executables.get("set_counts", self.programs.set_counts)
         self._state = execute(self._state, np.int32(recount.slot), line)
 
-    def _transfer(self, transfer: Save | Load) -> None:
+    def _transfer(self, transfer: PageSave | PageLoad) -> None:
         for i in range(0, len(transfer.pages), TRANSFER_PAGES):
             part = slice(i, i + TRANSFER_PAGES)
             pages, host_pages = _padded(transfer.pages[part], TRANSFER_PAGES, 0), transfer.host_pages[part]
-            if isinstance(transfer, Save):
+            if isinstance(transfer, PageSave):
                 self._state, content = self._executables.get("save_pages", self.programs.save_pages)(self._state, pages)
                 self._host_pages.put(host_pages, content)
             else:

@@ -1,14 +1,14 @@
-"""Host: `Runner`, what the engine needs of whoever runs its plans."""
+"""Host: `StepRunner`, what the engine needs of whoever runs its plans."""
 
 from typing import Any, Protocol
 
-from jaxserve.core.step_plan import Outcome, Plan
+from jaxserve.core.step_plan import Outcome, StepPlan
 
 
-class Runner(Protocol):
+class StepRunner(Protocol):
     """Runs steps in the order in which they are submitted; two may be in flight."""
 
-    def submit(self, plan: Plan) -> Any:
+    def submit(self, plan: StepPlan) -> Any:
         """Start a step and return a ticket at once. The plan's arrays are not read after the return."""
         ...
 

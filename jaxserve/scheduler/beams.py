@@ -9,10 +9,10 @@ preempted as others are. Their candidates stay, so nothing is computed again but
 import numpy as np
 
 from jaxserve.core.sequence import Sequence, Status
-from jaxserve.core.step_plan import Outcome, Plan
+from jaxserve.core.step_plan import Outcome, StepPlan
 from jaxserve.scheduler.memory.slots import end, leave, preempt
 from jaxserve.scheduler.prompt_logprobs import token_logprobs
-from jaxserve.scheduler.state import Beam, SchedulerState, Sharing
+from jaxserve.scheduler.state import BeamState, PrefixGroup, SchedulerState
 
 Choice = tuple[Sequence, int]  # a parked beam, and the token that follows it
 
@@ -20,11 +20,11 @@ Choice = tuple[Sequence, int]  # a parked beam, and the token that follows it
 def plant(state: SchedulerState, beams: list[Sequence], num_candidates: int) -> None:
     """Queue the first of a request's sequences as a beam; the others are spare ones."""
     for beam in beams:
-        state.beams[beam.sequence_id] = Beam(num_candidates, is_parked=True)
+        state.beams[beam.sequence_id] = BeamState(num_candidates, is_parked=True)
     _queue(state, beams[0])
 
 
-def park(state: SchedulerState, plan: Plan, outcome: Outcome, rows: np.ndarray) -> list[Sequence]:
+def park(state: SchedulerState, plan: StepPlan, outcome: Outcome, rows: np.ndarray) -> list[Sequence]:
     """Give candidates to the beams of these rows; those whose logits are not finite end, and are returned."""
     ended = []
     for row in rows.tolist():
@@ -67,7 +67,7 @@ def branch(state: SchedulerState, beams: list[Sequence], choices: list[Choice]) 
 def _grow(state: SchedulerState, children: list[Sequence], tokens: list[int]) -> None:
     """One token for each child of a parent, which is the first of them; the others take over what it has."""
     parent, prefix = children[0], children[0].tokens.copy()
-    sharing = Sharing(len(prefix), running=[parent] if parent.slot >= 0 else [])
+    sharing = PrefixGroup(len(prefix), running=[parent] if parent.slot >= 0 else [])
     for child, token in zip(children, tokens, strict=True):
         if child is not parent:
             child.take_tokens(prefix)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxserve.core.step_plan import NUM_LOGPROBS_FIELD, Outcome, Plan
+from jaxserve.core.step_plan import NUM_LOGPROBS_FIELD, Outcome, StepPlan
 from jaxserve.core.token_deltas import NO_TOKEN, TokenDeltas
 from jaxserve.scheduler.beams import park
 from jaxserve.scheduler.memory.page_tables import free_behind_windows
@@ -14,7 +14,7 @@ from jaxserve.scheduler.prompt_logprobs import collect_logprobs, collect_pooled,
 from jaxserve.scheduler.state import SchedulerState
 
 
-def commit(state: SchedulerState, plan: Plan, outcome: Outcome) -> TokenDeltas:
+def commit(state: SchedulerState, plan: StepPlan, outcome: Outcome) -> TokenDeltas:
     """Record one step; rows whose sequence has ended meanwhile are dropped by their epoch."""
     if not plan.step_id == outcome.step_id == state.num_committed:
         raise ValueError(f"step {state.num_committed} is next: plan {plan.step_id}, outcome {outcome.step_id}")
@@ -44,7 +44,7 @@ def commit(state: SchedulerState, plan: Plan, outcome: Outcome) -> TokenDeltas:
     return deltas
 
 
-def _append(state: SchedulerState, plan: Plan, outcome: Outcome, drawing: np.ndarray) -> TokenDeltas:
+def _append(state: SchedulerState, plan: StepPlan, outcome: Outcome, drawing: np.ndarray) -> TokenDeltas:
     """Append the tokens of the rows `drawing`, each up to its end, and end the sequences that end with them.
 
     Most steps have one round and end nobody: they are spared what only others need, 30 of 130 us for 64 rows.
@@ -93,7 +93,7 @@ def _append(state: SchedulerState, plan: Plan, outcome: Outcome, drawing: np.nda
     return TokenDeltas(sequences, np.where(is_bad, NO_TOKEN, tokens), is_end)
 
 
-def _keep_prompts(state: SchedulerState, plan: Plan, live: np.ndarray) -> None:
+def _keep_prompts(state: SchedulerState, plan: StepPlan, live: np.ndarray) -> None:
     """Leave whole pages of chunks to the prefix cache, before windows pass them: others may need them now."""
     columns = state.columns
     for slot in plan.slots[plan.num_decodes :][live[plan.num_decodes :]].tolist():

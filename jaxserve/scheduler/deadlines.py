@@ -1,11 +1,11 @@
-"""Host: `Timeouts`, the moments at which sequences end unless they have started, or ended, before."""
+"""Host: `Deadlines`, the moments at which sequences end unless they have started, or ended, before."""
 
 from heapq import heappop, heappush
 
 from jaxserve.core.sequence import Sequence
 
 
-class Timeouts:
+class Deadlines:
     """A heap of moments on the clock that requests arrive by; a step costs one comparison while none has passed."""
 
     def __init__(self) -> None:

@@ -4,13 +4,13 @@ import numpy as np
 
 from jaxserve.core.row_layout import SAMPLING_FIELDS
 from jaxserve.core.sequence import TokenLogprobs
-from jaxserve.core.step_plan import Plan, TopLogprobs
+from jaxserve.core.step_plan import StepPlan, TopLogprobs
 from jaxserve.scheduler.state import SchedulerState
 
 NUM_PROMPT_LOGPROBS = SAMPLING_FIELDS.index("num_prompt_logprobs")
 
 
-def collect_logprobs(state: SchedulerState, plan: Plan, logprobs: TopLogprobs, live: np.ndarray) -> None:
+def collect_logprobs(state: SchedulerState, plan: StepPlan, logprobs: TopLogprobs, live: np.ndarray) -> None:
     """One entry a target of the plan, of rows that are `live`; their KV has just been counted as computed."""
     assert plan.targets is not None
     wanted, ends = plan.sampling[:, NUM_PROMPT_LOGPROBS].tolist(), np.cumsum(plan.query_lens)
@@ -33,7 +33,7 @@ def token_logprobs(logprobs: TopLogprobs, row: int, num_candidates: int) -> Toke
     )
 
 
-def collect_pooled(state: SchedulerState, plan: Plan, pooled: np.ndarray, live: np.ndarray) -> None:
+def collect_pooled(state: SchedulerState, plan: StepPlan, pooled: np.ndarray, live: np.ndarray) -> None:
     """Add up the chunks of a mean; of the last token's states the latest remain."""
     for row in np.flatnonzero(live & plan.is_pooled).tolist():
         sequence, states = state.occupant(int(plan.slots[row])), pooled[row].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Host: `QueueBounds`, how much may wait; what would bring more is refused whole, before anything has changed."""
+"""Host: `QueueLimits`, how much may wait; what would bring more is refused whole, before anything has changed."""
 
 from dataclasses import dataclass, replace
 
@@ -38,7 +38,7 @@ class QueueLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueBounds:
+class QueueLimits:
     """None: no bound. max_num_waiting: sequences beyond those for which a slot is free. max_waiting_tokens: of prompts,
     and what preempted sequences have drawn besides."""
 

@@ -9,30 +9,30 @@ import numpy as np
 from jaxserve.core.buckets import Buckets
 from jaxserve.core.errors import RequestError
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.options.scheduling_options import DEFAULT_SERVICE
+from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, TokenLogprobs
-from jaxserve.core.slot_table import SlotColumns
-from jaxserve.core.step_plan import Outcome, Plan
+from jaxserve.core.slot_table import SlotTable
+from jaxserve.core.step_plan import Outcome, StepPlan
 from jaxserve.core.token_deltas import TokenDeltas
 from jaxserve.kv.allocator import PagePool
-from jaxserve.kv.eviction_policies import POLICIES
+from jaxserve.kv.eviction_policies import EVICTION_POLICIES
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import PrefixCache
 from jaxserve.scheduler import commit as commits
 from jaxserve.scheduler.beams import Choice, branch, make_room, num_parked, plant
 from jaxserve.scheduler.memory.prefix_sharing import num_joining, return_held
 from jaxserve.scheduler.memory.slots import end
-from jaxserve.scheduler.policy.service_order import FirstComeFirstServed, Order
-from jaxserve.scheduler.queue_limits import QueueBounds, QueueLoad, queue_cost
-from jaxserve.scheduler.state import SchedulerState, Sharing, StepRows
+from jaxserve.scheduler.policy.service_order import FirstComeFirstServed, SchedulingPolicy
+from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad, queue_cost
+from jaxserve.scheduler.state import PrefixGroup, SchedulerState, StepRows
 from jaxserve.scheduler.step.admit import admit, admit_ahead
 from jaxserve.scheduler.step.assemble import make_plan
 from jaxserve.scheduler.step.decode_rows import schedule_decodes
 from jaxserve.scheduler.step.multi_step import plan_rounds
 from jaxserve.scheduler.step.prefill_chunks import schedule_chunks
-from jaxserve.scheduler.step_limits import Limits
-from jaxserve.scheduler.swap_cost import TransferCosts
+from jaxserve.scheduler.step_limits import StepLimits
+from jaxserve.scheduler.swap_cost import SwapCost
 
 
 class Scheduler:
@@ -55,17 +55,17 @@ class Scheduler:
         max_model_len: int,
         vocab_size: int,
         max_chunk_tokens: int | None = None,
-        order: Order | None = None,
-        bounds: QueueBounds | None = None,
+        order: SchedulingPolicy | None = None,
+        bounds: QueueLimits | None = None,
         prefix_eviction: str | None = None,
         num_host_pages: int = 0,
-        transfer_costs: TransferCosts | None = None,
+        transfer_costs: SwapCost | None = None,
     ):
         chunk = min(max_chunk_tokens or max_num_batched_tokens, max_num_batched_tokens)
-        limits = Limits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size)
+        limits = StepLimits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size)
         limits.check_budget()
         limits.check_pages(groups, num_pages)
-        self.bounds = bounds or QueueBounds()
+        self.bounds = bounds or QueueLimits()
         self.bounds.check_len(max_model_len)
         self._buckets = buckets
         self._num_added = 0
@@ -76,10 +76,12 @@ class Scheduler:
             groups=groups,
             order=order or FirstComeFirstServed(),
             pool=pool,
-            columns=SlotColumns(max_num_seqs, max_model_len, groups, limits.table_widths(groups)),
-            prefixes=None if prefix_eviction is None else PrefixCache(pool, groups, POLICIES[prefix_eviction](), host),
+            columns=SlotTable(max_num_seqs, max_model_len, groups, limits.table_widths(groups)),
+            prefixes=None
+            if prefix_eviction is None
+            else PrefixCache(pool, groups, EVICTION_POLICIES[prefix_eviction](), host),
             host=host,
-            transfer_costs=transfer_costs or TransferCosts(),
+            transfer_costs=transfer_costs or SwapCost(),
         )
 
     def add(self, request: Request) -> list[Sequence]:
@@ -95,7 +97,7 @@ class Scheduler:
         self.check(requests)
         self._check_sharing(requests, shared_len)
         sequences = self._register([(request, i) for request in requests for i in range(request.params.n)])
-        sharing = Sharing(shared_len)
+        sharing = PrefixGroup(shared_len)
         for sequence in sequences:
             self.state.waiting.add(sequence)
             if len(sequences) > 1:
@@ -157,7 +159,7 @@ class Scheduler:
             )
         for name in ("priority", "tenant"):
             value = getattr(request.service, name)
-            if value != getattr(DEFAULT_SERVICE, name) and name not in self.state.order.fields:
+            if value != getattr(DEFAULT_SCHEDULING, name) and name not in self.state.order.fields:
                 raise RequestError(
                     f"{name}={value!r} means nothing to the scheduling_policy of this engine: leave it out, or "
                     "build the engine with another policy",
@@ -203,7 +205,7 @@ class Scheduler:
             end(self.state, sequence, "timeout")
         return late
 
-    def schedule(self, max_rounds: int = 1) -> Plan | None:
+    def schedule(self, max_rounds: int = 1) -> StepPlan | None:
         """Decide the next step: running decodes, chunks of prompts, admissions. None: nothing can run.
 
         While nobody waits, rows draw up to `max_rounds` tokens each, one after the other, before the step returns.
@@ -215,7 +217,7 @@ class Scheduler:
             plan = self._plan(max_rounds)
         return plan
 
-    def _plan(self, max_rounds: int) -> Plan | None:
+    def _plan(self, max_rounds: int) -> StepPlan | None:
         state = self.state
         rows = StepRows(state.limits.max_num_batched_tokens)
         return_held(state)
@@ -233,7 +235,7 @@ class Scheduler:
             return None
         return make_plan(state, self._buckets, decodes, rows, plan_rounds(state, decodes, rows, max_rounds))
 
-    def commit(self, plan: Plan, outcome: Outcome) -> TokenDeltas:
+    def commit(self, plan: StepPlan, outcome: Outcome) -> TokenDeltas:
         """Record what a step produced; steps are committed in the order in which they were planned."""
         return commits.commit(self.state, plan, outcome)
 
@@ -243,7 +245,7 @@ class Scheduler:
             self.state.prefixes.clear()
 
     @property
-    def transfer_costs(self) -> TransferCosts:
+    def transfer_costs(self) -> SwapCost:
         return self.state.transfer_costs
 
     @property

@@ -6,19 +6,19 @@ import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.sequence import Sequence, TokenLogprobs
-from jaxserve.core.slot_table import SlotColumns
+from jaxserve.core.slot_table import SlotTable
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.host_tier import HostTier
-from jaxserve.kv.prefix_cache import Match, PrefixCache
-from jaxserve.scheduler.deadlines import Timeouts
-from jaxserve.scheduler.policy.service_order import Order, Waiting
+from jaxserve.kv.prefix_cache import PrefixCache, PrefixMatch
+from jaxserve.scheduler.deadlines import Deadlines
+from jaxserve.scheduler.policy.service_order import SchedulingPolicy, WaitingSequences
 from jaxserve.scheduler.policy.waiting_queue import Key
-from jaxserve.scheduler.step_limits import Limits
-from jaxserve.scheduler.swap_cost import TransferCosts
+from jaxserve.scheduler.step_limits import StepLimits
+from jaxserve.scheduler.swap_cost import SwapCost
 
 
 @dataclass(slots=True, eq=False)
-class Sharing:
+class PrefixGroup:
     """Sequences whose prompts are equal in their first `shared_len` tokens.
 
     running: those in running slots, in the order in which they came there. held: those that stand aside while one of
@@ -31,7 +31,7 @@ class Sharing:
 
 
 @dataclass(slots=True, eq=False)
-class Beam:
+class BeamState:
     """What `branches` knows of one beam.
 
     is_parked: it waits for the host, with its candidates or as a spare one. candidates: the likeliest tokens after its
@@ -51,31 +51,37 @@ class SchedulerState:
     the last step that touches them.
     """
 
-    limits: Limits
+    limits: StepLimits
     groups: KVGroups
-    order: Order
+    order: SchedulingPolicy
     pool: PagePool
-    columns: SlotColumns
+    columns: SlotTable
     prefixes: PrefixCache | None  # None: nothing is kept of sequences that have ended
     host: HostTier | None  # None: what is evicted is lost
-    transfer_costs: TransferCosts
+    transfer_costs: SwapCost
 
     sequences: dict[int, Sequence] = field(default_factory=dict)  # by sequence id, until they end
     requests: dict[str, list[Sequence]] = field(default_factory=dict)  # by request id, until all have ended
-    sharings: dict[int, Sharing] = field(default_factory=dict)  # by sequence id, of sequences that share their prefix
-    holding: list[Sharing] = field(default_factory=list)  # those that hold sequences back
-    beams: dict[int, Beam] = field(default_factory=dict)  # by sequence id, of sequences whose tokens the host chooses
+    sharings: dict[int, PrefixGroup] = field(
+        default_factory=dict
+    )  # by sequence id, of sequences that share their prefix
+    holding: list[PrefixGroup] = field(default_factory=list)  # those that hold sequences back
+    beams: dict[int, BeamState] = field(
+        default_factory=dict
+    )  # by sequence id, of sequences whose tokens the host chooses
     leaving: list[int] = field(default_factory=list)
-    matches: dict[int, Match] = field(default_factory=dict)  # by id of sequences that were looked up, until they run
+    matches: dict[int, PrefixMatch] = field(
+        default_factory=dict
+    )  # by id of sequences that were looked up, until they run
     banned: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by synchronous slot, as last sent to the device
-    timeouts: Timeouts = field(default_factory=Timeouts)
+    timeouts: Deadlines = field(default_factory=Deadlines)
     num_planned: int = 0  # steps planned so far: the next one's id
     num_committed: int = 0
     num_preemptions: int = 0
     now_s: float = 0.0  # on the clock by which requests arrive, as the scheduler was told last
 
     @property
-    def waiting(self) -> Waiting:
+    def waiting(self) -> WaitingSequences:
         """Sequences in the queue, in the order of service."""
         return self.order.waiting
 

@@ -1,4 +1,4 @@
-"""Host: `Limits`, what one step and one sequence may not exceed, and what they need of the pool."""
+"""Host: `StepLimits`, what one step and one sequence may not exceed, and what they need of the pool."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from jaxserve.core.request import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StepLimits:
     """max_num_batched_tokens: the token budget of a step. max_chunk_tokens: longest piece of a prompt in one step."""
 
     max_num_seqs: int

@@ -1,9 +1,9 @@
-"""Host: `TransferCosts`, whether pages are sooner loaded from host memory or computed again."""
+"""Host: `SwapCost`, whether pages are sooner loaded from host memory or computed again."""
 
 WEIGHT = 0.2  # of the newest step in what a token takes
 
 
-class TransferCosts:
+class SwapCost:
     """Follows what computing prompts takes. page_s: seconds to load a page, measured before service begins.
 
     A sequence that was preempted, or that begins like an evicted one, loads its pages if that is sooner. As long as no

@@ -8,15 +8,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from jaxserve.server.http.error_responses import ApiError, ClientLeft, as_api_error
-from jaxserve.server.http.middleware import Guard
+from jaxserve.server.http.middleware import RequestMiddleware
 from jaxserve.server.openai.openapi_bodies import gather_parts
 from jaxserve.server.routes import admin, health, live, metrics, openai_routes, tokenization, web_page
-from jaxserve.server.server_state import FINGERPRINT, Service
+from jaxserve.server.server_state import FINGERPRINT, ServerState
 
 ROUTERS = (openai_routes, tokenization, health, metrics, admin, live, web_page)
 
 
-def make_app(service: Service) -> ASGIApp:
+def make_app(service: ServerState) -> ASGIApp:
     """All routes over one service, which may still be starting."""
     app = FastAPI(title="jaxserve", version=FINGERPRINT.partition("-")[2])
     for part in ROUTERS:
@@ -24,7 +24,7 @@ def make_app(service: Service) -> ASGIApp:
     gather_parts(app.openapi())  # which the app makes once and keeps
     app.add_exception_handler(Exception, _raise)
     app.add_exception_handler(HTTPException, _no_route)
-    guarded: ASGIApp = Guard(app, service.config, service.http.count)
+    guarded: ASGIApp = RequestMiddleware(app, service.config, service.http.count)
     if not service.config.allowed_origins:
         return guarded
     return CORSMiddleware(

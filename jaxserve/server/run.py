@@ -19,7 +19,7 @@ from jaxserve.server.app import make_app
 from jaxserve.server.http.listener import Listener
 from jaxserve.server.loading import start_loading
 from jaxserve.server.server_config import ServerConfig
-from jaxserve.server.server_state import Service, State
+from jaxserve.server.server_state import ServerState, ServerStatus
 
 log = logging.getLogger("jaxserve.server")
 WATCH_S = 1.0  # between two looks at the engine
@@ -33,7 +33,7 @@ def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
     right, 1 for anything else."""
     sys.setswitchinterval(SWITCH_S)
     names = config.served_model_name or (engine_config.model,)
-    process = Process(engine_config, Service(config, names))
+    process = Process(engine_config, ServerState(config, names))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         exit_code = runner.run(process.run())
     process.has_ended.set()
@@ -43,7 +43,7 @@ def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
 class Process:
     """One server. Balancers see by /health what it does: it listens from the first moment to the last."""
 
-    def __init__(self, engine_config: EngineConfig, service: Service):
+    def __init__(self, engine_config: EngineConfig, service: ServerState):
         self._engine_config, self._service, self._config = engine_config, service, service.config
         self._started_s = time.monotonic()
         self._stop, self.has_ended = asyncio.Event(), threading.Event()
@@ -94,7 +94,7 @@ class Process:
         watching = asyncio.create_task(self._watch(llm))
         await asyncio.wait((dying, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not dying.done():
-            service.state = State.DRAINING
+            service.state = ServerStatus.DRAINING
             log.info("draining: %d requests, %g s at most", service.num_active, config.shutdown_timeout)
             until_s = time.monotonic() + config.shutdown_timeout
             while service.num_active and time.monotonic() < until_s and not self._must_hurry and not dying.done():
@@ -145,7 +145,7 @@ class Process:
 
     def _fail(self, reason: str, exit_code: int) -> None:
         log.error("%s", reason)
-        self._service.state, self._service.reason, self._exit_code = State.DEAD, reason, exit_code
+        self._service.state, self._service.reason, self._exit_code = ServerStatus.DEAD, reason, exit_code
 
 
 def _leave(code: int) -> None:

@@ -1,4 +1,4 @@
-"""Host: `Service`, one model behind a server: what all routes share, and whether requests may come in."""
+"""Host: `ServerState`, one model behind a server: what all routes share, and whether requests may come in."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # it imports jax
 FINGERPRINT = "jaxserve-0.1.0"
 
 
-class State(Enum):
+class ServerStatus(Enum):
     """starting: the model is being loaded and compiled. draining: no new requests, the old ones may end."""
 
     STARTING = "starting"
@@ -29,7 +29,7 @@ class State(Enum):
 
 
 @dataclass(slots=True)
-class Service:
+class ServerState:
     """names: of the model, the first one in answers. created: seconds since 1970. num_active: requests under way.
 
     reason: why it is dead. client_templates: what renders those of requests; None: they are trusted as the model's own.
@@ -37,7 +37,7 @@ class Service:
 
     config: ServerConfig
     names: tuple[str, ...]
-    state: State = State.STARTING
+    state: ServerStatus = ServerStatus.STARTING
     created: int = field(default_factory=lambda: int(time.time()))
     num_active: int = 0
     http: HttpCounts = field(default_factory=HttpCounts)
@@ -53,8 +53,8 @@ class Service:
             theirs = llm.llm.parts.text.generation_config
             named = {"max_tokens": theirs.get("max_new_tokens"), **theirs}
             self._defaults = {name: named[name] for name in DEFAULTED if named.get(name) is not None}
-        if self.state is State.STARTING:
-            self.state = State.READY
+        if self.state is ServerStatus.STARTING:
+            self.state = ServerStatus.READY
 
     @property
     def llm(self) -> "AsyncLLM":
@@ -87,8 +87,8 @@ class Service:
     @contextmanager
     def working(self) -> Iterator[None]:
         """Around a request that asks something of the engine. Raises `ApiError` of status 503 unless it is ready."""
-        if self.state is not State.READY:
-            seconds = "5" if self.state is State.STARTING else "30"
+        if self.state is not ServerStatus.READY:
+            seconds = "5" if self.state is ServerStatus.STARTING else "30"
             raise ApiError(
                 503, f"the server is {self.state.value}", code=self.state.value, headers={"Retry-After": seconds}
             )

@@ -13,9 +13,9 @@ from jaxserve.cli.args.dataclass_flags import given
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_checks import MAX_LOGIT_BIAS
 from jaxserve.core.options.sampling_params import MAX_BAD_WORDS
-from jaxserve.core.options.scheduling_options import Service
+from jaxserve.core.options.scheduling_options import SchedulingOptions
 from jaxserve.server.http.error_responses import TYPES, ApiError
-from jaxserve.server.monitoring.access_log import Served
+from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
@@ -129,7 +129,7 @@ def accepts(heading: str, name: str, value: float) -> bool:
         body = kind.read({**others, name: value})
         if isinstance(body, SamplingFields):
             body.sampling_params({})
-            Service(**body.service(None))
+            SchedulingOptions(**body.service(None))
     except (ApiError, RequestError) as error:
         return name not in str(error)  # what is refused for another reason shows as a range that has no end
     return True
@@ -198,7 +198,7 @@ def test_every_metric_stands_there(server):
 
 
 def test_every_field_of_the_log_stands_there():
-    assert set(code(section("Log").split("\n\n")[1])) == set(Served("id", route="none").as_json(200))
+    assert set(code(section("Log").split("\n\n")[1])) == set(AccessRecord("id", route="none").as_json(200))
 
 
 def shell_lines() -> list[list[str]]:

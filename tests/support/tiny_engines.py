@@ -9,7 +9,7 @@ from typing import Any
 from jaxserve import LLM, SamplingParams
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.loop.engine import Engine
-from jaxserve.scheduler.policy.policies import make_order
+from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.scheduler import Scheduler
 from tests.support.golden_data import checkpoint
 
@@ -74,7 +74,7 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
         max_model_len=limits.max_model_len,
         vocab_size=parts.model.vocab_size,
         max_chunk_tokens=limits.max_chunk_tokens,
-        order=make_order(policy),
+        order=make_policy(policy),
         prefix_eviction=prefix_eviction,
         num_host_pages=limits.num_host_pages,
     )
@@ -90,7 +90,7 @@ def forget_engines() -> None:
 
 
 class FixedRounds:
-    """Instead of a `RoundBudget`: always as many."""
+    """Instead of a `MultiStepBudget`: always as many."""
 
     def __init__(self, num_rounds: int):
         self.num_rounds = num_rounds

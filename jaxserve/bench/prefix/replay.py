@@ -11,7 +11,7 @@ import numpy as np
 from jaxserve.bench.prefix.prefix_trace import Rows
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.kv.allocator import PagePool
-from jaxserve.kv.eviction_policies import POLICIES
+from jaxserve.kv.eviction_policies import EVICTION_POLICIES
 from jaxserve.kv.prefix_cache import PrefixCache
 
 
@@ -29,7 +29,7 @@ class Replay:
 def replay(rows: Rows, policy: str, capacity: int) -> Replay:
     """One request after the other, each held until it is inserted; one that does not fit is left out."""
     pool, seconds = PagePool(capacity + 1), []
-    cache = PrefixCache(pool, KVGroups((None,), 1), POLICIES[policy]())
+    cache = PrefixCache(pool, KVGroups((None,), 1), EVICTION_POLICIES[policy]())
     for row in rows:
         if len(row) > capacity:
             continue

@@ -1,4 +1,4 @@
-"""Host: the parts of a step of `Jobs`, and an engine whose parts something watches."""
+"""Host: the parts of a step of `OutputProcessor`, and an engine whose parts something watches."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

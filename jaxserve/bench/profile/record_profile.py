@@ -17,9 +17,9 @@ from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.engine.inputs.call_inputs import requests_for
 from jaxserve.engine.inputs.prompt import read_prompts
-from jaxserve.engine.loop.decode_rounds import RoundBudget
+from jaxserve.engine.loop.decode_rounds import MultiStepBudget
 from jaxserve.engine.loop.step_stats import StepLog, StepReport
-from jaxserve.engine.outputs.request_state import Job
+from jaxserve.engine.outputs.request_state import RequestState
 
 if TYPE_CHECKING:
     from jaxserve.engine.llm import LLM
@@ -116,8 +116,8 @@ def _steps(llm: "LLM", workload: Workload, options: ProfileOptions, traced: Any 
     params = replace(options.params, max_tokens=options.num_steps, ignore_eos=True)
     requests = requests_for(llm.jobs, llm.parts.requests, read_prompts(workload.prompts), params)
     jobs, engine, log = llm.jobs, llm.parts.engine, StepLog()
-    engine.observer, rounds, engine.rounds = log, engine.rounds, RoundBudget(1)
-    step, begun = annotated("step", jobs.step), list[Job]()
+    engine.observer, rounds, engine.rounds = log, engine.rounds, MultiStepBudget(1)
+    step, begun = annotated("step", jobs.step), list[RequestState]()
     try:
         for prompt, request in requests:
             begun.append(jobs.start(prompt, request))

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from jaxserve.bench.serving.arrivals import arrival_times
-from jaxserve.bench.serving.client.http_client import Client
-from jaxserve.bench.serving.client.reply import Reply
+from jaxserve.bench.serving.client.http_client import BenchClient
+from jaxserve.bench.serving.client.reply import RequestResult
 from jaxserve.bench.serving.client.speculation_metrics import read_counts, speculation
 from jaxserve.bench.serving.datasets.encoders import Encoder
 from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest, write
 from jaxserve.bench.serving.datasets.request_specs import Dataset, Draw
-from jaxserve.bench.serving.load_generator import Load, run_load
+from jaxserve.bench.serving.load_generator import LoadResult, run_load
 from jaxserve.bench.serving.options import ArrivalOptions
 
 
@@ -24,7 +24,7 @@ class Progress(Protocol):
 
     def prompts(self, total: int) -> AbstractContextManager[Callable[[int], object]]: ...
 
-    def replies(self, name: str, total: int) -> AbstractContextManager[Callable[[Reply], object]]: ...
+    def replies(self, name: str, total: int) -> AbstractContextManager[Callable[[RequestResult], object]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +42,17 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BenchmarkRun:
     """cpu_s: seconds of a processor that this process took meanwhile. speculation: see there; empty where none was."""
 
     max_concurrency: int | None
     requests: list[BenchRequest]
-    load: Load
+    load: LoadResult
     cpu_s: float
     speculation: dict[str, Any]
 
     @property
-    def completed(self) -> list[Reply]:
+    def completed(self) -> list[RequestResult]:
         return [reply for reply in self.load.replies if reply is not None and reply.failure is None]
 
     @property
@@ -62,8 +62,8 @@ class Run:
 
 
 async def measure(
-    schedule: Schedule, client: Client, encoder: Encoder | None, progress: Progress
-) -> AsyncIterator[Run]:
+    schedule: Schedule, client: BenchClient, encoder: Encoder | None, progress: Progress
+) -> AsyncIterator[BenchmarkRun]:
     """One run for each concurrency, in their order; an interrupted one is the last.
 
     Raises `ConfigError` or `RequestError` for what can be known before anything is sent.
@@ -81,7 +81,7 @@ async def measure(
         load = await _send(requests, moments(schedule, requests), client, max_concurrency, name, progress)
         cpu_s = time.process_time() - began_s
         speculated = speculation(before, read_counts(await client.metrics()))
-        yield Run(max_concurrency, requests, load, cpu_s, speculated)
+        yield BenchmarkRun(max_concurrency, requests, load, cpu_s, speculated)
         if load.is_interrupted:
             return
 
@@ -95,7 +95,7 @@ def moments(schedule: Schedule, requests: list[BenchRequest]) -> np.ndarray:
 
 
 async def _requests(
-    schedule: Schedule, run: int, client: Client, encoder: Encoder | None, progress: Progress
+    schedule: Schedule, run: int, client: BenchClient, encoder: Encoder | None, progress: Progress
 ) -> list[BenchRequest]:
     """Of a run, 0 being the warm-up."""
     drafts = schedule.dataset(Draw(schedule.num_prompts if run else schedule.num_warmups, schedule.seed, run))
@@ -108,11 +108,11 @@ async def _requests(
 async def _send(
     requests: list[BenchRequest],
     times_s: np.ndarray,
-    client: Client,
+    client: BenchClient,
     max_concurrency: int | None,
     name: str,
     progress: Progress,
-) -> Load:
+) -> LoadResult:
     with progress.replies(name, len(requests)) as done:
         return await run_load(
             requests,

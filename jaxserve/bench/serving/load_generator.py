@@ -4,19 +4,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from jaxserve.bench.serving.client.reply import Reply
+from jaxserve.bench.serving.client.reply import RequestResult
 from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest
 
-Send = Callable[[BenchRequest], Awaitable[Reply]]
+Send = Callable[[BenchRequest], Awaitable[RequestResult]]
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadResult:
     """What came of a run. replies: by request; None: it was not sent, or not answered when the run was interrupted."""
 
     start_s: float
     end_s: float
-    replies: list[Reply | None]
+    replies: list[RequestResult | None]
     num_sent: int
 
     @property
@@ -31,14 +31,14 @@ async def run_load(
     *,
     max_concurrency: int | None,
     clock: Callable[[], float],
-    done: Callable[[Reply], object] = lambda reply: None,
-) -> Load:
+    done: Callable[[RequestResult], object] = lambda reply: None,
+) -> LoadResult:
     """Send request i `times_s[i]` seconds after the start, or, if `max_concurrency` are under way then, when one of
     them has ended; always in order. times_s: not falling. done: gets each reply at once.
 
     Cancelling the task that awaits this ends the run: it returns with the replies that there are.
     """
-    replies: list[Reply | None] = [None] * len(requests)
+    replies: list[RequestResult | None] = [None] * len(requests)
     slots = None if max_concurrency is None else asyncio.Semaphore(max_concurrency)
     num_sent, start_s = 0, clock()
 
@@ -63,4 +63,4 @@ async def run_load(
         task = asyncio.current_task()
         assert task is not None
         task.uncancel()
-    return Load(start_s, clock(), replies, num_sent)
+    return LoadResult(start_s, clock(), replies, num_sent)

@@ -1,13 +1,13 @@
-"""Host: `Bars`, the progress of a serving benchmark on the terminal, with its rates."""
+"""Host: `ProgressBars`, the progress of a serving benchmark on the terminal, with its rates."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from jaxserve.bench.serving.client.reply import Reply
+from jaxserve.bench.serving.client.reply import RequestResult
 
 
-class Bars:
+class ProgressBars:
     """Silent unless `is_shown`."""
 
     def __init__(self, is_shown: bool) -> None:
@@ -21,13 +21,13 @@ class Bars:
             yield bar.update
 
     @contextmanager
-    def replies(self, name: str, total: int) -> Iterator[Callable[[Reply], object]]:
+    def replies(self, name: str, total: int) -> Iterator[Callable[[RequestResult], object]]:
         """The rate of output tokens counts requests that have ended."""
         from tqdm import tqdm
 
         num_output, num_failed, start_s = 0, 0, time.perf_counter()
 
-        def done(reply: Reply) -> None:
+        def done(reply: RequestResult) -> None:
             nonlocal num_output, num_failed
             num_output += reply.output_len
             num_failed += reply.failure is not None

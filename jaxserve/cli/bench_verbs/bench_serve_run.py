@@ -15,15 +15,15 @@ import aiohttp
 
 from jaxserve.bench import machine
 from jaxserve.bench.serving.benchmark import Schedule, measure
-from jaxserve.bench.serving.client.http_client import Client
-from jaxserve.bench.serving.client.server_target import Target, clean_url, key_header
+from jaxserve.bench.serving.client.http_client import BenchClient
+from jaxserve.bench.serving.client.server_target import ServerTarget, clean_url, key_header
 from jaxserve.bench.serving.client.session import ask, open_session, served_model, wait_ready
 from jaxserve.bench.serving.datasets.encoders import Encoder, LocalEncoder, ServerEncoder
 from jaxserve.bench.serving.datasets.local_tokenizer import find_tokenizer
 from jaxserve.bench.serving.datasets.open_dataset import open_dataset
 from jaxserve.bench.serving.options import CHAT, COMPLETIONS, DATASETS, ArrivalOptions, DatasetOptions, needs_tokenizer
-from jaxserve.bench.serving.progress import Bars
-from jaxserve.bench.serving.report.run_report import Report
+from jaxserve.bench.serving.progress import ProgressBars
+from jaxserve.bench.serving.report.run_report import RunReport
 from jaxserve.cli.args.dataclass_flags import given
 from jaxserve.core.errors import ConfigError
 from jaxserve.text.tokenizer import Tokenizer
@@ -51,9 +51,9 @@ def run(args: argparse.Namespace) -> int:
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         target = runner.run(_target(args))
         setup = _setup(args, target, options, arrivals)
-        report = Report(setup, args.percentile_metrics, args.metric_percentiles, dict(args.goodput))
+        report = RunReport(setup, args.percentile_metrics, args.metric_percentiles, dict(args.goodput))
         try:
-            runner.run(_measure(schedule, target, tokenizer, counts, Bars(_has_bars(args)), report))
+            runner.run(_measure(schedule, target, tokenizer, counts, ProgressBars(_has_bars(args)), report))
         except KeyboardInterrupt:  # between two runs: what has been measured is kept
             is_interrupted = True
         finally:  # also where the server is gone before the last run
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if report.has_completed else 1
 
 
-def _keep(report: Report, args: argparse.Namespace) -> None:
+def _keep(report: RunReport, args: argparse.Namespace) -> None:
     try:
         if args.save_result:
             for path in report.save(args.result_dir or Path(), args.result_filename, is_detailed=args.save_detailed):
@@ -73,7 +73,7 @@ def _keep(report: Report, args: argparse.Namespace) -> None:
             report.save_page(args.report)
 
 
-async def _target(args: argparse.Namespace) -> Target:
+async def _target(args: argparse.Namespace) -> ServerTarget:
     """Finds the model's name out, and waits for the server if asked to."""
     base_url, headers = _base_url(args), key_header(args.api_key)
     async with open_session(base_url, headers, args.request_timeout) as session:
@@ -83,7 +83,7 @@ async def _target(args: argparse.Namespace) -> Target:
     wanted = {name: getattr(args, name) for name in ("temperature", "top_p", "top_k")}
     extra = {name: value for name, value in wanted.items() if value is not None}
     extra |= ({"ignore_eos": True} if args.ignore_eos else {}) | args.extra_body
-    return Target(base_url, args.endpoint, model, extra, args.request_timeout, headers)
+    return ServerTarget(base_url, args.endpoint, model, extra, args.request_timeout, headers)
 
 
 def _base_url(args: argparse.Namespace) -> str:
@@ -94,17 +94,22 @@ def _base_url(args: argparse.Namespace) -> str:
 
 
 async def _measure(
-    schedule: Schedule, target: Target, tokenizer: Tokenizer | None, counts: bool, bars: Bars, report: Report
+    schedule: Schedule,
+    target: ServerTarget,
+    tokenizer: Tokenizer | None,
+    counts: bool,
+    bars: ProgressBars,
+    report: RunReport,
 ) -> None:
     async with open_session(target.base_url, target.headers, target.timeout_s) as session:
-        client = Client(session, target, time.perf_counter, _counter(tokenizer))
+        client = BenchClient(session, target, time.perf_counter, _counter(tokenizer))
         encoder = _encoder(session, target, tokenizer, counts)
         async for run in measure(schedule, client, encoder, bars):
             print(report.add(run), flush=True)
 
 
 def _encoder(
-    session: aiohttp.ClientSession, target: Target, tokenizer: Tokenizer | None, counts: bool
+    session: aiohttp.ClientSession, target: ServerTarget, tokenizer: Tokenizer | None, counts: bool
 ) -> Encoder | None:
     """The tokenizer that was named, or the server's where there is something to count."""
     adds_special = target.path != CHAT
@@ -162,7 +167,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _setup(
-    args: argparse.Namespace, target: Target, options: DatasetOptions, arrivals: ArrivalOptions
+    args: argparse.Namespace, target: ServerTarget, options: DatasetOptions, arrivals: ArrivalOptions
 ) -> dict[str, Any]:
     """What was asked for, for the record; the key is not part of it. JSON has no infinity: it is "inf", as in vLLM."""
     times = "trace" if args.dataset_name == "trace" and not arrivals.has_rate else "inf"

@@ -22,7 +22,7 @@ class ContextFullError(RequestError):
 
 
 @dataclass(slots=True)
-class Answer:
+class ChatTurn:
     """The last answer: seconds from the question to the first token, and from there to the end."""
 
     num_prompt_tokens: int
@@ -56,7 +56,7 @@ class Conversation:
         self.turns: list[dict[str, str]] = []
         self.options: dict[str, Any] = {"max_tokens": None, **(options or {})}
         self.params = SamplingParams(**self.options)
-        self.last: Answer | None = None
+        self.last: ChatTurn | None = None
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -131,9 +131,9 @@ class Conversation:
                 "for an answer",
                 "messages",
             )
-        return self._pieces(turns, self._llm.stream(prompt, self.params), Answer(num_tokens), asked_s)
+        return self._pieces(turns, self._llm.stream(prompt, self.params), ChatTurn(num_tokens), asked_s)
 
-    def _pieces(self, turns: list[dict[str, str]], stream: Any, answer: Answer, asked_s: float) -> Iterator[str]:
+    def _pieces(self, turns: list[dict[str, str]], stream: Any, answer: ChatTurn, asked_s: float) -> Iterator[str]:
         text = ""
         try:
             for output in stream:

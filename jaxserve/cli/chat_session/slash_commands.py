@@ -16,7 +16,7 @@ _SETTING = re.compile(r"([\w-]+)(?:\s*=\s*|\s+|$)(.*)", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Reply:
+class CommandResult:
     """text: to be shown. pieces: an answer that begins. is_end: the user leaves."""
 
     text: str = ""
@@ -24,7 +24,7 @@ class Reply:
     is_end: bool = False
 
 
-def obey(conversation: Conversation, line: str) -> Reply:
+def obey(conversation: Conversation, line: str) -> CommandResult:
     """Run one command line; raises `RequestError` for what is unknown or cannot be done, `OSError` for files."""
     name, _, argument = line.removeprefix("/").partition(" ")
     name = ALIASES.get(name, name)
@@ -35,38 +35,38 @@ def obey(conversation: Conversation, line: str) -> Reply:
     return COMMANDS[name][2](conversation, argument.strip())
 
 
-def _help(_: Conversation, __: str) -> Reply:
+def _help(_: Conversation, __: str) -> CommandResult:
     rows = [(f"/{name} {usage}".strip(), text) for name, (usage, text, _) in COMMANDS.items()]
     rows += [('""" ... """', "a message of several lines; or end a line with \\")]
     rows += [("Ctrl-C", "stop the answer; twice at the prompt: leave"), ("Ctrl-D", "leave")]
-    return Reply("\n".join(f"  {left:<20} {right}" for left, right in rows))
+    return CommandResult("\n".join(f"  {left:<20} {right}" for left, right in rows))
 
 
-def _exit(_: Conversation, __: str) -> Reply:
-    return Reply(is_end=True)
+def _exit(_: Conversation, __: str) -> CommandResult:
+    return CommandResult(is_end=True)
 
 
-def _reset(conversation: Conversation, _: str) -> Reply:
+def _reset(conversation: Conversation, _: str) -> CommandResult:
     conversation.reset()
-    return Reply("All turns are forgotten.")
+    return CommandResult("All turns are forgotten.")
 
 
-def _system(conversation: Conversation, text: str) -> Reply:
+def _system(conversation: Conversation, text: str) -> CommandResult:
     if text:
         conversation.system = None if text == "-" else text
-        return Reply("It holds from the next answer on.")
-    return Reply(conversation.system if conversation.system is not None else "There is no system message.")
+        return CommandResult("It holds from the next answer on.")
+    return CommandResult(conversation.system if conversation.system is not None else "There is no system message.")
 
 
-def _set(conversation: Conversation, argument: str) -> Reply:
+def _set(conversation: Conversation, argument: str) -> CommandResult:
     if not argument:
-        return Reply("\n".join(_settings(conversation.params)))
+        return CommandResult("\n".join(_settings(conversation.params)))
     found = _SETTING.fullmatch(argument)
     if not found:
         raise RequestError("name a parameter and its value: /set temperature 0.7")
     name = found[1].replace("-", "_")
     conversation.set(name, _value(found[2]))
-    return Reply(f"{name} = {getattr(conversation.params, name)}")
+    return CommandResult(f"{name} = {getattr(conversation.params, name)}")
 
 
 def _settings(params: SamplingParams) -> Iterator[str]:
@@ -85,14 +85,14 @@ def _value(text: str) -> Any:
         return text
 
 
-def _save(conversation: Conversation, argument: str) -> Reply:
+def _save(conversation: Conversation, argument: str) -> CommandResult:
     conversation.save(_path(argument, "/save FILE"))
-    return Reply(f"Saved {len(conversation.messages)} messages.")
+    return CommandResult(f"Saved {len(conversation.messages)} messages.")
 
 
-def _load(conversation: Conversation, argument: str) -> Reply:
+def _load(conversation: Conversation, argument: str) -> CommandResult:
     conversation.load(_path(argument, "/load FILE"))
-    return Reply(f"Loaded {len(conversation.messages)} messages.")
+    return CommandResult(f"Loaded {len(conversation.messages)} messages.")
 
 
 def _path(argument: str, usage: str) -> Path:
@@ -101,26 +101,26 @@ def _path(argument: str, usage: str) -> Path:
     return Path(argument).expanduser()
 
 
-def _retry(conversation: Conversation, _: str) -> Reply:
-    return Reply(pieces=conversation.retry())
+def _retry(conversation: Conversation, _: str) -> CommandResult:
+    return CommandResult(pieces=conversation.retry())
 
 
-def _undo(conversation: Conversation, _: str) -> Reply:
-    return Reply(f"Taken back: {conversation.undo()}")
+def _undo(conversation: Conversation, _: str) -> CommandResult:
+    return CommandResult(f"Taken back: {conversation.undo()}")
 
 
-def _stats(conversation: Conversation, _: str) -> Reply:
+def _stats(conversation: Conversation, _: str) -> CommandResult:
     last = conversation.last
     if last is None:
         raise RequestError("there has been no answer yet")
     speed = "" if last.tokens_per_s is None else f", then {last.tokens_per_s:.1f} tokens/s"
-    return Reply(
+    return CommandResult(
         f"{last.num_prompt_tokens} tokens read, {last.num_tokens} written: "
         f"the first after {last.first_token_s:.2f} s{speed}"
     )
 
 
-Command = Callable[[Conversation, str], Reply]
+Command = Callable[[Conversation, str], CommandResult]
 COMMANDS: dict[str, tuple[str, str, Command]] = {
     "help": ("", "this list", _help),
     "exit": ("", "leave (also /quit)", _exit),

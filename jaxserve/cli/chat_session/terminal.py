@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from jaxserve.cli.chat_session.conversation import ContextFullError, Conversation
-from jaxserve.cli.chat_session.slash_commands import ALIASES, COMMANDS, Reply, obey
+from jaxserve.cli.chat_session.slash_commands import ALIASES, COMMANDS, CommandResult, obey
 from jaxserve.core.errors import RequestError
 
 PROMPT, MORE = ">>> ", "... "
@@ -34,7 +34,9 @@ def talk(conversation: Conversation, read_line: Callable[[str], str] = input) ->
         was_interrupted = False
         if text.strip():
             try:
-                reply = obey(conversation, text) if text.startswith("/") else Reply(pieces=conversation.ask(text))
+                reply = (
+                    obey(conversation, text) if text.startswith("/") else CommandResult(pieces=conversation.ask(text))
+                )
                 if reply.text:
                     print(reply.text)
                 if reply.pieces is not None:

@@ -34,7 +34,7 @@ class ModelCosts:
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class Roofline:
     """One step on one device; a time is None where the peak rate is not known."""
 
     num_bytes: int
@@ -48,7 +48,7 @@ class Floor:
         return None if self.bandwidth_s is None or self.compute_s is None else max(self.bandwidth_s, self.compute_s)
 
 
-def step_floor(costs: ModelCosts, num_tokens: int, num_rows: int, context: int, device: DeviceType | None) -> Floor:
+def step_floor(costs: ModelCosts, num_tokens: int, num_rows: int, context: int, device: DeviceType | None) -> Roofline:
     """Of a step whose tokens are shared out evenly among its rows, each of which ends it with `context` positions (or
     with its own tokens, if those are more)."""
     length, num_longer = divmod(num_tokens, num_rows)
@@ -61,7 +61,7 @@ def step_floor(costs: ModelCosts, num_tokens: int, num_rows: int, context: int, 
             num_operations += count * layer.pair_operations * _pairs(layer.window, row_tokens, end)
     bandwidth = device.bandwidth_bytes_s if device else None
     rate = device.bfloat16_operations_s if device else None
-    return Floor(
+    return Roofline(
         num_bytes,
         num_operations,
         None if bandwidth is None else num_bytes / bandwidth,

@@ -1,4 +1,4 @@
-"""Host: `Service`, how a request wants to be served beside others: its priority, its tenant, and its time limits."""
+"""Host: `SchedulingOptions`: priority, tenant and time limits of one request."""
 
 import math
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from jaxserve.core.errors import RequestError
 MAX_TENANT_CHARS = 128
 
 
-class ServiceOptions(TypedDict, total=False):
-    """The fields of `Service` as calls take them: of each, one for all prompts, or a list of one a prompt."""
+class SchedulingKwargs(TypedDict, total=False):
+    """The fields of `SchedulingOptions` as calls take them: of each, one for all prompts, or a list of one a prompt."""
 
     priority: int | Sequence[int]
     tenant: str | Sequence[str | None] | None
@@ -20,7 +20,7 @@ class ServiceOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class SchedulingOptions:
     """priority: the lower, the earlier served; a 64-bit integer. tenant: on whose account the tokens go; None: those of
     all who name nobody. queue_timeout_s: seconds from the call in which a sequence must have got its first slot.
     deadline_s: seconds from the call in which it must have ended. What is late ends with finish_reason "timeout" and
@@ -45,4 +45,4 @@ class Service:
                 raise RequestError(f"{name}={seconds!r} must be seconds from now: finite, and more than 0", name)
 
 
-DEFAULT_SERVICE = Service()
+DEFAULT_SCHEDULING = SchedulingOptions()

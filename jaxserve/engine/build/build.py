@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from jaxserve.core.buckets import Buckets
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.engine_spec import Blueprint, draw_up
+from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.engine.build.memory_fallback import with_room
-from jaxserve.engine.build.memory_plan import Limits
+from jaxserve.engine.build.memory_plan import EngineSizes
 from jaxserve.engine.build.memory_use import limit_on
-from jaxserve.engine.build.model_source import OpenModel, open_model
+from jaxserve.engine.build.model_source import ModelSource, open_model
 from jaxserve.engine.build.model_text import ModelText, choose_text, eos_ids
 from jaxserve.engine.build.startup.compiled_folder import compiler_for, with_sizes
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
-from jaxserve.engine.inputs.input_processor import RequestMaker
+from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import MAX_EDITS
 from jaxserve.runner.programs.executables import Compiler
 from jaxserve.runner.runner import Runner
-from jaxserve.scheduler.policy.policies import make_order
-from jaxserve.scheduler.queue_limits import QueueBounds
+from jaxserve.scheduler.policy.policies import make_policy
+from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.scheduler.scheduler import Scheduler
-from jaxserve.scheduler.swap_cost import TransferCosts
+from jaxserve.scheduler.swap_cost import SwapCost
 from jaxserve.text.chat_template import ChatTemplate
 from jaxserve.text.tokenizer import Tokenizer
 
@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class EngineParts:
     """Everything that `LLM` drives.
 
     model: as it runs, its ropes settled for the context. described: as the checkpoint describes it. text: what
@@ -41,11 +41,11 @@ class Built:
 
     engine: Engine
     runner: Runner
-    blueprint: Blueprint
+    blueprint: EngineSpec
     model: ModelConfig
     described: ModelConfig
     text: ModelText
-    requests: RequestMaker
+    requests: InputProcessor
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -56,7 +56,7 @@ class Built:
         return self.text.chat_template
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> EngineSizes:
         return self.blueprint.limits
 
     @property
@@ -64,17 +64,17 @@ class Built:
         return self.blueprint.buckets
 
 
-def build(config: EngineConfig, progress: Progress | None = None) -> Built:
+def build(config: EngineConfig, progress: Progress | None = None) -> EngineParts:
     """Load the model and lay out memory; nothing is compiled yet but what makes the weights and the pool."""
     use_compilation_cache(config)
     with open_model(config) as source:
         return _load(with_sizes(config, source.model), source, progress)
 
 
-def _load(config: EngineConfig, source: OpenModel, progress: Progress | None) -> Built:
+def _load(config: EngineConfig, source: ModelSource, progress: Progress | None) -> EngineParts:
     mesh = make_mesh(config.tensor_parallel_size)
     text = choose_text(config, source.checkpoint, source.folder)
-    blueprint = draw_up(config, source.model, mesh, limit_on(mesh))
+    blueprint = make_spec(config, source.model, mesh, limit_on(mesh))
     compiler = compiler_for(config, blueprint)  # may refuse, and weights take long to read
     params = source.params(mesh, blueprint.programs.layout.dtype, config.seed, progress)
     return assemble(config, blueprint, compiler, source.model, params, text)
@@ -82,15 +82,15 @@ def _load(config: EngineConfig, source: OpenModel, progress: Progress | None) ->
 
 def assemble(
     config: EngineConfig,
-    blueprint: Blueprint,
+    blueprint: EngineSpec,
     compiler: Compiler,
     described: ModelConfig,
     params: Params,
     text: ModelText,
-) -> Built:
+) -> EngineParts:
     """All parts of an engine; the pool is smaller than drawn where memory runs out."""
 
-    def make_runner(blueprint: Blueprint) -> Runner:
+    def make_runner(blueprint: EngineSpec) -> Runner:
         return Runner(blueprint.programs, params, compiler, num_host_pages=blueprint.limits.num_host_pages)
 
     blueprint, runner = with_room(config, blueprint, described, make_runner)
@@ -105,17 +105,17 @@ def assemble(
         max_model_len=limits.max_model_len,
         vocab_size=model.vocab_size,
         max_chunk_tokens=limits.max_chunk_tokens,
-        order=make_order(
+        order=make_policy(
             config.scheduling_policy,
             priority_ageing_s=config.priority_ageing_s,
             tenant_weights=config.tenant_weights,
         ),
-        bounds=QueueBounds(config.max_num_waiting, config.max_waiting_tokens),
+        bounds=QueueLimits(config.max_num_waiting, config.max_waiting_tokens),
         prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
         num_host_pages=limits.num_host_pages,
-        transfer_costs=TransferCosts(runner.time_load() if limits.num_host_pages else 0.0),
+        transfer_costs=SwapCost(runner.time_load() if limits.num_host_pages else 0.0),
     )
-    requests = RequestMaker(
+    requests = InputProcessor(
         tokenizer=text.tokenizer,
         eos_ids=eos_ids(model, text.tokenizer),
         vocab_size=model.vocab_size,
@@ -125,4 +125,4 @@ def assemble(
         seed=config.seed,
     )
     engine = Engine(scheduler, runner, max_rounds=config.max_decode_rounds, is_overlapped=config.async_scheduling)
-    return Built(engine, runner, blueprint, model, described, text, requests)
+    return EngineParts(engine, runner, blueprint, model, described, text, requests)

@@ -1,4 +1,4 @@
-"""Wiring: `Blueprint`, an engine's sizes and programs before anything of it is allocated or its weights are read."""
+"""Wiring: `EngineSpec`, an engine's sizes and programs before anything of it is allocated or its weights are read."""
 
 from dataclasses import dataclass, replace
 
@@ -10,7 +10,7 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import INVARIANT, EngineConfig
 from jaxserve.engine.build import memory_plan as limit_rules
 from jaxserve.engine.build.dtype import choose_dtype
-from jaxserve.engine.build.memory_plan import Limits, Memory
+from jaxserve.engine.build.memory_plan import EngineSizes, MemoryBudget
 from jaxserve.engine.build.memory_use import memory_of
 from jaxserve.engine.build.scarce_sizes import may_have_fewer_rows, narrowed
 from jaxserve.kv.pool_layout import page_layout
@@ -24,19 +24,19 @@ from jaxserve.runner.step.step import StepSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Blueprint:
+class EngineSpec:
     """What `build` makes an engine of, and `plan` compiles for devices that may not be here.
 
     memory: what its parts are expected to take; a bound where only compiling tells.
     """
 
-    limits: Limits
+    limits: EngineSizes
     buckets: Buckets
     programs: Programs
-    memory: Memory
+    memory: MemoryBudget
 
 
-def draw_up(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None) -> Blueprint:
+def make_spec(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None) -> EngineSpec:
     """An engine for `model` on a mesh whose devices have `limit_bytes` each (None: they do not tell).
 
     Where memory is scarce, sizes that the configuration leaves open are smaller than by default (`scarce_sizes.py`).
@@ -56,7 +56,7 @@ def draw_up(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: i
         sizes, num_rows = smaller, smaller.max_num_seqs or num_rows
 
 
-def _draw_up(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None) -> Blueprint:
+def _draw_up(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None) -> EngineSpec:
     dtype = choose_dtype(config.dtype, model.dtype)
     groups = model.kv_groups(limit_rules.page_size(config, mesh.devices.flat[0].platform))
     layout = kv_layout(model, mesh, groups.page_size, dtype, page_layout(config.kv_layout))
@@ -78,4 +78,4 @@ def _draw_up(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: 
     columns = groups.end_page(limits.max_model_len)
     sizes = limits.max_num_seqs, limits.max_num_batched_tokens, columns
     buckets = make_buckets(*sizes, min_rows) if config.buckets is None else read_buckets(config.buckets, *sizes)
-    return Blueprint(limits, buckets, programs, memory)
+    return EngineSpec(limits, buckets, programs, memory)

@@ -10,7 +10,7 @@ import jax
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.engine_spec import Blueprint, draw_up
+from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.engine.build.memory_plan import fit_pool, is_sized_by_memory, max_sequence_pages, memory_share
 from jaxserve.engine.build.scarce_sizes import may_have_fewer_rows
 from jaxserve.models.config.model_config import ModelConfig
@@ -23,8 +23,8 @@ ATTEMPTED = re.compile(rf"[Aa]ttempting to (?:allocate|reserve) {SIZE}.*?There a
 
 
 def with_room[T](
-    config: EngineConfig, blueprint: Blueprint, model: ModelConfig, make: Callable[[Blueprint], T]
-) -> tuple[Blueprint, T]:
+    config: EngineConfig, blueprint: EngineSpec, model: ModelConfig, make: Callable[[EngineSpec], T]
+) -> tuple[EngineSpec, T]:
     """What `make` makes of a blueprint, or, where memory runs out, of the first smaller one that finds room."""
     drawn, why = blueprint, "memory ran out while the pool was made"
     while True:
@@ -55,7 +55,7 @@ def missing_bytes(error: Exception) -> int | None:
     return None
 
 
-def excess_bytes(config: EngineConfig, blueprint: Blueprint, executables: Iterable[Any]) -> int:
+def excess_bytes(config: EngineConfig, blueprint: EngineSpec, executables: Iterable[Any]) -> int:
     """Bytes of one device by which a pool that was sized by memory is too large, now that all programs are compiled."""
     memory, num_devices = blueprint.memory, blueprint.programs.settings.mesh.size
     if memory.limit_bytes is None or not is_sized_by_memory(config, memory):
@@ -69,7 +69,9 @@ def excess_bytes(config: EngineConfig, blueprint: Blueprint, executables: Iterab
     return max(-(-(pool - room) // num_devices), 0)
 
 
-def shrunk(config: EngineConfig, blueprint: Blueprint, model: ModelConfig, missing: int | None, why: str) -> Blueprint:
+def shrunk(
+    config: EngineConfig, blueprint: EngineSpec, model: ModelConfig, missing: int | None, why: str
+) -> EngineSpec:
     """The same engine with fewer pages, or, where these would not hold a sequence, for half as many at once.
 
     model: as its checkpoint describes it. missing: bytes of one device; None: not known. Raises ConfigError where a
@@ -93,7 +95,7 @@ def shrunk(config: EngineConfig, blueprint: Blueprint, model: ModelConfig, missi
     if before - lost < fewest and is_open:
         limit_bytes = blueprint.memory.limit_bytes
         fewer_rows = replace(sizes, max_num_seqs=limits.max_num_seqs // 2)
-        return draw_up(fewer_rows, model, mesh, None if limit_bytes is None else limit_bytes // mesh.size)
+        return make_spec(fewer_rows, model, mesh, None if limit_bytes is None else limit_bytes // mesh.size)
     if before <= fewest:
         raise ConfigError(
             f"{why}, and fewer than num_pages={before} ({before * page_bytes:,} bytes) would not hold one sequence of "
@@ -103,12 +105,12 @@ def shrunk(config: EngineConfig, blueprint: Blueprint, model: ModelConfig, missi
         )
     fewer = max(before - max(lost, 1), fewest)
     smaller = replace(sizes, num_pages=fewer, kv_cache_memory_bytes=None, memory_utilization=None)
-    drawn = draw_up(smaller, model, mesh, limit_bytes=None)
+    drawn = make_spec(smaller, model, mesh, limit_bytes=None)
     limits = replace(drawn.limits, lost_pages=limits.lost_pages + before - fewer)
     return replace(drawn, limits=limits, memory=blueprint.memory)
 
 
-def tell(before: Blueprint, after: Blueprint, why: str) -> None:
+def tell(before: EngineSpec, after: EngineSpec, why: str) -> None:
     """One line on standard error, whether progress is shown or not."""
     old, new = before.limits, after.limits
     lost_bytes = (old.num_pages - new.num_pages) * after.programs.layout.page_bytes

@@ -11,7 +11,7 @@ CPU_POOL_BYTES = 2**30  # a laptop's memory is not the engine's alone, unlike an
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EngineSizes:
     """Resolved sizes of one engine."""
 
     page_size: int
@@ -25,7 +25,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryBudget:
     """What one engine may use, in bytes over the whole mesh."""
 
     platform: str
@@ -35,7 +35,9 @@ class Memory:
     step_bytes: int  # temporaries of the largest step
 
 
-def resolve(config: EngineConfig, *, max_position: int, groups: KVGroups, page_bytes: int, memory: Memory) -> Limits:
+def resolve(
+    config: EngineConfig, *, max_position: int, groups: KVGroups, page_bytes: int, memory: MemoryBudget
+) -> EngineSizes:
     """The limits of an engine; a context that the user did not ask for shrinks to what the pool can hold."""
     max_num_seqs, max_tokens = step_limits(config, memory.platform)
     chunk = min(config.max_chunk_tokens or max_tokens, max_tokens)
@@ -52,7 +54,9 @@ def resolve(config: EngineConfig, *, max_position: int, groups: KVGroups, page_b
             param="max_model_len",
         )
     num_host_pages = host_pages(config, page_bytes)
-    return Limits(groups.page_size, min(wanted_len, fits), max_num_seqs, max_tokens, chunk, num_pages, num_host_pages)
+    return EngineSizes(
+        groups.page_size, min(wanted_len, fits), max_num_seqs, max_tokens, chunk, num_pages, num_host_pages
+    )
 
 
 def host_pages(config: EngineConfig, page_bytes: int) -> int:
@@ -100,7 +104,7 @@ def step_limits(config: EngineConfig, platform: str) -> tuple[int, int]:
     return rows, tokens
 
 
-def pool_bytes(config: EngineConfig, memory: Memory) -> int:
+def pool_bytes(config: EngineConfig, memory: MemoryBudget) -> int:
     """Bytes that the pool may take."""
     if config.kv_cache_memory_bytes is not None:
         return config.kv_cache_memory_bytes
@@ -130,7 +134,7 @@ def fit_pool(limit_bytes: int, memory_utilization: float, *parts: int) -> int:
     return int(limit_bytes * memory_utilization) - sum(parts)
 
 
-def is_sized_by_memory(config: EngineConfig, memory: Memory) -> bool:
+def is_sized_by_memory(config: EngineConfig, memory: MemoryBudget) -> bool:
     """Whether the pool takes what memory leaves; else its size is given, or a CPU's default."""
     if config.num_pages is not None or config.kv_cache_memory_bytes is not None:
         return False

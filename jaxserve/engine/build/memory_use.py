@@ -7,7 +7,7 @@ from jax.sharding import Mesh
 
 from jaxserve.core.hardware.mesh import TENSOR, AnyMesh
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.memory_plan import Memory, step_limits
+from jaxserve.engine.build.memory_plan import MemoryBudget, step_limits
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.params import Params, num_bytes, vocab_width
 from jaxserve.runner.device_state import slot_bytes
@@ -23,13 +23,13 @@ RELAID_ON = "TPU7x"
 
 def memory_of(
     config: EngineConfig, model: ModelConfig, mesh: Mesh, specs: Params, *, page_bytes: int, limit_bytes: int | None
-) -> Memory:
+) -> MemoryBudget:
     """Bytes over the whole mesh; what is not divided counts once a device. limit_bytes: of one device's memory."""
     platform = mesh.devices.flat[0].platform
     state_bytes, step_bytes = scratch_bytes(config, platform, model, mesh)
     weight_bytes = num_bytes(specs)
     relaid_bytes = weight_bytes if mesh.devices.flat[0].device_kind == RELAID_ON else 0
-    return Memory(
+    return MemoryBudget(
         platform=platform,
         limit_bytes=None if limit_bytes is None else limit_bytes * mesh.size,
         weight_bytes=weight_bytes,

@@ -23,7 +23,7 @@ from jaxserve.text.tokenizer_from_folder import read_json
 
 
 @dataclass(frozen=True, slots=True)
-class OpenModel:
+class ModelSource:
     """A model before its weights are read; `folder` holds the tokenizer's files."""
 
     model: ModelConfig
@@ -40,7 +40,7 @@ class OpenModel:
 
 
 @contextmanager
-def open_model(config: EngineConfig) -> Iterator[OpenModel]:
+def open_model(config: EngineConfig) -> Iterator[ModelSource]:
     """Find and open what `config` names, fetching it first if need be; closed again at the end."""
     if config.load_format == "dummy":
         yield _dummy(config)
@@ -57,7 +57,7 @@ def open_model(config: EngineConfig) -> Iterator[OpenModel]:
         message = f"load_format={config.load_format!r} but the weights are {source.format} ({source.weights.name})"
         raise ConfigError(message, "load_format")
     with open_checkpoint(source) as checkpoint:
-        yield OpenModel(read_config(checkpoint), checkpoint, checkpoint.folder)
+        yield ModelSource(read_config(checkpoint), checkpoint, checkpoint.folder)
 
 
 def is_only_shape(name: str) -> bool:
@@ -65,17 +65,17 @@ def is_only_shape(name: str) -> bool:
     return name in SHAPES and name not in SHORT_NAMES
 
 
-def _dummy(config: EngineConfig) -> OpenModel:
+def _dummy(config: EngineConfig) -> ModelSource:
     """A named shape, or a folder's config.json; nothing is fetched."""
     for name in ("revision", "hf_token", "cache_dir"):
         if getattr(config, name) is not None:
             raise ConfigError(f"{name} means nothing with load_format='dummy', which fetches nothing", param=name)
     if config.model in SHAPES:
-        return OpenModel(SHAPES[config.model], None, None)
+        return ModelSource(SHAPES[config.model], None, None)
     folder = Path(config.model).expanduser()
     if not (folder / "config.json").is_file():
         raise ConfigError(
             f"{config.model!r} is neither a folder with a config.json nor a shape; shapes: {', '.join(SHAPES)}",
             param="model",
         )
-    return OpenModel(registry.from_hf(read_json(folder / "config.json")), None, folder)
+    return ModelSource(registry.from_hf(read_json(folder / "config.json")), None, folder)

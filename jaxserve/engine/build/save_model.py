@@ -5,12 +5,12 @@ from pathlib import Path
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.atomic_files import write_json
 from checkpoints.formats.orbax_folder import FOLDER
-from jaxserve.engine.build.build import Built
+from jaxserve.engine.build.build import EngineParts
 from jaxserve.engine.build.hf_files import export_text, exported_config
 from jaxserve.runner.orbax_io import save_params
 
 
-def save_model(built: Built, folder: Path) -> None:
+def save_model(built: EngineParts, folder: Path) -> None:
     """Writes `built.runner.params` in the Orbax form, with configuration and tokenizer; `LLM(folder)` loads it on any
     mesh. The folder must be empty or not exist.
     """

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.memory_plan import Limits, Memory, is_sized_by_memory, max_sequence_pages
+from jaxserve.engine.build.memory_plan import EngineSizes, MemoryBudget, is_sized_by_memory, max_sequence_pages
 
 MIN_ROWS, MIN_PAGE_SIZE = 8, 16
 MIN_ROW_TOKENS = 256  # of the pool for each sequence; with fewer, sequences would mostly preempt one another
 MIN_ROW_PAGES = 8  # the last page of a sequence is half empty on average: a sixteenth of so many
 
 
-def narrowed(config: EngineConfig, limits: Limits, groups: KVGroups, memory: Memory) -> EngineConfig | None:
+def narrowed(config: EngineConfig, limits: EngineSizes, groups: KVGroups, memory: MemoryBudget) -> EngineConfig | None:
     """The next smaller engine: half the sequences or half the page.
 
     config: as the user gave it; limits: what came of it, or of what this function returned before. None where the pool

@@ -7,12 +7,12 @@ import numpy as np
 
 from checkpoints.mapping.trees import by_path
 from jaxserve.core.errors import RequestError
-from jaxserve.engine.build.build import Built
+from jaxserve.engine.build.build import EngineParts
 
 MAX_FAULTS = 8  # named in one message
 
 
-def update_weights(parts: Built, params: Any) -> None:
+def update_weights(parts: EngineParts, params: Any) -> None:
     """Serve all later requests with `params`: a tree like `parts.runner.params`, of device or numpy arrays.
 
     `jaxserve.models.params` names the leaves and their shapes. Nothing is cast: a leaf of another shape or dtype is

@@ -5,12 +5,12 @@ import jax
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.core.progress_bars import CompileBar
-from jaxserve.engine.build.build import Built, assemble
+from jaxserve.engine.build.build import EngineParts, assemble
 from jaxserve.engine.build.memory_fallback import excess_bytes, is_out_of_memory, missing_bytes, shrunk, tell
 from jaxserve.engine.build.startup.compiled_folder import compiler_for
 
 
-def warmed_up(config: EngineConfig, parts: Built, *, show_progress: bool) -> Built:
+def warmed_up(config: EngineConfig, parts: EngineParts, *, show_progress: bool) -> EngineParts:
     """The engine with every program compiled and no other allowed; another one, of fewer pages, if memory ran out."""
     while True:
         programs = parts.runner.programs.all(parts.buckets.all())
@@ -31,7 +31,7 @@ def warmed_up(config: EngineConfig, parts: Built, *, show_progress: bool) -> Bui
         parts = _rebuilt(config, parts, missing, why)
 
 
-def _rebuilt(config: EngineConfig, parts: Built, missing: int | None, why: str) -> Built:
+def _rebuilt(config: EngineConfig, parts: EngineParts, missing: int | None, why: str) -> EngineParts:
     """With fewer pages; the old state goes before the new one comes."""
     blueprint = shrunk(config, parts.blueprint, parts.described, missing, why)
     tell(parts.blueprint, blueprint, why)

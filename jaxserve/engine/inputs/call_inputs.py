@@ -6,19 +6,19 @@ from typing import Any
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
-from jaxserve.core.options.scheduling_options import Service
+from jaxserve.core.options.scheduling_options import SchedulingOptions
 from jaxserve.core.request import Request
 from jaxserve.engine.inputs.error_context import named
-from jaxserve.engine.inputs.input_processor import RequestMaker
+from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import Prompt, prompt_size, read_only_prompt, read_prompt
-from jaxserve.engine.outputs.output_processor import Jobs
+from jaxserve.engine.outputs.output_processor import OutputProcessor
 
 REQUEST_SIZE = 100  # to make a request takes as long as to read so many characters
 
 
 def requests_for(
-    jobs: Jobs,
-    maker: RequestMaker,
+    jobs: OutputProcessor,
+    maker: InputProcessor,
     prompts: list[Prompt],
     sampling_params: Any,
     service: Mapping[str, Any] | None = None,
@@ -26,7 +26,7 @@ def requests_for(
 ) -> list[tuple[str | None, Request]]:
     """A prompt's text, where it has one, and its request; `jobs` would take all of them now.
 
-    service: fields of `Service`, each one for all or a list of one a prompt. Errors call the prompts `noun` and count
+    service: fields of `SchedulingOptions`, each one for all or one a prompt. Errors call the prompts `noun` and count
     them from 0.
     """
     arrival_s, several = maker.clock(), len(prompts) > 1
@@ -42,7 +42,7 @@ def requests_for(
 
 
 def read_requests(
-    prompts: SequenceOf[Any], maker: RequestMaker, make: Callable[..., Request], check: Callable[[Request], None]
+    prompts: SequenceOf[Any], maker: InputProcessor, make: Callable[..., Request], check: Callable[[Request], None]
 ) -> tuple[list[list[int]], list[tuple[str | None, Request]]]:
     """Each prompt's token ids, and its text, where it has one, with the request that `make` makes of it; `check` has
     let all of them pass."""
@@ -68,8 +68,8 @@ def params_for(sampling_params: Any, count: int, noun: str = "prompt") -> list[S
     return list(params)
 
 
-def services_for(options: Mapping[str, Any], count: int, noun: str = "prompt") -> list[Service]:
-    """A `Service` for each of `count` prompts; of each option there is one for all, or a list of one each."""
+def services_for(options: Mapping[str, Any], count: int, noun: str = "prompt") -> list[SchedulingOptions]:
+    """A `SchedulingOptions` for each of `count` prompts; of each option there is one for all, or a list of one each."""
     columns: dict[str, list[Any]] = {}
     for name, value in options.items():
         if isinstance(value, list | tuple):
@@ -78,7 +78,7 @@ def services_for(options: Mapping[str, Any], count: int, noun: str = "prompt") -
     services = []
     for i in range(count):
         with named(f"{noun} {i}" if count > 1 else None):
-            services.append(Service(**{name: values[i] for name, values in columns.items()}))
+            services.append(SchedulingOptions(**{name: values[i] for name, values in columns.items()}))
     return services
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, cast
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
-from jaxserve.core.options.scheduling_options import ServiceOptions
+from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.engine.inputs.error_context import named
 from jaxserve.engine.inputs.prompt import Prompt, check_chars
 from jaxserve.text.chat_template import ChatTemplate
@@ -30,16 +30,16 @@ class ChatOptions(TypedDict, total=False):
     max_model_len: int | None
 
 
-class ChatCallOptions(ChatOptions, ServiceOptions, total=False):
+class ChatCallOptions(ChatOptions, SchedulingKwargs, total=False):
     """What a call of `chat` takes: how the conversation is written, and how the request is served."""
 
 
-def split_options(options: ChatCallOptions) -> tuple[ChatOptions, ServiceOptions]:
+def split_options(options: ChatCallOptions) -> tuple[ChatOptions, SchedulingKwargs]:
     """The two kinds apart; names of neither stay with the first, which refuses them."""
-    names = ServiceOptions.__annotations__
+    names = SchedulingKwargs.__annotations__
     service = {name: value for name, value in options.items() if name in names}
     rendering = {name: value for name, value in options.items() if name not in names}
-    return cast(ChatOptions, rendering), cast(ServiceOptions, service)
+    return cast(ChatOptions, rendering), cast(SchedulingKwargs, service)
 
 
 @dataclass(frozen=True, slots=True)

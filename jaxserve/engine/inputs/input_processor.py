@@ -1,4 +1,4 @@
-"""Host: `RequestMaker`, prompts and parameters into checked `Request`s; nothing unchecked passes this point."""
+"""Host: `InputProcessor`, prompts and parameters into checked `Request`s; nothing unchecked passes this point."""
 
 import itertools
 import time
@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
-from jaxserve.core.options.scheduling_options import DEFAULT_SERVICE, Service
+from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.request import Request
 from jaxserve.engine.inputs.prompt import Prompt, token_ids
 from jaxserve.text.tokenizer import Tokenizer
@@ -20,7 +20,7 @@ BadWords = tuple[tuple[int, ...], ...]
 
 
 @dataclass(slots=True)
-class RequestMaker:
+class InputProcessor:
     """Checks against one model; counts arrivals, from which requests without a seed get theirs.
 
     clock: the engine's, by which they arrive.
@@ -50,7 +50,7 @@ class RequestMaker:
         place: int = 0,
         *,
         cache_salt: str | None = None,
-        service: Service = DEFAULT_SERVICE,
+        service: SchedulingOptions = DEFAULT_SCHEDULING,
         arrival_s: float | None = None,
     ) -> Request:
         """A request, or a RequestError that says what is wrong with it.
@@ -100,7 +100,7 @@ class RequestMaker:
         logprobs_start: int = 0,
         pooling: str | None = None,
         cache_salt: str | None = None,
-        service: Service = DEFAULT_SERVICE,
+        service: SchedulingOptions = DEFAULT_SCHEDULING,
         arrival_s: float | None = None,
     ) -> Request:
         """A request that draws nothing: pooled hidden states, or log-probabilities from a prompt's position on.

@@ -3,7 +3,7 @@
 MAX_STEP_S = 0.05  # a new request waits for two steps at most, the one in flight and the one planned
 
 
-class RoundBudget:
+class MultiStepBudget:
     """Follows how long a round takes. Rows of one step are alike while nobody waits, so the last one tells the next.
 
     max_rounds: never more than these.

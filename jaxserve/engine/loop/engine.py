@@ -9,11 +9,11 @@ from typing import Any
 from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
-from jaxserve.core.step_plan import Plan
+from jaxserve.core.step_plan import StepPlan
 from jaxserve.core.token_deltas import TokenDeltas, no_deltas
-from jaxserve.engine.loop.decode_rounds import RoundBudget
+from jaxserve.engine.loop.decode_rounds import MultiStepBudget
 from jaxserve.engine.loop.step_stats import Observer, StepMoments, StepRecord
-from jaxserve.runner.runner_protocol import Runner
+from jaxserve.runner.runner_protocol import StepRunner
 from jaxserve.scheduler.scheduler import Scheduler
 
 
@@ -21,7 +21,7 @@ from jaxserve.scheduler.scheduler import Scheduler
 class _Step:
     """A planned step; no ticket yet while it is being submitted."""
 
-    plan: Plan
+    plan: StepPlan
     moments: StepMoments
     ticket: Any = None
 
@@ -42,7 +42,7 @@ class Engine:
     def __init__(
         self,
         scheduler: Scheduler,
-        runner: Runner,
+        runner: StepRunner,
         *,
         max_rounds: int = 1,
         is_overlapped: bool = True,
@@ -50,7 +50,7 @@ class Engine:
     ):
         self.scheduler, self.clock = scheduler, clock
         self.runner = runner
-        self.rounds = RoundBudget(max_rounds)
+        self.rounds = MultiStepBudget(max_rounds)
         self.observer: Observer | None = None
         self.is_overlapped = is_overlapped
         self._steps: deque[_Step] = deque()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.core.step_plan import Plan
+from jaxserve.core.step_plan import StepPlan
 
 KINDS = ("decode", "mixed", "prefill")
 
@@ -46,7 +46,7 @@ class StepRecord:
     num_rounds: int = 1
 
     @classmethod
-    def of(cls, plan: Plan, num_rounds: int, moments: StepMoments) -> "StepRecord":
+    def of(cls, plan: StepPlan, num_rounds: int, moments: StepMoments) -> "StepRecord":
         num_tokens = plan.num_tokens + int((np.minimum(plan.rounds, num_rounds) - 1).clip(0).sum())
         return cls(plan.bucket, plan.num_rows, num_tokens, plan.num_decodes, moments, num_rounds)
 

@@ -1,4 +1,4 @@
-"""Host: `Jobs`, the requests under way: a step serves all of them, whoever asks for it, so consumers may interleave."""
+"""Host: `OutputProcessor`: routes the tokens of each step to the running requests and turns them into text."""
 
 import threading
 from collections import deque
@@ -12,14 +12,14 @@ from jaxserve.core.sequence import Sequence, TokenLogprobs
 from jaxserve.core.token_deltas import NO_TOKEN
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.engine.loop.step_stats import Observer
-from jaxserve.engine.outputs.request_state import Job, Moved, Sample
-from jaxserve.scheduler.queue_limits import QueueBounds, QueueLoad
+from jaxserve.engine.outputs.request_state import RequestState, SequenceOutput, StepUpdate
+from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad
 from jaxserve.text.detokenize import Detokenizer
 from jaxserve.text.output_text import OutputText
 from jaxserve.text.stop_strings import StopStrings
 
 
-class Jobs:
+class OutputProcessor:
     """Starts jobs, steps the engine, turns tokens into text and ends samples whose text holds a stop string.
 
     Sequences that are nobody's job may run in the same engine: what they bring is left to whoever added them. One
@@ -28,16 +28,16 @@ class Jobs:
 
     def __init__(self, engine: Engine, detokenizer: Detokenizer | None):
         self._engine, self.detokenizer = engine, detokenizer
-        self._by_sequence: dict[int, Sample] = {}  # those that have not ended
+        self._by_sequence: dict[int, SequenceOutput] = {}  # those that have not ended
         self._watched: set[int] = set()  # sequences whose next token must be looked at
         # Rows to look at: place, sequence, token, whether it ended. Survives an interrupt in the middle of a step.
         self._arrived: deque[tuple[int, Sequence, int, bool]] = deque()
-        self._closed: deque[Job] = deque()
+        self._closed: deque[RequestState] = deque()
         self._lock = threading.Lock()
         self._owner: threading.Thread | None = None
-        self._bounds = QueueBounds()
+        self._bounds = QueueLimits()
 
-    def claim(self, owner: threading.Thread, observer: Observer) -> QueueBounds:
+    def claim(self, owner: threading.Thread, observer: Observer) -> QueueLimits:
         """From now on only this thread starts and steps, and `observer` is told of each step.
 
         Returns the queue's bounds: the owner keeps them where requests come from, and nobody else does any more.
@@ -47,7 +47,7 @@ class Jobs:
             raise RuntimeError(f"the engine is in use: {busy}; close that first")
         scheduler = self._engine.scheduler
         self._owner, self._engine.observer = owner, observer
-        self._bounds, scheduler.bounds = scheduler.bounds, QueueBounds()
+        self._bounds, scheduler.bounds = scheduler.bounds, QueueLimits()
         return self._bounds
 
     def release(self) -> None:
@@ -73,7 +73,7 @@ class Jobs:
         with self._lock:
             self._engine.check(requests)
 
-    def start(self, prompt: str | None, request: Request) -> Job:
+    def start(self, prompt: str | None, request: Request) -> RequestState:
         """Queue a request; `prompt` is its text where that is known."""
         self.check_caller()
         params, prompt_ids = request.params, request.prompt_token_ids.tolist()
@@ -83,10 +83,10 @@ class Jobs:
             stops = StopStrings.shared(params.stop, params.include_stop_str_in_output) if params.stop else None
             streams = [detokenizer.stream(prompt_ids, params.skip_special_tokens) for _ in outputs]
             outputs = [OutputText(stream, params, stops) for stream in streams]
-        job = Job(request, prompt, prompt_ids, [], detokenizer, RequestMetrics(arrival_s=request.arrival_s))
+        job = RequestState(request, prompt, prompt_ids, [], detokenizer, RequestMetrics(arrival_s=request.arrival_s))
         with self._lock:
             sequences = self._engine.add(request)
-            job.samples += [Sample(job, sequence, outputs[sequence.index]) for sequence in sequences]
+            job.samples += [SequenceOutput(job, sequence, outputs[sequence.index]) for sequence in sequences]
             self._by_sequence.update((sample.sequence.sequence_id, sample) for sample in job.samples)
             self._watched.update(sequence.sequence_id for sequence in sequences)  # the first token's time counts
         return job
@@ -127,15 +127,15 @@ class Jobs:
         with self._lock:
             self._engine.scheduler.reset_prefix_cache()
 
-    def step(self) -> Moved:
+    def step(self) -> StepUpdate:
         """One step of the engine, and what it brought."""
         self.check_caller()
         with self._lock:
             self._drop_closed()
-            self._look(Moved([], {}, self._engine.clock()))  # at what an interrupt has left
+            self._look(StepUpdate([], {}, self._engine.clock()))  # at what an interrupt has left
             deltas = self._engine.step()
             sequences, is_finished = deltas.sequences, deltas.is_finished
-            moved = Moved(sequences, self._by_sequence, self._engine.clock())
+            moved = StepUpdate(sequences, self._by_sequence, self._engine.clock())
             rows = np.flatnonzero(is_finished).tolist()
             if watched := self._watched:
                 rows = [i for i, s in enumerate(sequences) if s.sequence_id in watched or is_finished[i]]
@@ -143,7 +143,7 @@ class Jobs:
             self._look(moved)
             return moved
 
-    def _look(self, moved: Moved) -> None:
+    def _look(self, moved: StepUpdate) -> None:
         """At tokens that end a sample, or may."""
         while self._arrived:
             row, sequence, token, is_finished = self._arrived.popleft()
@@ -151,7 +151,7 @@ class Jobs:
             has_ended = sample is not None and self._extend(sample, token, is_finished, moved.now_s)
             moved.note(row, sample, token, has_ended)
 
-    def close(self, jobs: Iterable[Job]) -> None:
+    def close(self, jobs: Iterable[RequestState]) -> None:
         """Forget jobs, and abort those that have not ended; when nothing else runs, all pages return now.
 
         May be called by a finalizer in the middle of a step, or from another thread during one: it then takes effect
@@ -179,7 +179,7 @@ class Jobs:
         while self._engine.has_work and not self._engine.scheduler.has_work:
             self._engine.step()
 
-    def _extend(self, sample: Sample, token: int, is_finished: bool, now: float) -> bool:
+    def _extend(self, sample: SequenceOutput, token: int, is_finished: bool, now: float) -> bool:
         """Look at a token; a stop string that it completes ends the sample here. Returns whether it has ended."""
         sequence, metrics = sample.sequence, sample.job.metrics
         if metrics.first_token_s is None and token != NO_TOKEN:

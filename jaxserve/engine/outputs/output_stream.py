@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from jaxserve.core.outputs import CompletionOutput, Logprob, RequestOutput
 from jaxserve.core.sequence import Sequence, TokenLogprobs
-from jaxserve.engine.outputs.request_state import Job
+from jaxserve.engine.outputs.request_state import RequestState
 from jaxserve.text.detokenize import Detokenizer
 
 
@@ -18,10 +18,10 @@ class _Given:
     has_end: bool = False
 
 
-class Reader:
+class OutputStream:
     """Gives out a job's results: each `take` what is new since the one before, so that all together are the whole."""
 
-    def __init__(self, job: Job):
+    def __init__(self, job: RequestState):
         self._job = job
         self._given = [_Given() for _ in job.samples]
         self._has_prompt_logprobs = False
@@ -62,9 +62,9 @@ class Reader:
         ]
 
 
-def whole(job: Job) -> RequestOutput:
+def whole(job: RequestState) -> RequestOutput:
     """Everything that a job has produced."""
-    output = Reader(job).take()
+    output = OutputStream(job).take()
     assert output is not None, "a job is read whole once it has ended"
     return output
 

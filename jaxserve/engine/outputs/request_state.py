@@ -1,4 +1,4 @@
-"""Host: `Job`, one request under way, `Sample`, one of its sequences with its text, and `Moved`, what a step did."""
+"""Host: `RequestState`, a running request; `SequenceOutput`, one sample of it; `StepUpdate`, what one step changed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from jaxserve.text.output_text import OutputText
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class RequestState:
     """One request under way.
 
     prompt: the text that was asked, where it was text. detokenizer: None where no text is wanted.
@@ -21,7 +21,7 @@ class Job:
     request: Request
     prompt: str | None
     prompt_ids: list[int]
-    samples: "list[Sample]"
+    samples: "list[SequenceOutput]"
     detokenizer: Detokenizer | None
     metrics: RequestMetrics
 
@@ -34,7 +34,7 @@ class Job:
         return all(sample.sequence.is_finished for sample in self.samples)
 
 
-class Sample:
+class SequenceOutput:
     """A sequence of a job, and what makes its text (None: no text is wanted).
 
     Text is made when it is read, of all new tokens at once, unless each may complete a stop string: a step of 256 rows
@@ -45,7 +45,7 @@ class Sample:
 
     __slots__ = ("_num_read", "_output", "_text", "first_token_s", "has_stops", "job", "last_token_s", "sequence")
 
-    def __init__(self, job: Job, sequence: Sequence, output: OutputText | None):
+    def __init__(self, job: RequestState, sequence: Sequence, output: OutputText | None):
         self.job, self.sequence, self._output = job, sequence, output
         self.has_stops = output is not None and output.has_stops
         self._text, self._num_read = "", sequence.prompt_len
@@ -82,20 +82,20 @@ class Sample:
         return None
 
 
-class Moved:
+class StepUpdate:
     """For each token that a step brought, the job and whether a sample ended with it.
 
     Found out only where it is read, and before the next step: to touch 256 jobs takes longer than to append tokens.
     now_s: when the step was committed. ended: the samples that have ended. tokenless: those of entries without a token.
     """
 
-    def __init__(self, sequences: list[Sequence], samples: Mapping[int, Sample], now_s: float = 0.0):
+    def __init__(self, sequences: list[Sequence], samples: Mapping[int, SequenceOutput], now_s: float = 0.0):
         self._sequences, self._samples, self.now_s = sequences, samples, now_s
-        self._looked_at: dict[int, tuple[Sample | None, bool]] = {}
-        self.ended: list[Sample] = []
-        self.tokenless: list[Sample] = []
+        self._looked_at: dict[int, tuple[SequenceOutput | None, bool]] = {}
+        self.ended: list[SequenceOutput] = []
+        self.tokenless: list[SequenceOutput] = []
 
-    def note(self, row: int, sample: Sample | None, token: int, has_ended: bool) -> None:
+    def note(self, row: int, sample: SequenceOutput | None, token: int, has_ended: bool) -> None:
         """Whose the row is, None for nobody's, its token or NO_TOKEN, and whether that has ended."""
         self._looked_at[row] = sample, has_ended
         if sample is not None and has_ended:
@@ -103,7 +103,7 @@ class Moved:
         if sample is not None and token == NO_TOKEN:
             self.tokenless.append(sample)
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[SequenceOutput]:
         """One entry a token or end, of those that are somebody's."""
         ids = [sequence.sequence_id for sequence in self._sequences]
         found = list(map(self._samples.get, ids))
@@ -114,7 +114,7 @@ class Moved:
             found[row] = sample
         return [sample for sample in found if sample is not None]
 
-    def __iter__(self) -> Iterator[tuple[Job, bool]]:
+    def __iter__(self) -> Iterator[tuple[RequestState, bool]]:
         for row, sequence in enumerate(self._sequences):
             sample, has_ended = self._looked_at.get(row) or (self._samples.get(sequence.sequence_id), False)
             if sample is not None:

@@ -5,14 +5,16 @@ from collections.abc import Generator, Iterable
 from jaxserve.core.outputs import RequestOutput
 from jaxserve.core.progress_bars import GenerateBar
 from jaxserve.core.request import Request
-from jaxserve.engine.outputs.output_processor import Jobs
-from jaxserve.engine.outputs.output_stream import Reader, whole
-from jaxserve.engine.outputs.request_state import Job
+from jaxserve.engine.outputs.output_processor import OutputProcessor
+from jaxserve.engine.outputs.output_stream import OutputStream, whole
+from jaxserve.engine.outputs.request_state import RequestState
 
 
-def complete(jobs: Jobs, requests: Iterable[tuple[str | None, Request]], use_tqdm: bool) -> list[RequestOutput]:
+def complete(
+    jobs: OutputProcessor, requests: Iterable[tuple[str | None, Request]], use_tqdm: bool
+) -> list[RequestOutput]:
     """Run requests to their ends; an exception on the way, an interrupt too, aborts these and no others."""
-    own: dict[Job, None] = {}
+    own: dict[RequestState, None] = {}
     try:
         for text, request in requests:
             own[jobs.start(text, request)] = None
@@ -28,14 +30,14 @@ def complete(jobs: Jobs, requests: Iterable[tuple[str | None, Request]], use_tqd
     return [whole(job) for job in own]
 
 
-def pieces(jobs: Jobs, text: str | None, request: Request) -> Generator[RequestOutput, None, None]:
+def pieces(jobs: OutputProcessor, text: str | None, request: Request) -> Generator[RequestOutput, None, None]:
     """What is new of one request, each time that something is; it starts with the first `next`.
 
     To close the iterator before its end aborts the request.
     """
     job = jobs.start(text, request)
     try:
-        reader, is_finished = Reader(job), False
+        reader, is_finished = OutputStream(job), False
         while not is_finished:
             if (piece := reader.take()) is None:
                 jobs.step()

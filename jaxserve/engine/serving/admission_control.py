@@ -1,4 +1,4 @@
-"""Host: `Admission`, the door of the queue: who may come in is decided at once, whatever the engine is doing."""
+"""Host: `AdmissionControl`, the door of the queue: who may come in is decided at once, whatever the engine is doing."""
 
 from collections.abc import Callable, Mapping
 from math import ceil
@@ -6,26 +6,26 @@ from typing import Any
 
 from jaxserve.core.errors import QueueFullError
 from jaxserve.core.request import Request
-from jaxserve.core.sliding_window import Recent
-from jaxserve.engine.serving.engine_metrics import Meters
-from jaxserve.scheduler.queue_limits import QueueBounds, QueueLoad, queue_cost
+from jaxserve.core.sliding_window import SlidingWindow
+from jaxserve.engine.serving.engine_metrics import EngineMetrics
+from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad, queue_cost
 
 WINDOW_S = 30.0  # the queue's pace is that of so many seconds
 MAX_RETRY_AFTER_S = 600
 
 
-class Admission:
+class AdmissionControl:
     """Bounds hold over how full the engine was when it told last, and what was let in and has not come to it yet.
 
     Its methods may be called from any thread, but by one at a time: whoever owns it has a lock for that, which it never
     holds for long.
     """
 
-    def __init__(self, bounds: QueueBounds, meters: Meters, clock: Callable[[], float]):
+    def __init__(self, bounds: QueueLimits, meters: EngineMetrics, clock: Callable[[], float]):
         self._bounds, self._meters, self._clock = bounds, meters, clock
         self._coming: dict[object, tuple[int, int]] = {}  # samples and tokens of each that the engine has not got yet
         self._num_coming = self._num_coming_tokens = 0
-        self._left = {name: Recent(WINDOW_S, clock()) for name in ("max_num_waiting", "max_waiting_tokens")}
+        self._left = {name: SlidingWindow(WINDOW_S, clock()) for name in ("max_num_waiting", "max_waiting_tokens")}
 
     def check(self, num_samples: int, num_tokens: int) -> None:
         """Raise `QueueFullError` with the time to try again, or `RequestError` where that would never help."""
@@ -43,7 +43,7 @@ class Admission:
         self.check(num_samples, num_tokens)
         if not self._meters.num_waiting:  # the queue's pace is not that of times in which it was empty
             now = self._clock()
-            self._left = {name: Recent(WINDOW_S, now) for name in self._left}
+            self._left = {name: SlidingWindow(WINDOW_S, now) for name in self._left}
         self._coming.update((who, queue_cost([request])) for who, request in requests.items())
         self._count(num_samples, num_tokens)
 

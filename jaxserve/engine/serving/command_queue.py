@@ -1,4 +1,4 @@
-"""Host: `Mailbox`, commands on their way to the one thread that carries them out, in order of arrival."""
+"""Host: `CommandQueue`, commands on their way to the one thread that carries them out, in order of arrival."""
 
 import queue
 import threading
@@ -7,18 +7,18 @@ from concurrent.futures import Future
 from typing import Any
 
 from jaxserve.core.errors import EngineDeadError
-from jaxserve.engine.serving.watchdog import Pulse
+from jaxserve.engine.serving.watchdog import Watchdog
 
 CLOSED = "this AsyncLLM is closed: build a new one"
 
 
-class Mailbox:
+class CommandQueue:
     """Once closed, no command comes behind the last. lock: held for moments only; also for what must go with a command.
 
     pulse: begins with a command, and rests where there is none and the thread has nothing else to do.
     """
 
-    def __init__(self, pulse: Pulse):
+    def __init__(self, pulse: Watchdog):
         self.lock = threading.RLock()
         self.is_closed = False
         self._pulse = pulse

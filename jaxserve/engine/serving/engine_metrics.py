@@ -1,4 +1,4 @@
-"""Host: `Meters`, what an engine that serves has done: counts and histograms for dashboards, and the last seconds."""
+"""Host: `EngineMetrics`: counters and histograms of a serving engine, and rates over the last seconds."""
 
 from collections import Counter, deque
 from collections.abc import Callable
@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from jaxserve.core.histogram import Histogram, scale
 from jaxserve.core.request import Request
-from jaxserve.core.sliding_window import Recent
+from jaxserve.core.sliding_window import SlidingWindow
 from jaxserve.engine.loop.step_stats import StepRecord
-from jaxserve.engine.outputs.request_state import Job, Moved, Sample
+from jaxserve.engine.outputs.request_state import RequestState, SequenceOutput, StepUpdate
 from jaxserve.scheduler.queue_limits import QueueLoad
 
 NUM_LAST_STEPS = 60
@@ -33,7 +33,7 @@ class StepSummary(NamedTuple):
         return cls(decode_rows, prompt_tokens, bucket.num_tokens - decode_rows - prompt_tokens, ms)
 
 
-class Meters:
+class EngineMetrics:
     """Since the engine began to serve. The driver's thread feeds it; others may read any number at any moment.
 
     Counted by sample: tokens, times, `finished` (by finish reason) and preemptions; once a request: prompts, parameters
@@ -47,7 +47,7 @@ class Meters:
 
     def __init__(self, load: QueueLoad, clock: Callable[[], float]):
         self._clock = clock
-        self._live: set[Sample] = set()
+        self._live: set[SequenceOutput] = set()
         self._collected_s = 0.0  # when the last step was read
         self.load, self.num_coming = load, 0
         self.num_unseen = self.num_queried = self.num_hit = 0
@@ -61,7 +61,11 @@ class Meters:
         self.first_token, self.inter_token, self.time_per_token = (Histogram(MILLISECONDS) for _ in range(3))
         self.queue_time, self.prefill_time, self.decode_time = (Histogram(MILLISECONDS) for _ in range(3))
         self.inference_time, self.latency = Histogram(MILLISECONDS), Histogram(MILLISECONDS)
-        self._tokens, self._first_token, self._inter_token = Recent(RECENT_S), Recent(RECENT_S), Recent(RECENT_S)
+        self._tokens, self._first_token, self._inter_token = (
+            SlidingWindow(RECENT_S),
+            SlidingWindow(RECENT_S),
+            SlidingWindow(RECENT_S),
+        )
 
     @property
     def num_running(self) -> int:
@@ -97,7 +101,7 @@ class Meters:
         steps = self._last_steps.copy()
         return [StepSummary.of(record, seconds * 1000) for record, seconds in steps]
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: RequestState) -> None:
         """A request has come to the engine."""
         self._live.update(job.samples)
         self.prompt_tokens.observe(len(job.prompt_ids))
@@ -113,7 +117,7 @@ class Meters:
         self.step_tokens.observe(record.num_tokens)
         self._last_steps.append((record, seconds))
 
-    def observe(self, moved: Moved, samples: list[Sample]) -> None:
+    def observe(self, moved: StepUpdate, samples: list[SequenceOutput]) -> None:
         """What a step has brought; `samples` are those of `moved`."""
         if moved.tokenless:
             counts = Counter(samples)
@@ -124,7 +128,7 @@ class Meters:
         for sample in moved.ended:
             self._end(sample, moved.now_s)
 
-    def _observe_tokens(self, samples: list[Sample], now: float) -> None:
+    def _observe_tokens(self, samples: list[SequenceOutput], now: float) -> None:
         """One entry a token. Most samples had their last one in the step before, all at one moment: such are counted
         together."""
         distinct = set(samples)
@@ -146,7 +150,7 @@ class Meters:
         self.num_generated_tokens += len(samples)
         self._tokens.add(now, len(samples))
 
-    def drop(self, job: Job) -> None:
+    def drop(self, job: RequestState) -> None:
         """A request was ended before its time; nothing happens if all of it has ended."""
         now = self._clock()
         for sample in job.samples:
@@ -161,7 +165,7 @@ class Meters:
         self.finished["abort"] += request.params.n
         self.num_unseen += request.params.n
 
-    def _begin_output(self, sample: Sample, now: float) -> None:
+    def _begin_output(self, sample: SequenceOutput, now: float) -> None:
         """At the first token of a sample."""
         sample.first_token_s = now
         waited_s = now - sample.job.request.arrival_s
@@ -169,7 +173,7 @@ class Meters:
         self._first_token.add(now, waited_s)
         self._end_prompt(sample)
 
-    def _end_prompt(self, sample: Sample) -> None:
+    def _end_prompt(self, sample: SequenceOutput) -> None:
         num_tokens, num_cached = sample.sequence.prompt_len, sample.sequence.num_cached_tokens
         if sample.sequence.index == 0:
             self.num_prompt_tokens += num_tokens
@@ -177,7 +181,7 @@ class Meters:
             self.num_queried += num_tokens
             self.num_hit += num_cached
 
-    def _end(self, sample: Sample, now: float) -> None:
+    def _end(self, sample: SequenceOutput, now: float) -> None:
         if sample not in self._live:
             return
         self._live.remove(sample)

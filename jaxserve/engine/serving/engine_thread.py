@@ -1,4 +1,4 @@
-"""Host: `Driver`, the thread that owns an engine: it steps while there is work and sends what is new to event loops."""
+"""Host: `EngineThread`: owns an engine, steps it while there is work, and sends results to event loops."""
 
 import atexit
 import threading
@@ -9,20 +9,20 @@ from functools import partial
 
 from jaxserve.core.errors import AbortedError, EngineDeadError
 from jaxserve.core.request import Request
-from jaxserve.engine.inputs.input_processor import RequestMaker
+from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.loop.step_stats import StepRecord
-from jaxserve.engine.outputs.output_processor import Jobs
-from jaxserve.engine.outputs.request_state import Job
-from jaxserve.engine.serving.admission_control import Admission
-from jaxserve.engine.serving.command_queue import CLOSED, Mailbox
-from jaxserve.engine.serving.engine_metrics import Meters
-from jaxserve.engine.serving.loop_delivery import Item, Waiter, send
-from jaxserve.engine.serving.watchdog import EngineHealth, Pulse
+from jaxserve.engine.outputs.output_processor import OutputProcessor
+from jaxserve.engine.outputs.request_state import RequestState
+from jaxserve.engine.serving.admission_control import AdmissionControl
+from jaxserve.engine.serving.command_queue import CLOSED, CommandQueue
+from jaxserve.engine.serving.engine_metrics import EngineMetrics
+from jaxserve.engine.serving.loop_delivery import Item, ResultReceiver, send
+from jaxserve.engine.serving.watchdog import EngineHealth, Watchdog
 
-Entry = tuple[Waiter, str | None, Request]  # who waits, the prompt's text where it has one, the request
+Entry = tuple[ResultReceiver, str | None, Request]  # who waits, the prompt's text where it has one, the request
 
 
-class Driver:
+class EngineThread:
     """Other threads talk to it by commands, in order of arrival; it waits for them when the engine has nothing to do.
 
     Requests are let in or refused by the thread that brings them, which never waits for a step. Results go to each loop
@@ -30,17 +30,17 @@ class Driver:
     the thread, and requests under way the same way. death: the engine's, when it comes; not that by `close`.
     """
 
-    def __init__(self, jobs: Jobs, maker: RequestMaker):
+    def __init__(self, jobs: OutputProcessor, maker: InputProcessor):
         self._jobs, self._maker = jobs, maker
-        self._waiters: dict[Job, Waiter] = {}
+        self._waiters: dict[RequestState, ResultReceiver] = {}
         self._error: EngineDeadError | None = None
         self.death: Future[EngineDeadError] = Future()
         self.death.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
         self._thread = threading.Thread(target=self._run, name="jaxserve-engine", daemon=True)
-        self.meters, self._pulse = Meters(jobs.load, maker.clock), Pulse(maker.clock)
-        self._mail = Mailbox(self._pulse)
+        self.meters, self._pulse = EngineMetrics(jobs.load, maker.clock), Watchdog(maker.clock)
+        self._mail = CommandQueue(self._pulse)
         # Whoever asks it holds the mailbox's lock.
-        self._admission = Admission(jobs.claim(self._thread, self._observe), self.meters, maker.clock)
+        self._admission = AdmissionControl(jobs.claim(self._thread, self._observe), self.meters, maker.clock)
         atexit.register(self.close)  # a thread that ran on while the interpreter ends would crash in the device's code
         self._thread.start()
 
@@ -58,7 +58,7 @@ class Driver:
             first = self._maker.arrive([request for _, _, request in entries])
             self._mail.put(partial(self._start_all, entries, first))
 
-    def abort(self, waiter: Waiter) -> None:
+    def abort(self, waiter: ResultReceiver) -> None:
         """End what a waiter waits for, and tell it; nothing happens if it has been told an end."""
         if waiter.end is not None:
             return
@@ -112,7 +112,7 @@ class Driver:
         for number, (waiter, text, request) in enumerate(entries, first):
             self._start(waiter, text, self._maker.numbered(request, number))
 
-    def _start(self, waiter: Waiter, text: str | None, request: Request) -> None:
+    def _start(self, waiter: ResultReceiver, text: str | None, request: Request) -> None:
         if not self._admission.is_coming(waiter):
             self.meters.drop_unseen(request)
             return
@@ -129,7 +129,7 @@ class Driver:
             with self._mail.lock:
                 self._admission.arrive(waiter, self._jobs.load)
 
-    def _end(self, waiter: Waiter) -> None:
+    def _end(self, waiter: ResultReceiver) -> None:
         if waiter.job is not None and self._waiters.pop(waiter.job, None) is not None:
             self._jobs.close([waiter.job])
             self.meters.drop(waiter.job)
@@ -176,7 +176,7 @@ class Driver:
                 self.meters.drop(job)
             self._publish()
 
-    def _send(self, items: list[tuple[Waiter, Item]]) -> None:
+    def _send(self, items: list[tuple[ResultReceiver, Item]]) -> None:
         for waiter in send(items):
             self._end(waiter)
 

@@ -1,25 +1,25 @@
-"""Host: `Waiter`, a request's end in the event loop that waits for it, and how a thread sends to many of them."""
+"""Host: `ResultReceiver`: delivers results from the engine thread to the event loop that awaits them."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
-from jaxserve.engine.outputs.output_stream import Reader
-from jaxserve.engine.outputs.request_state import Job
+from jaxserve.engine.outputs.output_stream import OutputStream
+from jaxserve.engine.outputs.request_state import RequestState
 
 Output = RequestOutput | EmbeddingRequestOutput
 Item = Output | Exception
-Read = Callable[[Job], Callable[[], Output | None]]
+Read = Callable[[RequestState], Callable[[], Output | None]]
 ALL_TOLD = "the request has ended, and all of it has been told"
 
 
-def read_results(job: Job) -> Callable[[], RequestOutput | None]:
+def read_results(job: RequestState) -> Callable[[], RequestOutput | None]:
     """What generated tokens make."""
-    return Reader(job).take
+    return OutputStream(job).take
 
 
-class Waiter:
+class ResultReceiver:
     """Who waits for the `number`-th of an inbox's requests: for each piece, or for the whole at the end.
 
     read: makes of the job a function that gives what is new of it each time, None where nothing is. end: what there is
@@ -28,13 +28,13 @@ class Waiter:
 
     __slots__ = ("_read", "_take_new", "end", "inbox", "job", "number", "wants_pieces")
 
-    def __init__(self, inbox: "Inbox", number: int, wants_pieces: bool, read: Read):
+    def __init__(self, inbox: "ResultQueue", number: int, wants_pieces: bool, read: Read):
         self.inbox, self.number, self.wants_pieces, self._read = inbox, number, wants_pieces, read
         self.end: Exception | None = None
-        self.job: Job | None = None  # the driver's, as is the next
+        self.job: RequestState | None = None  # the driver's, as is the next
         self._take_new: Callable[[], Output | None] | None = None
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: RequestState) -> None:
         self.job, self._take_new = job, self._read(job)
 
     def take(self) -> Item | None:
@@ -47,7 +47,7 @@ class Waiter:
             return error
 
 
-class Inbox:
+class ResultQueue:
     """Where results of requests that were let in together arrive, in the event loop that it was made in.
 
     num_open: requests of which there is more to come.
@@ -55,9 +55,9 @@ class Inbox:
 
     def __init__(self, count: int, wants_pieces: bool, read: Read = read_results):
         self.loop = asyncio.get_running_loop()
-        self.waiters = [Waiter(self, number, wants_pieces, read) for number in range(count)]
+        self.waiters = [ResultReceiver(self, number, wants_pieces, read) for number in range(count)]
         self.num_open = count
-        self._items: asyncio.Queue[tuple[Waiter, Item]] = asyncio.Queue()
+        self._items: asyncio.Queue[tuple[ResultReceiver, Item]] = asyncio.Queue()
         self._end: Exception = RuntimeError(ALL_TOLD)
 
     async def next(self) -> tuple[int, Any]:
@@ -73,18 +73,18 @@ class Inbox:
             self._close(waiter, RuntimeError(ALL_TOLD))
         return waiter.number, item
 
-    def put(self, waiter: Waiter, item: Item) -> None:
+    def put(self, waiter: ResultReceiver, item: Item) -> None:
         self._items.put_nowait((waiter, item))
 
-    def _close(self, waiter: Waiter, end: Exception) -> None:
+    def _close(self, waiter: ResultReceiver, end: Exception) -> None:
         if waiter.end is None:
             self.num_open -= 1
             waiter.end = self._end = end
 
 
-def send(items: list[tuple[Waiter, Item]]) -> list[Waiter]:
+def send(items: list[tuple[ResultReceiver, Item]]) -> list[ResultReceiver]:
     """Hand items to their inboxes, in one call a loop; returns those whose loop is closed and waits no longer."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Waiter, Item]]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[ResultReceiver, Item]]] = {}
     for waiter, item in items:
         by_loop.setdefault(waiter.inbox.loop, []).append((waiter, item))
     unreached = []
@@ -96,6 +96,6 @@ def send(items: list[tuple[Waiter, Item]]) -> list[Waiter]:
     return unreached
 
 
-def _put(items: list[tuple[Waiter, Item]]) -> None:
+def _put(items: list[tuple[ResultReceiver, Item]]) -> None:
     for waiter, item in items:
         waiter.inbox.put(waiter, item)

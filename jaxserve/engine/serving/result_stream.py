@@ -3,17 +3,17 @@
 from typing import Any
 
 from jaxserve.core.outputs import RequestOutput
-from jaxserve.engine.serving.engine_thread import Driver
-from jaxserve.engine.serving.loop_delivery import Inbox
+from jaxserve.engine.serving.engine_thread import EngineThread
+from jaxserve.engine.serving.loop_delivery import ResultQueue
 
 
-class Submissions:
+class ResultStreams:
     """Requests that were let in together. They belong to the event loop that they were made in.
 
     prompt_token_ids: of each prompt as it was understood.
     """
 
-    def __init__(self, driver: Driver, inbox: Inbox, prompt_token_ids: list[list[int]]):
+    def __init__(self, driver: EngineThread, inbox: ResultQueue, prompt_token_ids: list[list[int]]):
         self._driver, self._inbox = driver, inbox
         self.prompt_token_ids = prompt_token_ids
 
@@ -36,18 +36,18 @@ class Submissions:
             self._driver.abort(waiter)
 
 
-class Submission:
+class ResultStream:
     """One request that was let in. prompt_token_ids: of the prompt as it was understood."""
 
-    def __init__(self, alone: Submissions):
+    def __init__(self, alone: ResultStreams):
         self._alone = alone
         (self.prompt_token_ids,) = alone.prompt_token_ids
 
     async def next(self) -> RequestOutput:
-        """As `Submissions.next`."""
+        """As `ResultStreams.next`."""
         _, output = await self._alone.next()
         return output
 
     def abort(self) -> None:
-        """As `Submissions.abort`."""
+        """As `ResultStreams.abort`."""
         self._alone.abort()

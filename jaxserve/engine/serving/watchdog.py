@@ -1,4 +1,4 @@
-"""Host: `EngineHealth`, whether an engine lives and moves on, and `Pulse`, by which another thread can tell."""
+"""Host: `EngineHealth`, whether an engine lives and moves on, and `Watchdog`, by which another thread can tell."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class EngineHealth:
     stalled_s: float
 
 
-class Pulse:
+class Watchdog:
     """The last sign of life while there is work. Its thread beats and rests, whoever brings work begins."""
 
     def __init__(self, clock: Callable[[], float]):

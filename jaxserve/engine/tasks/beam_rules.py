@@ -15,7 +15,7 @@ from jaxserve.core.sequence import TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class BeamRules:
     """eos_ids: tokens that end a text. max_tokens: those that a text has at most. The rest as in `BeamSearchParams`."""
 
     beam_width: int
@@ -35,45 +35,45 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class BeamNode:
     """A token after the texts before it. place: where it stands in `candidates`. total: log-probabilities summed up."""
 
-    before: "Node | None"
+    before: "BeamNode | None"
     token: int
     place: int
     candidates: TokenLogprobs
     total: np.float32
 
-    def path(self) -> list["Node"]:
+    def path(self) -> list["BeamNode"]:
         """All tokens of the text, the first one first."""
         return list(self._backwards())[::-1]
 
-    def _backwards(self) -> Iterator["Node"]:
-        node: Node | None = self
+    def _backwards(self) -> Iterator["BeamNode"]:
+        node: BeamNode | None = self
         while node is not None:
             yield node
             node = node.before
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedBeam:
     """A text that has ended, by a token of `eos_ids` or by its length."""
 
-    node: Node
+    node: BeamNode
     score: np.float32
     is_stop: bool
 
 
-class Beams:
+class BeamFrontier:
     """The running texts of one prompt, the best first, and the best of those that have ended.
 
     running: None stands for the prompt alone. ended: at most `beam_width`, the best first. is_done: the search is over.
     """
 
-    def __init__(self, rules: Rules):
+    def __init__(self, rules: BeamRules):
         self.rules = rules
-        self.running: list[Node | None] = [None]
-        self.ended: list[Ended] = []
+        self.running: list[BeamNode | None] = [None]
+        self.ended: list[EndedBeam] = []
         self.num_tokens = 0  # of each running text
         self.is_done = False
 
@@ -88,7 +88,7 @@ class Beams:
         is_full = self.num_tokens == rules.max_tokens
         is_end = [is_full or node.token in rules.eos_ids for node in nodes]
         ended = [
-            Ended(node, rules.score(node.total, self.num_tokens), node.token in rules.eos_ids)
+            EndedBeam(node, rules.score(node.total, self.num_tokens), node.token in rules.eos_ids)
             for node, ends in zip(nodes[: rules.beam_width], is_end, strict=False)
             if ends
         ]
@@ -98,7 +98,7 @@ class Beams:
         self.is_done = not going or self._is_settled(nodes[going[0]])
         return [(parents[i], nodes[i].token) for i in going]
 
-    def _best(self, candidates: list[TokenLogprobs]) -> tuple[list[int], list[Node]]:
+    def _best(self, candidates: list[TokenLogprobs]) -> tuple[list[int], list[BeamNode]]:
         """The best candidates of all running texts: the text that each follows, and itself."""
         zero = np.float32(0)
         totals = np.stack(
@@ -109,12 +109,12 @@ class Beams:
         order = np.lexsort((ids.ravel(), rows.ravel(), -totals.ravel()))[: self.rules.num_candidates]
         parents, places = np.unravel_index(order, ids.shape)
         nodes = [
-            Node(self.running[b], int(ids[b, i]), i, candidates[b], np.float32(totals[b, i]))
+            BeamNode(self.running[b], int(ids[b, i]), i, candidates[b], np.float32(totals[b, i]))
             for b, i in zip(parents.tolist(), places.tolist(), strict=True)
         ]
         return parents.tolist(), nodes
 
-    def _is_settled(self, best: Node) -> bool:
+    def _is_settled(self, best: BeamNode) -> bool:
         """Whether no running text can come among the ended ones any more, as far as `early_stopping` wants to know."""
         rules = self.rules
         if len(self.ended) < rules.beam_width:

@@ -13,20 +13,20 @@ from jaxserve.core.progress_bars import CountBar
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import TokenLogprobs
 from jaxserve.engine.inputs.call_inputs import requests_for
-from jaxserve.engine.inputs.input_processor import RequestMaker
+from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import read_prompts
-from jaxserve.engine.outputs.output_processor import Jobs
+from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.outputs.output_stream import position_logprobs
-from jaxserve.engine.tasks.beam_rules import Beams, Node, Rules
+from jaxserve.engine.tasks.beam_rules import BeamFrontier, BeamNode, BeamRules
 from jaxserve.text.detokenize import Detokenizer
 
 
-class Search:
+class BeamSearch:
     """The search of one prompt under way."""
 
-    def __init__(self, jobs: Jobs, request: Request, rules: Rules):
+    def __init__(self, jobs: OutputProcessor, request: Request, rules: BeamRules):
         self._jobs, self.request = jobs, request
-        self._beams = Beams(rules)
+        self._beams = BeamFrontier(rules)
         lanes = jobs.add_beams(request, rules.beam_width, rules.num_candidates)
         self._sequences = lanes[:1]  # those of the running texts, in their order
         self._has_failed = False
@@ -75,8 +75,8 @@ class Search:
 
 
 def beam_search(
-    jobs: Jobs,
-    maker: RequestMaker,
+    jobs: OutputProcessor,
+    maker: InputProcessor,
     prompts: Any,
     params: BeamSearchParams,
     *,
@@ -96,16 +96,16 @@ def beam_search(
     sampling = SamplingParams(temperature=0, max_tokens=params.max_tokens, ignore_eos=params.ignore_eos)
     requests = [request for _, request in requests_for(jobs, maker, read, sampling)]
     rules = [
-        Rules(params.beam_width, request.max_tokens, eos_ids, params.length_penalty, params.early_stopping)
+        BeamRules(params.beam_width, request.max_tokens, eos_ids, params.length_penalty, params.early_stopping)
         for request in requests
     ]
-    searches: list[Search] = []
-    waiting, running = deque(zip(requests, rules, strict=True)), list[Search]()
+    searches: list[BeamSearch] = []
+    waiting, running = deque(zip(requests, rules, strict=True)), list[BeamSearch]()
     try:
         with CountBar(use_tqdm, desc="Searching", unit="prompt", total=len(requests)) as bar:
             while waiting or running:
                 while waiting and (len(running) + 1) * params.beam_width <= max_num_seqs:
-                    running.append(Search(jobs, *waiting.popleft()))
+                    running.append(BeamSearch(jobs, *waiting.popleft()))
                     searches.append(running[-1])
                 jobs.step()
                 for search in running:
@@ -118,7 +118,7 @@ def beam_search(
     return [search.output(jobs.detokenizer, keeps_eos=params.include_stop_str_in_output) for search in searches]
 
 
-def _check_width(params: BeamSearchParams, per_beam: int, maker: RequestMaker, max_num_seqs: int) -> None:
+def _check_width(params: BeamSearchParams, per_beam: int, maker: InputProcessor, max_num_seqs: int) -> None:
     """Raise `RequestError` for a width that this engine can never serve."""
     width = params.beam_width
     if width > max_num_seqs:
@@ -132,7 +132,7 @@ def _check_width(params: BeamSearchParams, per_beam: int, maker: RequestMaker, m
         )
 
 
-def _entry(node: Node) -> TokenLogprobs:
+def _entry(node: BeamNode) -> TokenLogprobs:
     """The log-probabilities of the node's token and of those beside it."""
     top_ids, top = node.candidates.top_ids, node.candidates.top
     rank = 1 + int(np.count_nonzero(top > top[node.place]))

@@ -9,15 +9,15 @@ from jaxserve.core.outputs import EmbeddingOutput, EmbeddingRequestOutput, Reque
 from jaxserve.core.row_layout import POOLING
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.inputs.error_context import named
-from jaxserve.engine.inputs.input_processor import RequestMaker
+from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import read_prompts
-from jaxserve.engine.outputs.output_processor import Jobs
+from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.tasks.prefill_only import run_prompts
 
 
 def embed(
-    jobs: Jobs,
-    maker: RequestMaker,
+    jobs: OutputProcessor,
+    maker: InputProcessor,
     prompts: Any,
     *,
     pooling: str = "mean",

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxserve.core.errors import RequestError
-from jaxserve.engine.build.build import Built
+from jaxserve.engine.build.build import EngineParts
 from jaxserve.functional.forward_steps import forward
 from jaxserve.functional.model_settings import Settings
 from jaxserve.models.params import Params
@@ -17,7 +17,9 @@ BATCH_TOKENS = 4096  # padding included: what bounds memory; a single longer tex
 MIN_TOKENS = 16  # shorter texts share one compiled shape
 
 
-def hidden_states(parts: Built, prompts: Sequence[Sequence[int]], layers: Sequence[int] = (-1,)) -> list[np.ndarray]:
+def hidden_states(
+    parts: EngineParts, prompts: Sequence[Sequence[int]], layers: Sequence[int] = (-1,)
+) -> list[np.ndarray]:
     """Hidden states of each prompt, float32 [len(layers), T, D], in the order of `layers`.
 
     prompts: token ids. layers: of the L + 1 states of an L-layer model: 0 the embeddings, i the input of layer i, L the
@@ -34,7 +36,7 @@ def hidden_states(parts: Built, prompts: Sequence[Sequence[int]], layers: Sequen
     return [found[i] for i in range(len(texts))]
 
 
-def settings_of(parts: Built) -> Settings:
+def settings_of(parts: EngineParts) -> Settings:
     """The static half of an engine's model, for the pure functions."""
     of = parts.runner.settings
     page_size = parts.limits.page_size
@@ -76,7 +78,7 @@ def _indices(layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
     return tuple(int(layer) % (num_layers + 1) for layer in layers)
 
 
-def _checked(ids: Sequence[int], index: int, parts: Built) -> np.ndarray:
+def _checked(ids: Sequence[int], index: int, parts: EngineParts) -> np.ndarray:
     try:
         parts.requests.check_prompt(ids, room=0)
     except RequestError as error:

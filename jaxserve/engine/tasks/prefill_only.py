@@ -3,11 +3,11 @@
 from jaxserve.core.progress_bars import CountBar
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
-from jaxserve.engine.outputs.output_processor import Jobs
+from jaxserve.engine.outputs.output_processor import OutputProcessor
 
 
 def run_prompts(
-    jobs: Jobs, groups: list[tuple[list[Request], int]], *, noun: str, title: str, use_tqdm: bool
+    jobs: OutputProcessor, groups: list[tuple[list[Request], int]], *, noun: str, title: str, use_tqdm: bool
 ) -> list[Sequence]:
     """The ended sequences in the order of the groups, which are requests with equal first tokens, and how many are.
 

@@ -7,13 +7,13 @@ from typing import Any
 from jaxserve.core.outputs import ScoreOutput
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.inputs.error_context import named
-from jaxserve.engine.inputs.input_processor import RequestMaker
-from jaxserve.engine.outputs.output_processor import Jobs
+from jaxserve.engine.inputs.input_processor import InputProcessor
+from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.tasks.prefill_only import run_prompts
-from jaxserve.engine.tasks.score_inputs import Pair, read_pairs
+from jaxserve.engine.tasks.score_inputs import ScorePair, read_pairs
 
 
-def score(jobs: Jobs, maker: RequestMaker, pairs: Any, *, use_tqdm: bool = False) -> list[ScoreOutput]:
+def score(jobs: OutputProcessor, maker: InputProcessor, pairs: Any, *, use_tqdm: bool = False) -> list[ScoreOutput]:
     """Score each (context, continuation), both text or token ids (`read_pairs` says how text is cut), in their order.
 
     Raises `RequestError` naming the pair before anything runs. Where the logits are not finite the log-probabilities
@@ -34,7 +34,7 @@ def score(jobs: Jobs, maker: RequestMaker, pairs: Any, *, use_tqdm: bool = False
     return [_output(pair, by_pair[i]) for i, pair in enumerate(read)]
 
 
-def _output(pair: Pair, sequence: Sequence) -> ScoreOutput:
+def _output(pair: ScorePair, sequence: Sequence) -> ScoreOutput:
     assert sequence.prompt_logprobs is not None
     entries = [entry for entry in sequence.prompt_logprobs[len(pair.context) :] if entry is not None]
     if len(entries) != len(pair.continuation):

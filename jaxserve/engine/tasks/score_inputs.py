@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxserve.core.errors import RequestError
-from jaxserve.engine.inputs.input_processor import RequestMaker
+from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import Prompt, read_prompt
 from jaxserve.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ScorePair:
     """Token ids of both parts, the context's never empty; the continuation's text where it was given as text."""
 
     context: list[int]
@@ -18,7 +18,7 @@ class Pair:
     text: str | None
 
 
-def read_pairs(maker: RequestMaker, pairs: Any) -> list[Pair]:
+def read_pairs(maker: InputProcessor, pairs: Any) -> list[ScorePair]:
     """Every pair as token ids; a `RequestError` names the pair and the part that cannot be read.
 
     Where both parts are text they are encoded as one and cut after as many tokens as the context has alone; spaces at
@@ -68,7 +68,9 @@ def _texts(context: Prompt, continuation: Prompt) -> list[str]:
     return texts
 
 
-def _encode(context: Prompt, continuation: Prompt, i: int, encoded: dict[str, list[int]], beginning: list[int]) -> Pair:
+def _encode(
+    context: Prompt, continuation: Prompt, i: int, encoded: dict[str, list[int]], beginning: list[int]
+) -> ScorePair:
     ids = [encoded[text] for text in _texts(context, continuation)]
     context_ids = list(context.token_ids) if context.token_ids is not None else ids[0]
     if continuation.token_ids is not None:
@@ -85,7 +87,7 @@ def _encode(context: Prompt, continuation: Prompt, i: int, encoded: dict[str, li
         )
     if not continuation_ids:
         raise RequestError(f"pair {i}: the continuation adds no token to its context", "pairs")
-    return Pair(context_ids, continuation_ids, continuation.text)
+    return ScorePair(context_ids, continuation_ids, continuation.text)
 
 
 def _beginning(tokenizer: Tokenizer) -> list[int]:

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jaxserve.models.config.config_keys import Keys, token_ids
+from jaxserve.models.config.config_keys import ConfigKeys, token_ids
 from jaxserve.models.config.model_config import ModelConfig
 
 
-def hf_sizes(keys: Keys) -> dict[str, Any]:
+def hf_sizes(keys: ConfigKeys) -> dict[str, Any]:
     """Fields of `ModelConfig` from config.json."""
     d_model, num_heads = keys.take_int("hidden_size"), keys.take_int("num_attention_heads")
     legacy_dtype = keys.take("torch_dtype", None)
@@ -51,14 +51,14 @@ def hf_config(config: ModelConfig, architecture: str, model_type: str) -> dict[s
     }
 
 
-def gguf_keys(metadata: Mapping[str, Any], architecture: str) -> Keys:
+def gguf_keys(metadata: Mapping[str, Any], architecture: str) -> ConfigKeys:
     """The keys of one architecture, without its name before them."""
     prefix = f"{architecture}."
     own = {name.removeprefix(prefix): value for name, value in metadata.items() if name.startswith(prefix)}
-    return Keys(own, f"the GGUF header ({prefix}*)")
+    return ConfigKeys(own, f"the GGUF header ({prefix}*)")
 
 
-def gguf_sizes(keys: Keys, metadata: Mapping[str, Any], is_tied: bool) -> dict[str, Any]:
+def gguf_sizes(keys: ConfigKeys, metadata: Mapping[str, Any], is_tied: bool) -> dict[str, Any]:
     """Fields of `ModelConfig` from a GGUF header."""
     d_model, num_heads = keys.take_int("embedding_length"), keys.take_int("attention.head_count")
     head_dim = keys.take_int("attention.key_length", d_model // num_heads)

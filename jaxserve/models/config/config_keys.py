@@ -25,7 +25,7 @@ INERT = frozenset(
 )
 
 
-class Keys:
+class ConfigKeys:
     """A configuration being read: `take` each key, then `finish` refuses the rest.
 
     `defaults` are what the vendor's own code supposes where a key is absent.

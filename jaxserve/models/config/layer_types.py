@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxserve.core.errors import ConfigError
-from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.config_keys import ConfigKeys
 from jaxserve.models.config.model_config import LayerKind, ModelConfig, Rope
 
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
@@ -30,12 +30,12 @@ def two_kinds(layer_types: Sequence[str], local: Rope, glob: Rope, window: int |
     }
 
 
-def read_window(keys: Keys, name: str) -> int | None:
+def read_window(keys: ConfigKeys, name: str) -> int | None:
     """A window in tokens; none where there is no such key, or 0."""
     return keys.take_int(name, 0, minimum=0) or None
 
 
-def read_layer_types(keys: Keys, default: Sequence[str]) -> Sequence[str]:
+def read_layer_types(keys: ConfigKeys, default: Sequence[str]) -> Sequence[str]:
     """`layer_types`, `default` where there are none."""
     layer_types = keys.take("layer_types", default)
     if unknown := sorted(set(layer_types) - {LOCAL, GLOBAL}):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.models.config import rope_scaling as scaling
-from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.config_keys import ConfigKeys
 from jaxserve.models.config.model_config import Rope
 
 FREQS, SHORT, LONG = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"
@@ -12,7 +12,7 @@ TABLES = (FREQS, SHORT, LONG)
 Tables = Mapping[str, tuple[float, ...]]
 
 
-def read_rope(keys: Keys, head_dim: int, max_position: int, tables: Tables) -> tuple[Rope, int]:
+def read_rope(keys: ConfigKeys, head_dim: int, max_position: int, tables: Tables) -> tuple[Rope, int]:
     """The one rope of a model, and the positions that it serves; takes every rope key. `tables` by tensor name."""
     base = keys.take_float("rope.freq_base", 10_000.0)
     rotated = keys.take_int("rope.dimension_count", head_dim)
@@ -40,7 +40,9 @@ def read_rope(keys: Keys, head_dim: int, max_position: int, tables: Tables) -> t
     return Rope(base, factors, attention, dim), max_position
 
 
-def _yarn(keys: Keys, base: float, dim: int | None, rotated: int, factor: float, original: int, weight: float) -> Rope:
+def _yarn(
+    keys: ConfigKeys, base: float, dim: int | None, rotated: int, factor: float, original: int, weight: float
+) -> Rope:
     keys.require("rope.scaling.yarn_ext_factor", (1.0,), 1.0)
     all_dims = keys.take_float("rope.scaling.yarn_log_multiplier", None)
     attention = scaling.yarn_attention(factor) / (scaling.yarn_attention(factor, all_dims) if all_dims else 1.0)

@@ -7,13 +7,13 @@ from typing import Any
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.models.config import rope_scaling as scaling
-from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.config_keys import ConfigKeys
 from jaxserve.models.config.model_config import Rope
 
 SOURCE = "config.json (rope settings)"
 
 
-def read_rope(keys: Keys, head_dim: int, max_position: int, default_base: float = 10_000.0) -> tuple[Rope, int]:
+def read_rope(keys: ConfigKeys, head_dim: int, max_position: int, default_base: float = 10_000.0) -> tuple[Rope, int]:
     """The one rope of a model whose layers all rotate alike, and the positions that it serves; takes every rope key."""
     values = {
         "rope_theta": keys.take("rope_theta", default_base),
@@ -32,7 +32,7 @@ def make_rope(
     `original_len`, from outside of the mapping, counts before the mapping's own. With the rope come the positions that
     it serves: more than `max_position` where YaRN stretches a configuration that still states the original context.
     """
-    keys = Keys(values, SOURCE)
+    keys = ConfigKeys(values, SOURCE)
     base = keys.take_float("rope_theta")
     legacy = keys.take("type", "default")
     kind = keys.take("rope_type", legacy)
@@ -68,7 +68,7 @@ def make_rope(
     return rope, positions
 
 
-def _yarn(keys: Keys, base: float, dim: int | None, rotated: int, factor: float, original_len: int) -> Rope:
+def _yarn(keys: ConfigKeys, base: float, dim: int | None, rotated: int, factor: float, original_len: int) -> Rope:
     mscale, mscale_all = keys.take_float("mscale", None), keys.take_float("mscale_all_dim", None)
     attention = scaling.yarn_attention(factor)
     if mscale and mscale_all:

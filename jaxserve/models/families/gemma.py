@@ -4,14 +4,14 @@ query scale apart from the head dim."""
 from typing import Any
 
 from jaxserve.models.config import common_sizes as common
-from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.config_keys import ConfigKeys
 from jaxserve.models.config.layer_types import hf_layer_types
 from jaxserve.models.config.model_config import ModelConfig
 
 ACTIVATION = "gelu_pytorch_tanh"
 
 
-def hf_fields(keys: Keys) -> dict[str, Any]:
+def hf_fields(keys: ConfigKeys) -> dict[str, Any]:
     """Fields of `ModelConfig` from config.json: sizes, and what is Gemma's own."""
     keys.require("attention_bias", (False,), False)
     keys.require("hidden_activation", (ACTIVATION,), ACTIVATION)
@@ -26,7 +26,7 @@ def hf_fields(keys: Keys) -> dict[str, Any]:
     }
 
 
-def gguf_fields(keys: Keys, metadata: Any, is_tied: bool, largest: int) -> dict[str, Any]:
+def gguf_fields(keys: ConfigKeys, metadata: Any, is_tied: bool, largest: int) -> dict[str, Any]:
     """Fields of `ModelConfig` from a GGUF header. The header omits the query scale: all sizes divide by the head dim,
     but the one of `largest` layers by d_model over heads."""
     sizes = common.gguf_sizes(keys, metadata, is_tied)

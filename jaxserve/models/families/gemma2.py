@@ -7,7 +7,7 @@ from typing import Any
 from jaxserve.core.errors import ConfigError
 from jaxserve.models.config import rope_gguf, rope_hf
 from jaxserve.models.config.common_sizes import gguf_keys
-from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.config_keys import ConfigKeys
 from jaxserve.models.config.layer_types import GLOBAL, LOCAL, read_layer_types, two_kinds
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.families import gemma
@@ -22,7 +22,7 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     """From config.json with model_type 'gemma2'."""
     # A cap that is absent has its default; one that is null caps nothing.
     caps = {name: cap for name, cap in CAPS.items() if name not in config}
-    keys = Keys(config, "config.json", DEFAULTS | caps)
+    keys = ConfigKeys(config, "config.json", DEFAULTS | caps)
     fields = gemma.hf_fields(keys)
     rope, fields["max_position"] = rope_hf.read_rope(keys, fields["head_dim"], fields["max_position"])
     layer_types = read_layer_types(keys, _alternating(fields["num_layers"]))

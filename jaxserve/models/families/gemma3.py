@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.models.config.common_sizes import gguf_keys
-from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.config_keys import ConfigKeys
 from jaxserve.models.config.layer_types import GLOBAL, LOCAL, read_layer_types, two_kinds
 from jaxserve.models.config.model_config import ModelConfig, Rope
 from jaxserve.models.config.rope_gguf import Tables
@@ -35,7 +35,7 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
             name: config[name] for name in ("bos_token_id", "eos_token_id", "dtype", "torch_dtype") if name in config
         }
         config = {**outer, **{k: v for k, v in config["text_config"].items() if v is not None or k not in outer}}
-    keys = Keys(config, "config.json", DEFAULTS)
+    keys = ConfigKeys(config, "config.json", DEFAULTS)
     fields = gemma.hf_fields(keys)
     pattern = keys.take_int("_sliding_window_pattern", PATTERN)
     pattern = keys.take_int("sliding_window_pattern", pattern)
@@ -68,7 +68,7 @@ def _layer_types(num_layers: int, pattern: int) -> list[str]:
     return [LOCAL if (i + 1) % pattern else GLOBAL for i in range(num_layers)]
 
 
-def _ropes(keys: Keys, head_dim: int, max_position: int) -> tuple[Rope, Rope]:
+def _ropes(keys: ConfigKeys, head_dim: int, max_position: int) -> tuple[Rope, Rope]:
     """(local, global): from `rope_parameters` by layer type, or from the older flat keys."""
     local_base = keys.take("rope_local_base_freq", LOCAL_BASE)
     global_base = keys.take("rope_theta", GLOBAL_BASE)

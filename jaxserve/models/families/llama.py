@@ -5,7 +5,7 @@ from typing import Any
 
 from jaxserve.models.config import rope_gguf, rope_hf
 from jaxserve.models.config.common_sizes import gguf_keys, gguf_sizes, hf_config, hf_sizes
-from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.config_keys import ConfigKeys
 from jaxserve.models.config.layer_types import one_kind, read_window
 from jaxserve.models.config.model_config import ModelConfig
 
@@ -14,7 +14,7 @@ FAMILY = "llama"
 
 def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     """From config.json with model_type 'llama'."""
-    keys = Keys(config, "config.json", {"max_position_embeddings": 2048})
+    keys = ConfigKeys(config, "config.json", {"max_position_embeddings": 2048})
     sizes = hf_sizes(keys)
     keys.require("attention_bias", (False,), False)
     keys.require("mlp_bias", (False,), False)

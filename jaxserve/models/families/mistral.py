@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxserve.models.config import rope_hf
 from jaxserve.models.config.common_sizes import hf_config, hf_sizes
-from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.config_keys import ConfigKeys
 from jaxserve.models.config.layer_types import one_kind, read_window
 from jaxserve.models.config.model_config import ModelConfig
 
@@ -17,7 +17,7 @@ FAMILY = "mistral"
 
 def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     """From config.json with model_type 'mistral'."""
-    keys = Keys(config, "config.json", {"max_position_embeddings": 131_072, "num_key_value_heads": 8})
+    keys = ConfigKeys(config, "config.json", {"max_position_embeddings": 131_072, "num_key_value_heads": 8})
     sizes = hf_sizes(keys)
     keys.require("attention_bias", (False,), False)
     keys.require("hidden_act", ("silu",), "silu")

@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxserve.models.config import rope_gguf, rope_hf
 from jaxserve.models.config.common_sizes import gguf_keys, gguf_sizes, hf_config, hf_sizes
-from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.config_keys import ConfigKeys
 from jaxserve.models.config.layer_types import one_kind, read_window
 from jaxserve.models.config.model_config import ModelConfig
 
@@ -15,7 +15,7 @@ FAMILY = "phi3"
 
 def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     """From config.json with model_type 'phi3'."""
-    keys = Keys(config, "config.json", {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5})
+    keys = ConfigKeys(config, "config.json", {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5})
     sizes = hf_sizes(keys)
     for name in ("attention_bias", "mlp_bias", "lm_head_bias"):
         keys.require(name, (False,), False)

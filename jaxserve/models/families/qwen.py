@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxserve.models.config import rope_gguf, rope_hf
 from jaxserve.models.config.common_sizes import gguf_keys, gguf_sizes, hf_config, hf_sizes
-from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.config_keys import ConfigKeys
 from jaxserve.models.config.layer_types import (
     GLOBAL,
     LOCAL,
@@ -31,7 +31,7 @@ class Qwen:
 
     def from_hf(self, config: Mapping[str, Any]) -> ModelConfig:
         """From config.json."""
-        keys = Keys(config, "config.json", {"max_position_embeddings": 32_768, **self.defaults})
+        keys = ConfigKeys(config, "config.json", {"max_position_embeddings": 32_768, **self.defaults})
         sizes = hf_sizes(keys)
         keys.require("attention_bias", (False,), False)
         keys.require("hidden_act", ("silu",), "silu")

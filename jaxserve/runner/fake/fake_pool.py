@@ -3,7 +3,7 @@
 import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.step_plan import Load, Plan, Save
+from jaxserve.core.step_plan import PageLoad, PageSave, StepPlan
 from jaxserve.kv.allocator import SCRATCH_PAGE
 from jaxserve.runner.fake.fake_model import mix
 
@@ -27,18 +27,18 @@ class FakePool:
     def copy(self, src_pages: np.ndarray, dst_pages: np.ndarray) -> None:
         self._content[dst_pages] = self._content[src_pages]
 
-    def transfer(self, transfers: tuple[Save | Load, ...]) -> None:
+    def transfer(self, transfers: tuple[PageSave | PageLoad, ...]) -> None:
         """Copy pages to host memory and back, one after the other."""
         for transfer in transfers:
             for page, host_page in zip(transfer.pages.tolist(), transfer.host_pages.tolist(), strict=True):
-                if isinstance(transfer, Save):
+                if isinstance(transfer, PageSave):
                     self._host[host_page] = self._content[page].copy()
                 elif host_page in self._host:
                     self._content[page] = self._host[host_page]
                 else:
                     raise PagingError(f"nothing was saved to page {host_page} of host memory")
 
-    def write(self, plan: Plan, row: int, start: int, prefixes: np.ndarray) -> Seen:
+    def write(self, plan: StepPlan, row: int, start: int, prefixes: np.ndarray) -> Seen:
         """Store the row's positions from `start` on, in every group; `prefixes` are those of all positions to its end.
 
         Returns what its tokens must be able to see, for `check`.
@@ -52,7 +52,7 @@ class FakePool:
             seen.append((pages, offsets, content))
         return seen
 
-    def read(self, plan: Plan, row: int, prefixes: np.ndarray) -> None:
+    def read(self, plan: StepPlan, row: int, prefixes: np.ndarray) -> None:
         """Fill in the prefixes of the positions before a row that takes them over, as far as a group keeps them.
 
         Where groups disagree, or a position is not what the tokens say, `check` finds it, or the text is another one.
@@ -62,7 +62,7 @@ class FakePool:
             pages, offsets = self._locate(plan, row, g, first, len(prefixes))
             prefixes[first:] = self._content[pages, offsets] ^ self._salts[g]
 
-    def check(self, plan: Plan, row: int, seen: Seen) -> None:
+    def check(self, plan: StepPlan, row: int, seen: Seen) -> None:
         """Raise `PagingError` unless all that the row's tokens see is in its pages."""
         for g, (pages, offsets, content) in enumerate(seen):
             wrong = np.flatnonzero(self._content[pages, offsets] != content)
@@ -71,7 +71,7 @@ class FakePool:
                 what = f"{len(wrong)} of the {len(content)} positions that the row sees"
                 raise PagingError(f"{where}: {what} are not what the sequence wrote")
 
-    def _locate(self, plan: Plan, row: int, g: int, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+    def _locate(self, plan: StepPlan, row: int, g: int, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
         """Pages and offsets of the positions [start, end) of a row in group g."""
         positions = np.arange(start, end)
         columns = positions // self.groups.page_size - plan.first_pages[g, row]

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.row_layout import POOLING, SAMPLING_FIELDS
-from jaxserve.core.step_plan import POOLING_FIELD, Outcome, Plan, SlotEdits, TopLogprobs
+from jaxserve.core.step_plan import POOLING_FIELD, Outcome, SlotEdits, StepPlan, TopLogprobs
 from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
 from jaxserve.runner.fake.fake_pool import FakePool, PagingError
 
@@ -49,7 +49,7 @@ class FakeRunner:
         self._in_flight: list[tuple[int, Outcome]] = []
         self._num_submitted = 0
 
-    def submit(self, plan: Plan) -> int:
+    def submit(self, plan: StepPlan) -> int:
         """Run the step; the ticket is its id."""
         self._check_plan(plan)
         self._num_submitted += 1
@@ -82,7 +82,7 @@ class FakeRunner:
         _check(step_id == ticket, f"step {step_id} must be collected before step {ticket}")
         return outcome
 
-    def _check_plan(self, plan: Plan) -> None:
+    def _check_plan(self, plan: StepPlan) -> None:
         bucket = plan.bucket
         _check(plan.step_id == self._num_submitted, f"step {plan.step_id} is not the next one")
         _check(len(self._in_flight) < 2, "two steps are in flight already")
@@ -96,7 +96,7 @@ class FakeRunner:
             width = self.groups.num_columns(g, bucket.num_columns, bucket.max_row_tokens)
             _check(table.shape[1] <= width, f"group {g}: {table.shape[1]} table columns, {bucket} holds {width}")
 
-    def _draw_rounds(self, plan: Plan, first_starts: list[int]) -> tuple[list[list[int | None]], list[list[Asked]]]:
+    def _draw_rounds(self, plan: StepPlan, first_starts: list[int]) -> tuple[list[list[int | None]], list[list[Asked]]]:
         """By row and round: the token, None for bad logits, and (prefix, token).
 
         No row stops before its last planned round, as it may on a device: all that is planned must be in pages.
@@ -117,7 +117,7 @@ class FakeRunner:
                 drawn[row][count], asked[row][count] = token, (self._prefix(plan.slots[row]), token or 0)
         return drawn, asked
 
-    def _take_prefixes(self, plan: Plan) -> None:
+    def _take_prefixes(self, plan: StepPlan) -> None:
         """Learn from the pool what new sequences take over; forks do so from their source's slot."""
         forked = [] if plan.forks is None else plan.forks.dst_slots
         for row in np.flatnonzero((plan.starts > 0) & ~np.isin(plan.slots, forked)).tolist():
@@ -125,7 +125,7 @@ class FakeRunner:
             if plan.epochs[row] != self._epochs[slot]:
                 self._pool.read(plan, row, self._prefixes[slot, :start])
 
-    def _read_row(self, plan: Plan, row: int, offset: int, end_offset: int) -> int:
+    def _read_row(self, plan: StepPlan, row: int, offset: int, end_offset: int) -> int:
         """Take in the row's tokens and return the position of the first."""
         slot, start = int(plan.slots[row]), int(plan.starts[row])
         if plan.epochs[row] != self._epochs[slot]:
@@ -148,7 +148,7 @@ class FakeRunner:
         self.num_computed += len(tokens)
         return start
 
-    def _draw(self, plan: Plan, row: int) -> int | None:
+    def _draw(self, plan: StepPlan, row: int) -> int | None:
         """The row's token, None for bad logits; 0 for a row that does not sample."""
         if not plan.samples[row]:
             return 0
@@ -174,7 +174,7 @@ class FakeRunner:
         mask = self._masks[mask_row] if mask_row else None
         return lambda token: token not in banned and (mask is None or bool(mask[token // 32] >> (token % 32) & 1))
 
-    def _written(self, plan: Plan, row: int) -> np.ndarray:
+    def _written(self, plan: StepPlan, row: int) -> np.ndarray:
         """The prefixes of all positions of the row's sequence, its own last."""
         slot = plan.slots[row]
         return self._prefixes[slot, : self._lengths[slot]]
@@ -182,7 +182,7 @@ class FakeRunner:
     def _prefix(self, slot: int) -> int:
         return int(self._prefixes[slot, self._lengths[slot] - 1])
 
-    def _prompt_logprobs(self, plan: Plan, offsets: list[int], starts: list[int]) -> TopLogprobs:
+    def _prompt_logprobs(self, plan: StepPlan, offsets: list[int], starts: list[int]) -> TopLogprobs:
         assert plan.targets is not None
         asked = []
         for row, start in enumerate(starts):
@@ -191,7 +191,7 @@ class FakeRunner:
             asked += [(prefix, target) for prefix, target in zip(prefixes, targets, strict=True) if target >= 0]
         return self._logprobs(asked)
 
-    def _pooled(self, plan: Plan, starts: list[int]) -> np.ndarray:
+    def _pooled(self, plan: StepPlan, starts: list[int]) -> np.ndarray:
         """[S, 1]: the hidden states of the row's tokens added up, or the last one."""
         pooled = []
         for slot, start, mode in zip(plan.slots, starts, plan.sampling[:, POOLING_FIELD].tolist(), strict=True):

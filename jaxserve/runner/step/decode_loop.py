@@ -15,11 +15,11 @@ from jaxtyping import Array, Bool, Int32
 
 from jaxserve.core.row_layout import ROW_INDEX, STOP_FIELDS
 from jaxserve.runner.device_state import DeviceState
-from jaxserve.runner.step.device_batch import Inputs, first_inputs
+from jaxserve.runner.step.device_batch import StepInputs, first_inputs
 from jaxserve.runner.step.pack import BatchLayout
 
 
-class Drawn(NamedTuple):
+class DrawnTokens(NamedTuple):
     """What one round drew. logprobs: packed, O = S·(2 + 2k)."""
 
     tokens: Int32[Array, "S"]
@@ -27,7 +27,7 @@ class Drawn(NamedTuple):
     logprobs: Int32[Array, "O"]
 
 
-class Rounds(NamedTuple):
+class LoopCarry(NamedTuple):
     """What all R = bucket.max_rounds of them drew, `count` of which ran; zeros beyond."""
 
     count: Int32[Array, ""]
@@ -37,12 +37,12 @@ class Rounds(NamedTuple):
 
 
 # (state, inputs, rows that have not ended) -> (state, what was drawn): one pass through the model.
-Advance = Callable[[DeviceState, Inputs, jax.Array], tuple[DeviceState, Drawn]]
+Advance = Callable[[DeviceState, StepInputs, jax.Array], tuple[DeviceState, DrawnTokens]]
 
 
 def run_rounds(
     advance: Advance, layout: BatchLayout, buffer: Int32[Array, "B"], state: DeviceState
-) -> tuple[DeviceState, Rounds]:
+) -> tuple[DeviceState, LoopCarry]:
     """Rounds of a decode bucket; the state is carried, so that it is updated in place."""
     rows = layout.split(buffer)["rows"]
     num_rounds = rows[:, ROW_INDEX["rounds"]]
@@ -52,7 +52,7 @@ def run_rounds(
 
     _, drawn = jax.eval_shape(advance, state, inputs, has_ended)
     nothing = [jnp.zeros((layout.bucket.max_rounds, *a.shape), a.dtype) for a in drawn]
-    carry = state, inputs, (num_rounds > 0) & ~has_ended, Rounds(jnp.int32(0), *nothing)
+    carry = state, inputs, (num_rounds > 0) & ~has_ended, LoopCarry(jnp.int32(0), *nothing)
 
     def is_left(carry: tuple) -> jax.Array:
         return jnp.any(carry[2])
@@ -63,14 +63,14 @@ def run_rounds(
         count = rounds.count + 1
         has_ended = drawn.is_bad | _is_stop(rows, drawn.tokens, inputs.starts + 1) | (count >= num_rounds)
         is_active &= ~has_ended
-        inputs = Inputs(
+        inputs = StepInputs(
             jnp.where(is_active, inputs.starts + 1, inputs.starts), jnp.where(is_active, drawn.tokens, inputs.tokens)
         )
         kept = [
             lax.dynamic_update_index_in_dim(table, of_round, rounds.count, 0)
             for table, of_round in zip(rounds[1:], drawn, strict=True)
         ]
-        return state, inputs, is_active, Rounds(count, *kept)
+        return state, inputs, is_active, LoopCarry(count, *kept)
 
     state, _, _, rounds = lax.while_loop(is_left, run, carry)
     return state, rounds

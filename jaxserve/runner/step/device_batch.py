@@ -14,7 +14,7 @@ from jaxserve.sampling.sampling_batch import SamplingBatch, read_rows
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 
-class Inputs(NamedTuple):
+class StepInputs(NamedTuple):
     """What a batch begins with: the position of each row's first token, and all tokens."""
 
     starts: Int32[Array, "S"]
@@ -39,7 +39,7 @@ class DeviceBatch(NamedTuple):
 
 
 @jax.named_scope("unpack")
-def first_inputs(layout: BatchLayout, buffer: Int32[Array, "B"], state: DeviceState) -> Inputs:
+def first_inputs(layout: BatchLayout, buffer: Int32[Array, "B"], state: DeviceState) -> StepInputs:
     """Rows in flight at planning time (start -1, token -1) continue from the slot's length and last token.
 
     They have one token each, so token t of such a row is t == row.
@@ -49,11 +49,11 @@ def first_inputs(layout: BatchLayout, buffer: Int32[Array, "B"], state: DeviceSt
     slots, starts = rows[:, ROW_INDEX["slot"]], rows[:, ROW_INDEX["start"]]
     first = tokens[: len(slots)]
     first = jnp.where(first < 0, state.last_tokens[slots], first)
-    return Inputs(jnp.where(starts < 0, state.lengths[slots], starts), tokens.at[: len(slots)].set(first))
+    return StepInputs(jnp.where(starts < 0, state.lengths[slots], starts), tokens.at[: len(slots)].set(first))
 
 
 @jax.named_scope("unpack")
-def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], inputs: Inputs) -> DeviceBatch:
+def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], inputs: StepInputs) -> DeviceBatch:
     """All that the step's functions read."""
     parts = layout.split(buffer)
     rows = parts["rows"]

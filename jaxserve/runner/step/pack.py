@@ -15,7 +15,7 @@ import numpy as np
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.row_layout import ROW_FIELDS, ROW_INDEX, STEP_FIELDS
-from jaxserve.core.step_plan import Plan
+from jaxserve.core.step_plan import StepPlan
 
 HEADER = 2
 
@@ -58,7 +58,7 @@ class BatchLayout:
         return parts
 
 
-def pack(layout: BatchLayout, plan: Plan, scratch_slot: int) -> np.ndarray:
+def pack(layout: BatchLayout, plan: StepPlan, scratch_slot: int) -> np.ndarray:
     """The buffer of one step; a new array each time, because the device may read the last one still."""
     buffer = np.zeros(layout.size, np.int32)
     parts = layout.split(buffer)

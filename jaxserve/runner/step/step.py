@@ -20,8 +20,8 @@ from jaxserve.models.params import Params
 from jaxserve.models.row_tiles import each_tile
 from jaxserve.models.transformer import forward, logits
 from jaxserve.runner.device_state import DeviceState
-from jaxserve.runner.step.decode_loop import Drawn, run_rounds
-from jaxserve.runner.step.device_batch import DeviceBatch, Inputs, first_inputs, unpack
+from jaxserve.runner.step.decode_loop import DrawnTokens, run_rounds
+from jaxserve.runner.step.device_batch import DeviceBatch, StepInputs, first_inputs, unpack
 from jaxserve.runner.step.pack import BatchLayout
 from jaxserve.runner.step.prompt_outputs import pooled_states, prompt_logprobs
 from jaxserve.runner.step.step_output import DeviceLogprobs, Extras, pack_logprobs, pack_output
@@ -58,7 +58,7 @@ def step(
     """
     if layout.bucket.is_decode:
 
-        def advance(state: DeviceState, inputs: Inputs, is_active: jax.Array) -> tuple[DeviceState, Drawn]:
+        def advance(state: DeviceState, inputs: StepInputs, is_active: jax.Array) -> tuple[DeviceState, DrawnTokens]:
             state, inputs, is_active = _in_place(settings, state), *_whole(settings, (inputs, is_active))
             state, drawn, _ = _advance(settings, params, state, unpack(layout, buffer, inputs), is_active)
             return _in_place(settings, state), _whole(settings, drawn)
@@ -80,7 +80,7 @@ def step(
 
 def _advance(
     settings: StepSettings, params: Params, state: DeviceState, batch: DeviceBatch, is_active: Bool[Array, "S"]
-) -> tuple[DeviceState, Drawn, Float[Array, "T D"]]:
+) -> tuple[DeviceState, DrawnTokens, Float[Array, "T D"]]:
     """One pass through the model; rows that are not active store again what they had stored, and change nothing."""
     # Tokens count when they are read, so prompts, drawn tokens and recomputed ones all pass one rule.
     is_counted = batch.is_token & is_active[batch.token_rows]
@@ -104,7 +104,7 @@ def _advance(
         lengths=state.lengths.at[batch.slots].set(batch.kv_lens),
         slots=slots,
     )
-    return state, Drawn(tokens, is_bad & samples, pack_logprobs(logprobs)), hidden
+    return state, DrawnTokens(tokens, is_bad & samples, pack_logprobs(logprobs)), hidden
 
 
 def _in_place(settings: StepSettings, state: DeviceState) -> DeviceState:

@@ -8,7 +8,7 @@ from jaxserve.scheduler.memory.slots import preempt
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
-def displace(state: SchedulerState, rows: StepRows, sequence: Sequence, num_pages: int) -> bool:
+def preempt_over_served(state: SchedulerState, rows: StepRows, sequence: Sequence, num_pages: int) -> bool:
     """Preempt running sequences until one that waits will find a slot and `num_pages`, or none must yield to it.
 
     Whether it finds them now; what is in flight returns with a commit. Who has a chunk in this step keeps its slot.

@@ -13,20 +13,20 @@ from jaxserve.scheduler.memory.page_tables import allocate
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
-class Source(NamedTuple):
+class ForkSource(NamedTuple):
     """Where a fork comes from: the slot that has computed its first `start` tokens."""
 
     slot: int
     start: int
 
 
-def num_fork_pages(state: SchedulerState, source: Source, num_inputs: int) -> int:
+def num_fork_pages(state: SchedulerState, source: ForkSource, num_inputs: int) -> int:
     """The most free pages that a fork takes to compute its first `num_inputs` tokens."""
     missing = state.groups.end_page(num_inputs) - source.start // state.groups.page_size
     return sum(min(missing, table.shape[1]) for table in state.columns.tables)
 
 
-def fork(state: SchedulerState, rows: StepRows, source: Source, dst: int) -> None:
+def fork(state: SchedulerState, rows: StepRows, source: ForkSource, dst: int) -> None:
     """Let slot `dst` begin after the source's tokens."""
     columns, groups = state.columns, state.groups
     src, start = source

@@ -3,12 +3,12 @@
 import numpy as np
 
 from jaxserve.core.sequence import Sequence
-from jaxserve.kv.prefix_cache import Match
+from jaxserve.kv.prefix_cache import PrefixMatch
 from jaxserve.scheduler.memory.page_tables import allocate
 from jaxserve.scheduler.state import SchedulerState
 
 
-def find_prefix(state: SchedulerState, sequence: Sequence) -> Match | None:
+def find_prefix(state: SchedulerState, sequence: Sequence) -> PrefixMatch | None:
     """What a waiting sequence can take over; looked up once, and again when the cache has changed."""
     cache = state.prefixes
     if cache is None:
@@ -22,7 +22,7 @@ def find_prefix(state: SchedulerState, sequence: Sequence) -> Match | None:
     return match
 
 
-def take_prefix(state: SchedulerState, slot: int, match: Match) -> None:
+def take_prefix(state: SchedulerState, slot: int, match: PrefixMatch) -> None:
     """Let a slot begin after the match, whose pages in host memory are loaded before the next step."""
     columns, groups, sequence = state.columns, state.groups, state.occupant(slot)
     assert state.prefixes is not None
@@ -45,7 +45,7 @@ def take_prefix(state: SchedulerState, slot: int, match: Match) -> None:
         sequence.num_cached_tokens = start
 
 
-def num_prefix_pages(state: SchedulerState, match: Match, num_inputs: int) -> int:
+def num_prefix_pages(state: SchedulerState, match: PrefixMatch, num_inputs: int) -> int:
     """The most idle pages that a sequence takes to compute its first `num_inputs` tokens after a match."""
     missing, total = state.groups.end_page(num_inputs) - match.num_pages, 0
     for line, table in zip(match.pages, state.columns.tables, strict=True):

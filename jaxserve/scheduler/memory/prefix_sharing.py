@@ -10,11 +10,11 @@ from itertools import islice
 
 from jaxserve.core.sequence import Sequence
 from jaxserve.scheduler.logit_edits import has_penalties
-from jaxserve.scheduler.memory.fork import Source
-from jaxserve.scheduler.state import SchedulerState, Sharing
+from jaxserve.scheduler.memory.fork import ForkSource
+from jaxserve.scheduler.state import PrefixGroup, SchedulerState
 
 
-def source_of(state: SchedulerState, sequence: Sequence) -> Source | None:
+def source_of(state: SchedulerState, sequence: Sequence) -> ForkSource | None:
     """A slot from which the waiting sequence can take what it shares: the one that came last, for it stays longest."""
     sharing = _joinable(state, sequence)
     if sharing is None:
@@ -22,7 +22,7 @@ def source_of(state: SchedulerState, sequence: Sequence) -> Source | None:
     start = min(sharing.shared_len, _num_skippable(state, sequence))
     for other in reversed(sharing.running):
         if _has_pages(state, other.slot, sharing.shared_len, start) and _has_counts(state, sharing, sequence, other):
-            return Source(other.slot, start)
+            return ForkSource(other.slot, start)
     return None
 
 
@@ -61,7 +61,7 @@ def num_joining(state: SchedulerState) -> int:
     return sum(source_of(state, sequence) is not None for sequence in heads)
 
 
-def _joinable(state: SchedulerState, sequence: Sequence) -> Sharing | None:
+def _joinable(state: SchedulerState, sequence: Sequence) -> PrefixGroup | None:
     """The sequence's sharing, unless it must compute the shared tokens itself for more than their KV, or not all."""
     sharing = state.sharings.get(sequence.sequence_id)
     if sharing is None or sequence.request.pooling is not None:
@@ -79,7 +79,7 @@ def _num_skippable(state: SchedulerState, sequence: Sequence) -> int:
     return count if unscored is None else min(count, unscored - 1)
 
 
-def _is_under_way(state: SchedulerState, sharing: Sharing) -> bool:
+def _is_under_way(state: SchedulerState, sharing: PrefixGroup) -> bool:
     columns = state.columns
     slots = [sequence.slot for sequence in sharing.running]
     return any(columns.num_scheduled[s] < sharing.shared_len <= columns.max_computed[s] for s in slots)
@@ -94,7 +94,7 @@ def _has_pages(state: SchedulerState, slot: int, shared_len: int, start: int) ->
     return bool((columns.first_pages[:, slot] <= firsts).all())
 
 
-def _has_counts(state: SchedulerState, sharing: Sharing, sequence: Sequence, other: Sequence) -> bool:
+def _has_counts(state: SchedulerState, sharing: PrefixGroup, sequence: Sequence, other: Sequence) -> bool:
     """Penalty counts are copied too: they must hold the shared tokens and none of the other's own."""
     if not has_penalties(sequence.request):
         return True

@@ -7,14 +7,14 @@ import numpy as np
 
 from jaxserve.core.options.queue_options import PRIORITY_AGEING_S
 from jaxserve.core.sequence import Sequence
-from jaxserve.scheduler.policy.service_order import ByPriority, Order
+from jaxserve.scheduler.policy.service_order import ByPriority, SchedulingPolicy
 from jaxserve.scheduler.policy.tenant_counters import TenantQueues
 from jaxserve.scheduler.policy.waiting_queue import Key
 
 READ_COST, DRAWN_COST = 1, 2  # of a token, as in the paper: one that is drawn costs a pass of its own
 
 
-class FairShares(Order):
+class FairShares(SchedulingPolicy):
     """Tenants by what they were served; within a tenant, sequences by priority.
 
     Slots: one goes to the tenant that was served least. Where none is free, or no pages, that tenant takes over the

@@ -3,11 +3,15 @@
 from typing import Any
 
 from jaxserve.scheduler.policy.fair import FairShares
-from jaxserve.scheduler.policy.service_order import ByPriority, FirstComeFirstServed, Order
+from jaxserve.scheduler.policy.service_order import ByPriority, FirstComeFirstServed, SchedulingPolicy
 
-ORDERS: dict[str, type[Order]] = {"fcfs": FirstComeFirstServed, "priority": ByPriority, "fair": FairShares}
+POLICY_CLASSES: dict[str, type[SchedulingPolicy]] = {
+    "fcfs": FirstComeFirstServed,
+    "priority": ByPriority,
+    "fair": FairShares,
+}
 
 
-def make_order(policy: str, **options: Any) -> Order:
+def make_policy(policy: str, **options: Any) -> SchedulingPolicy:
     """By its name, with those of its options that are not None."""
-    return ORDERS[policy](**{name: value for name, value in options.items() if value is not None})
+    return POLICY_CLASSES[policy](**{name: value for name, value in options.items() if value is not None})

@@ -11,7 +11,7 @@ from jaxserve.core.sequence import Sequence
 from jaxserve.scheduler.policy.waiting_queue import Key, WaitingQueue
 
 
-class Waiting(Protocol):
+class WaitingSequences(Protocol):
     """Sequences without a slot, in the order of service; see `WaitingQueue`."""
 
     @property
@@ -25,14 +25,14 @@ class Waiting(Protocol):
     def ahead_of(self, sequence: Sequence) -> Iterator[Sequence]: ...
 
 
-class Order:
+class SchedulingPolicy:
     """Who is served first; from the other end come the victims of preemption.
 
     fields: those of a request's `Service` that it goes by; others must be left out. waiting: the queue.
     """
 
     fields: ClassVar[tuple[str, ...]] = ()
-    waiting: Waiting
+    waiting: WaitingSequences
 
     def key(self, sequence: Sequence) -> Key:
         """The place of a sequence among those that run: who is first gets what it lacks from the last."""
@@ -69,7 +69,7 @@ class Order:
         """Each has drawn so many tokens."""
 
 
-class FirstComeFirstServed(Order):
+class FirstComeFirstServed(SchedulingPolicy):
     """In the order of arrival."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class FirstComeFirstServed(Order):
         return (sequence.sequence_id,)
 
 
-class ByPriority(Order):
+class ByPriority(SchedulingPolicy):
     """By priority, the lower the earlier; a step of priority is worth `priority_ageing_s` of waiting.
 
     So a request stands where one of priority 0 would that came priority · priority_ageing_s later. Its place never

@@ -3,9 +3,9 @@
 from itertools import islice
 
 from jaxserve.core.sequence import Sequence
-from jaxserve.kv.prefix_cache import Match
-from jaxserve.scheduler.memory.fair_preemption import displace
-from jaxserve.scheduler.memory.fork import Source, fork, num_fork_pages
+from jaxserve.kv.prefix_cache import PrefixMatch
+from jaxserve.scheduler.memory.fair_preemption import preempt_over_served
+from jaxserve.scheduler.memory.fork import ForkSource, fork, num_fork_pages
 from jaxserve.scheduler.memory.page_tables import num_spare, num_whole
 from jaxserve.scheduler.memory.prefix_reuse import find_prefix, num_prefix_pages, take_prefix
 from jaxserve.scheduler.memory.prefix_sharing import hold_back, num_held, source_of
@@ -50,7 +50,7 @@ def _admit_next(state: SchedulerState, rows: StepRows) -> bool:
     match = find_prefix(state, sequence) if source is None else None
     num_pages = _num_pages(state, sequence, match, source)
     if not has_slot or num_pages > num_spare(state):
-        return displace(state, rows, sequence, num_pages)
+        return preempt_over_served(state, rows, sequence, num_pages)
     state.waiting.remove(sequence)
     for overtaken in state.waiting.ahead_of(sequence):
         overtaken.num_overtaken += 1
@@ -76,7 +76,9 @@ def _next(state: SchedulerState) -> Sequence:
     return best if num_pages <= num_spare(state) else first
 
 
-def _num_pages(state: SchedulerState, sequence: Sequence, match: Match | None, source: Source | None = None) -> int:
+def _num_pages(
+    state: SchedulerState, sequence: Sequence, match: PrefixMatch | None, source: ForkSource | None = None
+) -> int:
     """The most pages for the whole prompt; they are taken chunk by chunk, but a prompt cut short helps nobody."""
     num_inputs = min(sequence.num_tokens, state.limits.max_computed(sequence.request))
     if source is not None:

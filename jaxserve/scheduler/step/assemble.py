@@ -1,9 +1,9 @@
-"""Host: the `Plan` of a step, gathered from the slots' columns once its rows are decided."""
+"""Host: the `StepPlan` of a step, gathered from the slots' columns once its rows are decided."""
 
 import numpy as np
 
 from jaxserve.core.buckets import Buckets
-from jaxserve.core.step_plan import POOLING_FIELD, Plan, Recount, SlotEdits
+from jaxserve.core.step_plan import POOLING_FIELD, PenaltyPrefix, SlotEdits, StepPlan
 from jaxserve.scheduler.logit_edits import banned_next, has_edits, has_penalties, make_edits
 from jaxserve.scheduler.memory.fork import make_forks
 from jaxserve.scheduler.memory.page_tables import read_table
@@ -11,7 +11,9 @@ from jaxserve.scheduler.prompt_logprobs import NUM_PROMPT_LOGPROBS
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
-def make_plan(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows, rounds: np.ndarray) -> Plan:
+def make_plan(
+    state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows, rounds: np.ndarray
+) -> StepPlan:
     """One-token rows first, then longer chunks; from here on they count as submitted.
 
     rounds: int32[slots], how many tokens each slot's row may draw in this step.
@@ -29,7 +31,7 @@ def make_plan(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows
     sampling = columns.sampling.take(slots, axis=0)
     # Decode buckets have no room for what is asked of prompts.
     is_decode = num_decodes == len(slots) and targets is None and not sampling[special, POOLING_FIELD].any()
-    plan = Plan(
+    plan = StepPlan(
         step_id=state.num_planned,
         bucket=buckets.fit(len(tokens), len(slots), width, is_decode=is_decode),
         slots=slots,
@@ -131,13 +133,13 @@ def _tables(
     return first_pages, tuple(tables)
 
 
-def _recounts(state: SchedulerState, rows: StepRows) -> tuple[Recount, ...]:
+def _recounts(state: SchedulerState, rows: StepRows) -> tuple[PenaltyPrefix, ...]:
     """For new slots with penalties that take over a prefix; a fork has the counts of its source."""
     columns, forked, recounts = state.columns, {dst for _, dst in rows.fork_slots}, []
     for slot in rows.new_slots:
         sequence, start = state.occupant(slot), int(columns.num_scheduled[slot])
         if start and slot not in forked and has_penalties(sequence.request):
-            recounts.append(Recount(slot, columns.tokens[slot, :start].copy(), sequence.prompt_len))
+            recounts.append(PenaltyPrefix(slot, columns.tokens[slot, :start].copy(), sequence.prompt_len))
     return tuple(recounts)
 
 

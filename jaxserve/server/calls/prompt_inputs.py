@@ -8,12 +8,16 @@ from typing import Any
 from jaxserve.engine.inputs.prompt import Prompt, check_chars
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.requests.generation_fields import SamplingFields
-from jaxserve.server.server_state import Service
+from jaxserve.server.server_state import ServerState
 from jaxserve.text.tokenizer import Tokenizer
 
 
 async def completion_prompts(
-    service: Service, prompts: Sequence[str] | Sequence[list[int]], *, add_special_tokens: bool, keep: "Cut | None"
+    service: ServerState,
+    prompts: Sequence[str] | Sequence[list[int]],
+    *,
+    add_special_tokens: bool,
+    keep: "Truncation | None",
 ) -> list[Prompt]:
     """Texts are encoded in a thread, all in one call; of one that cannot fit this is told before."""
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
@@ -26,7 +30,7 @@ async def completion_prompts(
     return [_cut(Prompt(text, found), keep) for text, found in zip(texts, ids, strict=True)]
 
 
-async def chat_prompt(service: Service, body: Any, keep: "Cut | None") -> Prompt:
+async def chat_prompt(service: ServerState, body: Any, keep: "Truncation | None") -> Prompt:
     """What the chat template makes of the messages. body: a `ChatBody`, or a `TokenizeBody` with messages."""
     config = service.config
     if body.chat_template is not None and not config.trust_request_chat_template:
@@ -50,14 +54,14 @@ async def chat_prompt(service: Service, body: Any, keep: "Cut | None") -> Prompt
     return _cut(Prompt(rendered["prompt"], rendered["prompt_token_ids"]), keep)
 
 
-class Cut:
+class Truncation:
     """How many tokens of a prompt are kept, and at which end: the last ones, unless the right end is cut."""
 
     def __init__(self, num_tokens: int, side: str):
         self.num_tokens, self.side = num_tokens, side
 
     @classmethod
-    def of(cls, body: SamplingFields, max_model_len: int) -> "Cut | None":
+    def of(cls, body: SamplingFields, max_model_len: int) -> "Truncation | None":
         """None: nothing is cut. -1 leaves room for one token of output, as is asked of prompts that are not cut."""
         asked = body.truncate_prompt_tokens
         if asked is None:
@@ -67,7 +71,7 @@ class Cut:
         return cls.of_length(asked, max_model_len, needed=1, side=body.truncation_side or "left")
 
     @classmethod
-    def of_length(cls, asked: int, max_model_len: int, *, needed: int, side: str = "left") -> "Cut":
+    def of_length(cls, asked: int, max_model_len: int, *, needed: int, side: str = "left") -> "Truncation":
         """needed: tokens of the context that are not for the prompt where it is cut at -1."""
         if asked == -1:
             asked = max(max_model_len - needed, 1)
@@ -80,19 +84,19 @@ class Cut:
         return ids[-self.num_tokens :] if self.side == "left" else ids[: self.num_tokens]
 
 
-def _cut(prompt: Prompt, keep: Cut | None) -> Prompt:
+def _cut(prompt: Prompt, keep: Truncation | None) -> Prompt:
     """A prompt that was cut has no text."""
     if keep is None or prompt.token_ids is None or len(prompt.token_ids) <= keep.num_tokens:
         return prompt
     return Prompt(None, keep(prompt.token_ids), prompt.cache_salt)
 
 
-async def encoded(service: Service, texts: list[str], *, add_special_tokens: bool) -> list[list[int]]:
+async def encoded(service: ServerState, texts: list[str], *, add_special_tokens: bool) -> list[list[int]]:
     """Token ids of each text, however long; made in a thread."""
     return await asyncio.to_thread(tokenizer_of(service).encode_batch, texts, add_special_tokens=add_special_tokens)
 
 
-def tokenizer_of(service: Service) -> Tokenizer:
+def tokenizer_of(service: ServerState) -> Tokenizer:
     """Raises `ApiError` where the model has none."""
     tokenizer = service.llm.get_tokenizer()
     if tokenizer is None:

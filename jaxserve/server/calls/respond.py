@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jaxserve.core.outputs import RequestOutput
-from jaxserve.server.calls.generation_call import Answer, Call
-from jaxserve.server.calls.running_call import Piece, Work
+from jaxserve.server.calls.generation_call import GenerationCall, ResponseBuilder
+from jaxserve.server.calls.running_call import Piece, RunningCall
 from jaxserve.server.http.disconnect import unless_gone
 from jaxserve.server.http.error_responses import as_api_error
-from jaxserve.server.http.offload import aside, json_aside
+from jaxserve.server.http.offload import json_aside, offload
 from jaxserve.server.http.sse_response import COMMENT, DONE, EventStream, event
-from jaxserve.server.monitoring.access_log import Served
-from jaxserve.server.server_state import Service
+from jaxserve.server.monitoring.access_log import AccessRecord
+from jaxserve.server.server_state import ServerState
 
 
 class Json(Response):
@@ -30,7 +30,7 @@ class Json(Response):
 
 
 async def respond(
-    service: Service, request: Request, make_call: Callable[[], Awaitable[Call]], served: Served
+    service: ServerState, request: Request, make_call: Callable[[], Awaitable[GenerationCall]], served: AccessRecord
 ) -> Response:
     """What is refused is refused here, before any header is sent; a client that leaves ends its work.
 
@@ -46,12 +46,16 @@ async def respond(
         return EventStream(_events(service, call, work, served), on_end=stack.pop_all().close)
 
 
-async def _begin(service: Service, make_call: Callable[[], Awaitable[Call]], arrival_s: float) -> tuple[Call, Work]:
+async def _begin(
+    service: ServerState, make_call: Callable[[], Awaitable[GenerationCall]], arrival_s: float
+) -> tuple[GenerationCall, RunningCall]:
     call = await make_call()
-    return call, await Work.begin(service, call, arrival_s)
+    return call, await RunningCall.begin(service, call, arrival_s)
 
 
-async def _events(service: Service, call: Call, work: Work, served: Served) -> AsyncGenerator[bytes, None]:
+async def _events(
+    service: ServerState, call: GenerationCall, work: RunningCall, served: AccessRecord
+) -> AsyncGenerator[bytes, None]:
     """Chunks, the last one with usage where that is asked for; an error in the middle is an event, too."""
     options, config, answer = call.body.stream_options, service.config, call.answer
     is_continuous = options is not None and options.continuous_usage_stats
@@ -61,7 +65,7 @@ async def _events(service: Service, call: Call, work: Work, served: Served) -> A
             if piece is None:
                 yield COMMENT
                 continue
-            for chunk in await aside(partial(_chunks, answer, piece), _size(piece.output)):
+            for chunk in await offload(partial(_chunks, answer, piece), _size(piece.output)):
                 if has_usage or is_continuous:
                     chunk["usage"] = answer.usage.as_json() if is_continuous else None
                 yield event(chunk)
@@ -72,7 +76,7 @@ async def _events(service: Service, call: Call, work: Work, served: Served) -> A
     yield DONE
 
 
-def _chunks(answer: Answer, piece: Piece) -> list[dict[str, Any]]:
+def _chunks(answer: ResponseBuilder, piece: Piece) -> list[dict[str, Any]]:
     return list(answer.chunks(piece.prompt, piece.output))
 
 

@@ -1,4 +1,4 @@
-"""Host: `Work`, what one HTTP request asks of the engine: begun as a whole, given up as a whole."""
+"""Host: `RunningCall`, what one HTTP request asks of the engine: begun as a whole, given up as a whole."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from jaxserve.core.errors import LateError
 from jaxserve.core.outputs import RequestOutput
-from jaxserve.server.calls.generation_call import Call
+from jaxserve.server.calls.generation_call import GenerationCall
 from jaxserve.server.http.error_responses import ApiError
-from jaxserve.server.monitoring.access_log import Served
-from jaxserve.server.server_state import Service
+from jaxserve.server.monitoring.access_log import AccessRecord
+from jaxserve.server.server_state import ServerState
 
 if TYPE_CHECKING:  # it imports jax
-    from jaxserve.engine.serving.result_stream import Submissions
+    from jaxserve.engine.serving.result_stream import ResultStreams
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,15 @@ class Piece:
     output: RequestOutput
 
 
-class Work:
+class RunningCall:
     """The prompts of a request, and what comes of them."""
 
-    def __init__(self, submissions: "Submissions"):
+    def __init__(self, submissions: "ResultStreams"):
         self._submissions = submissions
         self._num_tokens = 0  # that have come
 
     @classmethod
-    async def begin(cls, service: Service, call: Call, arrival_s: float | None = None) -> "Work":
+    async def begin(cls, service: ServerState, call: GenerationCall, arrival_s: float | None = None) -> "RunningCall":
         """Submit all prompts, or none, where one of them is refused: its error is raised at once.
 
         arrival_s: when the request came, by the engine's clock; by default now.
@@ -45,7 +45,7 @@ class Work:
         """End what has not ended; at any time, as often as wanted."""
         self._submissions.abort()
 
-    async def whole(self, served: Served) -> list[RequestOutput]:
+    async def whole(self, served: AccessRecord) -> list[RequestOutput]:
         """All outputs, in the order of their prompts; `served` is told of them. Raises as `pieces` does."""
         outputs = {}
         async for piece in self.pieces(served):
@@ -53,7 +53,7 @@ class Work:
             outputs[piece.prompt] = piece.output
         return [outputs[number] for number in sorted(outputs)]
 
-    async def pieces(self, served: Served, idle_s: float = 0) -> "AsyncGenerator[Piece | None, None]":
+    async def pieces(self, served: AccessRecord, idle_s: float = 0) -> "AsyncGenerator[Piece | None, None]":
         """Every piece as it comes, of which `served` is told; None after each `idle_s` seconds without one (0: never).
 
         Raises `ApiError` where a prompt could not be computed, and `LateError` where no prompt had a token in time.

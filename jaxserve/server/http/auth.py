@@ -1,4 +1,4 @@
-"""Host: `Keys`, who may call: keys are kept and compared as hashes, in a time that tells nothing of them."""
+"""Host: `ApiKeys`, who may call: keys are kept and compared as hashes, in a time that tells nothing of them."""
 
 import base64
 import binascii
@@ -11,7 +11,7 @@ from jaxserve.server.server_config import ServerConfig
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="jaxserve", charset="UTF-8"'}  # with it browsers ask for the key
 
 
-class Keys:
+class ApiKeys:
     """Keys come as `Authorization: Bearer KEY`, or as the password of HTTP Basic, which browsers can send."""
 
     def __init__(self, config: ServerConfig):

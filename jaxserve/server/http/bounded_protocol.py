@@ -5,7 +5,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from jaxserve.server.http.no_upgrade_parser import PlainParser
+from jaxserve.server.http.no_upgrade_parser import NoUpgradeParser
 from jaxserve.server.server_config import ServerConfig
 
 
@@ -22,7 +22,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self.parser = PlainParser(self, self._again)
+        self.parser = NoUpgradeParser(self, self._again)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
         self._num_pending = 0  # bytes since the parser last told of a request's begin, headers or body
         self._is_in_headers = self._is_whole = False

@@ -1,4 +1,4 @@
-"""Host: `Guard`, through which every request passes: it gets an id, shows its key, and its failures become answers."""
+"""Host: `RequestMiddleware`: gives each request an id, checks its key, and turns exceptions into error responses."""
 
 import re
 import secrets
@@ -10,9 +10,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from jaxserve.server.http.auth import Keys
+from jaxserve.server.http.auth import ApiKeys
 from jaxserve.server.http.error_responses import ApiError, ClientLeft, as_api_error
-from jaxserve.server.monitoring.access_log import Served, log_served
+from jaxserve.server.monitoring.access_log import AccessRecord, log_served
 from jaxserve.server.server_config import ServerConfig
 
 REQUEST_ID = re.compile(r"[\w.:-]{1,128}")
@@ -26,7 +26,7 @@ class Caller:
     """Who asks. served: what becomes of the request. client: a name for the key that was sent, None where none is asked
     for."""
 
-    served: Served
+    served: AccessRecord
     client: str | None = None
 
 
@@ -34,14 +34,14 @@ def caller(request: Request) -> Caller:
     return request.scope["jaxserve.caller"]
 
 
-class Guard:
+class RequestMiddleware:
     """Outermost of all; plain ASGI, so that streams pass through untouched.
 
     count: told of every answer, by the route's pattern rather than the path, which strangers choose.
     """
 
     def __init__(self, app: ASGIApp, config: ServerConfig, count: Count):
-        self._app, self._keys, self._count, self._config = app, Keys(config), count, config
+        self._app, self._keys, self._count, self._config = app, ApiKeys(config), count, config
         self._max_header_bytes = config.max_header_bytes
         self._public = {"/health", *(["/metrics"] if config.public_metrics else [])}
 
@@ -52,7 +52,7 @@ class Guard:
         headers = Headers(scope=scope)
         asked = headers.get("x-request-id", "")
         request_id = asked if REQUEST_ID.fullmatch(asked) else secrets.token_hex(16)
-        who = Caller(Served(request_id, route="none"))
+        who = Caller(AccessRecord(request_id, route="none"))
         scope["jaxserve.caller"], scope["root_path"] = who, self._config.root_path
         started = _Started(send, who.served)
         try:
@@ -89,7 +89,7 @@ def _route_path(scope: Scope) -> str:
 class _Started:
     """What has been sent of an answer. served: has its id, which a body may have changed."""
 
-    def __init__(self, send: Send, served: Served):
+    def __init__(self, send: Send, served: AccessRecord):
         self._send, self._served = send, served
         self.status: int | None = None
 

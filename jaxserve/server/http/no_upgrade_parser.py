@@ -1,4 +1,4 @@
-"""Host: `PlainParser`, which reads a request that asks for another protocol as one that does not."""
+"""Host: `NoUpgradeParser`, which reads a request that asks for another protocol as one that does not."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from httptools import HttpParserUpgrade, HttpRequestParser
 
 
-class PlainParser(HttpRequestParser):
+class NoUpgradeParser(HttpRequestParser):
     """The parser would skip such a request's body, and end the message. Here its head is read again without the wish.
 
     again: the head that is to be read instead; None where nothing can be (CONNECT).

@@ -1,4 +1,4 @@
-"""Host: `aside`, for what may take long: it runs in a thread, so that the event loop goes on with others' requests."""
+"""Host: `offload`: runs long work in a thread so that it does not block the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from starlette.responses import Response
 BRIEF = 1024  # tokens, log-probabilities or other things that take well under a millisecond to make and to write down
 
 
-async def aside[T](make: Callable[[], T], size: int) -> T:
+async def offload[T](make: Callable[[], T], size: int) -> T:
     """What `make` gives; where there is little to do, at once."""
     return make() if size <= BRIEF else await asyncio.to_thread(make)
 
 
 async def json_aside(make: Callable[[], Any], size: int) -> Response:
     """What `make` gives, as JSON."""
-    return Response(await aside(lambda: orjson.dumps(make()), size), media_type="application/json")
+    return Response(await offload(lambda: orjson.dumps(make()), size), media_type="application/json")

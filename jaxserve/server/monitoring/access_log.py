@@ -15,7 +15,7 @@ log = logging.getLogger("jaxserve.requests")
 
 
 @dataclass(slots=True)
-class Served:
+class AccessRecord:
     """What is known of one HTTP request; made when it begins, told of every output or piece, and logged at its end.
 
     Tokens are those of all of its prompts. queue_s, first_token_s: from the call to the engine to the first slot of the
@@ -71,7 +71,7 @@ class Served:
         }
 
 
-def log_served(config: ServerConfig, served: Served, status: int) -> None:
+def log_served(config: ServerConfig, served: AccessRecord, status: int) -> None:
     """Write the line of a request that has ended with this status, if lines are asked for."""
     if config.log_requests:
         log.info("%s", orjson.dumps(served.as_json(status)).decode())

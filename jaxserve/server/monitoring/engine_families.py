@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from jaxserve.engine.serving.engine_metrics import Meters
+from jaxserve.engine.serving.engine_metrics import EngineMetrics
 from jaxserve.scheduler.scheduler import Scheduler
-from jaxserve.server.monitoring.prometheus import Families
+from jaxserve.server.monitoring.prometheus import PrometheusFamilies
 
 FINISH_REASONS = ("stop", "length", "abort", "timeout", "error")
 BOUNDS = {"max_num_queued_reqs": "max_num_waiting", "max_num_queued_tokens": "max_waiting_tokens"}  # vLLM's, ours
@@ -30,7 +30,7 @@ HISTOGRAMS = {
 }
 
 
-def shared_families(make: Families, meters: Meters, scheduler: Scheduler) -> Iterator[Metric]:
+def shared_families(make: PrometheusFamilies, meters: EngineMetrics, scheduler: Scheduler) -> Iterator[Metric]:
     """Those that have a name of vLLM's. May be read while the engine's thread runs: nothing waits for it."""
     load, num_waiting = meters.load, meters.num_waiting
     waiting = {"capacity": num_waiting - load.num_held, "deferred": load.num_held}
@@ -57,7 +57,9 @@ def shared_families(make: Families, meters: Meters, scheduler: Scheduler) -> Ite
     yield make.info("lora_requests_info", "Adapters; the value is now.", adapters, time.time())
 
 
-def own_families(make: Families, meters: Meters, scheduler: Scheduler, stalled_s: float) -> Iterator[Metric]:
+def own_families(
+    make: PrometheusFamilies, meters: EngineMetrics, scheduler: Scheduler, stalled_s: float
+) -> Iterator[Metric]:
     """Those that nobody else has."""
     pool, state = scheduler.state.pool, scheduler.state
     held = {str(group): count for group, count in enumerate(scheduler.num_pages_held)}

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from jaxserve.engine.serving.engine_metrics import Meters
+from jaxserve.engine.serving.engine_metrics import EngineMetrics
 from jaxserve.engine.serving.snapshot import CACHED, FREE, HELD, SHARED, Snapshot
 
 MAX_SQUARES = 4096  # of the map; more could not be told apart on a screen
@@ -21,7 +21,7 @@ class Speeds(NamedTuple):
     steps: list[tuple[int, int, int, float]]
 
 
-def speeds(meters: Meters) -> Speeds:
+def speeds(meters: EngineMetrics) -> Speeds:
     """What the meters say now."""
     first_s, inter_s = meters.recent_first_token_s, meters.recent_inter_token_s
     steps = [(step.decode_rows, step.prompt_tokens, step.padding, round(step.ms, 2)) for step in meters.last_steps]

@@ -1,4 +1,4 @@
-"""Host: `Families`, Prometheus families of one engine, made when they are asked for."""
+"""Host: `PrometheusFamilies`, Prometheus families of one engine, made when they are asked for."""
 
 from collections.abc import Mapping
 from itertools import accumulate
@@ -11,7 +11,7 @@ from jaxserve.core.histogram import Histogram
 Values = float | Mapping[str, float]
 
 
-class Families:
+class PrometheusFamilies:
     """All have the same prefix and labels; where values are a mapping, its keys are those of the label `by`, too."""
 
     def __init__(self, prefix: str, labels: Mapping[str, str]):

@@ -7,14 +7,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jaxserve.server.calls.respond import Json
-from jaxserve.server.http.auth import Keys
+from jaxserve.server.http.auth import ApiKeys
 from jaxserve.server.http.error_responses import ApiError
-from jaxserve.server.server_state import Service
+from jaxserve.server.server_state import ServerState
 
 
-def routes(service: Service) -> APIRouter:
+def routes(service: ServerState) -> APIRouter:
     router = APIRouter(tags=["admin"])
-    keys, lock = Keys(service.config), asyncio.Lock()
+    keys, lock = ApiKeys(service.config), asyncio.Lock()
     traced: list[str] = []  # the folder, while a trace is being recorded
 
     def check(request: Request) -> None:

@@ -5,10 +5,10 @@ from starlette.responses import Response
 
 from jaxserve.server.calls.respond import Json
 from jaxserve.server.http.error_responses import ApiError
-from jaxserve.server.server_state import FINGERPRINT, Service, State
+from jaxserve.server.server_state import FINGERPRINT, ServerState, ServerStatus
 
 
-def routes(service: Service) -> APIRouter:
+def routes(service: ServerState) -> APIRouter:
     router = APIRouter(tags=["health"])
 
     @router.get("/health")
@@ -25,9 +25,9 @@ def routes(service: Service) -> APIRouter:
     return router
 
 
-def why_unhealthy(service: Service) -> str | None:
+def why_unhealthy(service: ServerState) -> str | None:
     """A sentence, or None for a server that serves."""
-    if service.state is not State.READY:
+    if service.state is not ServerStatus.READY:
         return f"the server is {service.state.value}" + (f": {service.reason}" if service.reason else "")
     health = service.llm.health()
     if health.is_dead:

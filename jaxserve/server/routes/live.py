@@ -11,7 +11,7 @@ from jaxserve.engine.serving.snapshot import snapshot
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.http.sse_response import EventStream
 from jaxserve.server.monitoring.live_frame import frame, speeds
-from jaxserve.server.server_state import Service, State
+from jaxserve.server.server_state import ServerState, ServerStatus
 
 PERIOD_S = 0.25
 MAX_WATCHERS = 32
@@ -20,7 +20,7 @@ MAX_WATCHERS = 32
 class Frames:
     """Frames of one engine, each made once for all who ask for it, and none while nobody asks."""
 
-    def __init__(self, service: Service):
+    def __init__(self, service: ServerState):
         self._service, self._due_s = service, 0.0
         self._coming: asyncio.Task[bytes] | None = None
 
@@ -61,12 +61,12 @@ class Watchers:
         self.count -= 1
 
 
-def routes(service: Service) -> APIRouter:
+def routes(service: ServerState) -> APIRouter:
     router, frames, watchers = APIRouter(), Frames(service), Watchers()
 
     async def events() -> AsyncGenerator[bytes, None]:
         try:
-            while service.state is State.READY:  # a server that goes down does not wait for its watchers
+            while service.state is ServerStatus.READY:  # a server that goes down does not wait for its watchers
                 yield b"data: " + await frames.next() + b"\n\n"
         except EngineDeadError:
             pass

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from jaxserve.server.monitoring.engine_families import own_families, shared_families
 from jaxserve.server.monitoring.http_counts import HttpCounts
-from jaxserve.server.monitoring.prometheus import Families
-from jaxserve.server.server_state import Service
+from jaxserve.server.monitoring.prometheus import PrometheusFamilies
+from jaxserve.server.server_state import ServerState
 
 if TYPE_CHECKING:  # it imports jax
     from jaxserve.engine.async_llm import AsyncLLM
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # it imports jax
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def routes(service: Service) -> APIRouter:
+def routes(service: ServerState) -> APIRouter:
     router = APIRouter(tags=["metrics"])
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_ServiceCollector(service))
@@ -35,7 +35,7 @@ def routes(service: Service) -> APIRouter:
 
 
 class _ServiceCollector(Collector):
-    def __init__(self, service: Service):
+    def __init__(self, service: ServerState):
         self._service = service
 
     def collect(self) -> Iterator[Metric]:
@@ -56,5 +56,5 @@ def engine_families(llm: "AsyncLLM", model_name: str) -> Iterator[Metric]:
     """All of one engine, under both prefixes."""
     labels, meters, scheduler = {"model_name": model_name, "engine": "0"}, llm.meters, llm.llm.parts.engine.scheduler
     for prefix in ("vllm:", "jaxserve:"):
-        yield from shared_families(Families(prefix, labels), meters, scheduler)
-    yield from own_families(Families("jaxserve:", labels), meters, scheduler, llm.health().stalled_s)
+        yield from shared_families(PrometheusFamilies(prefix, labels), meters, scheduler)
+    yield from own_families(PrometheusFamilies("jaxserve:", labels), meters, scheduler, llm.health().stalled_s)

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jaxserve.server.calls.generation_call import Call, chat_call, completion_call
+from jaxserve.server.calls.generation_call import GenerationCall, chat_call, completion_call
 from jaxserve.server.calls.respond import Json, respond
 from jaxserve.server.http.body_reader import read_body
 from jaxserve.server.http.disconnect import unless_gone
@@ -21,15 +21,15 @@ from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
 from jaxserve.server.openai.responses.embedding_response import embedding_answer
-from jaxserve.server.server_state import Service
+from jaxserve.server.server_state import ServerState
 
-GENERATING: tuple[tuple[str, type[Body], Callable[..., Awaitable[Call]], str], ...] = (
+GENERATING: tuple[tuple[str, type[Body], Callable[..., Awaitable[GenerationCall]], str], ...] = (
     ("/v1/completions", CompletionBody, completion_call, "Complete prompts, whole or in server-sent events."),
     ("/v1/chat/completions", ChatBody, chat_call, "Answer a conversation, whole or in server-sent events."),
 )
 
 
-def routes(service: Service) -> APIRouter:
+def routes(service: ServerState) -> APIRouter:
     router = APIRouter(tags=["OpenAI"])
 
     for path, kind, make_call, text in GENERATING:
@@ -59,7 +59,7 @@ def routes(service: Service) -> APIRouter:
 
 
 def _answers(
-    service: Service, kind: type[Body], make_call: Callable[..., Awaitable[Call]]
+    service: ServerState, kind: type[Body], make_call: Callable[..., Awaitable[GenerationCall]]
 ) -> Callable[[Request], Awaitable[Response]]:
     """The handler of a surface that generates text."""
 
@@ -75,7 +75,7 @@ def _answers(
     return answer
 
 
-def _model(service: Service, name: str) -> dict[str, Any]:
+def _model(service: ServerState, name: str) -> dict[str, Any]:
     return {
         "id": name,
         "object": "model",

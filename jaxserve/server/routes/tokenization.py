@@ -13,11 +13,11 @@ from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.http.offload import json_aside
 from jaxserve.server.openai.openapi_bodies import takes
 from jaxserve.server.openai.requests.tokenization_bodies import DetokenizeBody, TokenizeBody
-from jaxserve.server.server_state import Service
+from jaxserve.server.server_state import ServerState
 from jaxserve.text.tokenizer import Tokenizer
 
 
-def routes(service: Service) -> APIRouter:
+def routes(service: ServerState) -> APIRouter:
     router = APIRouter(tags=["tokens"])
 
     @router.post("/tokenize", **takes(TokenizeBody))

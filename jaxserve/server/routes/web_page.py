@@ -9,7 +9,7 @@ from importlib.resources import files
 from fastapi import APIRouter, Request, Response
 
 from jaxserve.server.http.error_responses import ApiError
-from jaxserve.server.server_state import Service
+from jaxserve.server.server_state import ServerState
 
 INDEX = "index.html"
 MEDIA_TYPES = {
@@ -47,7 +47,7 @@ def digest_of(contents: dict[str, bytes]) -> str:
     return digest.hexdigest()[:16]
 
 
-def routes(service: Service) -> APIRouter:
+def routes(service: ServerState) -> APIRouter:
     """The page and its files; they need nothing of the service, and are there before its model is."""
     router, contents = APIRouter(include_in_schema=False), read_files()
     digest = digest_of(contents)

@@ -30,7 +30,7 @@ METHOD = """## What is measured
   its logits leave the processor's caches to the host: with 4,096 tokens 256 rows have 4 MB of them, and the host's part
   took 1.2 ms instead of 0.75.
 - *dispatch* is the submission without packing: the call of the executable, and asking for a copy of its output.
-  *collect* is the reading without the wait. *jobs* is what `Jobs.step` does around the engine: it routes tokens and
+  *collect* is reading without the wait. *jobs* is what `OutputProcessor` does around the engine: it routes tokens and
   finds ends. *detokenize* makes the texts of all rows: at the end, all tokens at once, spread over the steps; or after
   each step, as streams do.
 - Every sequence draws at temperature 1 from a prompt of 16 to 48 tokens; there are no stop strings, penalties or

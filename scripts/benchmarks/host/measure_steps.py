@@ -11,7 +11,7 @@ from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.engine.inputs.call_inputs import requests_for
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.llm import LLM
-from jaxserve.engine.outputs.request_state import Job
+from jaxserve.engine.outputs.request_state import RequestState
 from jaxserve.runner import runner
 from scripts.benchmarks.host.part_clock import Clock
 
@@ -93,5 +93,5 @@ def measure(llm: LLM, case: Case, num_steps: int, seed: int) -> dict[str, Any]:
     }
 
 
-def texts(jobs: list[Job]) -> list[str]:
+def texts(jobs: list[RequestState]) -> list[str]:
     return [sample.text for job in jobs for sample in job.samples]

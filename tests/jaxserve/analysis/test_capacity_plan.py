@@ -16,7 +16,7 @@ from jaxserve.cli.plan_tables import show
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.engine_spec import Blueprint
+from jaxserve.engine.build.engine_spec import EngineSpec
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.runner.programs.programs import Program, Programs
@@ -148,7 +148,7 @@ def test_costs_of_a_known_shape_are_those_of_its_matrices(size, kv_share):
     assert layer.pair_operations == 32 * 4 * 32 * 128 // size
 
 
-def _blueprint(asked: EngineConfig, size: int) -> Blueprint:
+def _blueprint(asked: EngineConfig, size: int) -> EngineSpec:
     return blueprint_for(asked, SHAPES[asked.model], local_target(size))
 
 

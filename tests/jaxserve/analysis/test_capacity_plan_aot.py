@@ -3,7 +3,7 @@
 import pytest
 
 from jaxserve.analysis.capacity_plan import blueprint_for, plan_model
-from jaxserve.analysis.capacity_report import ModelPlan
+from jaxserve.analysis.capacity_report import CapacityReport
 from jaxserve.analysis.inspect_model import describe
 from jaxserve.analysis.plan_target import choose_target
 from jaxserve.core.errors import ConfigError
@@ -18,7 +18,7 @@ from tests.support.tiny_engines import SMALL
 NUM_LAYERS = 3
 
 
-def plan(monkeypatch, **options) -> ModelPlan:
+def plan(monkeypatch, **options) -> CapacityReport:
     """Of two programs: each of the others costs seconds."""
     tpu_mesh("v6e:2x2")  # skips where libtpu is missing
     config = EngineConfig.create(str(checkpoint("llama3")), **{**SMALL, "dtype": "bfloat16", **options})

@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from jaxserve.batch.results_journal import Journal
+from jaxserve.batch.results_journal import ResultsJournal
 from jaxserve.batch.run_batch import run_batch
 from jaxserve.cli.main import main
 from jaxserve.core.errors import EngineDeadError, RequestError
 from jaxserve.engine.async_llm import AsyncLLM
 from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.server.server_config import ServerConfig
-from jaxserve.server.server_state import Service
+from jaxserve.server.server_state import ServerState
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
 
 NAMES = ("m",)
@@ -71,9 +71,9 @@ def run(source, output, *, model=None, max_inflight=8, seed=0, progress=lambda *
 
     async def main():
         async with AsyncLLM.from_llm(llm) as served:
-            service = Service(ServerConfig(served_model_name=NAMES), NAMES)
+            service = ServerState(ServerConfig(served_model_name=NAMES), NAMES)
             service.open(served)
-            with Journal(output, source) as journal:
+            with ResultsJournal(output, source) as journal:
                 options = {"max_inflight": max_inflight, "seed": seed, "progress": progress}
                 return await run_batch(service, source, journal, **options)
 
@@ -201,9 +201,9 @@ def test_the_results_of_another_input_are_left_alone(whole, tmp_path, other):
     run(source, output)
     output.write_bytes(before := output.read_bytes() + b'{"id":"batch_req_')
     with pytest.raises(RequestError, match="does not have"):
-        Journal(output, written(tmp_path / "other.jsonl", other))
+        ResultsJournal(output, written(tmp_path / "other.jsonl", other))
     assert output.read_bytes() == before
-    with Journal(output, source):
+    with ResultsJournal(output, source):
         pass
     assert output.read_bytes() == before[: before.rfind(b"\n") + 1]
 
@@ -216,14 +216,14 @@ def test_a_file_of_something_else_is_left_alone(whole, tmp_path, raw):
     output = tmp_path / "out.jsonl"
     output.write_bytes(raw)
     with pytest.raises(RequestError, match="something else"):
-        Journal(output, whole[0])
+        ResultsJournal(output, whole[0])
     assert output.read_bytes() == raw
 
 
 def test_two_runs_do_not_write_one_file(tmp_path):
     source, output = written(tmp_path / "in.jsonl", [line(0)]), tmp_path / "out.jsonl"
-    with Journal(output, source), pytest.raises(RequestError, match="another batch"):
-        Journal(output, source)
+    with ResultsJournal(output, source), pytest.raises(RequestError, match="another batch"):
+        ResultsJournal(output, source)
 
 
 def test_no_line_is_turned_away_by_a_full_queue(tmp_path):

@@ -3,8 +3,8 @@
 import pytest
 
 from jaxserve.batch import bucket_files
-from jaxserve.batch.bucket_files import Mirror, fetched, is_remote
-from jaxserve.batch.results_journal import Journal
+from jaxserve.batch.bucket_files import BucketMirror, fetched, is_remote
+from jaxserve.batch.results_journal import ResultsJournal
 from jaxserve.core.errors import RequestError
 from tests.support.processes.gcs_emulator import emulated_bucket
 
@@ -24,7 +24,7 @@ def test_an_input_is_copied(bucket, tmp_path):
 
 def test_results_are_copied_at_once_now_and_then_and_at_the_end(bucket, tmp_path, monkeypatch):
     out = bucket / "out.jsonl"
-    mirror = Mirror(str(out), tmp_path)
+    mirror = BucketMirror(str(out), tmp_path)
     assert not out.exists()
     for contents, seconds, copied in [(b"1\n", 60, b"1\n"), (b"1\n2\n", 60, b"1\n"), (b"1\n2\n", 0, b"1\n2\n")]:
         monkeypatch.setattr(bucket_files, "EVERY_S", seconds)
@@ -40,7 +40,7 @@ def test_results_are_copied_at_once_now_and_then_and_at_the_end(bucket, tmp_path
 def killed(name, folder):
     """What it leaves: a result that was copied, and one that was not."""
     folder.mkdir()
-    mirror = Mirror(name, folder)
+    mirror = BucketMirror(name, folder)
     mirror.path.write_bytes(b"1\n")
     mirror.update()
     mirror.path.write_bytes(b"1\n2\n")
@@ -51,8 +51,8 @@ def test_a_killed_run_goes_on_from_the_longer_of_both(bucket, tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
     killed(name, here)
     there.mkdir()
-    assert Mirror(name, here).path.read_bytes() == b"1\n2\n"
-    assert Mirror(name, there).path.read_bytes() == b"1\n"  # on another machine
+    assert BucketMirror(name, here).path.read_bytes() == b"1\n2\n"
+    assert BucketMirror(name, there).path.read_bytes() == b"1\n"  # on another machine
 
 
 def test_results_that_were_removed_or_replaced_do_not_come_back(bucket, tmp_path):
@@ -60,18 +60,18 @@ def test_results_that_were_removed_or_replaced_do_not_come_back(bucket, tmp_path
     killed(str(out), tmp_path / "here")
     for contents in (b"3", b"4\n5\n6\n"):
         out.write_bytes(contents)
-        assert Mirror(str(out), tmp_path / "here").path.read_bytes() == contents
+        assert BucketMirror(str(out), tmp_path / "here").path.read_bytes() == contents
     killed(str(out), tmp_path / "there")
     out.unlink()
-    assert Mirror(str(out), tmp_path / "there").path.read_bytes() == b""
+    assert BucketMirror(str(out), tmp_path / "there").path.read_bytes() == b""
 
 
 def test_two_runs_do_not_write_one_file(bucket, tmp_path):
     name = str(bucket / "two.jsonl")
     source = tmp_path / "in.jsonl"
     source.write_bytes(b"")
-    with Journal(Mirror(name, tmp_path).path, source), pytest.raises(RequestError, match="another batch"):
-        Mirror(name, tmp_path)
+    with ResultsJournal(BucketMirror(name, tmp_path).path, source), pytest.raises(RequestError, match="another batch"):
+        BucketMirror(name, tmp_path)
 
 
 def test_only_buckets_are_remote(tmp_path):

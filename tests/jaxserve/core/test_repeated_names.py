@@ -1,5 +1,5 @@
 from jaxserve.core.options import engine_config
-from jaxserve.kv.eviction_policies import POLICIES
+from jaxserve.kv.eviction_policies import EVICTION_POLICIES
 from pallas_kernels import dispatch
 
 
@@ -10,4 +10,4 @@ def test_an_engine_offers_the_kernels_back_ends():
 
 def test_an_engine_offers_the_caches_policies():
     """Written down twice, because `core` lies below `kv`."""
-    assert sorted(engine_config.PREFIX_EVICTIONS) == sorted(POLICIES)
+    assert sorted(engine_config.PREFIX_EVICTIONS) == sorted(EVICTION_POLICIES)

@@ -4,12 +4,12 @@ import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.sequence import Sequence
-from jaxserve.core.slot_table import SlotColumns
+from jaxserve.core.slot_table import SlotTable
 from tests.support.fakes.fake_engine import make_request
 
 
-def columns() -> SlotColumns:
-    return SlotColumns(2, 16, KVGroups((None,), 4), (4,))
+def columns() -> SlotTable:
+    return SlotTable(2, 16, KVGroups((None,), 4), (4,))
 
 
 def test_tokens_written_to_the_slot_are_the_sequences():

@@ -192,7 +192,7 @@ def test_a_dead_engine_is_told_to_every_waiter_and_to_later_ones():
 def test_a_fault_of_the_text_is_the_engines_death_too(monkeypatch):
     """What breaks between steps must not leave anybody waiting for ever."""
     llm = fake_llm()
-    monkeypatch.setattr("jaxserve.engine.outputs.output_processor.Jobs._extend", lambda *_: 1 / 0)
+    monkeypatch.setattr("jaxserve.engine.outputs.output_processor.OutputProcessor._extend", lambda *_: 1 / 0)
 
     async def main(served):
         for _ in range(2):

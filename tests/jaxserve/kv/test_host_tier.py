@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.step_plan import Save
+from jaxserve.core.step_plan import PageSave
 from jaxserve.kv.allocator import PagePool
-from jaxserve.kv.eviction_policies import POLICIES
+from jaxserve.kv.eviction_policies import EVICTION_POLICIES
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import PrefixCache
 
@@ -48,7 +48,7 @@ def test_nothing_makes_room_for_itself():
 
 def cache_with_host(num_pages: int = 40, num_host_pages: int = 40) -> tuple[PrefixCache, PagePool, HostTier]:
     pool, host = PagePool(num_pages), HostTier(num_host_pages, 1)
-    return PrefixCache(pool, KVGroups((None,), PAGE), POLICIES["lru"](), host), pool, host
+    return PrefixCache(pool, KVGroups((None,), PAGE), EVICTION_POLICIES["lru"](), host), pool, host
 
 
 def insert(cache: PrefixCache, pool: PagePool, tokens: np.ndarray, namespace: str = "") -> None:
@@ -91,7 +91,7 @@ class Memory:
     def copy(self, host: HostTier) -> None:
         for transfer in host.take_transfers():
             for page, host_page in zip(transfer.pages.tolist(), transfer.host_pages.tolist(), strict=True):
-                if isinstance(transfer, Save):
+                if isinstance(transfer, PageSave):
                     self.host[host_page] = self.pool[page]
                 else:
                     self.pool[page] = self.host[host_page]

@@ -7,7 +7,7 @@ import pytest
 
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.kv.allocator import PagePool
-from jaxserve.kv.eviction_policies import POLICIES
+from jaxserve.kv.eviction_policies import EVICTION_POLICIES
 from jaxserve.kv.prefix_cache import PrefixCache
 
 PAGE = 3
@@ -15,7 +15,7 @@ PAGE = 3
 
 def make(num_pages: int = 40, windows: tuple[int | None, ...] = (None,), policy: str = "lru"):
     groups, pool = KVGroups(windows, PAGE), PagePool(num_pages)
-    return PrefixCache(pool, groups, POLICIES[policy]()), pool, groups
+    return PrefixCache(pool, groups, EVICTION_POLICIES[policy]()), pool, groups
 
 
 def insert(cache, pool, tokens, namespace="", num_groups: int = 1) -> np.ndarray:
@@ -198,7 +198,7 @@ class Oracle:
             assert is_first or (namespace, tokens[:-page_bytes]) in self.pages, "evicted from the middle"
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", EVICTION_POLICIES)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_operations_agree_with_a_dict_of_beginnings(policy, seed):
     draw = np.random.default_rng(seed)

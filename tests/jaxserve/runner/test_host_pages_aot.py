@@ -7,7 +7,7 @@ import pytest
 from jaxserve.analysis.program_info import facts_of
 from jaxserve.core.hardware.aot_targets import unkept
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.engine_spec import draw_up
+from jaxserve.engine.build.engine_spec import make_spec
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.runner.host_pages import TRANSFER_PAGES
 from tests.support.compiled.aot import gpu_mesh, tpu_mesh
@@ -20,7 +20,7 @@ MESHES = {"two v6e": lambda: tpu_mesh("v6e:2x2", 2), "a v5e": lambda: tpu_mesh("
 def test_pages_are_copied_beside_a_pool_that_stays(mesh, kind):
     """The topology of an absent GPU tells of no memories."""
     config = EngineConfig.create("qwen3-0.6b", **SIZES, host_kv_cache_bytes=2**30)
-    programs = draw_up(config, SHAPES["qwen3-0.6b"], MESHES[mesh](), limit_bytes=None).programs
+    programs = make_spec(config, SHAPES["qwen3-0.6b"], MESHES[mesh](), limit_bytes=None).programs
     transfers = [p for p in programs.all([]) if p.name in ("save_pages", "load_pages")]
     assert len(transfers) == 2
     moved_bytes = math.prod(programs.layout.shape(TRANSFER_PAGES)) * programs.layout.dtype.itemsize

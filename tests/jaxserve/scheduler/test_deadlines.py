@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxserve.core.options.scheduling_options import Service
+from jaxserve.core.options.scheduling_options import SchedulingOptions
 from tests.support.fakes.fake_engine import SimulatedClock, make_engine, make_request, naive
 from tests.support.fakes.scheduler_laws import Watch
 
@@ -15,7 +15,7 @@ def clock():
 
 
 def add(engine, name, prompt=6, *, max_tokens=8, n=1, ignore_eos=False, **service):
-    options = {"arrival_s": engine.clock(), "service": Service(**service), "n": n, "ignore_eos": ignore_eos}
+    options = {"arrival_s": engine.clock(), "service": SchedulingOptions(**service), "n": n, "ignore_eos": ignore_eos}
     return engine.add(make_request(name, prompt, max_tokens, seed=len(name), **options))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from jaxserve.core.errors import ConfigError, QueueFullError, RequestError
-from jaxserve.scheduler.queue_limits import QueueBounds
+from jaxserve.scheduler.queue_limits import QueueLimits
 from tests.support.fakes.fake_engine import Driver, make_request, make_scheduler
 
 
@@ -16,7 +16,7 @@ def facts(scheduler):
 
 
 def test_as_many_wait_as_may_beyond_those_with_a_free_slot():
-    scheduler = make_scheduler(max_num_seqs=2, bounds=QueueBounds(max_num_waiting=3))
+    scheduler = make_scheduler(max_num_seqs=2, bounds=QueueLimits(max_num_waiting=3))
     for request in requests(5):
         scheduler.add(request)
     before = facts(scheduler)
@@ -33,7 +33,7 @@ def test_as_many_wait_as_may_beyond_those_with_a_free_slot():
 
 
 def test_tokens_are_bounded_by_what_waits():
-    scheduler = make_scheduler(max_num_seqs=1, bounds=QueueBounds(max_waiting_tokens=70))
+    scheduler = make_scheduler(max_num_seqs=1, bounds=QueueLimits(max_waiting_tokens=70))
     for request in requests(2, prompt=30):
         scheduler.add(request)
     with pytest.raises(QueueFullError, match="60 tokens wait") as caught:
@@ -44,7 +44,7 @@ def test_tokens_are_bounded_by_what_waits():
     scheduler.add(requests(1, prompt=30, start=3)[0])
 
 
-@pytest.mark.parametrize("bounds", [QueueBounds(max_num_waiting=3), QueueBounds(max_waiting_tokens=64)])
+@pytest.mark.parametrize("bounds", [QueueLimits(max_num_waiting=3), QueueLimits(max_waiting_tokens=64)])
 def test_a_batch_is_taken_or_refused_whole(bounds):
     scheduler = make_scheduler(max_num_seqs=2, bounds=bounds)
     scheduler.add(requests(1, prompt=20)[0])
@@ -57,7 +57,7 @@ def test_a_batch_is_taken_or_refused_whole(bounds):
     scheduler.check(requests(3, prompt=12, start=1))
 
 
-@pytest.mark.parametrize("bounds", [QueueBounds(max_num_waiting=0), QueueBounds(max_waiting_tokens=64)])
+@pytest.mark.parametrize("bounds", [QueueLimits(max_num_waiting=0), QueueLimits(max_waiting_tokens=64)])
 def test_what_an_empty_queue_does_not_take_either_need_not_be_tried_again(bounds):
     scheduler = make_scheduler(max_num_seqs=2, bounds=bounds)
     with pytest.raises(RequestError, match="at once") as caught:
@@ -68,7 +68,7 @@ def test_what_an_empty_queue_does_not_take_either_need_not_be_tried_again(bounds
 
 def test_a_bound_under_the_longest_prompt_is_refused():
     with pytest.raises(ConfigError, match="max_model_len=64") as caught:
-        make_scheduler(bounds=QueueBounds(max_waiting_tokens=63))
+        make_scheduler(bounds=QueueLimits(max_waiting_tokens=63))
     assert caught.value.param == "max_waiting_tokens"
 
 

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from jaxserve.core.errors import EngineDeadError
-from jaxserve.core.step_plan import Load, Save
+from jaxserve.core.step_plan import PageLoad, PageSave
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.scheduler.memory import prefix_sharing
 from jaxserve.scheduler.memory.fork import make_forks
@@ -70,8 +70,8 @@ def transfers_without(kind):
 
 
 HOST_FAULTS = {
-    "what is evicted is not saved": (HostTier, "take_transfers", transfers_without(Save)),
-    "what was saved is not loaded": (HostTier, "take_transfers", transfers_without(Load)),
+    "what is evicted is not saved": (HostTier, "take_transfers", transfers_without(PageSave)),
+    "what was saved is not loaded": (HostTier, "take_transfers", transfers_without(PageLoad)),
     "what is about to be loaded makes room for others": (HostTier, "hold", hold_nothing),
 }
 

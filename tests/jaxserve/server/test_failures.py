@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from jaxserve.runner.fake.fake_model import FakeModel
-from jaxserve.scheduler.queue_limits import QueueBounds
-from jaxserve.server.server_state import State
+from jaxserve.scheduler.queue_limits import QueueLimits
+from jaxserve.server.server_state import ServerStatus
 from jaxserve.text.tokenizer import Tokenizer
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
 from tests.support.serving.http_server import running, until
@@ -63,7 +63,7 @@ def test_two_hundred_clients_leave_at_any_moment_and_the_next_one_is_answered():
 
 
 def test_what_comes_over_the_bound_is_refused_before_headers_and_what_is_accepted_ends():
-    llm = slowed(fake_llm(max_num_seqs=2, bounds=QueueBounds(max_num_waiting=4)), 0.002)
+    llm = slowed(fake_llm(max_num_seqs=2, bounds=QueueLimits(max_num_waiting=4)), 0.002)
     answers = []
 
     def ask(is_streamed):
@@ -138,7 +138,7 @@ def test_health_follows_the_server_s_life():
         gate.set()
         asked.join()
         until(lambda: server.get("/health").status_code == 200)
-        for state in (State.STARTING, State.DRAINING, State.DEAD):
+        for state in (ServerStatus.STARTING, ServerStatus.DRAINING, ServerStatus.DEAD):
             server.service.state = state
             assert server.get("/health").status_code == 503
             refused = server.post("/v1/completions", {"prompt": "x"})
@@ -191,7 +191,7 @@ def test_prompts_of_a_request_come_in_together_or_not_at_all(path, name, n):
         answer = server.post(f"/v1/{path}", {name: ["x"] * (num_samples // n), **options})
         return answer.status_code, answer.json()
 
-    with running(slowed(fake_llm(max_num_seqs=2, bounds=QueueBounds(max_num_waiting=10)), 0.01)) as server:
+    with running(slowed(fake_llm(max_num_seqs=2, bounds=QueueLimits(max_num_waiting=10)), 0.01)) as server:
         meters = server.service.llm.meters
         status, answer = ask(15)
         assert status == 400
@@ -253,7 +253,7 @@ def test_a_server_s_longest_deadline_holds_for_embeddings_too():
 
 def test_time_runs_from_the_call_and_a_full_queue_is_told_before_prompts_are_read(monkeypatch):
     encode = Tokenizer.encode_batch
-    with running(slowed(fake_llm(max_num_seqs=1, bounds=QueueBounds(max_num_waiting=0)), 0.01)) as server:
+    with running(slowed(fake_llm(max_num_seqs=1, bounds=QueueLimits(max_num_waiting=0)), 0.01)) as server:
         with monkeypatch.context() as patched:
             patched.setattr(Tokenizer, "encode_batch", lambda *a, **k: time.sleep(0.3) or encode(*a, **k))
             late = server.post("/v1/completions", {"prompt": "x", "deadline_s": 0.2})

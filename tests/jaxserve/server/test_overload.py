@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from jaxserve.scheduler.queue_limits import QueueBounds
+from jaxserve.scheduler.queue_limits import QueueLimits
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
 from tests.support.serving.http_server import running, until
 from tests.support.serving.overload import check_overloaded, overload
@@ -21,7 +21,7 @@ def body(i):
 
 @pytest.fixture
 def server():
-    llm = fake_llm(max_num_seqs=NUM_SEQS, bounds=QueueBounds(max_num_waiting=2 * NUM_SEQS))
+    llm = fake_llm(max_num_seqs=NUM_SEQS, bounds=QueueLimits(max_num_waiting=2 * NUM_SEQS))
     collect = llm.parts.runner.collect
     llm.parts.runner.collect = lambda ticket: time.sleep(STEP_S) or collect(ticket)
     with running(llm) as server:

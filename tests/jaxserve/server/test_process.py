@@ -14,7 +14,7 @@ import pytest
 from jaxserve.server.app import make_app
 from jaxserve.server.http.listener import Listener
 from jaxserve.server.server_config import ServerConfig
-from jaxserve.server.server_state import Service
+from jaxserve.server.server_state import ServerState
 from tests.support.golden_data import checkpoint
 from tests.support.processes.command_line import check_mistake
 from tests.support.processes.server_process import FAKE, ServerProcess
@@ -136,7 +136,7 @@ def test_a_server_that_hears_nobody_ends_with_its_reason():
 def test_a_socket_in_use_is_left_alone_and_a_dead_server_s_is_taken_over(tmp_path):
     path = tmp_path / "socket"
     config = ServerConfig(uds=str(path))
-    app = make_app(Service(config, ("fake",)))
+    app = make_app(ServerState(config, ("fake",)))
     first = Listener(app, config)
     with pytest.raises(OSError, match="another server listens there"):
         Listener(app, config)

@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
-from jaxserve.core.step_plan import Plan
+from jaxserve.core.step_plan import StepPlan
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, extend_prefix
 from tests.support.fakes.fake_engine import MODEL
@@ -64,7 +64,7 @@ class CopyWatch(Watch):
 
     num_copies = 0
 
-    def submit(self, plan: Plan) -> int:
+    def submit(self, plan: StepPlan) -> int:
         self.num_copies += 0 if plan.forks is None else len(plan.forks.src_pages)
         return super().submit(plan)
 

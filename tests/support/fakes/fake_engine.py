@@ -10,15 +10,15 @@ import numpy as np
 from jaxserve.core.buckets import make_buckets
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.sampling_params import SamplingParams
-from jaxserve.core.options.scheduling_options import DEFAULT_SERVICE, Service
+from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.request import Request
-from jaxserve.core.step_plan import Outcome, Plan
+from jaxserve.core.step_plan import Outcome, StepPlan
 from jaxserve.core.token_deltas import TokenDeltas
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
 from jaxserve.runner.fake.fake_runner import FakeRunner
-from jaxserve.scheduler.policy.service_order import Order
-from jaxserve.scheduler.queue_limits import QueueBounds
+from jaxserve.scheduler.policy.service_order import SchedulingPolicy
+from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.scheduler.scheduler import Scheduler
 
 MODEL = FakeModel()
@@ -35,8 +35,8 @@ def make_scheduler(
     max_chunk_tokens: int | None = None,
     prefix_eviction: str | None = None,
     num_host_pages: int = 0,
-    order: Order | None = None,
-    bounds: QueueBounds | None = None,
+    order: SchedulingPolicy | None = None,
+    bounds: QueueLimits | None = None,
 ) -> Scheduler:
     return Scheduler(
         KVGroups(windows, page_size),
@@ -94,7 +94,7 @@ def make_request(
     pooling: str | None = None,
     cache_salt: str | None = None,
     arrival_s: float = 0.0,
-    service: Service = DEFAULT_SERVICE,
+    service: SchedulingOptions = DEFAULT_SCHEDULING,
     **params,
 ) -> Request:
     """A request for a prompt, or for one of so many tokens that depend on the seed; token 0 ends the text."""
@@ -167,9 +167,9 @@ class Driver:
 
     def __init__(self, scheduler: Scheduler, token: int = 5):
         self.scheduler, self.token = scheduler, token
-        self.in_flight: Plan | None = None
+        self.in_flight: StepPlan | None = None
 
-    def steps(self, count: int) -> list[Plan]:
+    def steps(self, count: int) -> list[StepPlan]:
         """The plans of the next `count` steps; each is made before the one before it is committed."""
         plans = []
         for _ in range(count):
@@ -181,7 +181,7 @@ class Driver:
                 plans.append(plan)
         return plans
 
-    def commit(self, plan: Plan, **outcome) -> TokenDeltas:
+    def commit(self, plan: StepPlan, **outcome) -> TokenDeltas:
         shape = plan.num_rows, plan.num_rounds
         tokens, is_bad = np.full(shape, self.token, np.int32), np.zeros(shape, bool)
         outcome = {"tokens": tokens, "is_bad": is_bad} | outcome

@@ -10,15 +10,15 @@ from typing import Any, cast
 from jaxserve.core.buckets import make_buckets
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.build import Built
+from jaxserve.engine.build.build import EngineParts
 from jaxserve.engine.build.model_text import ModelText
-from jaxserve.engine.inputs.input_processor import RequestMaker
+from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.llm import LLM
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.runner.fake.fake_runner import FakeRunner
-from jaxserve.scheduler.policy.policies import make_order
-from jaxserve.scheduler.queue_limits import QueueBounds
+from jaxserve.scheduler.policy.policies import make_policy
+from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.scheduler.scheduler import Scheduler
 from jaxserve.text.chat_template import ChatTemplate
 from jaxserve.text.tokenizer import Tokenizer
@@ -58,7 +58,7 @@ def fake_llm(
     max_logprobs: int = 5,
     seed: int = 0,
     policy: str = "fcfs",
-    bounds: QueueBounds | None = None,
+    bounds: QueueLimits | None = None,
     clock: Callable[[], float] = time.monotonic,
     generation_config: dict[str, Any] | None = None,
     prefix_eviction: str | None = None,
@@ -75,7 +75,7 @@ def fake_llm(
         max_num_batched_tokens=32,
         max_model_len=MAX_MODEL_LEN,
         vocab_size=tokenizer.vocab_size,
-        order=make_order(policy),
+        order=make_policy(policy),
         bounds=bounds,
         prefix_eviction=prefix_eviction,
     )
@@ -87,7 +87,7 @@ def fake_llm(
         max_model_len=MAX_MODEL_LEN,
         max_logprobs=max_logprobs,
     )
-    maker = RequestMaker(
+    maker = InputProcessor(
         tokenizer=tokenizer,
         eos_ids=tokenizer.eos_ids,
         vocab_size=tokenizer.vocab_size,
@@ -108,7 +108,7 @@ def fake_llm(
         model=SimpleNamespace(vocab_size=tokenizer.vocab_size),
         limits=SimpleNamespace(max_num_seqs=max_num_seqs),
     )
-    return LLM.from_parts(EngineConfig.create("fake"), cast(Built, parts))
+    return LLM.from_parts(EngineConfig.create("fake"), cast(EngineParts, parts))
 
 
 def num_pages_free(llm: LLM) -> int:

@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 
 from jaxserve.core.buckets import MAX_ROUNDS
-from jaxserve.core.options.scheduling_options import DEFAULT_SERVICE, Service
+from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.sequence import Sequence
-from jaxserve.core.step_plan import Outcome, Plan
+from jaxserve.core.step_plan import Outcome, StepPlan
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.scheduler.memory.prefix_sharing import num_held
@@ -28,11 +28,11 @@ class Watch:
     def __init__(self, engine: Engine, *, is_ample: bool = False):
         self.runner, self.state, self.is_ample = engine.runner, engine.scheduler.state, is_ample
         self.running: set[Sequence] = set()  # with the last plan
-        self.in_flight: list[tuple[Plan, np.ndarray]] = []  # plans, and the pages that they write
+        self.in_flight: list[tuple[StepPlan, np.ndarray]] = []  # plans, and the pages that they write
         self.num_forks = self.num_tokens = self.num_steps = self.num_rounds = 0
         engine.runner = self
 
-    def submit(self, plan: Plan) -> int:
+    def submit(self, plan: StepPlan) -> int:
         assert plan.num_tokens <= self.state.limits.max_num_batched_tokens
         assert plan.query_lens.max() <= self.state.limits.max_chunk_tokens
         assert len(set(plan.slots.tolist())) == plan.num_rows
@@ -49,7 +49,7 @@ class Watch:
             self._check_nobody_waits(plan)
         return self.runner.submit(plan)
 
-    def _written(self, plan: Plan) -> np.ndarray:
+    def _written(self, plan: StepPlan) -> np.ndarray:
         size, ends = self.state.groups.page_size, self.state.columns.num_scheduled[plan.slots]
         starts = ends - plan.num_computed
         pages = []
@@ -59,7 +59,7 @@ class Watch:
                 pages.append(table[row, start // size - first : (end - 1) // size + 1 - first])
         return np.concatenate(pages)
 
-    def _check_nobody_waits(self, plan: Plan) -> None:
+    def _check_nobody_waits(self, plan: StepPlan) -> None:
         """Slots and tokens go to whoever can use them, in the very step in which they are there."""
         columns, is_full = self.state.columns, plan.num_tokens == self.state.limits.max_num_batched_tokens
         is_free = len(columns.free_slots) > num_held(self.state)
@@ -166,7 +166,7 @@ def check_overtaking(state: SchedulerState, new: set[Sequence]) -> None:
 
 
 class RandomRounds:
-    """Instead of a `RoundBudget`: steps of one round, of several and of the most, in any order."""
+    """Instead of a `MultiStepBudget`: steps of one round, of several and of the most, in any order."""
 
     def __init__(self, seed: int):
         self._random = np.random.default_rng(seed)
@@ -309,12 +309,12 @@ class Fuzz:
         self.counts["add"] += len(requests) - 1
         self.added.append(self.engine.add_sharing(requests, shared_len))
 
-    def _service(self) -> Service:
+    def _service(self) -> SchedulingOptions:
         """Whatever the order goes by, and time limits where it goes by anything."""
         draw, fields = self.random, self.engine.scheduler.state.order.fields
         if not fields:
-            return DEFAULT_SERVICE
-        return Service(
+            return DEFAULT_SCHEDULING
+        return SchedulingOptions(
             priority=int(draw.choice([0, 0, 1, -2, 7])),
             tenant=str(draw.choice(TENANTS)) if "tenant" in fields and draw.random() < 0.8 else None,
             queue_timeout_s=float(draw.integers(1, 60)) if draw.random() < 0.2 else None,

@@ -17,7 +17,7 @@ from jaxserve.engine.llm import LLM
 from jaxserve.server.app import make_app
 from jaxserve.server.http.bounded_protocol import bounded
 from jaxserve.server.server_config import ServerConfig
-from jaxserve.server.server_state import Service
+from jaxserve.server.server_state import ServerState
 
 NAME = "fake"
 
@@ -28,7 +28,7 @@ class Running:
 
     url: str
     llm: LLM
-    service: Service
+    service: ServerState
     http_server: uvicorn.Server
 
     def openai(self, key: str = "none") -> openai.OpenAI:
@@ -56,7 +56,7 @@ class Running:
 def running(llm: LLM, **options: Any) -> Iterator[Running]:
     """Serve `llm` on a free port of this machine; options: of `ServerConfig`."""
     config = ServerConfig(served_model_name=(NAME,), **options)
-    service = Service(config, config.served_model_name)
+    service = ServerState(config, config.served_model_name)
     served = AsyncLLM.from_llm(llm)
     service.open(served)
     server = uvicorn.Server(

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxserve.bench.serving.client.http_client import Client
-from jaxserve.bench.serving.client.server_target import Target
+from jaxserve.bench.serving.client.http_client import BenchClient
+from jaxserve.bench.serving.client.server_target import ServerTarget
 from jaxserve.bench.serving.client.session import open_session
 from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest
-from jaxserve.bench.serving.load_generator import Load, run_load
+from jaxserve.bench.serving.load_generator import LoadResult, run_load
 from jaxserve.bench.serving.options import COMPLETIONS
 from tests.support.serving.scripted_server import MODEL, Refusal, ScriptedServer, Stream
 from tests.support.serving.virtual_time import clock, run_virtually
@@ -22,15 +22,15 @@ def load_on(
     max_concurrency: int | None = None,
     timeout_s: float = 3600.0,
     **more: Any,
-) -> tuple[Load, list[BenchRequest], ScriptedServer]:
-    """The prompts are the requests' numbers, of which the script is a function. more: of `Client`."""
+) -> tuple[LoadResult, list[BenchRequest], ScriptedServer]:
+    """The prompts are the requests' numbers, of which the script is a function. more: of `BenchClient`."""
     requests = [BenchRequest(str(i), 1, 8) for i in range(num_requests)]
 
-    async def main() -> tuple[Load, ScriptedServer]:
+    async def main() -> tuple[LoadResult, ScriptedServer]:
         async with ScriptedServer(lambda body: script(number_of(body))).serve() as server:
             async with open_session(server.url, {}, timeout_s) as session:
-                target = Target(server.url, path, MODEL, {}, timeout_s, {})
-                client = Client(session, target, clock, **more)
+                target = ServerTarget(server.url, path, MODEL, {}, timeout_s, {})
+                client = BenchClient(session, target, clock, **more)
                 times = [0.0] * num_requests if times_s is None else times_s
                 load = await run_load(requests, times, client.send, max_concurrency=max_concurrency, clock=clock)
             return load, server

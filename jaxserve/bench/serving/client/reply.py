@@ -1,4 +1,4 @@
-"""Host: `Reply`, what came of one request, and when; `Failure`, why nothing did."""
+"""Host: `RequestResult`, what came of one request, and when; `Failure`, why nothing did."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ def one_line(message: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class RequestResult:
     """Moments are seconds on one clock.
 
     token_s: when each chunk came that held tokens, whatever their number. end_s: when the text's last chunk came, or

@@ -1,4 +1,4 @@
-"""Host: `Target`, the server that is measured: where it is, and what it is asked."""
+"""Host: `ServerTarget`, the server that is measured: where it is, and what it is asked."""
 
 import json
 import os
@@ -15,7 +15,7 @@ KEY_VARIABLES = ("OPENAI_API_KEY", "JAXSERVE_API_KEY")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ServerTarget:
     """base_url: without /v1. path: of what is measured. extra: fields of every request beside those that are measured.
 
     timeout_s: for a whole request. headers hold the key, so they are not shown.

@@ -1,7 +1,7 @@
-"""Host: `Events`, the data of server-sent events out of the bytes of a stream (HTML standard, 9.2)."""
+"""Host: `SSEDecoder`, the data of server-sent events out of the bytes of a stream (HTML standard, 9.2)."""
 
 
-class Events:
+class SSEDecoder:
     """Takes bytes as they come, cut anywhere. Comments and fields other than data are passed over."""
 
     def __init__(self) -> None:

@@ -1,10 +1,10 @@
-"""Host: `Answer`, a streamed answer of `/v1/completions` or `/v1/chat/completions`, chunk by chunk."""
+"""Host: `StreamedAnswer`, a streamed answer of `/v1/completions` or `/v1/chat/completions`, chunk by chunk."""
 
 import json
 from collections.abc import Callable
 from typing import Any
 
-from jaxserve.bench.serving.client.reply import Failure, Reply
+from jaxserve.bench.serving.client.reply import Failure, RequestResult
 
 DONE = b"[DONE]"
 # Where a chat's delta has text: OpenAI's name, and those that reasoning has.
@@ -13,7 +13,7 @@ MAX_TOKENS = 1 << 40  # of an answer; a server that counts more does not count
 UNFINISHED = ("abort", "error", "timeout")  # reasons to end that are no ends
 
 
-class Answer:
+class StreamedAnswer:
     """Grows by `take`; `reply` tells all of it once the stream has ended.
 
     A chunk holds tokens if it has text, or neither names a role nor ends the answer: some tokens add no text yet.
@@ -62,7 +62,7 @@ class Answer:
         """The first failure is the one that counts."""
         self._failure = self._failure or Failure.of(kind, message)
 
-    def reply(self, now_s: float, failure: Failure | None, count_tokens: Callable[[str], int] | None) -> Reply:
+    def reply(self, now_s: float, failure: Failure | None, count_tokens: Callable[[str], int] | None) -> RequestResult:
         """failure: of the request as a whole. count_tokens: of a text, where the server does not tell."""
         input_len, output_len = (self._usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
         if output_len is None and count_tokens is not None:
@@ -73,10 +73,10 @@ class Answer:
         if failure is None and output_len is None:
             failure = Failure.of("no usage", "the stream does not tell its tokens: give --tokenizer, to count them")
         if failure is not None or output_len is None:
-            return Reply(self.sent_s, self._token_s, now_s, input_len, 0, failure)
+            return RequestResult(self.sent_s, self._token_s, now_s, input_len, 0, failure)
         # Of an answer without any text one knows only when it ended.
         token_s = self._token_s or [self._end_s] * min(1, output_len)
-        return Reply(self.sent_s, token_s, self._end_s, input_len, output_len)
+        return RequestResult(self.sent_s, token_s, self._end_s, input_len, output_len)
 
 
 def error_message(body: Any) -> str | None:

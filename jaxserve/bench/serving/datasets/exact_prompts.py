@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from jaxserve.bench.serving.datasets.encoders import Encoder
-from jaxserve.bench.serving.datasets.request_specs import Draft, Words
+from jaxserve.bench.serving.datasets.request_specs import RequestSpec, Words
 from jaxserve.bench.serving.datasets.words import FILLER, WORDS
 from jaxserve.core.errors import ConfigError
 from jaxserve.engine.inputs.prompt import Prompt
@@ -24,7 +24,7 @@ class BenchRequest:
 
 
 async def write(
-    drafts: Sequence[Draft],
+    drafts: Sequence[RequestSpec],
     encoder: Encoder | None,
     *,
     sends_ids: bool = False,
@@ -55,7 +55,7 @@ def needed(encoder: Encoder | None) -> Encoder:
     return encoder
 
 
-async def _prompts(drafts: Sequence[Draft], encoder: Encoder | None, needs_ids: bool) -> list[Prompt]:
+async def _prompts(drafts: Sequence[RequestSpec], encoder: Encoder | None, needs_ids: bool) -> list[Prompt]:
     """With their token ids, where an encoder is at hand."""
     made_up = [draft.prompt for draft in drafts if isinstance(draft.prompt, Words)]
     made = iter(await fit(made_up, needed(encoder)) if made_up else [])
@@ -68,7 +68,7 @@ async def _prompts(drafts: Sequence[Draft], encoder: Encoder | None, needs_ids: 
     return prompts
 
 
-async def _output_lens(drafts: Sequence[Draft], encoder: Encoder | None) -> list[int]:
+async def _output_lens(drafts: Sequence[RequestSpec], encoder: Encoder | None) -> list[int]:
     answers = [draft.output for draft in drafts if isinstance(draft.output, str)]
     lens = map(len, await needed(encoder).encode(answers) if answers else [])
     return [max(1, next(lens)) if isinstance(draft.output, str) else draft.output for draft in drafts]

@@ -4,12 +4,19 @@ import math
 
 import numpy as np
 
-from jaxserve.bench.serving.datasets.request_specs import MAX_DEFAULT_PROMPTS, Dataset, Draft, Draw, Words, random_words
+from jaxserve.bench.serving.datasets.request_specs import (
+    MAX_DEFAULT_PROMPTS,
+    Dataset,
+    Draw,
+    RequestSpec,
+    Words,
+    random_words,
+)
 from jaxserve.bench.serving.options import PrefixRepetitionOptions, RandomOptions
 
 
 def random_prompts(options: RandomOptions) -> Dataset:
-    def draw(wanted: Draw) -> list[Draft]:
+    def draw(wanted: Draw) -> list[RequestSpec]:
         count, lens, words = wanted.count or MAX_DEFAULT_PROMPTS, wanted.lengths(), wanted.words()
 
         def around(middle: int) -> list[int]:
@@ -19,7 +26,7 @@ def random_prompts(options: RandomOptions) -> Dataset:
         prefix = random_words(words, options.random_prefix_len)
         input_lens, output_lens = around(options.random_input_len), around(options.random_output_len)
         return [
-            Draft(_joined(prefix, random_words(words, n)), output_len)
+            RequestSpec(_joined(prefix, random_words(words, n)), output_len)
             for n, output_len in zip(input_lens, output_lens, strict=True)
         ]
 
@@ -29,13 +36,13 @@ def random_prompts(options: RandomOptions) -> Dataset:
 def prefix_repetition(options: PrefixRepetitionOptions) -> Dataset:
     """All prefixes equally often, up to one, in random order."""
 
-    def draw(wanted: Draw) -> list[Draft]:
+    def draw(wanted: Draw) -> list[RequestSpec]:
         count, words = wanted.count or MAX_DEFAULT_PROMPTS, wanted.words()
         num_prefixes = options.prefix_repetition_num_prefixes
         prefixes = [random_words(words, options.prefix_repetition_prefix_len) for _ in range(num_prefixes)]
         order = wanted.lengths().permutation(count) % num_prefixes
         suffix_len, output_len = options.prefix_repetition_suffix_len, options.prefix_repetition_output_len
-        return [Draft(_joined(prefixes[i], random_words(words, suffix_len)), output_len) for i in order.tolist()]
+        return [RequestSpec(_joined(prefixes[i], random_words(words, suffix_len)), output_len) for i in order.tolist()]
 
     return draw
 

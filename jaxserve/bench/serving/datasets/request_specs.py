@@ -1,4 +1,4 @@
-"""Host: `Draft`, a request as a dataset draws it, before its prompt has been made."""
+"""Host: `RequestSpec`, a request as a dataset draws it, before its prompt has been made."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class RequestSpec:
     """prompt: to be made, or given. output: tokens to generate, or a text of as many. arrival_s: in a trace, after the
     first one."""
 
@@ -60,7 +60,7 @@ class Draw:
         return count
 
 
-Dataset = Callable[[Draw], list[Draft]]
+Dataset = Callable[[Draw], list[RequestSpec]]
 
 
 def random_words(rng: np.random.Generator, count: int) -> np.ndarray:

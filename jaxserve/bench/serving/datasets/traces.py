@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxserve.bench.serving.datasets.request_specs import Dataset, Draft, Draw, Words, random_words
+from jaxserve.bench.serving.datasets.request_specs import Dataset, Draw, RequestSpec, Words, random_words
 from jaxserve.bench.serving.options import TraceOptions
 from jaxserve.core.errors import RequestError
 
@@ -23,7 +23,7 @@ MAX_LEN = 1 << 24  # tokens; more is not a length
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class TraceEntry:
     """One request. at_s: on the trace's clock. block_ids: of the prompt's blocks of 512 tokens, the last one cut; empty
     where nothing is known."""
 
@@ -43,15 +43,15 @@ def trace(options: TraceOptions, path: Path) -> Dataset:
     limit = options.trace_max_len or 2 * MAX_LEN
     fitting = [r for r in read_trace(path) if r.input_len + r.output_len <= limit]
 
-    def draw(wanted: Draw) -> list[Draft]:
+    def draw(wanted: Draw) -> list[RequestSpec]:
         chosen = fitting[: wanted.count_of(len(fitting), path)]
         unknown = wanted.words()
-        return [Draft(_prompt(r, wanted, unknown), r.output_len, r.at_s - chosen[0].at_s) for r in chosen]
+        return [RequestSpec(_prompt(r, wanted, unknown), r.output_len, r.at_s - chosen[0].at_s) for r in chosen]
 
     return draw
 
 
-def read_trace(path: Path) -> list[Recorded]:
+def read_trace(path: Path) -> list[TraceEntry]:
     """All requests, in order of time."""
     if path.suffix not in READERS:
         raise RequestError(f"{path}: a trace is a {' or a '.join(READERS)} file", "dataset_path")
@@ -71,27 +71,27 @@ def read_trace(path: Path) -> list[Recorded]:
         found.append(recorded)
 
 
-def _azure(path: Path) -> Iterator[Recorded]:
+def _azure(path: Path) -> Iterator[TraceEntry]:
     with path.open(newline="", encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             at_s = datetime.fromisoformat(row["TIMESTAMP"]).replace(tzinfo=UTC).timestamp()
-            yield Recorded(at_s, int(row["ContextTokens"]), int(row["GeneratedTokens"]))
+            yield TraceEntry(at_s, int(row["ContextTokens"]), int(row["GeneratedTokens"]))
 
 
-def _mooncake(path: Path) -> Iterator[Recorded]:
+def _mooncake(path: Path) -> Iterator[TraceEntry]:
     with path.open("rb") as lines:
         for line in lines:
             row = json.loads(line)
             ids = tuple(row["hash_ids"])
             if not all(type(i) is int and 0 <= i < 2**63 for i in ids):
                 raise ValueError
-            yield Recorded(float(row["timestamp"]) / 1000, int(row["input_length"]), int(row["output_length"]), ids)
+            yield TraceEntry(float(row["timestamp"]) / 1000, int(row["input_length"]), int(row["output_length"]), ids)
 
 
 READERS = {".csv": _azure, ".jsonl": _mooncake}
 
 
-def _prompt(recorded: Recorded, wanted: Draw, unknown: np.random.Generator) -> Words:
+def _prompt(recorded: TraceEntry, wanted: Draw, unknown: np.random.Generator) -> Words:
     """Words that follow from the blocks' ids, or, where there are none, any."""
     if not recorded.block_ids:
         return Words(random_words(unknown, recorded.input_len), recorded.input_len)

@@ -5,7 +5,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from jaxserve.bench.serving.benchmark import Run
+from jaxserve.bench.serving.benchmark import BenchmarkRun
 from jaxserve.bench.serving.report import plots
 from jaxserve.bench.serving.report.json_result import notes
 from jaxserve.bench.serving.report.summary import figures_of
@@ -14,7 +14,7 @@ from jaxserve.bench.serving.report.text_table import ROWS, TITLES, cell
 STYLE = "page.css"
 
 
-def page(runs: Sequence[Run], results: Sequence[Mapping[str, Any]], setup: Mapping[str, Any]) -> str:
+def page(runs: Sequence[BenchmarkRun], results: Sequence[Mapping[str, Any]], setup: Mapping[str, Any]) -> str:
     """results: of the runs, in the same order, as `result.result` makes them."""
     style = resources.files(__package__).joinpath(STYLE).read_text("utf-8")
     title = f"{setup['model_id']}: serving benchmark"
@@ -34,7 +34,7 @@ def page(runs: Sequence[Run], results: Sequence[Mapping[str, Any]], setup: Mappi
     )
 
 
-def _section(run: Run, result: Mapping[str, Any]) -> str:
+def _section(run: BenchmarkRun, result: Mapping[str, Any]) -> str:
     name = "The run" if run.max_concurrency is None else f"At most {run.max_concurrency} at once"
     said = "".join(f"<li>{escape(note)}</li>" for note in notes(result))
     charts = "".join(plots.of_run(run))

@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jaxserve.bench.serving.benchmark import Run
-from jaxserve.bench.serving.client.reply import Reply
+from jaxserve.bench.serving.benchmark import BenchmarkRun
+from jaxserve.bench.serving.client.reply import RequestResult
 from jaxserve.bench.serving.report.summary import input_len
 
 BUSY = 0.8  # share of a core from which on the client itself may be what is measured
 
 
-def result(run: Run, summary: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[str, Any]:
+def result(run: BenchmarkRun, summary: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[str, Any]:
     """setup: what was asked for. failures: the most frequent kind first, with what the first of them said."""
     return {
         **setup,
@@ -28,7 +28,7 @@ def result(run: Run, summary: Mapping[str, Any], setup: Mapping[str, Any]) -> di
     }
 
 
-def details(run: Run) -> dict[str, list[Any]]:
+def details(run: BenchmarkRun) -> dict[str, list[Any]]:
     """What `--save-detailed` adds, a value a request, in the order of sending; None where there is none. Seconds."""
     replies, start_s = run.load.replies, run.load.start_s
     pairs = list(zip(replies, run.requests, strict=True))
@@ -43,7 +43,7 @@ def details(run: Run) -> dict[str, list[Any]]:
     }
 
 
-def failures(run: Run) -> list[dict[str, Any]]:
+def failures(run: BenchmarkRun) -> list[dict[str, Any]]:
     found = [reply.failure for reply in run.load.replies if reply is not None and reply.failure is not None]
     first = {failure.kind: failure.message for failure in reversed(found)}
     counts = Counter(failure.kind for failure in found)
@@ -60,7 +60,7 @@ def notes(result: Mapping[str, Any]) -> Iterator[str]:
         yield "client: it may be what limits these figures; measure from another machine, or from several"
 
 
-def _error(reply: Reply | None) -> str:
+def _error(reply: RequestResult | None) -> str:
     if reply is None:
         return "not answered"
     return "" if reply.failure is None else f"{reply.failure.kind}: {reply.failure.message}"

@@ -1,4 +1,4 @@
-"""Host: `Report`, all runs of a benchmark: their tables as they end, and the files that tell of them."""
+"""Host: `RunReport`, all runs of a benchmark: their tables as they end, and the files that tell of them."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jaxserve.bench.serving.benchmark import Run
+from jaxserve.bench.serving.benchmark import BenchmarkRun
 from jaxserve.bench.serving.report.html_report import page
 from jaxserve.bench.serving.report.json_result import details, notes, result
 from jaxserve.bench.serving.report.summary import percentile_name, summarize
@@ -14,7 +14,7 @@ from jaxserve.bench.serving.report.text_table import failure_lines, table
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RunReport:
     """setup: what was asked for, the first part of every result. metrics: those of the table. goodput_ms, percentiles:
     as in `summarize`."""
 
@@ -22,10 +22,10 @@ class Report:
     metrics: Sequence[str]
     percentiles: Sequence[float]
     goodput_ms: Mapping[str, float]
-    runs: list[Run] = field(default_factory=list)
+    runs: list[BenchmarkRun] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, run: Run) -> str:
+    def add(self, run: BenchmarkRun) -> str:
         """The run's table, and what is to be said of it."""
         figures = summarize(run.load, run.requests, goodput_ms=self.goodput_ms, percentiles=self.percentiles)
         found = result(run, figures, self.setup)
@@ -58,7 +58,7 @@ class Report:
         """Whether any request was answered."""
         return any(run.completed for run in self.runs)
 
-    def _name(self, run: Run) -> str:
+    def _name(self, run: BenchmarkRun) -> str:
         """LABEL-RATEqps-concurrencyN-MODEL-TIME.json, as vLLM names it."""
         limit = [] if run.max_concurrency is None else [f"concurrency{run.max_concurrency}"]
         model = str(self.setup["model_id"]).rpartition("/")[2]

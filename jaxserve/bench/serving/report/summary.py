@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxserve.bench.serving.client.reply import Reply
+from jaxserve.bench.serving.client.reply import RequestResult
 from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest
-from jaxserve.bench.serving.load_generator import Load
+from jaxserve.bench.serving.load_generator import LoadResult
 
 
 def summarize(
-    load: Load, requests: Sequence[BenchRequest], *, goodput_ms: Mapping[str, float], percentiles: Sequence[float]
+    load: LoadResult, requests: Sequence[BenchRequest], *, goodput_ms: Mapping[str, float], percentiles: Sequence[float]
 ) -> dict[str, Any]:
     """goodput_ms: the most that a request's metrics may take for it to be good; empty: none is asked for. percentiles:
     0 to 100. Figures that nothing was measured for are None."""
@@ -46,7 +46,7 @@ def summarize(
     return found
 
 
-def samples_ms(completed: Sequence[Reply]) -> dict[str, list[float]]:
+def samples_ms(completed: Sequence[RequestResult]) -> dict[str, list[float]]:
     """Milliseconds by metric; of ITL all gaps of all requests."""
     seconds = {
         "ttft": [reply.ttft_s for reply in completed],
@@ -57,18 +57,18 @@ def samples_ms(completed: Sequence[Reply]) -> dict[str, list[float]]:
     return {name: [1e3 * value for value in values if value is not None] for name, values in seconds.items()}
 
 
-def is_good(reply: Reply, limits_ms: Mapping[str, float]) -> bool:
+def is_good(reply: RequestResult, limits_ms: Mapping[str, float]) -> bool:
     """Whether it met all limits; a metric that it does not have, it meets."""
     taken_s = {"ttft": reply.ttft_s, "tpot": reply.tpot_s, "e2el": reply.e2el_s}
     return all(1e3 * (taken_s[name] or 0.0) <= limit for name, limit in limits_ms.items())
 
 
-def input_len(reply: Reply, request: BenchRequest) -> int | None:
+def input_len(reply: RequestResult, request: BenchRequest) -> int | None:
     """As the server counted it, or else as it was counted before."""
     return request.prompt_len if reply.input_len is None else reply.input_len
 
 
-def tokens_by_second(completed: Sequence[Reply], start_s: float) -> list[float]:
+def tokens_by_second(completed: Sequence[RequestResult], start_s: float) -> list[float]:
     """Output tokens that came in each second from the start on; those of a request are divided among its chunks."""
     chunks = [
         (moment - start_s, reply.output_len / len(reply.token_s)) for reply in completed for moment in reply.token_s
@@ -79,7 +79,7 @@ def tokens_by_second(completed: Sequence[Reply], start_s: float) -> list[float]:
     return np.bincount(seconds.astype(int), tokens).tolist()
 
 
-def most_at_once(replies: Sequence[Reply]) -> int:
+def most_at_once(replies: Sequence[RequestResult]) -> int:
     """Requests under way at one moment; where one ends as another is sent, they are not together."""
     edges = sorted([(reply.sent_s, 1) for reply in replies] + [(reply.end_s, -1) for reply in replies])
     return int(max(np.cumsum([change for _, change in edges]), default=0))

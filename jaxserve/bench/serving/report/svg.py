@@ -16,7 +16,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Dots:
+class DotSeries:
     points: Sequence[Point]
     name: str = ""
 
@@ -26,7 +26,7 @@ class Dots:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LineSeries:
     """shows_points: a mark on each, which tells its number under the pointer."""
 
     points: Sequence[Point]
@@ -43,7 +43,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Bars:
+class BarSeries:
     """edges: one more than counts."""
 
     edges: Sequence[float]
@@ -65,7 +65,7 @@ class Bars:
         return "".join(found)
 
 
-Layer = Dots | Line | Bars
+Layer = DotSeries | LineSeries | BarSeries
 
 
 @dataclass(frozen=True, slots=True)

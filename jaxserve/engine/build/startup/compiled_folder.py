@@ -11,7 +11,7 @@ import jax
 from etils import epath
 
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.engine_spec import Blueprint
+from jaxserve.engine.build.engine_spec import EngineSpec
 from jaxserve.engine.build.startup.cache_key import model_pins, program_pins
 from jaxserve.engine.build.startup.lowered_cache import lowered_once
 from jaxserve.engine.build.startup.program_store import read_manifest
@@ -40,7 +40,7 @@ def with_sizes(config: EngineConfig, model: ModelConfig) -> EngineConfig:
     return replace(config, **{name: manifest.sizes[name] for name in left_open})
 
 
-def compiler_for(config: EngineConfig, blueprint: Blueprint) -> Compiler:
+def compiler_for(config: EngineConfig, blueprint: EngineSpec) -> Compiler:
     """What makes executables: the artefacts of `compiled`, those kept from earlier, or the programs' own Python.
 
     Raises ConfigError naming what differs between the folder and the engine that is to be built.

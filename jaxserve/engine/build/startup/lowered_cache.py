@@ -12,7 +12,7 @@ from typing import Any
 
 from etils import epath
 
-from jaxserve.engine.build.engine_spec import Blueprint
+from jaxserve.engine.build.engine_spec import EngineSpec
 from jaxserve.engine.build.startup.cache_key import model_pins, program_pins
 from jaxserve.runner.programs.executables import Compiler
 from jaxserve.runner.programs.exported_programs import export_program, from_artefact
@@ -21,7 +21,7 @@ from jaxserve.runner.programs.programs import Program
 DIGEST_BYTES = 32
 
 
-def lowered_once(folder: epath.Path, blueprint: Blueprint) -> Compiler:
+def lowered_once(folder: epath.Path, blueprint: EngineSpec) -> Compiler:
     """What makes executables of programs whose artefacts are in the folder, and puts there those that are not.
 
     The folder must be trusted as code is, just as JAX's compilation cache. One that cannot be written is of no use, and

@@ -7,16 +7,16 @@ from typing import Any
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.build import Built
+from jaxserve.engine.build.build import EngineParts
 from jaxserve.engine.build.memory_fallback import excess_bytes
 from jaxserve.engine.build.startup.cache_key import model_pins, program_pins
-from jaxserve.engine.build.startup.program_store import Manifest
+from jaxserve.engine.build.startup.program_store import ProgramManifest
 from jaxserve.runner.programs.executables import Executables
 from jaxserve.runner.programs.exported_programs import export_program, from_artefact
 from jaxserve.runner.programs.programs import Program
 
 
-def write_compiled(config: EngineConfig, parts: Built, folder: Path, on_compiled: Callable[[str], None]) -> None:
+def write_compiled(config: EngineConfig, parts: EngineParts, folder: Path, on_compiled: Callable[[str], None]) -> None:
     """Fill a folder that `manifest.clear` has made, and whose cache JAX uses already; `on_compiled` hears each name.
 
     Raises ConfigError where the programs need more memory than the pool leaves.
@@ -25,7 +25,7 @@ def write_compiled(config: EngineConfig, parts: Built, folder: Path, on_compiled
     pins = model_pins(parts.described) | program_pins(programs, parts.buckets)
     sizes = asdict(parts.limits) | {"buckets": str(parts.buckets)}
     del sizes["lost_pages"]
-    manifest = Manifest(folder, pins, sizes)
+    manifest = ProgramManifest(folder, pins, sizes)
 
     def compile(program: Program) -> Any:
         artefact = export_program(program)

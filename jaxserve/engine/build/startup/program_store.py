@@ -24,7 +24,7 @@ AGAIN = "run `jaxserve compile` again"
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ProgramManifest:
     """pins: what must agree, in JSON's values. sizes: options of the engine. programs: (bytes, SHA-256) by name."""
 
     folder: Path
@@ -85,7 +85,7 @@ def clear(folder: Path) -> None:
         (folder / name).mkdir(parents=True)
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> ProgramManifest:
     """Raises ConfigError where there is none, or not one of this format."""
     path = folder / MANIFEST
     if not path.is_file():
@@ -95,7 +95,7 @@ def read_manifest(folder: Path) -> Manifest:
         if content["format"] != FORMAT:
             raise ConfigError(f"compiled: {path} has format {content['format']!r}, not {FORMAT}; {AGAIN}", "compiled")
         programs = {str(name): (int(size), str(digest)) for name, (size, digest) in content["programs"].items()}
-        return Manifest(folder, dict(content["pins"]), dict(content["sizes"]), programs)
+        return ProgramManifest(folder, dict(content["pins"]), dict(content["sizes"]), programs)
     except ConfigError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

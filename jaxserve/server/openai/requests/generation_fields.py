@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_checks import MAX_LOGIT_BIAS
 from jaxserve.core.options.sampling_params import MAX_BAD_WORDS, MAX_N, SamplingParams
-from jaxserve.core.options.scheduling_options import MAX_TENANT_CHARS, ServiceOptions
+from jaxserve.core.options.scheduling_options import MAX_TENANT_CHARS, SchedulingKwargs
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.requests.base_body import INT64, Body, Items, given
 
@@ -22,7 +22,7 @@ PARAMS = (
     "ignore_eos max_tokens min_tokens prompt_logprobs skip_special_tokens spaces_between_special_tokens "
     "include_stop_str_in_output logit_bias allowed_token_ids bad_words skip_reading_prefix_cache"
 ).split()
-SERVICE = tuple(ServiceOptions.__annotations__)
+SERVICE = tuple(SchedulingKwargs.__annotations__)
 # What a model's generation_config.json may say of requests that do not.
 DEFAULTED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
 
@@ -97,7 +97,7 @@ class SamplingFields(Body):
         for. Raises `RequestError`."""
         return SamplingParams(**{**defaults, **given(self, PARAMS), **others})
 
-    def service(self, longest_s: float | None) -> ServiceOptions:
+    def service(self, longest_s: float | None) -> SchedulingKwargs:
         """How it is served. longest_s: the server's own limit for deadlines."""
         options: Any = given(self, SERVICE)
         if longest_s is not None:

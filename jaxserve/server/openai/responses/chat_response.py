@@ -1,11 +1,11 @@
-"""Host: `ChatAnswer`, what /v1/chat/completions sends, whole or in chunks, from the pieces that the engine gives."""
+"""Host: `ChatResponse`, what /v1/chat/completions sends, whole or in chunks, from the pieces that the engine gives."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from jaxserve.core.outputs import CompletionOutput, RequestOutput
 from jaxserve.server.openai.requests.chat_body import ChatBody
-from jaxserve.server.openai.responses.envelope import Head
+from jaxserve.server.openai.responses.envelope import Envelope
 from jaxserve.server.openai.responses.openai_logprobs import TokenTexts, chat_logprobs, prompt_logprobs
 from jaxserve.server.openai.responses.usage import Usage
 from jaxserve.text.tokenizer import Tokenizer
@@ -13,13 +13,13 @@ from jaxserve.text.tokenizer import Tokenizer
 WHOLE, CHUNK = "chat.completion", "chat.completion.chunk"
 
 
-class ChatAnswer:
+class ChatResponse:
     """role: of the messages that answer. The first chunk of each choice carries it, with empty content.
 
     start: the beginning of the message where it goes on with the client's last one and `echo` asks for it, else empty.
     """
 
-    def __init__(self, body: ChatBody, head: Head, tokenizer: Tokenizer | None, role: str, start: str = ""):
+    def __init__(self, body: ChatBody, head: Envelope, tokenizer: Tokenizer | None, role: str, start: str = ""):
         self.usage = Usage(1)
         self._body, self._head, self._role, self._start = body, head, role, start
         self._texts = TokenTexts(tokenizer, as_ids=body.return_tokens_as_token_ids)

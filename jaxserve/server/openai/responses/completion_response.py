@@ -1,24 +1,24 @@
-"""Host: `CompletionAnswer`, what /v1/completions sends, whole or in chunks, from the pieces that the engine gives."""
+"""Host: `CompletionResponse`, what /v1/completions sends, whole or in chunks, from the pieces that the engine gives."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jaxserve.core.outputs import CompletionOutput, RequestOutput
 from jaxserve.server.openai.requests.completion_body import CompletionBody
-from jaxserve.server.openai.responses.envelope import Head
+from jaxserve.server.openai.responses.envelope import Envelope
 from jaxserve.server.openai.responses.openai_logprobs import CompletionLogprobs, Position, TokenTexts, prompt_logprobs
 from jaxserve.server.openai.responses.usage import Usage
 from jaxserve.text.detokenize import Detokenizer, TextStream
 from jaxserve.text.tokenizer import Tokenizer
 
 
-class CompletionAnswer:
+class CompletionResponse:
     """Choices are counted prompt by prompt: sample j of prompt i is choice i · n + j."""
 
     def __init__(
         self,
         body: CompletionBody,
-        head: Head,
+        head: Envelope,
         num_prompts: int,
         tokenizer: Tokenizer | None,
         detokenizer: Detokenizer | None,

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 
 from jaxserve.core.outputs import EmbeddingRequestOutput
-from jaxserve.server.calls.prompt_inputs import Cut, completion_prompts
+from jaxserve.server.calls.prompt_inputs import Truncation, completion_prompts
 from jaxserve.server.http.error_responses import ApiError
-from jaxserve.server.http.offload import aside
-from jaxserve.server.monitoring.access_log import Served
+from jaxserve.server.http.offload import offload
+from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
-from jaxserve.server.server_state import Service
+from jaxserve.server.server_state import ServerState
 
 
-async def embedding_answer(service: Service, body: EmbeddingBody, served: Served) -> dict[str, Any]:
+async def embedding_answer(service: ServerState, body: EmbeddingBody, served: AccessRecord) -> dict[str, Any]:
     """Embed all inputs, in one batch with whatever else runs; the first error ends all of them.
 
     served: is told of all outputs.
@@ -23,7 +23,7 @@ async def embedding_answer(service: Service, body: EmbeddingBody, served: Served
     service.llm.check_room(len(body.inputs))
     keep = None
     if body.truncate_prompt_tokens is not None:
-        keep = Cut.of_length(body.truncate_prompt_tokens, service.max_model_len, needed=0)
+        keep = Truncation.of_length(body.truncate_prompt_tokens, service.max_model_len, needed=0)
     prompts = await completion_prompts(service, body.inputs, add_special_tokens=body.add_special_tokens, keep=keep)
     asked = [prompt.as_dict() for prompt in prompts]
     options: Any = {"pooling": body.pooling, "normalize": body.normalize, "deadline_s": limit_s}
@@ -32,7 +32,7 @@ async def embedding_answer(service: Service, body: EmbeddingBody, served: Served
         served.note(output)
     num_tokens = sum(len(output.prompt_token_ids) for output in outputs)
     num_numbers = sum(len(output.outputs.embedding) for output in outputs)
-    vectors = await aside(lambda: [_vector(output, body) for output in outputs], num_numbers)
+    vectors = await offload(lambda: [_vector(output, body) for output in outputs], num_numbers)
     return {
         "object": "list",
         "data": [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)],

@@ -1,4 +1,4 @@
-"""Host: `Head`, the fields with which every answer begins."""
+"""Host: `Envelope`, the fields with which every answer begins."""
 
 import time
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from jaxserve.server.server_state import FINGERPRINT
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class Envelope:
     """answer_id: as in "cmpl-…". model: the name that the client used. created: seconds since 1970."""
 
     answer_id: str

@@ -9,7 +9,7 @@ from jaxserve.bench.prefix.prefix_trace import conversations, read_trace
 from jaxserve.bench.prefix.replay import farthest, num_units, replay, unlimited
 from jaxserve.cli.main import main
 from jaxserve.core.errors import RequestError
-from jaxserve.kv.eviction_policies import POLICIES
+from jaxserve.kv.eviction_policies import EVICTION_POLICIES
 
 ROWS = conversations(num_systems=5, num_users=40, num_turns=6, seed=3)
 
@@ -24,14 +24,14 @@ def naive_hits(rows) -> int:
     return hits
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", EVICTION_POLICIES)
 def test_with_room_for_all_every_unit_that_came_before_is_found(policy):
     found = replay(ROWS, policy, num_units(ROWS))
     assert found.num_hit == unlimited(ROWS) == naive_hits(ROWS) == farthest(ROWS, num_units(ROWS))
     assert found.num_evicted == 0
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", EVICTION_POLICIES)
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
 def test_with_less_room_nobody_finds_more_than_who_knows_the_future(policy, share):
     capacity = round(share * num_units(ROWS))
@@ -94,5 +94,7 @@ def test_the_verb_reports_a_trace(tmp_path, capsys):
     assert main(["bench", "prefix", *arguments]) == 0
     record = json.loads(out.read_text())
     assert record["num_hit_unlimited"] == unlimited(ROWS)
-    assert [(r["share"], r["policy"]) for r in record["replays"]] == [(s, p) for s in (0.2, 1.0) for p in POLICIES]
+    assert [(r["share"], r["policy"]) for r in record["replays"]] == [
+        (s, p) for s in (0.2, 1.0) for p in EVICTION_POLICIES
+    ]
     assert f"{unlimited(ROWS) * 512:,}" in capsys.readouterr().out

@@ -10,7 +10,7 @@ import pytest
 
 from jaxserve.bench.serving import benchmark
 from jaxserve.bench.serving.client.server_target import clean_url
-from jaxserve.bench.serving.report.run_report import Report
+from jaxserve.bench.serving.report.run_report import RunReport
 from jaxserve.cli.main import main
 from jaxserve.core.errors import ConfigError
 from tests.repository.modules import ROOT
@@ -127,7 +127,7 @@ def test_the_page_is_written_also_where_the_record_cannot_be(tmp_path, monkeypat
     def full(*_, **__):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(Report, "save", full)
+    monkeypatch.setattr(RunReport, "save", full)
     kept = ["--save-result", "--result-dir", str(tmp_path / "new"), "--report", str(tmp_path / "page.html")]
     with served_in_thread(good) as server:
         assert main(["bench", "serve", "--base-url", server.url, "--num-prompts", "1", *kept, *SHORT]) == 2

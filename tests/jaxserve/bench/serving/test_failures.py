@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxserve.bench.serving.benchmark import Run
+from jaxserve.bench.serving.benchmark import BenchmarkRun
 from jaxserve.bench.serving.client.reply import Failure
 from jaxserve.bench.serving.client.session import ask, open_session, served_model, wait_ready
-from jaxserve.bench.serving.client.streamed_answer import Answer, error_message
+from jaxserve.bench.serving.client.streamed_answer import StreamedAnswer, error_message
 from jaxserve.bench.serving.report.json_result import details, result
 from jaxserve.bench.serving.report.summary import summarize
 from jaxserve.bench.serving.report.text_table import failure_lines
@@ -50,11 +50,11 @@ SAID |= {"HTTP 500": "[31mno hex", "HTTP 501": "half  a character"}
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run() -> BenchmarkRun:
     """Each fault, twice, then a good answer, one after the other."""
     scripts = [fault for fault in FAULTS.values() for _ in range(2)] + [answer(0.2, 0.2, tokens=2)]
     load, requests, _ = load_on(scripts.__getitem__, len(scripts), max_concurrency=1, timeout_s=4.0)
-    return Run(1, requests, load, 0.0, {})
+    return BenchmarkRun(1, requests, load, 0.0, {})
 
 
 def test_each_fault_has_its_kind_and_the_rest_goes_on(run):
@@ -86,7 +86,7 @@ def test_the_record_tells_the_kinds_and_what_was_said(run):
 
 
 def test_what_nobody_has_thought_of_is_a_failure_of_one_request(monkeypatch):
-    monkeypatch.setattr(Answer, "take", lambda *_: 1 / 0)
+    monkeypatch.setattr(StreamedAnswer, "take", lambda *_: 1 / 0)
     load, _, _ = load_on(lambda i: answer(0.1, tokens=1), 2, max_concurrency=1)
     assert [reply.failure for reply in load.replies] == [
         Failure("not understood", "ZeroDivisionError: division by zero")
@@ -95,14 +95,14 @@ def test_what_nobody_has_thought_of_is_a_failure_of_one_request(monkeypatch):
 
 @pytest.mark.parametrize("count", [10**400, 10**30, -1, 1.5, True], ids=range(5))
 def test_a_count_that_is_none_does_not_count(count):
-    reading = Answer(0.0)
+    reading = StreamedAnswer(0.0)
     for event in (text_chunk("a", "stop"), usage_chunk(5, count)):
         reading.take(event.encode(), 1.0)
     assert reading.reply(2.0, None, None).failure.kind == "no usage"
 
 
 def test_a_text_with_half_a_character_can_be_counted():
-    reading = Answer(0.0)
+    reading = StreamedAnswer(0.0)
     reading.take(text_chunk("a\ud800", "stop").encode(), 1.0)
     assert reading.reply(2.0, None, lambda text: len(text.encode())).output_len == 2
 
@@ -160,7 +160,7 @@ JSON = st.recursive(
 
 @given(st.lists(JSON.map(json.dumps) | st.text(), max_size=4))
 def test_no_stream_breaks_the_client(events):
-    reading = Answer(0.0)
+    reading = StreamedAnswer(0.0)
     for event in events:
         reading.take(event.encode(), 1.0)
     reply = reading.reply(2.0, None, len)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxserve.bench.serving.arrivals import arrival_times, unit_arrivals
-from jaxserve.bench.serving.client.reply import Reply
+from jaxserve.bench.serving.client.reply import RequestResult
 from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest
 from jaxserve.bench.serving.load_generator import run_load
 from jaxserve.bench.serving.options import ArrivalOptions
@@ -104,7 +104,7 @@ def served(times_s, lengths_s, max_concurrency):
     """Requests that take so long each, in virtual time: (when each was sent, the load, the most at once)."""
     sent, under_way, most = {}, 0, 0
 
-    async def send(request: BenchRequest) -> Reply:
+    async def send(request: BenchRequest) -> RequestResult:
         nonlocal under_way, most
         i, sent_s = int(request.prompt), clock()
         sent[i] = sent_s
@@ -112,7 +112,7 @@ def served(times_s, lengths_s, max_concurrency):
         most = max(most, under_way)
         await asyncio.sleep(lengths_s[i])
         under_way -= 1
-        return Reply(sent_s, [clock()], clock(), 1, 1)
+        return RequestResult(sent_s, [clock()], clock(), 1, 1)
 
     requests = [BenchRequest(str(i), 1, 1) for i in range(len(times_s))]
 
@@ -153,10 +153,10 @@ def test_a_closed_loop_is_always_full_until_the_end():
 
 
 def test_an_interrupt_keeps_what_was_answered():
-    async def send(request: BenchRequest) -> Reply:
+    async def send(request: BenchRequest) -> RequestResult:
         sent_s = clock()
         await asyncio.sleep(10 if request.prompt == "1" else 1)
-        return Reply(sent_s, [clock()], clock(), 1, 1)
+        return RequestResult(sent_s, [clock()], clock(), 1, 1)
 
     async def main():
         requests = [BenchRequest(str(i), 1, 1) for i in range(6)]
@@ -171,7 +171,7 @@ def test_an_interrupt_keeps_what_was_answered():
 
 
 def test_a_fault_of_the_client_is_not_hidden():
-    async def send(request: BenchRequest) -> Reply:
+    async def send(request: BenchRequest) -> RequestResult:
         raise ZeroDivisionError
 
     with pytest.raises(ExceptionGroup):

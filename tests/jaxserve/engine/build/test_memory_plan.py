@@ -5,7 +5,7 @@ import pytest
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.memory_plan import Memory, longest, max_sequence_pages, resolve
+from jaxserve.engine.build.memory_plan import MemoryBudget, longest, max_sequence_pages, resolve
 
 GEMMA = KVGroups((512,) * 5 + (None,), 16)
 LLAMA = KVGroups((None,), 16)
@@ -13,7 +13,7 @@ PAGE_BYTES = 1000
 
 
 def memory(platform="gpu", limit=10**9, weights=10**8):
-    return Memory(platform=platform, limit_bytes=limit, weight_bytes=weights, state_bytes=10**6, step_bytes=10**7)
+    return MemoryBudget(platform=platform, limit_bytes=limit, weight_bytes=weights, state_bytes=10**6, step_bytes=10**7)
 
 
 def limits(groups=LLAMA, mem=None, max_position=4096, **options):

@@ -8,12 +8,12 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.engine_spec import draw_up
-from jaxserve.engine.build.memory_plan import Memory, resolve
+from jaxserve.engine.build.engine_spec import make_spec
+from jaxserve.engine.build.memory_plan import MemoryBudget, resolve
 from jaxserve.engine.build.scarce_sizes import narrowed
 from tests.support.tiny_engines import tiny_engine
 
-MEMORY = Memory(platform="gpu", limit_bytes=0, weight_bytes=0, state_bytes=0, step_bytes=0)
+MEMORY = MemoryBudget(platform="gpu", limit_bytes=0, weight_bytes=0, state_bytes=0, step_bytes=0)
 
 
 def sizes(num_tokens, **options):
@@ -62,14 +62,16 @@ def test_a_pool_that_the_user_chose_changes_nothing():
 def test_steps_that_leave_nothing_for_kv_have_fewer_rows():
     model, mesh = tiny_engine("llama3").parts.described, make_mesh(1)
     config = EngineConfig.create("m", dtype="float32", memory_utilization=1.0)
-    whole = draw_up(config, model, mesh, limit_bytes=10**9)
+    whole = make_spec(config, model, mesh, limit_bytes=10**9)
     memory = whole.memory
     assert whole.limits.max_num_seqs == 32
     scarce = memory.weight_bytes + memory.state_bytes + memory.step_bytes
-    drawn = draw_up(config, model, mesh, limit_bytes=scarce)
+    drawn = make_spec(config, model, mesh, limit_bytes=scarce)
     assert 8 <= drawn.limits.max_num_seqs < 32
     assert drawn.memory.state_bytes < memory.state_bytes
     with pytest.raises(ConfigError, match="leaves nothing for KV"):
-        draw_up(EngineConfig.create("m", dtype="float32", memory_utilization=1.0, max_num_seqs=32), model, mesh, scarce)
+        make_spec(
+            EngineConfig.create("m", dtype="float32", memory_utilization=1.0, max_num_seqs=32), model, mesh, scarce
+        )
     with pytest.raises(ConfigError, match="leaves nothing for KV"):
-        draw_up(config, model, mesh, memory.weight_bytes)
+        make_spec(config, model, mesh, memory.weight_bytes)

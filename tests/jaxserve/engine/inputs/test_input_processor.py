@@ -4,12 +4,12 @@ import pytest
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
-from jaxserve.engine.inputs.input_processor import RequestMaker
+from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import Prompt, read_prompts
 
 
 def maker(seed=0):
-    return RequestMaker(None, (7,), vocab_size=50, max_model_len=32, max_logprobs=5, max_edits=10, seed=seed)
+    return InputProcessor(None, (7,), vocab_size=50, max_model_len=32, max_logprobs=5, max_edits=10, seed=seed)
 
 
 PLAIN = SamplingParams()

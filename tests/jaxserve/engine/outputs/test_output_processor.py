@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from jaxserve.core.errors import EngineDeadError
-from jaxserve.engine.outputs.output_processor import Jobs
-from jaxserve.engine.outputs.output_stream import Reader, whole
+from jaxserve.engine.outputs.output_processor import OutputProcessor
+from jaxserve.engine.outputs.output_stream import OutputStream, whole
 from jaxserve.engine.outputs.run_to_completion import complete
 from tests.support.fakes.fake_engine import make_engine, make_request, naive
 
@@ -18,7 +18,7 @@ def finished(jobs, job):
 
 
 def test_a_step_serves_every_job_and_tells_which_have_moved():
-    jobs = Jobs(make_engine(), None)
+    jobs = OutputProcessor(make_engine(), None)
     requests = [make_request(str(i), 3, 4 + i, seed=i) for i in range(3)]
     started = [jobs.start(None, request) for request in requests]
     told = []
@@ -32,7 +32,7 @@ def test_a_step_serves_every_job_and_tells_which_have_moved():
 
 def test_sequences_that_are_nobodys_job_run_along():
     engine = make_engine()
-    jobs = Jobs(engine, None)
+    jobs = OutputProcessor(engine, None)
     mine, theirs = make_request("mine", 3, 5, seed=1), make_request("theirs", 3, 9, seed=2)
     (sequence,) = engine.add(theirs)
     assert finished(jobs, jobs.start(None, mine)).outputs[0].token_ids == naive(mine)[0]
@@ -44,7 +44,7 @@ def test_sequences_that_are_nobodys_job_run_along():
 
 def test_requests_that_share_a_prefix_end_when_aborted_and_all_pages_return():
     engine = make_engine()
-    jobs = Jobs(engine, None)
+    jobs = OutputProcessor(engine, None)
     requests = [make_request(str(i), [1, 2, 3, i], 20) for i in range(3)]
     sequences = jobs.add_sharing(requests, 3)
     for _ in range(3):
@@ -56,9 +56,9 @@ def test_requests_that_share_a_prefix_end_when_aborted_and_all_pages_return():
 
 
 def test_the_reader_gives_nothing_twice():
-    jobs = Jobs(make_engine(), None)
+    jobs = OutputProcessor(make_engine(), None)
     job = jobs.start(None, make_request("a", 3, 5, n=2))
-    reader, pieces = Reader(job), []
+    reader, pieces = OutputStream(job), []
     while not job.is_finished:
         jobs.step()
         pieces += [piece for piece in (reader.take(), reader.take()) if piece is not None]
@@ -72,7 +72,7 @@ def test_the_reader_gives_nothing_twice():
 def test_a_job_closed_in_the_middle_of_a_step_ends_with_the_next():
     """As when the garbage collector finds a stream that was left while another one is being stepped."""
     engine = make_engine()
-    jobs = Jobs(engine, None)
+    jobs = OutputProcessor(engine, None)
     left, kept = jobs.start(None, make_request("left", 3, 50)), jobs.start(None, make_request("kept", 3, 6, seed=4))
     collect = engine.runner.collect
 
@@ -90,7 +90,7 @@ def test_a_job_closed_in_the_middle_of_a_step_ends_with_the_next():
 
 
 def test_a_job_is_closed_as_often_as_one_likes():
-    jobs = Jobs(make_engine(), None)
+    jobs = OutputProcessor(make_engine(), None)
     job = jobs.start(None, make_request("a", 3, 5))
     jobs.step()
     jobs.close([job, job])
@@ -100,7 +100,7 @@ def test_a_job_is_closed_as_often_as_one_likes():
 
 
 def test_claimed_jobs_serve_one_thread_only():
-    jobs = Jobs(make_engine(), None)
+    jobs = OutputProcessor(make_engine(), None)
     owner = threading.Thread(target=lambda: None)
     jobs.claim(owner, lambda record: None)
     request = make_request("a", 3)
@@ -113,7 +113,7 @@ def test_claimed_jobs_serve_one_thread_only():
 
 
 def test_jobs_under_way_are_not_claimed():
-    jobs = Jobs(make_engine(), None)
+    jobs = OutputProcessor(make_engine(), None)
     jobs.start(None, make_request("a", 3))
     with pytest.raises(RuntimeError, match="a stream has not ended"):
         jobs.claim(threading.Thread(target=lambda: None), lambda record: None)
@@ -121,7 +121,7 @@ def test_jobs_under_way_are_not_claimed():
 
 def test_a_refused_request_takes_the_others_of_its_call_with_it():
     engine = make_engine()
-    jobs = Jobs(engine, None)
+    jobs = OutputProcessor(engine, None)
     kept = jobs.start(None, make_request("kept", 3, 6))
     with pytest.raises(ValueError, match="in use"):
         complete(jobs, [(None, make_request("a", 3)), (None, make_request("kept", 3))], use_tqdm=False)
@@ -131,7 +131,7 @@ def test_a_refused_request_takes_the_others_of_its_call_with_it():
 
 def test_a_dead_engine_ends_every_job():
     engine = make_engine()
-    jobs = Jobs(engine, None)
+    jobs = OutputProcessor(engine, None)
     job = jobs.start(None, make_request("a", 3, 9))
     engine.runner.collect = lambda ticket: 1 / 0
     with pytest.raises(EngineDeadError):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.token_deltas import NO_TOKEN
-from jaxserve.engine.outputs.request_state import Moved, Sample
+from jaxserve.engine.outputs.request_state import SequenceOutput, StepUpdate
 from jaxserve.text.detokenize import Detokenizer
 from jaxserve.text.output_text import OutputText
 from jaxserve.text.stop_strings import StopStrings
@@ -36,10 +36,10 @@ class Growing:
         return self.finish_reason is not None
 
 
-def sample(**params: Any) -> tuple[Sample, Any]:
+def sample(**params: Any) -> tuple[SequenceOutput, Any]:
     wanted, sequence = SamplingParams(**params), cast(Any, Growing())
     stops = StopStrings(wanted.stop) if wanted.stop else None
-    return Sample(JOB, sequence, OutputText(Detokenizer(TOKENIZER).stream(), wanted, stops)), sequence
+    return SequenceOutput(JOB, sequence, OutputText(Detokenizer(TOKENIZER).stream(), wanted, stops)), sequence
 
 
 @given(TOKENS, st.lists(st.booleans(), min_size=12, max_size=12), st.sampled_from(["length", "stop", "error", "abort"]))
@@ -79,7 +79,7 @@ def test_a_step_tells_what_it_brought_to_whom():
     first, second = sample()[0], sample()[0]
     first.job, second.job = cast(Any, "first"), cast(Any, "second")
     sequences: list[Any] = [SimpleNamespace(sequence_id=i) for i in (7, 8, 9, 7)]
-    moved = Moved(sequences, {7: first})
+    moved = StepUpdate(sequences, {7: first})
     moved.note(1, second, 5, True)  # 8 has ended and is no longer among the samples; 9 is nobody's
     assert list(moved) == [("first", False), ("second", True), ("first", False)]
     assert (moved.samples(), moved.ended, moved.tokenless) == ([first, second, first], [second], [])

@@ -5,9 +5,9 @@ import pickle
 import pytest
 
 from jaxserve.core.errors import QueueFullError
-from jaxserve.engine.serving.admission_control import MAX_RETRY_AFTER_S, Admission
-from jaxserve.engine.serving.engine_metrics import Meters
-from jaxserve.scheduler.queue_limits import QueueBounds, QueueLoad
+from jaxserve.engine.serving.admission_control import MAX_RETRY_AFTER_S, AdmissionControl
+from jaxserve.engine.serving.engine_metrics import EngineMetrics
+from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad
 from tests.support.fakes.fake_engine import SimulatedClock, make_request
 
 EMPTY = QueueLoad(num_waiting=0, num_tokens=0, num_running=0, num_free=2, num_slots=2)
@@ -16,8 +16,8 @@ BUSY = QueueLoad(num_waiting=4, num_tokens=40, num_running=2, num_free=0, num_sl
 
 def door(load=BUSY, **bounds):
     clock = SimulatedClock()
-    meters = Meters(load, clock)
-    return Admission(QueueBounds(**(bounds or {"max_num_waiting": 4})), meters, clock), meters, clock
+    meters = EngineMetrics(load, clock)
+    return AdmissionControl(QueueLimits(**(bounds or {"max_num_waiting": 4})), meters, clock), meters, clock
 
 
 def refusal(admission, count=1, num_tokens=10):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from jaxserve import SamplingParams
-from jaxserve.engine.loop.decode_rounds import RoundBudget
+from jaxserve.engine.loop.decode_rounds import MultiStepBudget
 from jaxserve.engine.serving.engine_metrics import NUM_LAST_STEPS
 from jaxserve.runner.fake.fake_model import FakeModel
 from tests.support.fakes.async_llm import run
@@ -24,7 +24,7 @@ PARAMS = [
 def test_what_is_counted_is_what_was_served(model, num_pages, max_rounds):
     """With stop strings of several tokens, preemption, failures, and several tokens a step."""
     llm = fake_llm(model, num_pages=num_pages)
-    llm.parts.engine.rounds = RoundBudget(max_rounds)
+    llm.parts.engine.rounds = MultiStepBudget(max_rounds)
 
     async def main(served):
         asked = (served.generate(f"prompt {i}", params) for i, params in enumerate(PARAMS))

@@ -6,7 +6,7 @@ import pytest
 
 from jaxserve import AsyncLLM, QueueFullError, SamplingParams
 from jaxserve.core.errors import RequestError
-from jaxserve.scheduler.queue_limits import QueueBounds
+from jaxserve.scheduler.queue_limits import QueueLimits
 from tests.support.fakes.fake_engine import SimulatedClock
 from tests.support.fakes.fake_llm import Reciter, all_pages_are_back, fake_llm
 
@@ -109,7 +109,7 @@ def test_an_unknown_argument_is_no_field():
 
 
 def test_a_batch_over_the_bound_is_refused_whole_and_leaves_nothing():
-    llm, same = (fake_llm(max_num_seqs=2, bounds=QueueBounds(max_num_waiting=2)) for _ in range(2))
+    llm, same = (fake_llm(max_num_seqs=2, bounds=QueueLimits(max_num_waiting=2)) for _ in range(2))
     stream = llm.stream("busy", LONG)
     next(stream)
     with pytest.raises(QueueFullError):
@@ -150,7 +150,7 @@ def test_a_full_queue_refuses_coroutines_and_the_others_go_on():
         tasks = [asyncio.create_task(llm.generate(f"{i}", LONG, priority=-i)) for i in range(12)]
         return await asyncio.gather(*tasks, return_exceptions=True)
 
-    llm = fake_llm(max_num_seqs=2, policy="priority", bounds=QueueBounds(max_num_waiting=3))
+    llm = fake_llm(max_num_seqs=2, policy="priority", bounds=QueueLimits(max_num_waiting=3))
     results = served(llm, main)
     refused = [r for r in results if isinstance(r, QueueFullError)]
     assert refused

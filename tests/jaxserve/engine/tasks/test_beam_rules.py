@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxserve.core.sequence import TokenLogprobs
-from jaxserve.engine.tasks.beam_rules import Beams, Rules
+from jaxserve.engine.tasks.beam_rules import BeamFrontier, BeamRules
 
 STOPPING = (False, True, "never")
 PENALTIES = (-1.0, 0.0, 0.6, 1.0, 2.0)
@@ -43,9 +43,9 @@ def text_of(node) -> Text:
     return () if node is None else tuple(step.token for step in node.path())
 
 
-def search(language: Language, rules: Rules, num_candidates: int | None = None) -> list[tuple[Text, float]]:
+def search(language: Language, rules: BeamRules, num_candidates: int | None = None) -> list[tuple[Text, float]]:
     """What the search finds, given as many candidates a text as it asks for."""
-    beams, count = Beams(rules), num_candidates or rules.num_candidates
+    beams, count = BeamFrontier(rules), num_candidates or rules.num_candidates
     while not beams.is_done:
         before = [text_of(node) for node in beams.running]
         going = beams.advance([language.candidates(text, count) for text in before])
@@ -53,7 +53,7 @@ def search(language: Language, rules: Rules, num_candidates: int | None = None) 
     return [(text_of(ended.node), float(ended.score)) for ended in beams.ended]
 
 
-def defined(language: Language, rules: Rules) -> list[tuple[Text, float]]:
+def defined(language: Language, rules: BeamRules) -> list[tuple[Text, float]]:
     """The search as transformers' code reads, over every token of the vocabulary, with Python's lists."""
     width, running, ended = rules.beam_width, [((), np.float32(0))], []
     for length in range(1, rules.max_tokens + 1):
@@ -77,7 +77,7 @@ def defined(language: Language, rules: Rules) -> list[tuple[Text, float]]:
 
 
 CASES = [
-    (seed, Rules(width, 7, eos, penalty, stopping))
+    (seed, BeamRules(width, 7, eos, penalty, stopping))
     for seed, (width, eos, penalty, stopping) in enumerate(
         product((1, 2, 4, 5), ((), (3,), (3, 0)), PENALTIES, STOPPING)
     )
@@ -111,9 +111,9 @@ def test_a_search_as_wide_as_the_language_finds_the_best_of_all_texts(penalty, e
             if not set(text[:-1]) & set(eos_ids) and (length == 4 or text[-1] in eos_ids)
         ]
         best = sorted(texts, key=lambda text: -language.total(text) / len(text) ** penalty)
-        rules = Rules(81, 4, eos_ids, penalty, "never")
+        rules = BeamRules(81, 4, eos_ids, penalty, "never")
         assert [text for text, _ in search(language, rules)] == best[:81]
-        narrow = search(language, Rules(2, 4, eos_ids, penalty, "never"))
+        narrow = search(language, BeamRules(2, 4, eos_ids, penalty, "never"))
         num_missed += [text for text, _ in narrow] != best[:2]
     assert num_missed > 0
 
@@ -123,14 +123,14 @@ def test_with_one_beam_and_no_penalty_the_likeliest_token_is_taken_until_one_end
         language, text = Language(seed, 9), ()
         while len(text) < 7 and text[-1:] != (3,):
             text = (*text, int(np.argmax(language.after(text))))
-        ((found, score),) = search(language, Rules(1, 7, (3,), 0.0, stopping))
+        ((found, score),) = search(language, BeamRules(1, 7, (3,), 0.0, stopping))
         assert (found, score) == (text, language.total(text))
 
 
 def test_every_rule_for_the_end_makes_a_difference():
     found = {}
     for stopping in STOPPING:
-        found[stopping] = [search(Language(seed, 6), Rules(2, 12, (3,), 1.0, stopping)) for seed in range(30)]
+        found[stopping] = [search(Language(seed, 6), BeamRules(2, 12, (3,), 1.0, stopping)) for seed in range(30)]
     assert found[True] != found[False] != found["never"]
     for narrow, wide in ((True, False), (False, "never")):  # who searches longer never returns worse
         assert all(a[-1][1] <= b[-1][1] for a, b in zip(found[narrow], found[wide], strict=True))

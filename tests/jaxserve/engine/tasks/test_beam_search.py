@@ -8,7 +8,7 @@ import pytest
 from jaxserve import BeamSearchParams, SamplingParams
 from jaxserve.core.errors import RequestError
 from jaxserve.core.sequence import TokenLogprobs
-from jaxserve.engine.tasks.beam_rules import Beams, Rules
+from jaxserve.engine.tasks.beam_rules import BeamFrontier, BeamRules
 from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
 from tests.support.fakes.fake_llm import fake_llm
 
@@ -32,7 +32,9 @@ def expected(ids: list[int], params: BeamSearchParams) -> list[tuple[list[int], 
 @cache
 def _expected(ids: tuple[int, ...], params: BeamSearchParams) -> list[tuple[list[int], float]]:
     eos_ids = () if params.ignore_eos else fake_llm().parts.requests.eos_ids
-    beams = Beams(Rules(params.beam_width, params.max_tokens, eos_ids, params.length_penalty, params.early_stopping))
+    beams = BeamFrontier(
+        BeamRules(params.beam_width, params.max_tokens, eos_ids, params.length_penalty, params.early_stopping)
+    )
     while not beams.is_done:
         known = []
         for node in beams.running:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxserve.core.errors import ConfigError
-from jaxserve.models.config.config_keys import Keys
+from jaxserve.models.config.config_keys import ConfigKeys
 from jaxserve.models.config.model_config import LongRope, Rope
 from jaxserve.models.config.rope_gguf import FREQS, LONG, SHORT, read_rope
 from jaxserve.models.config.rope_hf import hf_rope, make_rope
@@ -18,7 +18,7 @@ LONGROPE = {"rope_theta": 1e4, "rope_type": "longrope", "short_factor": [1.0] * 
 
 
 def from_header(tables=None, **header):
-    keys = Keys({f"rope.{name}": value for name, value in header.items()}, "header")
+    keys = ConfigKeys({f"rope.{name}": value for name, value in header.items()}, "header")
     rope, positions = read_rope(keys, 8, 128, tables or {})
     keys.finish()
     return rope, positions

@@ -5,7 +5,7 @@ import jax
 from jaxserve.core.hardware.aot_targets import unkept
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.engine_spec import Blueprint, draw_up
+from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.runner.programs.exported_programs import export_program, from_artefact
 from tests.support.compiled.aot import gpu_mesh, tpu_mesh
@@ -13,8 +13,8 @@ from tests.support.compiled.aot import gpu_mesh, tpu_mesh
 SIZES = {"max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 64, "num_pages": 300}
 
 
-def blueprint_on(mesh) -> Blueprint:
-    return draw_up(EngineConfig.create("qwen3-0.6b", **SIZES), SHAPES["qwen3-0.6b"], mesh, limit_bytes=None)
+def blueprint_on(mesh) -> EngineSpec:
+    return make_spec(EngineConfig.create("qwen3-0.6b", **SIZES), SHAPES["qwen3-0.6b"], mesh, limit_bytes=None)
 
 
 def test_a_program_for_several_tpus_is_updated_in_place_when_it_comes_from_an_artefact():

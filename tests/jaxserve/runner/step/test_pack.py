@@ -5,7 +5,7 @@ import numpy as np
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.row_layout import ROW_FIELDS, ROW_INDEX, SAMPLING_FIELDS, STEP_FIELDS, pack_sampling
-from jaxserve.core.step_plan import Plan
+from jaxserve.core.step_plan import StepPlan
 from jaxserve.runner.step.pack import BatchLayout, pack
 
 GROUPS = KVGroups((32, 32, None), 16)
@@ -14,7 +14,7 @@ SCRATCH = 9
 
 def plan(bucket, targets=None):
     rng = np.random.default_rng(0)
-    return Plan(
+    return StepPlan(
         step_id=0,
         bucket=bucket,
         slots=np.int32([4, 0]),

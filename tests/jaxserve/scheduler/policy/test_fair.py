@@ -4,9 +4,9 @@ from functools import cache
 
 import pytest
 
-from jaxserve.core.options.scheduling_options import Service
+from jaxserve.core.options.scheduling_options import SchedulingOptions
 from jaxserve.scheduler.policy.fair import FairShares
-from jaxserve.scheduler.policy.policies import make_order
+from jaxserve.scheduler.policy.policies import make_policy
 from tests.support.fakes.fake_engine import Driver, make_request, make_scheduler
 from tests.support.fakes.two_tenants import FLOODS, QUIET_PROMPTS, TwoTenants
 
@@ -16,7 +16,7 @@ COUNT = len(QUIET_PROMPTS)
 @cache
 def bounds_s():
     """Twice the quiet tenant's time to first token when it is alone, and two steps: a request each."""
-    return [2 * wait_s + 2 for wait_s in TwoTenants(make_order("fair"), flood=None).run(COUNT)]
+    return [2 * wait_s + 2 for wait_s in TwoTenants(make_policy("fair"), flood=None).run(COUNT)]
 
 
 def late(waits_s):
@@ -34,7 +34,7 @@ def test_the_quiet_tenant_waits_little_whatever_the_other_floods(flood):
 @pytest.mark.parametrize("flood", FLOODS)
 def test_in_the_order_of_arrival_it_waits_long(flood):
     """The control: the bound is one that an order can violate."""
-    assert all(late(TwoTenants(make_order("fcfs"), FLOODS[flood]).run(2)))
+    assert all(late(TwoTenants(make_policy("fcfs"), FLOODS[flood]).run(2)))
 
 
 @pytest.mark.parametrize("weight", [1.0, 3.0])
@@ -44,7 +44,9 @@ def test_tenants_that_always_wait_are_served_by_their_weights(weight):
     driver, sequences = Driver(scheduler), {"heavy": [], "light": []}
     for step in range(400):
         for tenant, own in sequences.items():
-            request = make_request(f"{tenant} {step}", 1 + step % 12, 9, seed=step, service=Service(tenant=tenant))
+            request = make_request(
+                f"{tenant} {step}", 1 + step % 12, 9, seed=step, service=SchedulingOptions(tenant=tenant)
+            )
             own += scheduler.add(request)
         driver.steps(1)
     heavy, light = (sum(s.num_tokens + len(s.token_ids) for s in own if s.has_started) for own in sequences.values())
@@ -57,10 +59,10 @@ def test_nobody_saves_up_while_away():
     scheduler = make_scheduler(order=order, max_num_seqs=4)
     driver = Driver(scheduler)
     for i in range(60):
-        scheduler.add(make_request(f"steady {i}", 4, 8, seed=i, service=Service(tenant="steady")))
+        scheduler.add(make_request(f"steady {i}", 4, 8, seed=i, service=SchedulingOptions(tenant="steady")))
     driver.steps(40)
     for i in range(20):
-        scheduler.add(make_request(f"back {i}", 4, 8, seed=i, service=Service(tenant="back")))
+        scheduler.add(make_request(f"back {i}", 4, 8, seed=i, service=SchedulingOptions(tenant="back")))
     waiting = list(scheduler.state.waiting)
     driver.steps(60)
     started = [s.request.service.tenant for s in waiting if s.has_started]
@@ -71,7 +73,7 @@ def test_nobody_saves_up_while_away():
 def test_an_account_is_charged_once_for_a_token_whatever_is_computed_again():
     scheduler = make_scheduler(num_pages=20, max_num_seqs=2, order=FairShares())
     for i, tenant in enumerate("ab"):
-        scheduler.add(make_request(tenant, 30, 30, seed=i, service=Service(tenant=tenant)))
+        scheduler.add(make_request(tenant, 30, 30, seed=i, service=SchedulingOptions(tenant=tenant)))
     (a, b), driver = scheduler.state.sequences.values(), Driver(scheduler)
     tenants = {s: scheduler.state.order.waiting.of(s) for s in (a, b)}
     lifts = {s: tenant.served for s, tenant in tenants.items()}

@@ -6,14 +6,16 @@ import pytest
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.queue_options import POLICIES
-from jaxserve.core.options.scheduling_options import Service
-from jaxserve.scheduler.policy.policies import ORDERS, make_order
-from jaxserve.scheduler.policy.service_order import Order
+from jaxserve.core.options.scheduling_options import SchedulingOptions
+from jaxserve.scheduler.policy.policies import POLICY_CLASSES, make_policy
+from jaxserve.scheduler.policy.service_order import SchedulingPolicy
 from tests.support.fakes.fake_engine import Driver, make_engine, make_request, make_scheduler
 
 
 def add(scheduler, name, prompt=8, max_tokens=4, *, arrival_s=0.0, **service):
-    request = make_request(name, prompt, max_tokens, seed=len(name), arrival_s=arrival_s, service=Service(**service))
+    request = make_request(
+        name, prompt, max_tokens, seed=len(name), arrival_s=arrival_s, service=SchedulingOptions(**service)
+    )
     return scheduler.add(request)[0]
 
 
@@ -27,29 +29,29 @@ def started(scheduler, sequences, num_steps=60):
 
 
 def test_every_policy_has_its_order_and_its_options():
-    assert POLICIES.keys() == ORDERS.keys()
-    for policy, cls in ORDERS.items():
-        assert issubclass(cls, Order)
+    assert POLICIES.keys() == POLICY_CLASSES.keys()
+    for policy, cls in POLICY_CLASSES.items():
+        assert issubclass(cls, SchedulingPolicy)
         assert set(inspect.signature(cls).parameters) == set(POLICIES[policy])
-        assert isinstance(make_order(policy, priority_ageing_s=None, tenant_weights=None), cls)
+        assert isinstance(make_policy(policy, priority_ageing_s=None, tenant_weights=None), cls)
 
 
 def test_the_lower_priority_number_starts_first_and_equals_by_arrival():
-    scheduler = make_scheduler(max_num_seqs=1, order=make_order("priority"))
+    scheduler = make_scheduler(max_num_seqs=1, order=make_policy("priority"))
     sequences = [add(scheduler, str(i), priority=priority) for i, priority in enumerate([3, 0, 3, -1, 0])]
     assert started(scheduler, sequences) == ["3", "1", "4", "0", "2"]
 
 
 @pytest.mark.parametrize(("later_s", "first"), [(9.0, "urgent"), (11.0, "old")])
 def test_waiting_is_worth_priority(later_s, first):
-    scheduler = make_scheduler(max_num_seqs=1, order=make_order("priority", priority_ageing_s=5.0))
+    scheduler = make_scheduler(max_num_seqs=1, order=make_policy("priority", priority_ageing_s=5.0))
     sequences = [add(scheduler, "old", priority=2), add(scheduler, "urgent", priority=0, arrival_s=later_s)]
     assert started(scheduler, sequences)[0] == first
 
 
-@pytest.mark.parametrize("policy", ORDERS)
+@pytest.mark.parametrize("policy", POLICY_CLASSES)
 def test_victims_are_the_last_in_the_order_and_the_first_is_none(policy):
-    scheduler = make_scheduler(num_pages=18, max_num_seqs=4, order=make_order(policy))
+    scheduler = make_scheduler(num_pages=18, max_num_seqs=4, order=make_policy(policy))
     services = [
         {"priority": priority, "tenant": tenant} for priority, tenant in [(5, "b"), (1, "a"), (1, "a"), (0, "b")]
     ]
@@ -72,7 +74,7 @@ def test_victims_are_the_last_in_the_order_and_the_first_is_none(policy):
 
 
 def test_a_preempted_sequence_returns_before_later_ones_of_its_priority():
-    scheduler = make_scheduler(num_pages=20, max_num_seqs=2, order=make_order("priority"))
+    scheduler = make_scheduler(num_pages=20, max_num_seqs=2, order=make_policy("priority"))
     add(scheduler, "first", 30, 20, priority=0)
     victim = add(scheduler, "victim", 30, 20, priority=1)
     driver = Driver(scheduler)
@@ -95,7 +97,7 @@ def test_a_preempted_sequence_returns_before_later_ones_of_its_priority():
 )
 def test_the_prefix_cache_chooses_among_equals_only(policy, mine, other, starts):
     """The other finds a long prefix in the cache; with another priority or tenant it overtakes nobody for that."""
-    engine = make_engine(prefix_eviction="lru", max_num_seqs=1, order=make_order(policy))
+    engine = make_engine(prefix_eviction="lru", max_num_seqs=1, order=make_policy(policy))
     prefix = list(range(1, 33))
     engine.add(make_request("cached", prefix, 2))
     for _ in engine.drain():
@@ -103,8 +105,8 @@ def test_the_prefix_cache_chooses_among_equals_only(policy, mine, other, starts)
     engine.add(make_request("running", 4, 12, ignore_eos=True))
     engine.step()
     requests = (
-        make_request("mine", 8, 2, service=Service(**mine)),
-        make_request("other", prefix, 2, service=Service(**other)),
+        make_request("mine", 8, 2, service=SchedulingOptions(**mine)),
+        make_request("other", prefix, 2, service=SchedulingOptions(**other)),
     )
     sequences = [engine.add(request)[0] for request in requests]
     while not any(sequence.has_started for sequence in sequences):
@@ -117,7 +119,7 @@ def test_the_prefix_cache_chooses_among_equals_only(policy, mine, other, starts)
     [("fcfs", {"priority": 1}), ("fcfs", {"tenant": "a"}), ("priority", {"tenant": "a"})],
 )
 def test_what_an_order_does_not_go_by_is_refused(policy, service):
-    scheduler = make_scheduler(order=make_order(policy))
+    scheduler = make_scheduler(order=make_policy(policy))
     (name,) = service
     with pytest.raises(RequestError, match="scheduling_policy") as caught:
         add(scheduler, "a", **service)
@@ -145,5 +147,5 @@ def test_what_an_order_does_not_go_by_is_refused(policy, service):
 )
 def test_a_bad_field_is_refused_by_name(name, value):
     with pytest.raises(RequestError, match=name) as caught:
-        Service(**{name: value})
+        SchedulingOptions(**{name: value})
     assert caught.value.param == name

@@ -5,10 +5,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from jaxserve.core.options.scheduling_options import Service
+from jaxserve.core.options.scheduling_options import SchedulingOptions
 from jaxserve.scheduler.policy import tenant_counters
 from jaxserve.scheduler.policy.fair import FairShares
-from jaxserve.scheduler.policy.service_order import ByPriority, Order
+from jaxserve.scheduler.policy.service_order import ByPriority, SchedulingPolicy
 from jaxserve.scheduler.policy.waiting_queue import WaitingQueue
 from tests.support.fakes.fake_engine import Driver, make_request, make_scheduler
 
@@ -17,7 +17,7 @@ AGEING_S = 2.0
 VICTIM = 5  # its priority; adversaries have better ones
 
 
-class StrictPriority(Order):
+class StrictPriority(SchedulingPolicy):
     """The control: it does not age."""
 
     fields = ("priority",)
@@ -40,7 +40,12 @@ class Adversary:
 
     def add(self, prompt, max_tokens, **service):
         self.num_added += 1
-        options = {"seed": self.num_added, "arrival_s": self.now_s, "service": Service(**service), "ignore_eos": True}
+        options = {
+            "seed": self.num_added,
+            "arrival_s": self.now_s,
+            "service": SchedulingOptions(**service),
+            "ignore_eos": True,
+        }
         return self.scheduler.add(make_request(str(self.num_added), prompt, max_tokens, **options))[0]
 
     def step(self, **service):

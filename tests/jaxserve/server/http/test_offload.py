@@ -6,14 +6,14 @@ import orjson
 import pytest
 
 from jaxserve.core.options.sampling_params import SamplingParams
-from jaxserve.engine.inputs.input_processor import RequestMaker
+from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.server.http import body_reader
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
 from jaxserve.server.openai.requests.tokenization_bodies import DetokenizeBody, TokenizeBody
-from jaxserve.server.openai.responses.completion_response import CompletionAnswer
+from jaxserve.server.openai.responses.completion_response import CompletionResponse
 from jaxserve.server.routes import tokenization
 from jaxserve.text.tokenizer import Tokenizer
 from tests.support.fakes.fake_llm import fake_llm
@@ -37,8 +37,8 @@ WORK = {
     "checking": (tokenization, "_text", "/detokenize", lambda size: {"tokens": [97] * size}),
     "writing": (orjson, "dumps", "/detokenize", lambda size: {"tokens": [97] * size}),
     "parameters": (SamplingParams, "__post_init__", "/v1/completions", lambda size: _short(stop_token_ids=[97] * size)),
-    "requests": (RequestMaker, "make", "/v1/completions", lambda size: _short(prompt=["x"] * (size // 500 + 1))),
-    "answers": (CompletionAnswer, "whole", "/v1/completions", lambda size: _short(n=128 if size == LONG else 1)),
+    "requests": (InputProcessor, "make", "/v1/completions", lambda size: _short(prompt=["x"] * (size // 500 + 1))),
+    "answers": (CompletionResponse, "whole", "/v1/completions", lambda size: _short(n=128 if size == LONG else 1)),
 }
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from jaxserve.core.errors import ConfigError
-from jaxserve.server.http.auth import Keys
+from jaxserve.server.http.auth import ApiKeys
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.server_config import ServerConfig
 from tests.support.fakes.fake_llm import fake_llm
@@ -61,10 +61,10 @@ def test_a_known_key_opens(server, headers):
 def test_a_key_may_have_any_characters(key):
     raw, config = key.encode("utf-8", "surrogateescape"), ServerConfig(api_key=key, admin_key=key)
     for sent in (b"Bearer " + raw, b"basic  " + base64.b64encode(b"me:" + raw)):
-        assert Keys(config).check(sent.decode("latin-1"))
+        assert ApiKeys(config).check(sent.decode("latin-1"))
         with pytest.raises(ApiError, match="wrong"):
-            Keys(config).check(sent[:-1].decode("latin-1"))
-    Keys(config).check_admin((b"Bearer " + raw).decode("latin-1"))
+            ApiKeys(config).check(sent[:-1].decode("latin-1"))
+    ApiKeys(config).check_admin((b"Bearer " + raw).decode("latin-1"))
 
 
 def test_what_needs_no_key_needs_none_whether_a_proxy_strips_the_root_or_not():

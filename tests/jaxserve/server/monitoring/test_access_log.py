@@ -5,7 +5,7 @@ import json
 import logging
 
 from jaxserve import AsyncLLM, SamplingParams
-from jaxserve.server.monitoring.access_log import Served, log_served
+from jaxserve.server.monitoring.access_log import AccessRecord, log_served
 from jaxserve.server.server_config import ServerConfig
 from tests.support.fakes.fake_llm import Reciter, fake_llm
 from tests.support.serving.http_server import NAME, running
@@ -22,7 +22,7 @@ def test_pieces_and_wholes_of_several_prompts_add_up(caplog):
     params = SamplingParams(max_tokens=9, n=2, ignore_eos=True)
 
     async def main():
-        served = Served("abc", "/v1/completions", "tiny")
+        served = AccessRecord("abc", "/v1/completions", "tiny")
         async with AsyncLLM.from_llm(fake_llm(Reciter(264, said=SECRET), prefix_eviction="lru")) as llm:
             served.note(await llm.generate("my secret", params))
             async for piece in llm.stream("my secret", params):
@@ -48,8 +48,8 @@ def test_pieces_and_wholes_of_several_prompts_add_up(caplog):
 
 def test_a_refused_request_has_a_line_too_and_none_is_written_unasked(caplog):
     caplog.set_level(logging.INFO)
-    log_served(ServerConfig(), Served("a", "/v1/completions"), 200)
-    log_served(ServerConfig(log_requests=True), Served("b", "/v1/completions"), 429)
+    log_served(ServerConfig(), AccessRecord("a", "/v1/completions"), 200)
+    log_served(ServerConfig(log_requests=True), AccessRecord("b", "/v1/completions"), 429)
     (line,) = lines(caplog)
     assert (line["request_id"], line["status"], line["model"], line["ttft_ms"]) == ("b", 429, None, None)
 

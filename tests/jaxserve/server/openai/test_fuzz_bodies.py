@@ -7,7 +7,7 @@ import pytest
 
 from jaxserve.server.calls import respond
 from jaxserve.server.openai.requests.generation_fields import SamplingFields
-from jaxserve.server.openai.responses.chat_response import ChatAnswer
+from jaxserve.server.openai.responses.chat_response import ChatResponse
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
 from tests.support.serving.body_fuzz import body_schemas, cases
 from tests.support.serving.fuzz_client import fuzz
@@ -66,5 +66,5 @@ def test_a_stream_that_does_not_end_as_it_should_is_found(server, monkeypatch):
 
 
 def test_choices_that_are_missing_are_found(server, monkeypatch):
-    monkeypatch.setattr(ChatAnswer, "whole", lambda self, outputs: {"choices": []})
+    monkeypatch.setattr(ChatResponse, "whole", lambda self, outputs: {"choices": []})
     assert fuzz(server.url, drawn(server, NUM_WITH_FAULT)).faults

@@ -11,7 +11,7 @@ from jaxserve import AsyncLLM, SamplingParams
 from jaxserve.core.errors import EngineDeadError
 from jaxserve.server.routes.live import MAX_WATCHERS, PERIOD_S, Frames
 from jaxserve.server.server_config import ServerConfig
-from jaxserve.server.server_state import Service, State
+from jaxserve.server.server_state import ServerState, ServerStatus
 from tests.support.fakes.fake_llm import NUM_PAGES, fake_llm
 from tests.support.serving.http_server import running
 
@@ -58,7 +58,7 @@ def test_frames_show_what_the_engine_does():
 
 async def served(main, llm=None):
     async with AsyncLLM.from_llm(llm or fake_llm()) as engine:
-        service = Service(ServerConfig(), ("fake",))
+        service = ServerState(ServerConfig(), ("fake",))
         service.open(engine)
         calls = []
         call = engine.call
@@ -132,7 +132,7 @@ def test_watchers_are_bounded_and_places_come_back():
         until(may_watch)
 
 
-@pytest.mark.parametrize("state", [State.DRAINING, State.DEAD])
+@pytest.mark.parametrize("state", [ServerStatus.DRAINING, ServerStatus.DEAD])
 def test_a_server_that_goes_down_lets_its_watchers_go(state):
     with running(fake_llm()) as server, server.http() as client, client.stream("GET", "/live") as stream:
         frames = frames_in(stream.iter_lines())

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from jaxserve.server.openai.requests.generation_fields import MAX_STOPS
-from jaxserve.server.server_state import State
+from jaxserve.server.server_state import ServerStatus
 from tests.support.fakes.fake_llm import all_pages_are_back
 from tests.support.serving.http_server import until
 from tests.support.serving.web_page import CHAT, IS_DONE, answers, ask, bodies
@@ -145,13 +145,13 @@ def test_settings_out_of_range_are_shown_and_not_sent(page):
 
 def test_refusals_are_explained_and_may_be_tried_again(open_page, server):
     page = open_page()
-    server.service.state = State.DRAINING
+    server.service.state = ServerStatus.DRAINING
     try:
         ask(page, "a")
         page.wait(IS_DONE)
         assert page.text(".note") == "Not now: the server is draining. Try again in 30 s."
     finally:
-        server.service.state = State.READY
+        server.service.state = ServerStatus.READY
     page.click(".actions button:last-child")
     page.wait("document.querySelector('.answer').textContent && " + IS_DONE)
     ask(page, "a" * 200)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jaxserve.bench.serving.datasets.encoders import LocalEncoder, ServerEncoder
 from jaxserve.bench.serving.datasets.exact_prompts import fit, write
 from jaxserve.bench.serving.datasets.random_dataset import prefix_repetition, random_prompts
-from jaxserve.bench.serving.datasets.request_specs import Draft, Draw, Words, random_words
+from jaxserve.bench.serving.datasets.request_specs import Draw, RequestSpec, Words, random_words
 from jaxserve.bench.serving.datasets.text_files import custom, sharegpt
 from jaxserve.bench.serving.datasets.traces import BLOCK_TOKENS, read_trace, trace
 from jaxserve.bench.serving.datasets.words import FILLER, WORDS
@@ -264,11 +264,11 @@ def test_a_server_that_does_not_count_is_told_of(answer):
         return answer
 
     with pytest.raises(ConfigError, match="give --tokenizer"):
-        written([Draft(words(0, 3), 1)], ServerEncoder(ask, "m", adds_special=True))
+        written([RequestSpec(words(0, 3), 1)], ServerEncoder(ask, "m", adds_special=True))
 
 
 def test_given_texts_need_no_encoder_unless_ids_are_sent():
-    drafts = [Draft(Prompt("a b", None), 4)]
+    drafts = [RequestSpec(Prompt("a b", None), 4)]
     assert written(drafts, None)[0].prompt == "a b"
     with pytest.raises(ConfigError, match="--tokenizer"):
         written(drafts, None, sends_ids=True)

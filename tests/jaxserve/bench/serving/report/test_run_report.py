@@ -6,21 +6,21 @@ from html.parser import HTMLParser
 
 import pytest
 
-from jaxserve.bench.serving.benchmark import Run
-from jaxserve.bench.serving.client.reply import Failure, Reply
+from jaxserve.bench.serving.benchmark import BenchmarkRun
+from jaxserve.bench.serving.client.reply import Failure, RequestResult
 from jaxserve.bench.serving.client.speculation_metrics import read_counts, speculation
 from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest
-from jaxserve.bench.serving.load_generator import Load
+from jaxserve.bench.serving.load_generator import LoadResult
 from jaxserve.bench.serving.report.plots import of_run, under_way
-from jaxserve.bench.serving.report.run_report import Report
-from jaxserve.bench.serving.report.svg import Bars, Dots, Line, chart, ticks
+from jaxserve.bench.serving.report.run_report import RunReport
+from jaxserve.bench.serving.report.svg import BarSeries, DotSeries, LineSeries, chart, ticks
 
 SETUP = {"model_id": "org/<tiny>", "label": "jaxserve", "request_rate": "inf", "date": "20261122-080000"}
 REQUESTS = [BenchRequest("x", 4, 3) for _ in range(3)]
 REPLIES = [
-    Reply(10.0, [10.25, 10.5, 10.75], 10.75, 4, 3),
-    Reply(10.5, [11.5], 11.75, None, 1),
-    Reply(10.5, [], 10.625, None, 0, Failure("HTTP 429", "<full>")),
+    RequestResult(10.0, [10.25, 10.5, 10.75], 10.75, 4, 3),
+    RequestResult(10.5, [11.5], 11.75, None, 1),
+    RequestResult(10.5, [], 10.625, None, 0, Failure("HTTP 429", "<full>")),
 ]
 TABLE = """\
 ============ Serving Benchmark Result ============
@@ -58,14 +58,14 @@ KEYS = """duration completed failed total_input_tokens total_output_tokens reque
     output_throughput total_token_throughput max_output_tokens_per_s max_concurrent_requests max_concurrency""".split()
 
 
-def report(**options) -> Report:
+def report(**options) -> RunReport:
     options = {"metrics": ("ttft", "tpot", "itl", "e2el"), "percentiles": (99,), "goodput_ms": {"ttft": 500}} | options
-    return Report(options.pop("setup", SETUP), **options)
+    return RunReport(options.pop("setup", SETUP), **options)
 
 
-def run(max_concurrency=4, replies=REPLIES, **more) -> Run:
-    load = Load(10.0, 12.0, replies, len(replies))
-    return Run(max_concurrency, REQUESTS, load, 0.5, **{"speculation": {}, **more})
+def run(max_concurrency=4, replies=REPLIES, **more) -> BenchmarkRun:
+    load = LoadResult(10.0, 12.0, replies, len(replies))
+    return BenchmarkRun(max_concurrency, REQUESTS, load, 0.5, **{"speculation": {}, **more})
 
 
 def test_the_table_is_vllms_to_the_letter():
@@ -115,17 +115,19 @@ def test_runs_have_files_of_their_own(tmp_path):
 
 
 def test_an_interrupted_run_says_what_it_left_out():
-    load = Load(10.0, 12.0, [REPLIES[0], None, None], 2)
+    load = LoadResult(10.0, 12.0, [REPLIES[0], None, None], 2)
     found = report()
-    assert "interrupted: 1 requests were under way, 1 were not sent" in found.add(Run(4, REQUESTS, load, 0.1, {}))
+    assert "interrupted: 1 requests were under way, 1 were not sent" in found.add(
+        BenchmarkRun(4, REQUESTS, load, 0.1, {})
+    )
     assert found.is_interrupted
     assert (found.results[0]["completed"], found.results[0]["failed"]) == (1, 0)
 
 
 def test_a_client_that_is_busy_says_so():
-    load = Load(10.0, 12.0, REPLIES, 3)
-    assert "may be what limits" in report().add(Run(4, REQUESTS, load, 1.9, {}))
-    assert "may be what limits" not in report().add(Run(4, REQUESTS, load, 1.0, {}))
+    load = LoadResult(10.0, 12.0, REPLIES, 3)
+    assert "may be what limits" in report().add(BenchmarkRun(4, REQUESTS, load, 1.9, {}))
+    assert "may be what limits" not in report().add(BenchmarkRun(4, REQUESTS, load, 1.0, {}))
 
 
 METRICS = """\
@@ -216,14 +218,14 @@ def test_ticks_are_round_and_reach_as_far_as_the_data(most):
 
 
 def test_a_chart_puts_values_where_they_belong():
-    text = chart("t", "x", [Dots([(0.0, 0.0), (10.0, 4.0)]), Line([(5.0, 2.0)], "n", shows_points=True)])
+    text = chart("t", "x", [DotSeries([(0.0, 0.0), (10.0, 4.0)]), LineSeries([(5.0, 2.0)], "n", shows_points=True)])
     left, right = re.findall(r"M([\d.]+) ([\d.]+)h0", text)
     middle = re.search(r'cx="([\d.]+)" cy="([\d.]+)"', text).groups()
     for axis in (0, 1):
         assert float(middle[axis]) == pytest.approx((float(left[axis]) + float(right[axis])) / 2, abs=0.1)
     assert float(left[0]) < float(right[0])
     assert float(left[1]) > float(right[1])  # upwards
-    bars = chart("t", "x", [Bars([0.0, 1.0, 2.0, 3.0], [5, 0, 10])], counts=True)
+    bars = chart("t", "x", [BarSeries([0.0, 1.0, 2.0, 3.0], [5, 0, 10])], counts=True)
     heights = [float(h) for h in re.findall(r'height="([\d.]+)"><title>', bars)]
     assert heights[1] == pytest.approx(2 * heights[0], abs=0.2)
 
@@ -234,7 +236,11 @@ def test_the_chart_of_requests_under_way_has_failed_ones_too():
 
 
 def test_requests_under_way_are_counted_at_every_moment():
-    replies = [Reply(10.0, [], 12.0, None, 1), Reply(11.0, [], 13.0, None, 1), Reply(12.0, [], 12.5, None, 1)]
+    replies = [
+        RequestResult(10.0, [], 12.0, None, 1),
+        RequestResult(11.0, [], 13.0, None, 1),
+        RequestResult(12.0, [], 12.5, None, 1),
+    ]
     steps = under_way(replies, 10.0)
     assert [after for _, after in steps[2::2]] == [1, 2, 1, 2, 1, 0]
     assert [moment for moment, _ in steps[1::2]] == [0, 1, 2, 2, 2.5, 3]

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from jaxserve.bench.serving.client.sse_events import Events
+from jaxserve.bench.serving.client.sse_events import SSEDecoder
 from jaxserve.bench.serving.options import CHAT
 from jaxserve.bench.serving.report.summary import summarize
 from tests.support.serving.scripted_load import load_on
@@ -133,8 +133,8 @@ def test_comments_and_events_cut_anywhere_make_no_difference():
     events = (
         f": keep-alive\r\n\r\ndata:{text_chunk('x')}\r\n\r\nevent: x\ndata: {usage_chunk(1, 1)}\n\ndata: [DONE]\n\n"
     )
-    whole = Events().feed(events.encode())
-    reader = Events()
+    whole = SSEDecoder().feed(events.encode())
+    reader = SSEDecoder()
     assert [event for i in range(len(events)) for event in reader.feed(events[i : i + 1].encode())] == whole
     assert [json.loads(event) for event in whole[:2]] == [json.loads(text_chunk("x")), json.loads(usage_chunk(1, 1))]
     assert whole[2] == b"[DONE]"

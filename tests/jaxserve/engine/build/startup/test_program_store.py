@@ -6,7 +6,7 @@ import re
 import pytest
 
 from jaxserve.core.errors import ConfigError
-from jaxserve.engine.build.startup.program_store import Manifest, clear, read_manifest
+from jaxserve.engine.build.startup.program_store import ProgramManifest, clear, read_manifest
 
 NAME = "decode[tokens=8, rows=8, page_columns=4]"
 PINS = {"jax": "0.11.2", "num_pages": 300, "buckets": ["a", "b"]}
@@ -15,7 +15,7 @@ PINS = {"jax": "0.11.2", "num_pages": 300, "buckets": ["a", "b"]}
 @pytest.fixture
 def folder(tmp_path):
     clear(tmp_path)
-    manifest = Manifest(tmp_path, PINS, {"num_pages": 300})
+    manifest = ProgramManifest(tmp_path, PINS, {"num_pages": 300})
     manifest.add(NAME, b"a program")
     manifest.save()
     return tmp_path
