@@ -40,7 +40,7 @@ def run(argv: list[str]) -> int:
     target = choose_target(model, args.topology, gpu, options.get("tensor_parallel_size"))
     blueprint = blueprint_for(config, model, target)
     total = len(blueprint.programs.all(blueprint.buckets.all()))
-    bar = CompileBar(not args.quiet, desc="Compiling", unit="program", total=total)
+    bar = CompileBar(not args.quiet, total)
     with bar, unkept() if is_absent else nullcontext():
         plan = plan_model(config, blueprint, target, args.context, bar.update)
     show(plan)
