@@ -104,11 +104,11 @@ class LLM:
     def _description(self) -> str:
         """One line: what was built, and the sizes that were left open."""
         built = self.parts
-        mesh, limits = built.runner.settings.mesh, built.limits
+        mesh, limits = built.runner.settings.model.mesh, built.limits
         lost = f" ({limits.lost_pages} fewer than planned: memory ran out)" if limits.lost_pages else ""
         return (
             f"jaxserve: {built.model.family} on {mesh.size} {mesh.devices.flat[0].platform} device(s), "
-            f"{built.runner.dtype}, context {limits.max_model_len}, {limits.max_num_seqs} sequences, "
+            f"{built.runner.settings.model.dtype}, context {limits.max_model_len}, {limits.max_num_seqs} sequences, "
             f"{limits.num_pages} pages of {limits.page_size} positions{lost}"
         )
 

@@ -46,9 +46,9 @@ class Runner:
         self.programs, self.params = programs, params
         self.num_reads = 0  # steps read back, each in `collect`
         self._state = init_state(
-            programs.layout, programs.num_pages, programs.num_slots, programs.vocab, programs.settings.mesh
+            programs.layout, programs.num_pages, programs.num_slots, programs.vocab, programs.settings.model.mesh
         )
-        if programs.settings.mesh.devices.flat[0].platform != "cpu":
+        if programs.settings.model.mesh.devices.flat[0].platform != "cpu":
             jax.block_until_ready(self._state)  # memory that ran out is told here; on CPU it was told already
         self._executables = Executables(compiler)
         self._layouts: dict[Bucket, BatchLayout] = {}
@@ -142,11 +142,6 @@ class Runner:
     @property
     def settings(self) -> StepSettings:
         return self.programs.settings
-
-    @property
-    def dtype(self) -> Any:
-        """Type of activations and KV."""
-        return self._state.pool.dtype
 
     @property
     def targets(self) -> Params:

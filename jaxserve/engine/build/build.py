@@ -95,7 +95,7 @@ def assemble(
 
     blueprint, runner = with_room(config, blueprint, described, make_runner)
     limits, programs = blueprint.limits, blueprint.programs
-    model = programs.settings.config
+    model = programs.settings.model.config
     scheduler = Scheduler(
         programs.groups,
         blueprint.buckets,
