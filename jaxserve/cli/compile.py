@@ -22,7 +22,7 @@ def run(argv: list[str]) -> int:
     config = replace(config, compilation_cache_dir=str(args.out / CACHE))
     parts = LLM.from_config(config, show_progress=not args.quiet).parts
     total = len(parts.runner.programs.all(parts.buckets.all()))
-    with CompileBar(not args.quiet, desc="Compiling", unit="program", total=total) as bar:
+    with CompileBar(not args.quiet, total) as bar:
         write_compiled(config, parts.blueprint, parts.described, args.out, bar.update)
     if not args.quiet:
         num_bytes = sum(path.stat().st_size for path in args.out.rglob("*") if path.is_file())

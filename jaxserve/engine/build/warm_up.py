@@ -15,7 +15,7 @@ def warmed_up(config: EngineConfig, parts: EngineParts, *, show_progress: bool) 
     while True:
         programs = parts.runner.programs.all(parts.buckets.all())
         try:
-            with CompileBar(show_progress, desc="Compiling", unit="program", total=len(programs)) as bar:
+            with CompileBar(show_progress, len(programs)) as bar:
                 parts.runner.warm_up(programs, bar.update)
             missing = excess_bytes(config, parts.blueprint, parts.runner.executables.values())
             why = "compiled steps need more memory than was set aside"

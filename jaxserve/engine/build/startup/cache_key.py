@@ -32,7 +32,7 @@ def model_key(model: ModelConfig) -> dict[str, Any]:
 def engine_key(programs: Programs) -> dict[str, Any]:
     """What the programs of an engine depend on beside its model and their buckets, as JSON values."""
     settings, layout = programs.settings, programs.layout
-    device = settings.mesh.devices.flat[0]
+    device = settings.model.mesh.devices.flat[0]
     key: dict[str, Any] = {
         "jaxserve": jaxserve.__version__,
         "sources of jaxserve": sources_digest(),
@@ -41,7 +41,7 @@ def engine_key(programs: Programs) -> dict[str, Any]:
         "platform": device.platform,
         "platform version": device.client.platform_version,
         "device": device.device_kind,
-        "tensor_parallel_size": settings.mesh.size,
+        "tensor_parallel_size": settings.model.mesh.size,
         "dtype": str(layout.dtype),
         "kv_layout": str(layout.pages),
         "page_size": layout.page_size,
@@ -49,7 +49,7 @@ def engine_key(programs: Programs) -> dict[str, Any]:
         "max_num_seqs": programs.num_slots,
         "has_host_tier": programs.has_host_tier,
         "max_logprobs": settings.max_logprobs,
-        "attention_backend": settings.attention_backend,
+        "attention_backend": settings.model.attention_backend,
         "batch_invariant": settings.tile_rows is not None,
     }
     key |= {name: os.environ.get(name, "") for name in VARIABLES}
@@ -58,7 +58,7 @@ def engine_key(programs: Programs) -> dict[str, Any]:
 
 def program_digest(programs: Programs) -> str:
     """The digest of what each program of an engine depends on beside its name."""
-    key = model_key(programs.settings.config) | engine_key(programs)
+    key = model_key(programs.settings.model.config) | engine_key(programs)
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
