@@ -95,7 +95,7 @@ def assemble(
 
     blueprint, runner = with_room(config, blueprint, described, make_runner)
     limits, programs = blueprint.limits, blueprint.programs
-    model = programs.settings.config
+    model = programs.settings.model.config
     scheduler = Scheduler(
         programs.groups,
         blueprint.buckets,
@@ -105,15 +105,15 @@ def assemble(
         max_model_len=limits.max_model_len,
         vocab_size=model.vocab_size,
         max_chunk_tokens=limits.max_chunk_tokens,
-        order=make_policy(
+        policy=make_policy(
             config.scheduling_policy,
             priority_ageing_s=config.priority_ageing_s,
             tenant_weights=config.tenant_weights,
         ),
-        bounds=QueueLimits(config.max_num_waiting, config.max_waiting_tokens),
+        queue_limits=QueueLimits(config.max_num_waiting, config.max_waiting_tokens),
         prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
         num_host_pages=limits.num_host_pages,
-        transfer_costs=SwapCost(runner.time_load() if limits.num_host_pages else 0.0),
+        swap_cost=SwapCost(runner.time_load() if limits.num_host_pages else 0.0),
     )
     requests = InputProcessor(
         tokenizer=text.tokenizer,

@@ -32,7 +32,7 @@ def model_pins(model: ModelConfig) -> dict[str, Any]:
 def program_pins(programs: Programs, buckets: Buckets) -> dict[str, Any]:
     """Of the programs of an engine and of what compiles them, in values that JSON keeps."""
     settings, layout = programs.settings, programs.layout
-    device = settings.mesh.devices.flat[0]
+    device = settings.model.mesh.devices.flat[0]
     pins = {
         "jaxserve": jaxserve.__version__,
         "sources of jaxserve": sources_digest(),
@@ -41,7 +41,7 @@ def program_pins(programs: Programs, buckets: Buckets) -> dict[str, Any]:
         "platform": device.platform,
         "platform version": device.client.platform_version,
         "device": device.device_kind,
-        "tensor_parallel_size": settings.mesh.size,
+        "tensor_parallel_size": settings.model.mesh.size,
         "dtype": str(layout.dtype),
         "kv_layout": str(layout.pages),
         "page_size": layout.page_size,
@@ -49,7 +49,7 @@ def program_pins(programs: Programs, buckets: Buckets) -> dict[str, Any]:
         "max_num_seqs": programs.num_slots,
         "has_host_tier": programs.has_host_tier,
         "max_logprobs": settings.max_logprobs,
-        "attention_backend": settings.attention_backend,
+        "attention_backend": settings.model.attention_backend,
         "batch_invariant": settings.tile_rows is not None,
         "buckets": [str(bucket) for bucket in buckets.all()],
     }

@@ -28,7 +28,7 @@ def lowered_once(folder: epath.Path, blueprint: EngineSpec) -> Compiler:
     no harm.
     """
     programs = blueprint.programs
-    pins = model_pins(programs.settings.config) | program_pins(programs, blueprint.buckets)
+    pins = model_pins(programs.settings.model.config) | program_pins(programs, blueprint.buckets)
     del pins["buckets"]  # a program is one of them, or of none
 
     def compile(program: Program) -> Any:
