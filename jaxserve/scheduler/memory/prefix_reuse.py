@@ -15,7 +15,9 @@ def find_prefix(state: SchedulerState, sequence: Sequence) -> PrefixMatch | None
         return None
     match = state.matches.get(sequence.sequence_id)
     if match is None or match.version != cache.version:
-        tokens = sequence.tokens[: _num_skippable(state, sequence)]
+        request = sequence.request
+        reads_cache = not request.params.skip_reading_prefix_cache and request.pooling is None
+        tokens = sequence.tokens[: num_skippable(state, sequence) if reads_cache else 0]
         may_load = state.swap_cost.is_load_sooner(state.groups.page_size)
         match = cache.match(_namespace(sequence), tokens, may_load=may_load)
         state.matches[sequence.sequence_id] = match
@@ -89,11 +91,11 @@ def _namespace(sequence: Sequence) -> tuple[int, str | None]:
     return sequence.request.adapter, sequence.request.cache_salt
 
 
-def _num_skippable(state: SchedulerState, sequence: Sequence) -> int:
-    """Tokens that the sequence need not compute, were their KV there: never all, and none that is wanted for more."""
-    request = sequence.request
-    if request.params.skip_reading_prefix_cache or request.pooling is not None:
-        return 0
-    count = min(sequence.num_tokens, state.limits.max_computed(request)) - 1
+def num_skippable(state: SchedulerState, sequence: Sequence) -> int:
+    """Tokens that the sequence need not compute once their KV is stored.
+
+    The last input and every scored position are computed in any case: their hidden states are needed.
+    """
+    count = min(sequence.num_tokens, state.limits.max_computed(sequence.request)) - 1
     unscored = sequence.first_unscored
     return count if unscored is None else min(count, unscored - 1)

@@ -11,6 +11,7 @@ from itertools import islice
 from jaxserve.core.sequence import Sequence
 from jaxserve.scheduler.logit_edits import has_penalties
 from jaxserve.scheduler.memory.fork import ForkSource
+from jaxserve.scheduler.memory.prefix_reuse import num_skippable
 from jaxserve.scheduler.state import PrefixGroup, SchedulerState
 
 
@@ -19,7 +20,7 @@ def fork_source(state: SchedulerState, sequence: Sequence) -> ForkSource | None:
     prefix_group = _joinable(state, sequence)
     if prefix_group is None:
         return None
-    start = min(prefix_group.shared_len, _num_skippable(state, sequence))
+    start = min(prefix_group.shared_len, num_skippable(state, sequence))
     for other in reversed(prefix_group.running):
         if _has_pages(state, other.slot, prefix_group.shared_len, start) and _has_counts(
             state, prefix_group, sequence, other
@@ -72,13 +73,6 @@ def _joinable(state: SchedulerState, sequence: Sequence) -> PrefixGroup | None:
         return None
     unscored = sequence.first_unscored
     return prefix_group if unscored is None or unscored >= prefix_group.shared_len else None
-
-
-def _num_skippable(state: SchedulerState, sequence: Sequence) -> int:
-    """Tokens that the sequence need not compute: what follows its last input, or is scored, comes of hidden states."""
-    count = min(sequence.num_tokens, state.limits.max_computed(sequence.request)) - 1
-    unscored = sequence.first_unscored
-    return count if unscored is None else min(count, unscored - 1)
 
 
 def _is_computing(state: SchedulerState, prefix_group: PrefixGroup) -> bool:
