@@ -78,7 +78,7 @@ class MappedFile:
 
 
 def check_extents(file: MappedFile, extents: Iterable[tuple[int, int, str]]) -> None:
-    """Raises `CheckpointError` where byte ranges `(start, stop, name)` exceed the file, or overlap without being empty."""
+    """Raises `CheckpointError` where byte ranges `(start, stop, name)` exceed the file or overlap."""
     last_stop, last_name = 0, ""
     for start, stop, name in sorted(extents):
         if stop > file.num_bytes:

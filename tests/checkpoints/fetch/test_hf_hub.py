@@ -75,7 +75,7 @@ def bare(kind: type[Exception]) -> Exception:
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
-        (bare(errors.GatedRepoError), "accept them on its page, then set HF_TOKEN"),
+        (bare(errors.GatedRepoError), "accept its terms on its page, then set HF_TOKEN"),
         (bare(errors.RepositoryNotFoundError), "has no model 'org/name': check the spelling"),
         (bare(errors.RevisionNotFoundError), "has no revision 'v9'"),
         (errors.LocalEntryNotFoundError("x"), "the hub cannot be reached: check the network"),
