@@ -1,8 +1,7 @@
-"""Host: JSON from files that strangers wrote, refused before it can grow in memory.
+"""Host: reads JSON from untrusted files and refuses what would grow too large in memory.
 
-Four bytes of text (`[],[`) can become a hundred in Python, so the length alone bounds little. Model files have at most
-one bracket in 15 bytes (the shortest safetensors entry, with three, has 47); text that is denser is refused before it
-is parsed.
+Four bytes of text (`[],[`) can become a hundred in Python, so a limit on the length is not enough. Model files have at
+most one bracket per 15 bytes (the shortest safetensors entry, with three, has 47); denser text is refused unparsed.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""Host: safetensors files, single or sharded by `model.safetensors.index.json`.
+"""Host: reads safetensors files, single or sharded by `model.safetensors.index.json`.
 
 A file is an 8-byte little-endian header length, a JSON header `{name: {dtype, shape, data_offsets}}` with offsets
-relative to its end, then the tensors. Everything that the header claims is checked against the file before any tensor
-is touched.
+relative to its end, then the tensors. The whole header is checked against the file before any tensor is read.
 """
 
 import math
@@ -16,7 +15,7 @@ from checkpoints.errors import CheckpointError
 from checkpoints.formats.bounded_json import parse_object, read_object
 from checkpoints.formats.tensor_file import MappedFile, TensorInfo, check_extents, check_rows
 
-# Hundreds of thousands of tensors fit; the largest published shards need 1 MB.
+# Enough for hundreds of thousands of tensors; the largest published shards need 1 MB.
 _MAX_HEADER_BYTES = 25_000_000
 _MAX_AXES = 8
 
@@ -102,7 +101,7 @@ class SafetensorsFile:
 
 
 class ShardedSafetensors:
-    """The files that an index names, as one `TensorFile`."""
+    """The files of an index, as one `TensorFile`."""
 
     def __init__(self, index: Path) -> None:
         weight_map = read_object(index, _MAX_HEADER_BYTES).get("weight_map")
@@ -134,7 +133,7 @@ class ShardedSafetensors:
             shard.close()
 
     def _add_shard(self, index: Path, shard_name: str) -> None:
-        # Judged by name alone: the hub's cache keeps each file as a link to elsewhere, so links may leave the folder.
+        # Only the name is checked: in the hub's cache each file is a link to another folder, so links are followed.
         if (
             not shard_name.endswith(".safetensors")
             or any(c in shard_name for c in "/\\:\0")

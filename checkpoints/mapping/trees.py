@@ -1,4 +1,4 @@
-"""Device: parameter trees as flat dicts, each leaf by its path."""
+"""Device: `by_path`: a parameter tree as a flat dict of its leaves by path."""
 
 from typing import Any
 

@@ -12,12 +12,12 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from checkpoints.conversion_manifest import ConversionManifest, identity
 from checkpoints.loading.leaf_reader import Leaves, OrbaxLeaves, TensorLeaves
 from checkpoints.mapping.parts import SavedTree
 from checkpoints.mapping.rules import Rule
 from checkpoints.open_checkpoint import Checkpoint, open_checkpoint
 from checkpoints.sources import ResolvedSource
+from checkpoints.writing.conversion_manifest import ConversionManifest, identity
 from checkpoints.writing.write_orbax import write_orbax
 from checkpoints.writing.write_safetensors import write_safetensors
 from jaxserve.convert.output_dir import prepare

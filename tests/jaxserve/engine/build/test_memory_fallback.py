@@ -72,9 +72,12 @@ def test_a_smaller_pool_gets_a_compiler_of_its_own(room, monkeypatch):
     """Programs that are kept are found by the number of pages that they were traced for."""
     planned = []
     original = build_module.compiler_for
-    monkeypatch.setattr(
-        build_module, "compiler_for", lambda config, spec: planned.append(spec.sizes.num_pages) or original(config, spec)
-    )
+
+    def compiler_for(config, spec):
+        planned.append(spec.sizes.num_pages)
+        return original(config, spec)
+
+    monkeypatch.setattr(build_module, "compiler_for", compiler_for)
     room.num_pages = 250
     engine(num_pages=300)
     assert planned == [300, 270, 243]
