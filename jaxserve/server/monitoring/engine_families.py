@@ -70,7 +70,8 @@ def own_families(
         "saved": 0 if host is None else host.num_saved,
         "loaded": 0 if host is None else host.num_loaded,
     }
-    yield make.gauge("kv_pages", "Pages of the pool: free, cached for later requests, or held by sequences.", pages, "state")
+    text = "Pages of the pool: free, cached for later requests, or held by sequences."
+    yield make.gauge("kv_pages", text, pages, "state")
     yield make.gauge("kv_pages_held", "Pages held by sequences per KV group; a shared page counts once.", held, "group")
     yield make.gauge("kv_host_pages", "Pages in use in host memory.", 0 if host is None else host.num_used)
     yield make.counter("kv_pages_moved", "Pages evicted, saved to host memory, and loaded from it.", moved, "way")
