@@ -1,4 +1,4 @@
-"""Host: /metrics, for Prometheus."""
+"""Host: /metrics, in Prometheus' text format."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -17,36 +17,36 @@ from jaxserve.server.server_state import ServerState
 if TYPE_CHECKING:  # it imports jax
     from jaxserve.engine.async_llm import AsyncLLM
 
-# Whatever is asked for: Prometheus takes it, and newer formats do not write the colon of `vllm:` as it is.
+# Independent of the Accept header: Prometheus reads it, and newer formats escape the colon of `vllm:`.
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def routes(service: ServerState) -> APIRouter:
+def routes(state: ServerState) -> APIRouter:
     router = APIRouter(tags=["metrics"])
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_ServiceCollector(service))
+    registry.register(_ServerCollector(state))
 
     @router.get("/metrics")
     async def metrics() -> Response:
-        """Counts, gauges and histograms as text; while the model is being loaded those of HTTP alone."""
+        """Counters, gauges and histograms as text; only those of HTTP while the model is being loaded."""
         return Response(generate_latest(registry), media_type=MEDIA_TYPE)
 
     return router
 
 
-class _ServiceCollector(Collector):
-    def __init__(self, service: ServerState):
-        self._service = service
+class _ServerCollector(Collector):
+    def __init__(self, state: ServerState):
+        self._state = state
 
     def collect(self) -> Iterator[Metric]:
-        service = self._service
-        yield http_family(service.http)
-        if service.is_open:
-            yield from engine_families(service.llm, service.names[0])
+        state = self._state
+        yield http_family(state.http_counts)
+        if state.has_engine:
+            yield from engine_families(state.engine, state.model_names[0])
 
 
 def http_family(counts: HttpCounts) -> Metric:
-    family = CounterMetricFamily("http_requests", "Answers by HTTP.", labels=["method", "handler", "status"])
+    family = CounterMetricFamily("http_requests", "HTTP responses.", labels=["method", "handler", "status"])
     for (method, handler, status), count in counts.items():
         family.add_metric([method, handler, str(status)], count)
     return family

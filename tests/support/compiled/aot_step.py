@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.core.hardware.aot_targets import unkept
+from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.hardware.mesh import TENSOR, replicated
 from jaxserve.models import transformer
 from jaxserve.models.families.named_shapes import SHAPES
@@ -43,7 +43,7 @@ class StepCase:
 
     def compile(self) -> jax.stages.Compiled:
         """The whole step, its state donated."""
-        with unkept():
+        with no_persistent_cache():
             return self._programs.step(self.bucket).compile()
 
     def compile_backbone(self) -> jax.stages.Compiled:

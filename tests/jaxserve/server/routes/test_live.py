@@ -58,12 +58,12 @@ def test_frames_show_what_the_engine_does():
 
 async def served(main, llm=None):
     async with AsyncLLM.from_llm(llm or fake_llm()) as engine:
-        service = ServerState(ServerConfig(), ("fake",))
-        service.open(engine)
+        state = ServerState(ServerConfig(), ("fake",))
+        state.open(engine)
         calls = []
         call = engine.call
         engine.call = lambda function: calls.append(function) or call(function)
-        return await main(Frames(service), engine, calls)
+        return await main(Frames(state), engine, calls)
 
 
 def test_one_frame_serves_all_who_watch():
@@ -137,5 +137,5 @@ def test_a_server_that_goes_down_lets_its_watchers_go(state):
     with running(fake_llm()) as server, server.http() as client, client.stream("GET", "/live") as stream:
         frames = frames_in(stream.iter_lines())
         next(frames)
-        server.service.state = state
+        server.state.status = state
         assert len(list(frames)) <= 2

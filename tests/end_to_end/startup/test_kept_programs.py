@@ -1,0 +1,72 @@
+"""Programs lowered by one process start another: nothing is traced again, whatever changed is, and a damaged or missing
+folder costs time alone."""
+
+import jax
+import pytest
+
+from jaxserve import LLM, SamplingParams
+from jaxserve.engine.build.startup import cache_key
+from tests.support.compiled.compilation_cache import cache_restored
+from tests.support.golden_data import checkpoint, goldens
+from tests.support.tiny_engines import SIZES
+
+FAMILY = "llama3"
+GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+
+
+@pytest.fixture(autouse=True)
+def _cache_restored():
+    with cache_restored():
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cache")
+    with cache_restored():
+        assert traced(path) == {"mixed", "decode"}
+    return path
+
+
+def traced(folder, **options) -> set[str]:
+    """What a new engine traces to say what it must."""
+    jax.clear_caches()  # as in a process of its own
+    options = SIZES | {"keep_lowered": True, "compilation_cache_dir": str(folder)} | options
+    llm = LLM(str(checkpoint(FAMILY)), **options)
+    golden = goldens(FAMILY)[1]
+    (output,) = llm.generate([golden.prompt], GREEDY, use_tqdm=False)
+    assert output.outputs[0].token_ids == golden.greedy[:8]
+    return {name.partition("[")[0] for name in llm.parts.runner.traces}
+
+
+def test_a_second_process_traces_nothing(folder):
+    assert traced(folder) == set()
+
+
+def test_what_a_program_was_traced_from_must_agree(folder, monkeypatch):
+    assert traced(folder, buckets="16 32x8") == {"decode"}  # the other bucket is as before
+    monkeypatch.setattr(cache_key, "sources_digest", lambda: "another")
+    assert traced(folder) == {"mixed", "decode"}
+
+
+def test_from_python_functions_may_be_patched_so_nothing_is_kept(tmp_path):
+    assert traced(tmp_path, keep_lowered=None) == {"mixed", "decode"}
+    assert not (tmp_path / "programs").exists()
+
+
+def test_a_damaged_program_is_lowered_again(folder, tmp_path):
+    kept = tmp_path / "programs"
+    kept.mkdir()
+    for path in (folder / "programs").rglob("*.export"):
+        copy = kept / path.relative_to(folder / "programs")
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(path.read_bytes()[:-1])
+    assert traced(tmp_path) == {"mixed", "decode"}
+    assert traced(tmp_path) == set()
+    assert not list(kept.rglob("*.partial"))
+
+
+def test_a_folder_that_cannot_be_written_is_told_of(tmp_path):
+    (tmp_path / "programs").write_text("in the way")
+    with pytest.warns(UserWarning, match="later processes trace again"):
+        assert traced(tmp_path) == {"mixed", "decode"}
