@@ -17,8 +17,7 @@ from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import BeamSearchOutput, EmbeddingRequestOutput, RequestOutput, ScoreOutput
 from jaxserve.core.progress_bars import LoadBar
 from jaxserve.engine.build.build import EngineParts, build
-from jaxserve.engine.build.save_model import save_model
-from jaxserve.engine.build.update_weights import update_weights
+from jaxserve.engine.build.engine_weights import save_model, update_weights
 from jaxserve.engine.build.warm_up import warmed_up
 from jaxserve.engine.inputs.call_inputs import only_params, requests_for
 from jaxserve.engine.inputs.chat_renderer import (
