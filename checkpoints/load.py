@@ -16,7 +16,7 @@ from checkpoints.loading.pieces import Piece, cut, read_piece
 from checkpoints.loading.shard_buffers import Leaf
 from checkpoints.mapping.load_plan import plan_load
 from checkpoints.mapping.rules import Rule
-from checkpoints.mapping.trees import by_path
+from checkpoints.mapping.trees import by_path, with_leaves
 from checkpoints.open_checkpoint import Checkpoint
 
 NUM_READERS = 2
@@ -46,7 +46,7 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
         done += piece.nbytes
         if progress is not None:
             progress(done, total)
-    return jax.tree.unflatten(jax.tree.structure(target), [leaf.array() for leaf in leaves.values()])
+    return with_leaves(target, [leaf.array() for leaf in leaves.values()])
 
 
 def _read_ahead(read: Callable[[Piece], np.ndarray], pieces: Sequence[Piece]) -> Iterator[tuple[Piece, np.ndarray]]:

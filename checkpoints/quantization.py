@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from checkpoints.errors import CheckpointError
 
@@ -39,10 +39,10 @@ def read_scheme(config: Mapping[str, Any], folder: Path) -> Fp8Scheme | None:
             if (folder / name).is_file():
                 raise CheckpointError(f"{folder}: {name} declares weights quantized by {method!r}; {_INSTEAD}")
         return None
-    where, values = f"{folder / 'config.json'}: {key}", config[key]
-    if not isinstance(values, Mapping):
+    where, values = f"{folder / 'config.json'}: {key}", _object(config[key])
+    if values is None:
         raise CheckpointError(f"{where} must be an object")
-    method = values.get("quant_method", "compressed-tensors" if "config_groups" in values else None)
+    method: Any = values.get("quant_method", "compressed-tensors" if "config_groups" in values else None)
     match method:
         case "fp8":
             block = values.get("weight_block_size")
@@ -53,14 +53,18 @@ def read_scheme(config: Mapping[str, Any], folder: Path) -> Fp8Scheme | None:
             return Fp8Scheme("channel")
         case "compressed-tensors":
             return _compressed(values, where)
-    raise CheckpointError(f"{where}: quant_method {method!r} is not supported; {_INSTEAD}")
+        case _:
+            raise CheckpointError(f"{where}: quant_method {method!r} is not supported; {_INSTEAD}")
 
 
-def _compressed(values: Mapping[str, Any], where: str) -> Fp8Scheme:
-    groups = values.get("config_groups")
-    if not isinstance(groups, Mapping) or not groups:
+def _object(value: Any) -> dict[str, Any] | None:
+    return cast(dict[str, Any], value) if isinstance(value, dict) else None
+
+
+def _compressed(values: dict[str, Any], where: str) -> Fp8Scheme:
+    if not (groups := _object(values.get("config_groups"))):
         raise CheckpointError(f"{where}.config_groups must name at least one group")
-    sparsity = values.get("sparsity_config") or {}
+    sparsity: dict[str, Any] = values.get("sparsity_config") or {}
     if sparsity.get("format", "dense") != "dense":
         raise CheckpointError(f"{where}: sparse weights ({sparsity['format']}) are not supported; {_INSTEAD}")
     if values.get("transform_config"):
@@ -72,8 +76,8 @@ def _compressed(values: Mapping[str, Any], where: str) -> Fp8Scheme:
 
 
 def _group(group: Any, where: str) -> Fp8Scheme:
-    weights = group.get("weights") if isinstance(group, Mapping) else None
-    if not isinstance(weights, Mapping):
+    weights = _object((_object(group) or {}).get("weights"))
+    if weights is None:
         raise CheckpointError(f"{where} must describe how its weights are quantized")
     kind = (weights.get("type", "int"), weights.get("num_bits"))
     if kind != ("float", 8) or not weights.get("symmetric", True):
@@ -91,4 +95,5 @@ def _block(value: Any, where: str) -> tuple[int, int]:
     match value:
         case [int(rows), int(columns)] if 0 < rows < 2**31 and 0 < columns < 2**31:
             return rows, columns
-    raise CheckpointError(f"{where} must be two sizes, rows and columns, not {value!r}")
+        case _:
+            raise CheckpointError(f"{where} must be two sizes, rows and columns, not {value!r}")

@@ -7,7 +7,7 @@ import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def cache_folder(cache_dir: Path | None) -> Path:
 
 
 @contextmanager
-def exclusive(item: Path) -> Iterator[Path]:
+def exclusive(item: Path) -> Generator[Path]:
     """Holds the lock of `item` and yields an empty private folder beside it; leftovers of killed processes go."""
     try:
         item.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,7 +10,7 @@ _PERIOD_S = 0.5
 
 
 @contextmanager
-def watch(folder: Path, label: str) -> Iterator[None]:
+def watch(folder: Path, label: str) -> Generator[None]:
     """Prints what is being fetched; on a terminal also the size of the folder, twice a second."""
     print(f"{label} ...", file=sys.stderr, flush=True)
     ended = threading.Event()

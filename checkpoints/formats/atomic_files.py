@@ -3,14 +3,14 @@
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 
 @contextmanager
-def whole_file(path: Path, *, is_shared: bool = False) -> Iterator[IO[bytes]]:
+def whole_file(path: Path, *, is_shared: bool = False) -> Generator[IO[bytes]]:
     """Opens a temporary file beside `path`, which is synced and renamed to `path` when the block ends without error.
 
     is_shared: several processes may write `path` at the same time: the temporary file gets a unique name.

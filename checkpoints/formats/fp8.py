@@ -96,8 +96,9 @@ class Fp8File:
                 return (), (1,), (1, 1)
             case "channel":
                 return (num_rows, 1), (num_rows,)
-        rows, columns = self._scheme.block
-        return ((-(-num_rows // rows), -(-num_columns // columns)),)
+            case "block":
+                rows, columns = self._scheme.block
+                return ((-(-num_rows // rows), -(-num_columns // columns)),)
 
 
 def _is_unused(name: str) -> bool:

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -37,13 +37,13 @@ class OrbaxFile:
         self.metadata: dict[str, Any] = {}
         self.tensors: dict[str, TensorInfo] = {}
         index = read_object(root / INDEX, _MAX_INDEX_BYTES)
-        parts = index.get("parts")
+        parts: Any = index.get("parts")
         if index.get("format") != _FORMAT or not isinstance(parts, dict):
             raise CheckpointError(f"{root / INDEX}: is not an index in the format {_FORMAT}")
-        for part, leaves in parts.items():
+        for part, leaves in cast(dict[str, Any], parts).items():
             if not _PART_NAME.fullmatch(part) or not isinstance(leaves, dict):
                 raise CheckpointError(f"{root / INDEX}: {part!r} is not a part")
-            for name, entry in leaves.items():
+            for name, entry in cast(dict[str, Any], leaves).items():
                 self._add(part, name, entry)
         self._cached: tuple[str, dict[str, np.ndarray]] = ("", {})
 
@@ -75,8 +75,9 @@ class OrbaxFile:
         blank = {leaf: np.empty(info.shape, _DTYPES[info.dtype]) for leaf, info in leaves.items()}
         return {f"{part}/{leaf}": np.asarray(array) for leaf, array in load_part(self.root, part, blank).items()}
 
-    def _add(self, part: str, name: str, entry: object) -> None:
+    def _add(self, part: str, name: str, entry: Any) -> None:
         where = f"{self.root / INDEX}: {part}/{name}"
+        shape: list[Any]
         match entry:
             case {"shape": [*shape], "dtype": str(dtype)} if dtype in _DTYPES and _LEAF_NAME.fullmatch(name):
                 pass
@@ -95,7 +96,7 @@ def is_index(path: Path) -> bool:
 
 def save_part(root: Path, part: str, arrays: Mapping[str, Any]) -> None:
     """Writes one part of numpy arrays or sharded jax arrays; replaces a part of the same name."""
-    from orbax.checkpoint import v1 as ocp
+    from orbax.checkpoint import v1 as ocp  # pyright: ignore[reportMissingTypeStubs]
 
     context = ocp.Context()
     context.array.saving.storage_options.chunk_byte_size = CHUNK_BYTES
@@ -111,7 +112,7 @@ def remove_part(root: Path, part: str) -> None:
 
 def load_part(root: Path, part: str, structs: Mapping[str, Any]) -> dict[str, Any]:
     """The arrays of a part, each with the shape, dtype and sharding of its struct; a numpy struct gives numpy."""
-    from orbax.checkpoint import v1 as ocp
+    from orbax.checkpoint import v1 as ocp  # pyright: ignore[reportMissingTypeStubs]
 
     try:
         arrays = ocp.load(str(root / part), dict(structs))

@@ -6,6 +6,7 @@ happens in place. A write finishes before the next piece is requested: asynchron
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -30,7 +31,7 @@ class _Shard:
         self.place = place
         self.lows, self.highs = [low for low, _, _ in bounds], [high for _, high, _ in bounds]
         shape = tuple(high - low for low, high, _ in bounds)
-        self.buffer = jax.numpy.zeros(shape, struct.dtype, device=place)
+        self.buffer: jax.Array = jax.numpy.zeros(shape, struct.dtype, device=place)
 
     def overlap(self, run: Run, start: int, stop: int) -> tuple[int, int]:
         """The source rows within `[start, stop)` that this run brings to this shard; empty if the first is not below
@@ -62,8 +63,8 @@ class Leaf:
 
     def __init__(self, struct: jax.ShapeDtypeStruct) -> None:
         self._struct = struct
-        self._sharding = struct.sharding or jax.numpy.zeros(()).sharding
-        indices = self._sharding.addressable_devices_indices_map(struct.shape)
+        self._sharding: Any = struct.sharding or jax.numpy.zeros(()).sharding
+        indices: dict[Any, tuple[slice, ...] | None] = self._sharding.addressable_devices_indices_map(struct.shape)
         self._shards = [_Shard(SingleDeviceSharding(device), index or (), struct) for device, index in indices.items()]
 
     def needs(self, runs: Sequence[Run], start: int, stop: int) -> bool:

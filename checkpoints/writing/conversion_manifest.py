@@ -74,10 +74,11 @@ def _read(path: Path, job: dict[str, Any]) -> tuple[dict[str, int], bool]:
     except CheckpointError as error:
         raise CheckpointError(f"{error}; {advice}") from error
     match values:
-        case {"job": dict(begun), "done": dict(done), "is_finished": bool(is_finished)} if all(
-            type(size) is int for size in done.values()
+        case {"job": dict(), "done": dict(), "is_finished": bool(is_finished)} if all(
+            type(size) is int for size in values["done"].values()
         ):
-            pass
+            begun: dict[str, Any] = values["job"]
+            done: dict[str, int] = values["done"]
         case _:
             raise CheckpointError(f"{path}: is not a conversion manifest; {advice}")
     if begun != job:

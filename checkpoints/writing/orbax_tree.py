@@ -6,7 +6,7 @@ Parts are handled one by one, so beside the tree itself only one layer exists at
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from checkpoints.formats.orbax_folder import INDEX, OrbaxFile, load_part, save_p
 from checkpoints.mapping.canonical import divisible, narrow, widen
 from checkpoints.mapping.parts import Part, SavedTree, parts_of
 from checkpoints.mapping.rules import ModelDims
-from checkpoints.mapping.trees import by_path
+from checkpoints.mapping.trees import by_path, with_leaves
 
 Shapes = Mapping[str, tuple[int, ...]]
 Arrays = dict[str, Any]
@@ -53,7 +53,7 @@ def restore(file: OrbaxFile, target: Any, saved: Shapes, dims: ModelDims, *, pro
     parts = parts_of(structs, dims.layer_slots)
     _check(file, parts, saved)
     stacked = {path for part in parts if part.index is not None for path in part.leaves.values()}
-    leaves = _zeros({path: struct for path, struct in structs.items() if path in stacked})
+    leaves: Arrays = _zeros({path: struct for path, struct in structs.items() if path in stacked})
     total, done = sum(info.nbytes for info in file.tensors.values()), 0
     fillers: dict[Any, Any] = {}
     for part in parts:
@@ -64,13 +64,13 @@ def restore(file: OrbaxFile, target: Any, saved: Shapes, dims: ModelDims, *, pro
         read = load_part(file.root, part.name, stored)
         fill = fillers.setdefault(tuple(own), _filler(own, part, dims.head_dim))
         stacks = {path: leaves[path] for path in own if part.index is not None}
-        leaves |= jax.block_until_ready(
-            fill(stacks, {path: read[name] for name, path in part.leaves.items()}, _layer_index(part))
-        )
+        filled = fill(stacks, {path: read[name] for name, path in part.leaves.items()}, _layer_index(part))
+        jax.block_until_ready(filled)
+        leaves |= filled
         done += sum(info.nbytes for info in infos.values())
         if progress is not None:
             progress(done, total)
-    return jax.tree.unflatten(jax.tree.structure(target), [leaves[path] for path in structs])
+    return with_leaves(target, [leaves[path] for path in structs])
 
 
 def _check(file: OrbaxFile, parts: tuple[Part, ...], saved: Shapes) -> None:
@@ -103,7 +103,7 @@ def _zeros(structs: Mapping[str, jax.ShapeDtypeStruct]) -> Arrays:
     def make() -> Arrays:
         return {path: jnp.zeros(struct.shape, struct.dtype) for path, struct in structs.items()}
 
-    return jax.jit(make, out_shardings={path: _sharding(struct) for path, struct in structs.items()})()
+    return cast(Arrays, jax.jit(make, out_shardings={path: _sharding(s) for path, s in structs.items()})())
 
 
 def _struct(shape: tuple[int, ...], dtype: str, leaf: jax.ShapeDtypeStruct, part: Part) -> jax.ShapeDtypeStruct:
@@ -138,7 +138,7 @@ def _taker(stacks: Arrays, shapes: Shapes, part: Part, head_dim: int) -> Callabl
     is_stacked = part.index is not None
 
     def take(stacks: Arrays, index: jax.Array | None) -> Arrays:
-        layers = {
+        layers: Arrays = {
             name: leaf if index is None else jax.lax.dynamic_index_in_dim(leaf, index, 0, keepdims=False)
             for name, leaf in stacks.items()
         }

@@ -22,8 +22,8 @@ from checkpoints.writing.write_orbax import write_orbax
 from checkpoints.writing.write_safetensors import write_safetensors
 from jaxserve.convert.output_dir import prepare
 from jaxserve.core.hardware.mesh import abstract_mesh
-from jaxserve.engine.build.dtype import choose_dtype
 from jaxserve.engine.build.hf_files import SMALL_FILES, export_source
+from jaxserve.engine.build.model_source import choose_dtype
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.load_weights import MAPS, dims, read_config
 from jaxserve.runner.orbax_io import saved_structs

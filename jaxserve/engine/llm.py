@@ -17,8 +17,7 @@ from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import BeamSearchOutput, EmbeddingRequestOutput, RequestOutput, ScoreOutput
 from jaxserve.core.progress_bars import LoadBar
 from jaxserve.engine.build.build import EngineParts, build
-from jaxserve.engine.build.save_model import save_model
-from jaxserve.engine.build.update_weights import update_weights
+from jaxserve.engine.build.engine_weights import save_model, update_weights
 from jaxserve.engine.build.warm_up import warmed_up
 from jaxserve.engine.inputs.call_inputs import only_params, requests_for
 from jaxserve.engine.inputs.chat_renderer import (
@@ -125,14 +124,14 @@ class LLM:
     def stats(self) -> Stats:
         """Counts since the engine was built."""
         engine, runner = self.parts.engine, self.parts.runner
-        prefixes, host = engine.scheduler.state.prefixes, engine.scheduler.state.host
+        prefixes, host = engine.scheduler.state.prefix_cache, engine.scheduler.state.host_tier
         return Stats(
-            num_preemptions=engine.scheduler.num_preemptions,
-            num_pages_free=engine.scheduler.num_pages_free,
-            num_pages_cached=engine.scheduler.num_pages_cached,
-            num_pages_held=engine.scheduler.num_pages_held,
+            num_preemptions=engine.scheduler.stats.num_preemptions,
+            num_pages_free=engine.scheduler.stats.num_pages_free,
+            num_pages_cached=engine.scheduler.stats.num_pages_cached,
+            num_pages_held=engine.scheduler.stats.num_pages_held,
             num_pages_host=0 if host is None else host.num_used,
-            num_cached_tokens=engine.scheduler.num_cached_tokens,
+            num_cached_tokens=engine.scheduler.stats.num_cached_tokens,
             num_evicted=0 if prefixes is None else prefixes.num_evicted,
             num_saved=0 if host is None else host.num_saved,
             num_loaded=0 if host is None else host.num_loaded,
