@@ -53,7 +53,7 @@ class AsyncLLM:
         self.llm, self.detokenizer = llm, llm.jobs.detokenizer
         parts = llm.parts
         self._driver = EngineThread(llm.jobs, parts.requests)
-        self._entrance = EngineClient(self._driver, parts.requests, parts.engine.scheduler.check_fields)
+        self._entrance = EngineClient(self._driver, parts.requests, parts.engine.scheduler.checks.check_fields)
         weakref.finalize(self, self._driver.close).atexit = False  # the driver itself sees to that
 
     def get_tokenizer(self) -> Tokenizer | None:

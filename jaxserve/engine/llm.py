@@ -124,14 +124,14 @@ class LLM:
     def stats(self) -> Stats:
         """Counts since the engine was built."""
         engine, runner = self.parts.engine, self.parts.runner
-        prefixes, host = engine.scheduler.state.prefixes, engine.scheduler.state.host
+        prefixes, host = engine.scheduler.state.prefix_cache, engine.scheduler.state.host_tier
         return Stats(
-            num_preemptions=engine.scheduler.num_preemptions,
-            num_pages_free=engine.scheduler.num_pages_free,
-            num_pages_cached=engine.scheduler.num_pages_cached,
-            num_pages_held=engine.scheduler.num_pages_held,
+            num_preemptions=engine.scheduler.stats.num_preemptions,
+            num_pages_free=engine.scheduler.stats.num_pages_free,
+            num_pages_cached=engine.scheduler.stats.num_pages_cached,
+            num_pages_held=engine.scheduler.stats.num_pages_held,
             num_pages_host=0 if host is None else host.num_used,
-            num_cached_tokens=engine.scheduler.num_cached_tokens,
+            num_cached_tokens=engine.scheduler.stats.num_cached_tokens,
             num_evicted=0 if prefixes is None else prefixes.num_evicted,
             num_saved=0 if host is None else host.num_saved,
             num_loaded=0 if host is None else host.num_loaded,

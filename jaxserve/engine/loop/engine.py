@@ -69,7 +69,7 @@ class Engine:
     def check(self, requests: list[Request]) -> None:
         """Raise `RequestError`, a `QueueFullError` perhaps, unless all of the requests could be added now."""
         self._check_alive()
-        self.scheduler.check(requests)
+        self.scheduler.checks.check(requests)
 
     def add(self, request: Request) -> list[Sequence]:
         """Queue a request; its sequences, one a sample, grow and end by the calls of `step`."""
@@ -151,8 +151,7 @@ class Engine:
         outcome = self.runner.collect(step.ticket)
         moments.collected_s = time.monotonic()
         self.rounds.observe(outcome.num_rounds, moments.submitted_s, moments.collected_s)
-        times = moments.submitted_s, moments.collected_s
-        self.scheduler.swap_cost.observe(step.plan.num_tokens, step.plan.num_decodes, *times)
+        self.scheduler.observe(step.plan, moments.submitted_s, moments.collected_s)
         deltas = self.scheduler.commit(step.plan, outcome)
         self._steps.popleft()
         moments.committed_s = time.monotonic()

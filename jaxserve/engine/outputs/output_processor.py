@@ -47,11 +47,11 @@ class OutputProcessor:
             raise RuntimeError(f"the engine is in use: {busy}; close that first")
         scheduler = self._engine.scheduler
         self._owner, self._engine.observer = owner, observer
-        self._bounds, scheduler.queue_limits = scheduler.queue_limits, QueueLimits()
+        self._bounds, scheduler.checks.queue_limits = scheduler.checks.queue_limits, QueueLimits()
         return self._bounds
 
     def release(self) -> None:
-        self._owner, self._engine.observer, self._engine.scheduler.queue_limits = None, None, self._bounds
+        self._owner, self._engine.observer, self._engine.scheduler.checks.queue_limits = None, None, self._bounds
 
     def check_caller(self) -> None:
         if self._owner is not None and self._owner is not threading.current_thread():
@@ -65,7 +65,7 @@ class OutputProcessor:
     @property
     def load(self) -> QueueLoad:
         """How full the engine is."""
-        return self._engine.scheduler.load
+        return QueueLoad.of(self._engine.scheduler.state)
 
     def check(self, requests: list[Request]) -> None:
         """Raise `RequestError`, a `QueueFullError` perhaps, unless all of the requests could be started now."""

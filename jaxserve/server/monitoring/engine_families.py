@@ -43,7 +43,7 @@ def shared_families(make: PrometheusFamilies, meters: EngineMetrics, scheduler: 
     yield make.gauge("kv_cache_usage_perc", "Fraction of the KV pages held by sequences, 0 to 1.", _usage(scheduler))
     yield make.counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", meters.num_queried)
     yield make.counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.", meters.num_hit)
-    yield make.counter("num_preemptions", "Preemptions of running samples.", scheduler.num_preemptions)
+    yield make.counter("num_preemptions", "Preemptions of running samples.", scheduler.state.num_preemptions)
     yield make.counter("admission_rejections", "Requests rejected by a full queue.", refused, "reason")
     yield make.counter("prompt_tokens", "Tokens of processed prompts, once per request.", meters.num_prompt_tokens)
     yield make.counter("prompt_tokens_cached", "Tokens of processed prompts found in the prefix cache.", meters.num_hit)
@@ -62,9 +62,9 @@ def own_families(
 ) -> Iterator[Metric]:
     """Those that nobody else has."""
     pool, state = scheduler.state.pool, scheduler.state
-    held = {str(group): count for group, count in enumerate(scheduler.num_pages_held)}
+    held = {str(group): count for group, count in enumerate(scheduler.stats.num_pages_held)}
     pages = {"free": pool.num_free, "cached": pool.num_cached, "held": max(0, pool.num_referenced)}
-    host, prefixes = state.host, state.prefixes
+    host, prefixes = state.host_tier, state.prefix_cache
     moved = {
         "evicted": 0 if prefixes is None else prefixes.num_evicted,
         "saved": 0 if host is None else host.num_saved,
@@ -97,5 +97,5 @@ def _cache_config(scheduler: Scheduler) -> dict[str, str]:
         "num_gpu_blocks": str(num_blocks),
         "kv_cache_size_tokens": str(num_blocks * groups.page_size),
         "kv_cache_max_concurrency": f"{concurrency:.4g}",
-        "enable_prefix_caching": str(state.prefixes is not None),
+        "enable_prefix_caching": str(state.prefix_cache is not None),
     }

@@ -12,7 +12,7 @@ def requests(count, prompt=4, n=1, *, start=0):
 
 
 def facts(scheduler):
-    return scheduler.num_waiting, len(scheduler.state.requests), len(scheduler.state.waiting)
+    return scheduler.state.num_waiting, len(scheduler.state.requests), len(scheduler.state.waiting)
 
 
 def test_as_many_wait_as_may_beyond_those_with_a_free_slot():
@@ -50,11 +50,11 @@ def test_a_batch_is_taken_or_refused_whole(queue_limits):
     scheduler.add(requests(1, prompt=20)[0])
     before = facts(scheduler)
     with pytest.raises(QueueFullError):
-        scheduler.check(requests(5, prompt=12, start=1))
+        scheduler.checks.check(requests(5, prompt=12, start=1))
     with pytest.raises(QueueFullError):
         scheduler.add(requests(1, prompt=12, n=5, start=1)[0])
     assert facts(scheduler) == before
-    scheduler.check(requests(3, prompt=12, start=1))
+    scheduler.checks.check(requests(3, prompt=12, start=1))
 
 
 @pytest.mark.parametrize("queue_limits", [QueueLimits(max_num_waiting=0), QueueLimits(max_waiting_tokens=64)])
@@ -74,4 +74,4 @@ def test_a_bound_under_the_longest_prompt_is_refused():
 
 def test_without_bounds_thousands_wait():
     scheduler = make_scheduler()
-    scheduler.check(requests(5000, n=2))
+    scheduler.checks.check(requests(5000, n=2))
