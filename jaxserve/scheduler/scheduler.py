@@ -9,7 +9,6 @@ import numpy as np
 from jaxserve.core.buckets import Buckets
 from jaxserve.core.errors import RequestError
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, TokenLogprobs
 from jaxserve.core.slot_table import SlotTable
@@ -39,9 +38,9 @@ class Scheduler:
     """Continuous batching under a token budget, over a pool of `num_pages` pages (the scratch page included).
 
     max_chunk_tokens: longest piece of a prompt in one step; None for the whole budget. order: that of service; by
-    default of arrival. bounds: how much may wait. prefix_eviction: how the prefix cache chooses what to evict; None: no
-    prefix cache. num_host_pages: room in host memory for what it evicts. transfer_costs: whether loading from there is
-    worth it; whoever runs the steps tells it what they take.
+    default of arrival. queue_limits: how much may wait, enforced by `check` alone. prefix_eviction: how the prefix cache
+    chooses what to evict; None: no prefix cache. num_host_pages: room in host memory for what it evicts.
+    transfer_costs: whether loading from there is worth it; whoever runs the steps tells it what they take.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Scheduler:
         vocab_size: int,
         max_chunk_tokens: int | None = None,
         order: SchedulingPolicy | None = None,
-        bounds: QueueLimits | None = None,
+        queue_limits: QueueLimits | None = None,
         prefix_eviction: str | None = None,
         num_host_pages: int = 0,
         transfer_costs: SwapCost | None = None,
@@ -65,8 +64,8 @@ class Scheduler:
         limits = StepLimits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size)
         limits.check_budget()
         limits.check_pages(groups, num_pages)
-        self.bounds = bounds or QueueLimits()
-        self.bounds.check_len(max_model_len)
+        self.queue_limits = queue_limits or QueueLimits()
+        self.queue_limits.check_len(max_model_len)
         self._buckets = buckets
         self._num_added = 0
         pool = PagePool(num_pages)
@@ -94,7 +93,7 @@ class Scheduler:
         Once, that is, while a sequence that has their pages runs when the next one gets its slot. Returns one sequence
         a sample in the order of the requests. Raises `RequestError`, and then nothing has changed.
         """
-        self.check(requests)
+        self._check_ids(requests)
         self._check_sharing(requests, shared_len)
         sequences = self._register([(request, i) for request in requests for i in range(request.params.n)])
         sharing = PrefixGroup(shared_len)
@@ -109,7 +108,7 @@ class Scheduler:
 
         Returns the beams: the first has the prompt, the others are spare. They end by `abort`, or in an error.
         """
-        self.check([request])
+        self._check_ids([request])
         beams = self._register([(request, i) for i in range(width)])
         plant(self.state, beams, num_candidates)
         return beams
@@ -138,33 +137,19 @@ class Scheduler:
         return sequences
 
     def check(self, requests: list[Request]) -> None:
-        """Raise `RequestError`, a `QueueFullError` perhaps, unless all of the requests could be added now."""
+        """Raise `QueueFullError`, or `RequestError` for more than an empty queue takes, where the queue has no room.
+
+        `add` and its kin do not call this: whoever admits requests checks them once, before the first is added.
+        """
+        self.queue_limits.check(self.load, *queue_cost(requests))
+
+    def _check_ids(self, requests: list[Request]) -> None:
+        """Raise `RequestError` for a request id that is in use."""
         new_ids = set[str]()
         for request in requests:
             if request.request_id in self.state.requests or request.request_id in new_ids:
                 raise RequestError(f"request id {request.request_id!r} is in use; choose another one", "request_id")
             new_ids.add(request.request_id)
-            self.check_fields(request)
-        self.bounds.check(self.load, *queue_cost(requests))
-
-    def check_fields(self, request: Request) -> None:
-        """Raise `RequestError` for a request that this engine can never serve; from any thread, at any moment."""
-        max_len, prompt = self.state.limits.max_model_len, request.prompt_token_ids
-        if not 0 < len(prompt) < max_len + (request.max_tokens == 0):
-            most = f"at most the {max_len}" if request.max_tokens == 0 else f"fewer than the {max_len}"
-            raise RequestError(
-                f"the prompt has {len(prompt)} tokens; it must have at least 1, and {most} that prompt and output "
-                "may have together",
-                "prompt",
-            )
-        for name in ("priority", "tenant"):
-            value = getattr(request.service, name)
-            if value != getattr(DEFAULT_SCHEDULING, name) and name not in self.state.order.fields:
-                raise RequestError(
-                    f"{name}={value!r} means nothing to the scheduling_policy of this engine: leave it out, or "
-                    "build the engine with another policy",
-                    name,
-                )
 
     def _check_sharing(self, requests: list[Request], shared_len: int) -> None:
         """Raise `RequestError` unless the requests begin alike."""

@@ -50,7 +50,7 @@ class ServerState:
         """From now on requests may come in."""
         self._llm = llm
         if self.config.generation_config == "auto":
-            theirs = llm.llm.parts.text.generation_config
+            theirs = llm.client.info.generation_config
             named = {"max_tokens": theirs.get("max_new_tokens"), **theirs}
             self._defaults = {name: named[name] for name in DEFAULTED if named.get(name) is not None}
         if self.state is ServerStatus.STARTING:
@@ -70,7 +70,7 @@ class ServerState:
 
     @property
     def max_model_len(self) -> int:
-        return self.llm.llm.parts.requests.max_model_len
+        return self.llm.client.info.max_model_len
 
     def defaults(self, **own: Any) -> Mapping[str, Any]:
         """Sampling parameters of requests that do not name them: the model's own, then those of the surface."""

@@ -60,8 +60,8 @@ class RandomLoad:
             beginning = self._recent[self.random.integers(len(self._recent))]
             prompt = (beginning[: self.random.integers(1, len(beginning) + 1)] + prompt)[: self.max_prompt_len]
         self._recent.append(prompt)
-        request = self.llm.parts.requests.make(prompt, params)
-        self.llm.parts.requests.count(1)
+        request = self.llm.parts.input_processor.make(prompt, params)
+        self.llm.parts.input_processor.count(1)
         self.llm.parts.engine.add(request)
         self._under_way.append(request.request_id)
         self.num_requests += 1

@@ -114,8 +114,8 @@ def driven(llm: LLM, num_rounds: int, is_overlapped: bool) -> Iterator[list[int]
 
 def submit(llm: LLM, prompt: list[int], params: SamplingParams, **changes: Any) -> Sequence:
     """Queue one request by hand, fields of it replaced by `changes`; returns its first sample."""
-    request = replace(llm.parts.requests.make(prompt, params), **changes)
-    llm.parts.requests.count(1)
+    request = replace(llm.parts.input_processor.make(prompt, params), **changes)
+    llm.parts.input_processor.count(1)
     return llm.parts.engine.add(request)[0]
 
 

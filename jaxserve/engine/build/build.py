@@ -45,7 +45,7 @@ class EngineParts:
     model: ModelConfig
     described: ModelConfig
     text: ModelText
-    requests: InputProcessor
+    input_processor: InputProcessor
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -96,6 +96,9 @@ def assemble(
     blueprint, runner = with_room(config, blueprint, described, make_runner)
     limits, programs = blueprint.limits, blueprint.programs
     model = programs.settings.config
+    policy = make_policy(
+        config.scheduling_policy, priority_ageing_s=config.priority_ageing_s, tenant_weights=config.tenant_weights
+    )
     scheduler = Scheduler(
         programs.groups,
         blueprint.buckets,
@@ -105,17 +108,13 @@ def assemble(
         max_model_len=limits.max_model_len,
         vocab_size=model.vocab_size,
         max_chunk_tokens=limits.max_chunk_tokens,
-        order=make_policy(
-            config.scheduling_policy,
-            priority_ageing_s=config.priority_ageing_s,
-            tenant_weights=config.tenant_weights,
-        ),
-        bounds=QueueLimits(config.max_num_waiting, config.max_waiting_tokens),
+        order=policy,
+        queue_limits=QueueLimits(config.max_num_waiting, config.max_waiting_tokens),
         prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
         num_host_pages=limits.num_host_pages,
         transfer_costs=SwapCost(runner.time_load() if limits.num_host_pages else 0.0),
     )
-    requests = InputProcessor(
+    input_processor = InputProcessor(
         tokenizer=text.tokenizer,
         eos_ids=eos_ids(model, text.tokenizer),
         vocab_size=model.vocab_size,
@@ -123,6 +122,7 @@ def assemble(
         max_logprobs=programs.settings.max_logprobs,
         max_edits=MAX_EDITS,
         seed=config.seed,
+        scheduling_fields=policy.fields,
     )
     engine = Engine(scheduler, runner, max_rounds=config.max_decode_rounds, is_overlapped=config.async_scheduling)
-    return EngineParts(engine, runner, blueprint, model, described, text, requests)
+    return EngineParts(engine, runner, blueprint, model, described, text, input_processor)

@@ -5,6 +5,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from jaxserve.core.errors import QueueFullError
+from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.text.client_template import TIME_LIMIT_S, ClientTemplate
 
 if TYPE_CHECKING:  # it imports jax
@@ -20,8 +21,8 @@ class ClientTemplates:
         self._time_limit_s = time_limit_s
         self._free = asyncio.Semaphore(AT_ONCE)
 
-    async def render_chat(self, llm: "AsyncLLM", source: str, messages: Any, **options: Any) -> dict[str, Any]:
-        """`AsyncLLM.render_chat` with a client's template.
+    async def render_chat(self, llm: "AsyncLLM", source: str, messages: Any, **options: Any) -> Prompt:
+        """`EngineClient.render_chat` with a client's template.
 
         Raises `QueueFullError` where none of the others has ended in time, and as `ClientTemplate.render` does.
         """
@@ -32,6 +33,6 @@ class ClientTemplates:
             message = f"the chat templates of others took too long: more than {self._time_limit_s:g} s"
             raise QueueFullError(message, "chat_template", retry_after_s=math.ceil(self._time_limit_s)) from None
         template = ClientTemplate(source, time_limit_s=self._time_limit_s)
-        rendering = asyncio.create_task(llm.render_chat(messages, chat_template=template, **options))
+        rendering = asyncio.create_task(llm.client.render_chat(messages, chat_template=template, **options))
         rendering.add_done_callback(lambda _: self._free.release())
         return await asyncio.shield(rendering)  # a client that leaves frees no place before its process has ended

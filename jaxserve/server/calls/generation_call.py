@@ -46,7 +46,7 @@ async def completion_call(
     service: ServerState, body: CompletionBody, request_id: str, client: str | None = None
 ) -> GenerationCall:
     """client: whose cached prefixes it may use, where clients are kept apart."""
-    service.llm.check_room(body.n)
+    service.llm.client.check_room(body.n)
     head = Envelope(f"cmpl-{request_id}", service.name_of(body.model))
     others: dict[str, Any] = {"logprobs": body.logprobs}
     if body.echo and body.logprobs is not None:
@@ -56,13 +56,13 @@ async def completion_call(
     params = await _params(body, service.defaults(max_tokens=DEFAULT_MAX_TOKENS), others)
     keep = Truncation.of(body, service.max_model_len)
     prompts = await completion_prompts(service, body.prompts, add_special_tokens=body.add_special_tokens, keep=keep)
-    answer = CompletionResponse(body, head, len(prompts), service.llm.get_tokenizer(), service.llm.detokenizer)
+    answer = CompletionResponse(body, head, len(prompts), service.llm.get_tokenizer(), service.llm.client.detokenizer)
     return _call(service, body, prompts, params, answer, client)
 
 
 async def chat_call(service: ServerState, body: ChatBody, request_id: str, client: str | None = None) -> GenerationCall:
     """As `completion_call`."""
-    service.llm.check_room(body.n)
+    service.llm.client.check_room(body.n)
     head = Envelope(f"chatcmpl-{request_id}", service.name_of(body.model))
     others: dict[str, Any] = {"logprobs": body.top_logprobs if body.logprobs else None}
     if body.max_completion_tokens is not None:

@@ -41,7 +41,7 @@ async def chat_prompt(service: ServerState, body: Any, keep: "Truncation | None"
     continues = body.continue_final_message
     generates = not continues if body.add_generation_prompt is None else body.add_generation_prompt
     variables = {**(config.default_chat_template_kwargs or {}), **(body.chat_template_kwargs or {})}
-    render = partial(service.llm.render_chat, chat_template=body.chat_template)
+    render = partial(service.llm.client.render_chat, chat_template=body.chat_template)
     if body.chat_template is not None and service.client_templates is not None:
         render = partial(service.client_templates.render_chat, service.llm, body.chat_template)
     rendered = await render(
@@ -51,7 +51,7 @@ async def chat_prompt(service: ServerState, body: Any, keep: "Truncation | None"
         chat_template_kwargs=variables,
         max_model_len=None if keep is not None else service.max_model_len,
     )
-    return _cut(Prompt(rendered["prompt"], rendered["prompt_token_ids"]), keep)
+    return _cut(rendered, keep)
 
 
 class Truncation:

@@ -13,7 +13,7 @@ from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.server_state import ServerState
 
 if TYPE_CHECKING:  # it imports jax
-    from jaxserve.engine.serving.result_stream import ResultStreams
+    from jaxserve.engine.serving.result_stream import ResultStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Piece:
 class RunningCall:
     """The prompts of a request, and what comes of them."""
 
-    def __init__(self, submissions: "ResultStreams"):
+    def __init__(self, submissions: "ResultStream[RequestOutput]"):
         self._submissions = submissions
         self._num_tokens = 0  # that have come
 
@@ -37,9 +37,8 @@ class RunningCall:
 
         arrival_s: when the request came, by the engine's clock; by default now.
         """
-        prompts = [{**prompt.as_dict(), "cache_salt": prompt.cache_salt} for prompt in call.prompts]
         options: Any = {"wants_pieces": call.body.stream, "arrival_s": arrival_s, **call.options}
-        return cls(await service.llm.submit_all(prompts, call.params, **options))
+        return cls(await service.llm.client.generate(call.prompts, call.params, **options))
 
     def abort(self) -> None:
         """End what has not ended; at any time, as often as wanted."""
@@ -61,7 +60,7 @@ class RunningCall:
         while self._submissions.has_more:
             try:
                 async with asyncio.timeout(idle_s or None):
-                    number, output = await self._submissions.next()
+                    number, output = await self._submissions.next_indexed()
             except TimeoutError:
                 yield None
                 continue

@@ -7,7 +7,6 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from jaxserve.core.errors import EngineDeadError
-from jaxserve.engine.serving.snapshot import snapshot
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.http.sse_response import EventStream
 from jaxserve.server.monitoring.live_frame import frame, speeds
@@ -32,11 +31,10 @@ class Frames:
         return await asyncio.shield(self._coming)  # for others may wait for it too
 
     async def _take(self) -> bytes:
-        clock, llm = asyncio.get_running_loop().time, self._service.llm
+        clock, client = asyncio.get_running_loop().time, self._service.llm.client
         await asyncio.sleep(max(0.0, self._due_s - clock()))
         self._due_s = clock() + PERIOD_S
-        taken = await llm.call(lambda: (snapshot(llm.llm.parts.engine), speeds(llm.meters)))
-        return frame(*taken)
+        return frame(await client.snapshot(), speeds(client.metrics))
 
 
 def _hear(task: asyncio.Task[bytes]) -> None:

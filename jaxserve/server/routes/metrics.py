@@ -54,7 +54,9 @@ def http_family(counts: HttpCounts) -> Metric:
 
 def engine_families(llm: "AsyncLLM", model_name: str) -> Iterator[Metric]:
     """All of one engine, under both prefixes."""
-    labels, meters, scheduler = {"model_name": model_name, "engine": "0"}, llm.meters, llm.llm.parts.engine.scheduler
+    labels, client = {"model_name": model_name, "engine": "0"}, llm.client
+    stats = client.stats()
     for prefix in ("vllm:", "jaxserve:"):
-        yield from shared_families(PrometheusFamilies(prefix, labels), meters, scheduler)
-    yield from own_families(PrometheusFamilies("jaxserve:", labels), meters, scheduler, llm.health().stalled_s)
+        yield from shared_families(PrometheusFamilies(prefix, labels), client.metrics, client.info, stats)
+    own = PrometheusFamilies("jaxserve:", labels)
+    yield from own_families(own, client.metrics, client.info, stats, client.health().stalled_s)

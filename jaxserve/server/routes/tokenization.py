@@ -44,13 +44,13 @@ def routes(service: ServerState) -> APIRouter:
         body = await read_body(request, DetokenizeBody, service.config)
         service.name_of(body.model)
         tokenizer = tokenizer_of(service)
-        size = service.llm.llm.parts.requests.vocab_size
+        size = service.llm.client.info.vocab_size
         return await json_aside(lambda: {"prompt": _text(tokenizer, body.tokens, size)}, len(body.tokens))
 
     @router.get("/tokenizer_info")
     async def tokenizer_info() -> Response:
         """The special tokens and the chat template, as evaluation harnesses ask for them."""
-        tokenizer, template = tokenizer_of(service), service.llm.llm.parts.chat_template
+        tokenizer, template = tokenizer_of(service), service.llm.client.info.chat_template
         ends = [piece for i in tokenizer.eos_ids if (piece := tokenizer.id_to_piece(i)) is not None]
         special: dict[str, Any] = {"eos_token": ends[0] if ends else None, **template.special_tokens}
         if tokenizer.bos_id is not None:

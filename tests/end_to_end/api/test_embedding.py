@@ -30,7 +30,7 @@ def expected(family: str, pooling: str) -> list[np.ndarray]:
 
 
 def embed_on(llm, prompts, **options):
-    return embed(llm.jobs, llm.parts.requests, prompts, **options)
+    return embed(llm.output_processor, llm.parts.input_processor, prompts, **options)
 
 
 @pytest.mark.parametrize(("family", "options"), WAYS)

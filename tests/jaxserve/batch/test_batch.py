@@ -173,15 +173,15 @@ def test_when_the_engine_dies_what_is_written_stays(whole, tmp_path):
 def test_no_more_lines_are_read_than_are_under_way(whole, tmp_path):
     source, _ = whole
     llm, most = fake_llm(), 0
-    start = llm.jobs.start
+    start = llm.output_processor.start
 
-    def counted(text, request):
+    def counted(request):
         nonlocal most
-        job = start(text, request)
+        state = start(request)
         most = max(most, len(llm.parts.engine.scheduler.state.waiting))
-        return job
+        return state
 
-    llm.jobs.start = counted
+    llm.output_processor.start = counted
     run(source, tmp_path / "out.jsonl", llm=llm, max_inflight=3)
     assert most <= 3
 

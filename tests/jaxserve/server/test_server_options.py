@@ -22,9 +22,9 @@ def events(answer):
 
 def params_of(server, body, path="/v1/completions"):
     """The parameters with which the engine gets a request."""
-    jobs, seen = server.llm._jobs, []
+    jobs, seen = server.llm._outputs, []
     start = jobs.start
-    jobs.start = lambda text, request, *rest: seen.append(request.params) or start(text, request, *rest)
+    jobs.start = lambda request: seen.append(request.params) or start(request)
     try:
         assert server.post(path, body).status_code == 200
     finally:

@@ -36,7 +36,7 @@ def make_scheduler(
     prefix_eviction: str | None = None,
     num_host_pages: int = 0,
     order: SchedulingPolicy | None = None,
-    bounds: QueueLimits | None = None,
+    queue_limits: QueueLimits | None = None,
 ) -> Scheduler:
     return Scheduler(
         KVGroups(windows, page_size),
@@ -50,7 +50,7 @@ def make_scheduler(
         prefix_eviction=prefix_eviction,
         num_host_pages=num_host_pages,
         order=order,
-        bounds=bounds,
+        queue_limits=queue_limits,
     )
 
 

@@ -20,14 +20,13 @@ async def embedding_answer(service: ServerState, body: EmbeddingBody, served: Ac
     served: is told of all outputs.
     """
     name, arrival_s, limit_s = service.name_of(body.model), service.llm.now(), service.config.request_timeout_s
-    service.llm.check_room(len(body.inputs))
+    service.llm.client.check_room(len(body.inputs))
     keep = None
     if body.truncate_prompt_tokens is not None:
         keep = Truncation.of_length(body.truncate_prompt_tokens, service.max_model_len, needed=0)
     prompts = await completion_prompts(service, body.inputs, add_special_tokens=body.add_special_tokens, keep=keep)
-    asked = [prompt.as_dict() for prompt in prompts]
     options: Any = {"pooling": body.pooling, "normalize": body.normalize, "deadline_s": limit_s}
-    outputs = await service.llm.embed_all(asked, arrival_s=arrival_s, **options)
+    outputs = await service.llm.client.embed(prompts, arrival_s=arrival_s, **options)
     for output in outputs:
         served.note(output)
     num_tokens = sum(len(output.prompt_token_ids) for output in outputs)

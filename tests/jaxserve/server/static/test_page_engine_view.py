@@ -39,7 +39,7 @@ def test_the_map_and_its_legend_are_what_the_pool_is(open_page, server):
         return ids
 
     async def call(function):
-        return await asyncio.wrap_future(server.service.llm._driver.call(function))
+        return await server.service.llm.client.call(function)
 
     ids = asyncio.run(call(take))
     try:
