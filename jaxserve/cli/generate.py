@@ -1,4 +1,4 @@
-"""Wiring: `jaxserve generate MODEL --prompt TEXT`: complete prompts, print the text, say how fast it was."""
+"""Wiring: `jaxserve generate MODEL --prompt TEXT`: complete prompts, print the text and how long each part took."""
 
 import argparse
 import dataclasses
@@ -8,13 +8,16 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, add_flags, engine_options, given
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.outputs import Logprob, RequestOutput
+
+if TYPE_CHECKING:
+    from jaxserve.bench.offline.compile_clock import CompileClock
 
 
 def run(argv: list[str]) -> int:
@@ -25,16 +28,18 @@ def run(argv: list[str]) -> int:
         raise RequestError("--logprobs and --prompt-logprobs are shown in JSON only: add --json", "logprobs")
     config = EngineConfig.create(args.model, **engine_options(args))
 
+    from jaxserve.bench.offline.compile_clock import CompileClock
     from jaxserve.engine.llm import LLM
 
     llm = LLM.from_config(config, show_progress=not args.quiet)
-    started_s = time.monotonic()
-    outputs = llm.generate(prompts, params, use_tqdm=not args.quiet)
-    generate_s = time.monotonic() - started_s
+    loaded_s = time.monotonic()
+    with CompileClock() as clock:
+        outputs = llm.generate(prompts, params, use_tqdm=not args.quiet)
+    finished_s = time.monotonic()
     for output in outputs:
         _print(output, as_json=args.json, show_prompt=len(prompts) > 1)
     if not args.quiet:
-        _summary(outputs, generate_s)
+        print(summary(outputs, clock, process_start_s(), loaded_s, finished_s), file=sys.stderr)
     return 1 if any(c.finish_reason == "error" for output in outputs for c in output.outputs) else 0
 
 
@@ -99,19 +104,29 @@ def _logprobs(entry: dict[int, Logprob]) -> dict[int, dict[str, Any]]:
     return {token: dataclasses.asdict(logprob) for token, logprob in entry.items()}
 
 
-def _summary(outputs: list[RequestOutput], generate_s: float) -> None:
-    moments = [output.metrics.first_token_s for output in outputs if output.metrics is not None]
-    first_s = min((moment for moment in moments if moment is not None), default=math.nan) - process_start_s()
+def summary(
+    outputs: list[RequestOutput], clock: "CompileClock", started_s: float, loaded_s: float, finished_s: float
+) -> str:
+    """Loading, compiling and generating apart.
+
+    Times are on the monotonic clock: the start of the process, the end of loading and the end of generation.
+    """
+    times = [output.metrics.first_token_s for output in outputs if output.metrics is not None]
+    first_s = min((time_s for time_s in times if time_s is not None), default=math.nan)
     num_tokens = sum(len(completion.token_ids) for output in outputs for completion in output.outputs)
-    print(
-        f"{num_tokens} tokens in {generate_s:.1f} s, {num_tokens / generate_s:.1f} tokens/s; "
-        f"first token {first_s:.2f} s after the start of the process",
-        file=sys.stderr,
+    generate_s = max(finished_s - loaded_s - clock.wall_s, 1e-9)
+    return (
+        f"model loaded in {loaded_s - started_s:.1f} s\n"
+        f"{clock.num_compiled} programs compiled in {clock.wall_s:.1f} s ({clock.num_cached} of them read from the "
+        "compilation cache)\n"
+        f"{num_tokens} tokens generated in {generate_s:.1f} s: {num_tokens / generate_s:.1f} tokens/s, compilation not "
+        "counted\n"
+        f"first token {first_s - started_s:.1f} s after the start of the process, loading and compilation included"
     )
 
 
 def process_start_s() -> float:
-    """When this process began, on the monotonic clock; where /proc is missing, when it had used no processor yet."""
+    """When this process began, on the monotonic clock; without /proc, estimated from the processor time it has used."""
     try:
         started_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         uptime_s = float(Path("/proc/uptime").read_text().split()[0])

@@ -56,23 +56,23 @@ class AsyncLLM:
         return self.llm.get_tokenizer()
 
     async def generate(
-        self, prompt: Any, sampling_params: SamplingParams | None = None, **service: Unpack[SchedulingKwargs]
+        self, prompt: Any, sampling_params: SamplingParams | None = None, **scheduling: Unpack[SchedulingKwargs]
     ) -> RequestOutput:
         """Complete one prompt, in any form that `LLM.generate` takes; for several, gather several calls.
 
-        service: as in `LLM.generate`; late requests end while others run, too, and full queues refuse at once.
+        scheduling: as in `LLM.generate`; late requests end while others run, too, and full queues refuse at once.
         """
-        results = await self.submit(prompt, sampling_params, wants_pieces=False, **service)
+        results = await self.submit(prompt, sampling_params, wants_pieces=False, **scheduling)
         try:
             return await results.next()
         finally:
             results.abort()
 
     async def stream(
-        self, prompt: Any, sampling_params: SamplingParams | None = None, **service: Unpack[SchedulingKwargs]
+        self, prompt: Any, sampling_params: SamplingParams | None = None, **scheduling: Unpack[SchedulingKwargs]
     ) -> AsyncGenerator[RequestOutput, None]:
         """Complete one prompt piece by piece, as `LLM.stream` does."""
-        results = await self.submit(prompt, sampling_params, wants_pieces=True, **service)
+        results = await self.submit(prompt, sampling_params, wants_pieces=True, **scheduling)
         try:
             while results.has_more:
                 yield await results.next()
@@ -85,23 +85,24 @@ class AsyncLLM:
         sampling_params: SamplingParams | None = None,
         *,
         wants_pieces: bool,
-        **service: Unpack[SchedulingKwargs],
+        **scheduling: Unpack[SchedulingKwargs],
     ) -> ResultStream[RequestOutput]:
         """Admit one prompt, checked as a whole; its results come as those of `stream` (wants_pieces) or `generate`.
 
         Raises RequestError, QueueFullError and EngineDeadError at once, whatever step is under way; nothing has
         happened then. The returned stream must be read to its end, or aborted.
         """
-        return await self.client.generate([prompt], only_params(sampling_params), wants_pieces=wants_pieces, **service)
+        params = only_params(sampling_params)
+        return await self.client.generate([prompt], params, wants_pieces=wants_pieces, **scheduling)
 
     async def embed(
-        self, prompt: Any, *, pooling: str = "mean", normalize: bool = True, **service: Unpack[SchedulingKwargs]
+        self, prompt: Any, *, pooling: str = "mean", normalize: bool = True, **scheduling: Unpack[SchedulingKwargs]
     ) -> EmbeddingRequestOutput:
         """One prompt's vector, as `LLM.embed` makes it, beside other requests; refused as `submit` refuses.
 
-        service: as in `generate`; what is late raises LateError.
+        scheduling: as in `generate`; what is late raises LateError.
         """
-        (output,) = await self.client.embed([prompt], pooling=pooling, normalize=normalize, **service)
+        (output,) = await self.client.embed([prompt], pooling=pooling, normalize=normalize, **scheduling)
         return output
 
     async def chat(
@@ -110,8 +111,8 @@ class AsyncLLM:
         """Answer one conversation; by default the answer may fill the context. options: those of `render_chat`, and how
         to be served, as in `generate`."""
         params = CHAT_PARAMS if sampling_params is None else sampling_params
-        rendering, service = split_options(options)
-        return await self.generate(await self.client.render_chat(messages, **rendering), params, **service)
+        rendering, scheduling = split_options(options)
+        return await self.generate(await self.client.render_chat(messages, **rendering), params, **scheduling)
 
     async def render_chat(self, messages: Any, **options: Unpack[ChatOptions]) -> dict[str, Any]:
         """The prompt that `chat` makes of one conversation, as `generate` and `stream` take it."""

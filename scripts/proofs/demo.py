@@ -59,7 +59,7 @@ def run_demo(*options: str) -> float:
     )
     found = re.search(r"first token ([\d.]+) s", done.stderr)
     if found is None:
-        raise RuntimeError(f"the demo did not say when its first token came:\n{done.stderr}")
+        raise RuntimeError(f"the demo did not report when its first token came:\n{done.stderr}")
     return float(found[1])
 
 

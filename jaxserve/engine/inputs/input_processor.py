@@ -127,7 +127,7 @@ class InputProcessor:
             bad_words=bad_words,
             cache_salt=cache_salt,
             arrival_s=self.clock() if arrival_s is None else arrival_s,
-            service=scheduling,
+            scheduling=scheduling,
             prompt=text,
         )
 
@@ -157,7 +157,7 @@ class InputProcessor:
             logprobs_start=logprobs_start,
             pooling=pooling,
             arrival_s=self.clock() if arrival_s is None else arrival_s,
-            service=scheduling,
+            scheduling=scheduling,
         )
 
     def checked_ids(self, token_ids: SequenceOf[int], room: int = 1) -> np.ndarray:

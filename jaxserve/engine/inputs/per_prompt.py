@@ -1,4 +1,4 @@
-"""Host: options that a call gives once for all prompts or in a list of one a prompt, and errors that name the prompt."""
+"""Host: options that a call gives once for all prompts or in a list of one a prompt; errors that name the prompt."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

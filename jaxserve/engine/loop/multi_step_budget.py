@@ -4,7 +4,7 @@ MAX_STEP_S = 0.05  # a new request waits for two steps at most, the one in fligh
 
 
 class MultiStepBudget:
-    """Follows how long a round takes. Rows of one step are alike while the queue is empty, so the last predicts the next.
+    """Follows how long a round takes. While the queue is empty, the rows of one step resemble those of the next.
 
     max_rounds: upper limit of rounds in a step.
     """

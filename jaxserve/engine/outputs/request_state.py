@@ -1,4 +1,4 @@
-"""Host: `RequestState`: a running request; `SequenceOutput`: one sample of it; `StepUpdate`: the changes of one step."""
+"""Host: `RequestState`: a running request; `SequenceOutput`: one sample of it; `StepUpdate`: what a step changed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

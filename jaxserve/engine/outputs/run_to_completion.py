@@ -1,4 +1,4 @@
-"""Host: `complete` and `pieces`: wait for requests in the caller's own thread, for the whole of many or pieces of one."""
+"""Host: `complete` and `pieces`: step the engine until requests end, for the whole of many or pieces of one."""
 
 from collections.abc import Generator, Iterable
 

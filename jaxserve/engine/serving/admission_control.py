@@ -5,7 +5,7 @@ from math import ceil
 
 from jaxserve.core.errors import QueueFullError
 from jaxserve.core.request import Request
-from jaxserve.core.sliding_window import SlidingWindow
+from jaxserve.core.time_window import TimeWindow
 from jaxserve.engine.serving.engine_metrics import EngineMetrics
 from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad, queue_cost
 
@@ -24,7 +24,7 @@ class AdmissionControl:
         self._limits, self._metrics, self._clock = limits, metrics, clock
         self._coming: dict[int, tuple[int, int]] = {}  # samples and tokens by key, until the engine has them
         self._num_coming = self._num_coming_tokens = 0
-        self._left = {name: SlidingWindow(WINDOW_S, clock()) for name in ("max_num_waiting", "max_waiting_tokens")}
+        self._left = {name: TimeWindow(WINDOW_S, clock()) for name in ("max_num_waiting", "max_waiting_tokens")}
 
     def check(self, num_samples: int, num_tokens: int) -> None:
         """Raise `QueueFullError` with the time to try again, or `RequestError` where that would never help."""
@@ -42,7 +42,7 @@ class AdmissionControl:
         self.check(num_samples, num_tokens)
         if not self._metrics.num_waiting:  # times in which the queue was empty do not count for its rate
             now = self._clock()
-            self._left = {name: SlidingWindow(WINDOW_S, now) for name in self._left}
+            self._left = {name: TimeWindow(WINDOW_S, now) for name in self._left}
         self._coming.update((key, queue_cost([request])) for key, request in requests.items())
         self._count(num_samples, num_tokens)
 

@@ -36,7 +36,7 @@ def shared_families(
 ) -> Iterator[Metric]:
     """Those that have a name of vLLM's. May be read while the engine's thread runs: nothing waits for it."""
     load, num_waiting = meters.load, meters.num_waiting
-    waiting = {"capacity": num_waiting - load.num_held, "deferred": load.num_held}
+    waiting = {"capacity": num_waiting - load.num_deferred, "deferred": load.num_deferred}
     finished = {reason: meters.finished[reason] for reason in FINISH_REASONS}
     refused = {name: meters.refused[own] for name, own in BOUNDS.items()}
     yield make.gauge("num_requests_running", "Samples in the running batch.", load.num_running)

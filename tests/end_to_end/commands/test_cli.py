@@ -1,6 +1,7 @@
 """The command line: a verb that works, and mistakes that end in one sentence and exit code 2."""
 
 import json
+import re
 
 import pytest
 
@@ -10,12 +11,21 @@ from tests.support.processes.command_line import check_mistake, jaxserve
 NAME = "smollm2-135m-instruct"
 
 
-def test_generate_prints_the_completion_and_says_how_long_the_first_token_took(real_model):
+def test_generate_prints_the_completion_and_times_loading_compiling_and_generating_apart(real_model):
     real_model(NAME)
     done = jaxserve("generate", NAME, "--prompt", "The capital of France is", "--temperature", "0", "--max-tokens", "4")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(" Paris.")
-    assert "first token" in done.stderr
+    figures = re.search(
+        r"^model loaded in [\d.]+ s\n"
+        r"2 programs compiled in [\d.]+ s \([012] of them read from the compilation cache\)\n"
+        r"4 tokens generated in [\d.]+ s: [\d.]+ tokens/s, compilation not counted\n"
+        r"first token [\d.]+ s after the start of the process, loading and compilation included$",
+        done.stderr,
+        re.MULTILINE,
+    )
+    assert figures, done.stderr
+    assert "\r" not in done.stderr  # a bar is for terminals
 
 
 def test_generate_reads_prompts_from_standard_input_and_writes_json(real_model):

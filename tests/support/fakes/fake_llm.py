@@ -75,7 +75,7 @@ def fake_llm(
         max_num_batched_tokens=32,
         max_model_len=MAX_MODEL_LEN,
         vocab_size=tokenizer.vocab_size,
-        order=order,
+        policy=order,
         queue_limits=queue_limits,
         prefix_eviction=prefix_eviction,
     )

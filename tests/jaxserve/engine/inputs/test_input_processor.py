@@ -16,9 +16,8 @@ PLAIN = SamplingParams()
 
 
 def seeds(of, count=4, params=PLAIN):
-    made = [of.make([1, 2], params, place=i).seed for i in range(count)]
-    of.count(count)
-    return made
+    made = [of.make([1, 2], params) for _ in range(count)]
+    return [request.seed for request in of.numbered(made, of.arrive(made))]
 
 
 def test_unseeded_requests_get_seeds_by_engine_seed_and_arrival():

@@ -84,7 +84,7 @@ def test_chats_and_streams_have_time_limits_too():
 
 
 @pytest.mark.parametrize(
-    ("service", "message"),
+    ("scheduling", "message"),
     [
         ({"deadline_s": [1.0, -2.0]}, "prompt 1: deadline_s=-2.0"),
         ({"queue_timeout_s": 0}, "queue_timeout_s=0"),
@@ -93,11 +93,11 @@ def test_chats_and_streams_have_time_limits_too():
         ({"tenant": "a"}, "scheduling_policy"),
     ],
 )
-def test_a_bad_field_is_refused_before_anything_runs(service, message):
+def test_a_bad_field_is_refused_before_anything_runs(scheduling, message):
     llm = fake_llm()
     with pytest.raises(RequestError, match=message) as caught:
-        llm.generate(["a", "b"], SHORT, use_tqdm=False, **service)
-    assert caught.value.param in service
+        llm.generate(["a", "b"], SHORT, use_tqdm=False, **scheduling)
+    assert caught.value.param in scheduling
     assert not llm.parts.engine.has_work
     assert llm.parts.input_processor.num_arrived == 0
 
