@@ -3,15 +3,9 @@
 import pytest
 
 from jaxserve.core.errors import RequestError
-from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.tasks.score_inputs import read_pairs
 from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
 from tests.jaxserve.text.small_vocab import SPACE, byte_level, sentencepiece
-
-
-def maker(tokenizer):
-    return InputProcessor(tokenizer, (), vocab_size=300, max_model_len=32, max_logprobs=5, max_edits=10, seed=0)
-
 
 PLAIN = tokenizer_from_gguf(byte_level())
 BEGINNING = tokenizer_from_gguf(sentencepiece())  # puts <s> before each text

@@ -61,8 +61,8 @@ async def served(main, llm=None):
         service = ServerState(ServerConfig(), ("fake",))
         service.open(engine)
         calls = []
-        call = engine.call
-        engine.call = lambda function: calls.append(function) or call(function)
+        call = engine.client.call
+        engine.client.call = lambda function: calls.append(function) or call(function)
         return await main(Frames(service), engine, calls)
 
 
