@@ -19,7 +19,7 @@ from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
-from jaxserve.server.openai.requests.field_policy import INERT, UNBUILT
+from jaxserve.server.openai.requests.field_policy import IGNORED, UNSUPPORTED
 from jaxserve.server.openai.requests.generation_fields import MAX_STOPS, SamplingFields, StreamOptions
 from jaxserve.server.openai.requests.text_inputs import MAX_TEXTS
 from jaxserve.server.openai.requests.tokenization_bodies import DetokenizeBody, TokenizeBody
@@ -174,8 +174,8 @@ def test_the_length_of_the_queue_is_the_verbs():
 def test_fields_without_effect_and_those_not_built_stand_there():
     text = section("Without effect, and not built")
     inert, unbuilt = text.split("\n\n", 2)[:2]
-    assert set(code(inert)) == INERT
-    assert {name.partition(":")[0].partition("=")[0] for name in code(unbuilt)} >= set(UNBUILT)
+    assert set(code(inert)) == IGNORED
+    assert {name.partition(":")[0].partition("=")[0] for name in code(unbuilt)} >= set(UNSUPPORTED)
     assert not set(code(unbuilt)) & SHARED
 
 

@@ -43,11 +43,8 @@ def shared_families(
     yield make.gauge("num_requests_waiting", "Samples in the queue.", num_waiting)
     text = "Samples in the queue, for want of room or (deferred) until another has computed what they share."
     yield make.gauge("num_requests_waiting_by_reason", text, waiting, "reason")
-    yield make.gauge(
-        "kv_cache_usage_perc",
-        "Share of the KV pages that sequences hold, 0 to 1.",
-        _num_held(info, stats) / info.num_pages,
-    )
+    usage = _num_held(info, stats) / info.num_pages
+    yield make.gauge("kv_cache_usage_perc", "Share of the KV pages that sequences hold, 0 to 1.", usage)
     yield make.counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", meters.num_queried)
     yield make.counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.", meters.num_hit)
     yield make.counter("num_preemptions", "Times that running samples lost their slot.", stats.num_preemptions)

@@ -71,11 +71,11 @@ def run(source, output, *, model=None, max_inflight=8, seed=0, progress=lambda *
 
     async def main():
         async with AsyncLLM.from_llm(llm) as served:
-            service = ServerState(ServerConfig(served_model_name=NAMES), NAMES)
-            service.open(served)
+            state = ServerState(ServerConfig(served_model_name=NAMES), NAMES)
+            state.open(served.client)
             with ResultsJournal(output, source) as journal:
                 options = {"max_inflight": max_inflight, "seed": seed, "progress": progress}
-                return await run_batch(service, source, journal, **options)
+                return await run_batch(state, source, journal, **options)
 
     summary = asyncio.run(main())
     assert all_pages_are_back(llm)
@@ -215,7 +215,7 @@ NO_RESULTS = [b"a note without an end", b'{"no": "results"}\n', json.dumps(line(
 def test_a_file_of_something_else_is_left_alone(whole, tmp_path, raw):
     output = tmp_path / "out.jsonl"
     output.write_bytes(raw)
-    with pytest.raises(RequestError, match="something else"):
+    with pytest.raises(RequestError, match="something other than batch results"):
         ResultsJournal(output, whole[0])
     assert output.read_bytes() == raw
 

@@ -3,7 +3,7 @@
 import pytest
 
 from jaxserve.batch import bucket_files
-from jaxserve.batch.bucket_files import BucketMirror, fetched, is_remote
+from jaxserve.batch.bucket_files import BucketMirror, download, is_remote
 from jaxserve.batch.results_journal import ResultsJournal
 from jaxserve.core.errors import RequestError
 from tests.support.processes.gcs_emulator import emulated_bucket
@@ -19,7 +19,7 @@ def bucket():
 
 def test_an_input_is_copied(bucket, tmp_path):
     (bucket / "in.jsonl").write_bytes(b"a\nb\n")
-    assert fetched("gs://batches/in.jsonl", tmp_path).read_bytes() == b"a\nb\n"
+    assert download("gs://batches/in.jsonl", tmp_path).read_bytes() == b"a\nb\n"
 
 
 def test_results_are_copied_at_once_now_and_then_and_at_the_end(bucket, tmp_path, monkeypatch):
@@ -27,7 +27,7 @@ def test_results_are_copied_at_once_now_and_then_and_at_the_end(bucket, tmp_path
     mirror = BucketMirror(str(out), tmp_path)
     assert not out.exists()
     for contents, seconds, copied in [(b"1\n", 60, b"1\n"), (b"1\n2\n", 60, b"1\n"), (b"1\n2\n", 0, b"1\n2\n")]:
-        monkeypatch.setattr(bucket_files, "EVERY_S", seconds)
+        monkeypatch.setattr(bucket_files, "UPLOAD_PERIOD_S", seconds)
         mirror.path.write_bytes(contents)
         mirror.update()
         assert out.read_bytes() == copied
@@ -77,5 +77,5 @@ def test_two_runs_do_not_write_one_file(bucket, tmp_path):
 def test_only_buckets_are_remote(tmp_path):
     assert [is_remote(name) for name in ("gs://a/b", "in.jsonl", "/data/x", "s3://a/b")] == [True, False, False, True]
     for name in ("s3://a/b", "http://host/in.jsonl", "file:///etc/passwd"):
-        with pytest.raises(RequestError, match="batch files are local"):
-            fetched(name, tmp_path)
+        with pytest.raises(RequestError, match="batch files must be local"):
+            download(name, tmp_path)

@@ -23,7 +23,7 @@ LONG = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}
 
 
 def is_quiet(server):
-    return all_pages_are_back(server.llm) and server.service.num_active == 0
+    return all_pages_are_back(server.llm) and server.state.num_active == 0
 
 
 def slowed(llm, seconds):
@@ -59,7 +59,7 @@ def test_two_hundred_clients_leave_at_any_moment_and_the_next_one_is_answered():
         assert sum(left) > 100
         assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 3}).status_code == 200
         until(lambda: is_quiet(server))
-        assert server.service.llm.meters.num_running == server.service.llm.meters.num_waiting == 0
+        assert server.state.engine.metrics.num_running == server.state.engine.metrics.num_waiting == 0
 
 
 def test_what_comes_over_the_bound_is_refused_before_headers_and_what_is_accepted_ends():
@@ -107,7 +107,7 @@ def test_a_request_s_deadline_is_kept_before_and_after_its_first_token():
     with running(slowed(fake_llm(max_num_seqs=1), 0.01)) as server:
         slow = threading.Thread(target=server.post, args=("/v1/completions", LONG))
         slow.start()
-        until(lambda: server.service.num_active == 1)
+        until(lambda: server.state.num_active == 1)
         waiting = server.post("/v1/completions", {**LONG, "deadline_s": 0.05})
         assert (waiting.status_code, waiting.json()["error"]["code"]) == (503, "timeout")
         slow.join()
@@ -139,7 +139,7 @@ def test_health_follows_the_server_s_life():
         asked.join()
         until(lambda: server.get("/health").status_code == 200)
         for state in (ServerStatus.STARTING, ServerStatus.DRAINING, ServerStatus.DEAD):
-            server.service.state = state
+            server.state.status = state
             assert server.get("/health").status_code == 503
             refused = server.post("/v1/completions", {"prompt": "x"})
             assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
@@ -192,7 +192,7 @@ def test_prompts_of_a_request_come_in_together_or_not_at_all(path, name, n):
         return answer.status_code, answer.json()
 
     with running(slowed(fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=10)), 0.01)) as server:
-        meters = server.service.llm.meters
+        meters = server.state.engine.metrics
         status, answer = ask(15)
         assert status == 400
         assert "15 samples at once" in answer["error"]["message"]
@@ -237,7 +237,9 @@ def test_who_leaves_before_an_answer_is_counted_as_nobody_s_fault(caplog):
         with pytest.raises(httpx2.ReadTimeout):
             httpx2.post(f"{server.url}/v1/completions", json=LONG, timeout=0.2)
         until(lambda: is_quiet(server))
-        counts = {status: count for (_, route, status), count in server.service.http.items() if "completions" in route}
+        counts = {
+            status: count for (_, route, status), count in server.state.http_counts.items() if "completions" in route
+        }
     assert counts == {499: 1}
     gc.collect()
     assert not caplog.records
@@ -259,7 +261,7 @@ def test_time_runs_from_the_call_and_a_full_queue_is_told_before_prompts_are_rea
             late = server.post("/v1/completions", {"prompt": "x", "deadline_s": 0.2})
             assert (late.status_code, late.json()["error"]["code"]) == (503, "timeout")
         with server.http() as client, client.stream("POST", "/v1/completions", json={**LONG, "stream": True}):
-            until(lambda: server.service.llm.meters.num_running == 1)
+            until(lambda: server.state.engine.metrics.num_running == 1)
             monkeypatch.setattr(Tokenizer, "encode_batch", None)  # whoever calls it fails
             for path, body in (
                 ("completions", {"prompt": "x"}),

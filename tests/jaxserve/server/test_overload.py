@@ -35,8 +35,8 @@ def test_who_gets_in_is_served_and_who_does_not_is_told_at_once(server, record_p
     assert len(found.accepted) >= 3 * NUM_SEQS
     assert len(found.refused) >= NUM_REQUESTS // 4
     record_property("refused_p99_ms", 1000 * found.refused_p99_s)
-    until(lambda: server.service.num_active == 0 and all_pages_are_back(server.llm))
-    meters = server.service.llm.meters
+    until(lambda: server.state.num_active == 0 and all_pages_are_back(server.llm))
+    meters = server.state.engine.metrics
     assert (meters.num_running, meters.num_waiting, meters.num_live) == (0, 0, 0)
     assert meters.refused.total() == len(found.refused)
     assert meters.finished == {"length": len(found.accepted)}

@@ -138,7 +138,7 @@ def test_a_socket_in_use_is_left_alone_and_a_dead_server_s_is_taken_over(tmp_pat
     config = ServerConfig(uds=str(path))
     app = make_app(ServerState(config, ("fake",)))
     first = Listener(app, config)
-    with pytest.raises(OSError, match="another server listens there"):
+    with pytest.raises(OSError, match="another server is listening there"):
         Listener(app, config)
     path.unlink()
     second = Listener(app, config)

@@ -22,13 +22,13 @@ def events(answer):
 
 def params_of(server, body, path="/v1/completions"):
     """The parameters with which the engine gets a request."""
-    jobs, seen = server.llm._outputs, []
-    start = jobs.start
-    jobs.start = lambda request: seen.append(request.params) or start(request)
+    outputs, seen = server.llm._outputs, []
+    start = outputs.start
+    outputs.start = lambda request: seen.append(request.params) or start(request)
     try:
         assert server.post(path, body).status_code == 200
     finally:
-        jobs.start = start
+        outputs.start = start
     return seen[0]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from jaxserve.server.openai.requests.field_policy import INERT, UNBUILT
+from jaxserve.server.openai.requests.field_policy import IGNORED, UNSUPPORTED
 from tests.support.serving.fuzz_values import TEXTS, Schema, Values
 
 _CALL = {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
@@ -90,7 +90,7 @@ def _body(rng: random.Random, schema: Schema) -> Any:
     for name in _some(rng, properties, rng.choice((1, 1, 1, 2, 4))):
         body[name] = values.extreme(properties[name], name) if rng.random() < 0.7 else values.anything()
     if rng.random() < 0.1:
-        body[rng.choice([*sorted(INERT), *sorted(UNBUILT), *TEXTS])] = values.anything()
+        body[rng.choice([*sorted(IGNORED), *sorted(UNSUPPORTED), *TEXTS])] = values.anything()
     return body
 
 

@@ -28,7 +28,7 @@ class Running:
 
     url: str
     llm: LLM
-    service: ServerState
+    state: ServerState
     http_server: uvicorn.Server
 
     def openai(self, key: str = "none") -> openai.OpenAI:
@@ -56,12 +56,12 @@ class Running:
 def running(llm: LLM, **options: Any) -> Iterator[Running]:
     """Serve `llm` on a free port of this machine; options: of `ServerConfig`."""
     config = ServerConfig(served_model_name=(NAME,), **options)
-    service = ServerState(config, config.served_model_name)
+    state = ServerState(config, config.served_model_name)
     served = AsyncLLM.from_llm(llm)
-    service.open(served)
+    state.open(served.client)
     server = uvicorn.Server(
         uvicorn.Config(
-            make_app(service),
+            make_app(state),
             port=0,
             http=bounded(config),
             log_level="warning",
@@ -77,7 +77,7 @@ def running(llm: LLM, **options: Any) -> Iterator[Running]:
                 raise RuntimeError("the server has not started")
             threading.Event().wait(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield Running(f"http://127.0.0.1:{port}", llm, service, server)
+        yield Running(f"http://127.0.0.1:{port}", llm, state, server)
     finally:
         server.should_exit = True
         thread.join()

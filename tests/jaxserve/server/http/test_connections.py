@@ -111,7 +111,7 @@ def test_who_asks_for_another_protocol_is_answered_in_this_one(server, headers, 
 
 
 def test_a_client_that_asks_twice_and_leaves_ends_its_work(server):
-    asked, meters = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}, server.service.llm.meters
+    asked, meters = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}, server.state.engine.metrics
     before = meters.finished.copy()
     with connected(server) as connection:
         connection.sendall(post({**asked, "stream": True}) + post(asked))

@@ -41,7 +41,7 @@ def routes(app):
 def test_every_route_but_health_needs_the_key(server):
     from jaxserve.server.app import make_app
 
-    found = routes(make_app(server.service)._app)
+    found = routes(make_app(server.state)._app)
     assert len(found) >= 10
     with server.http() as client:
         for method, path in [*found, ("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/nothing")]:
@@ -93,7 +93,7 @@ def test_without_an_admin_key_those_routes_are_off():
 
 
 def test_keys_are_in_no_error_and_no_repr(server):
-    assert KEY not in repr(server.service)
+    assert KEY not in repr(server.state)
     assert KEY not in server.post("/v1/completions", {"prompt": KEY * 100}, headers=bearer("wrong")).text
 
 
@@ -244,7 +244,7 @@ def test_a_bad_option_is_refused_by_name(name, value):
     ("host", "is_open"), [("127.0.0.1", False), ("localhost", False), ("::1", False), ("0.0.0.0", True), ("host", True)]
 )
 def test_who_is_reachable_from_elsewhere(host, is_open):
-    assert ServerConfig(host=host).is_open_to_others == is_open
+    assert ServerConfig(host=host).is_exposed == is_open
 
 
 def _send_for_ever(connection, piece=b"x" * 1024):

@@ -5,7 +5,7 @@ import json
 import logging
 
 from jaxserve import AsyncLLM, SamplingParams
-from jaxserve.server.monitoring.access_log import AccessRecord, log_served
+from jaxserve.server.monitoring.access_log import AccessRecord, log_access
 from jaxserve.server.server_config import ServerConfig
 from tests.support.fakes.fake_llm import Reciter, fake_llm
 from tests.support.serving.http_server import NAME, running
@@ -27,7 +27,7 @@ def test_pieces_and_wholes_of_several_prompts_add_up(caplog):
             served.note(await llm.generate("my secret", params))
             async for piece in llm.stream("my secret", params):
                 served.note(piece)
-        log_served(ServerConfig(log_requests=True), served, 200)
+        log_access(ServerConfig(log_requests=True), served, 200)
 
     asyncio.run(main())
     (line,) = lines(caplog)
@@ -48,8 +48,8 @@ def test_pieces_and_wholes_of_several_prompts_add_up(caplog):
 
 def test_a_refused_request_has_a_line_too_and_none_is_written_unasked(caplog):
     caplog.set_level(logging.INFO)
-    log_served(ServerConfig(), AccessRecord("a", "/v1/completions"), 200)
-    log_served(ServerConfig(log_requests=True), AccessRecord("b", "/v1/completions"), 429)
+    log_access(ServerConfig(), AccessRecord("a", "/v1/completions"), 200)
+    log_access(ServerConfig(log_requests=True), AccessRecord("b", "/v1/completions"), 429)
     (line,) = lines(caplog)
     assert (line["request_id"], line["status"], line["model"], line["ttft_ms"]) == ("b", 429, None, None)
 

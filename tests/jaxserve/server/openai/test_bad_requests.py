@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from jaxserve.server.openai.requests.field_policy import INERT, UNBUILT
+from jaxserve.server.openai.requests.field_policy import IGNORED, UNSUPPORTED
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
 from tests.support.serving.http_server import NAME, running
 
@@ -104,8 +104,10 @@ def test_a_bad_value_is_refused_by_name_before_any_header(client, is_streamed):
 def test_inert_fields_and_nulls_change_nothing(client):
     for path, body in PATHS.items():
         plain = client.post(path, json={**body, "seed": 1}).json()
-        inert = dict.fromkeys(INERT, "x") | dict.fromkeys(UNBUILT) | {"temperature": None, "stop": None, "n": None}
-        neutral = {name: values[0] for name, values in UNBUILT.items() if values}
+        inert = (
+            dict.fromkeys(IGNORED, "x") | dict.fromkeys(UNSUPPORTED) | {"temperature": None, "stop": None, "n": None}
+        )
+        neutral = {name: values[0] for name, values in UNSUPPORTED.items() if values}
         for extra in (inert, neutral):
             answer = client.post(path, json={**extra, **body, "seed": 1})
             assert answer.status_code == 200, answer.text
@@ -113,7 +115,7 @@ def test_inert_fields_and_nulls_change_nothing(client):
 
 
 def test_an_unbuilt_field_says_that_it_is_unsupported(client):
-    for name in UNBUILT:
+    for name in UNSUPPORTED:
         answer = client.post("/v1/completions", json={**COMPLETION, name: "surely not neutral"})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, name)
 

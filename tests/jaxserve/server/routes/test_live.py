@@ -57,13 +57,14 @@ def test_frames_show_what_the_engine_does():
 
 
 async def served(main, llm=None):
-    async with AsyncLLM.from_llm(llm or fake_llm()) as engine:
-        service = ServerState(ServerConfig(), ("fake",))
-        service.open(engine)
+    async with AsyncLLM.from_llm(llm or fake_llm()) as served_llm:
+        engine = served_llm.client
+        state = ServerState(ServerConfig(), ("fake",))
+        state.open(engine)
         calls = []
-        call = engine.client.call
-        engine.client.call = lambda function: calls.append(function) or call(function)
-        return await main(Frames(service), engine, calls)
+        call = engine.call
+        engine.call = lambda function: calls.append(function) or call(function)
+        return await main(Frames(state), engine, calls)
 
 
 def test_one_frame_serves_all_who_watch():
@@ -137,5 +138,5 @@ def test_a_server_that_goes_down_lets_its_watchers_go(state):
     with running(fake_llm()) as server, server.http() as client, client.stream("GET", "/live") as stream:
         frames = frames_in(stream.iter_lines())
         next(frames)
-        server.service.state = state
+        server.state.status = state
         assert len(list(frames)) <= 2

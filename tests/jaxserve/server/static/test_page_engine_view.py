@@ -22,7 +22,7 @@ def test_after_a_long_silence_the_page_connects_anew_and_asks_for_the_model(open
         patch.setattr(Frames, "next", lambda self: asyncio.sleep(3600))
         page.wait("document.querySelector('#state').textContent === 'nothing comes: connecting again'")
     with monkeypatch.context() as patch:
-        patch.setattr(server.service, "names", ("other",))
+        patch.setattr(server.state, "names", ("other",))
         page.wait("document.querySelector('#state').textContent === 'idle'")
         page.wait("document.querySelector('#model').textContent === 'other'")
     assert page.text(".turn h2:nth-of-type(2)") == NAME
@@ -39,7 +39,7 @@ def test_the_map_and_its_legend_are_what_the_pool_is(open_page, server):
         return ids
 
     async def call(function):
-        return await server.service.llm.client.call(function)
+        return await server.state.engine.call(function)
 
     ids = asyncio.run(call(take))
     try:

@@ -92,13 +92,13 @@ def test_whoever_logs_in_with_the_key_can_use_all_of_it(chromium):
 
 
 def test_a_page_opened_before_the_model_is_there_waits_for_it(chromium, server):
-    llm, server.service._llm = server.service._llm, None
+    llm, server.state._llm = server.state._llm, None
     try:
         with chromium.tab(f"{server.url}/") as page:
             page.wait("document.querySelector('#model').textContent.includes('the model is being loaded')")
             page.wait("document.querySelector('#state').textContent.includes('the model is being loaded')")
-            server.service._llm = llm
+            server.state._llm = llm
             page.wait(f"document.querySelector('#model').textContent === '{NAME}'")
             page.wait("document.querySelector('#state').textContent === 'idle'")
     finally:
-        server.service._llm = llm
+        server.state._llm = llm

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jaxserve.core.errors import QueueFullError
-from jaxserve.server.calls.client_templates import AT_ONCE, ClientTemplates
+from jaxserve.server.client_templates import MAX_PROCESSES, ClientTemplates
 from jaxserve.text.client_template import ClientTemplate
 from tests.jaxserve.text.test_client_template import ENDLESS
 from tests.support.fakes.fake_llm import fake_llm
@@ -30,7 +30,7 @@ def server():
 @pytest.fixture
 def patience(server, monkeypatch):
     """Little."""
-    monkeypatch.setattr(server.service, "client_templates", ClientTemplates(time_limit_s=0.7))
+    monkeypatch.setattr(server.state, "client_templates", ClientTemplates(time_limit_s=0.7))
 
 
 def test_a_clients_template_is_rendered_by_a_process_of_its_own(server):
@@ -48,7 +48,7 @@ def test_a_clients_template_is_rendered_by_a_process_of_its_own(server):
 
 
 def test_a_service_without_clients_trusts_templates(server, monkeypatch):
-    monkeypatch.setattr(server.service, "client_templates", None)
+    monkeypatch.setattr(server.state, "client_templates", None)
     with recorded() as children:
         assert server.post("/v1/chat/completions", OWN).json()["usage"]["prompt_tokens"] == 3
     assert not children
@@ -59,9 +59,9 @@ def test_endless_templates_hold_nobody(server):
     def ask(template):
         return server.post("/v1/chat/completions", {**CHAT, "chat_template": template})
 
-    with recorded() as children, ThreadPoolExecutor(3 * AT_ONCE) as pool:
-        asked = [pool.submit(ask, ENDLESS["one step of hours"]) for _ in range(3 * AT_ONCE)]
-        while len(children) < AT_ONCE:
+    with recorded() as children, ThreadPoolExecutor(3 * MAX_PROCESSES) as pool:
+        asked = [pool.submit(ask, ENDLESS["one step of hours"]) for _ in range(3 * MAX_PROCESSES)]
+        while len(children) < MAX_PROCESSES:
             assert server.get("/health").is_success
         assert server.post("/v1/chat/completions", CHAT).is_success
         answers = [future.result() for future in asked]
@@ -70,7 +70,7 @@ def test_endless_templates_hold_nobody(server):
     assert all("took too long" in answer.text for answer in answers)
     assert all(answer.headers["Retry-After"] == "1" for answer in answers if answer.status_code == 429)
     assert set(children.codes) == {-signal.SIGKILL}
-    assert children.most_at_once == AT_ONCE
+    assert children.most_at_once == MAX_PROCESSES
     assert server.post("/v1/chat/completions", OWN).is_success
 
 
@@ -98,14 +98,14 @@ def test_who_leaves_frees_no_place_before_the_rendering_has_ended():
     async def leave_and_come():
         llm: Any = Slow()
         templates = ClientTemplates(time_limit_s=0.05)
-        left = [asyncio.create_task(templates.render_chat(llm, "{{", "x")) for _ in range(AT_ONCE)]
+        left = [asyncio.create_task(templates.render_chat(llm, "{{", "x")) for _ in range(MAX_PROCESSES)]
         await asyncio.sleep(0)
         for task in left:
             task.cancel()
         assert all(
             isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*left, return_exceptions=True)
         )
-        with pytest.raises(QueueFullError, match="of others took too long") as error:
+        with pytest.raises(QueueFullError, match="other clients' chat templates took too long") as error:
             await templates.render_chat(llm, "{{", "y")
         assert (error.value.param, error.value.retry_after_s) == ("chat_template", 1)
         llm.may_end.set()
