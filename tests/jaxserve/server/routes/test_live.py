@@ -89,7 +89,8 @@ def test_frames_come_no_faster_than_promised():
 def test_nobody_watching_costs_nothing():
     async def main(frames, engine, calls):
         await frames.next()
-        await engine.generate("hello", SamplingParams(max_tokens=40, ignore_eos=True))
+        results = await engine.generate(["hello"], SamplingParams(max_tokens=40, ignore_eos=True), wants_pieces=False)
+        await results.next()
         await asyncio.sleep(2 * PERIOD_S)
         assert len(calls) == 1
 
