@@ -18,8 +18,7 @@ from jaxserve.core.outputs import BeamSearchOutput, EmbeddingRequestOutput, Requ
 from jaxserve.core.progress_bars import LoadBar
 from jaxserve.core.request import Request
 from jaxserve.engine.build.build import EngineParts, build
-from jaxserve.engine.build.save_model import save_model
-from jaxserve.engine.build.update_weights import update_weights
+from jaxserve.engine.build.engine_weights import save_model, update_weights
 from jaxserve.engine.build.warm_up import warmed_up
 from jaxserve.engine.inputs.chat_renderer import (
     CHAT_PARAMS,

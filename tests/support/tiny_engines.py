@@ -67,7 +67,7 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
     """An engine over the runner of another one, of lower limits and with a prefix cache of its own, or none."""
     parts, limits = whole.parts, replace(whole.parts.limits, **less)
     scheduler = Scheduler(
-        parts.blueprint.programs.groups,
+        parts.spec.programs.groups,
         parts.buckets,
         num_pages=limits.num_pages,
         max_num_seqs=limits.max_num_seqs,
@@ -80,8 +80,8 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
         num_host_pages=limits.num_host_pages,
     )
     engine = Engine(scheduler, parts.runner, max_rounds=whole.config.max_decode_rounds)
-    blueprint = replace(parts.blueprint, limits=limits)
-    return LLM.from_parts(whole.config, replace(parts, engine=engine, blueprint=blueprint))
+    spec = replace(parts.spec, sizes=limits)
+    return LLM.from_parts(whole.config, replace(parts, engine=engine, spec=spec))
 
 
 def forget_engines() -> None:

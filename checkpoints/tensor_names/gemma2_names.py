@@ -1,13 +1,13 @@
-"""Host: Gemma 2: Llama's tensors and norms after each sublayer.
+"""Host: tensor names of Gemma 2: Llama's tensors, and norms after each sublayer.
 
-Norms are stored as w in Hugging Face files and multiply by 1 + w; GGUF files already hold 1 + w.
+Norms multiply by 1 + w. Hugging Face files store w, GGUF files 1 + w.
 """
 
 from checkpoints.mapping import placements as at
 from checkpoints.mapping.rules import ModelDims, Rule
 from checkpoints.mapping.transforms import add_one
-from checkpoints.maps import common_rows
-from checkpoints.maps.common_rows import Row
+from checkpoints.tensor_names import common_rows
+from checkpoints.tensor_names.common_rows import Row
 
 HF_NORMS = (
     Row("input_layernorm.weight", "attn_norm", at.layer, add_one),

@@ -1,9 +1,9 @@
-"""Host: Phi-3: Llama's layers with queries, keys and values in one tensor, gate and up in another."""
+"""Host: tensor names of Phi-3: Llama's layers with queries, keys and values in one tensor, gate and up in another."""
 
 from checkpoints.mapping import placements as at
 from checkpoints.mapping.rules import ModelDims, Rule
-from checkpoints.maps import common_rows
-from checkpoints.maps.common_rows import Row
+from checkpoints.tensor_names import common_rows
+from checkpoints.tensor_names.common_rows import Row
 
 HF = (
     *common_rows.HF_NORMS,

@@ -1,5 +1,7 @@
-"""Host: what most families share: one row a tensor of a layer, under the names of each spelling, and the rules for the
-tensors outside of the layers."""
+"""Host: tensor names that most families share, in Hugging Face and in GGUF files, and the leaf that each tensor fills.
+
+A `Row` is one tensor of a layer. `hf_rules` and `gguf_rules` add the tensors outside the layers.
+"""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +13,7 @@ from checkpoints.mapping.transforms import Transform, keep
 
 
 class Row(NamedTuple):
-    """A tensor of each layer, named as within the layer, and its leaf under `layers/<kind>`."""
+    """A tensor of every layer: its name within the layer, and its leaf under `layers/<type>`."""
 
     tensor: str
     leaf: str
@@ -65,7 +67,7 @@ GGUF_QK_NORMS = (
 
 
 def gguf_attention(rotated: Transform = keep) -> tuple[Row, ...]:
-    """`rotated` is done to queries and keys."""
+    """rotated: the transform of queries and keys."""
     return (
         Row("attn_q.weight", "qkv", at.query, rotated),
         Row("attn_k.weight", "qkv", at.key, rotated),
@@ -77,8 +79,10 @@ def gguf_attention(rotated: Transform = keep) -> tuple[Row, ...]:
 def hf_rules(
     dims: ModelDims, rows: Iterable[Row], *, norm: Transform = keep, model: str = r"model\.", head: str = ""
 ) -> tuple[Rule, ...]:
-    """Rules for Hugging Face files. `model` and `head` are expressions for what stands before the names of the decoder
-    and of the head; `norm` is done to the final norm.
+    """Rules for Hugging Face files.
+
+    norm: the transform of the final norm. model, head: regular expressions for the prefixes of the decoder's and of the
+    head's names.
     """
     layer = rf"{model}layers\.{LAYER}\."
     return (
@@ -91,7 +95,7 @@ def hf_rules(
 
 
 def gguf_rules(dims: ModelDims, rows: Iterable[Row]) -> tuple[Rule, ...]:
-    """Rules for a GGUF file; tables of rope factors belong to the configuration."""
+    """Rules for a GGUF file; tables of RoPE factors are read with the configuration and ignored here."""
     return (
         Rule(r"token_embd\.weight", "embed", at.vocab, dims),
         Rule(r"output_norm\.weight", "final_norm", at.whole, dims),
@@ -103,4 +107,4 @@ def gguf_rules(dims: ModelDims, rows: Iterable[Row]) -> tuple[Rule, ...]:
 
 def _layer_rules(dims: ModelDims, layer: str, rows: Iterable[Row]) -> Iterable[Rule]:
     for row in rows:
-        yield Rule(layer + re.escape(row.tensor), f"layers/{{kind}}/{row.leaf}", row.place, dims, row.transform)
+        yield Rule(layer + re.escape(row.tensor), f"layers/{{layer_type}}/{row.leaf}", row.place, dims, row.transform)

@@ -1,8 +1,8 @@
-"""Host: the Llama family (also Mistral and SmolLM2): how its vendors spell tensors, and where each goes."""
+"""Host: tensor names of the Llama family (also Mistral and SmolLM2), by the rows of `common_rows`."""
 
 from checkpoints.mapping.rules import ModelDims, Rule
 from checkpoints.mapping.transforms import SplitHalves
-from checkpoints.maps import common_rows
+from checkpoints.tensor_names import common_rows
 
 
 def rules(spelling: str, dims: ModelDims) -> tuple[Rule, ...]:

@@ -1,7 +1,10 @@
-"""Host: Qwen 3: Llama's tensors and norms of queries and keys; in GGUF, too, half-split heads."""
+"""Host: tensor names of Qwen 3: Llama's tensors, and norms of queries and keys.
+
+In GGUF files, too, the rows of a head are half-split.
+"""
 
 from checkpoints.mapping.rules import ModelDims, Rule
-from checkpoints.maps import common_rows
+from checkpoints.tensor_names import common_rows
 
 
 def rules(spelling: str, dims: ModelDims) -> tuple[Rule, ...]:

@@ -1,7 +1,10 @@
-"""Host: Qwen 2 and 2.5: Llama's tensors and biases of queries, keys and values; in GGUF, too, half-split heads."""
+"""Host: tensor names of Qwen 2 and 2.5: Llama's tensors, and biases of queries, keys and values.
+
+In GGUF files, too, the rows of a head are half-split.
+"""
 
 from checkpoints.mapping.rules import ModelDims, Rule
-from checkpoints.maps import common_rows
+from checkpoints.tensor_names import common_rows
 
 
 def rules(spelling: str, dims: ModelDims) -> tuple[Rule, ...]:

@@ -8,9 +8,9 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build.engine_sizes import narrowed, resolve
 from jaxserve.engine.build.engine_spec import make_spec
-from jaxserve.engine.build.memory_plan import MemoryBudget, resolve
-from jaxserve.engine.build.scarce_sizes import narrowed
+from jaxserve.engine.build.kv_pool_size import MemoryBudget
 from tests.support.tiny_engines import tiny_engine
 
 MEMORY = MemoryBudget(platform="gpu", limit_bytes=0, weight_bytes=0, state_bytes=0, step_bytes=0)
@@ -64,10 +64,10 @@ def test_steps_that_leave_nothing_for_kv_have_fewer_rows():
     config = EngineConfig.create("m", dtype="float32", memory_utilization=1.0)
     whole = make_spec(config, model, mesh, limit_bytes=10**9)
     memory = whole.memory
-    assert whole.limits.max_num_seqs == 32
+    assert whole.sizes.max_num_seqs == 32
     scarce = memory.weight_bytes + memory.state_bytes + memory.step_bytes
     drawn = make_spec(config, model, mesh, limit_bytes=scarce)
-    assert 8 <= drawn.limits.max_num_seqs < 32
+    assert 8 <= drawn.sizes.max_num_seqs < 32
     assert drawn.memory.state_bytes < memory.state_bytes
     with pytest.raises(ConfigError, match="leaves nothing for KV"):
         make_spec(
