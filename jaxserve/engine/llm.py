@@ -30,20 +30,20 @@ from jaxserve.engine.inputs.chat_renderer import (
 )
 from jaxserve.engine.inputs.per_prompt import only_params, params_for, scheduling_for
 from jaxserve.engine.inputs.prompt import Prompt, read_only_prompt, read_prompts, token_ids
-from jaxserve.engine.loop.engine_stats import EngineStats, engine_stats
 from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.outputs.run_to_completion import complete, pieces
 from jaxserve.engine.tasks.beam_search import beam_search
 from jaxserve.engine.tasks.embed import embed
 from jaxserve.engine.tasks.hidden_states import hidden_states
 from jaxserve.engine.tasks.score import score
+from jaxserve.scheduler.stats import SchedulerStats
 from jaxserve.text.detokenize import Detokenizer
 from jaxserve.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Stats(EngineStats):
-    """As `EngineStats`; num_executables: programs compiled so far. num_reads: steps read back, each awaited once."""
+class Stats(SchedulerStats):
+    """As `SchedulerStats`; num_executables: programs compiled so far. num_reads: steps read back, each awaited once."""
 
     num_executables: int
     num_reads: int
@@ -127,7 +127,7 @@ class LLM:
     @property
     def stats(self) -> Stats:
         """Counters since the engine was built."""
-        runner, counts = self.parts.runner, asdict(engine_stats(self.parts.engine.scheduler))
+        runner, counts = self.parts.runner, asdict(self.parts.engine.scheduler.stats)
         return Stats(**counts, num_executables=len(runner.executables), num_reads=runner.num_reads)
 
     def warm_up(self, *, use_tqdm: bool = True) -> None:

@@ -15,7 +15,6 @@ from jaxserve.core.request import Request
 from jaxserve.engine.inputs.chat_renderer import ChatOptions, ChatRenderer
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import Prompt, prompt_size, read_only_prompt, read_prompt
-from jaxserve.engine.loop.engine_stats import EngineStats, engine_stats
 from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.serving.engine_info import engine_info
 from jaxserve.engine.serving.engine_metrics import EngineMetrics
@@ -25,6 +24,7 @@ from jaxserve.engine.serving.result_stream import ResultStream
 from jaxserve.engine.serving.snapshot import Snapshot, snapshot
 from jaxserve.engine.serving.watchdog import EngineHealth
 from jaxserve.engine.tasks.embed import check_pooling
+from jaxserve.scheduler.stats import SchedulerStats
 
 BRIEF = 2048  # characters, or tokens, that take less than a millisecond to read, encode and check
 REQUEST_SIZE = 100  # making a request takes as long as reading so many characters
@@ -120,9 +120,9 @@ class EngineClient:
         (prompt,) = await asyncio.to_thread(self._chats.prompts, [messages], **options)
         return prompt
 
-    def stats(self) -> EngineStats:
+    def stats(self) -> SchedulerStats:
         """The scheduler's counters now."""
-        return engine_stats(self._engine.scheduler)
+        return self._engine.scheduler.stats
 
     async def snapshot(self) -> Snapshot:
         """What the engine holds, after the step under way."""

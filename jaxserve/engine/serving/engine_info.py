@@ -36,7 +36,7 @@ def engine_info(scheduler: Scheduler, chat_template: ChatTemplate, generation_co
         page_size=state.groups.page_size,
         num_pages=num_pages,
         max_concurrency=num_pages / sum(limits.table_widths(state.groups)),
-        has_prefix_cache=state.prefixes is not None,
+        has_prefix_cache=state.prefix_cache is not None,
         chat_template=chat_template,
         generation_config=generation_config,
     )

@@ -20,6 +20,7 @@ from jaxserve.engine.serving.messages import Abort, Add, Call, Command, Output, 
 from jaxserve.engine.serving.result_stream import ResultRouter
 from jaxserve.engine.serving.watchdog import EngineHealth, Watchdog
 from jaxserve.engine.tasks.embed import embedding_of
+from jaxserve.scheduler.queue_limits import QueueLoad
 
 
 class _Running:
@@ -60,7 +61,7 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="jaxserve-engine", daemon=True)
         outputs.claim(self._thread, self._observe)
         self._watchdog = Watchdog(inputs.clock)
-        self.metrics = EngineMetrics(self._scheduler.load, inputs.clock)
+        self.metrics = EngineMetrics(QueueLoad.of(self._scheduler.state), inputs.clock)
         self.admission = AdmissionControl(self._scheduler.queue_limits, self.metrics, inputs.clock)
         self.commands, self.results = CommandQueue(self._watchdog), ResultRouter()
         atexit.register(self.close)  # a thread that ran on while the interpreter ends would crash in the device's code
@@ -141,7 +142,7 @@ class EngineThread:
             self._send([StepOutput(key, error)])
         finally:
             with self.commands.lock:
-                self.admission.arrive(key, self._scheduler.load)
+                self.admission.arrive(key, QueueLoad.of(self._scheduler.state))
 
     def _end(self, key: int) -> None:
         if (running := self._by_key.get(key)) is not None:
@@ -180,7 +181,7 @@ class EngineThread:
 
     def _publish(self) -> None:
         with self.commands.lock:
-            self.admission.publish(self._scheduler.load)
+            self.admission.publish(QueueLoad.of(self._scheduler.state))
 
     def _die(self, error: EngineDeadError) -> None:
         self.error = error

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from jaxserve.engine.loop.engine_stats import EngineStats
 from jaxserve.engine.serving.engine_info import EngineInfo
 from jaxserve.engine.serving.engine_metrics import EngineMetrics
+from jaxserve.scheduler.stats import SchedulerStats
 from jaxserve.server.monitoring.prometheus import PrometheusFamilies
 
 FINISH_REASONS = ("stop", "length", "abort", "timeout", "error")
@@ -32,7 +32,7 @@ HISTOGRAMS = {
 
 
 def shared_families(
-    make: PrometheusFamilies, meters: EngineMetrics, info: EngineInfo, stats: EngineStats
+    make: PrometheusFamilies, meters: EngineMetrics, info: EngineInfo, stats: SchedulerStats
 ) -> Iterator[Metric]:
     """Those that have a name of vLLM's. May be read while the engine's thread runs: nothing waits for it."""
     load, num_waiting = meters.load, meters.num_waiting
@@ -62,7 +62,7 @@ def shared_families(
 
 
 def own_families(
-    make: PrometheusFamilies, meters: EngineMetrics, info: EngineInfo, stats: EngineStats, stalled_s: float
+    make: PrometheusFamilies, meters: EngineMetrics, info: EngineInfo, stats: SchedulerStats, stalled_s: float
 ) -> Iterator[Metric]:
     """Those that nobody else has."""
     held = {str(group): count for group, count in enumerate(stats.num_pages_held)}
@@ -78,7 +78,7 @@ def own_families(
     yield make.gauge("engine_stalled_seconds", text, stalled_s)
 
 
-def _num_held(info: EngineInfo, stats: EngineStats) -> int:
+def _num_held(info: EngineInfo, stats: SchedulerStats) -> int:
     return max(0, info.num_pages - stats.num_pages_free - stats.num_pages_cached)
 
 

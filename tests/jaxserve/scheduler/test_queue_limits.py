@@ -17,7 +17,7 @@ def admit(scheduler, request):
 
 
 def facts(scheduler):
-    return scheduler.num_waiting, len(scheduler.state.requests), len(scheduler.state.waiting)
+    return scheduler.state.num_waiting, len(scheduler.state.requests), len(scheduler.state.waiting)
 
 
 def test_as_many_wait_as_may_beyond_those_with_a_free_slot():

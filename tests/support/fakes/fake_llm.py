@@ -113,7 +113,7 @@ def fake_llm(
 
 
 def num_pages_free(llm: LLM) -> int:
-    return llm.parts.engine.scheduler.num_pages_free
+    return llm.parts.engine.scheduler.stats.num_pages_free
 
 
 def all_pages_are_back(llm: LLM) -> bool:

@@ -91,7 +91,7 @@ def test_there_is_work_until_the_last_step_is_collected():
     assert engine.has_work
     assert len(engine.step()) == 0
     assert not engine.has_work
-    assert engine.scheduler.num_pages_free == 199
+    assert engine.scheduler.stats.num_pages_free == 199
 
 
 @pytest.mark.parametrize("num_commits", range(4))
@@ -113,7 +113,7 @@ def test_an_interrupt_after_a_commit_does_not_commit_again(num_commits):
     for _ in engine.drain():
         pass
     assert sequence.token_ids == naive(request)[0]
-    assert engine.scheduler.num_pages_free == 199
+    assert engine.scheduler.stats.num_pages_free == 199
 
 
 def test_an_interrupt_in_the_observer_loses_no_step():

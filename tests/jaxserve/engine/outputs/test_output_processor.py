@@ -53,7 +53,7 @@ def test_requests_that_share_a_prefix_end_when_aborted_and_all_pages_return():
     jobs.abort(requests)
     assert {s.finish_reason for s in sequences} == {"abort"}
     assert not jobs.has_work
-    assert engine.scheduler.num_pages_free == 199
+    assert engine.scheduler.stats.num_pages_free == 199
 
 
 def test_the_reader_gives_nothing_twice():
@@ -87,7 +87,7 @@ def test_a_job_closed_in_the_middle_of_a_step_ends_with_the_next():
     assert finished(jobs, kept).outputs[0].token_ids == naive(kept.request)[0]
     assert left.sequences[0].finish_reason == "abort"
     jobs.close([kept])
-    assert engine.scheduler.num_pages_free == 199
+    assert engine.scheduler.stats.num_pages_free == 199
 
 
 def test_a_job_is_closed_as_often_as_one_likes():

@@ -116,12 +116,12 @@ def test_a_batch_over_the_bound_is_refused_whole_and_leaves_nothing():
         llm.generate(["a"] * 4, SHORT, use_tqdm=False)
     with pytest.raises(RequestError, match="at once"):
         llm.score([([1], [2])] * 5, use_tqdm=False)
-    assert llm.parts.engine.scheduler.num_waiting == 0
+    assert llm.parts.engine.scheduler.state.num_waiting == 0
     stream.close()
     next(same.stream("busy", LONG))
     texts = [[o.outputs[0].text for o in each.generate(["a"] * 3, SHORT, use_tqdm=False)] for each in (llm, same)]
     assert texts[0] == texts[1]  # seeds too are as if nothing had been refused
-    assert llm.parts.engine.scheduler.num_waiting == 0
+    assert llm.parts.engine.scheduler.state.num_waiting == 0
 
 
 def served(llm, main):

@@ -53,7 +53,7 @@ def ids_of(llm, prompt) -> list[int]:
 
 
 def check_all_free(llm) -> None:
-    assert llm.parts.engine.scheduler.num_pages_free == llm.parts.engine.scheduler.state.pool.num_pages - 1
+    assert llm.parts.engine.scheduler.stats.num_pages_free == llm.parts.engine.scheduler.state.pool.num_pages - 1
     assert not llm.output_processor.has_work
 
 
@@ -67,7 +67,7 @@ def test_every_prompt_gets_what_the_rules_say_however_many_run_at_once(limits, w
         for prompt, out in zip(PROMPTS, search(llm, params=params), strict=True):
             found = [(s.tokens, s.score) for s in out.sequences]
             assert found == expected(ids_of(llm, prompt), params)
-        num_preemptions += llm.parts.engine.scheduler.num_preemptions
+        num_preemptions += llm.parts.engine.scheduler.stats.num_preemptions
         check_all_free(llm)
     assert (num_preemptions > 0) == ("num_pages" in limits)
 

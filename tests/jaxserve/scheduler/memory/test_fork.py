@@ -98,5 +98,5 @@ def test_abort_ends_all_samples_wherever_they_are():
         assert {s.finish_reason for s in sequences} == {"abort"}
         for _ in engine.drain():
             pass
-        assert engine.scheduler.num_pages_free == 199
-        assert engine.scheduler.num_waiting == engine.scheduler.num_running == 0
+        assert engine.scheduler.stats.num_pages_free == 199
+        assert engine.scheduler.state.num_waiting == engine.scheduler.state.num_running == 0

@@ -145,7 +145,7 @@ def test_whoever_is_left_computes_the_context_when_the_first_is_aborted(num_step
     check_scores([s for s in sequences if s.finish_reason != "abort"])
     assert sum(s.finish_reason == "abort" for s in sequences) <= 1
     assert watch.num_tokens <= 2 * 20 + sum(map(own_len, requests)) + 11
-    assert engine.scheduler.num_pages_free == 199
+    assert engine.scheduler.stats.num_pages_free == 199
 
 
 def test_a_tiny_pool_preempts_and_keeps_every_score():
@@ -158,7 +158,7 @@ def test_a_tiny_pool_preempts_and_keeps_every_score():
         pass
     check_scores(scored)
     assert [s.token_ids for s in generated] == [naive(request)[0] for request in texts]
-    assert engine.scheduler.num_preemptions > 0
+    assert engine.scheduler.stats.num_preemptions > 0
 
 
 def test_who_needs_the_shared_tokens_themselves_computes_them():
