@@ -1,4 +1,4 @@
-"""Four times as many requests as the engine can serve: the others are refused, and no trace of them is left."""
+"""Four times as many requests as the engine can serve: the excess is refused and leaves nothing behind."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ def server():
         yield server
 
 
-def test_who_gets_in_is_served_and_who_does_not_is_told_at_once(server, record_property):
+def test_accepted_requests_are_served_and_others_are_refused_at_once(server, record_property):
     found = asyncio.run(overload(server.url, NUM_REQUESTS, SECONDS, body))
     check_overloaded(found, NUM_TOKENS)
     assert len(found.accepted) + len(found.refused) == NUM_REQUESTS
@@ -42,7 +42,7 @@ def test_who_gets_in_is_served_and_who_does_not_is_told_at_once(server, record_p
     assert meters.finished == {"length": len(found.accepted)}
 
 
-def test_a_text_that_is_not_whole_is_noticed(server):
+def test_an_incomplete_text_is_noticed(server):
     found = asyncio.run(overload(server.url, 2, 0.1, lambda i: {**body(i), "max_tokens": 5}))
     with pytest.raises(AssertionError):
         check_overloaded(found, NUM_TOKENS)
