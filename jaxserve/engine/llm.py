@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Generator
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -35,27 +35,16 @@ from jaxserve.engine.tasks.beam_search import beam_search
 from jaxserve.engine.tasks.embed import embed
 from jaxserve.engine.tasks.hidden_states import hidden_states
 from jaxserve.engine.tasks.score import score
+from jaxserve.scheduler.stats import SchedulerStats
 from jaxserve.text.detokenize import Detokenizer
 from jaxserve.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
-    """num_pages_held: by KV group, a page that several sequences hold counted once. num_pages_cached: pages of prefixes
-    that nobody uses at the moment. num_pages_host: pages in host memory that hold something. num_cached_tokens: tokens
-    of all prompts that were found in either. num_evicted, num_saved, num_loaded: pages that left the cache, those that
-    were copied to host memory, and those copied back. num_executables: compiled so far. num_reads: steps read back,
-    each waited for once."""
+class Stats(SchedulerStats):
+    """Counts since the engine was built. num_executables: compiled so far. num_reads: steps read back, each waited for
+    once."""
 
-    num_preemptions: int
-    num_pages_free: int
-    num_pages_cached: int
-    num_pages_held: list[int]
-    num_pages_host: int
-    num_cached_tokens: int
-    num_evicted: int
-    num_saved: int
-    num_loaded: int
     num_executables: int
     num_reads: int
 
@@ -123,21 +112,8 @@ class LLM:
     @property
     def stats(self) -> Stats:
         """Counts since the engine was built."""
-        engine, runner = self.parts.engine, self.parts.runner
-        prefixes, host = engine.scheduler.state.prefix_cache, engine.scheduler.state.host_tier
-        return Stats(
-            num_preemptions=engine.scheduler.stats.num_preemptions,
-            num_pages_free=engine.scheduler.stats.num_pages_free,
-            num_pages_cached=engine.scheduler.stats.num_pages_cached,
-            num_pages_held=engine.scheduler.stats.num_pages_held,
-            num_pages_host=0 if host is None else host.num_used,
-            num_cached_tokens=engine.scheduler.stats.num_cached_tokens,
-            num_evicted=0 if prefixes is None else prefixes.num_evicted,
-            num_saved=0 if host is None else host.num_saved,
-            num_loaded=0 if host is None else host.num_loaded,
-            num_executables=len(runner.executables),
-            num_reads=runner.num_reads,
-        )
+        scheduled, runner = self.parts.engine.scheduler.stats, self.parts.runner
+        return Stats(**asdict(scheduled), num_executables=len(runner.executables), num_reads=runner.num_reads)
 
     def warm_up(self, *, use_tqdm: bool = True) -> None:
         """Compile every bucket now and refuse all other shapes from then on.

@@ -61,19 +61,15 @@ def own_families(
     make: PrometheusFamilies, meters: EngineMetrics, scheduler: Scheduler, stalled_s: float
 ) -> Iterator[Metric]:
     """Those that nobody else has."""
-    pool, state = scheduler.state.pool, scheduler.state
-    held = {str(group): count for group, count in enumerate(scheduler.stats.num_pages_held)}
-    pages = {"free": pool.num_free, "cached": pool.num_cached, "held": max(0, pool.num_referenced)}
-    host, prefixes = state.host_tier, state.prefix_cache
-    moved = {
-        "evicted": 0 if prefixes is None else prefixes.num_evicted,
-        "saved": 0 if host is None else host.num_saved,
-        "loaded": 0 if host is None else host.num_loaded,
-    }
+    stats = scheduler.stats
+    held = {str(group): count for group, count in enumerate(stats.num_pages_held)}
+    num_held = max(0, scheduler.state.pool.num_referenced)
+    pages = {"free": stats.num_pages_free, "cached": stats.num_pages_cached, "held": num_held}
+    moved = {"evicted": stats.num_evicted, "saved": stats.num_saved, "loaded": stats.num_loaded}
     text = "Pages of the pool: free, cached for later requests, or held by sequences."
     yield make.gauge("kv_pages", text, pages, "state")
     yield make.gauge("kv_pages_held", "Pages held by sequences per KV group; a shared page counts once.", held, "group")
-    yield make.gauge("kv_host_pages", "Pages in use in host memory.", 0 if host is None else host.num_used)
+    yield make.gauge("kv_host_pages", "Pages in use in host memory.", stats.num_pages_host)
     yield make.counter("kv_pages_moved", "Pages evicted, saved to host memory, and loaded from it.", moved, "way")
     yield make.gauge("tokens_per_second", "Generated tokens per second, over the last seconds.", meters.tokens_per_s)
     text = "Seconds without a finished step while requests run."
