@@ -26,7 +26,7 @@ def test_pages_are_copied_beside_a_pool_that_stays(mesh, kind):
     moved_bytes = math.prod(programs.layout.shape(TRANSFER_PAGES)) * programs.layout.dtype.itemsize
     for program in transfers:
         with no_persistent_cache():
-            facts = describe_program(program, state=programs.state)
-        assert not facts.problems, program.name
+            info = describe_program(program, state=programs.state)
+        assert not info.problems, program.name
         assert program.name != "save_pages" or program.out_shardings[1].memory_kind == kind
-        assert facts.temporary_bytes <= 2 * moved_bytes, program.name
+        assert info.temporary_bytes <= 2 * moved_bytes, program.name
