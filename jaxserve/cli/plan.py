@@ -25,8 +25,8 @@ def run(argv: list[str]) -> int:
     if is_absent:
         compile_without_devices()
 
-    from jaxserve.analysis.capacity_plan import blueprint_for, plan_model
-    from jaxserve.analysis.inspect_model import describe
+    from jaxserve.analysis.capacity_plan import plan_model, spec_for
+    from jaxserve.analysis.inspect_model import open_description
     from jaxserve.analysis.plan_target import choose_target
     from jaxserve.cli.plan_tables import show
     from jaxserve.core.hardware.aot_targets import no_persistent_cache
@@ -35,14 +35,14 @@ def run(argv: list[str]) -> int:
 
     if not is_absent:
         use_compilation_cache(config)
-    with describe(config) as source:
+    with open_description(config) as source:
         model = source.model
     target = choose_target(model, args.topology, gpu, options.get("tensor_parallel_size"))
-    blueprint = blueprint_for(config, model, target)
-    total = len(blueprint.programs.all(blueprint.buckets.all()))
+    spec = spec_for(config, model, target)
+    total = len(spec.programs.all(spec.buckets.all()))
     bar = CompileBar(not args.quiet, total)
     with bar, no_persistent_cache() if is_absent else nullcontext():
-        plan = plan_model(config, blueprint, target, args.context, bar.update)
+        plan = plan_model(config, spec, target, args.context, bar.update)
     show(plan)
     if args.json is not None:
         args.json.write_text(json.dumps(asdict(plan), indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Batch files in a bucket: read from a copy, and written back whole, however often a run was killed between."""
+"""Batch files in a bucket: downloaded to be read, and uploaded whole, also after runs that were killed."""
 
 import pytest
 
@@ -17,12 +17,12 @@ def bucket():
         yield epath.Path("gs://batches")
 
 
-def test_an_input_is_copied(bucket, tmp_path):
+def test_an_input_is_downloaded(bucket, tmp_path):
     (bucket / "in.jsonl").write_bytes(b"a\nb\n")
     assert download("gs://batches/in.jsonl", tmp_path).read_bytes() == b"a\nb\n"
 
 
-def test_results_are_copied_at_once_now_and_then_and_at_the_end(bucket, tmp_path, monkeypatch):
+def test_results_are_uploaded_at_once_periodically_and_at_the_end(bucket, tmp_path, monkeypatch):
     out = bucket / "out.jsonl"
     mirror = BucketMirror(str(out), tmp_path)
     assert not out.exists()
@@ -38,7 +38,7 @@ def test_results_are_copied_at_once_now_and_then_and_at_the_end(bucket, tmp_path
 
 
 def killed(name, folder):
-    """What it leaves: a result that was copied, and one that was not."""
+    """Leaves a result that was uploaded, and one that was not."""
     folder.mkdir()
     mirror = BucketMirror(name, folder)
     mirror.path.write_bytes(b"1\n")
@@ -46,7 +46,7 @@ def killed(name, folder):
     mirror.path.write_bytes(b"1\n2\n")
 
 
-def test_a_killed_run_goes_on_from_the_longer_of_both(bucket, tmp_path):
+def test_a_killed_run_resumes_from_the_longer_file(bucket, tmp_path):
     name = str(bucket / "killed.jsonl")
     here, there = tmp_path / "here", tmp_path / "there"
     killed(name, here)

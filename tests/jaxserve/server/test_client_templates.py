@@ -1,4 +1,4 @@
-"""Templates that clients send hold neither the server nor the chats of others."""
+"""Chat templates of clients block neither the server nor other clients' chats."""
 
 import asyncio
 import signal
@@ -29,12 +29,12 @@ def server():
 
 @pytest.fixture
 def patience(server, monkeypatch):
-    """Little."""
+    """A short time limit."""
     monkeypatch.setattr(server.state, "client_templates", ClientTemplates(time_limit_s=0.7))
 
 
-def test_a_clients_template_is_rendered_by_a_process_of_its_own(server):
-    """Control: the model's template, and any of a service without clients, are rendered here."""
+def test_a_client_s_template_is_rendered_in_its_own_process(server):
+    """Control: the model's template, and all templates without `client_templates`, are rendered in-process."""
     with recorded() as children:
         theirs = server.post("/v1/chat/completions", OWN).json()
         assert server.post(
@@ -47,7 +47,7 @@ def test_a_clients_template_is_rendered_by_a_process_of_its_own(server):
     assert theirs["usage"]["prompt_tokens"] == 3
 
 
-def test_a_service_without_clients_trusts_templates(server, monkeypatch):
+def test_a_server_without_client_templates_trusts_templates(server, monkeypatch):
     monkeypatch.setattr(server.state, "client_templates", None)
     with recorded() as children:
         assert server.post("/v1/chat/completions", OWN).json()["usage"]["prompt_tokens"] == 3
@@ -55,7 +55,7 @@ def test_a_service_without_clients_trusts_templates(server, monkeypatch):
 
 
 @pytest.mark.usefixtures("patience")
-def test_endless_templates_hold_nobody(server):
+def test_endless_templates_block_no_other_request(server):
     def ask(template):
         return server.post("/v1/chat/completions", {**CHAT, "chat_template": template})
 
@@ -74,8 +74,8 @@ def test_endless_templates_hold_nobody(server):
     assert server.post("/v1/chat/completions", OWN).is_success
 
 
-def test_no_variables_name_breaks_the_rendering(server):
-    """It gives what it gives in this process."""
+def test_no_name_of_a_variable_breaks_the_rendering(server):
+    """The result is the same as in this process."""
     template = OWN["chat_template"] + "{{ loop }}{{ range }}{{ namespace }}{{ x }}"
     options = {"chat_template_kwargs": VARIABLES}
     here = server.llm.render_chat(CHAT["messages"], chat_template=template, **options)
@@ -87,7 +87,7 @@ def test_no_variables_name_breaks_the_rendering(server):
         assert answer.json()["error"]["param"] in ("messages", "chat_template_kwargs")
 
 
-def test_who_leaves_frees_no_place_before_the_rendering_has_ended():
+def test_a_disconnect_frees_no_process_before_the_rendering_has_ended():
     class Slow:
         may_end = asyncio.Event()
 
