@@ -5,19 +5,23 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jaxserve.sampling.draw_from_candidates import candidate_floor
-from jaxserve.sampling.largest import top_k
-from jaxserve.sampling.truncation import kth_largest, vocabulary_floor
+from jaxserve.sampling.argmax_top_k import top_k
+from jaxserve.sampling.top_k_min_p_threshold import kth_largest, vocabulary_threshold
+from jaxserve.sampling.top_k_top_p_candidates import candidate_threshold
 from tests.jaxserve.sampling.rows import kept, make_batch
 
 ROWS = 4
-by_bisection = jax.jit(
-    lambda z, b: jax.lax.map(lambda row: vocabulary_floor(*row, jnp.bool_(True)), (z, b.temperature, b.top_k, b.min_p))
-)
+
+
+@jax.jit
+def by_bisection(z, b):
+    return jax.lax.map(lambda row: vocabulary_threshold(*row, jnp.bool_(True)), (z, b.temperature, b.top_k, b.min_p))
+
+
 all_together = jax.jit(
-    lambda z, b: jax.vmap(vocabulary_floor)(z, b.temperature, b.top_k, b.min_p, jnp.ones(ROWS, bool))
+    lambda z, b: jax.vmap(vocabulary_threshold)(z, b.temperature, b.top_k, b.min_p, jnp.ones(ROWS, bool))
 )
-by_candidates = jax.jit(lambda z, b: candidate_floor(z, top_k(z, min(65, z.shape[1]))[0], b, b.temperature))
+by_candidates = jax.jit(lambda z, b: candidate_threshold(z, top_k(z, min(65, z.shape[1]))[0], b, b.temperature))
 
 truncations = st.fixed_dictionaries(
     {
@@ -30,7 +34,7 @@ truncations = st.fixed_dictionaries(
 
 
 def is_near_a_boundary(z, temperature, top_k, top_p, min_p):
-    """Does some value sit so close to a threshold that rounding in float32 may part it from the oracle?"""
+    """Whether some value is so close to a threshold that float32 rounding may differ from the oracle."""
     moved = [
         kept(
             z,
@@ -57,18 +61,18 @@ def test_the_kept_tokens_are_the_oracle_s_with_all_equal_values(width, step, tru
     truncation = {**truncation, "top_p": float(np.float32(truncation["top_p"]))}
     batch = make_batch([truncation] * ROWS)
     exact, together = by_bisection(z, batch), all_together(z, batch)
-    candidates, is_known, is_whole = by_candidates(z, batch)
+    candidates, is_known, is_complete = by_candidates(z, batch)
     for i, row in enumerate(z):
         if is_near_a_boundary(row, **truncation):
             continue
         expected, without_top_p = kept(row, **truncation), kept(row, **truncation | {"top_p": 1.0})
-        for floor in (exact[i], together[i], *([candidates[i]] if is_known[i] and not is_whole[i] else [])):
-            np.testing.assert_array_equal((row >= floor) & (row > -np.inf), without_top_p)
-        if is_whole[i]:
+        for threshold in (exact[i], together[i], *([candidates[i]] if is_known[i] and not is_complete[i] else [])):
+            np.testing.assert_array_equal((row >= threshold) & (row > -np.inf), without_top_p)
+        if is_complete[i]:
             np.testing.assert_array_equal((row >= candidates[i]) & (row > -np.inf), expected)
-        # 65 candidates tell every threshold but a larger top_k, and that of a nucleus with more tokens.
+        # 65 candidates determine every threshold except those of a larger top_k and of a larger nucleus.
         assert is_known[i] or 65 < truncation["top_k"] < width
-        assert is_whole[i] or not is_known[i] or (truncation["top_p"] < 1 and expected.sum() > 64)
+        assert is_complete[i] or not is_known[i] or (truncation["top_p"] < 1 and expected.sum() > 64)
 
 
 @pytest.mark.parametrize("order", ["top-p before top-k", "top-p before min-p"])

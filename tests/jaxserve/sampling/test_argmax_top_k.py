@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxserve.sampling.largest import BLOCK, argmax, row_max, top_k
+from jaxserve.sampling.argmax_top_k import BLOCK, argmax, row_max, top_k
 
 WIDTHS = [1, 63, 64, 65, 1000, 12345, 49152]
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxserve.sampling.random_bits import TOKEN, next_words, row_words, uniforms
+from jaxserve.sampling.seeded_random import TOKEN, next_words, row_words, uniforms
 from tests.jaxserve.sampling.rows import make_batch, p_value
 
 POSITION = jnp.int32(7)

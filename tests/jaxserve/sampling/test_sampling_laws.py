@@ -1,4 +1,5 @@
-"""Tokens follow the law that the parameters define: chi-square tests with fixed seeds, and wrong laws that fail."""
+"""Tokens follow the distribution that the parameters define: chi-square tests with fixed seeds, which wrong
+distributions fail."""
 
 import dataclasses
 
@@ -7,19 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxserve.sampling.draw import sample
-from jaxserve.sampling.draw_from_vocabulary import draw_once
-from jaxserve.sampling.logit_processors import mask_padding, process
-from jaxserve.sampling.probabilities import block_weights, pick
-from jaxserve.sampling.sample_logits import draw
-from jaxserve.sampling.sampling_batch import init_slot_state
+from jaxserve.sampling.full_vocabulary_top_p import draw_once
+from jaxserve.sampling.logit_processors import mask_padding, process_logits
+from jaxserve.sampling.probabilities import block_weights, draw_index
+from jaxserve.sampling.sample_tokens import draw_tokens, sample_tokens
+from jaxserve.sampling.slot_state import init_slot_state
 from tests.jaxserve.sampling.rows import law, make_batch, p_value
 
 NUM_DRAWS = 12_000
 SMALL = np.log(np.float32([0.2, 0.16, 0.14, 0.12, 0.1, 0.08, 0.06, 0.05, 0.03, 0.02, 0.02, 0.02]) + np.float32(0))
 FLAT = np.random.default_rng(5).normal(size=600).astype(np.float32) * 0.7
 STEEP = np.random.default_rng(6).normal(size=600).astype(np.float32) * 3
-sample_all = jax.jit(sample)
+sample_all = jax.jit(draw_tokens)
 
 
 def draws(z, truncation, num_draws=NUM_DRAWS, position=3):
@@ -63,8 +63,8 @@ def test_a_wrong_order_or_temperature_is_seen():
 def test_a_biased_number_is_seen():
     weights = jnp.broadcast_to(jnp.exp(SMALL), (NUM_DRAWS, len(SMALL)))
     u = (jnp.arange(NUM_DRAWS, dtype=jnp.float32) + 0.5) / NUM_DRAWS
-    assert p_value(np.asarray(pick(weights, u)), law(SMALL)) > 1e-4
-    assert p_value(np.asarray(pick(weights, u * jnp.float32(0.97))), law(SMALL)) < 1e-6
+    assert p_value(np.asarray(draw_index(weights, u)), law(SMALL)) > 1e-4
+    assert p_value(np.asarray(draw_index(weights, u * jnp.float32(0.97))), law(SMALL)) < 1e-6
 
 
 @pytest.mark.parametrize("truncation", [{}, {"top_k": 4}], ids=["vocabulary", "candidates"])
@@ -77,10 +77,10 @@ def test_tokens_at_two_positions_and_of_two_samples_are_independent(truncation):
 
 
 def test_tokens_of_a_tiny_block_keep_their_shares():
-    """A block with 2**-20 of the mass: one number of 24 bits for both levels would draw at most 16 of its tokens."""
+    """A block with 2**-20 of the mass: one 24-bit number for both levels would draw at most 16 of its tokens."""
     z = np.zeros((1, 128), np.float32)
     z[:, 64:] = np.log(np.float32(2**-20))
-    ends = jnp.float32(1 - 2**-24)  # the last block, whatever the second number is
+    ends = jnp.float32(1 - 2**-24)  # draws the last block
     uniforms = (jnp.arange(6400, dtype=jnp.float32) + 0.5) / 6400
 
     @jax.jit
@@ -103,7 +103,7 @@ def test_padding_is_never_drawn_from_a_real_vocabulary(vocab_size):
     state = init_slot_state(num_rows, width, 1)
 
     batch = make_batch([{**row, "seed_low": i} for i, row in enumerate(rows)])
-    run = jax.jit(lambda logits, *arguments: draw(mask_padding(logits, vocab_size), *arguments)[0])
+    run = jax.jit(lambda logits, *arguments: sample_tokens(mask_padding(logits, vocab_size), *arguments)[0])
     logits = jnp.broadcast_to(jnp.asarray(z), (num_rows, width))
     tokens = np.stack([run(logits, batch, jnp.full(num_rows, i, jnp.int32), state) for i in range(40)])
     assert tokens.max() < vocab_size
@@ -127,8 +127,8 @@ def test_penalties_edits_and_masks_shape_the_law():
     batch = dataclasses.replace(batch, seed_low=jnp.arange(NUM_DRAWS, dtype=jnp.uint32))
     logits = jnp.broadcast_to(SMALL, (NUM_DRAWS, num_tokens))
     positions = jnp.full(NUM_DRAWS, 9, jnp.int32)
-    tokens, is_bad = jax.jit(draw)(logits, batch, positions, state)
-    processed = np.asarray(jax.jit(process)(logits, batch, positions, state))[0]
+    tokens, is_bad = jax.jit(sample_tokens)(logits, batch, positions, state)
+    processed = np.asarray(jax.jit(process_logits)(logits, batch, positions, state))[0]
     times = np.arange(num_tokens) % 3
     expected = SMALL - np.float32(0.3) * times - np.float32(0.5) * (times > 0)
     expected[2] += 1

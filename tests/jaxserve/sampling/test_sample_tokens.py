@@ -1,18 +1,17 @@
-"""A row's token is its own: whatever stands beside it, whatever its logits look like."""
+"""A row's token depends on the row alone, and has nonzero probability whatever the logits are."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxserve.sampling.draw import is_bad, sample
-from jaxserve.sampling.probabilities import pick
-from jaxserve.sampling.sample_logits import draw
-from jaxserve.sampling.sampling_batch import init_slot_state
+from jaxserve.sampling.probabilities import draw_index
+from jaxserve.sampling.sample_tokens import draw_tokens, is_bad, sample_tokens
+from jaxserve.sampling.slot_state import init_slot_state
 from tests.jaxserve.sampling.rows import kept, make_batch
 
 V = 1500
-run = jax.jit(sample)
+run = jax.jit(draw_tokens)
 KINDS = [
     {"temperature": 0.0},
     {},
@@ -46,7 +45,7 @@ def test_a_token_is_the_same_among_any_batch_mates(scale):
     state = slots()
     logits = np.random.default_rng(0).normal(size=(len(KINDS), V)).astype(np.float32) * np.float32(scale)
     rows = [{**kind, "slot": i, "seed_low": i} for i, kind in enumerate(KINDS)]
-    step = jax.jit(draw)
+    step = jax.jit(sample_tokens)
 
     def tokens(order, position):
         batch, positions = make_batch([rows[i] for i in order]), jnp.full(len(order), position, jnp.int32)
@@ -97,7 +96,7 @@ def test_the_ends_of_the_unit_interval_draw_tokens_with_weight(u):
     for length in (1, 2, 64, 65, 768):
         weights = rng.random((50, length), np.float32) * (rng.random((50, length)) < 0.3)
         weights[:, rng.integers(length)] = 2**-20
-        chosen = np.asarray(jax.jit(pick)(weights, jnp.full(50, u, jnp.float32)))
+        chosen = np.asarray(jax.jit(draw_index)(weights, jnp.full(50, u, jnp.float32)))
         assert (np.take_along_axis(weights, chosen[:, None], axis=1) > 0).all()
 
 

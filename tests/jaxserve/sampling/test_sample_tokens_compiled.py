@@ -1,4 +1,4 @@
-"""What the compiled step does not do: sort the vocabulary, copy its state, hold many copies of the logits."""
+"""The compiled step neither sorts the vocabulary, nor copies its state, nor holds many copies of the logits."""
 
 import re
 
@@ -9,8 +9,8 @@ import pytest
 from jaxserve.sampling.logit_processors import mask_padding
 from jaxserve.sampling.logprobs import top_logprobs
 from jaxserve.sampling.penalty_counts import update_counts
-from jaxserve.sampling.sample_logits import draw
-from jaxserve.sampling.sampling_batch import init_slot_state
+from jaxserve.sampling.sample_tokens import sample_tokens
+from jaxserve.sampling.slot_state import init_slot_state
 from tests.jaxserve.sampling.rows import make_batch
 
 ROWS = 8
@@ -21,7 +21,7 @@ def step(state, hidden, weight, batch, tokens):
     counts = update_counts(state.counts, batch, tokens, rows, rows, jnp.zeros(ROWS, bool))
     state = state.replace(counts=counts)
     logits = mask_padding(hidden @ weight, weight.shape[1] - 128)
-    tokens, is_bad = draw(logits, batch, rows, state)
+    tokens, is_bad = sample_tokens(logits, batch, rows, state)
     return state, tokens, is_bad, top_logprobs(logits, tokens, batch.num_logprobs, 20)
 
 
@@ -41,7 +41,7 @@ def test_nothing_of_the_vocabulary_s_size_is_sorted_or_copied(vocab_size):
     assert largest_sort(compiled.as_text()) <= 65
     memory = compiled.memory_analysis()
     assert memory.alias_size_in_bytes == sum(x.nbytes for x in jax.tree.leaves(state))
-    # The raw logits, which log-probabilities read, the processed ones, and a few single rows.
+    # The raw logits (read by log-probabilities), the processed logits, and a few single rows.
     assert memory.temp_size_in_bytes < (2 * ROWS + 6) * width * 4
 
 
