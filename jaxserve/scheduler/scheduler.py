@@ -27,7 +27,7 @@ from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
 from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad, queue_cost
 from jaxserve.scheduler.request_checks import check_ids, check_shared_prefix
 from jaxserve.scheduler.state import PrefixGroup, SchedulerState, StepRows
-from jaxserve.scheduler.stats import SchedulerStats
+from jaxserve.scheduler.stats import SchedulerStats, collect_stats
 from jaxserve.scheduler.step.admit import admit, admit_ahead
 from jaxserve.scheduler.step.build_plan import build_plan
 from jaxserve.scheduler.step.decode_rows import schedule_decodes
@@ -221,7 +221,7 @@ class Scheduler:
     @property
     def stats(self) -> SchedulerStats:
         """Counts of this moment."""
-        return SchedulerStats.of(self.state)
+        return collect_stats(self.state)
 
     @property
     def has_work(self) -> bool:
