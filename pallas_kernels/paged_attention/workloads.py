@@ -95,34 +95,34 @@ def in_bucket(workload: Workload, num_tokens: int, num_rows: int, num_columns: i
     )
 
 
-Shape = dict[str, Any]
-FALCON_7B: Shape = {"num_heads": 71, "num_kv_heads": 1, "head_dim": 64}
-GEMMA2_2B: Shape = {"num_heads": 8, "num_kv_heads": 4, "head_dim": 256, "softcap": 50.0}
-GEMMA3_270M: Shape = {"num_heads": 4, "num_kv_heads": 1, "head_dim": 256}
-GEMMA3_4B: Shape = {"num_heads": 8, "num_kv_heads": 4, "head_dim": 256}
-GPT_OSS_20B: Shape = {"num_heads": 64, "num_kv_heads": 8, "head_dim": 64, "has_sinks": True}
-GPT_OSS_20B_TP4: Shape = {"num_heads": 16, "num_kv_heads": 2, "head_dim": 64, "has_sinks": True}
-LLAMA3_8B: Shape = {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
-LLAMA3_8B_TP4: Shape = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 128}
-LLAMA3_8B_TP8: Shape = {"num_heads": 4, "num_kv_heads": 1, "head_dim": 128}
-PHI2: Shape = {"num_heads": 32, "num_kv_heads": 32, "head_dim": 80}
-PHI3_MINI: Shape = {"num_heads": 32, "num_kv_heads": 32, "head_dim": 96}
-QWEN3_06B: Shape = {"num_heads": 16, "num_kv_heads": 8, "head_dim": 128}
-QWEN3_30B_A3B_TP2: Shape = {"num_heads": 16, "num_kv_heads": 2, "head_dim": 128}
-SMOLLM2: Shape = {"num_heads": 9, "num_kv_heads": 3, "head_dim": 64}
+Options = dict[str, Any]
+FALCON_7B: Options = {"num_heads": 71, "num_kv_heads": 1, "head_dim": 64}
+GEMMA2_2B: Options = {"num_heads": 8, "num_kv_heads": 4, "head_dim": 256, "softcap": 50.0}
+GEMMA3_270M: Options = {"num_heads": 4, "num_kv_heads": 1, "head_dim": 256}
+GEMMA3_4B: Options = {"num_heads": 8, "num_kv_heads": 4, "head_dim": 256}
+GPT_OSS_20B: Options = {"num_heads": 64, "num_kv_heads": 8, "head_dim": 64, "has_sinks": True}
+GPT_OSS_20B_TP4: Options = {"num_heads": 16, "num_kv_heads": 2, "head_dim": 64, "has_sinks": True}
+LLAMA3_8B: Options = {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
+LLAMA3_8B_TP4: Options = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 128}
+LLAMA3_8B_TP8: Options = {"num_heads": 4, "num_kv_heads": 1, "head_dim": 128}
+PHI2: Options = {"num_heads": 32, "num_kv_heads": 32, "head_dim": 80}
+PHI3_MINI: Options = {"num_heads": 32, "num_kv_heads": 32, "head_dim": 96}
+QWEN3_06B: Options = {"num_heads": 16, "num_kv_heads": 8, "head_dim": 128}
+QWEN3_30B_A3B_TP2: Options = {"num_heads": 16, "num_kv_heads": 2, "head_dim": 128}
+SMOLLM2: Options = {"num_heads": 9, "num_kv_heads": 3, "head_dim": 64}
 
-BF16: Shape = {"dtype": "bfloat16"}
+BF16: Options = {"dtype": "bfloat16"}
 INT8, E4M3, E5M2 = ({**BF16, "pool_dtype": name} for name in ("int8", "float8_e4m3fn", "float8_e5m2"))
-IN_LANES: Shape = {"page_size": 128, "layout": "lanes"}
+IN_LANES: Options = {"page_size": 128, "layout": "lanes"}
 
 
-def _decode(num_rows: int, kv_len: int) -> Shape:
+def _decode(num_rows: int, kv_len: int) -> Options:
     """Rows of ragged lengths from a third of `kv_len` up to it."""
     lengths = tuple(int(n) for n in np.linspace(kv_len // 3, kv_len, num_rows))
     return {"q_lens": (1,) * num_rows, "kv_lens": lengths}
 
 
-def _chunks(num_rows: int, q_len: int, kv_len: int, num_decodes: int = 0) -> Shape:
+def _chunks(num_rows: int, q_len: int, kv_len: int, num_decodes: int = 0) -> Options:
     """Decode rows, then as many chunks of q_len tokens that end at kv_len."""
     decodes = _decode(num_decodes, kv_len) if num_decodes else {"q_lens": (), "kv_lens": ()}
     return {
@@ -171,9 +171,9 @@ WORKLOADS = (
     Workload("falcon_7b_decode", **_decode(4, 60), **FALCON_7B),
 )
 
-FULL: Shape = {"page_size": 64, "num_layers": 1, **BF16}
-FULL_LANES: Shape = FULL | IN_LANES
-FULL_8BIT: Shape = {"page_size": 128, "num_layers": 1}
+FULL: Options = {"page_size": 64, "num_layers": 1, **BF16}
+FULL_LANES: Options = FULL | IN_LANES
+FULL_8BIT: Options = {"page_size": 128, "num_layers": 1}
 
 BENCH_WORKLOADS = (
     Workload("llama3_8b_decode_64x2k", **_chunks(64, 1, 2048), **LLAMA3_8B, **FULL),

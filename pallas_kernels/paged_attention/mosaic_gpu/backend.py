@@ -30,7 +30,7 @@ from pallas_kernels.paged_attention.mosaic_gpu.items import (
     tile_of_token,
 )
 from pallas_kernels.paged_attention.mosaic_gpu.kernel import attend_items
-from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES, Shape
+from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES, KernelSizes
 from pallas_kernels.paged_attention.mosaic_gpu.tiling import (
     MIN_POSITIONS,
     Tiling,
@@ -127,7 +127,7 @@ def paged_attention(
             layer,
             *(meta.tables, meta.first_pages, meta.kv_lens, meta.write_slots[:singles]),
             *(part.items, part.lines),
-            shape=Shape(tiling.num_groups, tiling.num_lines, *static),
+            sizes=KernelSizes(tiling.num_groups, tiling.num_lines, *static),
             spec=spec,
             k_scale=k_scale,
             out_width=-(-head_dim // 128) * 128 if tiling.is_divided else head_dim,

@@ -18,7 +18,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas.mosaic_gpu import WGMMAAccumulatorRef as ACC
 
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
-from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES, Shape
+from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES, KernelSizes
 from pallas_kernels.paged_attention.mosaic_gpu.memory_warpgroup import Item, slot_of
 
 LOG2_E = math.log2(math.e)
@@ -29,38 +29,38 @@ LOWEST = -1e30
 """Stands for the highest score before there is one; -inf would make differences that are no numbers."""
 
 
-def attend_item(refs: dict[str, Any], item: Item, group: jax.Array, shape: Shape, spec: AttentionSpec) -> None:
+def attend_item(refs: dict[str, Any], item: Item, group: jax.Array, sizes: KernelSizes, spec: AttentionSpec) -> None:
     """Outputs of warpgroup `group`'s lines over the item's blocks, normalized, and the logarithms of their sums."""
     queries = refs["queries"].at[group]
-    used = pl.ds(0, shape.num_lines)
+    used = pl.ds(0, sizes.num_lines)
     plgpu.copy_gmem_to_smem(
         refs["q"].at[item.tile, item.head, group], queries.at[used], refs["queries_filled"].at[group]
     )
     plgpu.barrier_wait(refs["queries_filled"].at[group])
     k_scale = refs["k_scale"][item.head] if "k_scale" in refs else None
-    visible = _visibility(refs, item, group, shape)
+    visible = _visibility(refs, item, group, sizes)
 
     def step(block, carry, is_edge: bool):
         total, highest, parts = carry
-        slot = slot_of(item, block, shape)
+        slot = slot_of(item, block, sizes)
         plgpu.barrier_wait(refs["filled"].at[slot])
-        lanes_of = _context(refs, item, group, shape, spec, block, is_edge)
+        lanes_of = _context(refs, item, group, sizes, spec, block, is_edge)
 
         def products(accumulator):
-            plgpu.wgmma(accumulator, queries, lanes_of(0, 0, shape.head_dim).transpose((1, 0)))
+            plgpu.wgmma(accumulator, queries, lanes_of(0, 0, sizes.head_dim).transpose((1, 0)))
             return accumulator[...]
 
-        found = pl.run_scoped(products, ACC((LINES, shape.positions), jnp.float32))
+        found = pl.run_scoped(products, ACC((LINES, sizes.positions), jnp.float32))
         found, factor = _scores(spec, found, k_scale)
         if is_edge:
             found = jnp.where(visible(block), found, -jnp.inf)
         higher = jnp.maximum(highest, found.max(axis=1) * factor)
-        weights = jnp.exp2(found * factor - _by_line(higher, shape.positions))
+        weights = jnp.exp2(found * factor - _by_line(higher, sizes.positions))
         decay = jnp.exp2(highest - higher)
         total = total * decay + weights.sum(axis=1)
-        weights = weights.astype(shape.dtype)
+        weights = weights.astype(sizes.dtype)
         parts = tuple(
-            weighted(part * _by_line(decay, shape.width), weights, i * shape.width, lanes_of)
+            weighted(part * _by_line(decay, sizes.width), weights, i * sizes.width, lanes_of)
             for i, part in enumerate(parts)
         )
         plgpu.barrier_arrive(refs["freed"].at[slot])
@@ -70,7 +70,7 @@ def attend_item(refs: dict[str, Any], item: Item, group: jax.Array, shape: Shape
         """The sums of some lanes with a block's values added."""
 
         def values():
-            return lanes_of(shape.num_spans - 1, shape.value_start + first_lane, shape.width)
+            return lanes_of(sizes.num_spans - 1, sizes.value_start + first_lane, sizes.width)
 
         if "weights" not in refs:
             return pl.run_state(lambda sums: plgpu.wgmma(sums, weights, values()))(ACC.init(part))
@@ -84,8 +84,8 @@ def attend_item(refs: dict[str, Any], item: Item, group: jax.Array, shape: Shape
 
         return part + pl.run_scoped(products, ACC(part.shape, jnp.float32))
 
-    nothing = _full((LINES, shape.width), 0.0, MATRIX)
-    carry = _full((LINES,), 0.0, COLUMN), _full((LINES,), LOWEST, COLUMN), (nothing,) * (shape.head_dim // shape.width)
+    nothing = _full((LINES, sizes.width), 0.0, MATRIX)
+    carry = _full((LINES,), 0.0, COLUMN), _full((LINES,), LOWEST, COLUMN), (nothing,) * (sizes.head_dim // sizes.width)
     whole_begin = jnp.clip(item.whole_begin, item.begin, item.end)
     whole_end = jnp.clip(item.whole_end, whole_begin, item.end)
     carry = lax.fori_loop(item.begin, whole_begin, partial(step, is_edge=True), carry)
@@ -96,9 +96,9 @@ def attend_item(refs: dict[str, Any], item: Item, group: jax.Array, shape: Shape
     refs["sums"][group] = highest + jnp.log2(total)
     outputs = refs["outputs"].at[group]
     for i, part in enumerate(parts):
-        outputs[...] = (part / _by_line(total, shape.width)).astype(shape.out_dtype)
+        outputs[...] = (part / _by_line(total, sizes.width)).astype(sizes.out_dtype)
         plgpu.commit_smem()
-        lanes = pl.ds(i * shape.width, shape.width)
+        lanes = pl.ds(i * sizes.width, sizes.width)
         plgpu.copy_smem_to_gmem(outputs.at[used], refs["o"].at[item.index, item.head, group, :, lanes])
         plgpu.wait_smem_to_gmem(0)
     plgpu.copy_smem_to_gmem(refs["sums"].at[group], refs["log_sums"].at[item.index, item.head, group])
@@ -114,7 +114,7 @@ def _scores(spec: AttentionSpec, products: jax.Array, k_scale: jax.Array | None)
     return jnp.tanh(products * (inner if k_scale is None else inner * k_scale)), spec.softcap * LOG2_E
 
 
-def _visibility(refs: dict[str, Any], item: Item, group: jax.Array, shape: Shape):
+def _visibility(refs: dict[str, Any], item: Item, group: jax.Array, sizes: KernelSizes):
     """A function from a block to whether each line sees each of its positions."""
 
     def column(ref):
@@ -125,14 +125,14 @@ def _visibility(refs: dict[str, Any], item: Item, group: jax.Array, shape: Shape
     words = [column(refs["words"].at[item.tile, i, group]) for i in range(num_words)]
 
     def visible(block):
-        size = (LINES, shape.positions)
-        key = plgpu.broadcasted_iota(jnp.int32, size, 1, layout=MATRIX) + block * shape.positions
-        seen = key >= _by_line(first, shape.positions)
+        size = (LINES, sizes.positions)
+        key = plgpu.broadcasted_iota(jnp.int32, size, 1, layout=MATRIX) + block * sizes.positions
+        seen = key >= _by_line(first, sizes.positions)
         for i, word in enumerate(words):
             node = key - (item.first_new + 32 * i)
-            bit = lax.shift_right_arithmetic(_by_line(word, shape.positions), jnp.clip(node, 0, 31)) & 1
+            bit = lax.shift_right_arithmetic(_by_line(word, sizes.positions), jnp.clip(node, 0, 31)) & 1
             seen = jnp.where((node >= 0) & (node < 32), bit == 1, seen)
-        return seen & (key <= _by_line(last, shape.positions))
+        return seen & (key <= _by_line(last, sizes.positions))
 
     return visible
 
@@ -141,7 +141,7 @@ def _context(
     refs: dict[str, Any],
     item: Item,
     group: jax.Array,
-    shape: Shape,
+    sizes: KernelSizes,
     spec: AttentionSpec,
     block: jax.Array,
     is_edge: bool,
@@ -150,22 +150,22 @@ def _context(
 
     They are in the type of the queries, and 0 where no token of the row sees them: a weight of 0 does not hide NaN.
     """
-    start = block * shape.positions
+    start = block * sizes.positions
     seen_from = jnp.int32(0) if spec.window is None else item.first_new - (spec.window - 1)
-    slot = slot_of(item, block, shape)
+    slot = slot_of(item, block, sizes)
     narrow = refs["ring"].at[slot]
-    if shape.is_narrow:
-        _rewrite(narrow, refs["wide"].at[group], shape.ring_tile, start, seen_from, item.kv_len)
+    if sizes.is_narrow:
+        _rewrite(narrow, refs["wide"].at[group], sizes.ring_tile, start, seen_from, item.kv_len)
         return lambda span, lane, width: refs["wide"].at[group, span, :, pl.ds(lane, width)]
     if is_edge:
 
-        @pl.when((start + shape.positions > item.kv_len) | (start < seen_from))
+        @pl.when((start + sizes.positions > item.kv_len) | (start < seen_from))
         def _():
             @pl.when(group == 0)
             def _():
-                _rewrite(narrow, narrow, shape.ring_tile, start, seen_from, item.kv_len)
+                _rewrite(narrow, narrow, sizes.ring_tile, start, seen_from, item.kv_len)
 
-            if shape.num_groups > 1:
+            if sizes.num_groups > 1:
                 plgpu.barrier_arrive(refs["cleared"])
                 plgpu.barrier_wait(refs["cleared"])
 

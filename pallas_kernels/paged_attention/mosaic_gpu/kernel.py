@@ -18,7 +18,7 @@ from pallas_kernels.dispatch import gpu_interpretation
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.mosaic_gpu.compute_warpgroup import attend_item
 from pallas_kernels.paged_attention.mosaic_gpu.items import NUM_FIELDS, Items, Lines
-from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES, Shape
+from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES, KernelSizes
 from pallas_kernels.paged_attention.mosaic_gpu.memory_warpgroup import Item, store_token, stream_blocks
 
 REGISTERS = {1: None, 2: (40, 232)}
@@ -38,7 +38,7 @@ def attend_items(
     items: Items,
     lines: Lines,
     *,
-    shape: Shape,
+    sizes: KernelSizes,
     spec: AttentionSpec,
     k_scale: Float[Array, "K"] | None,
     out_width: int,
@@ -57,20 +57,20 @@ def attend_items(
     by_line = {"last": lines.last, "first": lines.first, "words": lines.words}
     for name, x in by_line.items():
         if x is not None:
-            arrays[name] = x.reshape(*x.shape[:-1], shape.num_groups, LINES)
+            arrays[name] = x.reshape(*x.shape[:-1], sizes.num_groups, LINES)
     if k_scale is not None:
         arrays["k_scale"] = k_scale
     if new is not None:
         arrays |= {"new": new, "write_slots": write_slots}
     results = {
-        "o": jax.ShapeDtypeStruct((num_items, num_kv_heads, *q.shape[2:4], out_width), shape.out_dtype),
-        "log_sums": jax.ShapeDtypeStruct((num_items, num_kv_heads, shape.num_groups, LINES), jnp.float32),
+        "o": jax.ShapeDtypeStruct((num_items, num_kv_heads, *q.shape[2:4], out_width), sizes.out_dtype),
+        "log_sums": jax.ShapeDtypeStruct((num_items, num_kv_heads, sizes.num_groups, LINES), jnp.float32),
     }
-    scratch = shape.scratch(writes=new is not None, is_interpreted=interpreter is not None)
+    scratch = sizes.scratch(writes=new is not None, is_interpreted=interpreter is not None)
     names = (*arrays, "pool", *results, *scratch)
 
     def paged_attention_items(*refs):
-        _thread_block(dict(zip(names, refs, strict=True)), shape, spec)
+        _thread_block(dict(zip(names, refs, strict=True)), sizes, spec)
 
     pool_ref = jax.new_ref(pool)
     o, log_sums = plgpu.kernel(
@@ -79,7 +79,7 @@ def attend_items(
         scratch_types=tuple(scratch.values()),
         grid=(num_kv_heads, num_items),
         grid_names=("head", "item"),
-        num_threads=shape.num_groups + 1,
+        num_threads=sizes.num_groups + 1,
         thread_name="group",
         compiler_params=plgpu.CompilerParams(approx_math=True),
         interpret=interpreter,
@@ -87,24 +87,24 @@ def attend_items(
     return o, log_sums, jax.freeze(pool_ref)
 
 
-def _thread_block(refs: dict[str, Any], shape: Shape, spec: AttentionSpec) -> None:
+def _thread_block(refs: dict[str, Any], sizes: KernelSizes, spec: AttentionSpec) -> None:
     head, index, group = (lax.axis_index(name) for name in ("head", "item", "group"))
     fields = [refs["fields"][i, index] for i in range(NUM_FIELDS)]
     row = fields[1]
     item = Item(index, head, *fields, kv_len=refs["kv_lens"][row], first_page=refs["first_pages"][row])
     has_work = item.begin < item.end
-    registers = REGISTERS[shape.num_groups]
+    registers = REGISTERS[sizes.num_groups]
 
-    @pl.when((group == shape.num_groups) & has_work)
+    @pl.when((group == sizes.num_groups) & has_work)
     def _():
         if registers:
             plgpu.set_max_registers(registers[0], action="decrease")
         if "new" in refs:
-            pl.when(item.end * shape.positions >= item.kv_len)(partial(store_token, refs, item, shape))
-        stream_blocks(refs, item, shape)
+            pl.when(item.end * sizes.positions >= item.kv_len)(partial(store_token, refs, item, sizes))
+        stream_blocks(refs, item, sizes)
 
-    @pl.when((group < shape.num_groups) & has_work)
+    @pl.when((group < sizes.num_groups) & has_work)
     def _():
         if registers:
             plgpu.set_max_registers(registers[1], action="increase")
-        attend_item(refs, item, group, shape, spec)
+        attend_item(refs, item, group, sizes, spec)

@@ -22,7 +22,7 @@ time; an H200's 4.8 TB/s times a microsecond of latency is 5 MB."""
 
 
 @dataclass(frozen=True)
-class Shape:
+class KernelSizes:
     """Sizes and types of one kernel."""
 
     num_groups: int

@@ -22,7 +22,7 @@ from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSi
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta, tree_columns
 from pallas_kernels.paged_attention.block_rules import tpu_block_sizes
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
-from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import Shape, shape_of
+from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import BlockLayout, block_layout
 from pallas_kernels.paged_attention.mosaic_tpu.chunk_kernel import Tiles, chunks, plan_tiles
 from pallas_kernels.paged_attention.mosaic_tpu.decode_kernel import decode
 
@@ -88,15 +88,15 @@ def paged_attention(
     options = scales | {"spec": spec, "precision": precision}
     grouped_sinks = None if sinks is None else sinks.astype(jnp.float32).reshape(num_kv_heads, group_size)
 
-    def sizes_of(kind: str) -> tuple[BlockSizes, Shape]:
+    def sizes_of(kind: str) -> tuple[BlockSizes, BlockLayout]:
         sizes = _block_sizes(kind, meta, spec, model)
         sizes.pages(page_size)
-        return sizes, shape_of(layout, pool, head_dim, width, sizes.positions)
+        return sizes, block_layout(layout, pool, head_dim, width, sizes.positions)
 
     queries = q.astype(dtype).reshape(num_tokens, num_kv_heads, group_size, head_dim)
     rows_at_once = max(1, TABLE_BYTES // (4 * width))
     parts = [slice(i, min(i + rows_at_once, num_rows)) for i in range(0, num_rows, rows_at_once)]
-    sizes, shape = sizes_of("decode")
+    sizes, blocks = sizes_of("decode")
     is_decode_only = num_tokens == num_rows
     if is_decode_only:
         num_decodes = meta.num_seqs
@@ -114,15 +114,15 @@ def paged_attention(
     if k is not None and v is not None:
         new = pack_tokens(k[:singles], v[:singles], pool.shape[layout.packed_axis], pool.dtype, **scales, layout=layout)
     o, pool = _decode_rows(
-        queries[:singles], new, pool, layer, meta, num_decodes, parts, sizes.rows, grouped_sinks, shape, options
+        queries[:singles], new, pool, layer, meta, num_decodes, parts, sizes.rows, grouped_sinks, blocks, options
     )
     token = jnp.arange(num_tokens, dtype=jnp.int32)[:, None, None, None]
     o = jnp.where(token[:singles] < num_decodes, o, 0)
     if not is_decode_only:
-        sizes, shape = sizes_of(_kind_of_longer_rows(meta))
+        sizes, blocks = sizes_of(_kind_of_longer_rows(meta))
         run = partial(
             chunks,
-            shape=shape,
+            blocks=blocks,
             group_size=group_size,
             num_lines=_num_lines(sizes, model),
             tree=meta.work.tree,
@@ -137,12 +137,12 @@ def paged_attention(
     return o.reshape(q.shape).astype(q.dtype), pool
 
 
-def _decode_rows(queries, new, pool, layer, meta, num_decodes, parts, rows, sinks, shape, options):
+def _decode_rows(queries, new, pool, layer, meta, num_decodes, parts, rows, sinks, blocks, options):
     """The decode kernel over parts of the rows; returns what it gives [S, K, G, H] and the pool."""
     num_singles, _, group_size, head_dim = queries.shape
     num_queries = -(-group_size // 8) * 8  # a float32 register is 8 high
     padding = (0, num_queries - group_size)
-    queries = jnp.pad(queries, ((0, 0), (0, 0), padding, (0, shape.query_lanes - head_dim)))
+    queries = jnp.pad(queries, ((0, 0), (0, 0), padding, (0, blocks.query_lanes - head_dim)))
     sinks = None if sinks is None else jnp.pad(sinks, ((0, 0), padding))
     outputs = []
     for part in parts:
@@ -151,7 +151,7 @@ def _decode_rows(queries, new, pool, layer, meta, num_decodes, parts, rows, sink
             *(queries[part], None if new is None else new[part], pool, layer),
             *(meta.tables[part], meta.first_pages[part], meta.kv_lens[part]),
             jnp.clip(num_decodes - part.start, 0, part.stop - part.start),
-            shape=shape,
+            blocks=blocks,
             sinks=sinks,
             rows=min(rows, part.stop - part.start, NUM_LANES),
             **options,
@@ -165,7 +165,7 @@ def _chunk_rows(queries, pool, layer, meta, parts, run):
     num_tokens, num_kv_heads, group_size, head_dim = queries.shape
     lines = jnp.moveaxis(queries, 0, 1).reshape(num_kv_heads, num_tokens * group_size, head_dim)
     padding = (0, run.keywords["num_lines"])
-    lines = jnp.pad(lines, ((0, 0), padding, (0, run.keywords["shape"].query_lanes - head_dim)))
+    lines = jnp.pad(lines, ((0, 0), padding, (0, run.keywords["blocks"].query_lanes - head_dim)))
     for part in parts:
         out = run(lines, pool, layer, meta.tables[part], meta, meta.work.tiles, part.start)
         out = out[:, : num_tokens * group_size].reshape(num_kv_heads, num_tokens, group_size, head_dim)

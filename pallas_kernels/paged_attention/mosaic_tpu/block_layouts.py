@@ -1,13 +1,13 @@
 """Device: how blocks of pages lie in VMEM, and how TPU kernels take keys and values out of them: one class a layout.
 
-RowShape    block [K, positions, W2]      a position's key and value side by side; lanes are only ever cut at
+RowBlocks    block [K, positions, W2]      a position's key and value side by side; lanes are only ever cut at
                                           multiples of 128, where it is free:
 
     head dim 128   [ key            | value          ]    keys = lanes [0, 128), values = lanes [128, 256)
     head dim 64    [ key    | value ]                     both = lanes [0, 128): the query's lanes [64, 128) are
     head dim 80    [ key     | value    |      zeros ]    zero, and of the weighted sum the value's are cut out last
 
-LaneShape   block [K, 2·H', positions]    keys = rows [0, H'), values = rows [H', 2·H'): whole tiles
+LaneBlocks   block [K, 2·H', positions]    keys = rows [0, H'), values = rows [H', 2·H'): whole tiles
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ Dims = tuple[tuple[int], tuple[int]]
 
 
 @dataclass(frozen=True)
-class Shape(ABC):
+class BlockLayout(ABC):
     """Static sizes of a call: what the kernels read, and in which pieces."""
 
     num_kv_heads: int
@@ -107,7 +107,7 @@ class Shape(ABC):
 
 
 @dataclass(frozen=True)
-class RowShape(Shape):
+class RowBlocks(BlockLayout):
     layout = ROWS
     key_dims = ((1,), (1,))
     value_dims = ((1,), (0,))
@@ -153,7 +153,7 @@ class RowShape(Shape):
 
 
 @dataclass(frozen=True)
-class LaneShape(Shape):
+class LaneBlocks(BlockLayout):
     layout = LANES
     key_dims = ((1,), (0,))
     value_dims = ((1,), (1,))
@@ -200,13 +200,13 @@ class LaneShape(Shape):
         lax.fori_loop(0, self.num_kv_heads, put_head, 0)
 
 
-SHAPES: dict[str, type[Shape]] = {shape.layout.name: shape for shape in (RowShape, LaneShape)}
+BLOCK_LAYOUTS: dict[str, type[BlockLayout]] = {blocks.layout.name: blocks for blocks in (RowBlocks, LaneBlocks)}
 
 
-def shape_of(layout: PageLayout, pool: Any, head_dim: int, width: int, positions: int) -> Shape:
-    return SHAPES[layout.name](pool.shape[2], head_dim, layout.page_size(pool), width, positions, pool.dtype)
+def block_layout(layout: PageLayout, pool: Any, head_dim: int, width: int, positions: int) -> BlockLayout:
+    return BLOCK_LAYOUTS[layout.name](pool.shape[2], head_dim, layout.page_size(pool), width, positions, pool.dtype)
 
 
-def pool_buffer(depth: int, shape: Shape) -> Any:
+def pool_buffer(depth: int, blocks: BlockLayout) -> Any:
     """VMEM for `depth` blocks."""
-    return pltpu.VMEM((depth, *shape.block_shape), shape.pool_dtype)
+    return pltpu.VMEM((depth, *blocks.block_shape), blocks.pool_dtype)

@@ -25,7 +25,7 @@ from pallas_kernels.dispatch import interpretation
 from pallas_kernels.page_layouts import NUM_LANES, tile_rows
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
-from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import Shape, pool_buffer
+from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import BlockLayout, pool_buffer
 from pallas_kernels.paged_attention.mosaic_tpu.page_stream import (
     HIDDEN,
     LOG2_E,
@@ -84,7 +84,7 @@ def chunks(
     tiles: Tiles,
     first_row: int,
     *,
-    shape: Shape,
+    blocks: BlockLayout,
     spec: AttentionSpec,
     precision: jax.lax.Precision,
     group_size: int,
@@ -128,7 +128,7 @@ def chunks(
         in_specs += [pl.BlockSpec(memory_space=pltpu.SMEM)] * 2
     kernel = partial(
         _kernel,
-        shape=shape,
+        blocks=blocks,
         spec=spec,
         precision=precision,
         group_size=group_size,
@@ -147,17 +147,17 @@ def chunks(
             scratch_shapes=[
                 pltpu.VMEM((2, *by_line, q.shape[2]), q.dtype),
                 pltpu.VMEM((2, num_lines, max(1, num_columns)), jnp.int32),
-                pltpu.VMEM((2, *by_line, shape.head_dim), q.dtype),
-                pltpu.VMEM((num_kv_heads, sublanes, shape.head_dim), q.dtype),
+                pltpu.VMEM((2, *by_line, blocks.head_dim), q.dtype),
+                pltpu.VMEM((num_kv_heads, sublanes, blocks.head_dim), q.dtype),
                 pltpu.SemaphoreType.DMA((2,)),
                 pltpu.SemaphoreType.DMA((2,)),
-                pool_buffer(DEPTH, shape),
+                pool_buffer(DEPTH, blocks),
                 pltpu.SemaphoreType.DMA((DEPTH,)),
                 pltpu.SMEM((4,), jnp.int32),
-                *softmax_buffers(shape, num_lines),
+                *softmax_buffers(blocks, num_lines),
             ],
         ),
-        out_shape=pltpu.HBM((num_kv_heads, num_queries, shape.head_dim), q.dtype),
+        out_shape=pltpu.HBM((num_kv_heads, num_queries, blocks.head_dim), q.dtype),
         interpret=interpretation(),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("arbitrary",), disable_bounds_checks=True, vmem_limit_bytes=VMEM_BYTES
@@ -195,7 +195,7 @@ def _kernel(
     q_hbm,
     pool_ref,
     *refs,
-    shape: Shape,
+    blocks: BlockLayout,
     spec: AttentionSpec,
     precision: jax.lax.Precision,
     group_size: int,
@@ -232,7 +232,7 @@ def _kernel(
         return _Tile(row, start, own_begin, own_end, offset, new, span, seen_from, seen_to)
 
     stream = PageStream(
-        shape,
+        blocks,
         pool_ref,
         kv_buf,
         kv_sems,
@@ -277,20 +277,20 @@ def _kernel(
     def fold_heads(slot, kv_slot, positions, heads, mask=None, is_held=None):
         xs, vs = [], []
         for head in heads:
-            k = as_operand(shape.keys(kv_buf, kv_slot, head, positions), q_buf.dtype)
+            k = as_operand(blocks.keys(kv_buf, kv_slot, head, positions), q_buf.dtype)
             q, k_scale = q_buf[slot, head], None if k_scale_ref is None else k_scale_ref[head]
-            x = scores(spec, q, k, k_scale, shape.key_dims, precision)
+            x = scores(spec, q, k, k_scale, blocks.key_dims, precision)
             xs.append(x if mask is None else jnp.where(mask, x, HIDDEN))
-            v = shape.values(kv_buf, kv_slot, head, positions)
+            v = blocks.values(kv_buf, kv_slot, head, positions)
             if is_held is not None:
-                v = jnp.where(is_held(v.shape, shape.value_axis), v.astype(jnp.float32), 0)
+                v = jnp.where(is_held(v.shape, blocks.value_axis), v.astype(jnp.float32), 0)
             vs.append(as_operand(v, q_buf.dtype))
-        fold(softmax, heads, xs, vs, precision, shape.value_dims)
+        fold(softmax, heads, xs, vs, precision, blocks.value_dims)
 
     def edge_block(tile: _Tile, slot, kv_slot, block):
         """A block that some of the queries do not see all of: pieces of it, as far as there is any."""
-        start = block * shape.positions
-        size = shape.edge_len
+        start = block * blocks.positions
+        size = blocks.edge_len
 
         def piece(j, carry):
             first_key = start + j * size
@@ -302,14 +302,14 @@ def _kernel(
 
             positions = pl.ds(pl.multiple_of(j * size, size), size)
             each_group(
-                shape.num_kv_heads,
+                blocks.num_kv_heads,
                 lambda heads: fold_heads(slot, kv_slot, positions, heads, mask, is_held),
                 size=HEADS_AT_ONCE,
             )
             return carry
 
         first = jnp.maximum(tile.span.begin - start, 0) // size
-        last = (jnp.minimum(tile.span.end - start, shape.positions) - 1) // size
+        last = (jnp.minimum(tile.span.end - start, blocks.positions) - 1) // size
         jax.lax.fori_loop(first, last + 1, piece, 0)
 
     def attend_tile(i, carry):
@@ -333,13 +333,13 @@ def _kernel(
         def whole(block, carry):
             kv_slot = stream.wait_whole()
             each_group(
-                shape.num_kv_heads, lambda heads: fold_heads(slot, kv_slot, slice(None), heads), size=HEADS_AT_ONCE
+                blocks.num_kv_heads, lambda heads: fold_heads(slot, kv_slot, slice(None), heads), size=HEADS_AT_ONCE
             )
             stream.release()
             return carry
 
-        whole_from = jnp.minimum((tile.seen_from + shape.positions - 1) // shape.positions, last + 1)
-        whole_to = jnp.clip(tile.seen_to // shape.positions, whole_from, last + 1)
+        whole_from = jnp.minimum((tile.seen_from + blocks.positions - 1) // blocks.positions, last + 1)
+        whole_to = jnp.clip(tile.seen_to // blocks.positions, whole_from, last + 1)
         if window is not None:
             jax.lax.fori_loop(first, whole_from, edge, 0)
         jax.lax.fori_loop(whole_from, whole_to, whole, 0)
@@ -351,7 +351,7 @@ def _kernel(
                 if sinks_ref is not None:
                     lines = pl.ds(tile.start % group_size, num_lines)
                     sink = jnp.exp2(sinks_ref[head, lines] - softmax.highest[head])[:, :1]
-                o_buf[slot, head] = outputs(softmax, head, shape, v_scale_ref, sink).astype(o_buf.dtype)
+                o_buf[slot, head] = outputs(softmax, head, blocks, v_scale_ref, sink).astype(o_buf.dtype)
                 strip = o_buf[slot, head, :sublanes].astype(jnp.float32)
                 is_own = jax.lax.broadcasted_iota(jnp.int32, strip.shape, 0) >= tile.own_begin
                 strip = jnp.where(is_own, strip, seam[head].astype(jnp.float32))
@@ -359,7 +359,7 @@ def _kernel(
                 next_seam = jnp.minimum(tile.own_end // sublanes * sublanes, num_lines - sublanes)
                 seam[head] = o_buf[slot, head, pl.ds(pl.multiple_of(next_seam, sublanes), sublanes)]
 
-        each_group(shape.num_kv_heads, finish, size=HEADS_AT_ONCE)
+        each_group(blocks.num_kv_heads, finish, size=HEADS_AT_ONCE)
 
         @pl.when(i > 0)
         def _():

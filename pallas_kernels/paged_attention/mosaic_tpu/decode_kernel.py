@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, Num
 from pallas_kernels.dispatch import interpretation
 from pallas_kernels.page_layouts import NUM_LANES
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
-from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import Shape, pool_buffer
+from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import BlockLayout, pool_buffer
 from pallas_kernels.paged_attention.mosaic_tpu.page_stream import (
     HIDDEN,
     LOG2_E,
@@ -50,7 +50,7 @@ def decode(
     kv_lens: Int[Array, "S"],
     num_rows: Int[Array, ""],
     *,
-    shape: Shape,
+    blocks: BlockLayout,
     spec: AttentionSpec,
     precision: jax.lax.Precision,
     sinks: Float[Array, "K R"] | None,
@@ -72,14 +72,14 @@ def decode(
     sink_lanes = None if sinks is None else jnp.broadcast_to(sinks[..., None] * LOG2_E, (*sinks.shape, NUM_LANES))
     inputs: dict[str, tuple[Any, pl.BlockSpec]] = {
         "q": (q, of_rows(*q.shape[1:])),
-        "new": (None, in_hbm) if new is None else shape.new_operand(new, rows),
+        "new": (None, in_hbm) if new is None else blocks.new_operand(new, rows),
         "sinks": (sink_lanes, pl.BlockSpec(memory_space=pltpu.VMEM)),
         "k_scale": (k_scale, in_smem),
         "v_scale": (v_scale, in_smem),
         "pool": (pltpu.with_memory_space_constraint(pool, pltpu.HBM), in_hbm),
     }
     inputs = {name: given for name, given in inputs.items() if given[0] is not None}
-    o_shape = (num_queries, shape.head_dim)
+    o_shape = (num_queries, blocks.head_dim)
     outputs: dict[str, tuple[Any, pl.BlockSpec]] = {
         "o": (jax.ShapeDtypeStruct((num_seqs, num_kv_heads, *o_shape), q.dtype), of_rows(num_kv_heads, *o_shape))
     }
@@ -89,18 +89,18 @@ def decode(
         outputs["pool"] = (pltpu.HBM(pool.shape, pool.dtype), in_hbm)
         aliases = {len(prefetched) + len(inputs) - 1: 1}
     out = pl.pallas_call(
-        partial(_kernel, names=(*inputs, *outputs), shape=shape, spec=spec, precision=precision, rows=rows),
+        partial(_kernel, names=(*inputs, *outputs), blocks=blocks, spec=spec, precision=precision, rows=rows),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=len(prefetched),
             grid=(jnp.maximum(1, -(-num_rows // rows)),),
             in_specs=[spec for _, spec in inputs.values()],
             out_specs=[spec for _, spec in outputs.values()],
             scratch_shapes=[
-                pool_buffer(DEPTH, shape),
+                pool_buffer(DEPTH, blocks),
                 pltpu.SemaphoreType.DMA((DEPTH,)),
                 pltpu.SMEM((4,), jnp.int32),
                 pltpu.SemaphoreType.DMA,
-                *softmax_buffers(shape, num_queries),
+                *softmax_buffers(blocks, num_queries),
             ],
         ),
         out_shape=[made for made, _ in outputs.values()],
@@ -122,7 +122,7 @@ def _kernel(
     kv_lens_ref,
     *refs,
     names: tuple[str, ...],
-    shape: Shape,
+    blocks: BlockLayout,
     spec: AttentionSpec,
     precision: jax.lax.Precision,
     rows: int,
@@ -141,7 +141,7 @@ def _kernel(
         return Span(row, jnp.int32(0) if spec.window is None else jnp.maximum(end - spec.window, 0), end)
 
     stream = PageStream(
-        shape,
+        blocks,
         pool_ref,
         kv_buf,
         sems,
@@ -160,21 +160,21 @@ def _kernel(
     def fold_heads(i, slot, positions, heads, mask_of=None):
         xs, vs = [], []
         for head in heads:
-            k = as_operand(shape.keys(kv_buf, slot, head, positions), dtype)
+            k = as_operand(blocks.keys(kv_buf, slot, head, positions), dtype)
             q, k_scale = q_ref[i, head], None if k_scale_ref is None else k_scale_ref[head]
-            x = scores(spec, q, k, k_scale, shape.key_dims, precision)
+            x = scores(spec, q, k, k_scale, blocks.key_dims, precision)
             xs.append(x if mask_of is None else jnp.where(mask_of(x.shape, 1), x, HIDDEN))
         for head in heads:
-            v = shape.values(kv_buf, slot, head, positions)
+            v = blocks.values(kv_buf, slot, head, positions)
             if mask_of is not None:
-                v = jnp.where(mask_of(v.shape, shape.value_axis), v.astype(jnp.float32), 0)
+                v = jnp.where(mask_of(v.shape, blocks.value_axis), v.astype(jnp.float32), 0)
             vs.append(as_operand(v, dtype))
-        fold(softmax, heads, xs, vs, precision, shape.value_dims)
+        fold(softmax, heads, xs, vs, precision, blocks.value_dims)
 
     def edge_block(i, span, block, slot):
         """Part of a block is seen: pieces of it, as far as there is any."""
-        start = block * shape.positions
-        size = shape.edge_len
+        start = block * blocks.positions
+        size = blocks.edge_len
 
         def piece(j, carry):
             def mask_of(full_shape, axis):
@@ -182,29 +182,29 @@ def _kernel(
                 return (position >= span.begin) & (position < span.end)
 
             positions = pl.ds(pl.multiple_of(j * size, size), size)
-            each_group(shape.num_kv_heads, partial(fold_heads, i, slot, positions, mask_of=mask_of))
+            each_group(blocks.num_kv_heads, partial(fold_heads, i, slot, positions, mask_of=mask_of))
             return carry
 
         first = jnp.maximum(span.begin - start, 0) // size
-        last = (jnp.minimum(span.end - start, shape.positions) - 1) // size
+        last = (jnp.minimum(span.end - start, blocks.positions) - 1) // size
         jax.lax.fori_loop(first, last + 1, piece, 0)
 
     def new_tile(span, block):
         """Where in the block the tile of positions with the new one begins, and the new one's place in it."""
-        offset = span.end - 1 - block * shape.positions
-        return pl.multiple_of(offset // shape.tile_len * shape.tile_len, shape.tile_len), offset % shape.tile_len
+        offset = span.end - 1 - block * blocks.positions
+        return pl.multiple_of(offset // blocks.tile_len * blocks.tile_len, blocks.tile_len), offset % blocks.tile_len
 
     def store_new(i, span, block, slot):
         """Puts row i's new token into the block at hand and sends its tile of positions to the pool."""
-        shape.put(kv_buf, slot, *new_tile(span, block), new_ref, first_row, i)
+        blocks.put(kv_buf, slot, *new_tile(span, block), new_ref, first_row, i)
         copy_new(span, block, slot).start()
 
     def copy_new(span, block, slot):
         tile, _ = new_tile(span, block)
-        page = stream.page_id(span.row, (span.end - 1) // shape.page_size)
-        in_page = pl.multiple_of(tile % shape.page_size, shape.tile_len)
-        source = kv_buf.at[shape.tokens((slot,), pl.ds(tile, shape.tile_len))]
-        target = pool_ref.at[shape.tokens((layer_ref[0], page), pl.ds(in_page, shape.tile_len))]
+        page = stream.page_id(span.row, (span.end - 1) // blocks.page_size)
+        in_page = pl.multiple_of(tile % blocks.page_size, blocks.tile_len)
+        source = kv_buf.at[blocks.tokens((slot,), pl.ds(tile, blocks.tile_len))]
+        target = pool_ref.at[blocks.tokens((layer_ref[0], page), pl.ds(in_page, blocks.tile_len))]
         return pltpu.make_async_copy(source, target, write_sem)
 
     def attend_row(i, carry):
@@ -222,7 +222,7 @@ def _kernel(
 
         def whole_block(block, carry):
             slot = stream.wait_whole()
-            each_group(shape.num_kv_heads, partial(fold_heads, i, slot, slice(None)))
+            each_group(blocks.num_kv_heads, partial(fold_heads, i, slot, slice(None)))
             stream.release()
             return carry
 
@@ -244,9 +244,9 @@ def _kernel(
 
         def finish(heads):
             for head in heads:
-                o_ref[i, head] = outputs(softmax, head, shape, v_scale_ref).astype(o_ref.dtype)
+                o_ref[i, head] = outputs(softmax, head, blocks, v_scale_ref).astype(o_ref.dtype)
 
-        each_group(shape.num_kv_heads, finish)
+        each_group(blocks.num_kv_heads, finish)
         if new_ref is not None:
             copy_new(span, last, slot).wait()
         stream.release()

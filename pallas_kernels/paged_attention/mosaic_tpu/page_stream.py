@@ -2,7 +2,7 @@
 
     pool[layer, page]  ──DMA──▶  kv_buf[slot, K, block]  ──▶  softmax of each head
 
-How a block lies there depends on the pool's layout (`mosaic_tpu_shapes`).
+How a block lies there depends on the pool's layout (`block_layouts`).
 
 Scores live in base 2 (a factor of log2 e is folded into the scale), since the hardware raises 2 to a power.
 """
@@ -19,7 +19,7 @@ from jax.experimental.pallas import tpu as pltpu
 from pallas_kernels.dispatch import interpretation
 from pallas_kernels.page_layouts import NUM_LANES
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
-from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import Dims, Shape
+from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import BlockLayout, Dims
 
 VMEM_BYTES = 48 * 2**20
 """What a kernel may use: the blocks by rule need up to 20 MiB; the smallest memory, a 7x core's, is 64 MiB."""
@@ -53,7 +53,7 @@ class PageStream:
 
     def __init__(
         self,
-        shape: Shape,
+        blocks: BlockLayout,
         pool: Any,
         kv_buf: Any,
         sems: Any,
@@ -66,20 +66,20 @@ class PageStream:
         num_items: jax.Array,
     ):
         """cursor: int32[4] in SMEM: the item and block to start next (block -1: its first), blocks started, used."""
-        self.shape, self.pool, self.kv_buf, self.sems, self.cursor = shape, pool, kv_buf, sems, cursor
+        self.blocks, self.pool, self.kv_buf, self.sems, self.cursor = blocks, pool, kv_buf, sems, cursor
         self.layer, self.tables, self.first_pages = layer, tables, first_pages
         self.span_of, self.num_items = span_of, num_items
         self.depth = kv_buf.shape[0]
 
     def first_block(self, span: Span) -> jax.Array:
-        return span.begin // self.shape.positions
+        return span.begin // self.blocks.positions
 
     def last_block(self, span: Span) -> jax.Array:
-        return (span.end - 1) // self.shape.positions
+        return (span.end - 1) // self.blocks.positions
 
     def page_id(self, row: jax.Array, page: jax.Array) -> jax.Array:
         """Where the pool holds the page-th page of a row."""
-        return self.tables[row * self.shape.width + page - self.first_pages[row]]
+        return self.tables[row * self.blocks.width + page - self.first_pages[row]]
 
     def begin(self) -> None:
         self.cursor[0], self.cursor[1], self.cursor[2], self.cursor[3] = 0, -1, 0, 0
@@ -117,11 +117,11 @@ class PageStream:
             self.cursor[2] += 1
 
     def _each_page(self, span: Span, block: jax.Array, slot: jax.Array, act: Callable[[Any], None]) -> None:
-        shape = self.shape
-        first_page = block * shape.pages
-        first = jnp.maximum(span.begin // shape.page_size, first_page)
-        last = jnp.minimum((span.end - 1) // shape.page_size, first_page + shape.pages - 1)
-        num_pages = min(self.PAGES_AT_ONCE, shape.pages)
+        blocks = self.blocks
+        first_page = block * blocks.pages
+        first = jnp.maximum(span.begin // blocks.page_size, first_page)
+        last = jnp.minimum((span.end - 1) // blocks.page_size, first_page + blocks.pages - 1)
+        num_pages = min(self.PAGES_AT_ONCE, blocks.pages)
 
         def visit(i, carry):
             pages = [first + i * num_pages + j for j in range(num_pages)]
@@ -131,8 +131,8 @@ class PageStream:
 
                 @pl.when(page <= last)
                 def _(page=page, page_id=page_id):
-                    at = pl.multiple_of((page - first_page) * shape.page_size, shape.page_size)
-                    target = self.kv_buf.at[shape.tokens((slot,), pl.ds(at, shape.page_size))]
+                    at = pl.multiple_of((page - first_page) * blocks.page_size, blocks.page_size)
+                    target = self.kv_buf.at[blocks.tokens((slot,), pl.ds(at, blocks.page_size))]
                     act(pltpu.make_async_copy(self.pool.at[self.layer, page_id], target, self.sems.at[slot]))
 
             return carry
@@ -151,17 +151,17 @@ class Softmax(NamedTuple):
     """[K, R, value_lanes]"""
 
 
-def softmax_buffers(shape: Shape, num_queries: int) -> list[Any]:
+def softmax_buffers(blocks: BlockLayout, num_queries: int) -> list[Any]:
     """VMEM for a `Softmax` of so many queries a KV head."""
-    widths = (NUM_LANES, NUM_LANES, shape.value_lanes)
-    return [pltpu.VMEM((shape.num_kv_heads, num_queries, width), jnp.float32) for width in widths]
+    widths = (NUM_LANES, NUM_LANES, blocks.value_lanes)
+    return [pltpu.VMEM((blocks.num_kv_heads, num_queries, width), jnp.float32) for width in widths]
 
 
-def outputs(softmax: Softmax, head: Any, shape: Shape, v_scale: Any, sink: jax.Array | float = 0.0) -> jax.Array:
+def outputs(softmax: Softmax, head: Any, blocks: BlockLayout, v_scale: Any, sink: jax.Array | float = 0.0) -> jax.Array:
     """[R, H] of a head when all positions are folded in. `sink` [R, 1] is what sinks add to the sums."""
     total = jnp.sum(softmax.total[head], axis=1, keepdims=True) + sink
     o = softmax.weighted[head] / jnp.maximum(total, jnp.finfo(jnp.float32).tiny)
-    return (o if v_scale is None else o * v_scale[head])[:, shape.output_lanes]
+    return (o if v_scale is None else o * v_scale[head])[:, blocks.output_lanes]
 
 
 def scores(
