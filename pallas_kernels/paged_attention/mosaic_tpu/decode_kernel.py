@@ -1,11 +1,12 @@
-"""Device: the TPU kernel for rows with one query token. Stores the token's key and value on its way.
+"""Device: the TPU kernel for rows with one query token; it also stores the token's key and value.
 
     row r:    | block | block | … | last block + the new key and value ──DMA──▶ pool
-    row r+1:  | block | …           on its way while row r is worked on
+    row r+1:  | block | …           copied while row r is processed
 
-A grid step handles a group of rows, whose queries and outputs the pipeline brings and takes.
+A grid step processes a group of rows; Pallas' pipeline copies their queries and outputs.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import interpretation
+from pallas_kernels.kernel_types import Copy, Ref, Scalar
 from pallas_kernels.page_layouts import NUM_LANES
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import BlockLayout, pool_buffer
@@ -34,10 +36,14 @@ from pallas_kernels.paged_attention.mosaic_tpu.page_stream import (
     scores,
     softmax_buffers,
 )
+from pallas_kernels.typed_loop import fori_loop
 
 DEPTH = 4
-"""Blocks in VMEM. A block of 2 MiB is 1.3 µs of a v6e's memory, about as long as a copy takes to begin, so that one in
-flight would leave memory idle between short rows; three are meant to bridge that (not measured: no chip was there)."""
+"""Blocks in VMEM. A block of 2 MiB is 1.3 µs of a v6e's memory, about the latency of a copy, so that a single
+copy in flight would leave memory idle between short rows; three are meant to bridge that (not measured on a device)."""
+
+Mask = Callable[[tuple[int, ...], int], jax.Array]
+"""Mask of an array of this shape, on one of whose axes positions lie."""
 
 
 def decode(
@@ -58,14 +64,17 @@ def decode(
     v_scale: Float[Array, "K"] | None,
     rows: int,
 ) -> tuple[Float[Array, "S K R H"], Num[Array, "Lg P K page W2"]]:
-    """Attention of the last token of rows [0, num_rows); what is in the others' places is undefined.
+    """Attention of the last token of rows [0, num_rows); undefined for other rows.
 
-    new: the tokens as `pack_tokens` packs them, in the pool's dtype; None stores nothing.
+    new: the tokens as `pack_tokens` returns them, in the pool's dtype; None stores nothing.
     """
     num_seqs, num_kv_heads, num_queries, _ = q.shape
 
     def of_rows(*tail: int) -> pl.BlockSpec:
-        return pl.BlockSpec((rows, *tail), lambda i, *_: (i, *(0 for _ in tail)))
+        def index(i: Scalar, *_: Ref) -> tuple[Scalar, ...]:
+            return (i, *(0 for _ in tail))
+
+        return pl.BlockSpec((rows, *tail), index)
 
     in_hbm = pl.BlockSpec(memory_space=pltpu.HBM)
     in_smem = pl.BlockSpec(memory_space=pltpu.SMEM)
@@ -115,19 +124,19 @@ def decode(
 
 
 def _kernel(
-    layer_ref,
-    num_rows_ref,
-    tables_ref,
-    first_pages_ref,
-    kv_lens_ref,
-    *refs,
+    layer_ref: Ref,
+    num_rows_ref: Ref,
+    tables_ref: Ref,
+    first_pages_ref: Ref,
+    kv_lens_ref: Ref,
+    *refs: Ref,
     names: tuple[str, ...],
     blocks: BlockLayout,
     spec: AttentionSpec,
     precision: jax.lax.Precision,
     rows: int,
-):
-    given = dict(zip(names, refs, strict=False))  # a pool that is written stands twice, as the output last
+) -> None:
+    given = dict(zip(names, refs, strict=False))  # a pool that is written occurs twice, last as the output
     q_ref, o_ref, pool_ref = given["q"], given["o"], given["pool"]
     new_ref, sinks_ref, k_scale_ref, v_scale_ref = (given.get(name) for name in ("new", "sinks", "k_scale", "v_scale"))
     kv_buf, sems, cursor, write_sem, *softmax_refs = refs[len(names) :]
@@ -136,7 +145,7 @@ def _kernel(
     first_row = pl.program_id(0) * rows
     dtype = q_ref.dtype
 
-    def span_of(row) -> Span:
+    def span_of(row: Scalar) -> Span:
         end = kv_lens_ref[row]
         return Span(row, jnp.int32(0) if spec.window is None else jnp.maximum(end - spec.window, 0), end)
 
@@ -154,11 +163,14 @@ def _kernel(
     )
 
     @pl.when(first_row == 0)
-    def _():
+    def _() -> None:
         stream.begin()
 
-    def fold_heads(i, slot, positions, heads, mask_of=None):
-        xs, vs = [], []
+    def fold_heads(
+        i: Scalar, slot: Scalar, positions: Scalar, heads: list[Scalar], mask_of: Mask | None = None
+    ) -> None:
+        xs: list[jax.Array] = []
+        vs: list[jax.Array] = []
         for head in heads:
             k = as_operand(blocks.keys(kv_buf, slot, head, positions), dtype)
             q, k_scale = q_ref[i, head], None if k_scale_ref is None else k_scale_ref[head]
@@ -171,13 +183,13 @@ def _kernel(
             vs.append(as_operand(v, dtype))
         fold(softmax, heads, xs, vs, precision, blocks.value_dims)
 
-    def edge_block(i, span, block, slot):
-        """Part of a block is seen: pieces of it, as far as there is any."""
+    def edge_block(i: Scalar, span: Span, block: Scalar, slot: Scalar) -> None:
+        """A block of which only a part is visible: its pieces that hold visible positions."""
         start = block * blocks.positions
         size = blocks.edge_len
 
-        def piece(j, carry):
-            def mask_of(full_shape, axis):
+        def piece(j: Scalar, carry: Scalar) -> Scalar:
+            def mask_of(full_shape: tuple[int, ...], axis: int) -> jax.Array:
                 position = start + j * size + jax.lax.broadcasted_iota(jnp.int32, full_shape, axis)
                 return (position >= span.begin) & (position < span.end)
 
@@ -187,19 +199,19 @@ def _kernel(
 
         first = jnp.maximum(span.begin - start, 0) // size
         last = (jnp.minimum(span.end - start, blocks.positions) - 1) // size
-        jax.lax.fori_loop(first, last + 1, piece, 0)
+        fori_loop(first, last + 1, piece, 0)
 
-    def new_tile(span, block):
-        """Where in the block the tile of positions with the new one begins, and the new one's place in it."""
+    def new_tile(span: Span, block: Scalar) -> tuple[jax.Array, jax.Array]:
+        """First position, in the block, of the tile that holds the new token, and the token's offset in the tile."""
         offset = span.end - 1 - block * blocks.positions
         return pl.multiple_of(offset // blocks.tile_len * blocks.tile_len, blocks.tile_len), offset % blocks.tile_len
 
-    def store_new(i, span, block, slot):
-        """Puts row i's new token into the block at hand and sends its tile of positions to the pool."""
+    def store_new(i: Scalar, span: Span, block: Scalar, slot: Scalar) -> None:
+        """Writes row i's new token into the current block, and starts the copy of its tile to the pool."""
         blocks.put(kv_buf, slot, *new_tile(span, block), new_ref, first_row, i)
         copy_new(span, block, slot).start()
 
-    def copy_new(span, block, slot):
+    def copy_new(span: Span, block: Scalar, slot: Scalar) -> Copy:
         tile, _ = new_tile(span, block)
         page = stream.page_id(span.row, (span.end - 1) // blocks.page_size)
         in_page = pl.multiple_of(tile % blocks.page_size, blocks.tile_len)
@@ -207,7 +219,7 @@ def _kernel(
         target = pool_ref.at[blocks.tokens((layer_ref[0], page), pl.ds(in_page, blocks.tile_len))]
         return pltpu.make_async_copy(source, target, write_sem)
 
-    def attend_row(i, carry):
+    def attend_row(i: Scalar, carry: Scalar) -> Scalar:
         span = span_of(first_row + i)
         first, last = stream.first_block(span), stream.last_block(span)
 
@@ -220,7 +232,7 @@ def _kernel(
             softmax.total[...] = jnp.zeros_like(softmax.total)
         softmax.weighted[...] = jnp.zeros_like(softmax.weighted)
 
-        def whole_block(block, carry):
+        def whole_block(block: Scalar, carry: Scalar) -> Scalar:
             slot = stream.wait_whole()
             each_group(blocks.num_kv_heads, partial(fold_heads, i, slot, slice(None)))
             stream.release()
@@ -231,18 +243,18 @@ def _kernel(
             whole_from = jnp.minimum(first + 1, last)
 
             @pl.when(first < last)
-            def _():
+            def _() -> None:
                 edge_block(i, span, first, stream.wait(span, first))
                 stream.release()
 
-        jax.lax.fori_loop(whole_from, last, whole_block, 0)
+        fori_loop(whole_from, last, whole_block, 0)
 
         slot = stream.wait(span, last)
         if new_ref is not None:
             store_new(i, span, last, slot)
         edge_block(i, span, last, slot)
 
-        def finish(heads):
+        def finish(heads: list[Scalar]) -> None:
             for head in heads:
                 o_ref[i, head] = outputs(softmax, head, blocks, v_scale_ref).astype(o_ref.dtype)
 
@@ -252,4 +264,4 @@ def _kernel(
         stream.release()
         return carry
 
-    jax.lax.fori_loop(0, jnp.clip(num_rows - first_row, 0, rows), attend_row, 0)
+    fori_loop(0, jnp.clip(num_rows - first_row, 0, rows), attend_row, 0)
