@@ -84,7 +84,7 @@ async def _answer(
     service = ServerState(server, tuple(names), client_templates=None)  # the file is the user's own
     max_inflight = args.max_inflight or INFLIGHT_PER_SEQ * llm.parts.limits.max_num_seqs
     async with AsyncLLM.from_llm(llm) as served:
-        service.open(served)
+        service.open(served.client)
         return await run_batch(service, source, journal, max_inflight=max_inflight, seed=config.seed, progress=progress)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
+from jaxserve.engine.serving.engine_info import EngineInfo
 from jaxserve.engine.serving.engine_metrics import EngineMetrics
-from jaxserve.scheduler.scheduler import Scheduler
+from jaxserve.scheduler.stats import SchedulerStats
 from jaxserve.server.monitoring.prometheus import PrometheusFamilies
 
 FINISH_REASONS = ("stop", "length", "abort", "timeout", "error")
@@ -30,7 +31,9 @@ HISTOGRAMS = {
 }
 
 
-def shared_families(make: PrometheusFamilies, meters: EngineMetrics, scheduler: Scheduler) -> Iterator[Metric]:
+def shared_families(
+    make: PrometheusFamilies, meters: EngineMetrics, info: EngineInfo, stats: SchedulerStats
+) -> Iterator[Metric]:
     """Those that have a name of vLLM's. May be read while the engine's thread runs: nothing waits for it."""
     load, num_waiting = meters.load, meters.num_waiting
     waiting = {"capacity": num_waiting - load.num_deferred, "deferred": load.num_deferred}
@@ -40,10 +43,11 @@ def shared_families(make: PrometheusFamilies, meters: EngineMetrics, scheduler: 
     yield make.gauge("num_requests_waiting", "Samples in the queue.", num_waiting)
     text = "Samples in the queue: for lack of capacity, or deferred until another has computed their shared prefix."
     yield make.gauge("num_requests_waiting_by_reason", text, waiting, "reason")
-    yield make.gauge("kv_cache_usage_perc", "Fraction of the KV pages held by sequences, 0 to 1.", _usage(scheduler))
+    usage = _num_held(info, stats) / info.num_pages
+    yield make.gauge("kv_cache_usage_perc", "Fraction of the KV pages held by sequences, 0 to 1.", usage)
     yield make.counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", meters.num_queried)
     yield make.counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.", meters.num_hit)
-    yield make.counter("num_preemptions", "Preemptions of running samples.", scheduler.state.num_preemptions)
+    yield make.counter("num_preemptions", "Preemptions of running samples.", stats.num_preemptions)
     yield make.counter("admission_rejections", "Requests rejected by a full queue.", refused, "reason")
     yield make.counter("prompt_tokens", "Tokens of processed prompts, once per request.", meters.num_prompt_tokens)
     yield make.counter("prompt_tokens_cached", "Tokens of processed prompts found in the prefix cache.", meters.num_hit)
@@ -52,19 +56,17 @@ def shared_families(make: PrometheusFamilies, meters: EngineMetrics, scheduler: 
     yield make.counter("corrupted_requests", "Samples that ended with finish reason error.", finished["error"])
     for name, (attribute, text) in HISTOGRAMS.items():
         yield make.histogram(name, text, getattr(meters, attribute))
-    yield make.info("cache_config_info", "Configuration of the KV pool, in labels.", _cache_config(scheduler))
+    yield make.info("cache_config_info", "Configuration of the KV pool, in labels.", _cache_config(info))
     adapters = {"max_lora": "0", "running_lora_adapters": "", "waiting_lora_adapters": ""}
     yield make.info("lora_requests_info", "Adapters, in labels; the value is the current time.", adapters, time.time())
 
 
 def own_families(
-    make: PrometheusFamilies, meters: EngineMetrics, scheduler: Scheduler, stalled_s: float
+    make: PrometheusFamilies, meters: EngineMetrics, info: EngineInfo, stats: SchedulerStats, stalled_s: float
 ) -> Iterator[Metric]:
     """Those that nobody else has."""
-    stats = scheduler.stats
     held = {str(group): count for group, count in enumerate(stats.num_pages_held)}
-    num_held = max(0, scheduler.state.pool.num_referenced)
-    pages = {"free": stats.num_pages_free, "cached": stats.num_pages_cached, "held": num_held}
+    pages = {"free": stats.num_pages_free, "cached": stats.num_pages_cached, "held": _num_held(info, stats)}
     moved = {"evicted": stats.num_evicted, "saved": stats.num_saved, "loaded": stats.num_loaded}
     text = "Pages of the pool: free, cached for later requests, or held by sequences."
     yield make.gauge("kv_pages", text, pages, "state")
@@ -76,22 +78,18 @@ def own_families(
     yield make.gauge("engine_stalled_seconds", text, stalled_s)
 
 
-def _usage(scheduler: Scheduler) -> float:
-    pool = scheduler.state.pool
-    return max(0, pool.num_referenced) / (pool.num_pages - 1)
+def _num_held(info: EngineInfo, stats: SchedulerStats) -> int:
+    return max(0, info.num_pages - stats.num_pages_free - stats.num_pages_cached)
 
 
-def _cache_config(scheduler: Scheduler) -> dict[str, str]:
+def _cache_config(info: EngineInfo) -> dict[str, str]:
     """In blocks as vLLM counts them: of as many tokens as fit when all sequences are of full length, whatever the
     number of KV groups that have a page for each."""
-    state = scheduler.state
-    groups, max_len = state.groups, state.limits.max_model_len
-    concurrency = (state.pool.num_pages - 1) / sum(state.limits.table_widths(groups))
-    num_blocks = round(concurrency * groups.end_page(max_len))
+    num_blocks = round(info.max_concurrency * -(-info.max_model_len // info.page_size))
     return {
-        "block_size": str(groups.page_size),
+        "block_size": str(info.page_size),
         "num_gpu_blocks": str(num_blocks),
-        "kv_cache_size_tokens": str(num_blocks * groups.page_size),
-        "kv_cache_max_concurrency": f"{concurrency:.4g}",
-        "enable_prefix_caching": str(state.prefix_cache is not None),
+        "kv_cache_size_tokens": str(num_blocks * info.page_size),
+        "kv_cache_max_concurrency": f"{info.max_concurrency:.4g}",
+        "enable_prefix_caching": str(info.has_prefix_cache),
     }

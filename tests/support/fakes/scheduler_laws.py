@@ -269,7 +269,7 @@ class Fuzz:
             self.counts["finish"] += 1
             sequence = self._recent_sequence()
             keep = int(self.random.integers(0, len(sequence.token_ids) + 1))
-            self.engine.finish(sequence.sequence_id, "cut", keep)
+            self.engine.scheduler.finish(sequence.sequence_id, "cut", keep)
 
     def _add(self) -> None:
         self.counts["add"] += 1
@@ -317,7 +317,7 @@ class Fuzz:
             own = kinds[kind] | {"arrival_s": self.clock.now_s, "scheduling": self._scheduling()}
             requests.append(make_request(name, prompt, seed=1000 * number + k, **own))
         self.counts["add"] += len(requests) - 1
-        self.added.append(self.engine.add_sharing(requests, shared_len))
+        self.added.append(self.engine.scheduler.add_sharing(requests, shared_len))
 
     def _scheduling(self) -> SchedulingOptions:
         """Whatever the order goes by, and time limits where it goes by anything."""

@@ -39,7 +39,7 @@ def test_the_map_and_its_legend_match_the_pool(open_page, server):
         return ids
 
     async def call(function):
-        return await asyncio.wrap_future(server.state.engine._driver.call(function))
+        return await server.state.engine.call(function)
 
     ids = asyncio.run(call(take))
     try:

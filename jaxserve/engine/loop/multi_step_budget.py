@@ -1,17 +1,17 @@
-"""Host: how many tokens a row may draw before the host looks: as many as fit in 50 ms."""
+"""Host: `MultiStepBudget`: how many tokens a row may draw in one step: as many as fit in 50 ms."""
 
 MAX_STEP_S = 0.05  # a new request waits for two steps at most, the one in flight and the one planned
 
 
 class MultiStepBudget:
-    """Follows how long a round takes. Rows of one step are alike while nobody waits, so the last one tells the next.
+    """Follows how long a round takes. While the queue is empty, the rows of one step resemble those of the next.
 
-    max_rounds: never more than these.
+    max_rounds: upper limit of rounds in a step.
     """
 
     def __init__(self, max_rounds: int):
         self._max_rounds = max_rounds
-        self._round_s = MAX_STEP_S  # nothing known yet: one round
+        self._round_s = MAX_STEP_S  # unknown yet: one round
         self._ended_s = 0.0
 
     @property

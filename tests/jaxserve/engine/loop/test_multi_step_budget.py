@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxserve.engine.loop.decode_rounds import MAX_STEP_S, MultiStepBudget
+from jaxserve.engine.loop.multi_step_budget import MAX_STEP_S, MultiStepBudget
 
 
 def test_one_round_until_a_step_was_seen():
