@@ -18,7 +18,8 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.engine_spec import EngineSpec
 from jaxserve.engine.build.memory_fallback import excess_bytes
 from jaxserve.engine.build.startup import cache_key
-from jaxserve.engine.build.startup.program_store import PROGRAMS, CompiledFolder, ProgramStore, read_compiled
+from jaxserve.engine.build.startup.compiled_folder import CompiledFolder, read_compiled
+from jaxserve.engine.build.startup.program_store import PROGRAMS, ProgramStore
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.programs.executables import Compiler, Executables
 from jaxserve.runner.programs.exported_programs import export_program, from_artefact
@@ -61,7 +62,7 @@ def with_compiled_sizes(config: EngineConfig, model: ModelConfig) -> EngineConfi
 def write_compiled(
     config: EngineConfig, spec: EngineSpec, described: ModelConfig, path: Path, on_compiled: Callable[[str], None]
 ) -> None:
-    """Fill a folder that `program_store.clear` has made, whose cache JAX uses already, with all programs of an engine.
+    """Fill a folder, made by `compiled_folder.clear` and whose cache JAX uses already, with an engine's programs.
 
     described: the model as its checkpoint describes it. on_compiled: called with the name of each program. Raises
     ConfigError where the programs need more memory than the pool leaves.
