@@ -171,7 +171,7 @@ def test_lines_of_a_file_may_have_token_ids_and_salts_but_not_in_chats(tmp_path,
         flags = ["--base-url", server.url, "--dataset-name", "custom", "--dataset-path", str(file), "--quiet"]
         assert main(["bench", "serve", *flags]) == 0
         assert main(["bench", "serve", *flags, "--endpoint", "chat"]) == 2
-    assert "--prompt-token-ids needs --endpoint completions" in capsys.readouterr().err
+    assert "chats have no prompts of token ids" in capsys.readouterr().err
     assert [(body["prompt"], body["cache_salt"]) for body in server.bodies] == [([4, 5], "s")]
 
 
