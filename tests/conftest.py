@@ -17,6 +17,8 @@ from jaxtyping import install_import_hook
 from jaxserve.core.hardware.compilers import LIBTPU_VARIABLES
 from tests.repository.modules import ROOT, names_of
 
+pytest_plugins = ["tests.support.slow_files"]
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # One part, for two processes have the two cores: LLVM takes an eighth longer for 32.
 XLA_FLAGS = ["--xla_force_host_platform_device_count=4", "--xla_cpu_parallel_codegen_split_count=1"]
