@@ -25,6 +25,6 @@ and under `vmap` over weights; outside `jit` they are slow. Weights and settings
 from jaxserve.engine.pure_model import PureModel, load
 from jaxserve.functional.forward_steps import decode, forward, logits, prefill
 from jaxserve.functional.kv_cache import Cache, init_cache
-from jaxserve.functional.model_settings import Settings
+from jaxserve.models.model_settings import Settings
 
 __all__ = ["Cache", "PureModel", "Settings", "decode", "forward", "init_cache", "load", "logits", "prefill"]

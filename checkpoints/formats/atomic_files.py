@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +10,12 @@ from typing import IO, Any
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a temporary file beside `path`; when the block ends without an error it is on the disk under that name."""
-    temporary = path.with_name(f"{path.name}.partial")
+def whole_file(path: Path, *, is_shared: bool = False) -> Iterator[IO[bytes]]:
+    """Opens a temporary file beside `path`; when the block ends without an error it is on the disk under that name.
+
+    is_shared: others may write `path` at the same time; the temporary file has a name of its own.
+    """
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial" if is_shared else f"{path.name}.partial")
     try:
         with temporary.open("wb") as file:
             yield file

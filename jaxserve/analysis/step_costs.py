@@ -11,7 +11,7 @@ MATRICES = ("qkv", "o", "gate_up", "down")
 
 def model_costs(programs: Programs) -> ModelCosts:
     """Every matrix of a layer multiplies each token once, the head the rows that draw; norms and ropes are left out."""
-    model, mesh, layout = programs.settings.config, programs.settings.mesh, programs.layout
+    model, mesh, layout = programs.settings.model.config, programs.settings.model.mesh, programs.layout
     size = mesh.shape[TENSOR]
     weights = weight_shares(model, mesh, layout.dtype)
     matrix_bytes = sum(num_bytes for path, num_bytes in weights.items() if path.rpartition("/")[2] in MATRICES)

@@ -29,7 +29,7 @@ def run(argv: list[str]) -> int:
     from jaxserve.analysis.inspect_model import describe
     from jaxserve.analysis.plan_target import choose_target
     from jaxserve.cli.plan_tables import show
-    from jaxserve.core.hardware.aot_targets import unkept
+    from jaxserve.core.hardware.aot_targets import no_persistent_cache
     from jaxserve.core.progress_bars import CompileBar
     from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 
@@ -41,7 +41,7 @@ def run(argv: list[str]) -> int:
     blueprint = blueprint_for(config, model, target)
     total = len(blueprint.programs.all(blueprint.buckets.all()))
     bar = CompileBar(not args.quiet, total)
-    with bar, unkept() if is_absent else nullcontext():
+    with bar, no_persistent_cache() if is_absent else nullcontext():
         plan = plan_model(config, blueprint, target, args.context, bar.update)
     show(plan)
     if args.json is not None:

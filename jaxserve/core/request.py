@@ -19,7 +19,7 @@ class Request:
     eos_ids: the model's end-of-sequence tokens, which end the text unless params.ignore_eos.
     bad_words: token-id sequences that must not be produced.
     cache_salt: only requests with an equal one share cached prefixes.
-    arrival_s: when it was asked, in seconds of the engine's clock; the time limits of `service` count from there.
+    arrival_s: when it was asked, in seconds of the engine's clock; the time limits of `scheduling` count from there.
     logprobs_start: the first prompt position whose log-probability params.prompt_logprobs asks for.
     pooling: "mean" or "last" for hidden states over the prompt or of its last token; only where max_tokens is 0.
     """
@@ -36,7 +36,7 @@ class Request:
     arrival_s: float = 0.0
     logprobs_start: int = 0
     pooling: str | None = None
-    service: SchedulingOptions = DEFAULT_SCHEDULING
+    scheduling: SchedulingOptions = DEFAULT_SCHEDULING
 
     def __post_init__(self) -> None:
         if self.pooling is not None and self.max_tokens:

@@ -13,8 +13,8 @@ class SlotTable:
     KV positions: [0, num_computed) are committed, [num_computed, num_scheduled) are being written by steps in flight.
     num_scheduled == num_tokens says that the next token is in flight too, for the last known one has been submitted.
     Positions from max_computed on are never computed: nobody reads the KV of the last token that is drawn.
-    Pages: in every group a slot holds the absolute pages [first_pages[g], end_page), and tables[g][slot, j] is page
-    first_pages[g] + j; columns past the held ones are 0, the scratch page.
+    Pages: in every group a slot holds the absolute pages [first_pages[g], end_page), and page_tables[g][slot, j] is
+    page first_pages[g] + j; columns past the held ones are 0, the scratch page.
     """
 
     def __init__(self, num_slots: int, max_model_len: int, groups: KVGroups, widths: tuple[int, ...]):
@@ -22,7 +22,7 @@ class SlotTable:
         self.is_running = np.zeros(num_slots, bool)
         self.is_synchronous = np.zeros(num_slots, bool)  # the host must see a token before the next can be drawn
         self.is_beam = np.zeros(num_slots, bool)  # the host chooses the tokens among candidates: nothing is drawn
-        self.is_special = np.zeros(num_slots, bool)  # asks for more than tokens: log-probabilities, pooling, edits
+        self.has_extras = np.zeros(num_slots, bool)  # asks for more than tokens: log-probabilities, pooling, edits
         self.last_step = np.full(num_slots, -1, np.int64)  # the last step with a row of this slot
 
         self.tokens = np.zeros((num_slots, max_model_len), np.int32)
@@ -40,12 +40,12 @@ class SlotTable:
         self.num_kept = np.zeros(num_slots, np.int32)  # first pages of the slot that the prefix cache has
         self.end_page = np.zeros(num_slots, np.int32)
         self.first_pages = np.zeros((groups.num_groups, num_slots), np.int32)
-        self.tables = tuple(np.zeros((num_slots, width), np.int32) for width in widths)
+        self.page_tables = tuple(np.zeros((num_slots, width), np.int32) for width in widths)
 
         self.sequences: list[Sequence | None] = [None] * num_slots
         self.free_slots = list(range(num_slots))[::-1]
 
-    def take(self, sequence: Sequence) -> int:
+    def assign(self, sequence: Sequence) -> int:
         """Give the sequence a free slot, its tokens moved there and no KV computed; the caller fills the limits."""
         slot = self.free_slots.pop()
         self.sequences[slot] = sequence
@@ -55,7 +55,7 @@ class SlotTable:
         self.is_running[slot] = True
         return slot
 
-    def give_back(self, slot: int) -> None:
+    def free(self, slot: int) -> None:
         """Free the slot; its pages must have been released and its sequence detached."""
         self.sequences[slot] = None
         self.is_running[slot] = False
@@ -63,7 +63,7 @@ class SlotTable:
         self.last_step[slot] = -1
         self.num_kept[slot] = self.end_page[slot] = 0
         self.first_pages[:, slot] = 0
-        for table in self.tables:
+        for table in self.page_tables:
             table[slot] = 0
         self.free_slots.append(slot)
 
@@ -87,4 +87,4 @@ class SlotTable:
 
     def pages(self, slot: int) -> np.ndarray:
         """Every page that the slot holds, over all groups."""
-        return np.concatenate([t[slot, :n] for t, n in zip(self.tables, self.num_pages[:, slot], strict=True)])
+        return np.concatenate([t[slot, :n] for t, n in zip(self.page_tables, self.num_pages[:, slot], strict=True)])

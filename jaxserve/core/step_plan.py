@@ -1,4 +1,4 @@
-"""Host: the records of one step: `StepPlan`, decided by the scheduler, and `Outcome`, returned from the device."""
+"""Host: `StepPlan`, the decisions of one step, which the scheduler hands to the runner."""
 
 from dataclasses import dataclass
 
@@ -83,11 +83,11 @@ class StepPlan:
     tokens: np.ndarray  # int32[T]
     targets: np.ndarray | None  # int32[T]
     sampling: np.ndarray  # int32[S, len(SAMPLING_FIELDS)]
-    special: np.ndarray  # int64[X]: rows that ask for more than tokens; most steps have none, and look no further
+    extra_rows: np.ndarray  # int64[X]: rows that ask for more than tokens; most steps have none, and look no further
     first_pages: np.ndarray  # int32[G, S]
     tables: tuple[np.ndarray, ...]  # per group int32[S, columns used]
     edits: tuple[SlotEdits, ...] = ()
-    recounts: tuple[PenaltyPrefix, ...] = ()
+    penalty_prefixes: tuple[PenaltyPrefix, ...] = ()
     forks: Forks | None = None
     transfers: tuple[PageSave | PageLoad, ...] = ()  # in this order, before the forks
 
@@ -116,43 +116,14 @@ class StepPlan:
     @property
     def has_logprobs(self) -> bool:
         """Whether a row asks for log-probabilities of the tokens it draws."""
-        return len(self.special) > 0 and bool((self.sampling[self.special, NUM_LOGPROBS_FIELD] >= 0).any())
+        return len(self.extra_rows) > 0 and bool((self.sampling[self.extra_rows, NUM_LOGPROBS_FIELD] >= 0).any())
 
     @property
     def has_pooled(self) -> bool:
         """Whether a row's hidden states are asked for."""
-        return len(self.special) > 0 and bool(self.is_pooled.any())
+        return len(self.extra_rows) > 0 and bool(self.is_pooled.any())
 
     @property
     def is_pooled(self) -> np.ndarray:
         """bool[S]: rows whose hidden states are asked for."""
         return self.sampling[:, POOLING_FIELD] > 0
-
-
-@dataclass(frozen=True, slots=True)
-class TopLogprobs:
-    """Log-probabilities of chosen tokens and of the K likeliest ones, under the raw logits; R rows or tokens."""
-
-    chosen: np.ndarray  # float32[R]
-    ranks: np.ndarray  # int32[R]: 1 is the likeliest
-    top_ids: np.ndarray  # int32[R, K]
-    top: np.ndarray  # float32[R, K]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one step produced, in the order of the plan's rows.
-
-    num_rounds: those that ran; fewer than planned when all rows had ended. tokens[s, r]: the token drawn by row s in
-    round r, anything where it drew none. is_bad: its logits were not finite. logprobs: one entry a token, row by row,
-    meaningful where asked for; None where no row asks. prompt_logprobs: one entry a target of the plan (those >= 0, in
-    their order). pooled: where the plan asks, the sum of the hidden states of the row's tokens, or the last of them.
-    """
-
-    step_id: int
-    num_rounds: int
-    tokens: np.ndarray  # int32[S, R]
-    is_bad: np.ndarray  # bool[S, R]
-    logprobs: TopLogprobs | None = None
-    prompt_logprobs: TopLogprobs | None = None
-    pooled: np.ndarray | None = None  # float32[S, D]

@@ -60,23 +60,23 @@ class AsyncLLM:
         return self.llm.get_tokenizer()
 
     async def generate(
-        self, prompt: Any, sampling_params: SamplingParams | None = None, **service: Unpack[SchedulingKwargs]
+        self, prompt: Any, sampling_params: SamplingParams | None = None, **scheduling: Unpack[SchedulingKwargs]
     ) -> RequestOutput:
         """Complete one prompt, in any form that `LLM.generate` takes; for several, gather several calls.
 
-        service: as in `LLM.generate`; late requests end while others run, too, and full queues refuse at once.
+        scheduling: as in `LLM.generate`; late requests end while others run, too, and full queues refuse at once.
         """
-        submission = await self.submit(prompt, sampling_params, wants_pieces=False, **service)
+        submission = await self.submit(prompt, sampling_params, wants_pieces=False, **scheduling)
         try:
             return await submission.next()
         finally:
             submission.abort()
 
     async def stream(
-        self, prompt: Any, sampling_params: SamplingParams | None = None, **service: Unpack[SchedulingKwargs]
+        self, prompt: Any, sampling_params: SamplingParams | None = None, **scheduling: Unpack[SchedulingKwargs]
     ) -> AsyncGenerator[RequestOutput, None]:
         """Complete one prompt piece by piece, as `LLM.stream` does."""
-        submission = await self.submit(prompt, sampling_params, wants_pieces=True, **service)
+        submission = await self.submit(prompt, sampling_params, wants_pieces=True, **scheduling)
         try:
             is_finished = False
             while not is_finished:
@@ -100,14 +100,14 @@ class AsyncLLM:
         sampling_params: SamplingParams | None = None,
         *,
         wants_pieces: bool,
-        **service: Unpack[SchedulingKwargs],
+        **scheduling: Unpack[SchedulingKwargs],
     ) -> ResultStream:
         """Let one prompt in, checked as a whole; its results come as those of `stream` (wants_pieces) or `generate`.
 
         Raises RequestError, QueueFullError and EngineDeadError at once, whatever step is under way; nothing has
         happened then. Whoever has the Submission must read it to its end, or abort it.
         """
-        return ResultStream(await self.submit_all([prompt], sampling_params, wants_pieces=wants_pieces, **service))
+        return ResultStream(await self.submit_all([prompt], sampling_params, wants_pieces=wants_pieces, **scheduling))
 
     async def submit_all(
         self,
@@ -116,19 +116,19 @@ class AsyncLLM:
         *,
         wants_pieces: bool,
         arrival_s: float | None = None,
-        **service: Unpack[SchedulingKwargs],
+        **scheduling: Unpack[SchedulingKwargs],
     ) -> ResultStreams:
         """As `submit`, for a list of prompts: all are let in, or none. arrival_s: when they came, by `now`."""
-        return await self._entrance.generate(prompts, sampling_params, service, arrival_s, wants_pieces)
+        return await self._entrance.generate(prompts, sampling_params, scheduling, arrival_s, wants_pieces)
 
     async def embed(
-        self, prompt: Any, *, pooling: str = "mean", normalize: bool = True, **service: Unpack[SchedulingKwargs]
+        self, prompt: Any, *, pooling: str = "mean", normalize: bool = True, **scheduling: Unpack[SchedulingKwargs]
     ) -> EmbeddingRequestOutput:
         """One prompt's vector, as `LLM.embed` makes it, beside other requests; refused as `submit` refuses.
 
-        service: as in `generate`; what is late raises LateError.
+        scheduling: as in `generate`; what is late raises LateError.
         """
-        (output,) = await self.embed_all([prompt], pooling=pooling, normalize=normalize, **service)
+        (output,) = await self.embed_all([prompt], pooling=pooling, normalize=normalize, **scheduling)
         return output
 
     async def embed_all(
@@ -138,10 +138,10 @@ class AsyncLLM:
         pooling: str = "mean",
         normalize: bool = True,
         arrival_s: float | None = None,
-        **service: Unpack[SchedulingKwargs],
+        **scheduling: Unpack[SchedulingKwargs],
     ) -> list[EmbeddingRequestOutput]:
         """As `embed`, for a list of prompts: all are let in, or none. arrival_s: when they came, by `now`."""
-        submissions = await self._entrance.embed(prompts, pooling, normalize, service, arrival_s)
+        submissions = await self._entrance.embed(prompts, pooling, normalize, scheduling, arrival_s)
         try:
             found = dict([await submissions.next() for _ in prompts])
             return [found[i] for i in range(len(prompts))]
@@ -154,8 +154,8 @@ class AsyncLLM:
         """Answer one conversation; by default the answer may fill the context. options: those of `render_chat`, and how
         to be served, as in `generate`."""
         params = CHAT_PARAMS if sampling_params is None else sampling_params
-        rendering, service = split_options(options)
-        return await self.generate(await self.render_chat(messages, **rendering), params, **service)
+        rendering, scheduling = split_options(options)
+        return await self.generate(await self.render_chat(messages, **rendering), params, **scheduling)
 
     async def render_chat(self, messages: Any, **options: Unpack[ChatOptions]) -> dict[str, Any]:
         """The prompt that `chat` makes of one conversation, as `generate` and `stream` take it."""

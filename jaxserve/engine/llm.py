@@ -104,11 +104,11 @@ class LLM:
     def _description(self) -> str:
         """One line: what was built, and the sizes that were left open."""
         built = self.parts
-        mesh, limits = built.runner.settings.mesh, built.limits
+        mesh, limits = built.runner.settings.model.mesh, built.limits
         lost = f" ({limits.lost_pages} fewer than planned: memory ran out)" if limits.lost_pages else ""
         return (
             f"jaxserve: {built.model.family} on {mesh.size} {mesh.devices.flat[0].platform} device(s), "
-            f"{built.runner.dtype}, context {limits.max_model_len}, {limits.max_num_seqs} sequences, "
+            f"{built.runner.settings.model.dtype}, context {limits.max_model_len}, {limits.max_num_seqs} sequences, "
             f"{limits.num_pages} pages of {limits.page_size} positions{lost}"
         )
 
@@ -156,20 +156,20 @@ class LLM:
         sampling_params: SamplingParams | SequenceOf[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
-        **service: Unpack[SchedulingKwargs],
+        **scheduling: Unpack[SchedulingKwargs],
     ) -> list[RequestOutput]:
         """Complete each prompt; one result a prompt, in order.
 
         prompts: text, a list of token ids, a dict with `prompt` or `prompt_token_ids`, or a list of those; a dict may
         have a `cache_salt`, without which nobody finds what is cached of its beginning. sampling_params: for all
-        prompts, or one a prompt. service: priority, tenant, queue_timeout_s and deadline_s, as `Service` describes
+        prompts, or one a prompt. scheduling: priority, tenant, queue_timeout_s and deadline_s, as `Service` describes
         them, each for all prompts, or a list of one a prompt. Raises RequestError (a ValueError) naming the prompt and
         the parameter before anything runs, and QueueFullError where the queue does not take all prompts. A sample whose
         logits are not finite ends with finish_reason "error", one that is late with "timeout"; if the device fails,
         EngineDeadError is raised and the engine must be built anew.
         """
         jobs, maker = self.jobs, self.parts.requests
-        return complete(jobs, requests_for(jobs, maker, read_prompts(prompts), sampling_params, service), use_tqdm)
+        return complete(jobs, requests_for(jobs, maker, read_prompts(prompts), sampling_params, scheduling), use_tqdm)
 
     def chat(
         self,
@@ -186,10 +186,10 @@ class LLM:
         as that does.
         """
         jobs, maker = self.jobs, self.parts.requests
-        rendering, service = split_options(options)
+        rendering, scheduling = split_options(options)
         prompts = self.chats.prompts(read_conversations(messages), **rendering)
         params = CHAT_PARAMS if sampling_params is None else sampling_params
-        return complete(jobs, requests_for(jobs, maker, prompts, params, service, noun="conversation"), use_tqdm)
+        return complete(jobs, requests_for(jobs, maker, prompts, params, scheduling, noun="conversation"), use_tqdm)
 
     def render_chat(self, messages: Any, **options: Unpack[ChatOptions]) -> dict[str, Any]:
         """The prompt that `chat` makes of one conversation, as `generate` and `stream` take it: text and token ids.
@@ -201,17 +201,17 @@ class LLM:
         return prompt.as_dict()
 
     def stream(
-        self, prompt: Any, sampling_params: SamplingParams | None = None, **service: Unpack[SchedulingKwargs]
+        self, prompt: Any, sampling_params: SamplingParams | None = None, **scheduling: Unpack[SchedulingKwargs]
     ) -> Generator[RequestOutput, None, None]:
         """Complete one prompt piece by piece: each result holds the text, tokens and log-probabilities that are new.
 
         Texts come in whole characters and without what may become a stop string; the last result is `finished`. The
         request runs while somebody steps: this iterator, another one, or `generate`; to leave the loop (or to close the
-        iterator) aborts it. service: as in `generate`. Bad input raises RequestError at once.
+        iterator) aborts it. scheduling: as in `generate`. Bad input raises RequestError at once.
         """
         jobs, maker = self.jobs, self.parts.requests
         prompts, params = [read_only_prompt(prompt)], only_params(sampling_params)
-        ((text, request),) = requests_for(jobs, maker, prompts, params, service)
+        ((text, request),) = requests_for(jobs, maker, prompts, params, scheduling)
         return pieces(jobs, text, request)
 
     def beam_search(self, prompts: Any, params: BeamSearchParams, *, use_tqdm: bool = True) -> list[BeamSearchOutput]:

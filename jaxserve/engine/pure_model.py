@@ -15,9 +15,9 @@ from jaxserve.engine.build.dtype import choose_dtype
 from jaxserve.engine.build.model_source import open_model
 from jaxserve.engine.build.model_text import choose_tokenizer
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
-from jaxserve.functional.model_settings import Settings
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params
 from jaxserve.text.tokenizer import Tokenizer
 

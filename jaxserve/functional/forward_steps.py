@@ -13,9 +13,9 @@ from jaxtyping import Array, Float, Int
 from jaxserve.core.hardware.mesh import replicated
 from jaxserve.functional.dense_attention import whole_text_attention
 from jaxserve.functional.kv_cache import Cache, metas
-from jaxserve.functional.model_settings import Settings
 from jaxserve.models import transformer
 from jaxserve.models.layers import Context
+from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
@@ -55,9 +55,7 @@ def forward(
     num_texts, num_tokens = tokens.shape
     flat = tokens.reshape(-1)
     attention = partial(whole_text_attention, num_texts)
-    ctx = Context(
-        settings.mesh, settings.attention_backend, jnp.zeros_like(flat), attention, plan=lambda meta, **_: meta
-    )
+    ctx = Context(settings.mesh, settings.attention_backend, attention, plan=lambda meta, **_: meta)
     positions = jnp.tile(jnp.arange(num_tokens, dtype=jnp.int32), num_texts)
     hidden, _, taps = transformer.forward(
         ctx, settings.config, params, flat, positions, _no_metas(settings), _no_pool(settings), tap_layers=layers
@@ -68,7 +66,7 @@ def forward(
 
 def logits(settings: Settings, params: Params, hidden: Float[Array, "*b D"]) -> Float[Array, "*b V"]:
     """Next-token logits, float32, of hidden states after the final norm."""
-    ctx = Context(settings.mesh, settings.attention_backend, jnp.zeros(0, jnp.int32))
+    ctx = Context(settings.mesh, settings.attention_backend)
     rows = transformer.logits(ctx, settings.config, params, hidden.reshape(-1, hidden.shape[-1]))
     rows = lax.with_sharding_constraint(rows, replicated(settings.mesh))
     return rows[:, : settings.config.vocab_size].reshape(*hidden.shape[:-1], -1)
@@ -93,8 +91,7 @@ def _extend(
     rows = metas(settings, cache, starts, counts, is_valid, num_tokens, is_decode=is_decode)
     where, positions = rows[0].rows, rows[0].kv_positions
     packed = tokens[where, jnp.clip(positions - starts[where], 0, width - 1)]
-    adapters = jnp.zeros_like(packed)
-    ctx = Context(settings.mesh, settings.attention_backend, adapters, page_layout=settings.page_layout)
+    ctx = Context(settings.mesh, settings.attention_backend, page_layout=settings.page_layout)
     hidden, pool, _ = transformer.forward(ctx, settings.config, params, packed, positions, rows, cache.pool)
     last = jnp.maximum(rows[0].cu_q_lens[1:] - 1, 0)
     found = jnp.where(is_valid[:, None], logits(settings, params, hidden[last]), jnp.nan)

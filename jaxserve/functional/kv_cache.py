@@ -15,8 +15,8 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int, Int32
 
 from jaxserve.core.hardware.mesh import replicated
-from jaxserve.functional.model_settings import Settings
 from jaxserve.models.attention_plan import kind_meta
+from jaxserve.models.model_settings import Settings
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 
@@ -36,7 +36,7 @@ def init_cache(settings: Settings, batch_size: int, max_len: int) -> Cache:
     if batch_size < 1 or max_len < 1:
         raise ValueError(f"batch_size={batch_size} and max_len={max_len} must be at least 1")
     columns = -(-max_len // settings.page_size)
-    num_groups = settings.config.kv_groups(settings.page_size).num_groups
+    num_groups = settings.groups.num_groups
     pool = settings.layout.allocate(1 + num_groups * batch_size * columns, settings.mesh)
     return Cache(pool, jnp.zeros(batch_size, jnp.int32, device=replicated(settings.mesh)), max_len)
 

@@ -8,8 +8,8 @@ SCRATCH_PAGE = 0  # takes the writes of padding rows; never given out
 class PagePool:
     """Pages 1 .. num_pages - 1, each free, held by one or more sequences, or cached: kept although nobody holds it.
 
-    At any moment num_free + num_cached + num_held == num_pages - 1. A page that the prefix cache keeps is held while a
-    sequence has it and cached when none has; it is free again when the cache drops it and nobody holds it.
+    At any moment num_free + num_cached + num_referenced == num_pages - 1. A page that the prefix cache keeps is held
+    while a sequence has it and cached when none has; it is free again when the cache drops it and nobody holds it.
     The page released last is given out first, while it may still be in the device's caches.
     """
 
@@ -24,7 +24,7 @@ class PagePool:
         self._free = np.arange(num_pages - 1, 0, -1, dtype=np.int32)  # a stack, whose top is at num_free
 
     @property
-    def num_held(self) -> int:
+    def num_referenced(self) -> int:
         return self.num_pages - 1 - self.num_free - self.num_cached
 
     @property

@@ -89,7 +89,7 @@ def check_backend(config: ModelConfig, layout: KVLayout, mesh: Mesh, backend: st
         meta = kind_meta(
             ints(1, num_rows, 1), ints(1, num_rows), num_tokens=num_tokens, page_size=layout.page_size, **batch
         )
-        ctx = Context(mesh, backend, ints(num_tokens), page_layout=layout.pages)
+        ctx = Context(mesh, backend, page_layout=layout.pages)
         pool = jnp.zeros(layout.shape(2), layout.dtype)
         q = jnp.zeros((num_tokens, config.num_heads, config.head_dim), layout.dtype)
         k = jnp.zeros((num_tokens, layout.num_kv_heads, config.head_dim), layout.dtype)

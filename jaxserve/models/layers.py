@@ -17,14 +17,15 @@ from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What layers need besides weights and activations: the mesh, the kernels' back end, each token's adapter, the
-    attention op (`paged_attention`, or another of the same signature), what plans for it once a step, how pages of the
-    pool are laid out, and of how many tokens the tiles are of which everything but attention is computed (`each_tile`;
-    None: all tokens at once)."""
+    """The static arguments of layers.
+
+    attention: the attention op, `paged_attention` or another of the same signature. plan: computes, once a step, what
+    the op needs for a kind of layers. page_layout: order of a page's axes in the KV pool. tile_rows: tokens of a tile
+    (`each_tile`) in everything but attention; None: all tokens at once.
+    """
 
     mesh: Mesh
     attention_backend: str
-    adapters: Int[Array, "T"]
     attention: Callable[..., tuple[jax.Array, jax.Array]] = paged_attention
     plan: Callable[..., AttentionMeta] = plan
     page_layout: PageLayout = ROWS

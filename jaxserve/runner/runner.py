@@ -10,7 +10,8 @@ import jax
 import numpy as np
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.core.step_plan import Forks, Outcome, PageLoad, PageSave, PenaltyPrefix, SlotEdits, StepPlan
+from jaxserve.core.step_outcome import StepOutcome
+from jaxserve.core.step_plan import Forks, PageLoad, PageSave, PenaltyPrefix, SlotEdits, StepPlan
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import MAX_EDITS, init_state
 from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
@@ -45,9 +46,9 @@ class Runner:
         self.programs, self.params = programs, params
         self.num_reads = 0  # steps read back, each in `collect`
         self._state = init_state(
-            programs.layout, programs.num_pages, programs.num_slots, programs.vocab, programs.settings.mesh
+            programs.layout, programs.num_pages, programs.num_slots, programs.vocab, programs.settings.model.mesh
         )
-        if programs.settings.mesh.devices.flat[0].platform != "cpu":
+        if programs.settings.model.mesh.devices.flat[0].platform != "cpu":
             jax.block_until_ready(self._state)  # memory that ran out is told here; on CPU it was told already
         self._executables = Executables(compiler)
         self._layouts: dict[Bucket, BatchLayout] = {}
@@ -61,8 +62,8 @@ class Runner:
             self._fork(plan.forks)
         for edits in plan.edits:  # after the forks, which copy their source's edits
             self._edit(edits)
-        for recount in plan.recounts:
-            self._recount(recount)
+        for prefix in plan.penalty_prefixes:
+            self._recount(prefix)
         bucket = plan.bucket
         with jax.profiler.TraceAnnotation("pack"):
             buffer = pack(self._layout(bucket), plan, scratch_slot=self.programs.num_slots)
@@ -84,11 +85,11 @@ class Runner:
                 result.copy_to_host_async()
         return ticket
 
-    def collect(self, ticket: Ticket) -> Outcome:
+    def collect(self, ticket: Ticket) -> StepOutcome:
         """Wait for a step and read what it produced; the only place that blocks or reads from the device."""
         self.num_reads += 1
         bucket, num_rows, k = ticket.bucket, ticket.num_rows, self.settings.max_logprobs
-        outcome = Outcome(ticket.step_id, *read_output(np.asarray(ticket.output), bucket, num_rows))
+        outcome = StepOutcome(ticket.step_id, *read_output(np.asarray(ticket.output), bucket, num_rows))
         if ticket.logprobs is not None:
             logprobs = read_row_logprobs(np.asarray(ticket.logprobs), bucket, num_rows, k)
             outcome = replace(outcome, logprobs=logprobs)
@@ -141,11 +142,6 @@ class Runner:
     @property
     def settings(self) -> StepSettings:
         return self.programs.settings
-
-    @property
-    def dtype(self) -> Any:
-        """Type of activations and KV."""
-        return self._state.pool.dtype
 
     @property
     def targets(self) -> Params:

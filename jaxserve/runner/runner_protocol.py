@@ -2,7 +2,8 @@
 
 from typing import Any, Protocol
 
-from jaxserve.core.step_plan import Outcome, StepPlan
+from jaxserve.core.step_outcome import StepOutcome
+from jaxserve.core.step_plan import StepPlan
 
 
 class StepRunner(Protocol):
@@ -12,6 +13,6 @@ class StepRunner(Protocol):
         """Start a step and return a ticket at once. The plan's arrays are not read after the return."""
         ...
 
-    def collect(self, ticket: Any) -> Outcome:
+    def collect(self, ticket: Any) -> StepOutcome:
         """Wait for a step's outcome; tickets come in the order of submission."""
         ...

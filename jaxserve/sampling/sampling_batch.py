@@ -40,7 +40,6 @@ class SamplingBatch:
     has_penalties: Bool[Array, " S"]
     has_edits: Bool[Array, " S"]
     mask_row: Int32[Array, " S"]  # 0: every token is allowed
-    adapter: Int32[Array, " S"]
     pooling: Int32[Array, " S"]  # core.fields.POOLING
 
 

@@ -12,7 +12,7 @@ class Deadlines:
         self._moments: list[tuple[float, int, bool]] = []  # moment, sequence id, whether it is spared once started
 
     def watch(self, sequence: Sequence) -> None:
-        arrival_s, service = sequence.request.arrival_s, sequence.request.service
+        arrival_s, service = sequence.request.arrival_s, sequence.request.scheduling
         if service.queue_timeout_s is not None:
             heappush(self._moments, (arrival_s + service.queue_timeout_s, sequence.sequence_id, True))
         if service.deadline_s is not None:

@@ -4,7 +4,8 @@ import numpy as np
 
 from jaxserve.core.row_layout import SAMPLING_FIELDS
 from jaxserve.core.sequence import TokenLogprobs
-from jaxserve.core.step_plan import StepPlan, TopLogprobs
+from jaxserve.core.step_outcome import TopLogprobs
+from jaxserve.core.step_plan import StepPlan
 from jaxserve.scheduler.state import SchedulerState
 
 NUM_PROMPT_LOGPROBS = SAMPLING_FIELDS.index("num_prompt_logprobs")
@@ -16,7 +17,7 @@ def collect_logprobs(state: SchedulerState, plan: StepPlan, logprobs: TopLogprob
     wanted, ends = plan.sampling[:, NUM_PROMPT_LOGPROBS].tolist(), np.cumsum(plan.query_lens)
     places = np.flatnonzero(plan.targets >= 0)
     rows = np.searchsorted(ends, places, side="right")
-    positions = state.columns.num_computed[plan.slots[rows]] - ends[rows] + places + 1
+    positions = state.slot_table.num_computed[plan.slots[rows]] - ends[rows] + places + 1
     for i in np.flatnonzero(live[rows]).tolist():
         known = state.occupant(int(plan.slots[rows[i]])).prompt_logprobs
         assert known is not None

@@ -9,27 +9,29 @@ from jaxserve.scheduler.state import SchedulerState
 
 @dataclass(frozen=True, slots=True)
 class QueueLoad:
-    """How full an engine is. num_waiting, num_tokens: sequences in the queue, and their tokens; num_held of them are
-    held back. num_running, num_free: of the num_slots."""
+    """How full an engine is. num_waiting, num_tokens: sequences in the queue, and their tokens; num_deferred of them
+    are deferred. num_running, num_free: of the num_slots."""
 
     num_waiting: int
     num_tokens: int
     num_running: int
     num_free: int
     num_slots: int
-    num_held: int = 0
+    num_deferred: int = 0
 
     @classmethod
     def of(cls, state: SchedulerState) -> "QueueLoad":
-        num_free, num_slots = len(state.columns.free_slots), len(state.columns.sequences)
-        held = [sequence.num_tokens for sharing in state.holding for sequence in sharing.held.values()]
+        num_free, num_slots = len(state.slot_table.free_slots), len(state.slot_table.sequences)
+        deferred = [
+            sequence.num_tokens for prefix_group in state.deferring for sequence in prefix_group.deferred.values()
+        ]
         return cls(
-            num_waiting=len(state.waiting) + len(held),
-            num_tokens=state.waiting.num_tokens + sum(held),
+            num_waiting=len(state.waiting) + len(deferred),
+            num_tokens=state.waiting.num_tokens + sum(deferred),
             num_running=num_slots - num_free - len(state.leaving),
             num_free=num_free,
             num_slots=num_slots,
-            num_held=len(held),
+            num_deferred=len(deferred),
         )
 
     def with_more(self, num_waiting: int, num_tokens: int) -> "QueueLoad":

@@ -13,21 +13,22 @@ from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, TokenLogprobs
 from jaxserve.core.slot_table import SlotTable
-from jaxserve.core.step_plan import Outcome, StepPlan
+from jaxserve.core.step_outcome import StepOutcome
+from jaxserve.core.step_plan import StepPlan
 from jaxserve.core.token_deltas import TokenDeltas
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.eviction_policies import EVICTION_POLICIES
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import PrefixCache
 from jaxserve.scheduler import commit as commits
-from jaxserve.scheduler.beams import Choice, branch, make_room, num_parked, plant
-from jaxserve.scheduler.memory.prefix_sharing import num_joining, return_held
-from jaxserve.scheduler.memory.slots import end
-from jaxserve.scheduler.policy.service_order import FirstComeFirstServed, SchedulingPolicy
+from jaxserve.scheduler.beams import Choice, add_beams, branch, num_paused, preempt_paused_beam
+from jaxserve.scheduler.memory.prefix_sharing import num_joining, requeue_deferred
+from jaxserve.scheduler.memory.slots import end_sequence
+from jaxserve.scheduler.policy.scheduling_policy import FirstComeFirstServed, SchedulingPolicy
 from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad, queue_cost
 from jaxserve.scheduler.state import PrefixGroup, SchedulerState, StepRows
 from jaxserve.scheduler.step.admit import admit, admit_ahead
-from jaxserve.scheduler.step.assemble import make_plan
+from jaxserve.scheduler.step.build_plan import build_plan
 from jaxserve.scheduler.step.decode_rows import schedule_decodes
 from jaxserve.scheduler.step.multi_step import plan_rounds
 from jaxserve.scheduler.step.prefill_chunks import schedule_chunks
@@ -40,7 +41,7 @@ class Scheduler:
 
     max_chunk_tokens: longest piece of a prompt in one step; None for the whole budget. order: that of service; by
     default of arrival. bounds: how much may wait. prefix_eviction: how the prefix cache chooses what to evict; None: no
-    prefix cache. num_host_pages: room in host memory for what it evicts. transfer_costs: whether loading from there is
+    prefix cache. num_host_pages: room in host memory for what it evicts. swap_cost: whether loading from there is
     worth it; whoever runs the steps tells it what they take.
     """
 
@@ -55,18 +56,18 @@ class Scheduler:
         max_model_len: int,
         vocab_size: int,
         max_chunk_tokens: int | None = None,
-        order: SchedulingPolicy | None = None,
-        bounds: QueueLimits | None = None,
+        policy: SchedulingPolicy | None = None,
+        queue_limits: QueueLimits | None = None,
         prefix_eviction: str | None = None,
         num_host_pages: int = 0,
-        transfer_costs: SwapCost | None = None,
+        swap_cost: SwapCost | None = None,
     ):
         chunk = min(max_chunk_tokens or max_num_batched_tokens, max_num_batched_tokens)
         limits = StepLimits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size)
         limits.check_budget()
         limits.check_pages(groups, num_pages)
-        self.bounds = bounds or QueueLimits()
-        self.bounds.check_len(max_model_len)
+        self.queue_limits = queue_limits or QueueLimits()
+        self.queue_limits.check_len(max_model_len)
         self._buckets = buckets
         self._num_added = 0
         pool = PagePool(num_pages)
@@ -74,14 +75,14 @@ class Scheduler:
         self.state = SchedulerState(
             limits=limits,
             groups=groups,
-            order=order or FirstComeFirstServed(),
+            policy=policy or FirstComeFirstServed(),
             pool=pool,
-            columns=SlotTable(max_num_seqs, max_model_len, groups, limits.table_widths(groups)),
+            slot_table=SlotTable(max_num_seqs, max_model_len, groups, limits.table_widths(groups)),
             prefixes=None
             if prefix_eviction is None
             else PrefixCache(pool, groups, EVICTION_POLICIES[prefix_eviction](), host),
             host=host,
-            transfer_costs=transfer_costs or SwapCost(),
+            swap_cost=swap_cost or SwapCost(),
         )
 
     def add(self, request: Request) -> list[Sequence]:
@@ -97,11 +98,11 @@ class Scheduler:
         self.check(requests)
         self._check_sharing(requests, shared_len)
         sequences = self._register([(request, i) for request in requests for i in range(request.params.n)])
-        sharing = PrefixGroup(shared_len)
+        prefix_group = PrefixGroup(shared_len)
         for sequence in sequences:
             self.state.waiting.add(sequence)
             if len(sequences) > 1:
-                self.state.sharings[sequence.sequence_id] = sharing
+                self.state.prefix_groups[sequence.sequence_id] = prefix_group
         return sequences
 
     def add_beams(self, request: Request, width: int, num_candidates: int) -> list[Sequence]:
@@ -111,7 +112,7 @@ class Scheduler:
         """
         self.check([request])
         beams = self._register([(request, i) for i in range(width)])
-        plant(self.state, beams, num_candidates)
+        add_beams(self.state, beams, num_candidates)
         return beams
 
     def candidates(self, beam: Sequence) -> TokenLogprobs | None:
@@ -133,8 +134,8 @@ class Scheduler:
         for sequence in sequences:
             state.requests.setdefault(sequence.request.request_id, []).append(sequence)
             state.sequences[sequence.sequence_id] = sequence
-            state.order.enter(sequence)
-            state.timeouts.watch(sequence)
+            state.policy.enter(sequence)
+            state.deadlines.watch(sequence)
         return sequences
 
     def check(self, requests: list[Request]) -> None:
@@ -145,7 +146,7 @@ class Scheduler:
                 raise RequestError(f"request id {request.request_id!r} is in use; choose another one", "request_id")
             new_ids.add(request.request_id)
             self.check_fields(request)
-        self.bounds.check(self.load, *queue_cost(requests))
+        self.queue_limits.check(self.load, *queue_cost(requests))
 
     def check_fields(self, request: Request) -> None:
         """Raise `RequestError` for a request that this engine can never serve; from any thread, at any moment."""
@@ -158,8 +159,8 @@ class Scheduler:
                 "prompt",
             )
         for name in ("priority", "tenant"):
-            value = getattr(request.service, name)
-            if value != getattr(DEFAULT_SCHEDULING, name) and name not in self.state.order.fields:
+            value = getattr(request.scheduling, name)
+            if value != getattr(DEFAULT_SCHEDULING, name) and name not in self.state.policy.fields:
                 raise RequestError(
                     f"{name}={value!r} means nothing to the scheduling_policy of this engine: leave it out, or "
                     "build the engine with another policy",
@@ -180,18 +181,18 @@ class Scheduler:
     def abort(self, request_id: str) -> None:
         """End all samples of a request, wherever they are; nothing happens if there is none."""
         for sequence in self.state.requests.get(request_id, []).copy():
-            end(self.state, sequence, "abort")
+            end_sequence(self.state, sequence, "abort")
 
     def abort_all(self, reason: str) -> None:
         """End every request with this reason."""
         for sequence in list(self.state.sequences.values()):
-            end(self.state, sequence, reason)
+            end_sequence(self.state, sequence, reason)
 
     def finish(self, sequence_id: int, reason: str, keep_tokens: int, stop_reason: int | str | None = None) -> None:
         """End one sequence after its first `keep_tokens` generated tokens; nothing happens if it has ended."""
         sequence = self.state.sequences.get(sequence_id)
         if sequence is not None:
-            end(self.state, sequence, reason, stop_reason, keep_tokens)
+            end_sequence(self.state, sequence, reason, stop_reason, keep_tokens)
 
     def expire(self, now_s: float) -> list[Sequence]:
         """End those that should have got a slot, or should have ended, by now; they keep the tokens that they have.
@@ -200,9 +201,9 @@ class Scheduler:
         ended sequences.
         """
         self.state.now_s = now_s
-        late = self.state.timeouts.take_late(self.state.sequences, now_s)
+        late = self.state.deadlines.take_late(self.state.sequences, now_s)
         for sequence in late:
-            end(self.state, sequence, "timeout")
+            end_sequence(self.state, sequence, "timeout")
         return late
 
     def schedule(self, max_rounds: int = 1) -> StepPlan | None:
@@ -213,14 +214,14 @@ class Scheduler:
         if self.num_in_flight > 1:
             raise RuntimeError("two steps are in flight: commit the older one before planning another")
         plan = self._plan(max_rounds)
-        while plan is None and make_room(self.state):
+        while plan is None and preempt_paused_beam(self.state):
             plan = self._plan(max_rounds)
         return plan
 
     def _plan(self, max_rounds: int) -> StepPlan | None:
         state = self.state
         rows = StepRows(state.limits.max_num_batched_tokens)
-        return_held(state)
+        requeue_deferred(state)
         decodes = schedule_decodes(state, rows)
         admit_ahead(state, rows)
         num_reserved = num_joining(state)
@@ -228,14 +229,14 @@ class Scheduler:
         admit(state, rows)
         if num_reserved:
             schedule_chunks(state, rows, 0)  # with what has been left, for others may have gone ahead of those
-        decodes = decodes[state.columns.is_running[decodes]]
+        decodes = decodes[state.slot_table.is_running[decodes]]
         if rows.new_slots:  # perhaps some of those that decoding sequences have just lost
             decodes = decodes[~np.isin(decodes, rows.new_slots)]
         if not len(decodes) and not rows.slots:
             return None
-        return make_plan(state, self._buckets, decodes, rows, plan_rounds(state, decodes, rows, max_rounds))
+        return build_plan(state, self._buckets, decodes, rows, plan_rounds(state, decodes, rows, max_rounds))
 
-    def commit(self, plan: StepPlan, outcome: Outcome) -> TokenDeltas:
+    def commit(self, plan: StepPlan, outcome: StepOutcome) -> TokenDeltas:
         """Record what a step produced; steps are committed in the order in which they were planned."""
         return commits.commit(self.state, plan, outcome)
 
@@ -245,8 +246,8 @@ class Scheduler:
             self.state.prefixes.clear()
 
     @property
-    def transfer_costs(self) -> SwapCost:
-        return self.state.transfer_costs
+    def swap_cost(self) -> SwapCost:
+        return self.state.swap_cost
 
     @property
     def load(self) -> QueueLoad:
@@ -260,13 +261,13 @@ class Scheduler:
     @property
     def waits_for_host(self) -> bool:
         """Whether nothing can be planned before the host has called `branch`."""
-        return bool(self.state.beams) and num_parked(self.state) == len(self.state.sequences)
+        return bool(self.state.beams) and num_paused(self.state) == len(self.state.sequences)
 
     @property
     def is_mostly_synchronous(self) -> bool:
         """Over half of the running sequences need their token at the host before the next: overlap gains nothing."""
-        columns = self.state.columns
-        return 2 * int(np.count_nonzero(columns.is_running & columns.is_synchronous)) > self.num_running
+        slot_table = self.state.slot_table
+        return 2 * int(np.count_nonzero(slot_table.is_running & slot_table.is_synchronous)) > self.num_running
 
     @property
     def num_in_flight(self) -> int:
@@ -275,12 +276,12 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        return int(np.count_nonzero(self.state.columns.is_running))
+        return int(np.count_nonzero(self.state.slot_table.is_running))
 
     @property
     def num_waiting(self) -> int:
         """Sequences that have not ended and do not run, spare beams not counted."""
-        spare = sum(beam.is_parked and beam.candidates is None for beam in self.state.beams.values())
+        spare = sum(beam.is_paused and beam.candidates is None for beam in self.state.beams.values())
         return len(self.state.sequences) - spare - self.num_running
 
     @property
@@ -304,6 +305,9 @@ class Scheduler:
     @property
     def num_pages_held(self) -> list[int]:
         """Pages held in each KV group; a page that forks share counts once."""
-        columns = self.state.columns
-        is_held = [np.arange(t.shape[1]) < n[:, None] for t, n in zip(columns.tables, columns.num_pages, strict=True)]
-        return [len(np.unique(t[held])) for t, held in zip(columns.tables, is_held, strict=True)]
+        slot_table = self.state.slot_table
+        is_held = [
+            np.arange(t.shape[1]) < n[:, None]
+            for t, n in zip(slot_table.page_tables, slot_table.num_pages, strict=True)
+        ]
+        return [len(np.unique(t[held])) for t, held in zip(slot_table.page_tables, is_held, strict=True)]

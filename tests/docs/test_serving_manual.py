@@ -129,7 +129,7 @@ def accepts(heading: str, name: str, value: float) -> bool:
         body = kind.read({**others, name: value})
         if isinstance(body, SamplingFields):
             body.sampling_params({})
-            SchedulingOptions(**body.service(None))
+            SchedulingOptions(**body.scheduling(None))
     except (ApiError, RequestError) as error:
         return name not in str(error)  # what is refused for another reason shows as a range that has no end
     return True

@@ -83,6 +83,6 @@ def _whole_context(config, mesh, backend, params, tokens, num_tokens):
         kind_meta(pages[start:end], jnp.zeros((end - start, 1), jnp.int32), num_tokens=size, page_size=PAGE, **batch)
         for start, end in config.group_ranges
     )
-    ctx = Context(mesh, backend, jnp.zeros(size, jnp.int32))
+    ctx = Context(mesh, backend)
     hidden, _, _ = forward(ctx, config, params, tokens, metas[0].kv_positions, metas, pool)
     return hidden, logits(ctx, config, params, hidden)

@@ -74,7 +74,7 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
         max_model_len=limits.max_model_len,
         vocab_size=parts.model.vocab_size,
         max_chunk_tokens=limits.max_chunk_tokens,
-        order=make_policy(policy),
+        policy=make_policy(policy),
         prefix_eviction=prefix_eviction,
         num_host_pages=limits.num_host_pages,
     )

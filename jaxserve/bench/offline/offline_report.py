@@ -41,7 +41,7 @@ def about(llm: "LLM") -> dict[str, Any]:
     """What was measured, on what, and when."""
     return {
         "model": llm.config.model,
-        "dtype": str(llm.parts.runner.dtype),
+        "dtype": str(llm.parts.runner.settings.model.dtype),
         "options": options(llm.config),
         "limits": asdict(llm.parts.limits),
         "hardware": machine.hardware(),

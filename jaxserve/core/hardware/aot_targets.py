@@ -46,7 +46,7 @@ def gpu_devices(name: str, num_devices: int) -> list[Any]:
 
 
 @contextmanager
-def unkept() -> Iterator[None]:
+def no_persistent_cache() -> Iterator[None]:
     """jax's persistent cache would keep what is compiled for absent devices, and fail to read it in the next run."""
     name = "jax_persistent_cache_min_compile_time_secs"
     usual = getattr(jax.config, name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxserve.core.buckets import MAX_ROUNDS
 from jaxserve.core.errors import ConfigError
-from jaxserve.core.options.queue_options import POLICIES, PRIORITY_AGEING_S, check_queue_options
+from jaxserve.core.options.policy_options import POLICIES, PRIORITY_AGEING_S, check_policy_options
 
 MEMORY_UTILIZATION = 0.92  # default share of a device's memory
 
@@ -175,7 +175,7 @@ class EngineConfig:
                 param="host_kv_cache_bytes",
             )
         own = {name: getattr(self, name) for name in ("priority_ageing_s", "tenant_weights")}
-        check_queue_options(self.scheduling_policy, own)
+        check_policy_options(self.scheduling_policy, own)
         if self.compiled is not None and self.compilation_cache_dir is not None:
             raise ConfigError(
                 "compiled brings a compilation cache of its own; leave compilation_cache_dir out",

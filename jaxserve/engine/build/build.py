@@ -12,7 +12,7 @@ from jaxserve.engine.build.memory_plan import EngineSizes
 from jaxserve.engine.build.memory_use import limit_on
 from jaxserve.engine.build.model_source import ModelSource, open_model
 from jaxserve.engine.build.model_text import ModelText, choose_text, eos_ids
-from jaxserve.engine.build.startup.compiled_folder import compiler_for, with_sizes
+from jaxserve.engine.build.startup.precompile import compiler_for, with_compiled_sizes
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.loop.engine import Engine
@@ -68,7 +68,7 @@ def build(config: EngineConfig, progress: Progress | None = None) -> EngineParts
     """Load the model and lay out memory; nothing is compiled yet but what makes the weights and the pool."""
     use_compilation_cache(config)
     with open_model(config) as source:
-        return _load(with_sizes(config, source.model), source, progress)
+        return _load(with_compiled_sizes(config, source.model), source, progress)
 
 
 def _load(config: EngineConfig, source: ModelSource, progress: Progress | None) -> EngineParts:
@@ -95,7 +95,7 @@ def assemble(
 
     blueprint, runner = with_room(config, blueprint, described, make_runner)
     limits, programs = blueprint.limits, blueprint.programs
-    model = programs.settings.config
+    model = programs.settings.model.config
     scheduler = Scheduler(
         programs.groups,
         blueprint.buckets,
@@ -105,15 +105,15 @@ def assemble(
         max_model_len=limits.max_model_len,
         vocab_size=model.vocab_size,
         max_chunk_tokens=limits.max_chunk_tokens,
-        order=make_policy(
+        policy=make_policy(
             config.scheduling_policy,
             priority_ageing_s=config.priority_ageing_s,
             tenant_weights=config.tenant_weights,
         ),
-        bounds=QueueLimits(config.max_num_waiting, config.max_waiting_tokens),
+        queue_limits=QueueLimits(config.max_num_waiting, config.max_waiting_tokens),
         prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
         num_host_pages=limits.num_host_pages,
-        transfer_costs=SwapCost(runner.time_load() if limits.num_host_pages else 0.0),
+        swap_cost=SwapCost(runner.time_load() if limits.num_host_pages else 0.0),
     )
     requests = InputProcessor(
         tokenizer=text.tokenizer,

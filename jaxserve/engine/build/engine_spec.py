@@ -16,7 +16,7 @@ from jaxserve.engine.build.scarce_sizes import may_have_fewer_rows, narrowed
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.attention import check_backend
 from jaxserve.models.config.model_config import ModelConfig
-from jaxserve.models.kv_heads import kv_layout
+from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import declare
 from jaxserve.models.row_tiles import tile_rows
 from jaxserve.runner.programs.programs import Programs
@@ -59,20 +59,22 @@ def make_spec(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes:
 def _draw_up(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None) -> EngineSpec:
     dtype = choose_dtype(config.dtype, model.dtype)
     groups = model.kv_groups(limit_rules.page_size(config, mesh.devices.flat[0].platform))
-    layout = kv_layout(model, mesh, groups.page_size, dtype, page_layout(config.kv_layout))
     backend = INVARIANT if config.batch_invariant else config.attention_backend
+    settings = Settings(model, mesh, dtype, groups.page_size, backend, page_layout(config.kv_layout))
+    layout = settings.layout
     check_backend(model, layout, mesh, backend)
     specs = declare(model, mesh, dtype)
     memory = memory_of(config, model, mesh, specs, page_bytes=layout.page_bytes, limit_bytes=limit_bytes)
     limits = limit_rules.resolve(
         config, max_position=model.max_position, groups=groups, page_bytes=layout.page_bytes, memory=memory
     )
-    model = model.for_context(limits.max_model_len)  # the pool may have made it shorter
+    settings = replace(settings, config=model.for_context(limits.max_model_len))  # the pool may have made it shorter
     max_logprobs = min(config.max_logprobs, model.vocab_size)
     tile = tile_rows(mesh.devices.flat[0].platform) if config.batch_invariant else None
-    settings = StepSettings(model, mesh, backend, max_logprobs, layout.pages, tile)
     has_host_tier = limits.num_host_pages > 0
-    programs = Programs(settings, layout, groups, limits.num_pages, limits.max_num_seqs, has_host_tier)
+    programs = Programs(
+        StepSettings(settings, max_logprobs, tile), limits.num_pages, limits.max_num_seqs, has_host_tier
+    )
     # A bfloat16 product of one row takes XLA on CPU 40 ms where eight rows take 3.8; accelerators pad to 8 rows anyway.
     min_rows = 1 if dtype == jnp.float32 else 8
     columns = groups.end_page(limits.max_model_len)

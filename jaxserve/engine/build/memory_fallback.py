@@ -57,7 +57,7 @@ def missing_bytes(error: Exception) -> int | None:
 
 def excess_bytes(config: EngineConfig, blueprint: EngineSpec, executables: Iterable[Any]) -> int:
     """Bytes of one device by which a pool that was sized by memory is too large, now that all programs are compiled."""
-    memory, num_devices = blueprint.memory, blueprint.programs.settings.mesh.size
+    memory, num_devices = blueprint.memory, blueprint.programs.settings.model.mesh.size
     if memory.limit_bytes is None or not is_sized_by_memory(config, memory):
         return 0
     facts = [executable.memory_analysis() for executable in executables]
@@ -80,7 +80,7 @@ def shrunk(
     """
     limits, programs = blueprint.limits, blueprint.programs
     sizes = replace(config, max_num_seqs=limits.max_num_seqs, page_size=limits.page_size)
-    mesh, page_bytes = programs.settings.mesh, programs.layout.page_bytes
+    mesh, page_bytes = programs.settings.model.mesh, programs.layout.page_bytes
     before, chunk = limits.num_pages, limits.max_chunk_tokens
     if config.compiled is not None:
         raise ConfigError(

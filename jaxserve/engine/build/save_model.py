@@ -20,4 +20,4 @@ def save_model(built: EngineParts, folder: Path) -> None:
     write_json(folder / "config.json", exported_config(built.described, built.runner.params["embed"].dtype.name))
     if built.tokenizer is not None:
         export_text(folder, built.tokenizer, built.chat_template)
-    save_params(folder / FOLDER, built.runner.params, built.model, built.runner.settings.mesh)
+    save_params(folder / FOLDER, built.runner.params, built.model, built.runner.settings.model.mesh)

@@ -7,7 +7,7 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.core.progress_bars import CompileBar
 from jaxserve.engine.build.build import EngineParts, assemble
 from jaxserve.engine.build.memory_fallback import excess_bytes, is_out_of_memory, missing_bytes, shrunk, tell
-from jaxserve.engine.build.startup.compiled_folder import compiler_for
+from jaxserve.engine.build.startup.precompile import compiler_for
 
 
 def warmed_up(config: EngineConfig, parts: EngineParts, *, show_progress: bool) -> EngineParts:

@@ -21,20 +21,23 @@ def requests_for(
     maker: InputProcessor,
     prompts: list[Prompt],
     sampling_params: Any,
-    service: Mapping[str, Any] | None = None,
+    scheduling: Mapping[str, Any] | None = None,
     noun: str = "prompt",
 ) -> list[tuple[str | None, Request]]:
     """A prompt's text, where it has one, and its request; `jobs` would take all of them now.
 
-    service: fields of `SchedulingOptions`, each one for all or one a prompt. Errors call the prompts `noun` and count
-    them from 0.
+    scheduling: fields of `SchedulingOptions`, each one for all or one a prompt. Errors call the prompts `noun` and
+    count them from 0.
     """
     arrival_s, several = maker.clock(), len(prompts) > 1
-    params, services = params_for(sampling_params, len(prompts), noun), services_for(service or {}, len(prompts), noun)
+    params, scheduling_options = (
+        params_for(sampling_params, len(prompts), noun),
+        scheduling_for(scheduling or {}, len(prompts), noun),
+    )
     requests = []
     for i, (prompt, ids) in enumerate(zip(prompts, maker.token_ids(prompts), strict=True)):
         with named(f"{noun} {i}" if several else None):
-            options = {"cache_salt": prompt.cache_salt, "service": services[i], "arrival_s": arrival_s}
+            options = {"cache_salt": prompt.cache_salt, "scheduling": scheduling_options[i], "arrival_s": arrival_s}
             requests.append(maker.make(ids, params[i], i, **options))
     jobs.check(requests)
     maker.count(len(requests))
@@ -68,18 +71,18 @@ def params_for(sampling_params: Any, count: int, noun: str = "prompt") -> list[S
     return list(params)
 
 
-def services_for(options: Mapping[str, Any], count: int, noun: str = "prompt") -> list[SchedulingOptions]:
+def scheduling_for(options: Mapping[str, Any], count: int, noun: str = "prompt") -> list[SchedulingOptions]:
     """A `SchedulingOptions` for each of `count` prompts; of each option there is one for all, or a list of one each."""
     columns: dict[str, list[Any]] = {}
     for name, value in options.items():
         if isinstance(value, list | tuple):
             _check_count(value, count, name, noun)
         columns[name] = list(value) if isinstance(value, list | tuple) else [value] * count
-    services = []
+    scheduling_options = []
     for i in range(count):
         with named(f"{noun} {i}" if count > 1 else None):
-            services.append(SchedulingOptions(**{name: values[i] for name, values in columns.items()}))
-    return services
+            scheduling_options.append(SchedulingOptions(**{name: values[i] for name, values in columns.items()}))
+    return scheduling_options
 
 
 def only_params(sampling_params: Any) -> SamplingParams:

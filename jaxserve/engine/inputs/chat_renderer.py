@@ -37,9 +37,9 @@ class ChatCallOptions(ChatOptions, SchedulingKwargs, total=False):
 def split_options(options: ChatCallOptions) -> tuple[ChatOptions, SchedulingKwargs]:
     """The two kinds apart; names of neither stay with the first, which refuses them."""
     names = SchedulingKwargs.__annotations__
-    service = {name: value for name, value in options.items() if name in names}
+    scheduling = {name: value for name, value in options.items() if name in names}
     rendering = {name: value for name, value in options.items() if name not in names}
-    return cast(ChatOptions, rendering), cast(SchedulingKwargs, service)
+    return cast(ChatOptions, rendering), cast(SchedulingKwargs, scheduling)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class InputProcessor:
         place: int = 0,
         *,
         cache_salt: str | None = None,
-        service: SchedulingOptions = DEFAULT_SCHEDULING,
+        scheduling: SchedulingOptions = DEFAULT_SCHEDULING,
         arrival_s: float | None = None,
     ) -> Request:
         """A request, or a RequestError that says what is wrong with it.
@@ -90,7 +90,7 @@ class InputProcessor:
             bad_words=bad_words,
             cache_salt=cache_salt,
             arrival_s=self.clock() if arrival_s is None else arrival_s,
-            service=service,
+            scheduling=scheduling,
         )
 
     def make_prompt_only(
@@ -100,7 +100,7 @@ class InputProcessor:
         logprobs_start: int = 0,
         pooling: str | None = None,
         cache_salt: str | None = None,
-        service: SchedulingOptions = DEFAULT_SCHEDULING,
+        scheduling: SchedulingOptions = DEFAULT_SCHEDULING,
         arrival_s: float | None = None,
     ) -> Request:
         """A request that draws nothing: pooled hidden states, or log-probabilities from a prompt's position on.
@@ -118,7 +118,7 @@ class InputProcessor:
             logprobs_start=logprobs_start,
             pooling=pooling,
             arrival_s=self.clock() if arrival_s is None else arrival_s,
-            service=service,
+            scheduling=scheduling,
         )
 
     def check_prompt(self, token_ids: SequenceOf[int], room: int = 1) -> None:

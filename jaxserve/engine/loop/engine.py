@@ -152,7 +152,7 @@ class Engine:
         moments.collected_s = time.monotonic()
         self.rounds.observe(outcome.num_rounds, moments.submitted_s, moments.collected_s)
         times = moments.submitted_s, moments.collected_s
-        self.scheduler.transfer_costs.observe(step.plan.num_tokens, step.plan.num_decodes, *times)
+        self.scheduler.swap_cost.observe(step.plan.num_tokens, step.plan.num_decodes, *times)
         deltas = self.scheduler.commit(step.plan, outcome)
         self._steps.popleft()
         moments.committed_s = time.monotonic()

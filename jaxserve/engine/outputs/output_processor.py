@@ -47,11 +47,11 @@ class OutputProcessor:
             raise RuntimeError(f"the engine is in use: {busy}; close that first")
         scheduler = self._engine.scheduler
         self._owner, self._engine.observer = owner, observer
-        self._bounds, scheduler.bounds = scheduler.bounds, QueueLimits()
+        self._bounds, scheduler.queue_limits = scheduler.queue_limits, QueueLimits()
         return self._bounds
 
     def release(self) -> None:
-        self._owner, self._engine.observer, self._engine.scheduler.bounds = None, None, self._bounds
+        self._owner, self._engine.observer, self._engine.scheduler.queue_limits = None, None, self._bounds
 
     def check_caller(self) -> None:
         if self._owner is not None and self._owner is not threading.current_thread():

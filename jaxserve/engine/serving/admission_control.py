@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxserve.core.errors import QueueFullError
 from jaxserve.core.request import Request
-from jaxserve.core.sliding_window import SlidingWindow
+from jaxserve.core.time_window import TimeWindow
 from jaxserve.engine.serving.engine_metrics import EngineMetrics
 from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad, queue_cost
 
@@ -25,7 +25,7 @@ class AdmissionControl:
         self._bounds, self._meters, self._clock = bounds, meters, clock
         self._coming: dict[object, tuple[int, int]] = {}  # samples and tokens of each that the engine has not got yet
         self._num_coming = self._num_coming_tokens = 0
-        self._left = {name: SlidingWindow(WINDOW_S, clock()) for name in ("max_num_waiting", "max_waiting_tokens")}
+        self._left = {name: TimeWindow(WINDOW_S, clock()) for name in ("max_num_waiting", "max_waiting_tokens")}
 
     def check(self, num_samples: int, num_tokens: int) -> None:
         """Raise `QueueFullError` with the time to try again, or `RequestError` where that would never help."""
@@ -43,7 +43,7 @@ class AdmissionControl:
         self.check(num_samples, num_tokens)
         if not self._meters.num_waiting:  # the queue's pace is not that of times in which it was empty
             now = self._clock()
-            self._left = {name: SlidingWindow(WINDOW_S, now) for name in self._left}
+            self._left = {name: TimeWindow(WINDOW_S, now) for name in self._left}
         self._coming.update((who, queue_cost([request])) for who, request in requests.items())
         self._count(num_samples, num_tokens)
 

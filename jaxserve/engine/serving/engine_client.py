@@ -33,14 +33,14 @@ class EngineClient:
         self,
         prompts: SequenceOf[Any],
         sampling_params: Any,
-        service: SchedulingKwargs,
+        scheduling: SchedulingKwargs,
         arrival_s: float | None,
         wants_pieces: bool,
     ) -> ResultStreams:
         """What is drawn after each prompt, piece by piece or whole."""
         params = only_params(sampling_params)
         self._driver.check_room(params.n * len(prompts))
-        make = partial(self._maker.make, params=params, **self._served(service, arrival_s))
+        make = partial(self._maker.make, params=params, **self._served(scheduling, arrival_s))
         return await self._enter(prompts, make, params, ResultQueue(len(prompts), wants_pieces))
 
     async def embed(
@@ -48,20 +48,20 @@ class EngineClient:
         prompts: SequenceOf[Any],
         pooling: str,
         normalize: bool,
-        service: SchedulingKwargs,
+        scheduling: SchedulingKwargs,
         arrival_s: float | None,
     ) -> ResultStreams:
         """Each prompt's vector."""
         check_pooling(pooling)
         self._driver.check_room(len(prompts))
-        make = partial(self._maker.make_prompt_only, pooling=pooling, **self._served(service, arrival_s))
+        make = partial(self._maker.make_prompt_only, pooling=pooling, **self._served(scheduling, arrival_s))
         inbox = ResultQueue(len(prompts), False, lambda job: lambda: embedding_of(job.sequences[0], normalize))
         return await self._enter(prompts, make, None, inbox)
 
     def _served(self, options: SchedulingKwargs, arrival_s: float | None) -> dict[str, Any]:
         named: dict[str, Any] = {**options}
         return {
-            "service": SchedulingOptions(**named),
+            "scheduling": SchedulingOptions(**named),
             "arrival_s": self._maker.clock() if arrival_s is None else arrival_s,
         }
 

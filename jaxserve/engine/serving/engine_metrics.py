@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from jaxserve.core.histogram import Histogram, scale
 from jaxserve.core.request import Request
-from jaxserve.core.sliding_window import SlidingWindow
+from jaxserve.core.time_window import TimeWindow
 from jaxserve.engine.loop.step_stats import StepRecord
 from jaxserve.engine.outputs.request_state import RequestState, SequenceOutput, StepUpdate
 from jaxserve.scheduler.queue_limits import QueueLoad
@@ -62,9 +62,9 @@ class EngineMetrics:
         self.queue_time, self.prefill_time, self.decode_time = (Histogram(MILLISECONDS) for _ in range(3))
         self.inference_time, self.latency = Histogram(MILLISECONDS), Histogram(MILLISECONDS)
         self._tokens, self._first_token, self._inter_token = (
-            SlidingWindow(RECENT_S),
-            SlidingWindow(RECENT_S),
-            SlidingWindow(RECENT_S),
+            TimeWindow(RECENT_S),
+            TimeWindow(RECENT_S),
+            TimeWindow(RECENT_S),
         )
 
     @property

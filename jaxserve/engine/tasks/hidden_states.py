@@ -10,7 +10,7 @@ import numpy as np
 from jaxserve.core.errors import RequestError
 from jaxserve.engine.build.build import EngineParts
 from jaxserve.functional.forward_steps import forward
-from jaxserve.functional.model_settings import Settings
+from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params
 
 BATCH_TOKENS = 4096  # padding included: what bounds memory; a single longer text is a batch of its own
@@ -38,9 +38,7 @@ def hidden_states(
 
 def settings_of(parts: EngineParts) -> Settings:
     """The static half of an engine's model, for the pure functions."""
-    of = parts.runner.settings
-    page_size = parts.limits.page_size
-    return Settings(of.config, of.mesh, parts.runner.dtype, page_size, of.attention_backend, of.page_layout)
+    return parts.runner.settings.model
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -11,7 +11,8 @@ import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.row_layout import POOLING, SAMPLING_FIELDS
-from jaxserve.core.step_plan import POOLING_FIELD, Outcome, SlotEdits, StepPlan, TopLogprobs
+from jaxserve.core.step_outcome import StepOutcome, TopLogprobs
+from jaxserve.core.step_plan import POOLING_FIELD, SlotEdits, StepPlan
 from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
 from jaxserve.runner.fake.fake_pool import FakePool, PagingError
 
@@ -46,7 +47,7 @@ class FakeRunner:
         self._epochs = [-1] * num_slots
         self._edits: dict[int, SlotEdits] = {}
         self._masks: dict[int, np.ndarray] = {}
-        self._in_flight: list[tuple[int, Outcome]] = []
+        self._in_flight: list[tuple[int, StepOutcome]] = []
         self._num_submitted = 0
 
     def submit(self, plan: StepPlan) -> int:
@@ -65,7 +66,7 @@ class FakeRunner:
         offsets = np.concatenate([[0], np.cumsum(plan.query_lens)]).tolist()
         starts = [self._read_row(plan, row, offsets[row], offsets[row + 1]) for row in range(plan.num_rows)]
         drawn, asked = self._draw_rounds(plan, starts)
-        outcome = Outcome(
+        outcome = StepOutcome(
             step_id=plan.step_id,
             num_rounds=plan.num_rounds,
             tokens=np.array([[token or 0 for token in row] for row in drawn], np.int32),
@@ -77,7 +78,7 @@ class FakeRunner:
         self._in_flight.append((plan.step_id, outcome))
         return plan.step_id
 
-    def collect(self, ticket: int) -> Outcome:
+    def collect(self, ticket: int) -> StepOutcome:
         step_id, outcome = self._in_flight.pop(0)
         _check(step_id == ticket, f"step {step_id} must be collected before step {ticket}")
         return outcome

@@ -58,8 +58,6 @@ class Programs:
     """
 
     settings: StepSettings
-    layout: KVLayout
-    groups: KVGroups
     num_pages: int
     num_slots: int
     has_host_tier: bool = False
@@ -67,15 +65,24 @@ class Programs:
     """How often the Python of each program was traced."""
 
     @cached_property
+    def layout(self) -> KVLayout:
+        """Shape, dtype and sharding of the KV pool."""
+        return self.settings.model.layout
+
+    @cached_property
+    def groups(self) -> KVGroups:
+        return self.settings.model.groups
+
+    @cached_property
     def params(self) -> Params:
         """Shape, dtype and sharding of each weight."""
-        mesh = self.settings.mesh
-        return targets(declare(self.settings.config, mesh, self.layout.dtype), mesh)
+        mesh = self.settings.model.mesh
+        return targets(declare(self.settings.model.config, mesh, self.layout.dtype), mesh)
 
     @cached_property
     def state(self) -> Any:
         """A `DeviceState` of the shape, dtype and sharding of each array."""
-        mesh, layout = self.settings.mesh, self.layout
+        mesh, layout = self.settings.model.mesh, self.layout
         pool: Any = jax.ShapeDtypeStruct(layout.shape(self.num_pages), layout.dtype, sharding=layout.sharding(mesh))
         column: Any = self._whole((self.num_slots + 1,), jnp.int32)
         slots = jax.eval_shape(partial(init_slots, self.num_slots, self.vocab))
@@ -84,21 +91,21 @@ class Programs:
     @cached_property
     def vocab(self) -> int:
         """Width of the vocabulary on the device, padding included."""
-        return vocab_width(self.settings.config, self.settings.mesh)
+        return vocab_width(self.settings.model.config, self.settings.model.mesh)
 
     def batch_layout(self, bucket: Bucket) -> BatchLayout:
-        return BatchLayout(bucket, self.groups, self.settings.config.group_ranges)
+        return BatchLayout(bucket, self.groups, self.settings.model.config.group_ranges)
 
     def step(self, bucket: Bucket) -> Program:
         """(weights, state, buffer) -> (state, output, what was asked of prompts)."""
-        layout, whole = self.batch_layout(bucket), replicated(self.settings.mesh)
+        layout, whole = self.batch_layout(bucket), replicated(self.settings.model.mesh)
         args = (self.params, self.state, self._whole((layout.size,), jnp.int32))
         return self._program(str(bucket), partial(step, self.settings, layout), args, state=1, rest=(whole, whole))
 
     def fork(self) -> Program:
         """(state, pages and slots to copy) -> state."""
         pages, slots = self._whole((FORK_PAGES,), jnp.int32), self._whole((FORK_SLOTS,), jnp.int32)
-        return self._update("fork", partial(fork, self.settings.mesh), pages, pages, slots, slots)
+        return self._update("fork", partial(fork, self.settings.model.mesh), pages, pages, slots, slots)
 
     def set_edits(self) -> Program:
         """(state, slot, ids, bias, until) -> state."""
@@ -131,20 +138,20 @@ class Programs:
         """(state, pages) -> (state, their content in host memory)."""
 
         def function(state: DeviceState, ids) -> tuple[DeviceState, jax.Array]:
-            return state, gather_pages(self.settings.mesh, state.pool, ids)
+            return state, gather_pages(self.settings.model.mesh, state.pool, ids)
 
         ids = self._whole((TRANSFER_PAGES,), jnp.int32)
-        rest = (self.layout.host_sharding(self.settings.mesh),)
+        rest = (self.layout.host_sharding(self.settings.model.mesh),)
         return self._program("save_pages", function, (self.state, ids), state=0, rest=rest)
 
     def load_pages(self) -> Program:
         """(state, pages, their content) -> state."""
 
         def function(state: DeviceState, ids, pages) -> DeviceState:
-            return replace(state, pool=scatter_pages(self.settings.mesh, state.pool, ids, pages))
+            return replace(state, pool=scatter_pages(self.settings.model.mesh, state.pool, ids, pages))
 
         layout, ids = self.layout, self._whole((TRANSFER_PAGES,), jnp.int32)
-        sharding = layout.sharding(self.settings.mesh)
+        sharding = layout.sharding(self.settings.model.mesh)
         pages: Any = jax.ShapeDtypeStruct(layout.shape(TRANSFER_PAGES), layout.dtype, sharding=sharding)
         return self._update("load_pages", function, ids, pages)
 
@@ -154,7 +161,7 @@ class Programs:
         return [*map(self.step, buckets), self.fork(), self.set_edits(), self.set_mask(), self.set_counts(), *transfers]
 
     def _whole(self, shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated(self.settings.mesh))
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated(self.settings.model.mesh))
 
     def _update(self, name: str, function: Callable, *arrays: jax.ShapeDtypeStruct) -> Program:
         return self._program(name, function, (self.state, *arrays), state=0, rest=None)
@@ -169,4 +176,4 @@ class Programs:
         traced.__name__ = name  # what profiles and compilers call it
         kept = jax.tree.map(lambda a: a.sharding, self.state)
         out_shardings = kept if rest is None else (kept, *rest)
-        return Program(name, self.settings.mesh, traced, args, state, out_shardings)
+        return Program(name, self.settings.model.mesh, traced, args, state, out_shardings)

@@ -1,5 +1,5 @@
-"""Device: the step: one jitted function from (weights, state, buffer) to (state, output); prefill, decode and mixed
-batches all run it."""
+"""Device: `step`, the jitted function from (weights, state, buffer) to (state, output) that runs prefill, decode and
+mixed batches."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,8 +14,8 @@ from jaxtyping import Array, Bool, Float, Int32
 from jaxserve.core.hardware.mesh import replicated
 from jaxserve.kv.page_copies import copy_pages
 from jaxserve.kv.pool_layout import POOL_SPEC
-from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.layers import Context
+from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params
 from jaxserve.models.row_tiles import each_tile
 from jaxserve.models.transformer import forward, logits
@@ -31,21 +31,18 @@ from jaxserve.sampling.penalty_counts import update_counts
 from jaxserve.sampling.row_sharding import by_rows
 from jaxserve.sampling.sample_logits import draw
 from jaxserve.sampling.sampling_batch import SamplingBatch, SlotState, fork_slots
-from pallas_kernels.page_layouts import ROWS, PageLayout
 
 
 @dataclass(frozen=True, slots=True)
 class StepSettings:
-    """What is static in every step of an engine.
+    """The static facts of every step of an engine.
 
-    tile_rows: tokens, and rows that draw, of a tile in a batch-invariant engine (`each_tile`); None: all at once.
+    max_logprobs: candidates in each log-probability entry. tile_rows: rows of a tile in a batch-invariant engine
+    (`each_tile`); None: all rows at once.
     """
 
-    config: ModelConfig
-    mesh: Mesh
-    attention_backend: str
+    model: Settings
     max_logprobs: int
-    page_layout: PageLayout = ROWS
     tile_rows: int | None = None
 
 
@@ -54,14 +51,14 @@ def step(
 ) -> tuple[DeviceState, Int32[Array, "O"], Extras]:
     """Run a batch: write its keys and values, draw a token for each row that samples, keep both on the device.
 
-    A decode bucket does so for as many rounds as its rows are planned for.
+    A decode bucket repeats this for as many decode rounds as its rows are planned for (multi-step decoding).
     """
     if layout.bucket.is_decode:
 
         def advance(state: DeviceState, inputs: StepInputs, is_active: jax.Array) -> tuple[DeviceState, DrawnTokens]:
-            state, inputs, is_active = _in_place(settings, state), *_whole(settings, (inputs, is_active))
+            state, inputs, is_active = _keep_sharding(settings, state), *_replicate(settings, (inputs, is_active))
             state, drawn, _ = _advance(settings, params, state, unpack(layout, buffer, inputs), is_active)
-            return _in_place(settings, state), _whole(settings, drawn)
+            return _keep_sharding(settings, state), _replicate(settings, drawn)
 
         state, rounds = run_rounds(advance, layout, buffer, state)
         output = pack_output(rounds.count, rounds.tokens, rounds.is_bad)
@@ -69,20 +66,20 @@ def step(
     batch = unpack(layout, buffer, first_inputs(layout, buffer, state))
     state, drawn, hidden = _advance(settings, params, state, batch, jnp.ones_like(batch.samples))
 
-    def score(hidden: Float[Array, "R D"], *of_rows: Int32[Array, "R"]) -> DeviceLogprobs:
-        raw = _logits(settings, params, batch, of_rows[1] >= 0, hidden)
-        return by_rows(settings.mesh, partial(_score, settings), (raw, *of_rows))
+    def score(hidden: Float[Array, "R D"], targets: Int32[Array, "R"], num_wanted: Int32[Array, "R"]) -> DeviceLogprobs:
+        raw = _logits(settings, params, num_wanted >= 0, hidden)
+        return by_rows(settings.model.mesh, partial(_score, settings), (raw, targets, num_wanted))
 
     output = pack_output(jnp.int32(1), drawn.tokens[None], drawn.is_bad[None])
-    of_prompts = prompt_logprobs(score, batch, hidden, settings.max_logprobs)
-    return state, output, Extras(drawn.logprobs, of_prompts, pooled_states(batch, hidden))
+    scored = prompt_logprobs(score, batch, hidden, settings.max_logprobs)
+    return state, output, Extras(drawn.logprobs, scored, pooled_states(batch, hidden))
 
 
 def _advance(
     settings: StepSettings, params: Params, state: DeviceState, batch: DeviceBatch, is_active: Bool[Array, "S"]
 ) -> tuple[DeviceState, DrawnTokens, Float[Array, "T D"]]:
-    """One pass through the model; rows that are not active store again what they had stored, and change nothing."""
-    # Tokens count when they are read, so prompts, drawn tokens and recomputed ones all pass one rule.
+    """One forward pass; inactive rows rewrite identical KV: a no-op."""
+    # Tokens are counted when they are read: the same rule serves prompts, drawn tokens and recomputed tokens.
     is_counted = batch.is_token & is_active[batch.token_rows]
     counts = update_counts(
         state.slots.counts,
@@ -93,8 +90,8 @@ def _advance(
         resets=(batch.starts == 0) & is_active,
     )
     slots = replace(state.slots, counts=counts)
-    ctx = _context(settings, batch)
-    hidden, kv_pool, _ = forward(ctx, settings.config, params, batch.tokens, batch.positions, batch.metas, state.pool)
+    ctx, config = _context(settings), settings.model.config
+    hidden, kv_pool, _ = forward(ctx, config, params, batch.tokens, batch.positions, batch.metas, state.pool)
     samples = batch.samples & is_active
     tokens, is_bad, logprobs = _draw(settings, params, batch._replace(samples=samples), hidden, slots)
     last_tokens = jnp.where(samples, tokens, state.last_tokens[batch.slots])
@@ -107,32 +104,30 @@ def _advance(
     return state, DrawnTokens(tokens, is_bad & samples, pack_logprobs(logprobs)), hidden
 
 
-def _in_place(settings: StepSettings, state: DeviceState) -> DeviceState:
-    """The state divided as it is between steps. Left to itself XLA divides what a loop carries by rows and vocabulary:
-    then devices exchange all penalty counts in every round, 587 MB for 256 rows of Llama 3 8B on four chips."""
-    pool = lax.with_sharding_constraint(state.pool, NamedSharding(settings.mesh, POOL_SPEC))
-    return replace(_whole(settings, replace(state, pool=None)), pool=pool)
+def _keep_sharding(settings: StepSettings, state: DeviceState) -> DeviceState:
+    """Constrain the state to its sharding between steps.
+
+    XLA alone shards a loop's carry by rows and vocabulary: devices then exchange all penalty counts in every decode
+    round, 587 MB for 256 rows of Llama 3 8B on four chips.
+    """
+    sharding = NamedSharding(settings.model.mesh, POOL_SPEC)
+    pool: jax.Array = lax.with_sharding_constraint(state.pool, sharding)
+    return replace(_replicate(settings, replace(state, pool=None)), pool=pool)
 
 
-def _whole[T](settings: StepSettings, tree: T) -> T:
-    """Arrays of which every device has all."""
-    return lax.with_sharding_constraint(tree, replicated(settings.mesh))
+def _replicate[T](settings: StepSettings, tree: T) -> T:
+    return lax.with_sharding_constraint(tree, replicated(settings.model.mesh))
 
 
-def _context(settings: StepSettings, batch: DeviceBatch) -> Context:
-    adapters = batch.sampling.adapter[batch.token_rows]
-    options = {"page_layout": settings.page_layout, "tile_rows": settings.tile_rows}
-    return Context(settings.mesh, settings.attention_backend, adapters, **options)
+def _context(settings: StepSettings) -> Context:
+    model = settings.model
+    return Context(model.mesh, model.attention_backend, page_layout=model.page_layout, tile_rows=settings.tile_rows)
 
 
 def _logits(
-    settings: StepSettings,
-    params: Params,
-    batch: DeviceBatch,
-    is_wanted: Bool[Array, "R"],
-    hidden: Float[Array, "R D"],
+    settings: StepSettings, params: Params, is_wanted: Bool[Array, "R"], hidden: Float[Array, "R D"]
 ) -> Float[Array, "R V"]:
-    head = partial(logits, _context(settings, batch), settings.config, params)
+    head = partial(logits, _context(settings), settings.model.config, params)
     return each_tile(settings.tile_rows, is_wanted, head, hidden)
 
 
@@ -144,7 +139,7 @@ def _draw(
     hidden: Float[Array, "T D"],
     slots: SlotState,
 ) -> tuple[Int32[Array, "S"], Bool[Array, "S"], DeviceLogprobs]:
-    """(tokens, is_bad, log-probabilities) of the rows; zeros, for free, when none of them samples."""
+    """(tokens, is_bad, log-probabilities) of the rows; zeros, at no cost, when no row samples."""
 
     def draw_rows(rows: tuple[Any, ...], slots: SlotState) -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
         return each_tile(settings.tile_rows, rows[-1], partial(draw_tile, slots), *rows)
@@ -152,18 +147,21 @@ def _draw(
     def draw_tile(
         slots: SlotState, raw: jax.Array, sampling: SamplingBatch, kv_lens: jax.Array, samples: jax.Array
     ) -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
-        raw = mask_padding(raw, settings.config.vocab_size)
-        # The token drawn stands at position kv_len: its randomness depends on nothing else of the batch.
+        raw = mask_padding(raw, settings.model.config.vocab_size)
+        # The drawn token's position is kv_len: its random numbers depend on nothing else of the batch.
         tokens, is_bad = draw(raw, sampling, kv_lens, slots)
         num_wanted = jnp.where(samples, sampling.num_logprobs, -1)
         return tokens, is_bad, top_logprobs(raw, tokens, num_wanted, k=settings.max_logprobs)
 
     def drawn() -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
-        raw = _logits(settings, params, batch, batch.samples, hidden[batch.last])
+        raw = _logits(settings, params, batch.samples, hidden[batch.last])
         rows = (raw, batch.sampling, batch.kv_lens, batch.samples)
-        return by_rows(settings.mesh, draw_rows, rows, slots)
+        return by_rows(settings.model.mesh, draw_rows, rows, slots)
 
-    nothing = jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(drawn))
+    def zeros(shape: jax.ShapeDtypeStruct) -> jax.Array:
+        return jnp.zeros(shape.shape, shape.dtype)
+
+    nothing = jax.tree.map(zeros, jax.eval_shape(drawn))
     return lax.cond(jnp.any(batch.samples), drawn, lambda: nothing)
 
 
@@ -171,7 +169,8 @@ def _score(settings: StepSettings, rows: tuple[jax.Array, jax.Array, jax.Array])
     """Log-probabilities of targets under raw logits: rows are (logits, targets, candidates wanted)."""
 
     def score_tile(raw: jax.Array, targets: jax.Array, num_wanted: jax.Array) -> DeviceLogprobs:
-        return top_logprobs(mask_padding(raw, settings.config.vocab_size), targets, num_wanted, k=settings.max_logprobs)
+        raw = mask_padding(raw, settings.model.config.vocab_size)
+        return top_logprobs(raw, targets, num_wanted, k=settings.max_logprobs)
 
     return each_tile(settings.tile_rows, rows[-1] >= 0, score_tile, *rows)
 
@@ -184,6 +183,6 @@ def fork(
     src_slots: Int32[Array, "F"],
     dst_slots: Int32[Array, "F"],
 ) -> DeviceState:
-    """Copy partial pages and slot state of forked sequences; pairs of page 0 and of scratch slots are padding."""
+    """Copy the partial pages and slot state of forked sequences; pairs of page 0 or of scratch slots are padding."""
     slots = fork_slots(state.slots, src_slots, dst_slots)
     return replace(state, pool=copy_pages(mesh, state.pool, src_pages, dst_pages), slots=slots)

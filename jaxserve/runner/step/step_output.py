@@ -16,7 +16,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int32
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.core.step_plan import TopLogprobs
+from jaxserve.core.step_outcome import TopLogprobs
 
 DeviceLogprobs = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 

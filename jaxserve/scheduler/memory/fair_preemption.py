@@ -1,9 +1,9 @@
 """Host: displacing: where the order of service divides slots, one that waits takes those of others, and their pages."""
 
 from jaxserve.core.sequence import Sequence
-from jaxserve.scheduler.memory.page_tables import num_spare
-from jaxserve.scheduler.memory.preemption import num_returning
-from jaxserve.scheduler.memory.prefix_sharing import num_held
+from jaxserve.scheduler.memory.page_tables import num_spare_pages
+from jaxserve.scheduler.memory.preemption import num_returning_pages
+from jaxserve.scheduler.memory.prefix_sharing import num_deferred
 from jaxserve.scheduler.memory.slots import preempt
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
@@ -13,8 +13,8 @@ def preempt_over_served(state: SchedulerState, rows: StepRows, sequence: Sequenc
 
     Whether it finds them now; what is in flight returns with a commit. Who has a chunk in this step keeps its slot.
     """
-    while not _is_enough(state, num_pages, len(state.leaving), num_returning(state)):
-        victim = state.order.yields_to(sequence)
+    while not _is_enough(state, num_pages, len(state.leaving), num_returning_pages(state)):
+        victim = state.policy.yields_to(sequence)
         if victim is None or victim.slot in rows.slots:
             break
         preempt(state, victim.slot)
@@ -22,5 +22,5 @@ def preempt_over_served(state: SchedulerState, rows: StepRows, sequence: Sequenc
 
 
 def _is_enough(state: SchedulerState, num_pages: int, more_slots: int = 0, more_pages: int = 0) -> bool:
-    has_slot = len(state.columns.free_slots) + more_slots > num_held(state)
-    return has_slot and num_pages <= num_spare(state) + more_pages
+    has_slot = len(state.slot_table.free_slots) + more_slots > num_deferred(state)
+    return has_slot and num_pages <= num_spare_pages(state) + more_pages

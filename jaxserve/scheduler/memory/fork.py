@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxserve.core.step_plan import Forks
-from jaxserve.scheduler.memory.page_tables import allocate
+from jaxserve.scheduler.memory.page_tables import allocate_pages
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
@@ -23,28 +23,28 @@ class ForkSource(NamedTuple):
 def num_fork_pages(state: SchedulerState, source: ForkSource, num_inputs: int) -> int:
     """The most free pages that a fork takes to compute its first `num_inputs` tokens."""
     missing = state.groups.end_page(num_inputs) - source.start // state.groups.page_size
-    return sum(min(missing, table.shape[1]) for table in state.columns.tables)
+    return sum(min(missing, table.shape[1]) for table in state.slot_table.page_tables)
 
 
 def fork(state: SchedulerState, rows: StepRows, source: ForkSource, dst: int) -> None:
     """Let slot `dst` begin after the source's tokens."""
-    columns, groups = state.columns, state.groups
+    slot_table, groups = state.slot_table, state.groups
     src, start = source
     last, num_partial = divmod(start, groups.page_size)
-    copies = allocate(state, groups.num_groups if num_partial else 0)
+    copies = allocate_pages(state, groups.num_groups if num_partial else 0)
     originals = np.zeros_like(copies)
-    for g, table in enumerate(columns.tables):
+    for g, table in enumerate(slot_table.page_tables):
         first = groups.first_page(g, start)
-        held = table[src, first - columns.first_pages[g, src] :]
+        held = table[src, first - slot_table.first_pages[g, src] :]
         shared = held[: last - first]
         state.pool.retain(shared)
         table[dst, : last - first] = shared
-        columns.first_pages[g, dst] = first
+        slot_table.first_pages[g, dst] = first
         if num_partial:
             table[dst, last - first] = copies[g]
             originals[g] = held[last - first]
-    columns.end_page[dst] = groups.end_page(start)
-    columns.num_computed[dst] = columns.num_scheduled[dst] = start
+    slot_table.end_page[dst] = groups.end_page(start)
+    slot_table.num_computed[dst] = slot_table.num_scheduled[dst] = start
     rows.fork_pages.append((originals, copies))
     rows.fork_slots.append((src, dst))
 

@@ -5,50 +5,50 @@ import numpy as np
 from jaxserve.scheduler.state import SchedulerState
 
 
-def extend(state: SchedulerState, slot: int, end_page: int) -> None:
+def extend_table(state: SchedulerState, slot: int, end_page: int) -> None:
     """Let the slot hold the pages up to `end_page` in every group; they must be free."""
-    columns, groups = state.columns, state.groups
-    start = int(columns.end_page[slot])
+    slot_table, groups = state.slot_table, state.groups
+    start = int(slot_table.end_page[slot])
     count = end_page - start
     if count <= 0:
         return
-    ids = allocate(state, count * groups.num_groups).reshape(groups.num_groups, count)
-    for g, table in enumerate(columns.tables):
-        column = start - columns.first_pages[g, slot]
+    ids = allocate_pages(state, count * groups.num_groups).reshape(groups.num_groups, count)
+    for g, table in enumerate(slot_table.page_tables):
+        column = start - slot_table.first_pages[g, slot]
         table[slot, column : column + count] = ids[g]
-    columns.end_page[slot] = end_page
+    slot_table.end_page[slot] = end_page
 
 
-def extend_by_one(state: SchedulerState, slots: np.ndarray) -> None:
+def extend_tables_by_one(state: SchedulerState, slots: np.ndarray) -> None:
     """One more page in every group for each of the slots; they must be free."""
-    columns, groups = state.columns, state.groups
-    ids = allocate(state, len(slots) * groups.num_groups).reshape(groups.num_groups, len(slots))
-    for g, table in enumerate(columns.tables):
-        table[slots, columns.end_page[slots] - columns.first_pages[g, slots]] = ids[g]
-    columns.end_page[slots] += 1
+    slot_table, groups = state.slot_table, state.groups
+    ids = allocate_pages(state, len(slots) * groups.num_groups).reshape(groups.num_groups, len(slots))
+    for g, table in enumerate(slot_table.page_tables):
+        table[slots, slot_table.end_page[slots] - slot_table.first_pages[g, slots]] = ids[g]
+    slot_table.end_page[slots] += 1
 
 
 def free_behind_windows(state: SchedulerState, slots: np.ndarray) -> None:
     """Free the pages that no token after the committed ones can see, and close the gap in the tables."""
-    columns, groups = state.columns, state.groups
+    slot_table, groups = state.slot_table, state.groups
     if not groups.has_windows:
         return
-    slots, freed = slots[columns.is_running[slots]], []
+    slots, freed = slots[slot_table.is_running[slots]], []
     for window in set(groups.windows) - {None}:
         members = [g for g, w in enumerate(groups.windows) if w == window]  # they keep the same positions
-        first_pages = columns.first_pages[members[0]]
-        shifts = groups.first_page(members[0], columns.num_computed[slots]) - first_pages[slots]
+        first_pages = slot_table.first_pages[members[0]]
+        shifts = groups.first_page(members[0], slot_table.num_computed[slots]) - first_pages[slots]
         moving = np.flatnonzero(shifts)
         if not len(moving):
             continue
         rows, shifts = slots[moving], shifts[moving]
-        order = np.arange((columns.end_page[rows] - first_pages[rows]).max())
+        order = np.arange((slot_table.end_page[rows] - first_pages[rows]).max())
         is_freed = order < shifts[:, None]
         for g in members:
-            table = columns.tables[g]
+            table = slot_table.page_tables[g]
             freed.append(table[rows, : len(order)][is_freed])
             table[rows, : len(order)] = _shifted(table, rows, shifts, len(order))
-        columns.first_pages[np.ix_(members, rows)] += shifts
+        slot_table.first_pages[np.ix_(members, rows)] += shifts
     if freed:
         state.pool.release(np.concatenate(freed))
 
@@ -71,37 +71,37 @@ def _shifted(table: np.ndarray, slots: np.ndarray, shifts: np.ndarray, width: in
 
 def pages_behind_windows(state: SchedulerState, slot: int) -> list[np.ndarray]:
     """The pages that the commit of all steps in flight will free of a running slot."""
-    columns, groups = state.columns, state.groups
+    slot_table, groups = state.slot_table, state.groups
     freed = []
-    for g, table in enumerate(columns.tables):
-        end = groups.first_page(g, int(columns.num_scheduled[slot])) - columns.first_pages[g, slot]
+    for g, table in enumerate(slot_table.page_tables):
+        end = groups.first_page(g, int(slot_table.num_scheduled[slot])) - slot_table.first_pages[g, slot]
         freed.append(table[slot, :end])
     return freed
 
 
-def num_unreserved(state: SchedulerState) -> int:
+def num_lacking_pages(state: SchedulerState) -> int:
     """Pages that running sequences still lack for the tokens they already have."""
-    columns = state.columns
-    slots = np.flatnonzero(columns.is_running)
-    missing = state.groups.end_page(columns.num_inputs[slots]) - columns.end_page[slots]
-    widths = np.array([[table.shape[1]] for table in columns.tables])
-    room = widths - columns.num_pages[:, slots]
+    slot_table = state.slot_table
+    slots = np.flatnonzero(slot_table.is_running)
+    missing = state.groups.end_page(slot_table.num_inputs[slots]) - slot_table.end_page[slots]
+    widths = np.array([[table.shape[1]] for table in slot_table.page_tables])
+    room = widths - slot_table.num_pages[:, slots]
     return int(np.maximum(np.minimum(missing, room), 0).sum())
 
 
-def num_spare(state: SchedulerState) -> int:
+def num_spare_pages(state: SchedulerState) -> int:
     """Idle pages that running prompts will not need and that do not lie under the watermark."""
-    watermark = state.watermark if state.columns.is_running.any() else 0
-    return state.num_idle_pages - num_unreserved(state) - watermark
+    watermark = state.watermark if state.slot_table.is_running.any() else 0
+    return state.num_idle_pages - num_lacking_pages(state) - watermark
 
 
-def num_whole(state: SchedulerState, num_tokens: int) -> int:
+def num_prompt_pages(state: SchedulerState, num_tokens: int) -> int:
     """The most pages that computing a prompt of `num_tokens` can hold at once."""
     end = state.groups.end_page(num_tokens)
-    return sum(min(end, table.shape[1]) for table in state.columns.tables)
+    return sum(min(end, table.shape[1]) for table in state.slot_table.page_tables)
 
 
-def allocate(state: SchedulerState, count: int) -> np.ndarray:
+def allocate_pages(state: SchedulerState, count: int) -> np.ndarray:
     """That many pages, which must be idle; of cached ones some more are evicted, so that it is not done every step."""
     pool, prefixes = state.pool, state.prefixes
     if count > pool.num_free and prefixes is not None:

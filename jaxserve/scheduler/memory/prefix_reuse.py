@@ -4,7 +4,7 @@ import numpy as np
 
 from jaxserve.core.sequence import Sequence
 from jaxserve.kv.prefix_cache import PrefixMatch
-from jaxserve.scheduler.memory.page_tables import allocate
+from jaxserve.scheduler.memory.page_tables import allocate_pages
 from jaxserve.scheduler.state import SchedulerState
 
 
@@ -16,7 +16,7 @@ def find_prefix(state: SchedulerState, sequence: Sequence) -> PrefixMatch | None
     match = state.matches.get(sequence.sequence_id)
     if match is None or match.version != cache.version:
         tokens = sequence.tokens[: _num_skippable(state, sequence)]
-        may_load = state.transfer_costs.is_load_sooner(state.groups.page_size)
+        may_load = state.swap_cost.is_load_sooner(state.groups.page_size)
         match = cache.match(_namespace(sequence), tokens, may_load=may_load)
         state.matches[sequence.sequence_id] = match
     return match
@@ -24,7 +24,7 @@ def find_prefix(state: SchedulerState, sequence: Sequence) -> PrefixMatch | None
 
 def take_prefix(state: SchedulerState, slot: int, match: PrefixMatch) -> None:
     """Let a slot begin after the match, whose pages in host memory are loaded before the next step."""
-    columns, groups, sequence = state.columns, state.groups, state.occupant(slot)
+    slot_table, groups, sequence = state.slot_table, state.groups, state.occupant(slot)
     assert state.prefixes is not None
     del state.matches[sequence.sequence_id]
     state.prefixes.take(match)
@@ -32,15 +32,15 @@ def take_prefix(state: SchedulerState, slot: int, match: PrefixMatch) -> None:
     if match.host_keys:
         assert state.host is not None
         is_loaded, pages = pages < 0, pages.copy()
-        pages[is_loaded] = allocate(state, match.num_loaded)
+        pages[is_loaded] = allocate_pages(state, match.num_loaded)
         state.host.load(match.host_keys, -match.pages[is_loaded], pages[is_loaded])
-    for g, table in enumerate(columns.tables):
+    for g, table in enumerate(slot_table.page_tables):
         first = groups.first_page(g, start)
         table[slot, : match.num_pages - first] = pages[g, first:]
-        columns.first_pages[g, slot] = first
-    columns.end_page[slot] = match.num_pages
-    columns.num_kept[slot] = match.num_pages - len(match.host_keys)
-    columns.num_computed[slot] = columns.num_scheduled[slot] = start
+        slot_table.first_pages[g, slot] = first
+    slot_table.end_page[slot] = match.num_pages
+    slot_table.num_kept[slot] = match.num_pages - len(match.host_keys)
+    slot_table.num_computed[slot] = slot_table.num_scheduled[slot] = start
     if sequence.num_cached_tokens is None:  # else it was preempted, and finds what it left itself
         sequence.num_cached_tokens = start
 
@@ -48,7 +48,7 @@ def take_prefix(state: SchedulerState, slot: int, match: PrefixMatch) -> None:
 def num_prefix_pages(state: SchedulerState, match: PrefixMatch, num_inputs: int) -> int:
     """The most idle pages that a sequence takes to compute its first `num_inputs` tokens after a match."""
     missing, total = state.groups.end_page(num_inputs) - match.num_pages, 0
-    for line, table in zip(match.pages, state.columns.tables, strict=True):
+    for line, table in zip(match.pages, state.slot_table.page_tables, strict=True):
         num_idle = int(np.count_nonzero(state.pool.references(line[line > 0]) == 0))
         total += min(missing + num_idle + int(np.count_nonzero(line < 0)), table.shape[1])
     return total
@@ -56,31 +56,31 @@ def num_prefix_pages(state: SchedulerState, match: PrefixMatch, num_inputs: int)
 
 def keep_prefix(state: SchedulerState, slot: int) -> None:
     """Leave the slot's whole committed pages to the cache; where that has equal ones, the slot takes those instead."""
-    columns, groups, cache = state.columns, state.groups, state.prefixes
+    slot_table, groups, cache = state.slot_table, state.groups, state.prefixes
     # The last token's KV is not computed, whatever rounds were planned for the sequence.
-    end = min(columns.num_computed[slot], columns.num_tokens[slot] - 1) // groups.page_size
-    if cache is None or end <= columns.num_kept[slot]:
+    end = min(slot_table.num_computed[slot], slot_table.num_tokens[slot] - 1) // groups.page_size
+    if cache is None or end <= slot_table.num_kept[slot]:
         return
     pages = np.zeros((groups.num_groups, end), np.int32)
-    for g, table in enumerate(columns.tables):
-        first = columns.first_pages[g, slot]
+    for g, table in enumerate(slot_table.page_tables):
+        first = slot_table.first_pages[g, slot]
         pages[g, first:] = table[slot, : max(0, end - first)]
-    tokens = columns.tokens[slot, : end * groups.page_size]
+    tokens = slot_table.tokens[slot, : end * groups.page_size]
     kept = cache.insert(_namespace(state.occupant(slot)), tokens, pages)
-    columns.num_kept[slot] = end
+    slot_table.num_kept[slot] = end
     is_other = kept != pages
     if is_other.any():
         state.pool.retain(kept[is_other])
         state.pool.release(pages[is_other])
-        for g, table in enumerate(columns.tables):
-            first = columns.first_pages[g, slot]
+        for g, table in enumerate(slot_table.page_tables):
+            first = slot_table.first_pages[g, slot]
             table[slot, : max(0, end - first)] = kept[g, first:]
 
 
 def forget_prefix(state: SchedulerState, slot: int) -> None:
     """Take back what the cache has of a slot's tokens, as far as nobody else uses it: its numbers went wrong."""
     if state.prefixes is not None:
-        tokens = state.columns.tokens[slot, : state.columns.num_kept[slot] * state.groups.page_size]
+        tokens = state.slot_table.tokens[slot, : state.slot_table.num_kept[slot] * state.groups.page_size]
         state.prefixes.forget(_namespace(state.occupant(slot)), tokens)
 
 

@@ -14,62 +14,64 @@ from jaxserve.scheduler.memory.fork import ForkSource
 from jaxserve.scheduler.state import PrefixGroup, SchedulerState
 
 
-def source_of(state: SchedulerState, sequence: Sequence) -> ForkSource | None:
+def fork_source(state: SchedulerState, sequence: Sequence) -> ForkSource | None:
     """A slot from which the waiting sequence can take what it shares: the one that came last, for it stays longest."""
-    sharing = _joinable(state, sequence)
-    if sharing is None:
+    prefix_group = _joinable(state, sequence)
+    if prefix_group is None:
         return None
-    start = min(sharing.shared_len, _num_skippable(state, sequence))
-    for other in reversed(sharing.running):
-        if _has_pages(state, other.slot, sharing.shared_len, start) and _has_counts(state, sharing, sequence, other):
+    start = min(prefix_group.shared_len, _num_skippable(state, sequence))
+    for other in reversed(prefix_group.running):
+        if _has_pages(state, other.slot, prefix_group.shared_len, start) and _has_counts(
+            state, prefix_group, sequence, other
+        ):
             return ForkSource(other.slot, start)
     return None
 
 
-def hold_back(state: SchedulerState, sequence: Sequence) -> bool:
+def defer(state: SchedulerState, sequence: Sequence) -> bool:
     """Whether a running sequence is computing what this one shares; then it stands aside until that is done."""
-    sharing = _joinable(state, sequence)
-    if sharing is None or not _is_under_way(state, sharing):
+    prefix_group = _joinable(state, sequence)
+    if prefix_group is None or not _is_computing(state, prefix_group):
         return False
     state.waiting.remove(sequence)
-    if sharing not in state.holding:
-        state.holding.append(sharing)
-    sharing.held[sequence.sequence_id] = sequence
+    if prefix_group not in state.deferring:
+        state.deferring.append(prefix_group)
+    prefix_group.deferred[sequence.sequence_id] = sequence
     return True
 
 
-def return_held(state: SchedulerState) -> None:
+def requeue_deferred(state: SchedulerState) -> None:
     """Let those who were held back queue again where what they share has been submitted, or is no longer under way."""
-    for sharing in state.holding.copy():
-        if not _is_under_way(state, sharing):
-            for sequence in sharing.held.values():
+    for prefix_group in state.deferring.copy():
+        if not _is_computing(state, prefix_group):
+            for sequence in prefix_group.deferred.values():
                 state.waiting.add(sequence)
-            sharing.held.clear()
-            state.holding.remove(sharing)
+            prefix_group.deferred.clear()
+            state.deferring.remove(prefix_group)
 
 
-def num_held(state: SchedulerState) -> int:
+def num_deferred(state: SchedulerState) -> int:
     """Sequences that stand aside."""
-    return sum(len(sharing.held) for sharing in state.holding)
+    return sum(len(prefix_group.deferred) for prefix_group in state.deferring)
 
 
 def num_joining(state: SchedulerState) -> int:
     """Sequences at the head of the queue that can take shared pages now: each needs a token of this step's budget."""
-    if not state.sharings:
+    if not state.prefix_groups:
         return 0
-    heads = islice(state.waiting, len(state.columns.free_slots))
-    return sum(source_of(state, sequence) is not None for sequence in heads)
+    heads = islice(state.waiting, len(state.slot_table.free_slots))
+    return sum(fork_source(state, sequence) is not None for sequence in heads)
 
 
 def _joinable(state: SchedulerState, sequence: Sequence) -> PrefixGroup | None:
-    """The sequence's sharing, unless it must compute the shared tokens itself for more than their KV, or not all."""
-    sharing = state.sharings.get(sequence.sequence_id)
-    if sharing is None or sequence.request.pooling is not None:
+    """The sequence's group, unless it must compute the shared tokens itself for more than their KV, or not all."""
+    prefix_group = state.prefix_groups.get(sequence.sequence_id)
+    if prefix_group is None or sequence.request.pooling is not None:
         return None
-    if sharing.shared_len > state.limits.max_computed(sequence.request):
+    if prefix_group.shared_len > state.limits.max_computed(sequence.request):
         return None
     unscored = sequence.first_unscored
-    return sharing if unscored is None or unscored >= sharing.shared_len else None
+    return prefix_group if unscored is None or unscored >= prefix_group.shared_len else None
 
 
 def _num_skippable(state: SchedulerState, sequence: Sequence) -> int:
@@ -79,23 +81,23 @@ def _num_skippable(state: SchedulerState, sequence: Sequence) -> int:
     return count if unscored is None else min(count, unscored - 1)
 
 
-def _is_under_way(state: SchedulerState, sharing: PrefixGroup) -> bool:
-    columns = state.columns
-    slots = [sequence.slot for sequence in sharing.running]
-    return any(columns.num_scheduled[s] < sharing.shared_len <= columns.max_computed[s] for s in slots)
+def _is_computing(state: SchedulerState, prefix_group: PrefixGroup) -> bool:
+    slot_table = state.slot_table
+    slots = [sequence.slot for sequence in prefix_group.running]
+    return any(slot_table.num_scheduled[s] < prefix_group.shared_len <= slot_table.max_computed[s] for s in slots)
 
 
 def _has_pages(state: SchedulerState, slot: int, shared_len: int, start: int) -> bool:
     """Whether the slot's steps so far have written the shared positions, and it has those that `start` sees."""
-    columns, groups = state.columns, state.groups
-    if columns.last_step[slot] < 0 or columns.num_scheduled[slot] < shared_len:
+    slot_table, groups = state.slot_table, state.groups
+    if slot_table.last_step[slot] < 0 or slot_table.num_scheduled[slot] < shared_len:
         return False  # what a fork of this very step has is not there yet
     firsts = [groups.first_page(g, start) for g in range(groups.num_groups)]
-    return bool((columns.first_pages[:, slot] <= firsts).all())
+    return bool((slot_table.first_pages[:, slot] <= firsts).all())
 
 
-def _has_counts(state: SchedulerState, sharing: PrefixGroup, sequence: Sequence, other: Sequence) -> bool:
+def _has_counts(state: SchedulerState, prefix_group: PrefixGroup, sequence: Sequence, other: Sequence) -> bool:
     """Penalty counts are copied too: they must hold the shared tokens and none of the other's own."""
     if not has_penalties(sequence.request):
         return True
-    return other.request is sequence.request and state.columns.num_scheduled[other.slot] == sharing.shared_len
+    return other.request is sequence.request and state.slot_table.num_scheduled[other.slot] == prefix_group.shared_len

@@ -7,26 +7,26 @@ from jaxserve.scheduler.memory.prefix_reuse import forget_prefix, keep_prefix
 from jaxserve.scheduler.state import SchedulerState
 
 
-def place(state: SchedulerState, sequence: Sequence) -> int:
+def assign_slot(state: SchedulerState, sequence: Sequence) -> int:
     """Give a waiting sequence a free slot and its row of parameters; no pages yet."""
-    columns, request, params = state.columns, sequence.request, sequence.request.params
-    slot = columns.take(sequence)
+    slot_table, request, params = state.slot_table, sequence.request, sequence.request.params
+    slot = slot_table.assign(sequence)
     sequence.status, sequence.pooled = Status.RUNNING, None
     if sequence.started_s is None:
         sequence.started_s = state.now_s
-    state.order.start(sequence)
-    if (sharing := state.sharings.get(sequence.sequence_id)) is not None:
-        sharing.running.append(sequence)
-    columns.max_len[slot] = state.limits.max_len(request)
-    columns.max_computed[slot] = state.limits.max_computed(request)
-    columns.min_len[slot] = sequence.prompt_len + params.min_tokens
-    columns.set_stop_ids(slot, request.stop_ids)
-    columns.is_beam[slot] = sequence.sequence_id in state.beams
-    columns.is_synchronous[slot] = columns.is_beam[slot] or is_synchronous(request)
+    state.policy.start(sequence)
+    if (prefix_group := state.prefix_groups.get(sequence.sequence_id)) is not None:
+        prefix_group.running.append(sequence)
+    slot_table.max_len[slot] = state.limits.max_len(request)
+    slot_table.max_computed[slot] = state.limits.max_computed(request)
+    slot_table.min_len[slot] = sequence.prompt_len + params.min_tokens
+    slot_table.set_stop_ids(slot, request.stop_ids)
+    slot_table.is_beam[slot] = sequence.sequence_id in state.beams
+    slot_table.is_synchronous[slot] = slot_table.is_beam[slot] or is_synchronous(request)
     values = _sampling_values(state, sequence, slot)
-    columns.sampling[slot] = pack_sampling(values)
+    slot_table.sampling[slot] = pack_sampling(values)
     asks = values["num_logprobs"] >= 0, values["num_prompt_logprobs"] >= 0, values["pooling"] > 0, values["has_edits"]
-    columns.is_special[slot] = any(asks)
+    slot_table.has_extras[slot] = any(asks)
     return slot
 
 
@@ -75,10 +75,10 @@ def preempt(state: SchedulerState, slot: int) -> None:
     state.num_preemptions += 1
     sequence.num_preemptions += 1
     sequence.status = Status.WAITING
-    leave(state, slot)
+    vacate_slot(state, slot)
 
 
-def end(
+def end_sequence(
     state: SchedulerState,
     sequence: Sequence,
     reason: str,
@@ -86,30 +86,30 @@ def end(
     keep_tokens: int | None = None,
 ) -> None:
     """End a sequence wherever it stands; what it has in flight will be dropped."""
-    slot, columns = sequence.slot, state.columns
+    slot, slot_table = sequence.slot, state.slot_table
     if slot < 0:
         _unqueue(state, sequence)
     sequence.finish(reason, stop_reason, keep_tokens)
     if slot >= 0:
-        columns.epoch[slot] += 1
-        if columns.is_running[slot]:  # else it was preempted and is leaving already
-            leave(state, slot)
+        slot_table.epoch[slot] += 1
+        if slot_table.is_running[slot]:  # else it was preempted and is leaving already
+            vacate_slot(state, slot)
     _forget(state, sequence)
 
 
-def leave(state: SchedulerState, slot: int) -> None:
+def vacate_slot(state: SchedulerState, slot: int) -> None:
     """Take the slot from a running sequence; it returns, with its pages, when no step in flight touches them."""
     sequence = state.occupant(slot)
-    state.order.leave(sequence)
-    if (sharing := state.sharings.get(sequence.sequence_id)) is not None:
-        sharing.running.remove(sequence)
-    state.columns.is_running[slot] = False
+    state.policy.leave(sequence)
+    if (prefix_group := state.prefix_groups.get(sequence.sequence_id)) is not None:
+        prefix_group.running.remove(sequence)
+    state.slot_table.is_running[slot] = False
     state.leaving.append(slot)
     if not state.is_in_flight(slot):
-        release(state, slot)
+        release_slot(state, slot)
 
 
-def release(state: SchedulerState, slot: int) -> None:
+def release_slot(state: SchedulerState, slot: int) -> None:
     """Return a leaving slot and its pages; no step in flight touches them. A preempted sequence goes to the queue,
     unless it is parked."""
     sequence = state.occupant(slot)
@@ -117,30 +117,30 @@ def release(state: SchedulerState, slot: int) -> None:
     is_bad = sequence.finish_reason == "error"
     if not is_bad:
         keep_prefix(state, slot)
-    state.pool.release(state.columns.pages(slot))
+    state.pool.release(state.slot_table.pages(slot))
     if is_bad:
         forget_prefix(state, slot)
     if not sequence.is_finished:
         sequence.detach()
-        if not state.is_parked(sequence):
+        if not state.is_paused(sequence):
             state.waiting.add(sequence)
-    state.columns.give_back(slot)
+    state.slot_table.free(slot)
 
 
 def _unqueue(state: SchedulerState, sequence: Sequence) -> None:
-    if state.is_parked(sequence):
+    if state.is_paused(sequence):
         return
-    sharing = state.sharings.get(sequence.sequence_id)
-    if sharing is None or sharing.held.pop(sequence.sequence_id, None) is None:
+    prefix_group = state.prefix_groups.get(sequence.sequence_id)
+    if prefix_group is None or prefix_group.deferred.pop(sequence.sequence_id, None) is None:
         state.waiting.remove(sequence)
 
 
 def _forget(state: SchedulerState, sequence: Sequence) -> None:
     """Drop an ended sequence from the books."""
-    state.order.exit(sequence)
+    state.policy.exit(sequence)
     del state.sequences[sequence.sequence_id]
     state.matches.pop(sequence.sequence_id, None)
-    state.sharings.pop(sequence.sequence_id, None)
+    state.prefix_groups.pop(sequence.sequence_id, None)
     state.beams.pop(sequence.sequence_id, None)
     samples = state.requests[sequence.request.request_id]
     samples.remove(sequence)

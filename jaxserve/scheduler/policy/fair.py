@@ -5,9 +5,9 @@ from collections.abc import Sequence as SequenceOf
 
 import numpy as np
 
-from jaxserve.core.options.queue_options import PRIORITY_AGEING_S
+from jaxserve.core.options.policy_options import PRIORITY_AGEING_S
 from jaxserve.core.sequence import Sequence
-from jaxserve.scheduler.policy.service_order import ByPriority, SchedulingPolicy
+from jaxserve.scheduler.policy.scheduling_policy import ByPriority, SchedulingPolicy
 from jaxserve.scheduler.policy.tenant_counters import TenantQueues
 from jaxserve.scheduler.policy.waiting_queue import Key
 

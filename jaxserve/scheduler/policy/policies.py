@@ -1,9 +1,9 @@
-"""Host: the table of orders, by the names that users give them (`core.queue_options.POLICIES`)."""
+"""Host: the table of orders, by the names that users give them (`core.policy_options.POLICIES`)."""
 
 from typing import Any
 
 from jaxserve.scheduler.policy.fair import FairShares
-from jaxserve.scheduler.policy.service_order import ByPriority, FirstComeFirstServed, SchedulingPolicy
+from jaxserve.scheduler.policy.scheduling_policy import ByPriority, FirstComeFirstServed, SchedulingPolicy
 
 POLICY_CLASSES: dict[str, type[SchedulingPolicy]] = {
     "fcfs": FirstComeFirstServed,

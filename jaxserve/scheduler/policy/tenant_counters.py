@@ -116,7 +116,7 @@ class TenantQueues:
         return richest.running[-1]
 
     def of(self, sequence: Sequence) -> Tenant:
-        name = sequence.request.service.tenant
+        name = sequence.request.scheduling.tenant
         tenant = self._tenants.get(name)
         if tenant is None:
             weight = 1.0 if name is None else self._weights.get(name, 1.0)

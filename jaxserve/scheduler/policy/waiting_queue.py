@@ -40,8 +40,8 @@ class WaitingQueue:
 
     def peers(self) -> Iterator[Sequence]:
         """The first one and those behind it up to another priority: among these the cache may choose."""
-        priority = self.first().request.service.priority
-        return takewhile(lambda other: other.request.service.priority == priority, self._sequences)
+        priority = self.first().request.scheduling.priority
+        return takewhile(lambda other: other.request.scheduling.priority == priority, self._sequences)
 
     def ahead_of(self, sequence: Sequence) -> Iterator[Sequence]:
         """Those that stand, or stood, before it."""

@@ -6,10 +6,10 @@ from jaxserve.core.sequence import Sequence
 from jaxserve.kv.prefix_cache import PrefixMatch
 from jaxserve.scheduler.memory.fair_preemption import preempt_over_served
 from jaxserve.scheduler.memory.fork import ForkSource, fork, num_fork_pages
-from jaxserve.scheduler.memory.page_tables import num_spare, num_whole
+from jaxserve.scheduler.memory.page_tables import num_prompt_pages, num_spare_pages
 from jaxserve.scheduler.memory.prefix_reuse import find_prefix, num_prefix_pages, take_prefix
-from jaxserve.scheduler.memory.prefix_sharing import hold_back, num_held, source_of
-from jaxserve.scheduler.memory.slots import place
+from jaxserve.scheduler.memory.prefix_sharing import defer, fork_source, num_deferred
+from jaxserve.scheduler.memory.slots import assign_slot
 from jaxserve.scheduler.state import SchedulerState, StepRows
 from jaxserve.scheduler.step.prefill_chunks import add_chunk, chunk_len, running_prompts
 
@@ -21,7 +21,7 @@ def admit_ahead(state: SchedulerState, rows: StepRows) -> None:
     """Start those who go before the next chunk of every running prompt; only the order of service knows such."""
     while len(state.waiting) and not rows.is_short and (prompts := running_prompts(state, rows)):
         first = state.waiting.first()
-        if not all(state.order.goes_ahead(first, state.occupant(slot)) for slot in prompts):
+        if not all(state.policy.goes_ahead(first, state.occupant(slot)) for slot in prompts):
             return
         if not _admit_next(state, rows):
             return
@@ -40,40 +40,40 @@ def admit(state: SchedulerState, rows: StepRows) -> None:
 
 def _admit_next(state: SchedulerState, rows: StepRows) -> bool:
     """Start the next one, or hold it back; False: it cannot start now."""
-    has_slot = len(state.columns.free_slots) > num_held(state)
-    if rows.budget <= 0 or not (has_slot or state.order.yields_to(state.waiting.first())):
+    has_slot = len(state.slot_table.free_slots) > num_deferred(state)
+    if rows.budget <= 0 or not (has_slot or state.policy.yields_to(state.waiting.first())):
         return False
     sequence = _next(state)
-    source = source_of(state, sequence)
-    if source is None and has_slot and hold_back(state, sequence):
+    source = fork_source(state, sequence)
+    if source is None and has_slot and defer(state, sequence):
         return True
     match = find_prefix(state, sequence) if source is None else None
     num_pages = _num_pages(state, sequence, match, source)
-    if not has_slot or num_pages > num_spare(state):
+    if not has_slot or num_pages > num_spare_pages(state):
         return preempt_over_served(state, rows, sequence, num_pages)
     state.waiting.remove(sequence)
     for overtaken in state.waiting.ahead_of(sequence):
         overtaken.num_overtaken += 1
-    slot = place(state, sequence)
+    slot = assign_slot(state, sequence)
     if source is not None:
         fork(state, rows, source, slot)
     elif match is not None:
         take_prefix(state, slot, match)
-    start = int(state.columns.num_scheduled[slot])
+    start = int(state.slot_table.num_scheduled[slot])
     rows.new_slots.append(slot)
-    add_chunk(state, rows, slot, chunk_len(state, rows, int(state.columns.num_inputs[slot]) - start))
+    add_chunk(state, rows, slot, chunk_len(state, rows, int(state.slot_table.num_inputs[slot]) - start))
     return True
 
 
 def _next(state: SchedulerState) -> Sequence:
     """Whose turn it is."""
     first = state.waiting.first()
-    if state.prefixes is None or first.num_overtaken >= MAX_OVERTAKEN or first.sequence_id in state.sharings:
+    if state.prefixes is None or first.num_overtaken >= MAX_OVERTAKEN or first.sequence_id in state.prefix_groups:
         return first
     lens = {s: m.num_pages for s in islice(state.waiting.peers(), LOOK_AHEAD) if (m := find_prefix(state, s))}
     best = max(lens, key=lens.__getitem__)  # the first of equals
     num_pages = _num_pages(state, best, state.matches[best.sequence_id])
-    return best if num_pages <= num_spare(state) else first
+    return best if num_pages <= num_spare_pages(state) else first
 
 
 def _num_pages(
@@ -83,4 +83,4 @@ def _num_pages(
     num_inputs = min(sequence.num_tokens, state.limits.max_computed(sequence.request))
     if source is not None:
         return num_fork_pages(state, source, num_inputs)
-    return num_whole(state, num_inputs) if match is None else num_prefix_pages(state, match, num_inputs)
+    return num_prompt_pages(state, num_inputs) if match is None else num_prefix_pages(state, match, num_inputs)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from jaxserve.scheduler.memory.page_tables import extend_by_one
-from jaxserve.scheduler.memory.preemption import num_available, obtain
+from jaxserve.scheduler.memory.page_tables import extend_tables_by_one
+from jaxserve.scheduler.memory.preemption import num_available_pages, obtain_pages
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
@@ -14,27 +14,27 @@ def schedule_decodes(state: SchedulerState, rows: StepRows) -> np.ndarray:
     later, older row preempts.
     """
     slots = _ready(state)
-    lacking = slots[state.columns.end_page[slots] < state.groups.end_page(state.columns.num_scheduled[slots] + 1)]
+    lacking = slots[state.slot_table.end_page[slots] < state.groups.end_page(state.slot_table.num_scheduled[slots] + 1)]
     each = state.groups.num_groups
-    if len(lacking) * each <= num_available(state, rows):
+    if len(lacking) * each <= num_available_pages(state, rows):
         if len(lacking):
-            extend_by_one(state, lacking)
+            extend_tables_by_one(state, lacking)
     else:
         waiting = []
         for slot in sorted(lacking.tolist(), key=state.key):
-            if not state.columns.is_running[slot]:
+            if not state.slot_table.is_running[slot]:
                 continue  # preempted for an older row
-            if obtain(state, rows, slot, each):
-                extend_by_one(state, np.array([slot]))
+            if obtain_pages(state, rows, slot, each):
+                extend_tables_by_one(state, np.array([slot]))
             else:
                 waiting.append(slot)
-        slots = slots[state.columns.is_running[slots] & ~np.isin(slots, waiting)]
+        slots = slots[state.slot_table.is_running[slots] & ~np.isin(slots, waiting)]
     rows.budget -= len(slots)
     return slots
 
 
 def _ready(state: SchedulerState) -> np.ndarray:
-    columns = state.columns
-    is_left = columns.is_running & (columns.num_scheduled < columns.max_computed)
-    pending = columns.num_inputs - columns.num_scheduled  # below 1: the token to compute is still in flight
-    return np.flatnonzero(is_left & (pending <= 1) & ((pending == 1) | ~columns.is_synchronous))
+    slot_table = state.slot_table
+    is_left = slot_table.is_running & (slot_table.num_scheduled < slot_table.max_computed)
+    pending = slot_table.num_inputs - slot_table.num_scheduled  # below 1: the token to compute is still in flight
+    return np.flatnonzero(is_left & (pending <= 1) & ((pending == 1) | ~slot_table.is_synchronous))

@@ -3,8 +3,8 @@
 import numpy as np
 
 from jaxserve.core.step_plan import POOLING_FIELD
-from jaxserve.scheduler.memory.page_tables import extend
-from jaxserve.scheduler.memory.preemption import num_available
+from jaxserve.scheduler.memory.page_tables import extend_table
+from jaxserve.scheduler.memory.preemption import num_available_pages
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
@@ -13,20 +13,23 @@ def plan_rounds(state: SchedulerState, decodes: np.ndarray, rows: StepRows, max_
 
     Rounds are as many as free pages allow: nobody is preempted for them. A sequence takes part in those that it needs.
     """
-    columns, groups = state.columns, state.groups
-    rounds = np.ones(len(columns.is_running), np.int32)
+    slot_table, groups = state.slot_table, state.groups
+    rounds = np.ones(len(slot_table.is_running), np.int32)
     if max_rounds == 1 or not _are_alone(state, decodes, rows):
         return rounds
-    starts, needed = columns.num_scheduled[decodes], columns.max_computed[decodes] - columns.num_scheduled[decodes]
-    num_free = num_available(state, rows)
-    room = columns.first_pages[:, decodes] + np.array([[table.shape[1]] for table in columns.tables])
+    starts, needed = (
+        slot_table.num_scheduled[decodes],
+        slot_table.max_computed[decodes] - slot_table.num_scheduled[decodes],
+    )
+    num_free = num_available_pages(state, rows)
+    room = slot_table.first_pages[:, decodes] + np.array([[table.shape[1]] for table in slot_table.page_tables])
     for count in range(max_rounds, 1, -1):
         counts = np.minimum(needed, count)
         end_pages = groups.end_page(starts + counts)
-        missing = np.maximum(end_pages - columns.end_page[decodes], 0)
+        missing = np.maximum(end_pages - slot_table.end_page[decodes], 0)
         if missing.sum() * groups.num_groups <= num_free and (end_pages <= room).all():
             for i in np.flatnonzero(missing).tolist():
-                extend(state, int(decodes[i]), int(end_pages[i]))
+                extend_table(state, int(decodes[i]), int(end_pages[i]))
             rounds[decodes] = counts
             break
     return rounds
@@ -35,12 +38,12 @@ def plan_rounds(state: SchedulerState, decodes: np.ndarray, rows: StepRows, max_
 def _are_alone(state: SchedulerState, decodes: np.ndarray, rows: StepRows) -> bool:
     """Whether a step of these rows serves everybody there is, and each of its rows draws a token that nobody must see
     before the next is drawn."""
-    columns = state.columns
-    is_left = columns.is_running & (columns.num_scheduled < columns.max_computed)
+    slot_table = state.slot_table
+    is_left = slot_table.is_running & (slot_table.num_scheduled < slot_table.max_computed)
     return (
         len(decodes) == np.count_nonzero(is_left)
-        and not (rows.slots or rows.pledges or state.waiting or state.holding)
-        and not columns.is_synchronous[decodes].any()
-        and not (columns.num_tokens[decodes] >= columns.max_len[decodes]).any()
-        and not columns.sampling[decodes, POOLING_FIELD].any()
+        and not (rows.slots or rows.reservations or state.waiting or state.deferring)
+        and not slot_table.is_synchronous[decodes].any()
+        and not (slot_table.num_tokens[decodes] >= slot_table.max_len[decodes]).any()
+        and not slot_table.sampling[decodes, POOLING_FIELD].any()
     )

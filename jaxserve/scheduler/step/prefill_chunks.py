@@ -3,27 +3,27 @@
 import numpy as np
 
 from jaxserve.core.sequence import Sequence
-from jaxserve.scheduler.memory.page_tables import extend
-from jaxserve.scheduler.memory.preemption import num_available, obtain
+from jaxserve.scheduler.memory.page_tables import extend_table
+from jaxserve.scheduler.memory.preemption import num_available_pages, obtain_pages
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
 def running_prompts(state: SchedulerState, rows: StepRows) -> list[int]:
     """Slots with more than one token to compute, and no chunk in this step yet."""
-    columns = state.columns
-    slots = np.flatnonzero(columns.is_running & (columns.num_inputs - columns.num_scheduled > 1)).tolist()
+    slot_table = state.slot_table
+    slots = np.flatnonzero(slot_table.is_running & (slot_table.num_inputs - slot_table.num_scheduled > 1)).tolist()
     return [slot for slot in slots if slot not in rows.slots]
 
 
 def schedule_chunks(state: SchedulerState, rows: StepRows, reserved: int) -> None:
     """Rows for running prompts; `reserved` tokens of the budget are left for others."""
-    columns = state.columns
-    pending = columns.num_inputs - columns.num_scheduled
-    for slot in sorted(running_prompts(state, rows), key=lambda slot: state.order.chunk_key(state.occupant(slot))):
+    slot_table = state.slot_table
+    pending = slot_table.num_inputs - slot_table.num_scheduled
+    for slot in sorted(running_prompts(state, rows), key=lambda slot: state.policy.chunk_key(state.occupant(slot))):
         wanted = chunk_len(state, rows, int(pending[slot]), reserved)
         if wanted <= 0:
             break
-        if columns.is_running[slot]:  # else preempted for one before it
+        if slot_table.is_running[slot]:  # else preempted for one before it
             _obtain_chunk(state, rows, slot, wanted)
 
 
@@ -34,8 +34,8 @@ def chunk_len(state: SchedulerState, rows: StepRows, pending: int, reserved: int
 
 def add_chunk(state: SchedulerState, rows: StepRows, slot: int, query_len: int) -> None:
     """A row for the slot's next tokens, for which there are pages."""
-    end = int(state.columns.num_scheduled[slot]) + query_len
-    extend(state, slot, state.groups.end_page(end))
+    end = int(state.slot_table.num_scheduled[slot]) + query_len
+    extend_table(state, slot, state.groups.end_page(end))
     rows.add(slot, query_len)
     _charge(state, state.occupant(slot), end - query_len, end)
 
@@ -46,13 +46,13 @@ def _charge(state: SchedulerState, sequence: Sequence, start: int, end: int) -> 
     num_tokens = end - max(start, sequence.num_charged)
     if num_tokens > 0:
         sequence.num_charged = end
-        state.order.charge_read(sequence, num_tokens)
+        state.policy.charge_read(sequence, num_tokens)
 
 
 def _obtain_chunk(state: SchedulerState, rows: StepRows, slot: int, wanted: int) -> None:
     """Add as much of the chunk as pages can be had for; at least a page is asked of sequences behind it."""
     query_len = min(wanted, _room(state, rows, slot))
-    if query_len == 0 and obtain(state, rows, slot, state.groups.num_groups):
+    if query_len == 0 and obtain_pages(state, rows, slot, state.groups.num_groups):
         query_len = min(wanted, _room(state, rows, slot))
     if query_len:
         add_chunk(state, rows, slot, query_len)
@@ -60,6 +60,6 @@ def _obtain_chunk(state: SchedulerState, rows: StepRows, slot: int, wanted: int)
 
 def _room(state: SchedulerState, rows: StepRows, slot: int) -> int:
     """Tokens for which the slot has pages, or could have by taking all that are available."""
-    columns = state.columns
-    end_page = int(columns.end_page[slot]) + num_available(state, rows) // state.groups.num_groups
-    return end_page * state.groups.page_size - int(columns.num_scheduled[slot])
+    slot_table = state.slot_table
+    end_page = int(slot_table.end_page[slot]) + num_available_pages(state, rows) // state.groups.num_groups
+    return end_page * state.groups.page_size - int(slot_table.num_scheduled[slot])

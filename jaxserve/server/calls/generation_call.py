@@ -92,7 +92,7 @@ def _call(
     if client is not None and service.config.salt_by_key:
         salt = client if salt is None else hashlib.sha256(f"{client}/{salt}".encode()).hexdigest()
     salted = [replace(prompt, cache_salt=salt) for prompt in prompts]
-    return GenerationCall(body, salted, params, body.service(service.config.request_timeout_s), answer)
+    return GenerationCall(body, salted, params, body.scheduling(service.config.request_timeout_s), answer)
 
 
 def _more(first: int, second: int | None) -> int:

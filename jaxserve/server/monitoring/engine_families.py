@@ -33,7 +33,7 @@ HISTOGRAMS = {
 def shared_families(make: PrometheusFamilies, meters: EngineMetrics, scheduler: Scheduler) -> Iterator[Metric]:
     """Those that have a name of vLLM's. May be read while the engine's thread runs: nothing waits for it."""
     load, num_waiting = meters.load, meters.num_waiting
-    waiting = {"capacity": num_waiting - load.num_held, "deferred": load.num_held}
+    waiting = {"capacity": num_waiting - load.num_deferred, "deferred": load.num_deferred}
     finished = {reason: meters.finished[reason] for reason in FINISH_REASONS}
     refused = {name: meters.refused[own] for name, own in BOUNDS.items()}
     yield make.gauge("num_requests_running", "Samples in the running batch.", load.num_running)
@@ -63,7 +63,7 @@ def own_families(
     """Those that nobody else has."""
     pool, state = scheduler.state.pool, scheduler.state
     held = {str(group): count for group, count in enumerate(scheduler.num_pages_held)}
-    pages = {"free": pool.num_free, "cached": pool.num_cached, "held": max(0, pool.num_held)}
+    pages = {"free": pool.num_free, "cached": pool.num_cached, "held": max(0, pool.num_referenced)}
     host, prefixes = state.host, state.prefixes
     moved = {
         "evicted": 0 if prefixes is None else prefixes.num_evicted,
@@ -81,7 +81,7 @@ def own_families(
 
 def _usage(scheduler: Scheduler) -> float:
     pool = scheduler.state.pool
-    return max(0, pool.num_held) / (pool.num_pages - 1)
+    return max(0, pool.num_referenced) / (pool.num_pages - 1)
 
 
 def _cache_config(scheduler: Scheduler) -> dict[str, str]:

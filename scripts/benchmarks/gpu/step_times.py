@@ -52,7 +52,7 @@ def measure(engine: Lazy, sizes: EngineSizes, backend: str, batch: int, is_over:
     figures = median_step(decode(llm, batch, sizes, is_over).records, batch)
     params, model = llm.parts.runner.params, llm.parts.model
     weights = params if model.is_tied else {name: leaf for name, leaf in params.items() if name != "embed"}
-    itemsize = jnp.dtype(llm.parts.runner.dtype).itemsize
+    itemsize = jnp.dtype(llm.parts.runner.settings.model.dtype).itemsize
     position_bytes = 2 * model.num_layers * model.num_kv_heads * model.head_dim * itemsize
     return figures | {
         "backend": backend,

@@ -61,7 +61,7 @@ def test_one_bad_row_ends_alone():
     with driven(llm, 1, is_overlapped=True):
         for _ in range(6):
             engine.step()
-    page = int(engine.scheduler.state.columns.pages(victim.slot)[0])
+    page = int(engine.scheduler.state.slot_table.pages(victim.slot)[0])
     runner._state = replace(runner._state, pool=runner._state.pool.at[:, page].set(jnp.nan))
     drain(llm)
     assert victim.finish_reason == "error"

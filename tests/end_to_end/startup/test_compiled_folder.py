@@ -1,7 +1,6 @@
 """A second process runs what `jaxserve compile` wrote: nothing is traced, every executable comes from the cache."""
 
 import os
-from pathlib import Path
 
 import jax
 import pytest
@@ -91,20 +90,8 @@ def test_a_damaged_program_is_refused_when_it_is_needed(folder, tmp_path):
     for path in folder.rglob("*"):
         copy = tmp_path / path.relative_to(folder)
         copy.mkdir(exist_ok=True) if path.is_dir() else copy.write_bytes(path.read_bytes())
-    (program,) = (tmp_path / "programs").glob("mixed-*")
+    (program,) = (tmp_path / "programs").rglob("mixed-*")
     program.write_bytes(program.read_bytes()[:-1])
     llm = LLM(str(checkpoint(FAMILY)), dtype="float32", compiled=str(tmp_path))
     with pytest.raises(ConfigError, match=f"{program.name} is not what `jaxserve compile` wrote"):
         llm.warm_up(use_tqdm=False)
-
-
-def test_the_digest_is_of_the_files_that_enter_programs():
-    read, original = [], Path.read_bytes
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "read_bytes", lambda path: read.append(path) or original(path))
-        digest = cache_key.sources_digest()
-        patch.setattr(Path, "read_bytes", lambda path: original(path) + b" " * (path.name == "step.py"))
-        assert cache_key.sources_digest() != digest
-    names = {"/".join(path.parts[-2:]) for path in read}
-    assert {"runner/step/step.py", "models/transformer.py", "pallas_kernels/dispatch.py"} <= names
-    assert not names & {"engine/llm.py", "cli/main.py", "scheduler/scheduler.py"}

@@ -31,7 +31,7 @@ def test_bfloat16_stays_near_float32(family):
 
 
 def test_auto_is_what_the_checkpoint_declares_or_bfloat16():
-    assert tiny_engine("llama3", dtype="auto").parts.runner.dtype == jnp.float32
+    assert tiny_engine("llama3", dtype="auto").parts.runner.settings.model.dtype == jnp.float32
     assert choose_dtype("auto", "float16") == choose_dtype("auto", None) == jnp.bfloat16
     assert choose_dtype("float32", "bfloat16") == jnp.float32
 

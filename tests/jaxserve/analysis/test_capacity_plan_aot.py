@@ -7,7 +7,7 @@ from jaxserve.analysis.capacity_report import CapacityReport
 from jaxserve.analysis.inspect_model import describe
 from jaxserve.analysis.plan_target import choose_target
 from jaxserve.core.errors import ConfigError
-from jaxserve.core.hardware.aot_targets import unkept
+from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.runner.programs.programs import Programs
@@ -25,7 +25,7 @@ def plan(monkeypatch, **options) -> CapacityReport:
     with describe(config) as source:
         target = choose_target(source.model, "v6e:2x2", None, 2)
         blueprint = blueprint_for(config, source.model, target)
-    with unkept():
+    with no_persistent_cache():
         return plan_model(config, blueprint, target, None, lambda name: None)
 
 

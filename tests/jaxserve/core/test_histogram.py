@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxserve.core.histogram import Histogram, scale
-from jaxserve.core.sliding_window import NUM_CELLS, SlidingWindow
+from jaxserve.core.time_window import NUM_CELLS, TimeWindow
 
 VALUES = st.lists(st.tuples(st.floats(0, 50), st.integers(1, 4)), max_size=30)
 
@@ -37,7 +37,7 @@ def test_scales_are_of_ones_twos_and_fives():
 
 @given(st.lists(st.floats(0, 30), max_size=40).map(sorted), st.floats(0, 20))
 def test_the_window_holds_what_came_in_it_up_to_a_cell(moments, later):
-    recent, now = SlidingWindow(10), (moments[-1] if moments else 0) + later
+    recent, now = TimeWindow(10), (moments[-1] if moments else 0) + later
     for moment in moments:
         recent.add(moment, 2, 1)
     surely = sum(now - moment < 10 - 10 / NUM_CELLS - 1e-6 for moment in moments)
@@ -49,7 +49,7 @@ def test_the_window_holds_what_came_in_it_up_to_a_cell(moments, later):
 
 
 def test_the_rate_is_that_of_the_time_in_which_there_was_something_to_see():
-    recent = SlidingWindow(10)
+    recent = TimeWindow(10)
     assert recent.rate(100.0) == 0
     for i in range(40):
         recent.add(100 + i / 10, 1)

@@ -8,13 +8,13 @@ from jaxserve.core.slot_table import SlotTable
 from tests.support.fakes.fake_engine import make_request
 
 
-def columns() -> SlotTable:
+def slot_table() -> SlotTable:
     return SlotTable(2, 16, KVGroups((None,), 4), (4,))
 
 
 def test_tokens_written_to_the_slot_are_the_sequences():
-    sequence, slots = Sequence(0, make_request("a", [5, 6, 7]), 0), columns()
-    slot = slots.take(sequence)
+    sequence, slots = Sequence(0, make_request("a", [5, 6, 7]), 0), slot_table()
+    slot = slots.assign(sequence)
     slots.tokens[slot, 3] = 9
     slots.num_tokens[slot] += 1
     assert sequence.tokens.tolist() == [5, 6, 7, 9]
@@ -23,22 +23,22 @@ def test_tokens_written_to_the_slot_are_the_sequences():
 
 def test_tokens_stay_with_the_sequence_when_its_slot_goes_to_another():
     first, second = (Sequence(i, make_request(str(i), [i, i]), 0) for i in range(2))
-    slots = columns()
-    slot = slots.take(first)
+    slots = slot_table()
+    slot = slots.assign(first)
     first.detach()
-    slots.give_back(slot)
-    assert slots.take(second) == slot
+    slots.free(slot)
+    assert slots.assign(second) == slot
     assert first.tokens.tolist() == [0, 0]
     assert second.tokens.tolist() == [1, 1]
 
 
 def test_each_occupant_of_a_slot_has_its_own_epoch():
-    slots, epochs = columns(), set()
+    slots, epochs = slot_table(), set()
     for i in range(3):
-        slot = slots.take(sequence := Sequence(i, make_request(str(i), 2), 0))
+        slot = slots.assign(sequence := Sequence(i, make_request(str(i), 2), 0))
         epochs.add((slot, int(slots.epoch[slot])))
         sequence.detach()
-        slots.give_back(slot)
+        slots.free(slot)
     assert len(epochs) == 3
 
 
@@ -56,15 +56,15 @@ def test_an_early_end_cuts_tokens_and_logprobs():
 
 def test_the_prompt_of_a_request_is_never_written():
     request = make_request("a", [5, 6])
-    sequence, slots = Sequence(0, request, 0), columns()
-    slot = slots.take(sequence)
+    sequence, slots = Sequence(0, request, 0), slot_table()
+    slot = slots.assign(sequence)
     slots.tokens[slot, :] = 1
     sequence.finish("abort")
     assert request.prompt_token_ids.tolist() == [5, 6]
 
 
 def test_stop_ids_grow_to_the_longest_list():
-    slots = columns()
+    slots = slot_table()
     slots.set_stop_ids(0, (1,))
     slots.set_stop_ids(1, (2, 3, 4))
     slots.set_stop_ids(1, (6,))

@@ -19,7 +19,7 @@ def test_too_large_an_order_changes_nothing():
     pool = PagePool(8)
     assert pool.allocate(8) is None
     assert pool.num_free == 7
-    assert pool.num_held == 0
+    assert pool.num_referenced == 0
 
 
 def test_the_page_released_last_is_given_out_first():
@@ -35,7 +35,7 @@ def test_a_shared_page_is_free_when_its_last_holder_releases_it():
     pool.retain(ids[:1])
     assert pool.num_freed_by(ids) == 1
     pool.release(ids)
-    assert (pool.num_free, pool.num_held) == (2, 1)
+    assert (pool.num_free, pool.num_referenced) == (2, 1)
     pool.release(ids[:1])
     assert pool.num_free == 3
 
@@ -45,7 +45,7 @@ def test_releasing_once_too_often_is_an_error_and_changes_nothing():
     ids = pool.allocate(2)
     with pytest.raises(ValueError, match="more often than they are held"):
         pool.release(np.array([ids[0], ids[1], ids[1]]))
-    assert pool.num_held == 2
+    assert pool.num_referenced == 2
     pool.release(ids)
     with pytest.raises(ValueError, match="more often than they are held"):
         pool.release(ids[:1])
@@ -75,6 +75,6 @@ def test_the_books_balance_whatever_happens(operations):
             pool.release(chosen)
             for page in chosen.tolist():
                 held.remove(page)
-        assert pool.num_free + pool.num_cached + pool.num_held == 11
-        assert pool.num_held == len(set(held))
+        assert pool.num_free + pool.num_cached + pool.num_referenced == 11
+        assert pool.num_referenced == len(set(held))
         assert [held.count(page) for page in range(12)] == pool.references(slice(None)).tolist()

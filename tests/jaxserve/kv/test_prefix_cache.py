@@ -110,7 +110,7 @@ def test_what_a_sequence_holds_is_not_evicted():
     insert(cache, pool, tokens_of(1, 2, 3, 4))
     held = cache.match("", tokens_of(1, 2))
     cache.take(held)
-    assert (pool.num_cached, pool.num_held) == (2, 2)
+    assert (pool.num_cached, pool.num_referenced) == (2, 2)
     cache.evict(2)
     assert pool.num_free == 6
     assert match_len(cache, 1, 2, 3, 4) == 2
@@ -167,7 +167,7 @@ def test_clearing_forgets_all_and_leaves_sequences_their_pages():
     cache.take(cache.match("", tokens_of(1)))
     cache.clear()
     assert match_len(cache, 1, 2, 3) == 0
-    assert (pool.num_cached, pool.num_held, pool.num_free) == (0, 1, 38)
+    assert (pool.num_cached, pool.num_referenced, pool.num_free) == (0, 1, 38)
 
 
 @dataclass
@@ -231,10 +231,10 @@ def test_random_operations_agree_with_a_dict_of_beginnings(policy, seed):
         elif operation == "clear":
             cache.clear()
             oracle.pages.clear()
-        assert pool.num_free + pool.num_cached + pool.num_held == pool.num_pages - 1
+        assert pool.num_free + pool.num_cached + pool.num_referenced == pool.num_pages - 1
         assert sorted(cache.kept_pages.tolist()) == sorted(oracle.pages.values())
     while held:
         pool.release(held.pop())
-    assert pool.num_held == 0
+    assert pool.num_referenced == 0
     cache.evict(pool.num_cached)
     assert pool.num_free == pool.num_pages - 1

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from jaxserve.analysis.program_info import facts_of
-from jaxserve.core.hardware.aot_targets import unkept
+from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.engine_spec import make_spec
 from jaxserve.models.families.named_shapes import SHAPES
@@ -25,7 +25,7 @@ def test_pages_are_copied_beside_a_pool_that_stays(mesh, kind):
     assert len(transfers) == 2
     moved_bytes = math.prod(programs.layout.shape(TRANSFER_PAGES)) * programs.layout.dtype.itemsize
     for program in transfers:
-        with unkept():
+        with no_persistent_cache():
             facts = facts_of(program, state=programs.state)
         assert not facts.problems, program.name
         assert program.name != "save_pages" or program.out_shardings[1].memory_kind == kind

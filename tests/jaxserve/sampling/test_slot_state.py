@@ -15,7 +15,7 @@ def test_packed_rows_are_read_by_name():
     assert batch.top_p[0] == np.float32(0.25)
     assert int(batch.seed_low[0]) == 2**32 - 1
     assert batch.has_penalties.tolist() == [True, False]
-    for name in ("top_k", "sample_index", "prompt_len", "num_logprobs", "mask_row", "adapter", "min_p"):
+    for name in ("top_k", "sample_index", "prompt_len", "num_logprobs", "mask_row", "pooling", "min_p"):
         assert getattr(batch, name)[0] == values[name]
 
 

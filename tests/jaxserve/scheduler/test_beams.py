@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxserve.core.step_plan import TopLogprobs
+from jaxserve.core.step_outcome import TopLogprobs
 from jaxserve.runner.fake.fake_model import FakeModel
 from tests.support.fakes.branching import CopyWatch, Host, run
 from tests.support.fakes.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
@@ -34,7 +34,7 @@ def test_forks_copy_the_last_page_where_it_is_partial_and_nothing_else(windows):
 def test_children_share_the_full_pages_of_their_parent():
     scheduler = make_scheduler()
     beams = scheduler.add_beams(make_request("a", 10, 9), 3, 2)
-    park(Driver(scheduler))
+    pause(Driver(scheduler))
     assert scheduler.waits_for_host
     scheduler.branch("a", [(beams[0], 7), (beams[0], 8), (beams[0], 9)])
     plan = scheduler.schedule()
@@ -49,14 +49,14 @@ def test_children_share_the_full_pages_of_their_parent():
 def test_what_the_prefix_cache_had_of_other_tokens_is_forgotten():
     scheduler = make_scheduler(prefix_eviction="lru")
     beams = scheduler.add_beams(make_request("a", 10, 9), 2, 2)
-    park(Driver(scheduler))
+    pause(Driver(scheduler))
     for beam in beams:  # as where one was looked up, and then forked from another
         scheduler.state.matches[beam.sequence_id] = scheduler.state.prefixes.match((0, None), beam.tokens)
     scheduler.branch("a", [(beams[0], 7), (beams[0], 8)])
     assert not scheduler.state.matches
 
 
-def park(driver: Driver) -> None:
+def pause(driver: Driver) -> None:
     """Commit the next step, with candidates for its rows."""
     plan = driver.scheduler.schedule()
     shape = plan.num_rows, 5

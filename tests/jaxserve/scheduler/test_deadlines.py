@@ -14,8 +14,13 @@ def clock():
     return SimulatedClock()
 
 
-def add(engine, name, prompt=6, *, max_tokens=8, n=1, ignore_eos=False, **service):
-    options = {"arrival_s": engine.clock(), "service": SchedulingOptions(**service), "n": n, "ignore_eos": ignore_eos}
+def add(engine, name, prompt=6, *, max_tokens=8, n=1, ignore_eos=False, **scheduling):
+    options = {
+        "arrival_s": engine.clock(),
+        "scheduling": SchedulingOptions(**scheduling),
+        "n": n,
+        "ignore_eos": ignore_eos,
+    }
     return engine.add(make_request(name, prompt, max_tokens, seed=len(name), **options))
 
 

@@ -86,11 +86,11 @@ def test_what_is_in_flight_for_an_ended_sequence_is_dropped_and_keeps_its_place_
     assert sequence.is_finished
     assert not scheduler.has_work
     assert scheduler.num_pages_held == [2]
-    assert len(scheduler.state.columns.free_slots) == 7
+    assert len(scheduler.state.slot_table.free_slots) == 7
     assert len(driver.commit(second)) == 0
     assert sequence.token_ids == [EOS]
     assert scheduler.num_pages_held == [0]
-    assert len(scheduler.state.columns.free_slots) == 8
+    assert len(scheduler.state.slot_table.free_slots) == 8
 
 
 def test_abort_is_allowed_at_any_moment_and_again():

@@ -16,7 +16,7 @@ def facts(scheduler):
 
 
 def test_as_many_wait_as_may_beyond_those_with_a_free_slot():
-    scheduler = make_scheduler(max_num_seqs=2, bounds=QueueLimits(max_num_waiting=3))
+    scheduler = make_scheduler(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=3))
     for request in requests(5):
         scheduler.add(request)
     before = facts(scheduler)
@@ -33,7 +33,7 @@ def test_as_many_wait_as_may_beyond_those_with_a_free_slot():
 
 
 def test_tokens_are_bounded_by_what_waits():
-    scheduler = make_scheduler(max_num_seqs=1, bounds=QueueLimits(max_waiting_tokens=70))
+    scheduler = make_scheduler(max_num_seqs=1, queue_limits=QueueLimits(max_waiting_tokens=70))
     for request in requests(2, prompt=30):
         scheduler.add(request)
     with pytest.raises(QueueFullError, match="60 tokens wait") as caught:
@@ -44,9 +44,9 @@ def test_tokens_are_bounded_by_what_waits():
     scheduler.add(requests(1, prompt=30, start=3)[0])
 
 
-@pytest.mark.parametrize("bounds", [QueueLimits(max_num_waiting=3), QueueLimits(max_waiting_tokens=64)])
-def test_a_batch_is_taken_or_refused_whole(bounds):
-    scheduler = make_scheduler(max_num_seqs=2, bounds=bounds)
+@pytest.mark.parametrize("queue_limits", [QueueLimits(max_num_waiting=3), QueueLimits(max_waiting_tokens=64)])
+def test_a_batch_is_taken_or_refused_whole(queue_limits):
+    scheduler = make_scheduler(max_num_seqs=2, queue_limits=queue_limits)
     scheduler.add(requests(1, prompt=20)[0])
     before = facts(scheduler)
     with pytest.raises(QueueFullError):
@@ -57,9 +57,9 @@ def test_a_batch_is_taken_or_refused_whole(bounds):
     scheduler.check(requests(3, prompt=12, start=1))
 
 
-@pytest.mark.parametrize("bounds", [QueueLimits(max_num_waiting=0), QueueLimits(max_waiting_tokens=64)])
-def test_what_an_empty_queue_does_not_take_either_need_not_be_tried_again(bounds):
-    scheduler = make_scheduler(max_num_seqs=2, bounds=bounds)
+@pytest.mark.parametrize("queue_limits", [QueueLimits(max_num_waiting=0), QueueLimits(max_waiting_tokens=64)])
+def test_what_an_empty_queue_does_not_take_either_need_not_be_tried_again(queue_limits):
+    scheduler = make_scheduler(max_num_seqs=2, queue_limits=queue_limits)
     with pytest.raises(RequestError, match="at once") as caught:
         scheduler.add(make_request("a", 30, n=3))
     assert not isinstance(caught.value, QueueFullError)
@@ -68,7 +68,7 @@ def test_what_an_empty_queue_does_not_take_either_need_not_be_tried_again(bounds
 
 def test_a_bound_under_the_longest_prompt_is_refused():
     with pytest.raises(ConfigError, match="max_model_len=64") as caught:
-        make_scheduler(bounds=QueueLimits(max_waiting_tokens=63))
+        make_scheduler(queue_limits=QueueLimits(max_waiting_tokens=63))
     assert caught.value.param == "max_waiting_tokens"
 
 

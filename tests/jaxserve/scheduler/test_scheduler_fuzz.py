@@ -14,7 +14,7 @@ from jaxserve.kv.host_tier import HostTier
 from jaxserve.scheduler.memory import prefix_sharing
 from jaxserve.scheduler.memory.fork import make_forks
 from jaxserve.scheduler.state import SchedulerState
-from jaxserve.scheduler.step import assemble, multi_step
+from jaxserve.scheduler.step import build_plan, multi_step
 from tests.support.fakes.scheduler_fuzz import CALM, HABITS, POOLS, QUIET, check, fuzz
 
 
@@ -40,15 +40,15 @@ def changed_forks(**change: str):
 
 
 FAULTS = {
-    "the partial page is not copied": (assemble, "make_forks", changed_forks(src_pages="dst_pages")),
-    "the wrong slot is forked": (assemble, "make_forks", changed_forks(src_slots="dst_slots")),
+    "the partial page is not copied": (build_plan, "make_forks", changed_forks(src_pages="dst_pages")),
+    "the wrong slot is forked": (build_plan, "make_forks", changed_forks(src_slots="dst_slots")),
     "a prefix is shared before it is written": (prefix_sharing, "_has_pages", lambda state, slot, shared_len: True),
     "what a window has freed is shared": (
         prefix_sharing,
         "_has_pages",
-        lambda state, slot, shared_len: state.columns.num_scheduled[slot] >= shared_len,
+        lambda state, slot, shared_len: state.slot_table.num_scheduled[slot] >= shared_len,
     ),
-    "no pages are taken for later rounds": (multi_step, "extend", lambda state, slot, end_page: None),
+    "no pages are taken for later rounds": (multi_step, "extend_table", lambda state, slot, end_page: None),
     "places return too early": (SchedulerState, "is_in_flight", lambda state, slot: False),
 }
 

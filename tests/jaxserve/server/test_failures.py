@@ -63,7 +63,7 @@ def test_two_hundred_clients_leave_at_any_moment_and_the_next_one_is_answered():
 
 
 def test_what_comes_over_the_bound_is_refused_before_headers_and_what_is_accepted_ends():
-    llm = slowed(fake_llm(max_num_seqs=2, bounds=QueueLimits(max_num_waiting=4)), 0.002)
+    llm = slowed(fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=4)), 0.002)
     answers = []
 
     def ask(is_streamed):
@@ -191,7 +191,7 @@ def test_prompts_of_a_request_come_in_together_or_not_at_all(path, name, n):
         answer = server.post(f"/v1/{path}", {name: ["x"] * (num_samples // n), **options})
         return answer.status_code, answer.json()
 
-    with running(slowed(fake_llm(max_num_seqs=2, bounds=QueueLimits(max_num_waiting=10)), 0.01)) as server:
+    with running(slowed(fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=10)), 0.01)) as server:
         meters = server.service.llm.meters
         status, answer = ask(15)
         assert status == 400
@@ -253,7 +253,7 @@ def test_a_server_s_longest_deadline_holds_for_embeddings_too():
 
 def test_time_runs_from_the_call_and_a_full_queue_is_told_before_prompts_are_read(monkeypatch):
     encode = Tokenizer.encode_batch
-    with running(slowed(fake_llm(max_num_seqs=1, bounds=QueueLimits(max_num_waiting=0)), 0.01)) as server:
+    with running(slowed(fake_llm(max_num_seqs=1, queue_limits=QueueLimits(max_num_waiting=0)), 0.01)) as server:
         with monkeypatch.context() as patched:
             patched.setattr(Tokenizer, "encode_batch", lambda *a, **k: time.sleep(0.3) or encode(*a, **k))
             late = server.post("/v1/completions", {"prompt": "x", "deadline_s": 0.2})

@@ -21,7 +21,7 @@ def body(i):
 
 @pytest.fixture
 def server():
-    llm = fake_llm(max_num_seqs=NUM_SEQS, bounds=QueueLimits(max_num_waiting=2 * NUM_SEQS))
+    llm = fake_llm(max_num_seqs=NUM_SEQS, queue_limits=QueueLimits(max_num_waiting=2 * NUM_SEQS))
     collect = llm.parts.runner.collect
     llm.parts.runner.collect = lambda ticket: time.sleep(STEP_S) or collect(ticket)
     with running(llm) as server:

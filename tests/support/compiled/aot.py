@@ -14,7 +14,7 @@ import jax
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxserve.core.hardware.aot_targets import gpu_devices, mesh_of, tpu_devices, unkept
+from jaxserve.core.hardware.aot_targets import gpu_devices, mesh_of, no_persistent_cache, tpu_devices
 from jaxserve.core.hardware.compilers import COMPILERS, has_compiler
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.runner.programs import pool_aliasing
@@ -51,7 +51,7 @@ def compile_on(
     mesh: Mesh, function: Callable[..., Any], *args: Any, donate: tuple[int, ...] = (), **options: Any
 ) -> jax.stages.Compiled:
     """`function` compiled for a mesh, which is also what tells kernels their target; `options` are those of `jit`."""
-    with jax.set_mesh(mesh), unkept():
+    with jax.set_mesh(mesh), no_persistent_cache():
         return jax.jit(function, donate_argnums=donate, **options).lower(*args).compile()
 
 

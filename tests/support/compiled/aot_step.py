@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.core.hardware.aot_targets import unkept
+from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.hardware.mesh import TENSOR, replicated
 from jaxserve.models import transformer
 from jaxserve.models.families.named_shapes import SHAPES
-from jaxserve.models.kv_heads import kv_layout
 from jaxserve.models.layers import Context
+from jaxserve.models.model_settings import Settings
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.step.device_batch import first_inputs, unpack
@@ -43,7 +43,7 @@ class StepCase:
 
     def compile(self) -> jax.stages.Compiled:
         """The whole step, its state donated."""
-        with unkept():
+        with no_persistent_cache():
             return self._programs.step(self.bucket).compile()
 
     def compile_backbone(self) -> jax.stages.Compiled:
@@ -52,7 +52,7 @@ class StepCase:
 
         def backbone(params, pool, buffer, state):
             batch = unpack(layout, buffer, first_inputs(layout, buffer, state))
-            ctx = Context(self.mesh, "auto", batch.sampling.adapter[batch.token_rows])
+            ctx = Context(self.mesh, "auto")
             tokens, positions = batch.tokens, batch.positions
             hidden, pool, _ = transformer.forward(ctx, config, params, tokens, positions, batch.metas, pool)
             return hidden, pool
@@ -65,6 +65,5 @@ class StepCase:
     @cached_property
     def _programs(self) -> Programs:
         config = SHAPES[self.name]
-        settings = StepSettings(config, self.mesh, "auto", max_logprobs=20)
-        layout = kv_layout(config, self.mesh, PAGE, DTYPE)
-        return Programs(settings, layout, config.kv_groups(PAGE), NUM_PAGES, NUM_SLOTS)
+        settings = StepSettings(Settings(config, self.mesh, DTYPE, PAGE), max_logprobs=20)
+        return Programs(settings, NUM_PAGES, NUM_SLOTS)

@@ -12,12 +12,13 @@ from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.request import Request
-from jaxserve.core.step_plan import Outcome, StepPlan
+from jaxserve.core.step_outcome import StepOutcome
+from jaxserve.core.step_plan import StepPlan
 from jaxserve.core.token_deltas import TokenDeltas
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
 from jaxserve.runner.fake.fake_runner import FakeRunner
-from jaxserve.scheduler.policy.service_order import SchedulingPolicy
+from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
 from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.scheduler.scheduler import Scheduler
 
@@ -35,8 +36,8 @@ def make_scheduler(
     max_chunk_tokens: int | None = None,
     prefix_eviction: str | None = None,
     num_host_pages: int = 0,
-    order: SchedulingPolicy | None = None,
-    bounds: QueueLimits | None = None,
+    policy: SchedulingPolicy | None = None,
+    queue_limits: QueueLimits | None = None,
 ) -> Scheduler:
     return Scheduler(
         KVGroups(windows, page_size),
@@ -49,8 +50,8 @@ def make_scheduler(
         max_chunk_tokens=max_chunk_tokens,
         prefix_eviction=prefix_eviction,
         num_host_pages=num_host_pages,
-        order=order,
-        bounds=bounds,
+        policy=policy,
+        queue_limits=queue_limits,
     )
 
 
@@ -94,7 +95,7 @@ def make_request(
     pooling: str | None = None,
     cache_salt: str | None = None,
     arrival_s: float = 0.0,
-    service: SchedulingOptions = DEFAULT_SCHEDULING,
+    scheduling: SchedulingOptions = DEFAULT_SCHEDULING,
     **params,
 ) -> Request:
     """A request for a prompt, or for one of so many tokens that depend on the seed; token 0 ends the text."""
@@ -112,7 +113,7 @@ def make_request(
         pooling=pooling,
         cache_salt=cache_salt,
         arrival_s=arrival_s,
-        service=service,
+        scheduling=scheduling,
     )
 
 
@@ -186,4 +187,4 @@ class Driver:
         tokens, is_bad = np.full(shape, self.token, np.int32), np.zeros(shape, bool)
         outcome = {"tokens": tokens, "is_bad": is_bad} | outcome
         outcome |= {name: np.reshape(outcome[name], shape) for name in ("tokens", "is_bad")}
-        return self.scheduler.commit(plan, Outcome(plan.step_id, plan.num_rounds, **outcome))
+        return self.scheduler.commit(plan, StepOutcome(plan.step_id, plan.num_rounds, **outcome))

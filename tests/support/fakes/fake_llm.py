@@ -58,7 +58,7 @@ def fake_llm(
     max_logprobs: int = 5,
     seed: int = 0,
     policy: str = "fcfs",
-    bounds: QueueLimits | None = None,
+    queue_limits: QueueLimits | None = None,
     clock: Callable[[], float] = time.monotonic,
     generation_config: dict[str, Any] | None = None,
     prefix_eviction: str | None = None,
@@ -75,8 +75,8 @@ def fake_llm(
         max_num_batched_tokens=32,
         max_model_len=MAX_MODEL_LEN,
         vocab_size=tokenizer.vocab_size,
-        order=make_policy(policy),
-        bounds=bounds,
+        policy=make_policy(policy),
+        queue_limits=queue_limits,
         prefix_eviction=prefix_eviction,
     )
     runner = FakeRunner(

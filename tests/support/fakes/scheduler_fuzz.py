@@ -5,7 +5,7 @@ from typing import Any
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.scheduler.policy.fair import FairShares
-from jaxserve.scheduler.policy.service_order import ByPriority
+from jaxserve.scheduler.policy.scheduling_policy import ByPriority
 from tests.support.fakes.fake_engine import make_engine
 from tests.support.fakes.scheduler_laws import AGEING_S, Fuzz
 
@@ -27,13 +27,13 @@ POOLS = {
     "host, full": {"windows": (None,), "num_pages": 30, "prefix_eviction": "lru", "num_host_pages": 5},
     "host, windows": {"windows": (8, None, 5), "num_pages": 70, "prefix_eviction": "hits", "num_host_pages": 60},
     "prefixes, pages of one": {"windows": (None,), "num_pages": 70, "page_size": 1, "prefix_eviction": "hits"},
-    "priorities, small": {"windows": (None,), "num_pages": 17, "order": "priority"},
-    "priorities, prefixes": {"windows": (None, 6), "num_pages": 60, "prefix_eviction": "hits", "order": "priority"},
-    "tenants, ample": {"windows": (None,), "order": "fair"},
-    "tenants, small": {"windows": (None,), "num_pages": 30, "max_num_batched_tokens": 12, "order": "fair"},
-    "tenants, prefixes": {"windows": (None, 6), "num_pages": 60, "prefix_eviction": "hits", "order": "fair"},
+    "priorities, small": {"windows": (None,), "num_pages": 17, "policy": "priority"},
+    "priorities, prefixes": {"windows": (None, 6), "num_pages": 60, "prefix_eviction": "hits", "policy": "priority"},
+    "tenants, ample": {"windows": (None,), "policy": "fair"},
+    "tenants, small": {"windows": (None,), "num_pages": 30, "max_num_batched_tokens": 12, "policy": "fair"},
+    "tenants, prefixes": {"windows": (None, 6), "num_pages": 60, "prefix_eviction": "hits", "policy": "fair"},
 }
-ORDERS = {
+POLICIES_BY_NAME = {
     "priority": lambda: ByPriority(AGEING_S),
     "fair": lambda: FairShares(AGEING_S, {"a": 0.5, "b": 3.0}),
 }
@@ -45,8 +45,8 @@ HABITS = {"quiet": QUIET, "calm": CALM, "storm": STORM}
 
 def make_pool_engine(pool: str, **options: Any) -> Engine:
     limits: dict[str, Any] = POOLS[pool]
-    if "order" in limits:
-        limits = limits | {"order": ORDERS[limits["order"]]()}
+    if "policy" in limits:
+        limits = limits | {"policy": POLICIES_BY_NAME[limits["policy"]]()}
     return make_engine(**limits, **options)
 
 

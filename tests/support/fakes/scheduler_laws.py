@@ -7,10 +7,11 @@ import numpy as np
 from jaxserve.core.buckets import MAX_ROUNDS
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.sequence import Sequence
-from jaxserve.core.step_plan import Outcome, StepPlan
+from jaxserve.core.step_outcome import StepOutcome
+from jaxserve.core.step_plan import StepPlan
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import FakeModel
-from jaxserve.scheduler.memory.prefix_sharing import num_held
+from jaxserve.scheduler.memory.prefix_sharing import num_deferred
 from jaxserve.scheduler.policy.fair import FairShares
 from jaxserve.scheduler.state import SchedulerState
 from tests.support.fakes.fake_engine import MODEL, SimulatedClock, make_request, naive, naive_logprobs, naive_pooled
@@ -42,7 +43,7 @@ class Watch:
         self.num_rounds += plan.num_rounds
         self.in_flight.append((plan, self._written(plan)))
         self.check()
-        running = {self.state.occupant(slot) for slot in np.flatnonzero(self.state.columns.is_running)}
+        running = {self.state.occupant(slot) for slot in np.flatnonzero(self.state.slot_table.is_running)}
         check_overtaking(self.state, running - self.running)
         self.running = running
         if self.is_ample:
@@ -50,7 +51,7 @@ class Watch:
         return self.runner.submit(plan)
 
     def _written(self, plan: StepPlan) -> np.ndarray:
-        size, ends = self.state.groups.page_size, self.state.columns.num_scheduled[plan.slots]
+        size, ends = self.state.groups.page_size, self.state.slot_table.num_scheduled[plan.slots]
         starts = ends - plan.num_computed
         pages = []
         for g, table in enumerate(plan.tables):
@@ -61,16 +62,16 @@ class Watch:
 
     def _check_nobody_waits(self, plan: StepPlan) -> None:
         """Slots and tokens go to whoever can use them, in the very step in which they are there."""
-        columns, is_full = self.state.columns, plan.num_tokens == self.state.limits.max_num_batched_tokens
-        is_free = len(columns.free_slots) > num_held(self.state)
+        slot_table, is_full = self.state.slot_table, plan.num_tokens == self.state.limits.max_num_batched_tokens
+        is_free = len(slot_table.free_slots) > num_deferred(self.state)
         assert is_full or not is_free or not len(self.state.waiting), "a free slot was left to nobody"
-        for slot in set(np.flatnonzero(columns.is_running).tolist()) - set(plan.slots.tolist()):
-            pending = columns.num_tokens[slot] - columns.num_scheduled[slot]
-            will_end = columns.num_scheduled[slot] == columns.max_computed[slot]
-            waits_for_token = pending == 0 and columns.is_synchronous[slot]
+        for slot in set(np.flatnonzero(slot_table.is_running).tolist()) - set(plan.slots.tolist()):
+            pending = slot_table.num_tokens[slot] - slot_table.num_scheduled[slot]
+            will_end = slot_table.num_scheduled[slot] == slot_table.max_computed[slot]
+            waits_for_token = pending == 0 and slot_table.is_synchronous[slot]
             assert will_end or waits_for_token or (pending > 1 and is_full), "a running sequence got no token"
 
-    def collect(self, ticket: int) -> Outcome:
+    def collect(self, ticket: int) -> StepOutcome:
         outcome = self.runner.collect(ticket)
         self.in_flight.pop(0)
         return outcome
@@ -79,24 +80,24 @@ class Watch:
         check_pages(self.state)
         check_host_pages(self.state)
         check_slots(self.state)
-        check_order(self.state)
+        check_policy(self.state)
         for plan, pages in self.in_flight:
-            occupants = map(self.state.columns.sequences.__getitem__, plan.slots.tolist())
+            occupants = map(self.state.slot_table.sequences.__getitem__, plan.slots.tolist())
             assert None not in occupants, "a slot returned before the commit of its last step"
             assert self.state.pool.references(pages).all(), "a page returned before the last write to it"
 
 
 def check_pages(state: SchedulerState) -> None:
     """Every page is free, cached or held, as often as tables name it; nothing else stands in the tables."""
-    pool, columns = state.pool, state.columns
+    pool, slot_table = state.pool, state.slot_table
     named = np.zeros(pool.num_pages, np.int64)
-    for table, counts in zip(columns.tables, columns.num_pages, strict=True):
+    for table, counts in zip(slot_table.page_tables, slot_table.num_pages, strict=True):
         is_held = np.arange(table.shape[1]) < counts[:, None]
         assert np.count_nonzero(table) == np.count_nonzero(is_held), "a table names the scratch page, or pages not held"
         named += np.bincount(table[is_held], minlength=pool.num_pages)
     assert (named == pool.references(slice(None))).all(), "references differ from the tables"
     assert named[0] == 0, "the scratch page is held"
-    num_held = np.count_nonzero(pool.references(slice(None)))
+    num_deferred = np.count_nonzero(pool.references(slice(None)))
     kept = np.zeros(0, np.int32) if state.prefixes is None else state.prefixes.kept_pages
     assert sorted(kept.tolist()) == np.flatnonzero(pool.is_kept(slice(None))).tolist(), (
         "the cache lost or shares a page"
@@ -106,8 +107,8 @@ def check_pages(state: SchedulerState) -> None:
     named[pool.free_pages] += 1
     assert named[1:].all(), "a page is lost"
     assert (named[pool.free_pages] == 1).all(), "a page is free twice, or free and held or cached"
-    assert num_held == pool.num_held
-    assert pool.num_free + pool.num_cached + num_held == pool.num_pages - 1
+    assert num_deferred == pool.num_referenced
+    assert pool.num_free + pool.num_cached + num_deferred == pool.num_pages - 1
 
 
 def check_host_pages(state: SchedulerState) -> None:
@@ -120,31 +121,31 @@ def check_host_pages(state: SchedulerState) -> None:
 
 def check_slots(state: SchedulerState) -> None:
     """Each slot is free, running or leaving; each living sequence waits in one place or has a slot."""
-    columns = state.columns
-    occupied = {slot for slot, sequence in enumerate(columns.sequences) if sequence is not None}
-    running = set(np.flatnonzero(columns.is_running).tolist())
+    slot_table = state.slot_table
+    occupied = {slot for slot, sequence in enumerate(slot_table.sequences) if sequence is not None}
+    running = set(np.flatnonzero(slot_table.is_running).tolist())
     assert occupied == running | set(state.leaving)
-    assert sorted([*columns.free_slots, *running, *state.leaving]) == list(range(len(columns.sequences)))
-    placed = [s for s in columns.sequences if s is not None and not s.is_finished]
-    held = [s for sharing in state.holding for s in sharing.held.values()]
-    parked = [s for s in state.sequences.values() if s.slot < 0 and state.is_parked(s)]
+    assert sorted([*slot_table.free_slots, *running, *state.leaving]) == list(range(len(slot_table.sequences)))
+    placed = [s for s in slot_table.sequences if s is not None and not s.is_finished]
+    held = [s for prefix_group in state.deferring for s in prefix_group.deferred.values()]
+    parked = [s for s in state.sequences.values() if s.slot < 0 and state.is_paused(s)]
     everyone = [*placed, *state.waiting, *held, *parked]
     assert sorted(s.sequence_id for s in everyone) == sorted(state.sequences)
-    assert len(held) <= len(columns.free_slots), "one that is held back lost its slot"
+    assert len(held) <= len(slot_table.free_slots), "one that is held back lost its slot"
 
 
-def check_order(state: SchedulerState) -> None:
+def check_policy(state: SchedulerState) -> None:
     """The queue counts what it holds, and tenants what they run; the order of those that run is strict."""
     waiting = list(state.waiting)
     assert len(waiting) == len(state.waiting)
     assert state.waiting.num_tokens == sum(sequence.num_tokens for sequence in waiting)
     assert not waiting or state.waiting.first() in waiting
-    running = [state.occupant(slot) for slot in np.flatnonzero(state.columns.is_running)]
-    assert len({state.order.key(sequence) for sequence in running}) == len(running)
-    if isinstance(state.order, FairShares):
-        by_tenant = {id(tenant): tenant for tenant in map(state.order.waiting.of, running)}.values()
+    running = [state.occupant(slot) for slot in np.flatnonzero(state.slot_table.is_running)]
+    assert len({state.policy.key(sequence) for sequence in running}) == len(running)
+    if isinstance(state.policy, FairShares):
+        by_tenant = {id(tenant): tenant for tenant in map(state.policy.waiting.of, running)}.values()
         assert sum(len(tenant.running) for tenant in by_tenant) == len(running)
-        living = Counter(id(state.order.waiting.of(sequence)) for sequence in state.sequences.values())
+        living = Counter(id(state.policy.waiting.of(sequence)) for sequence in state.sequences.values())
         assert all(living[id(tenant)] == tenant.num_living for tenant in by_tenant)
 
 
@@ -153,14 +154,16 @@ def check_overtaking(state: SchedulerState, new: set[Sequence]) -> None:
     whom its order serves later; what one tenant gets says nothing of another."""
 
     def standing(sequence: Sequence) -> tuple[float, int]:
-        service, ageing_s = sequence.request.service, AGEING_S if "priority" in state.order.fields else 0
-        return sequence.request.arrival_s * bool(ageing_s) + service.priority * ageing_s, sequence.sequence_id
+        scheduling, ageing_s = sequence.request.scheduling, AGEING_S if "priority" in state.policy.fields else 0
+        return sequence.request.arrival_s * bool(ageing_s) + scheduling.priority * ageing_s, sequence.sequence_id
 
     for sequence in new:
-        service = sequence.request.service
-        rivals = [w for w in state.waiting if w.request.service.tenant == service.tenant]
+        scheduling = sequence.request.scheduling
+        rivals = [w for w in state.waiting if w.request.scheduling.tenant == scheduling.tenant]
         ahead = [
-            w for w in rivals if standing(w) < standing(sequence) and w.request.service.priority != service.priority
+            w
+            for w in rivals
+            if standing(w) < standing(sequence) and w.request.scheduling.priority != scheduling.priority
         ]
         assert not ahead, f"{sequence} overtook {ahead}"
 
@@ -281,7 +284,7 @@ class Fuzz:
         if self.engine.scheduler.state.prefixes is not None and self.added and draw.random() < 0.7:
             prompt, salt = self._continuation(), str(draw.choice(["a", "b"])) if draw.random() < 0.1 else None
             params["skip_reading_prefix_cache"] = bool(draw.random() < 0.1)
-        params |= {"arrival_s": self.clock.now_s, "service": self._service()}
+        params |= {"arrival_s": self.clock.now_s, "scheduling": self._scheduling()}
         request = make_request(str(number), prompt, max_tokens, seed=number, cache_salt=salt, **params)
         self.added.append(self.engine.add(request))
 
@@ -304,14 +307,14 @@ class Fuzz:
             kind = own_kind if draw.random() < 0.8 else str(draw.choice(list(kinds)))
             prompt = shared + draw.integers(1, MODEL.vocab_size, draw.integers(0, 9)).tolist()
             name = f"{number}.{k}" if k else str(number)
-            own = kinds[kind] | {"arrival_s": self.clock.now_s, "service": self._service()}
+            own = kinds[kind] | {"arrival_s": self.clock.now_s, "scheduling": self._scheduling()}
             requests.append(make_request(name, prompt, seed=1000 * number + k, **own))
         self.counts["add"] += len(requests) - 1
         self.added.append(self.engine.add_sharing(requests, shared_len))
 
-    def _service(self) -> SchedulingOptions:
+    def _scheduling(self) -> SchedulingOptions:
         """Whatever the order goes by, and time limits where it goes by anything."""
-        draw, fields = self.random, self.engine.scheduler.state.order.fields
+        draw, fields = self.random, self.engine.scheduler.state.policy.fields
         if not fields:
             return DEFAULT_SCHEDULING
         return SchedulingOptions(

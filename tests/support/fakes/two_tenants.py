@@ -7,7 +7,7 @@ import numpy as np
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.sequence import Sequence
 from jaxserve.engine.loop.engine import Engine
-from jaxserve.scheduler.policy.service_order import SchedulingPolicy
+from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
 from tests.support.fakes.fake_engine import SimulatedClock, make_engine, make_request
 
 # What the flood asks for: (shortest, longest) prompts and outputs, and what of the engine is scarce.
@@ -26,20 +26,20 @@ class TwoTenants:
     """A step of the engine is a second. waits_s: of the quiet tenant's requests, to their first tokens."""
 
     def __init__(
-        self, order: SchedulingPolicy | None, flood: dict[str, Any] | None, seed: int = 0, quiet_weight: float = 1.0
+        self, policy: SchedulingPolicy | None, flood: dict[str, Any] | None, seed: int = 0, quiet_weight: float = 1.0
     ):
         limits = {} if flood is None else {k: v for k, v in flood.items() if k not in ("prompts", "outputs")}
         self.clock, self.flood, self.random = SimulatedClock(), flood, np.random.default_rng(seed)
-        self.engine: Engine = make_engine(order=order, clock=self.clock, **limits)
-        self.has_tenants = "tenant" in self.engine.scheduler.state.order.fields
+        self.engine: Engine = make_engine(policy=policy, clock=self.clock, **limits)
+        self.has_tenants = "tenant" in self.engine.scheduler.state.policy.fields
         self.num_added, self.waits_s = 0, []
         self.floods: list[Sequence] = []
 
     def add(self, tenant: str, prompt_len: int, num_tokens: int) -> Sequence:
-        service = SchedulingOptions(tenant=tenant) if self.has_tenants else DEFAULT_SCHEDULING
+        scheduling = SchedulingOptions(tenant=tenant) if self.has_tenants else DEFAULT_SCHEDULING
         self.num_added += 1
         options: dict[str, Any] = {"seed": self.num_added, "arrival_s": self.clock.now_s, "ignore_eos": True}
-        request = make_request(str(self.num_added), prompt_len, num_tokens, service=service, **options)
+        request = make_request(str(self.num_added), prompt_len, num_tokens, scheduling=scheduling, **options)
         return self.engine.add(request)[0]
 
     def step(self) -> None:

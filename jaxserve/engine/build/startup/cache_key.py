@@ -1,8 +1,9 @@
-"""Wiring: pins: all that two processes must have in common for one to run the programs that the other has lowered."""
+"""Wiring: cache keys of exported programs: every input that invalidates a program which another process has traced."""
 
 import hashlib
 import json
 import os
+import re
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -12,28 +13,27 @@ import jax
 
 import jaxserve
 import pallas_kernels
-from jaxserve.core.buckets import Buckets
 from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.runner.programs import exported_programs
 from jaxserve.runner.programs.programs import Programs
-
-# Folders of `jaxserve` from which nothing enters a program.
-HOST_FOLDERS = frozenset(("analysis", "bench", "cli", "convert", "engine", "scheduler", "server", "text"))
-SOURCES = (".py", ".json", ".toml")
 
 VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 SETTINGS = ("jax_default_matmul_precision", "jax_default_prng_impl", "jax_enable_x64", "jax_threefry_partitionable")
 
+# `import jaxserve.a` or `from jaxserve.a import b, c`, whose names may be modules or not.
+IMPORTS = re.compile(r"^[ \t]*(?:from|import)[ \t]+(jaxserve\.[\w.]+)(?:[ \t]+import[ \t]+(\([^)]*\)|[^\n#]+))?", re.M)
 
-def model_pins(model: ModelConfig) -> dict[str, Any]:
-    """Of the model as its checkpoint describes it, in values that JSON keeps."""
+
+def model_key(model: ModelConfig) -> dict[str, Any]:
+    """The fields of a model's configuration, as JSON values."""
     return _plain({f"model.{name}": value for name, value in asdict(model).items()})
 
 
-def program_pins(programs: Programs, buckets: Buckets) -> dict[str, Any]:
-    """Of the programs of an engine and of what compiles them, in values that JSON keeps."""
+def engine_key(programs: Programs) -> dict[str, Any]:
+    """What the programs of an engine depend on beside its model and their buckets, as JSON values."""
     settings, layout = programs.settings, programs.layout
-    device = settings.mesh.devices.flat[0]
-    pins = {
+    device = settings.model.mesh.devices.flat[0]
+    key: dict[str, Any] = {
         "jaxserve": jaxserve.__version__,
         "sources of jaxserve": sources_digest(),
         "jax": version("jax"),
@@ -41,7 +41,7 @@ def program_pins(programs: Programs, buckets: Buckets) -> dict[str, Any]:
         "platform": device.platform,
         "platform version": device.client.platform_version,
         "device": device.device_kind,
-        "tensor_parallel_size": settings.mesh.size,
+        "tensor_parallel_size": settings.model.mesh.size,
         "dtype": str(layout.dtype),
         "kv_layout": str(layout.pages),
         "page_size": layout.page_size,
@@ -49,27 +49,46 @@ def program_pins(programs: Programs, buckets: Buckets) -> dict[str, Any]:
         "max_num_seqs": programs.num_slots,
         "has_host_tier": programs.has_host_tier,
         "max_logprobs": settings.max_logprobs,
-        "attention_backend": settings.attention_backend,
+        "attention_backend": settings.model.attention_backend,
         "batch_invariant": settings.tile_rows is not None,
-        "buckets": [str(bucket) for bucket in buckets.all()],
     }
-    pins |= {name: os.environ.get(name, "") for name in VARIABLES}
-    return _plain(pins | {name: getattr(jax.config, name) for name in SETTINGS})
+    key |= {name: os.environ.get(name, "") for name in VARIABLES}
+    return _plain(key | {name: getattr(jax.config, name) for name in SETTINGS})
+
+
+def program_digest(programs: Programs) -> str:
+    """The digest of what each program of an engine depends on beside its name."""
+    key = model_key(programs.settings.model.config) | engine_key(programs)
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
 def sources_digest() -> str:
-    """Of all files from which a program is traced: whoever changes one must lower the programs anew."""
+    """The digest of all source files that programs are traced from."""
     digest = hashlib.sha256()
-    for package in (jaxserve, pallas_kernels):
-        root = Path(str(package.__file__)).parent
-        for path in sorted(p for p in root.rglob("*") if p.suffix in SOURCES):
-            name = path.relative_to(root)
-            if package is not jaxserve or name.parts[0] not in HOST_FOLDERS:
-                data = path.read_bytes()
-                digest.update(f"{package.__name__}/{name.as_posix()} {len(data)}\n".encode() + data)
+    for name, data in sorted(traced_sources().items()):
+        digest.update(f"{name} {len(data)}\n".encode() + data)
     return digest.hexdigest()
 
 
-def _plain(pins: dict[str, Any]) -> dict[str, Any]:
-    """As they come back from a file."""
-    return json.loads(json.dumps(pins, default=str))
+def traced_sources() -> dict[str, bytes]:
+    """What exporting a program imports, directly or through other modules: content by module name.
+
+    Of jaxserve the modules that are named in import statements, of pallas_kernels, whose back ends are imported by
+    computed names, every one.
+    """
+    root, kernels = (Path(str(package.__file__)).parent for package in (jaxserve, pallas_kernels))
+    sources = {f"pallas_kernels/{path.relative_to(kernels)}": path.read_bytes() for path in kernels.rglob("*.py")}
+    pending = [exported_programs.__name__]
+    while pending:
+        module = pending.pop()
+        path = root.parent.joinpath(*module.split(".")).with_suffix(".py")
+        if module not in sources and path.is_file():
+            sources[module] = path.read_bytes()
+            for package, names in IMPORTS.findall(sources[module].decode()):
+                pending += [package, *(f"{package}.{name}" for name in re.findall(r"\w+", names))]
+    return sources
+
+
+def _plain(key: dict[str, Any]) -> dict[str, Any]:
+    """The values as JSON gives them back."""
+    return json.loads(json.dumps(key, default=str))

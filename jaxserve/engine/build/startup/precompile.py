@@ -1,43 +1,106 @@
-"""Wiring: a built engine's programs written for later processes, each lowered, and compiled from its artefact."""
+"""Wiring: compilers that start from exported programs: those of `jaxserve compile`, or those of earlier processes.
 
+Tracing SmolLM2's two steps takes 40 % of a start whose executables are all in the compilation cache.
+"""
+
+import warnings
 from collections.abc import Callable
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import jax
+from etils import epath
+
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.build import EngineParts
+from jaxserve.engine.build.engine_spec import EngineSpec
 from jaxserve.engine.build.memory_fallback import excess_bytes
-from jaxserve.engine.build.startup.cache_key import model_pins, program_pins
-from jaxserve.engine.build.startup.program_store import ProgramManifest
-from jaxserve.runner.programs.executables import Executables
+from jaxserve.engine.build.startup import cache_key
+from jaxserve.engine.build.startup.program_store import PROGRAMS, CompiledFolder, ProgramStore, read_compiled
+from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.runner.programs.executables import Compiler, Executables
 from jaxserve.runner.programs.exported_programs import export_program, from_artefact
 from jaxserve.runner.programs.programs import Program
 
+POOL_SIZES = ("num_pages", "kv_cache_memory_bytes", "memory_utilization")  # each says how large the pool is
 
-def write_compiled(config: EngineConfig, parts: EngineParts, folder: Path, on_compiled: Callable[[str], None]) -> None:
-    """Fill a folder that `manifest.clear` has made, and whose cache JAX uses already; `on_compiled` hears each name.
 
-    Raises ConfigError where the programs need more memory than the pool leaves.
+def compiler_for(config: EngineConfig, spec: EngineSpec) -> Compiler:
+    """From the programs of `compiled`, from those that `keep_lowered` keeps, or by tracing.
+
+    Raises ConfigError naming what differs between the folder of `compiled` and the engine to be built.
     """
-    programs = parts.runner.programs
-    pins = model_pins(parts.described) | program_pins(programs, parts.buckets)
-    sizes = asdict(parts.limits) | {"buckets": str(parts.buckets)}
+    if config.compiled is None and not config.keep_lowered:
+        return Program.compile
+    digest = cache_key.program_digest(spec.programs)
+    if config.compiled is not None:
+        folder = read_compiled(Path(config.compiled))
+        folder.check(_engine_key(spec))
+        return lambda program: from_artefact(program, folder.get(program.name, digest)).compile()
+    store = ProgramStore(epath.Path(str(jax.config.jax_compilation_cache_dir)) / PROGRAMS)
+    return lambda program: from_artefact(program, _exported(store, program, digest)).compile()
+
+
+def with_compiled_sizes(config: EngineConfig, model: ModelConfig) -> EngineConfig:
+    """The options, those left open as in the folder of `compiled`, if it is given.
+
+    model: as its checkpoint describes it. Raises ConfigError where the folder was made for another model.
+    """
+    if config.compiled is None:
+        return config
+    folder = read_compiled(Path(config.compiled))
+    folder.check(cache_key.model_key(model))
+    left_open = {name for name in folder.sizes if getattr(config, name, 0) is None}
+    if any(getattr(config, name) is not None for name in POOL_SIZES):
+        left_open.discard("num_pages")
+    return replace(config, **{name: folder.sizes[name] for name in left_open})
+
+
+def write_compiled(
+    config: EngineConfig, spec: EngineSpec, described: ModelConfig, path: Path, on_compiled: Callable[[str], None]
+) -> None:
+    """Fill a folder that `program_store.clear` has made, whose cache JAX uses already, with all programs of an engine.
+
+    described: the model as its checkpoint describes it. on_compiled: called with the name of each program. Raises
+    ConfigError where the programs need more memory than the pool leaves.
+    """
+    programs = spec.programs
+    sizes = asdict(spec.limits) | {"buckets": str(spec.buckets)}
     del sizes["lost_pages"]
-    manifest = ProgramManifest(folder, pins, sizes)
+    folder = CompiledFolder(path, cache_key.model_key(described) | _engine_key(spec), sizes)
+    digest = cache_key.program_digest(programs)
 
     def compile(program: Program) -> Any:
         artefact = export_program(program)
-        manifest.add(program.name, artefact)
-        return from_artefact(program, artefact).compile()  # as a later process does it, which finds it in the cache
+        folder.put(program.name, digest, artefact)
+        return from_artefact(program, artefact).compile()  # later processes do the same, and find it in the cache
 
     executables = Executables(compile)
-    executables.compile_all(programs.all(parts.buckets.all()), on_compiled)
-    if missing := excess_bytes(config, parts.blueprint, executables.by_name.values()):
+    executables.compile_all(programs.all(spec.buckets.all()), on_compiled)
+    if missing := excess_bytes(config, spec, executables.by_name.values()):
         raise ConfigError(
             f"compiled steps need {missing:,} bytes a device more than num_pages={programs.num_pages} leave; lower "
             "memory_utilization, or set a smaller num_pages",
             param="num_pages",
         )
-    manifest.save()
+    folder.save()
+
+
+def _engine_key(spec: EngineSpec) -> dict[str, Any]:
+    return cache_key.engine_key(spec.programs) | {"buckets": [str(bucket) for bucket in spec.buckets.all()]}
+
+
+def _exported(store: ProgramStore, program: Program, digest: str) -> bytes:
+    """From the store, or put there now; a store that cannot be read or written costs time alone."""
+    artefact = None
+    with suppress(OSError):
+        artefact = store.get(program.name, digest)
+    if artefact is None:
+        artefact = export_program(program)
+        try:
+            store.put(program.name, digest, artefact)
+        except OSError as error:
+            warnings.warn(f"{store.folder} cannot be written ({error}): later processes trace again", stacklevel=2)
+    return artefact

@@ -1,4 +1,4 @@
-"""Wiring: the persistent compilation cache, on by default, so that the next process starts in seconds."""
+"""Wiring: the folder of JAX's persistent compilation cache, which is on by default: a second start takes seconds."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,28 +13,29 @@ from jaxserve.engine.build.startup.program_store import CACHE
 
 @dataclass(slots=True)
 class _Choice:
-    """folder: what an engine of this process chose last. told: what JAX had been told by others before."""
+    """chosen: the folder of this process's last engine. configured: JAX's own setting before the first engine."""
 
-    folder: str | None = None
-    told: str | None = None
+    chosen: str | None = None
+    configured: str | None = None
 
 
 _choice = _Choice()
 
 
 def use_compilation_cache(config: EngineConfig) -> None:
-    """The folder that the options name, or that JAX was told of (JAX_COMPILATION_CACHE_DIR), or the user's own."""
+    """Sets the folder that the options name, or that JAX is configured with (JAX_COMPILATION_CACHE_DIR), or the
+    user's own."""
     current = jax.config.jax_compilation_cache_dir
-    if current != _choice.folder:
-        _choice.told = current
+    if current != _choice.chosen:
+        _choice.configured = current
     if config.compiled is not None:
         folder = str(Path(config.compiled) / CACHE)
     else:
-        folder = config.compilation_cache_dir or _choice.told or str(cache_folder(None) / "compiled")
+        folder = config.compilation_cache_dir or _choice.configured or str(cache_folder(None) / "compiled")
     if folder == current:
         return
     jax.config.update("jax_compilation_cache_dir", folder)
-    compilation_cache.reset_cache()  # JAX opens one folder, at its first use, and would stay with it
-    _choice.folder = folder
+    compilation_cache.reset_cache()  # JAX opens the folder of its first use, and keeps it without this
+    _choice.chosen = folder
     # All of a start-up's programs are kept, of which some 20 compile within 0.1 s each: together 0.4 s of a processor.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

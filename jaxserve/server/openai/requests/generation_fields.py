@@ -97,7 +97,7 @@ class SamplingFields(Body):
         for. Raises `RequestError`."""
         return SamplingParams(**{**defaults, **given(self, PARAMS), **others})
 
-    def service(self, longest_s: float | None) -> SchedulingKwargs:
+    def scheduling(self, longest_s: float | None) -> SchedulingKwargs:
         """How it is served. longest_s: the server's own limit for deadlines."""
         options: Any = given(self, SERVICE)
         if longest_s is not None:

@@ -84,7 +84,7 @@ def test_chats_and_streams_have_time_limits_too():
 
 
 @pytest.mark.parametrize(
-    ("service", "message"),
+    ("scheduling", "message"),
     [
         ({"deadline_s": [1.0, -2.0]}, "prompt 1: deadline_s=-2.0"),
         ({"queue_timeout_s": 0}, "queue_timeout_s=0"),
@@ -93,11 +93,11 @@ def test_chats_and_streams_have_time_limits_too():
         ({"tenant": "a"}, "scheduling_policy"),
     ],
 )
-def test_a_bad_field_is_refused_before_anything_runs(service, message):
+def test_a_bad_field_is_refused_before_anything_runs(scheduling, message):
     llm = fake_llm()
     with pytest.raises(RequestError, match=message) as caught:
-        llm.generate(["a", "b"], SHORT, use_tqdm=False, **service)
-    assert caught.value.param in service
+        llm.generate(["a", "b"], SHORT, use_tqdm=False, **scheduling)
+    assert caught.value.param in scheduling
     assert not llm.parts.engine.has_work
     assert llm.parts.requests.num_arrived == 0
 
@@ -109,7 +109,7 @@ def test_an_unknown_argument_is_no_field():
 
 
 def test_a_batch_over_the_bound_is_refused_whole_and_leaves_nothing():
-    llm, same = (fake_llm(max_num_seqs=2, bounds=QueueLimits(max_num_waiting=2)) for _ in range(2))
+    llm, same = (fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=2)) for _ in range(2))
     stream = llm.stream("busy", LONG)
     next(stream)
     with pytest.raises(QueueFullError):
@@ -150,7 +150,7 @@ def test_a_full_queue_refuses_coroutines_and_the_others_go_on():
         tasks = [asyncio.create_task(llm.generate(f"{i}", LONG, priority=-i)) for i in range(12)]
         return await asyncio.gather(*tasks, return_exceptions=True)
 
-    llm = fake_llm(max_num_seqs=2, policy="priority", bounds=QueueLimits(max_num_waiting=3))
+    llm = fake_llm(max_num_seqs=2, policy="priority", queue_limits=QueueLimits(max_num_waiting=3))
     results = served(llm, main)
     refused = [r for r in results if isinstance(r, QueueFullError)]
     assert refused

@@ -11,8 +11,8 @@ from tests.support.fakes.scheduler_laws import Fuzz
 
 def holders(state) -> np.ndarray:
     """int[P]: how many slots name each page, counted in their tables one by one."""
-    slots = [slot for slot, sequence in enumerate(state.columns.sequences) if sequence is not None]
-    named = [np.zeros(0, np.int32), *(state.columns.pages(slot) for slot in slots)]
+    slots = [slot for slot, sequence in enumerate(state.slot_table.sequences) if sequence is not None]
+    named = [np.zeros(0, np.int32), *(state.slot_table.pages(slot) for slot in slots)]
     return np.bincount(np.concatenate(named), minlength=state.pool.num_pages)
 
 
@@ -88,6 +88,6 @@ def test_a_miscounted_reference_is_noticed():
         engine.step()
     check(engine)
     state = engine.scheduler.state
-    state.pool.retain(state.columns.pages(0)[:1])
+    state.pool.retain(state.slot_table.pages(0)[:1])
     with pytest.raises(AssertionError):
         check(engine)

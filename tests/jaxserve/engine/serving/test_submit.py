@@ -33,15 +33,15 @@ async def submitted(llm, prompts, params=SHORT):
 
 def test_all_is_decided_while_a_step_is_in_flight():
     """No step ends before the block does: whoever waited for one would wait in vain."""
-    llm = fake_llm(max_num_seqs=2, bounds=QueueLimits(max_num_waiting=3))
+    llm = fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=3))
 
     async def main(served):
         with held(llm) as is_waiting:
             started = await first(served, is_waiting)
             bad = [([999], SHORT, {}), ("", SHORT, {}), ("a", [SHORT], {}), ("a", SHORT, {"priority": 1})]
-            for prompt, params, service in bad:
+            for prompt, params, scheduling in bad:
                 with pytest.raises(RequestError) as caught:
-                    await served.submit(prompt, params, wants_pieces=True, **service)
+                    await served.submit(prompt, params, wants_pieces=True, **scheduling)
                 assert not isinstance(caught.value, QueueFullError)
             with pytest.raises(RequestError, match="pooling"):
                 await served.embed("a", pooling="max")
@@ -64,7 +64,7 @@ def test_all_is_decided_while_a_step_is_in_flight():
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_threads_that_race_for_the_last_places_get_them_exactly(n):
-    llm = fake_llm(max_num_seqs=2, bounds=QueueLimits(max_num_waiting=9))
+    llm = fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=9))
     params = SamplingParams(max_tokens=4, n=n, ignore_eos=True)
     accepted, refused = [], []
     is_open = threading.Barrier(5)
@@ -103,7 +103,7 @@ def test_threads_that_race_for_the_last_places_get_them_exactly(n):
 
 
 def test_tokens_are_bounded_too_and_a_place_left_is_free_at_once():
-    llm = fake_llm(max_num_seqs=1, bounds=QueueLimits(max_waiting_tokens=100))
+    llm = fake_llm(max_num_seqs=1, queue_limits=QueueLimits(max_waiting_tokens=100))
 
     async def main(served):
         with held(llm) as is_waiting:
@@ -126,7 +126,7 @@ def test_tokens_are_bounded_too_and_a_place_left_is_free_at_once():
 
 def test_places_of_those_that_have_ended_are_free_again():
     """They end by a token, while a step that they are part of is in flight."""
-    llm = fake_llm(Reciter(264, said="aaab"), max_num_seqs=2, bounds=QueueLimits(max_num_waiting=1))
+    llm = fake_llm(Reciter(264, said="aaab"), max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=1))
     params = SamplingParams(max_tokens=40, stop_token_ids=[ord("b")])
 
     async def main(served):
@@ -140,7 +140,7 @@ def test_places_of_those_that_have_ended_are_free_again():
 
 def test_whoever_was_refused_has_not_arrived():
     """Seeds follow from the order of those that came in: the same as if nobody else had asked."""
-    llm, params = fake_llm(max_num_seqs=2, bounds=QueueLimits(max_num_waiting=2)), SamplingParams(max_tokens=9)
+    llm, params = fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=2)), SamplingParams(max_tokens=9)
     prompts = [[i, i + 1] for i in range(12)]
 
     async def main(served):
@@ -340,7 +340,7 @@ def test_what_takes_long_is_not_done_in_the_event_loop(prompt, monkeypatch):
 
 
 def test_a_full_queue_reads_no_prompt(monkeypatch):
-    llm = fake_llm(max_num_seqs=1, bounds=QueueLimits(max_num_waiting=0))
+    llm = fake_llm(max_num_seqs=1, queue_limits=QueueLimits(max_num_waiting=0))
 
     async def main(served):
         with held(llm) as is_waiting:

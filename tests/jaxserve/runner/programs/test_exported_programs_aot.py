@@ -2,7 +2,7 @@
 
 import jax
 
-from jaxserve.core.hardware.aot_targets import unkept
+from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
@@ -21,7 +21,7 @@ def test_a_program_for_several_tpus_is_updated_in_place_when_it_comes_from_an_ar
     programs = blueprint_on(tpu_mesh("v6e:2x2", 2)).programs
     fork = from_artefact(programs.fork(), export_program(programs.fork()))
     assert programs.traces == {"fork": 1}
-    with unkept():
+    with no_persistent_cache():
         memory = fork.compile().memory_analysis()
     assert programs.traces == {"fork": 1}
     assert memory.alias_size_in_bytes >= device_bytes(programs.state)

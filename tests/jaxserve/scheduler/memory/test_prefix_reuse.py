@@ -51,7 +51,7 @@ def test_concurrent_prompts_end_with_one_copy_of_what_they_share():
         engine.add(request)
     for _ in range(4):
         engine.step()
-    tables = engine.scheduler.state.columns.tables[0]
+    tables = engine.scheduler.state.slot_table.page_tables[0]
     assert len(np.unique(tables[:6, :5])) == 5
     assert len(np.unique(tables[:6, 5])) == 6
     for _ in engine.drain():
@@ -71,7 +71,7 @@ def test_an_aborted_sequence_leaves_whole_pages_only():
     assert again.num_cached_tokens in (8, 20, 28)
     assert again.num_cached_tokens % 4 == 0
     assert again.token_ids == naive(again.request)[0]
-    assert state.pool.num_held == 0
+    assert state.pool.num_referenced == 0
 
 
 def test_a_failed_sequence_leaves_nothing():
@@ -92,9 +92,9 @@ def test_penalties_are_told_of_tokens_that_are_not_computed():
     engine.add(make_request("b", [*prompt_of(16), 3], frequency_penalty=0.5))
     for _ in engine.drain():
         pass
-    (recount,) = [recount for plan in spy.plans for recount in plan.recounts]
-    assert recount.tokens.tolist() == prompt_of(16)
-    assert recount.prompt_len == 17
+    (prefix,) = [prefix for plan in spy.plans for prefix in plan.penalty_prefixes]
+    assert prefix.tokens.tolist() == prompt_of(16)
+    assert prefix.prompt_len == 17
 
 
 def test_whoever_finds_more_goes_first_but_overtakes_only_so_often():

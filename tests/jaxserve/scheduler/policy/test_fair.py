@@ -39,13 +39,13 @@ def test_in_the_order_of_arrival_it_waits_long(flood):
 
 @pytest.mark.parametrize("weight", [1.0, 3.0])
 def test_tenants_that_always_wait_are_served_by_their_weights(weight):
-    order = FairShares(tenant_weights={"heavy": weight})
-    scheduler = make_scheduler(order=order, max_num_seqs=8)
+    policy = FairShares(tenant_weights={"heavy": weight})
+    scheduler = make_scheduler(policy=policy, max_num_seqs=8)
     driver, sequences = Driver(scheduler), {"heavy": [], "light": []}
     for step in range(400):
         for tenant, own in sequences.items():
             request = make_request(
-                f"{tenant} {step}", 1 + step % 12, 9, seed=step, service=SchedulingOptions(tenant=tenant)
+                f"{tenant} {step}", 1 + step % 12, 9, seed=step, scheduling=SchedulingOptions(tenant=tenant)
             )
             own += scheduler.add(request)
         driver.steps(1)
@@ -55,27 +55,27 @@ def test_tenants_that_always_wait_are_served_by_their_weights(weight):
 
 def test_nobody_saves_up_while_away():
     """Who comes back is served beside the other from now on, and not for all the time in which it asked nothing."""
-    order = FairShares()
-    scheduler = make_scheduler(order=order, max_num_seqs=4)
+    policy = FairShares()
+    scheduler = make_scheduler(policy=policy, max_num_seqs=4)
     driver = Driver(scheduler)
     for i in range(60):
-        scheduler.add(make_request(f"steady {i}", 4, 8, seed=i, service=SchedulingOptions(tenant="steady")))
+        scheduler.add(make_request(f"steady {i}", 4, 8, seed=i, scheduling=SchedulingOptions(tenant="steady")))
     driver.steps(40)
     for i in range(20):
-        scheduler.add(make_request(f"back {i}", 4, 8, seed=i, service=SchedulingOptions(tenant="back")))
+        scheduler.add(make_request(f"back {i}", 4, 8, seed=i, scheduling=SchedulingOptions(tenant="back")))
     waiting = list(scheduler.state.waiting)
     driver.steps(60)
-    started = [s.request.service.tenant for s in waiting if s.has_started]
+    started = [s.request.scheduling.tenant for s in waiting if s.has_started]
     assert started.count("back") == pytest.approx(started.count("steady"), abs=2)
     assert started.count("back") > 8
 
 
 def test_an_account_is_charged_once_for_a_token_whatever_is_computed_again():
-    scheduler = make_scheduler(num_pages=20, max_num_seqs=2, order=FairShares())
+    scheduler = make_scheduler(num_pages=20, max_num_seqs=2, policy=FairShares())
     for i, tenant in enumerate("ab"):
-        scheduler.add(make_request(tenant, 30, 30, seed=i, service=SchedulingOptions(tenant=tenant)))
+        scheduler.add(make_request(tenant, 30, 30, seed=i, scheduling=SchedulingOptions(tenant=tenant)))
     (a, b), driver = scheduler.state.sequences.values(), Driver(scheduler)
-    tenants = {s: scheduler.state.order.waiting.of(s) for s in (a, b)}
+    tenants = {s: scheduler.state.policy.waiting.of(s) for s in (a, b)}
     lifts = {s: tenant.served for s, tenant in tenants.items()}
     driver.steps(110)
     assert scheduler.num_preemptions > 0

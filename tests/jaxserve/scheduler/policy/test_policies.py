@@ -5,16 +5,16 @@ import inspect
 import pytest
 
 from jaxserve.core.errors import RequestError
-from jaxserve.core.options.queue_options import POLICIES
+from jaxserve.core.options.policy_options import POLICIES
 from jaxserve.core.options.scheduling_options import SchedulingOptions
 from jaxserve.scheduler.policy.policies import POLICY_CLASSES, make_policy
-from jaxserve.scheduler.policy.service_order import SchedulingPolicy
+from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
 from tests.support.fakes.fake_engine import Driver, make_engine, make_request, make_scheduler
 
 
-def add(scheduler, name, prompt=8, max_tokens=4, *, arrival_s=0.0, **service):
+def add(scheduler, name, prompt=8, max_tokens=4, *, arrival_s=0.0, **scheduling):
     request = make_request(
-        name, prompt, max_tokens, seed=len(name), arrival_s=arrival_s, service=SchedulingOptions(**service)
+        name, prompt, max_tokens, seed=len(name), arrival_s=arrival_s, scheduling=SchedulingOptions(**scheduling)
     )
     return scheduler.add(request)[0]
 
@@ -37,30 +37,32 @@ def test_every_policy_has_its_order_and_its_options():
 
 
 def test_the_lower_priority_number_starts_first_and_equals_by_arrival():
-    scheduler = make_scheduler(max_num_seqs=1, order=make_policy("priority"))
+    scheduler = make_scheduler(max_num_seqs=1, policy=make_policy("priority"))
     sequences = [add(scheduler, str(i), priority=priority) for i, priority in enumerate([3, 0, 3, -1, 0])]
     assert started(scheduler, sequences) == ["3", "1", "4", "0", "2"]
 
 
 @pytest.mark.parametrize(("later_s", "first"), [(9.0, "urgent"), (11.0, "old")])
 def test_waiting_is_worth_priority(later_s, first):
-    scheduler = make_scheduler(max_num_seqs=1, order=make_policy("priority", priority_ageing_s=5.0))
+    scheduler = make_scheduler(max_num_seqs=1, policy=make_policy("priority", priority_ageing_s=5.0))
     sequences = [add(scheduler, "old", priority=2), add(scheduler, "urgent", priority=0, arrival_s=later_s)]
     assert started(scheduler, sequences)[0] == first
 
 
 @pytest.mark.parametrize("policy", POLICY_CLASSES)
 def test_victims_are_the_last_in_the_order_and_the_first_is_none(policy):
-    scheduler = make_scheduler(num_pages=18, max_num_seqs=4, order=make_policy(policy))
-    services = [
+    scheduler = make_scheduler(num_pages=18, max_num_seqs=4, policy=make_policy(policy))
+    scheduling_options = [
         {"priority": priority, "tenant": tenant} for priority, tenant in [(5, "b"), (1, "a"), (1, "a"), (0, "b")]
     ]
-    services = [{n: v for n, v in s.items() if n in scheduler.state.order.fields} for s in services]
-    sequences = [add(scheduler, str(i), 12, 40, **service) for i, service in enumerate(services)]
+    scheduling_options = [
+        {n: v for n, v in s.items() if n in scheduler.state.policy.fields} for s in scheduling_options
+    ]
+    sequences = [add(scheduler, str(i), 12, 40, **scheduling) for i, scheduling in enumerate(scheduling_options)]
     expected = {"fcfs": "0123", "priority": "3120", "fair": "3120"}[
         policy
     ]  # of two tenants, each one's first goes before
-    driver, preempted, key = Driver(scheduler), [], scheduler.state.order.key
+    driver, preempted, key = Driver(scheduler), [], scheduler.state.policy.key
     for _ in range(160):
         before = {s: key(s) for s in sequences if s.slot >= 0 and not s.is_finished}
         driver.steps(1)
@@ -74,7 +76,7 @@ def test_victims_are_the_last_in_the_order_and_the_first_is_none(policy):
 
 
 def test_a_preempted_sequence_returns_before_later_ones_of_its_priority():
-    scheduler = make_scheduler(num_pages=20, max_num_seqs=2, order=make_policy("priority"))
+    scheduler = make_scheduler(num_pages=20, max_num_seqs=2, policy=make_policy("priority"))
     add(scheduler, "first", 30, 20, priority=0)
     victim = add(scheduler, "victim", 30, 20, priority=1)
     driver = Driver(scheduler)
@@ -97,7 +99,7 @@ def test_a_preempted_sequence_returns_before_later_ones_of_its_priority():
 )
 def test_the_prefix_cache_chooses_among_equals_only(policy, mine, other, starts):
     """The other finds a long prefix in the cache; with another priority or tenant it overtakes nobody for that."""
-    engine = make_engine(prefix_eviction="lru", max_num_seqs=1, order=make_policy(policy))
+    engine = make_engine(prefix_eviction="lru", max_num_seqs=1, policy=make_policy(policy))
     prefix = list(range(1, 33))
     engine.add(make_request("cached", prefix, 2))
     for _ in engine.drain():
@@ -105,8 +107,8 @@ def test_the_prefix_cache_chooses_among_equals_only(policy, mine, other, starts)
     engine.add(make_request("running", 4, 12, ignore_eos=True))
     engine.step()
     requests = (
-        make_request("mine", 8, 2, service=SchedulingOptions(**mine)),
-        make_request("other", prefix, 2, service=SchedulingOptions(**other)),
+        make_request("mine", 8, 2, scheduling=SchedulingOptions(**mine)),
+        make_request("other", prefix, 2, scheduling=SchedulingOptions(**other)),
     )
     sequences = [engine.add(request)[0] for request in requests]
     while not any(sequence.has_started for sequence in sequences):
@@ -115,14 +117,14 @@ def test_the_prefix_cache_chooses_among_equals_only(policy, mine, other, starts)
 
 
 @pytest.mark.parametrize(
-    ("policy", "service"),
+    ("policy", "scheduling"),
     [("fcfs", {"priority": 1}), ("fcfs", {"tenant": "a"}), ("priority", {"tenant": "a"})],
 )
-def test_what_an_order_does_not_go_by_is_refused(policy, service):
-    scheduler = make_scheduler(order=make_policy(policy))
-    (name,) = service
+def test_what_an_order_does_not_go_by_is_refused(policy, scheduling):
+    scheduler = make_scheduler(policy=make_policy(policy))
+    (name,) = scheduling
     with pytest.raises(RequestError, match="scheduling_policy") as caught:
-        add(scheduler, "a", **service)
+        add(scheduler, "a", **scheduling)
     assert caught.value.param == name
     assert not scheduler.has_work
 

@@ -8,7 +8,7 @@ import pytest
 from jaxserve.core.options.scheduling_options import SchedulingOptions
 from jaxserve.scheduler.policy import tenant_counters
 from jaxserve.scheduler.policy.fair import FairShares
-from jaxserve.scheduler.policy.service_order import ByPriority, SchedulingPolicy
+from jaxserve.scheduler.policy.scheduling_policy import ByPriority, SchedulingPolicy
 from jaxserve.scheduler.policy.waiting_queue import WaitingQueue
 from tests.support.fakes.fake_engine import Driver, make_request, make_scheduler
 
@@ -26,40 +26,40 @@ class StrictPriority(SchedulingPolicy):
         self.waiting = WaitingQueue(self.key)
 
     def key(self, sequence):
-        return sequence.request.service.priority, sequence.sequence_id
+        return sequence.request.scheduling.priority, sequence.sequence_id
 
 
 class Adversary:
     """Keeps the queue full of requests that would all go before the victim's, as it is drawn for the seed."""
 
-    def __init__(self, order, seed, **limits):
+    def __init__(self, policy, seed, **limits):
         self.random = np.random.default_rng(seed)
-        self.scheduler = make_scheduler(order=order, max_num_seqs=4, **limits)
+        self.scheduler = make_scheduler(policy=policy, max_num_seqs=4, **limits)
         self.driver, self.num_added, self.now_s = Driver(self.scheduler), 0, 0.0
         self.most, self.longest = int(self.random.integers(2, 12)), int(self.random.integers(2, 30))
 
-    def add(self, prompt, max_tokens, **service):
+    def add(self, prompt, max_tokens, **scheduling):
         self.num_added += 1
         options = {
             "seed": self.num_added,
             "arrival_s": self.now_s,
-            "service": SchedulingOptions(**service),
+            "scheduling": SchedulingOptions(**scheduling),
             "ignore_eos": True,
         }
         return self.scheduler.add(make_request(str(self.num_added), prompt, max_tokens, **options))[0]
 
-    def step(self, **service):
+    def step(self, **scheduling):
         while len(self.scheduler.state.waiting) < self.most:
-            own = {"priority": int(self.random.integers(-3, VICTIM))} | service
+            own = {"priority": int(self.random.integers(-3, VICTIM))} | scheduling
             self.add(int(self.random.integers(1, self.longest)), int(self.random.integers(1, self.longest)), **own)
         self.driver.steps(1)
         self.now_s += 1
 
 
-def wait_among_priorities(order, seed, **limits):
+def wait_among_priorities(policy, seed, **limits):
     """Steps until the victim starts, NUM_STEPS if it does not, and the priorities that went before though they came
     when it had caught up with them."""
-    adversary = Adversary(order, seed, **limits)
+    adversary = Adversary(policy, seed, **limits)
     for _ in range(5):
         adversary.step()
     victim, before = adversary.add(20, 10, priority=VICTIM), []
@@ -67,8 +67,8 @@ def wait_among_priorities(order, seed, **limits):
         if victim.has_started:
             return step, before
         adversary.step()
-        running = [s.request for s in adversary.scheduler.state.columns.sequences if s is not None]
-        passed = [r for r in running if r.arrival_s + r.service.priority * AGEING_S > VICTIM * AGEING_S + 5]
+        running = [s.request for s in adversary.scheduler.state.slot_table.sequences if s is not None]
+        passed = [r for r in running if r.arrival_s + r.scheduling.priority * AGEING_S > VICTIM * AGEING_S + 5]
         before += [] if victim.has_started else passed
     return NUM_STEPS, before
 

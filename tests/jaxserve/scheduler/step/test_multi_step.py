@@ -76,7 +76,7 @@ def test_the_last_token_of_a_prompt_that_is_scored_takes_one_round_for_all():
         scheduler, make_request("a", 4, 20), make_request("scored", 13, 0, prompt_logprobs=0)
     )
     driver.commit(scheduler.schedule())
-    assert scored.num_tokens - 1 - scheduler.state.columns.num_scheduled[scored.slot] == 1
+    assert scored.num_tokens - 1 - scheduler.state.slot_table.num_scheduled[scored.slot] == 1
     plan = scheduler.schedule(max_rounds=8)
     assert (plan.num_decodes, plan.rounds.tolist()) == (2, [1, 1])
     assert plan.targets is not None

@@ -54,7 +54,7 @@ def test_a_field_whose_value_breaks_the_server_is_found(server, monkeypatch, cap
     def broken(self, longest_s):
         return {1: {}}[self.n]
 
-    monkeypatch.setattr(SamplingFields, "service", broken)
+    monkeypatch.setattr(SamplingFields, "scheduling", broken)
     found = fuzz(server.url, drawn(server, NUM_WITH_FAULT))
     assert any("failed; 500" in fault for fault in found.faults)
     assert "KeyError" in caplog.text

@@ -109,7 +109,7 @@ def test_what_a_gateway_reads_is_as_it_expects():
 
 def test_numbers_are_those_of_the_meters():
     async def main():
-        llm = fake_llm(FakeModel(264, bad_chance=0.1), max_num_seqs=2, bounds=QueueLimits(max_num_waiting=2))
+        llm = fake_llm(FakeModel(264, bad_chance=0.1), max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=2))
         async with AsyncLLM.from_llm(llm) as served:
             asked = (served.generate([i], SHORT) for i in range(8))
             results = await asyncio.gather(*asked, return_exceptions=True)

@@ -1,65 +1,108 @@
-"""A folder of compiled programs is used only where it fits and is whole; else the error says what to do."""
+"""A folder of compiled programs is used only where it fits and is complete; otherwise the error says what to do."""
 
 import json
 import re
+import threading
 
 import pytest
+from etils import epath
 
 from jaxserve.core.errors import ConfigError
-from jaxserve.engine.build.startup.program_store import ProgramManifest, clear, read_manifest
+from jaxserve.engine.build.startup.program_store import CompiledFolder, ProgramStore, clear, read_compiled
 
 NAME = "decode[tokens=8, rows=8, page_columns=4]"
-PINS = {"jax": "0.11.2", "num_pages": 300, "buckets": ["a", "b"]}
+KEY = {"jax": "0.11.2", "num_pages": 300, "buckets": ["a", "b"]}
+DIGEST = "0a1b"
 
 
 @pytest.fixture
 def folder(tmp_path):
     clear(tmp_path)
-    manifest = ProgramManifest(tmp_path, PINS, {"num_pages": 300})
-    manifest.add(NAME, b"a program")
-    manifest.save()
+    compiled = CompiledFolder(tmp_path, KEY, {"num_pages": 300})
+    compiled.put(NAME, DIGEST, b"a program")
+    compiled.save()
     return tmp_path
 
 
+def program_file(folder):
+    (path,) = (folder / "programs").rglob("*.export")
+    return path
+
+
 def test_what_is_written_is_read(folder):
-    manifest = read_manifest(folder)
-    assert manifest.artefact(NAME) == b"a program"
-    assert (manifest.pins, manifest.sizes) == (PINS, {"num_pages": 300})
-    manifest.check(PINS)
+    compiled = read_compiled(folder)
+    assert compiled.get(NAME, DIGEST) == b"a program"
+    assert (compiled.key, compiled.sizes) == (KEY, {"num_pages": 300})
+    compiled.check(KEY)
+
+
+def test_a_store_finds_a_program_by_name_and_digest(tmp_path):
+    store = ProgramStore(epath.Path(tmp_path / "programs"))
+    for name, digest in (("fork", "a"), ("fork", "b"), (NAME, "a")):
+        with pytest.raises(FileNotFoundError):
+            store.get(name, digest)
+        store.put(name, digest, f"{name} {digest}".encode())
+    assert store.get("fork", "a") == b"fork a"
+    assert store.get("fork", "b") == b"fork b"
+    assert store.get(NAME, "a") == f"{NAME} a".encode()
+
+
+def test_a_program_that_is_written_many_times_at_once_is_always_whole(tmp_path):
+    store, programs = ProgramStore(epath.Path(tmp_path)), [bytes([i]) * 10_000 for i in range(4)]
+    threads = [
+        threading.Thread(target=lambda i=i: [store.put("fork", DIGEST, programs[i]) for _ in range(20)])
+        for i in range(len(programs))
+    ]
+    store.put("fork", DIGEST, programs[0])
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert store.get("fork", DIGEST) in programs
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["fork.export"]
 
 
 def test_what_differs_is_named(folder):
     with pytest.raises(ConfigError, match=r"num_pages is 300 there and 200 here; cores is None there.*again") as caught:
-        read_manifest(folder).check(PINS | {"num_pages": 200, "cores": 8})
+        read_compiled(folder).check(KEY | {"num_pages": 200, "cores": 8})
     assert caught.value.param == "compiled"
     assert "jax is" not in str(caught.value)
     with pytest.raises(ConfigError, match="and 12 more"):
-        read_manifest(folder).check({f"pin{i}": i for i in range(20)})
+        read_compiled(folder).check({f"input{i}": i for i in range(20)})
 
 
-@pytest.mark.parametrize("data", [b"a progran", b"a progra", b"a program and more", b""])
-def test_an_artefact_that_changed_is_refused(folder, data):
-    next((folder / "programs").iterdir()).write_bytes(data)
+@pytest.mark.parametrize(
+    "change", [lambda d: d[:-1] + b"n", lambda d: d[:-1], lambda d: d + b" and more", lambda d: b""]
+)
+def test_a_program_that_changed_is_refused(folder, change):
+    path = program_file(folder)
+    path.write_bytes(change(path.read_bytes()))
+    assert read_compiled(folder).store.get(NAME, DIGEST) is None
     with pytest.raises(ConfigError, match=r"decode-tokens-8-rows-8-page_columns-4.export is not what .* wrote"):
-        read_manifest(folder).artefact(NAME)
+        read_compiled(folder).get(NAME, DIGEST)
 
 
-def test_an_artefact_that_is_missing_is_refused(folder):
-    manifest = read_manifest(folder)
+def test_a_program_of_another_run_is_refused(folder):
+    read_compiled(folder).store.put(NAME, DIGEST, b"another")
+    with pytest.raises(ConfigError, match=r"columns-4.export is not what .* wrote"):
+        read_compiled(folder).get(NAME, DIGEST)
+
+
+def test_a_program_that_is_missing_is_refused(folder):
+    compiled = read_compiled(folder)
     with pytest.raises(ConfigError, match="has no program fork"):
-        manifest.artefact("fork")
-    next((folder / "programs").iterdir()).unlink()
+        compiled.get("fork", DIGEST)
+    program_file(folder).unlink()
     with pytest.raises(ConfigError, match="cannot be read"):
-        manifest.artefact(NAME)
+        compiled.get(NAME, DIGEST)
 
 
 def test_names_do_not_lead_out_of_the_folder(folder):
-    """A name is the manifest's to choose, the file is not."""
+    """The manifest gives the names of programs, but not of their files."""
     content = json.loads((folder / "manifest.json").read_text())
     content["programs"]["../../secret"] = [9, "0" * 64]
     (folder / "manifest.json").write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match=re.escape(f"{folder}/programs/secret.export cannot be read")):
-        read_manifest(folder).artefact("../../secret")
+    with pytest.raises(ConfigError, match=re.escape(f"{folder}/programs/{DIGEST}/secret.export cannot be read")):
+        read_compiled(folder).get("../../secret", DIGEST)
 
 
 @pytest.mark.parametrize(
@@ -69,10 +112,10 @@ def test_names_do_not_lead_out_of_the_folder(folder):
         "{",
         "[]",
         "null",
-        '{"format": 1}',
-        '{"format": 1, "pins": 3, "sizes": {}, "programs": {}}',
-        '{"format": 1, "pins": {}, "sizes": {}, "programs": {"a": 1}}',
-        '{"format": 1, "pins": {}, "sizes": {}, "programs": {"a": ["many", ""]}}',
+        '{"format": 2}',
+        '{"format": 2, "key": 3, "sizes": {}, "programs": {}}',
+        '{"format": 2, "key": {}, "sizes": {}, "programs": {"a": 1}}',
+        '{"format": 2, "key": {}, "sizes": {}, "programs": {"a": ["many", ""]}}',
         "\udc80",
         "[" * 100_000,
         " " * (2**24 + 1),
@@ -81,16 +124,16 @@ def test_names_do_not_lead_out_of_the_folder(folder):
 def test_a_damaged_manifest_is_refused(folder, text):
     (folder / "manifest.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ConfigError, match=r"manifest.json is not what `jaxserve compile` wrote"):
-        read_manifest(folder)
+        read_compiled(folder)
 
 
 def test_another_format_and_no_manifest_are_told_apart(folder):
-    (folder / "manifest.json").write_text('{"format": 2}')
-    with pytest.raises(ConfigError, match="has format 2, not 1"):
-        read_manifest(folder)
+    (folder / "manifest.json").write_text('{"format": 1}')
+    with pytest.raises(ConfigError, match="has format 1, not 2"):
+        read_compiled(folder)
     (folder / "manifest.json").unlink()
     with pytest.raises(ConfigError, match="does not exist"):
-        read_manifest(folder)
+        read_compiled(folder)
 
 
 def test_a_folder_is_written_anew_but_nothing_else_is_deleted(folder):

@@ -15,7 +15,7 @@ POLICIES: dict[str, tuple[str, ...]] = {
 PRIORITY_AGEING_S = 60.0  # default seconds of waiting that are worth one step of priority
 
 
-def check_queue_options(policy: str, options: Mapping[str, Any]) -> None:
+def check_policy_options(policy: str, options: Mapping[str, Any]) -> None:
     """Raise `ConfigError` for an option (None: not given) that the policy has no use for, or of a bad value."""
     for name, value in options.items():
         if value is None:

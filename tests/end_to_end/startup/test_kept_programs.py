@@ -51,20 +51,22 @@ def test_what_a_program_was_traced_from_must_agree(folder, monkeypatch):
 
 def test_from_python_functions_may_be_patched_so_nothing_is_kept(tmp_path):
     assert traced(tmp_path, keep_lowered=None) == {"mixed", "decode"}
-    assert not (tmp_path / "lowered").exists()
+    assert not (tmp_path / "programs").exists()
 
 
 def test_a_damaged_program_is_lowered_again(folder, tmp_path):
-    kept = tmp_path / "lowered"
+    kept = tmp_path / "programs"
     kept.mkdir()
-    for path in (folder / "lowered").iterdir():
-        (kept / path.name).write_bytes(path.read_bytes()[:-1])
+    for path in (folder / "programs").rglob("*.export"):
+        copy = kept / path.relative_to(folder / "programs")
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(path.read_bytes()[:-1])
     assert traced(tmp_path) == {"mixed", "decode"}
     assert traced(tmp_path) == set()
-    assert not list(kept.glob("*.partial"))
+    assert not list(kept.rglob("*.partial"))
 
 
 def test_a_folder_that_cannot_be_written_is_told_of(tmp_path):
-    (tmp_path / "lowered").write_text("in the way")
+    (tmp_path / "programs").write_text("in the way")
     with pytest.warns(UserWarning, match="later processes trace again"):
         assert traced(tmp_path) == {"mixed", "decode"}

@@ -1,4 +1,4 @@
-"""Host: the `StepPlan` of a step, gathered from the slots' columns once its rows are decided."""
+"""Host: the `StepPlan` of a step, gathered from the slots' slot_table once its rows are decided."""
 
 import numpy as np
 
@@ -11,49 +11,49 @@ from jaxserve.scheduler.prompt_logprobs import NUM_PROMPT_LOGPROBS
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
-def make_plan(
+def build_plan(
     state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows, rounds: np.ndarray
 ) -> StepPlan:
     """One-token rows first, then longer chunks; from here on they count as submitted.
 
     rounds: int32[slots], how many tokens each slot's row may draw in this step.
     """
-    columns = state.columns
+    slot_table = state.slot_table
     slots, query_lens, num_decodes = _in_order(state, decodes, rows)
-    num_scheduled, num_tokens = columns.num_scheduled[slots], columns.num_tokens[slots]
+    num_scheduled, num_tokens = slot_table.num_scheduled[slots], slot_table.num_tokens[slots]
     in_flight = num_scheduled >= num_tokens
     ends = num_scheduled + query_lens + rounds[slots] - 1
     tokens = _tokens(state, slots, num_scheduled, ends, in_flight, num_decodes)
-    special = np.flatnonzero(columns.is_special[slots])
-    targets = _targets(state, slots, special, num_scheduled, ends, len(tokens)) if len(special) else None
+    extra_rows = np.flatnonzero(slot_table.has_extras[slots])
+    targets = _targets(state, slots, extra_rows, num_scheduled, ends, len(tokens)) if len(extra_rows) else None
     first_pages, tables = _tables(state, slots, num_scheduled, ends)
     width = max(table.shape[1] for table in tables)
-    sampling = columns.sampling.take(slots, axis=0)
+    sampling = slot_table.sampling.take(slots, axis=0)
     # Decode buckets have no room for what is asked of prompts.
-    is_decode = num_decodes == len(slots) and targets is None and not sampling[special, POOLING_FIELD].any()
+    is_decode = num_decodes == len(slots) and targets is None and not sampling[extra_rows, POOLING_FIELD].any()
     plan = StepPlan(
         step_id=state.num_planned,
         bucket=buckets.fit(len(tokens), len(slots), width, is_decode=is_decode),
         slots=slots,
-        epochs=columns.epoch[slots],
+        epochs=slot_table.epoch[slots],
         query_lens=query_lens,
         starts=np.where(in_flight, -1, num_scheduled),
-        samples=(ends >= num_tokens) & (num_tokens < columns.max_len[slots]),
+        samples=(ends >= num_tokens) & (num_tokens < slot_table.max_len[slots]),
         rounds=rounds[slots],
         num_decodes=num_decodes,
         tokens=tokens,
         targets=targets,
         sampling=sampling,
-        special=special,
+        extra_rows=extra_rows,
         first_pages=first_pages,
         tables=tables,
-        edits=_edits(state, slots[special], rows.new_slots) if len(special) else (),
-        recounts=_recounts(state, rows) if rows.new_slots else (),
+        edits=_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else (),
+        penalty_prefixes=_penalty_prefixes(state, rows) if rows.new_slots else (),
         forks=make_forks(rows),
         transfers=() if state.host is None else state.host.take_transfers(),
     )
-    columns.num_scheduled[slots] = ends
-    columns.last_step[slots] = plan.step_id
+    slot_table.num_scheduled[slots] = ends
+    slot_table.last_step[slots] = plan.step_id
     state.num_planned += 1
     return plan
 
@@ -67,7 +67,7 @@ def _in_order(state: SchedulerState, decodes: np.ndarray, rows: StepRows) -> tup
     others, query_lens = np.array(rows.slots, np.int32), np.array(rows.query_lens, np.int32)
     is_long = query_lens > 1
     ones = np.concatenate([decodes, others[~is_long]], dtype=np.int32) if rows.slots else decodes.astype(np.int32)
-    ones = ones[np.argsort(state.columns.num_scheduled[ones], kind="stable")]
+    ones = ones[np.argsort(state.slot_table.num_scheduled[ones], kind="stable")]
     lens = np.ones(len(ones), np.int32)
     if not is_long.any():
         return ones, lens, len(ones)
@@ -82,7 +82,7 @@ def _tokens(
     in_flight: np.ndarray,
     num_decodes: int,
 ) -> np.ndarray:
-    tokens = state.columns.tokens
+    tokens = state.slot_table.tokens
     ones = slots[:num_decodes], starts[:num_decodes]
     parts = [np.where(in_flight[:num_decodes], -1, tokens[ones])]
     for i in range(num_decodes, len(slots)):
@@ -93,13 +93,13 @@ def _tokens(
 def _targets(
     state: SchedulerState,
     slots: np.ndarray,
-    special: np.ndarray,
+    extra_rows: np.ndarray,
     starts: np.ndarray,
     ends: np.ndarray,
     num_tokens: int,
 ) -> np.ndarray | None:
     """The prompt token after each token, where its log-probability is asked for and not known from before."""
-    asking = special[state.columns.sampling[slots[special], NUM_PROMPT_LOGPROBS] >= 0]
+    asking = extra_rows[state.slot_table.sampling[slots[extra_rows], NUM_PROMPT_LOGPROBS] >= 0]
     if not len(asking):
         return None
     targets = np.full(num_tokens, -1, np.int32)
@@ -121,31 +121,33 @@ def _tables(
 
     With a chunk in flight a slot holds the window of that chunk as well, more than the tables of a small bucket hold.
     """
-    columns, groups = state.columns, state.groups
+    slot_table, groups = state.slot_table, state.groups
     end_pages = groups.end_page(ends)
     if not groups.has_windows:
         width = int(end_pages.max())
-        return np.zeros((groups.num_groups, len(slots)), np.int32), tuple(t[slots, :width] for t in columns.tables)
+        return np.zeros((groups.num_groups, len(slots)), np.int32), tuple(
+            t[slots, :width] for t in slot_table.page_tables
+        )
     first_pages = np.stack([groups.first_page(g, starts) for g in range(groups.num_groups)])
-    shifts = first_pages - columns.first_pages[:, slots]
+    shifts = first_pages - slot_table.first_pages[:, slots]
     widths = (end_pages - first_pages).max(axis=1).tolist()
-    tables = [read_table(t, slots, s, w) for t, s, w in zip(columns.tables, shifts, widths, strict=True)]
+    tables = [read_table(t, slots, s, w) for t, s, w in zip(slot_table.page_tables, shifts, widths, strict=True)]
     return first_pages, tuple(tables)
 
 
-def _recounts(state: SchedulerState, rows: StepRows) -> tuple[PenaltyPrefix, ...]:
+def _penalty_prefixes(state: SchedulerState, rows: StepRows) -> tuple[PenaltyPrefix, ...]:
     """For new slots with penalties that take over a prefix; a fork has the counts of its source."""
-    columns, forked, recounts = state.columns, {dst for _, dst in rows.fork_slots}, []
+    slot_table, forked, penalty_prefixes = state.slot_table, {dst for _, dst in rows.fork_slots}, []
     for slot in rows.new_slots:
-        sequence, start = state.occupant(slot), int(columns.num_scheduled[slot])
+        sequence, start = state.occupant(slot), int(slot_table.num_scheduled[slot])
         if start and slot not in forked and has_penalties(sequence.request):
-            recounts.append(PenaltyPrefix(slot, columns.tokens[slot, :start].copy(), sequence.prompt_len))
-    return tuple(recounts)
+            penalty_prefixes.append(PenaltyPrefix(slot, slot_table.tokens[slot, :start].copy(), sequence.prompt_len))
+    return tuple(penalty_prefixes)
 
 
 def _edits(state: SchedulerState, slots: np.ndarray, new_slots: list[int]) -> tuple[SlotEdits, ...]:
     """What the device must know before this step: all edits of new slots, and changed bans of synchronous ones."""
-    synchronous = slots[state.columns.is_synchronous[slots]].tolist()
+    synchronous = slots[state.slot_table.is_synchronous[slots]].tolist()
     edits = []
     for slot in {*new_slots, *synchronous}:
         sequence = state.occupant(slot)

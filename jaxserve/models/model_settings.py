@@ -1,10 +1,11 @@
-"""Device: `Settings`, what is static in every pure function: hashable, so that it can be a static argument of `jit`."""
+"""Device: `Settings`, the static description of a model on a mesh: hashable, hence a static argument of `jit`."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from jax.sharding import Mesh
 
+from jaxserve.core.kv_groups import KVGroups
 from jaxserve.kv.pool_layout import KVLayout
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.kv_heads import kv_layout
@@ -15,9 +16,8 @@ from pallas_kernels.page_layouts import ROWS, PageLayout
 class Settings:
     """A model without its weights.
 
-    dtype: of weights, activations and KV, as numpy spells types. page_size: KV positions in a page of a `Cache`.
-    attention_backend: the kernels' back end of `prefill` and `decode` (`forward` has its own attention).
-    page_layout: of a `Cache`.
+    dtype: of weights, activations and KV, as a numpy dtype. page_size: KV positions in a page. page_layout: order of
+    a page's axes. attention_backend: back end of paged attention; `pure.forward` uses dense attention instead.
     """
 
     config: ModelConfig
@@ -29,4 +29,10 @@ class Settings:
 
     @property
     def layout(self) -> KVLayout:
+        """Shape, dtype and sharding of the KV pool."""
         return kv_layout(self.config, self.mesh, self.page_size, self.dtype, self.page_layout)
+
+    @property
+    def groups(self) -> KVGroups:
+        """KV groups of the model's layers."""
+        return self.config.kv_groups(self.page_size)

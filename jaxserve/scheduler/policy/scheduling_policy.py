@@ -6,7 +6,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from jaxserve.core.options.queue_options import PRIORITY_AGEING_S
+from jaxserve.core.options.policy_options import PRIORITY_AGEING_S
 from jaxserve.core.sequence import Sequence
 from jaxserve.scheduler.policy.waiting_queue import Key, WaitingQueue
 
@@ -95,4 +95,4 @@ class ByPriority(SchedulingPolicy):
 
     def key(self, sequence: Sequence) -> Key:
         request = sequence.request
-        return request.arrival_s + request.service.priority * self._ageing_s, sequence.sequence_id
+        return request.arrival_s + request.scheduling.priority * self._ageing_s, sequence.sequence_id

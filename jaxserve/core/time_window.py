@@ -1,9 +1,9 @@
-"""Host: `SlidingWindow`, what happened within the last seconds."""
+"""Host: `TimeWindow`, what happened within the last seconds."""
 
 NUM_CELLS = 10
 
 
-class SlidingWindow:
+class TimeWindow:
     """A sum and a count over the last `window_s` seconds, in cells of a tenth of that: the oldest one goes as a whole.
 
     Moments are seconds on any clock. start_s: when it began to look; by default at the first event. One thread adds;
