@@ -1,9 +1,9 @@
-"""Host: what goes wrong between a user's words and a loaded tree."""
+"""Host: the errors of finding, reading and writing checkpoints."""
 
 
 class CheckpointError(ValueError):
-    """A checkpoint file is malformed, or does not hold the tensors that the model needs."""
+    """A checkpoint file is malformed or lacks tensors that the model needs."""
 
 
 class SourceError(ValueError):
-    """A source names nothing that can be read, or fetching it failed."""
+    """A source names no readable model, or fetching it failed."""

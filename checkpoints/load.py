@@ -1,7 +1,7 @@
-"""Device: weights from an open checkpoint straight into sharded device arrays.
+"""Device: `load`: reads weights from an open checkpoint straight into sharded device arrays.
 
-Tensors are read, decoded and cast in pieces by a few threads, and each piece is written into the buffers that need it.
-So beside the arrays themselves only a few pieces exist at any time, however large the model.
+A few threads read, decode and cast tensors in pieces; each piece is written into the buffers that need it. Beside the
+arrays themselves only a few pieces exist at any time, whatever the size of the model.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from checkpoints.loading.pieces import Piece, cut, read_piece
 from checkpoints.loading.shard_buffers import Leaf
 from checkpoints.mapping.load_plan import plan_load
 from checkpoints.mapping.rules import Rule
-from checkpoints.mapping.trees import by_path
+from checkpoints.mapping.trees import by_path, with_leaves
 from checkpoints.open_checkpoint import Checkpoint
 
 NUM_READERS = 2
@@ -27,14 +27,14 @@ Progress = Callable[[int, int], None]
 def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress: Progress | None = None) -> Any:
     """The tree `target` of `jax.ShapeDtypeStruct`s, filled from the checkpoint.
 
-    Leaves get the dtype and sharding that their struct names (no sharding: the default device). `progress(done, total)`
-    is called after each piece with bytes of the file. Raises `CheckpointError`, before anything is read, if names or
-    shapes do not fit.
+    Each leaf gets the dtype and sharding of its struct (no sharding: the default device). `progress(done, total)` is
+    called after each piece, in bytes of the file. Raises `CheckpointError` before reading if names or shapes do not
+    fit.
     """
-    structs = by_path(target)
+    structs: dict[str, jax.ShapeDtypeStruct] = by_path(target)
     plan = plan_load(str(checkpoint.weights), checkpoint.tensors, {path: s.shape for path, s in structs.items()}, rules)
     leaves = {path: Leaf(struct) for path, struct in structs.items()}
-    # Other processes read what their devices need.
+    # Pieces for the devices of other processes only are left to them.
     pieces = [p for a in plan for p in cut(a) if leaves[a.leaf].needs(a.runs, p.start, p.stop)]
     total, done = sum(piece.nbytes for piece in pieces), 0
 
@@ -46,18 +46,18 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
         done += piece.nbytes
         if progress is not None:
             progress(done, total)
-    return jax.tree.unflatten(jax.tree.structure(target), [leaf.array() for leaf in leaves.values()])
+    return with_leaves(target, [leaf.array() for leaf in leaves.values()])
 
 
 def _read_ahead(read: Callable[[Piece], np.ndarray], pieces: Sequence[Piece]) -> Iterator[tuple[Piece, np.ndarray]]:
-    """Pieces in order with their rows, while the readers work on those that follow."""
+    """Yields each piece with its rows, in order, while the readers work on the next ones."""
     with ThreadPoolExecutor(NUM_READERS, "checkpoint-reader") as pool:
-        waiting: deque[tuple[Piece, Future[np.ndarray]]] = deque()
+        in_flight: deque[tuple[Piece, Future[np.ndarray]]] = deque()
         for piece in pieces:
-            waiting.append((piece, pool.submit(read, piece)))
-            if len(waiting) > NUM_READERS:
-                first, future = waiting.popleft()
+            in_flight.append((piece, pool.submit(read, piece)))
+            if len(in_flight) > NUM_READERS:
+                first, future = in_flight.popleft()
                 yield first, future.result()
-        while waiting:
-            first, future = waiting.popleft()
+        while in_flight:
+            first, future = in_flight.popleft()
             yield first, future.result()

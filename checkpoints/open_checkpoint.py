@@ -1,4 +1,4 @@
-"""Host: a resolved source, opened: its tensors, its configuration, and in whose words both are spelled."""
+"""Host: `open_checkpoint`: opens the files of a resolved source: tensors, configuration, and the names both use."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from checkpoints.config_file import read_config, read_config_and_scheme
 from checkpoints.errors import CheckpointError
+from checkpoints.formats.config_file import read_config, read_config_and_scheme
 from checkpoints.formats.fp8 import decoded
 from checkpoints.formats.gguf import GgufFile
 from checkpoints.formats.orbax_folder import OrbaxFile
@@ -20,8 +20,9 @@ from checkpoints.sources import ResolvedSource
 class Checkpoint:
     """An open checkpoint.
 
-    `config` is the parsed config.json, without what it says of quantised weights, as those read as plain ones; empty
-    for "gguf", whose `metadata` holds the file's key-values. "orbax" files hold leaves of the tree.
+    spelling: the naming of tensors and configuration: "hf" (Hugging Face), "gguf" (llama.cpp) or "orbax" (leaves of the
+    parameter tree). config: the parsed config.json without its quantization keys, since quantized weights are decoded
+    when read; empty for "gguf", whose key-values are in `metadata`.
     """
 
     spelling: Literal["hf", "gguf", "orbax"]
@@ -39,7 +40,7 @@ class Checkpoint:
         return self.file.metadata
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Rows `[start, stop)` of a tensor; see `formats.base.TensorFile`."""
+        """Rows `[start, stop)` of a tensor; see `TensorFile`."""
         return self.file.read_rows(name, start, stop)
 
     def close(self) -> None:
@@ -53,7 +54,7 @@ class Checkpoint:
 
 
 def open_checkpoint(resolved: ResolvedSource) -> Checkpoint:
-    """Opens and checks the files of a source; raises `CheckpointError` naming the file and its fault."""
+    """Opens and checks the files of a source; raises `CheckpointError` with the file and what is wrong with it."""
     weights, folder = resolved.weights, resolved.folder
     if resolved.format == "gguf":
         return Checkpoint("gguf", folder, weights, {}, GgufFile(weights))

@@ -1,33 +1,33 @@
-"""Host: a model of the Hugging Face hub opened as far as its headers go, to be described without being fetched."""
+"""Host: `open_header`: opens a Hugging Face hub model from its headers alone, to describe it without its weights."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from checkpoints.config_file import read_config_and_scheme
 from checkpoints.errors import CheckpointError
 from checkpoints.fetch.hf_hub_header import fetch_header
+from checkpoints.formats.config_file import read_config_and_scheme
 from checkpoints.formats.fp8 import decoded
 from checkpoints.formats.tensor_file import TensorInfo
 from checkpoints.open_checkpoint import Checkpoint
 
 
 class HeaderFile:
-    """Tensors that are declared and were not fetched (a `TensorFile`)."""
+    """A `TensorFile` of declared tensors whose values were not fetched."""
 
     def __init__(self, tensors: dict[str, TensorInfo]) -> None:
         self.tensors = tensors
         self.metadata: dict[str, Any] = {}
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
-        raise CheckpointError(f"tensor {name!r} was not fetched, only its header")
+        raise CheckpointError(f"tensor {name!r} has no values here: only its header was fetched")
 
     def close(self) -> None: ...
 
 
 def open_header(repo: str, cache_dir: Path | None, revision: str | None, token: str | None) -> Checkpoint | None:
-    """The checkpoint without its tensors' values; None as `fetch_header` gives it."""
+    """The checkpoint without its tensors' values; None where `fetch_header` returns None."""
     found = fetch_header(repo, cache_dir, revision, token)
     if found is None:
         return None

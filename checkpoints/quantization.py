@@ -1,14 +1,14 @@
-"""Host: what config.json says of quantised weights: FP8 with scales is understood, all else is refused by name."""
+"""Host: the quantization scheme in config.json: FP8 with scales is supported, others are refused by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from checkpoints.errors import CheckpointError
 
 CONFIG_KEYS = ("quantization_config", "compression_config")
-# Files beside config.json in which older tools say the same.
+# Files beside config.json in which older tools declare quantization.
 SIDECARS = {
     "hf_quant_config.json": "modelopt",
     "quantize_config.json": "gptq",
@@ -16,30 +16,33 @@ SIDECARS = {
 }
 _INSTEAD = (
     "jaxserve reads 'fp8', 'fbgemm_fp8' and 8-bit float 'compressed-tensors' (weights are decoded while loading), "
-    "GGUF files and unquantised weights: take one of those forms of the model"
+    "GGUF files and unquantized weights: use the model in one of these forms"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Fp8Scheme:
-    """Which values of a weight `[out, in]` share a scale: all, those of a row, or of a block `[rows, columns]`."""
+    """Which values of a weight `[out, in]` share a scale: all, those of one row, or of one block `[rows, columns]`."""
 
     strategy: Literal["tensor", "channel", "block"]
     block: tuple[int, int] = (1, 1)
 
 
 def read_scheme(config: Mapping[str, Any], folder: Path) -> Fp8Scheme | None:
-    """The scheme of a model's config.json, None where it names no quantisation; raises `CheckpointError` otherwise."""
+    """The scheme that a model's config.json declares, None for plain weights.
+
+    Raises `CheckpointError` where the scheme is not supported.
+    """
     key = next((key for key in CONFIG_KEYS if config.get(key) is not None), None)
     if key is None:
         for name, method in SIDECARS.items():
             if (folder / name).is_file():
-                raise CheckpointError(f"{folder}: {name} says that the weights are quantised by {method!r}; {_INSTEAD}")
+                raise CheckpointError(f"{folder}: {name} declares weights quantized by {method!r}; {_INSTEAD}")
         return None
-    where, values = f"{folder / 'config.json'}: {key}", config[key]
-    if not isinstance(values, Mapping):
+    where, values = f"{folder / 'config.json'}: {key}", _object(config[key])
+    if values is None:
         raise CheckpointError(f"{where} must be an object")
-    method = values.get("quant_method", "compressed-tensors" if "config_groups" in values else None)
+    method: Any = values.get("quant_method", "compressed-tensors" if "config_groups" in values else None)
     match method:
         case "fp8":
             block = values.get("weight_block_size")
@@ -50,18 +53,22 @@ def read_scheme(config: Mapping[str, Any], folder: Path) -> Fp8Scheme | None:
             return Fp8Scheme("channel")
         case "compressed-tensors":
             return _compressed(values, where)
-    raise CheckpointError(f"{where}: quant_method {method!r} is not supported; {_INSTEAD}")
+        case _:
+            raise CheckpointError(f"{where}: quant_method {method!r} is not supported; {_INSTEAD}")
 
 
-def _compressed(values: Mapping[str, Any], where: str) -> Fp8Scheme:
-    groups = values.get("config_groups")
-    if not isinstance(groups, Mapping) or not groups:
+def _object(value: Any) -> dict[str, Any] | None:
+    return cast(dict[str, Any], value) if isinstance(value, dict) else None
+
+
+def _compressed(values: dict[str, Any], where: str) -> Fp8Scheme:
+    if not (groups := _object(values.get("config_groups"))):
         raise CheckpointError(f"{where}.config_groups must name at least one group")
-    sparsity = values.get("sparsity_config") or {}
+    sparsity: dict[str, Any] = values.get("sparsity_config") or {}
     if sparsity.get("format", "dense") != "dense":
         raise CheckpointError(f"{where}: sparse weights ({sparsity['format']}) are not supported; {_INSTEAD}")
     if values.get("transform_config"):
-        raise CheckpointError(f"{where}: transform_config (weights that were rotated) is not supported; {_INSTEAD}")
+        raise CheckpointError(f"{where}: transform_config (rotated weights) is not supported; {_INSTEAD}")
     schemes = {_group(group, f"{where}.config_groups.{name}") for name, group in groups.items()}
     if len(schemes) > 1:
         raise CheckpointError(f"{where}: groups with different weight schemes are not supported; {_INSTEAD}")
@@ -69,9 +76,9 @@ def _compressed(values: Mapping[str, Any], where: str) -> Fp8Scheme:
 
 
 def _group(group: Any, where: str) -> Fp8Scheme:
-    weights = group.get("weights") if isinstance(group, Mapping) else None
-    if not isinstance(weights, Mapping):
-        raise CheckpointError(f"{where} must say how its weights are quantised")
+    weights = _object((_object(group) or {}).get("weights"))
+    if weights is None:
+        raise CheckpointError(f"{where} must describe how its weights are quantized")
     kind = (weights.get("type", "int"), weights.get("num_bits"))
     if kind != ("float", 8) or not weights.get("symmetric", True):
         raise CheckpointError(f"{where}: weights of {kind[1]} bits and type {kind[0]!r} are not supported; {_INSTEAD}")
@@ -88,4 +95,5 @@ def _block(value: Any, where: str) -> tuple[int, int]:
     match value:
         case [int(rows), int(columns)] if 0 < rows < 2**31 and 0 < columns < 2**31:
             return rows, columns
-    raise CheckpointError(f"{where} must be two sizes, rows and columns, and is {value!r}")
+        case _:
+            raise CheckpointError(f"{where} must be two sizes, rows and columns, not {value!r}")

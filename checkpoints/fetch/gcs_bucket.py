@@ -1,7 +1,7 @@
 """Host: models in Google Cloud Storage, through etils; the usual Google credentials apply.
 
-A `gs://` folder or file is copied into the cache, several files at once. Each appears under its name when it is whole,
-with the size and time of change that it has in the bucket, and is not copied again while those are the same.
+A `gs://` folder or file is copied into the cache, several files at a time. A file appears under its name when it is
+complete, with the modification time that it has in the bucket; while size and time agree it is not copied again.
 """
 
 import errno
@@ -32,7 +32,7 @@ _CHUNK_BYTES = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class _Remote:
-    """A file to copy; `name` is its path below what was asked for."""
+    """A file to copy; `name` is its path below the requested folder."""
 
     name: str
     path: Any
@@ -47,7 +47,7 @@ class _Remote:
 
 
 def fetch(url: str, cache_dir: Path | None) -> Path:
-    """The copy of the folder or file `url` in the cache, brought up to date first."""
+    """The copy of the folder or file `url` in the cache, after an update."""
     if not _URL.fullmatch(url) or {".", ".."} & set(url.split("/")):
         raise SourceError(f"{url!r} must read gs://BUCKET/FOLDER or gs://BUCKET/FOLDER/FILE.gguf")
     url = url.rstrip("/")
@@ -59,14 +59,14 @@ def fetch(url: str, cache_dir: Path | None) -> Path:
             _update(item, remote, workspace, url)
     except SourceError:
         raise
-    except Exception as error:  # of etils, of the storage and HTTP libraries below it, and of the system
+    except Exception as error:  # from etils, the storage and HTTP libraries below it, and the system
         raise SourceError(_explain(error, url)) from error
     return item / remote[0].name if url.endswith(_WEIGHTS) else item
 
 
 def _remote(url: str) -> list[_Remote]:
-    """What is to be copied, listed without reading it."""
-    from etils import epath
+    """The files to copy, listed without reading them."""
+    from etils import epath  # pyright: ignore[reportMissingTypeStubs]
 
     root = epath.Path(url)
     if url.endswith(_WEIGHTS):
@@ -84,12 +84,12 @@ def _remote(url: str) -> list[_Remote]:
 
 
 def _below(folder: Any, prefix: str, depth: int) -> Iterator[_Remote]:
-    """The files of a folder with a model's names; of its folders only `orbax`, with all that is in it."""
+    """The files of a folder that belong to a model; of its folders only `orbax`, with everything in it."""
     for number, path in enumerate(folder.iterdir()):
         name, is_plain = f"{prefix}{path.name}", _NAME.fullmatch(path.name)
         if prefix or path.name == ORBAX or (is_plain and path.name.endswith(_WANTED)):
             if not is_plain or depth > _MAX_DEPTH or number > _MAX_FILES:
-                raise SourceError(f"{folder} holds {path.name!r}, which is no file of a model")
+                raise SourceError(f"{folder} holds {path.name!r}, which is not a file of a model")
             if not path.is_dir():
                 yield _described(path, name)
             elif prefix or path.name == ORBAX:
@@ -99,12 +99,12 @@ def _below(folder: Any, prefix: str, depth: int) -> Iterator[_Remote]:
 def _described(path: Any, name: str) -> _Remote:
     found = path.stat()
     if found.is_directory:
-        raise SourceError(f"{path} is a folder; name a file in it, or give the folder another name")
+        raise SourceError(f"{path} is a folder; name a file in it, or rename the folder")
     return _Remote(name, path, found.length, int(found.mtime or 0))
 
 
 def _update(item: Path, remote: Sequence[_Remote], workspace: Path, url: str) -> None:
-    """Makes the folder `item` hold the remote files and no others."""
+    """Makes the folder `item` hold exactly the remote files."""
     wanted = {item / file.name for file in remote}
     for stray in [path for path in item.rglob("*") if path.is_file() and path not in wanted]:
         stray.unlink()
@@ -145,7 +145,7 @@ def _copy(file: _Remote, final: Path, partial: Path, bar: Any, is_stopped: Event
         out.flush()
         os.fsync(out.fileno())
     if partial.stat().st_size != file.num_bytes:
-        raise SourceError(f"{file.path} came with {partial.stat().st_size} bytes, not {file.num_bytes}: try again")
+        raise SourceError(f"{file.path} arrived with {partial.stat().st_size} bytes, not {file.num_bytes}: try again")
     final.parent.mkdir(parents=True, exist_ok=True)
     os.utime(partial, (file.changed_s, file.changed_s))
     os.replace(partial, final)
@@ -154,7 +154,7 @@ def _copy(file: _Remote, final: Path, partial: Path, bar: Any, is_stopped: Event
 def _explain(error: Exception, url: str) -> str:
     match error:
         case ImportError():
-            return f"{url} needs the packages for Google Cloud Storage ({error}): pip install 'jaxserve-engine[gcs]'"
+            return f"{url} needs the Google Cloud Storage packages ({error}): pip install 'jaxserve-engine[gcs]'"
         case FileNotFoundError():
             return f"{url} does not exist, or its bucket does not: check the spelling"
         case OSError(errno=errno.ENOSPC):
@@ -163,5 +163,5 @@ def _explain(error: Exception, url: str) -> str:
             reason = next(iter(str(error).splitlines()), "no reason given")[:300]
             return (
                 f"fetching {url} failed ({type(error).__name__}: {reason}); check the network, and that your Google "
-                "credentials may read it (gcloud auth application-default login)"
+                "credentials have read access (gcloud auth application-default login)"
             )

@@ -1,4 +1,4 @@
-"""Host: models of the Hugging Face hub, through its own client: HF_HOME, HF_TOKEN and HF_HUB_OFFLINE apply."""
+"""Host: models of the Hugging Face hub, through its client library: HF_HOME, HF_TOKEN and HF_HUB_OFFLINE apply."""
 
 import errno
 from pathlib import Path
@@ -13,7 +13,7 @@ _SUBFOLDERS = ["*/*"]  # copies in other formats
 def fetch(repo: str, file: str | None, cache_dir: Path | None, revision: str | None, token: str | None) -> Path:
     """The folder of the model's snapshot, or the path of `file` in it.
 
-    Weights as .gguf are fetched only where there are no .safetensors.
+    .gguf weights are fetched only where the repository has no .safetensors.
     """
     import huggingface_hub as client
     from huggingface_hub.constants import is_offline_mode
@@ -32,7 +32,7 @@ def fetch(repo: str, file: str | None, cache_dir: Path | None, revision: str | N
         return folder
     except SourceError:
         raise
-    except Exception as error:  # the client's own, its HTTP library's, and the system's
+    except Exception as error:  # from the client, its HTTP library and the system
         raise SourceError(explain(error, repo, revision)) from error
 
 
@@ -40,12 +40,12 @@ def fetch_small_files(repo: str) -> Path:
     """The folder of the model's snapshot with its configuration, tokenizer.json and chat template, and no weights."""
     try:
         return snapshot(repo, SMALL_FILES, None, None, None)
-    except Exception as error:  # the client's own, its HTTP library's, and the system's
+    except Exception as error:  # from the client, its HTTP library and the system
         raise SourceError(explain(error, repo, None)) from error
 
 
 def snapshot(repo: str, patterns: list[str], cache_dir: Path | None, revision: str | None, token: str | None) -> Path:
-    """The folder of the model's snapshot, with the files at its top that match; errors are the client's."""
+    """The folder of the model's snapshot with the matching top-level files; raises the client's own errors."""
     import huggingface_hub as client
 
     folder = client.snapshot_download(
@@ -71,21 +71,21 @@ def _only_gguf(files: list[str], repo: str) -> str:
 
 
 def explain(error: Exception, repo: str, revision: str | None) -> str:
-    """What to do about an error of the hub's client, in one sentence."""
+    """One sentence: what an error of the hub's client means and what to do."""
     from huggingface_hub import constants, errors
 
     missing = f"the model {repo!r} is not in the local cache"
     match error:
         case errors.GatedRepoError():
-            return f"the model {repo!r} asks for its terms to be accepted: accept them on its page, then set HF_TOKEN"
+            return f"the model {repo!r} is gated: accept its terms on its page, then set HF_TOKEN"
         case errors.RevisionNotFoundError():
             return f"the model {repo!r} has no revision {revision!r}"
         case errors.RepositoryNotFoundError():
-            return f"the hub knows no model {repo!r}: check the spelling, and set HF_TOKEN if it is private"
+            return f"the hub has no model {repo!r}: check the spelling, and set HF_TOKEN if it is private"
         case errors.LocalEntryNotFoundError() | errors.OfflineModeIsEnabled() if constants.is_offline_mode():
-            return f"{missing}, and HF_HUB_OFFLINE forbids fetching it: unset it once, or give a local path"
+            return f"{missing}, and HF_HUB_OFFLINE forbids fetching it: unset it once, or name a local path"
         case errors.LocalEntryNotFoundError():
-            return f"{missing} and the hub cannot be reached: check the network, or give a local path"
+            return f"{missing} and the hub cannot be reached: check the network, or name a local path"
         case errors.HFValidationError():
             return f"{repo!r} is not a valid Hugging Face id"
         case OSError(errno=errno.ENOSPC):

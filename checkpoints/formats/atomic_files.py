@@ -1,19 +1,19 @@
-"""Host: files that are there whole or not at all, whatever kills the process that writes them."""
+"""Host: atomic file writes: a file is complete or absent, even if the writing process is killed."""
 
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 
 @contextmanager
-def whole_file(path: Path, *, is_shared: bool = False) -> Iterator[IO[bytes]]:
-    """Opens a temporary file beside `path`; when the block ends without an error it is on the disk under that name.
+def whole_file(path: Path, *, is_shared: bool = False) -> Generator[IO[bytes]]:
+    """Opens a temporary file beside `path`, which is synced and renamed to `path` when the block ends without error.
 
-    is_shared: others may write `path` at the same time; the temporary file has a name of its own.
+    is_shared: several processes may write `path` at the same time: the temporary file gets a unique name.
     """
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial" if is_shared else f"{path.name}.partial")
     try:
@@ -28,12 +28,13 @@ def whole_file(path: Path, *, is_shared: bool = False) -> Iterator[IO[bytes]]:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Writes a JSON file atomically."""
     with whole_file(path) as file:
         file.write(json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder last."""
+    """Syncs a folder, so that renames in it survive a crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,14 +1,13 @@
-"""Host: JSON from files that strangers wrote, refused before it can grow in memory.
+"""Host: reads JSON from untrusted files and refuses what would grow too large in memory.
 
-Four bytes of text (`[],[`) can become a hundred in Python, so the length alone bounds little. Model files have at most
-one bracket in 15 bytes (the shortest safetensors entry, with three, has 47); text that is denser is refused before it
-is parsed.
+Four bytes of text (`[],[`) can become a hundred in Python, so a limit on the length is not enough. Model files have at
+most one bracket per 15 bytes (the shortest safetensors entry, with three, has 47); denser text is refused unparsed.
 """
 
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from checkpoints.errors import CheckpointError
 
@@ -31,14 +30,14 @@ def parse_object(raw: bytes, where: str) -> dict[str, Any]:
     if skeleton.count(b"[") + skeleton.count(b"{") > _FREE_BRACKETS + len(raw) // _BYTES_PER_BRACKET:
         raise CheckpointError(f"{where} holds too many nested values to be a model's JSON")
     try:
-        value = json.loads(raw, object_pairs_hook=_unique)
+        value: Any = json.loads(raw, object_pairs_hook=_unique)
     except RecursionError as error:
         raise CheckpointError(f"{where} is nested too deeply to be a model's JSON") from error
     except ValueError as error:
         raise CheckpointError(f"{where} is not valid JSON ({error})") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{where} must hold a JSON object")
-    return value
+    return cast(dict[str, Any], value)
 
 
 def read_object(path: Path, max_bytes: int) -> dict[str, Any]:

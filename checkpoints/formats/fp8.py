@@ -1,8 +1,8 @@
-"""Host: FP8 weights with their scales, presented as plain weights.
+"""Host: `Fp8File`: decodes FP8 weights with their scales to float32.
 
-A weight `w` of type F8_E4M3 or F8_E5M2 comes with `<name>_scale` or `<name>_scale_inv`, by which it is *multiplied*
-(the second name notwithstanding): one number, one for each row, or one for each block of rows and columns, the last
-blocks cut off at the edges (DeepSeek-V3, arXiv 2412.19437, section 3.3.2). Products are made in float32.
+A weight `w` of type F8_E4M3 or F8_E5M2 has a scale `<name>_scale` or `<name>_scale_inv`, and is *multiplied* by it
+under either name. There is one scale per tensor, per row, or per block of rows and columns, where the last blocks are
+cut off at the edges (DeepSeek-V3, arXiv 2412.19437, section 3.3.2). Products are computed in float32.
 """
 
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ from checkpoints.quantization import Fp8Scheme
 _FP8 = frozenset({"F8_E4M3", "F8_E5M2"})
 _SCALES = frozenset({"F32", "F16", "BF16"})
 _SCALE_SUFFIXES = ("_scale_inv", "_scale")
-# Scales of activations and of the KV cache, which are kept unquantised here.
+# Scales of activations and of the KV cache, which are not quantized here.
 _UNUSED = (".input_scale", ".input_scale_ub", ".activation_scale", ".output_scale")
 _UNUSED_KV = (".k_scale", ".v_scale", ".q_scale", ".kv_scale")
 
 
 def decoded(file: TensorFile, scheme: Fp8Scheme | None, where: str) -> TensorFile:
-    """The file itself where no scheme is; else as an `Fp8File`, or closed where it does not fit the scheme."""
+    """The file itself without a scheme, else an `Fp8File` over it; closed where it does not fit the scheme."""
     if scheme is None:
         return file
     try:
@@ -61,7 +61,7 @@ class Fp8File:
         self._file.close()
 
     def _spread(self, scale: np.ndarray, start: int, stop: int, num_columns: int) -> np.ndarray:
-        """The scales of rows `[start, stop)`, in a shape that multiplies them."""
+        """The scales of rows `[start, stop)`, broadcastable to them."""
         if self._scheme.strategy == "tensor":
             return scale.reshape(1, 1)
         if self._scheme.strategy == "channel":
@@ -70,7 +70,7 @@ class Fp8File:
         return np.repeat(scale[np.arange(start, stop) // block_rows], block_columns, axis=1)[:, :num_columns]
 
     def _pair(self) -> Iterator[str]:
-        """Finds the scale of every FP8 weight; yields what is wrong with it."""
+        """Finds the scale of every FP8 weight; yields the problems."""
         for name, info in self._file.tensors.items():
             if info.dtype not in _FP8:
                 continue
@@ -96,8 +96,9 @@ class Fp8File:
                 return (), (1,), (1, 1)
             case "channel":
                 return (num_rows, 1), (num_rows,)
-        rows, columns = self._scheme.block
-        return ((-(-num_rows // rows), -(-num_columns // columns)),)
+            case "block":
+                rows, columns = self._scheme.block
+                return ((-(-num_rows // rows), -(-num_columns // columns)),)
 
 
 def _is_unused(name: str) -> bool:

@@ -1,9 +1,9 @@
-"""Host: GGUF files, versions 2 and 3, little-endian.
+"""Host: `GgufFile`: GGUF files, versions 2 and 3, little-endian.
 
 A header of key-values and tensor declarations is followed by aligned tensor data. Dimensions are stored fastest first
-and reversed here. Blocks are decoded by the `gguf` package, the format's own reference in numpy; only the header, which
-is where hostile files attack, is read by our own code (it also reads a 262144-entry vocabulary in a fraction of a
-second, where that package takes ten).
+and reversed here. Blocks are decoded by the `gguf` package, the format's reference implementation in numpy. The header
+is parsed here, since it is what a hostile file attacks; a vocabulary of 262144 entries takes a fraction of a second,
+where that package takes ten.
 """
 
 import math
@@ -33,7 +33,7 @@ _NATIVE: dict[str, np.dtype] = {
 
 
 def _stored_types() -> dict[int, tuple[str, int, int]]:
-    """Type id → (name, values a block, bytes a block), for every type that can be decoded."""
+    """Type id → (name, values per block, bytes per block), for every type that can be decoded."""
     from gguf import quants
     from gguf.constants import GGML_QUANT_SIZES
 
@@ -65,7 +65,7 @@ class GgufFile:
         from gguf import quants
         from gguf.constants import GGMLQuantizationType
 
-        # Damaged blocks hold infinite scales: what comes of them is seen in the model's output, not warned of here.
+        # Damaged blocks hold infinite scales; their effect shows in the model's output, so numpy's warnings are off.
         with np.errstate(all="ignore"):
             return quants.dequantize(raw.reshape(stop - start, row_bytes), GGMLQuantizationType[info.dtype])
 
@@ -97,7 +97,7 @@ class GgufFile:
         file, types = self._file, _stored_types()
         alignment = self.metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
         if type(alignment) is not int or not 1 <= alignment <= 2**20 or alignment & (alignment - 1):
-            raise file.fail(f"general.alignment must be a power of two up to 2**20, and is {alignment!r}")
+            raise file.fail(f"general.alignment must be a power of two up to 2**20, not {alignment!r}")
         self.tensors: dict[str, TensorInfo] = {}
         offsets: dict[str, int] = {}
         for _ in range(num_tensors):
@@ -129,7 +129,7 @@ class GgufFile:
         dtype, block_len, block_bytes = types[type_id]
         if block_len > 1 and (not shape or shape[-1] % block_len):
             raise file.fail(
-                f"tensor {name!r} of shape {shape} has rows that do not divide into {dtype} blocks of {block_len}"
+                f"tensor {name!r} of shape {shape} has rows that are not a multiple of {dtype} blocks of {block_len}"
             )
-        # Python integers do not overflow; a product beyond the file's size is refused with the extents.
+        # Python integers do not overflow; `check_extents` refuses a product beyond the file's size.
         return TensorInfo(name, shape, dtype, math.prod(shape) // block_len * block_bytes), offset

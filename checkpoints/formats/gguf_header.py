@@ -1,7 +1,6 @@
-"""Host: a bounds-checked cursor over the little-endian values of a GGUF header.
+"""Host: `HeaderCursor`: reads the little-endian values of a GGUF header with bounds checks.
 
-A count is believed only after the bytes that it would need are known to be in the file, so nothing larger than the file
-is ever built.
+A count is accepted only if the file has the bytes that it needs, so nothing larger than the file is ever built.
 """
 
 import struct
@@ -26,13 +25,13 @@ _MAX_ARRAY_DEPTH = 4
 
 
 class HeaderCursor:
-    """Reads values one after another; raises `CheckpointError` rather than look past the end of the file."""
+    """Reads values one after another; raises `CheckpointError` at the end of the file."""
 
     def __init__(self, file: MappedFile) -> None:
         self._file, self._data, self.position = file, file.data, 0
 
     def take(self, num_bytes: int, what: str) -> int:
-        """Moves over `num_bytes` and returns where they began."""
+        """Skips `num_bytes` and returns their start."""
         start = self.position
         if num_bytes > self._file.num_bytes - start:
             raise self._file.fail(
@@ -48,7 +47,7 @@ class HeaderCursor:
         return _U64.unpack_from(self._data, self.take(8, what))[0]
 
     def count(self, what: str, min_bytes_each: int) -> int:
-        """A u64 count of items that take at least `min_bytes_each` bytes each of what is left."""
+        """A u64 count of items, each at least `min_bytes_each` bytes of the rest of the file."""
         count = self.u64(what)
         if count * min_bytes_each > self._file.num_bytes - self.position:
             raise self._file.fail(f"claims {count} {what}, more than its {self._file.num_bytes} bytes could hold")
@@ -89,7 +88,7 @@ class HeaderCursor:
         return np.frombuffer(self._data, dtype, count, self.take(count * dtype.itemsize, repr(key))).copy()
 
     def _strings(self, key: str, count: int) -> list[str]:
-        # Vocabularies have 262144 entries: this loop is `string` with the calls taken out, 0.1 s instead of 0.4 s.
+        # Vocabularies have up to 262144 entries: `string`, inlined in this loop, takes 0.1 s instead of 0.4 s.
         data, unpack, position, end = self._data, _U64.unpack_from, self.position, self._file.num_bytes
         items: list[str] = []
         append = items.append

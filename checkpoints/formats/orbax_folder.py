@@ -1,7 +1,7 @@
-"""Host: weights saved by Orbax: a folder `orbax/` of small checkpoints, one a `parts.Part`, and an index of them.
+"""Host: weights saved by Orbax: a folder `orbax/` of small checkpoints, one per `parts.Part`, and an index of them.
 
-Each part is a checkpoint of its own that Orbax writes whole or not at all; `index.json`, written last, lists every leaf
-with shape and dtype. Orbax and jax are imported when a part is read or written.
+Each part is a checkpoint that Orbax writes atomically. `index.json`, written last, lists every leaf with shape and
+dtype. Orbax and jax are imported when a part is read or written.
 """
 
 import math
@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -21,7 +21,7 @@ from checkpoints.formats.bounded_json import read_object
 from checkpoints.formats.tensor_file import TensorInfo, check_rows
 
 FOLDER, INDEX = "orbax", "index.json"
-CHUNK_BYTES = 32 * 2**20  # read at once: a device that needs a share of a large leaf reads little more than that
+CHUNK_BYTES = 32 * 2**20  # unit of reading: a device that needs a shard of a large leaf reads little more than it
 _FORMAT = "jaxserve-orbax-1"
 _MAX_INDEX_BYTES = 25_000_000
 _DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
@@ -37,13 +37,13 @@ class OrbaxFile:
         self.metadata: dict[str, Any] = {}
         self.tensors: dict[str, TensorInfo] = {}
         index = read_object(root / INDEX, _MAX_INDEX_BYTES)
-        parts = index.get("parts")
+        parts: Any = index.get("parts")
         if index.get("format") != _FORMAT or not isinstance(parts, dict):
-            raise CheckpointError(f"{root / INDEX}: is not an index of the format {_FORMAT}")
-        for part, leaves in parts.items():
+            raise CheckpointError(f"{root / INDEX}: is not an index in the format {_FORMAT}")
+        for part, leaves in cast(dict[str, Any], parts).items():
             if not _PART_NAME.fullmatch(part) or not isinstance(leaves, dict):
-                raise CheckpointError(f"{root / INDEX}: {part!r} is no part")
-            for name, entry in leaves.items():
+                raise CheckpointError(f"{root / INDEX}: {part!r} is not a part")
+            for name, entry in cast(dict[str, Any], leaves).items():
                 self._add(part, name, entry)
         self._cached: tuple[str, dict[str, np.ndarray]] = ("", {})
 
@@ -59,7 +59,7 @@ class OrbaxFile:
         self._cached = ("", {})
 
     def leaves_of(self, part: str) -> dict[str, TensorInfo]:
-        """The leaves of a part by their names in it."""
+        """The leaves of a part, by name."""
         return self._by_part.get(part, {})
 
     @cached_property
@@ -75,8 +75,9 @@ class OrbaxFile:
         blank = {leaf: np.empty(info.shape, _DTYPES[info.dtype]) for leaf, info in leaves.items()}
         return {f"{part}/{leaf}": np.asarray(array) for leaf, array in load_part(self.root, part, blank).items()}
 
-    def _add(self, part: str, name: str, entry: object) -> None:
+    def _add(self, part: str, name: str, entry: Any) -> None:
         where = f"{self.root / INDEX}: {part}/{name}"
+        shape: list[Any]
         match entry:
             case {"shape": [*shape], "dtype": str(dtype)} if dtype in _DTYPES and _LEAF_NAME.fullmatch(name):
                 pass
@@ -89,13 +90,13 @@ class OrbaxFile:
 
 
 def is_index(path: Path) -> bool:
-    """Whether the file `path` is there and names the format of this module."""
+    """Whether `path` is an index in the format of this module."""
     return path.is_file() and read_object(path, _MAX_INDEX_BYTES).get("format") == _FORMAT
 
 
 def save_part(root: Path, part: str, arrays: Mapping[str, Any]) -> None:
-    """Writes one part, arrays of numpy or sharded ones of jax, in the place of what was there under its name."""
-    from orbax.checkpoint import v1 as ocp
+    """Writes one part of numpy arrays or sharded jax arrays; replaces a part of the same name."""
+    from orbax.checkpoint import v1 as ocp  # pyright: ignore[reportMissingTypeStubs]
 
     context = ocp.Context()
     context.array.saving.storage_options.chunk_byte_size = CHUNK_BYTES
@@ -104,22 +105,22 @@ def save_part(root: Path, part: str, arrays: Mapping[str, Any]) -> None:
 
 
 def remove_part(root: Path, part: str) -> None:
-    """Removes a part, and what a killed process left of it."""
+    """Removes a part and what a killed process left of it."""
     for left in root.glob(f"{part}*"):
         shutil.rmtree(left)
 
 
 def load_part(root: Path, part: str, structs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays of a part, each in the shape, dtype and sharding of its struct; a numpy array asks for one."""
-    from orbax.checkpoint import v1 as ocp
+    """The arrays of a part, each with the shape, dtype and sharding of its struct; a numpy struct gives numpy."""
+    from orbax.checkpoint import v1 as ocp  # pyright: ignore[reportMissingTypeStubs]
 
     try:
         arrays = ocp.load(str(root / part), dict(structs))
-        for name, struct in structs.items():  # arrays of numpy come in the shape that is stored
+        for name, struct in structs.items():  # numpy arrays arrive in the stored shape
             if arrays[name].shape != struct.shape:
-                raise ValueError(f"{name} is {list(arrays[name].shape)}, not {list(struct.shape)} as the index says")
+                raise ValueError(f"{name} is {list(arrays[name].shape)}, not {list(struct.shape)} as in the index")
         return arrays
-    except Exception as error:  # its own, those of its storage library, and the system's
+    except Exception as error:  # from Orbax, its storage library and the system
         reason = next(iter(str(error).splitlines()), "no reason given")[:300]
         raise CheckpointError(
             f"{root / part}: cannot be restored ({type(error).__name__}: {reason}); if it is damaged, convert again"

@@ -1,13 +1,12 @@
-"""Host: safetensors files, single or sharded by `model.safetensors.index.json`.
+"""Host: reads safetensors files, single or sharded by `model.safetensors.index.json`.
 
 A file is an 8-byte little-endian header length, a JSON header `{name: {dtype, shape, data_offsets}}` with offsets
-relative to its end, then the tensors. Everything that the header claims is checked against the file before any tensor
-is touched.
+relative to its end, then the tensors. The whole header is checked against the file before any tensor is read.
 """
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +15,7 @@ from checkpoints.errors import CheckpointError
 from checkpoints.formats.bounded_json import parse_object, read_object
 from checkpoints.formats.tensor_file import MappedFile, TensorInfo, check_extents, check_rows
 
-# Hundreds of thousands of tensors fit; the largest published shards need 1 MB.
+# Enough for hundreds of thousands of tensors; the largest published shards need 1 MB.
 _MAX_HEADER_BYTES = 25_000_000
 _MAX_AXES = 8
 
@@ -78,12 +77,13 @@ class SafetensorsFile:
             )
         return parse_object(file.data[8 : 8 + header_bytes], f"{file.path}: the header"), 8 + header_bytes
 
-    def _check_metadata(self, metadata: object) -> dict[str, Any]:
-        if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+    def _check_metadata(self, metadata: Any) -> dict[str, Any]:
+        if not (found := _string_map(metadata)) and metadata != {}:
             raise self._file.fail("__metadata__ must map strings to strings")
-        return metadata
+        return dict(found)
 
-    def _check_entry(self, name: str, entry: object) -> tuple[TensorInfo, int]:
+    def _check_entry(self, name: str, entry: Any) -> tuple[TensorInfo, int]:
+        shape: list[Any]
         match entry:
             case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]}:
                 pass
@@ -101,16 +101,18 @@ class SafetensorsFile:
         return TensorInfo(name, tuple(shape), dtype, nbytes), start
 
 
+def _string_map(value: Any) -> dict[str, str]:
+    """A JSON object of strings; empty where `value` is anything else."""
+    table = cast(dict[str, Any], value) if isinstance(value, dict) else {}
+    return table if all(isinstance(item, str) for item in table.values()) else {}
+
+
 class ShardedSafetensors:
-    """The files that an index names, as one `TensorFile`."""
+    """The files of an index, as one `TensorFile`."""
 
     def __init__(self, index: Path) -> None:
-        weight_map = read_object(index, _MAX_HEADER_BYTES).get("weight_map")
-        if (
-            not isinstance(weight_map, dict)
-            or not weight_map
-            or not all(isinstance(v, str) for v in weight_map.values())
-        ):
+        weight_map = _string_map(read_object(index, _MAX_HEADER_BYTES).get("weight_map"))
+        if not weight_map:
             raise CheckpointError(f"{index}: weight_map must map tensor names to file names")
         self.metadata: dict[str, Any] = {}
         self.tensors: dict[str, TensorInfo] = {}
@@ -134,7 +136,7 @@ class ShardedSafetensors:
             shard.close()
 
     def _add_shard(self, index: Path, shard_name: str) -> None:
-        # Judged by name alone: the hub's cache keeps each file as a link to elsewhere, so links may leave the folder.
+        # Only the name is checked: in the hub's cache each file is a link to another folder, so links are followed.
         if (
             not shard_name.endswith(".safetensors")
             or any(c in shard_name for c in "/\\:\0")

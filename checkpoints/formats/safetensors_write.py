@@ -1,4 +1,4 @@
-"""Host: safetensors files written tensor by tensor; a file is there whole or not at all."""
+"""Host: writes safetensors files tensor by tensor, each file atomically."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -10,11 +10,11 @@ from checkpoints.formats.atomic_files import whole_file
 from checkpoints.formats.tensor_file import TensorInfo
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-_ALIGNMENT = 8  # the header is padded with spaces to a multiple of this, so that tensors can be mapped
+_ALIGNMENT = 8  # the header is padded with spaces to a multiple of this, so that tensors can be memory-mapped
 
 
 def plan_shards(tensors: Sequence[TensorInfo], max_shard_bytes: int) -> dict[str, list[TensorInfo]]:
-    """Tensors in order by file name, as many to a file as fit; a tensor larger than the limit has a file of its own."""
+    """File name → its tensors, in order, as many per file as fit; a tensor over the limit has a file of its own."""
     shards: list[list[TensorInfo]] = [[]]
     room = max_shard_bytes
     for tensor in tensors:
@@ -29,18 +29,18 @@ def plan_shards(tensors: Sequence[TensorInfo], max_shard_bytes: int) -> dict[str
 
 
 def write_shard(path: Path, tensors: Sequence[TensorInfo], make: Callable[[TensorInfo], np.ndarray]) -> None:
-    """Writes one file, making each tensor when its turn comes."""
+    """Writes one file; `make` builds each tensor when it is written."""
     with whole_file(path) as file:
         file.write(_header(tensors))
         for tensor in tensors:
             values = make(tensor)
             if values.shape != tensor.shape or values.nbytes != tensor.nbytes:
-                raise ValueError(f"{tensor.name} came as {values.dtype}{list(values.shape)}, not as {tensor}")
+                raise ValueError(f"{tensor.name} was built as {values.dtype}{list(values.shape)}, not as {tensor}")
             file.write(np.ascontiguousarray(values).view(np.uint8).data)
 
 
 def index_of(shards: dict[str, list[TensorInfo]]) -> dict[str, object]:
-    """The JSON of `INDEX`."""
+    """The content of the file `INDEX`."""
     total = sum(tensor.nbytes for tensors in shards.values() for tensor in tensors)
     weight_map = {tensor.name: file for file, tensors in shards.items() for tensor in tensors}
     return {"metadata": {"total_size": total}, "weight_map": weight_map}

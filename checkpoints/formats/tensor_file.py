@@ -1,7 +1,7 @@
-"""Host: what every tensor file offers, whatever its format.
+"""Host: `TensorFile`: the interface of tensor files of every format.
 
 Shapes are row-major, weights `[out, in]`. A tensor is read as *rows*: all axes but the last are flattened, so `[E, F,
-D]` has E·F rows of D values; a tensor of one axis or none is one row.
+D]` has E·F rows of D values; a tensor with one axis or none is one row.
 """
 
 import math
@@ -20,9 +20,9 @@ INTEGER_DTYPES = frozenset({"BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor as the header declares it.
+    """One tensor as declared in the header.
 
-    `dtype` is the format's own name (`"BF16"`, `"Q4_K"`), `nbytes` the size in the file.
+    dtype: the format's own name (`"BF16"`, `"Q4_K"`). nbytes: size in the file.
     """
 
     name: str
@@ -40,20 +40,20 @@ class TensorInfo:
 
 
 class TensorFile(Protocol):
-    """An open checkpoint file whose header has been checked; tensor bytes stay on disk until rows are read."""
+    """An open checkpoint file with a checked header; tensor values stay on disk until rows are read."""
 
     tensors: dict[str, TensorInfo]
     metadata: dict[str, Any]
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Rows `[start, stop)` as a fresh array `[stop - start, row_len]`: block types in float32, others as stored."""
+        """Rows `[start, stop)` as a new array `[stop - start, row_len]`: block types in float32, others as stored."""
         ...
 
     def close(self) -> None: ...
 
 
 class MappedFile:
-    """A file mapped read-only: its pages belong to the page cache, not to this process."""
+    """A file mapped read-only: its memory is the system's page cache."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class MappedFile:
         return CheckpointError(f"{self.path}: {fault}")
 
     def copy_bytes(self, start: int, stop: int) -> np.ndarray:
-        """Bytes `[start, stop)` as a fresh uint8 array, so that no view outlives the mapping."""
+        """Bytes `[start, stop)` as a new uint8 array, so that no view outlives the mapping."""
         return np.frombuffer(self.data, np.uint8, stop - start, start).copy()
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class MappedFile:
 
 
 def check_extents(file: MappedFile, extents: Iterable[tuple[int, int, str]]) -> None:
-    """Refuses tensors whose byte ranges `(start, stop, name)` leave the file or overlap; an empty range never does."""
+    """Raises `CheckpointError` where byte ranges `(start, stop, name)` exceed the file or overlap."""
     last_stop, last_name = 0, ""
     for start, stop, name in sorted(extents):
         if stop > file.num_bytes:
@@ -90,6 +90,6 @@ def check_extents(file: MappedFile, extents: Iterable[tuple[int, int, str]]) -> 
 
 
 def check_rows(info: TensorInfo, start: int, stop: int) -> None:
-    """Refuses a row range that the tensor does not have."""
+    """Raises `IndexError` for a row range outside the tensor."""
     if not 0 <= start <= stop <= info.num_rows:
         raise IndexError(f"rows [{start}, {stop}) of tensor {info.name!r}, which has {info.num_rows}")

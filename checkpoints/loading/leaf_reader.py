@@ -1,7 +1,7 @@
-"""Host: leaves of the tree read from an open checkpoint one by one, a layer at a time, into numpy arrays.
+"""Host: leaves of the parameter tree read from an open checkpoint into numpy arrays, one leaf of one layer at a time.
 
-The tree is the canonical one: no vocabulary padding, no repeated KV heads. A leaf of one layer is the most that is in
-memory, so a model of any size passes through.
+The tree is the saved one: no vocabulary padding, no repeated KV heads. At most one leaf of one layer is in memory,
+whatever the size of the model.
 """
 
 from collections import defaultdict
@@ -21,13 +21,15 @@ Progress = Callable[[int, int], None]
 
 
 class Leaves(Protocol):
+    """A source of leaves, for `writing`."""
+
     def read(self, part: Part, name: str) -> np.ndarray:
-        """The leaf of this name in a part, without the axis of its stack."""
+        """The leaf of this name in a part, without the layer axis."""
         ...
 
 
 class TensorLeaves:
-    """Leaves of a safetensors or GGUF checkpoint, by its rules; raises `CheckpointError` if names or shapes misfit."""
+    """Leaves of a safetensors or GGUF checkpoint, by its rules; raises `CheckpointError` if names or shapes differ."""
 
     def __init__(self, checkpoint: Checkpoint, tree: SavedTree, rules: Sequence[Rule]) -> None:
         self._file, self._tree = checkpoint.file, tree
@@ -48,7 +50,7 @@ class TensorLeaves:
 
 
 class OrbaxLeaves:
-    """Leaves of a folder of Orbax parts; raises `CheckpointError` where one is missing or has another shape."""
+    """Leaves of a folder of Orbax parts; raises `CheckpointError` where a leaf is missing or has another shape."""
 
     def __init__(self, checkpoint: Checkpoint, tree: SavedTree) -> None:
         self._file, self._tree = checkpoint.file, tree
@@ -68,7 +70,7 @@ class OrbaxLeaves:
 
 
 def _write(out: np.ndarray, run: Run, start: int, rows: np.ndarray) -> None:
-    """Writes what `run` takes of `rows`, the tensor's rows from `start` on, into the rows of its lead."""
+    """Writes the part of `run` that lies in `rows`, the tensor's rows from `start` on, to its place in `out`."""
     first, last = max(start, run.source), min(start + len(rows), run.source + run.num_rows)
     if first < last:
         shift = run.target - run.source

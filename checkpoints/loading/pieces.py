@@ -1,4 +1,4 @@
-"""Host: tensors read in pieces: decoded, transformed and cast, a bounded number of rows at a time."""
+"""Host: reads tensors in pieces of a bounded number of rows, each decoded, transformed and cast."""
 
 import math
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import numpy as np
 from checkpoints.formats.tensor_file import TensorFile
 from checkpoints.mapping.load_plan import Assignment
 
-# Of decoded float32 rows. A reader holds about three times this while it decodes and casts.
+# Size of the decoded float32 rows. A reader holds about three times as much while it decodes and casts.
 PIECE_BYTES = 16 * 2**20
 
 
@@ -23,19 +23,21 @@ class Piece:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in the file."""
+        """Size in the file."""
         info = self.assignment.info
         return info.nbytes * (self.stop - self.start) // info.shape[0]
 
 
 def cut(assignment: Assignment, start: int = 0, stop: int | None = None) -> Iterator[Piece]:
-    """Rows `[start, stop)` in equal pieces of at most `PIECE_BYTES` decoded, cut where the transform allows: few
-    shapes, few compilations. Raises `ValueError` where the range itself cuts what the transform needs together.
+    """Rows `[start, stop)` in equal pieces of at most `PIECE_BYTES` decoded bytes, cut where the transform allows.
+
+    Equal pieces have few shapes, so few programs are compiled. Raises `ValueError` where the range itself is not a
+    multiple of the transform's `align_rows`.
     """
     shape, align = assignment.info.shape, assignment.transform.align_rows
     stop = shape[0] if stop is None else stop
     if start % align or stop % align:
-        raise ValueError(f"rows [{start}, {stop}) of {assignment.info.name} do not divide by {align}")
+        raise ValueError(f"rows [{start}, {stop}) of {assignment.info.name} are not multiples of {align}")
     num_rows = stop - start
     row_bytes = 4 * math.prod(shape[1:])
     max_rows = num_rows if len(shape) == 1 else max(align, PIECE_BYTES // row_bytes // align * align)
@@ -46,7 +48,7 @@ def cut(assignment: Assignment, start: int = 0, stop: int | None = None) -> Iter
 
 
 def read_piece(file: TensorFile, piece: Piece, dtype: np.dtype) -> np.ndarray:
-    """The piece decoded, transformed and cast: `[stop - start, ...]` as the leaf wants it."""
+    """The piece `[stop - start, ...]`, decoded, transformed and cast to the leaf's dtype."""
     info = piece.assignment.info
     if len(info.shape) == 1:
         rows = file.read_rows(info.name, 0, 1)[0, piece.start : piece.stop]

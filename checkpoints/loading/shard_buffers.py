@@ -1,12 +1,12 @@
-"""Device: one leaf of the tree while it is being filled: a buffer for each local shard, written run by run.
+"""Device: `Leaf`: one leaf of the parameter tree while it is filled: a buffer per local shard, written run by run.
 
-Buffers start as zeros, which is what padding rows keep. Each write is a `dynamic_update_slice` that donates the buffer,
-so it happens in place, and it has ended before the next piece is asked for: nothing piles up behind asynchronous
-dispatch.
+Buffers start as zeros, the value of padding rows. Each write is a `dynamic_update_slice` that donates the buffer, so it
+happens in place. A write finishes before the next piece is requested: asynchronous dispatch queues nothing.
 """
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -24,14 +24,14 @@ def _write(
 
 
 class _Shard:
-    """The part `[lows[i], highs[i])` of every axis i that one device holds."""
+    """The part of a leaf on one device: `[lows[i], highs[i])` of every axis i."""
 
     def __init__(self, place: SingleDeviceSharding, index: tuple[slice, ...], struct: jax.ShapeDtypeStruct) -> None:
         bounds = [part.indices(size) for part, size in zip(index, struct.shape, strict=True)]
         self.place = place
         self.lows, self.highs = [low for low, _, _ in bounds], [high for _, high, _ in bounds]
         shape = tuple(high - low for low, high, _ in bounds)
-        self.buffer = jax.numpy.zeros(shape, struct.dtype, device=place)
+        self.buffer: jax.Array = jax.numpy.zeros(shape, struct.dtype, device=place)
 
     def overlap(self, run: Run, start: int, stop: int) -> tuple[int, int]:
         """The source rows within `[start, stop)` that this run brings to this shard; empty if the first is not below
@@ -46,7 +46,7 @@ class _Shard:
         return first, max(first, last)
 
     def fill(self, run: Run, start: int, rows: np.ndarray) -> None:
-        """Writes what this shard needs of `rows`, the source rows from `start` on."""
+        """Writes the part of `rows`, the source rows from `start` on, that belongs to this shard."""
         first, last = self.overlap(run, start, start + len(rows))
         if first >= last:
             return
@@ -59,26 +59,27 @@ class _Shard:
 
 
 class Leaf:
-    """A `jax.ShapeDtypeStruct` becoming an array."""
+    """The shards of one array, which `array` returns when all are filled."""
 
     def __init__(self, struct: jax.ShapeDtypeStruct) -> None:
         self._struct = struct
-        self._sharding = struct.sharding or jax.numpy.zeros(()).sharding
-        indices = self._sharding.addressable_devices_indices_map(struct.shape)
+        self._sharding: Any = struct.sharding or jax.numpy.zeros(()).sharding
+        indices: dict[Any, tuple[slice, ...] | None] = self._sharding.addressable_devices_indices_map(struct.shape)
         self._shards = [_Shard(SingleDeviceSharding(device), index or (), struct) for device, index in indices.items()]
 
     def needs(self, runs: Sequence[Run], start: int, stop: int) -> bool:
-        """Whether any local shard holds some of the source rows `[start, stop)`."""
+        """Whether any local shard holds part of the source rows `[start, stop)`."""
         return any(first < last for first, last in self._overlaps(runs, start, stop))
 
     def fill(self, runs: Sequence[Run], start: int, rows: np.ndarray) -> None:
-        """Writes the source rows from `start` on wherever the runs say, and returns when they are written."""
+        """Writes the source rows from `start` on to the places of the runs; returns when they are written."""
         for shard in self._shards:
             for run in runs:
                 shard.fill(run, start, rows)
         jax.block_until_ready([shard.buffer for shard in self._shards])
 
     def array(self) -> Shaped[Array, "..."]:
+        """The filled leaf."""
         buffers = [shard.buffer for shard in self._shards]
         return jax.make_array_from_single_device_arrays(
             self._struct.shape, self._sharding, buffers, dtype=self._struct.dtype

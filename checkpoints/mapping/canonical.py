@@ -1,7 +1,7 @@
-"""Device: leaves as they are saved, whatever mesh they come from, and as a mesh needs them.
+"""Device: converts leaves between their saved form, which is the same for every mesh, and the form a mesh needs.
 
 Saved embeddings have no padding rows and saved KV heads are not repeated. Which of the two applies follows from the
-shapes alone; values are moved and not computed with, so `narrow` undoes `widen` bit for bit.
+shapes alone. Values are only moved, so `narrow` inverts `widen` bit for bit.
 """
 
 import math
@@ -12,8 +12,8 @@ from jaxtyping import Array, Shaped
 
 
 def widen(saved: Shaped[Array, "..."], shape: tuple[int, ...], head_dim: int) -> Shaped[Array, "..."]:
-    """A saved leaf `[rows, ...]` or `[K, (G+2)·H, ...]` in the shape of the mesh: rows of zeros behind it, or each
-    query group's KV head beside it.
+    """A saved leaf `[rows, ...]` or `[K, (G+2)·H, ...]` in the shape that the mesh needs: with rows of zeros appended,
+    or with KV heads repeated, one for each query group.
     """
     if saved.shape == shape:
         return saved
@@ -37,8 +37,8 @@ def narrow(leaf: Shaped[Array, "..."], shape: tuple[int, ...], head_dim: int) ->
 
 
 def divisible(shape: tuple[int, ...], like: Sharding, *, is_stacked: bool) -> Sharding:
-    """How a saved leaf of `shape` lies on the devices of the leaf's sharding `like`: divided along the same axis where
-    that divides, else along another, else whole on each. `is_stacked`: `like` has one more axis in front.
+    """The sharding of a saved leaf of `shape` whose leaf in the tree has the sharding `like`: along the same axis where
+    its size is divisible, else along another axis, else replicated. is_stacked: `like` has a layer axis in front.
     """
     if not isinstance(like, NamedSharding):
         return like

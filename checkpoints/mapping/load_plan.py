@@ -1,7 +1,7 @@
-"""Host: which rows of which tensor go where, settled from names and shapes before a byte of weights is read.
+"""Host: `plan_load`: assigns a file's tensors to the leaves of the tree, from names and shapes alone.
 
-Every tensor of the file is used exactly once, every row of every leaf is filled exactly once, and all that does not fit
-is told at once.
+Every tensor of the file is used exactly once and every row of every leaf is filled exactly once. All mismatches are
+reported together, before any weights are read.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One tensor of the file and the runs of rows that it gives to one leaf."""
+    """One tensor of the file and the runs of its rows that fill one leaf."""
 
     info: TensorInfo
     leaf: str
@@ -32,7 +32,10 @@ class Assignment:
 def plan_load(
     where: str, tensors: Mapping[str, TensorInfo], shapes: Shapes, rules: Sequence[Rule]
 ) -> tuple[Assignment, ...]:
-    """Assigns the file's tensors to the leaves `shapes` (path -> shape); errors, all in one, begin with `where`."""
+    """Assigns the file's tensors to the leaves `shapes` (path → shape).
+
+    Raises one `CheckpointError` that begins with `where` and lists all mismatches.
+    """
     problems: list[str] = []
     found: dict[tuple[int, int], str] = {}
     assignments: list[Assignment] = []
@@ -62,7 +65,7 @@ def plan_load(
         listed = "".join(f"\n  {problem}" for problem in problems[:_MAX_LINES])
         plural = "s" if len(problems) > 1 else ""
         raise CheckpointError(
-            f"{where}: {len(problems)} problem{plural} between its tensors and the model{listed}{more}"
+            f"{where}: its tensors do not fit the model, {len(problems)} problem{plural}{listed}{more}"
         )
     return tuple(assignments)
 
@@ -74,7 +77,7 @@ def _misfits(assignment: Assignment, leaf_shape: tuple[int, ...]) -> Iterator[st
     if info.shape != expected:
         yield f"shape: {info.name} is {list(info.shape)}, the model needs {list(expected)}"
     if info.dtype in INTEGER_DTYPES:
-        yield f"dtype: {info.name} holds integers ({info.dtype}); checkpoints quantised in this way are not supported"
+        yield f"dtype: {info.name} holds integers ({info.dtype}); integer quantization is not supported"
 
 
 def _missing(found: Mapping[tuple[int, int], str], shapes: Shapes, rules: Sequence[Rule]) -> Iterator[str]:
@@ -90,7 +93,7 @@ def _missing(found: Mapping[tuple[int, int], str], shapes: Shapes, rules: Sequen
 
 
 def _gaps(leaf: str, shape: tuple[int, ...], runs: Sequence[Run]) -> Iterator[str]:
-    """Rows of a leaf that the rules, whatever the file, fill never or twice."""
+    """Rows of a leaf that the rules leave unfilled or fill twice, whatever the file holds."""
     if not runs:
         yield f"unfilled: no rule fills {leaf}"
         return

@@ -1,7 +1,7 @@
-"""Host: the rows of the parameter tree that each kind of tensor fills (`rules.Placement`s).
+"""Host: `rules.Placement`s: the rows of the parameter tree that each type of tensor fills.
 
-`qkv` is `[n, K, (G+2)·H, D]`: for each of the K groups its G query heads, its key head, its value head, so that
-sharding K keeps a group's rows together. `gate_up` is `[n, 2, F, D]`, gate first.
+`qkv` is `[n, K, (G+2)·H, D]`: for each of the K groups its G query heads, its key head and its value head, so sharding
+over K keeps the rows of a group together. `gate_up` is `[n, 2, F, D]`, gate first.
 """
 
 from checkpoints.mapping.rules import ModelDims, Run
@@ -10,12 +10,12 @@ Shape = tuple[int, ...]
 
 
 def whole(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
-    """A tensor that is the leaf."""
+    """The tensor fills the whole leaf."""
     return (Run(0, leaf[0], ()),)
 
 
 def vocab(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
-    """Rows of token ids `[V, D]`; the leaf's further rows are padding and stay zero."""
+    """One row per token id `[V, D]`; the leaf's other rows are padding and stay zero."""
     return (Run(0, dims.vocab_size, (), num_padding=leaf[0] - dims.vocab_size),)
 
 
@@ -25,18 +25,18 @@ def layer(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
 
 
 def query(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
-    """Query heads in order, G to a group."""
+    """Query heads in order, G per group."""
     rows = dims.group_rows
     return tuple(Run(group * rows, rows, (index, group)) for group in range(dims.num_groups))
 
 
 def key(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
-    """Each key head, below the query heads of every group that it serves."""
+    """Each key head, after the query heads of every group that reads it."""
     return _shared_head(dims, index, dims.group_rows)
 
 
 def value(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
-    """Each value head, below the key head."""
+    """Each value head, after the key head."""
     return _shared_head(dims, index, dims.group_rows + dims.head_dim)
 
 
@@ -59,13 +59,15 @@ def query_key_value(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]
 
 
 def gate(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
+    """The gate projection of one layer."""
     return (Run(0, leaf[2], (index, 0)),)
 
 
 def up(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
+    """The up projection of one layer."""
     return (Run(0, leaf[2], (index, 1)),)
 
 
 def gate_up(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
-    """One tensor of the gate's rows, then up's."""
+    """One tensor of the gate's rows, then the up projection's."""
     return (Run(0, leaf[2], (index, 0)), Run(leaf[2], leaf[2], (index, 1)))

@@ -1,9 +1,8 @@
-"""Host: how a family's file spelling maps to the parameter tree, one row a tensor, as data.
+"""Host: `Rule`: the mapping from tensors of a file to leaves of the parameter tree, as data.
 
-A `Rule` says which tensors (a regular expression whose group `layer`, if any, is the layer number), which leaf of the
-tree, which rows of that leaf, and what is done to the rows on the way. Rows here run along the *first* axis of the
-file's tensor, so a vector's rows are its values. All leaves under `layers/<kind>/` are stacked over the layers of that
-kind.
+A `Rule` names the tensors (a regular expression; its group `layer`, if any, is the layer number), the leaf of the tree,
+the rows of that leaf, and the transform of the rows. Rows run along the *first* axis of the file's tensor, so the rows
+of a vector are its values. Leaves under `layers/<type>/` are stacked over the layers of that type.
 """
 
 import re
@@ -12,16 +11,16 @@ from dataclasses import dataclass
 
 from checkpoints.mapping.transforms import Transform, keep
 
-# One layer number, in decimal without leading zeros: "blk.00." is no second spelling of "blk.0.".
+# A layer number in decimal without leading zeros: "blk.00." does not match "blk.0.".
 LAYER = r"(?P<layer>0|[1-9][0-9]{0,5})"
 
 
 @dataclass(frozen=True)
 class ModelDims:
-    """The sizes that maps need and leaf shapes do not tell.
+    """Sizes that rules need beside the shapes of the leaves.
 
-    `layer_slots[i]` is (kind, index among the layers of that kind) of layer i. `kv_repeat` is how often each key-value
-    head of the file is repeated so that tensor parallelism divides them; query heads are grouped by the repeated heads.
+    layer_slots: for each layer (layer type, index among the layers of that type). kv_repeat: how often each KV head of
+    the file is repeated, so that tensor parallelism divides them; query heads are grouped by the repeated heads.
     """
 
     num_heads: int
@@ -40,7 +39,7 @@ class ModelDims:
 
     @property
     def num_groups(self) -> int:
-        """K of the tree: key-value heads after repetition."""
+        """K of the tree: KV heads after repetition."""
         return self.num_kv_heads * self.kv_repeat
 
     @property
@@ -51,9 +50,9 @@ class ModelDims:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Rows `[source, source + num_rows)` of a tensor, which go to `leaf[(*lead, target : target + num_rows)]`.
+    """Rows `[source, source + num_rows)` of a tensor, copied to `leaf[(*lead, target : target + num_rows)]`.
 
-    All further axes go whole. The `num_padding` rows of the leaf behind them stay zero.
+    The other axes are copied whole. The next `num_padding` rows of the leaf stay zero.
     """
 
     source: int
@@ -63,15 +62,15 @@ class Run:
     num_padding: int = 0
 
 
-# (sizes, index of the layer in its kind, shape of the leaf) -> where the tensor's rows go
+# (sizes, index of the layer among those of its type, shape of the leaf) → where the tensor's rows go
 Placement = Callable[[ModelDims, int, tuple[int, ...]], tuple[Run, ...]]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Tensors whose whole name matches `pattern` fill `path` ("layers/{kind}/qkv").
+    """Tensors whose whole name matches `pattern` fill the leaf `path` ("layers/{layer_type}/qkv").
 
-    With `path` None they are left out on purpose.
+    With `path` None they are ignored on purpose.
     """
 
     pattern: str
@@ -81,7 +80,7 @@ class Rule:
     transform: Transform = keep
 
     def match(self, name: str) -> int | None:
-        """The layer number in `name`, 0 for a tensor outside the layers, or None where the rule does not apply."""
+        """The layer number in `name`, 0 for a tensor outside the layers, None where the rule does not apply."""
         found = re.fullmatch(self.pattern, name)
         if not found:
             return None
@@ -96,15 +95,15 @@ class Rule:
     def leaf(self, layer: int) -> str:
         """The path of the leaf that holds this layer's tensor."""
         if self.path is None:
-            raise ValueError(f"{self.pattern} is left out: it has no leaf")
-        return self.path.format(kind=self.dims.layer_slots[layer][0])
+            raise ValueError(f"{self.pattern} is ignored: it has no leaf")
+        return self.path.format(layer_type=self.dims.layer_slots[layer][0])
 
     def runs(self, layer: int, leaf_shape: tuple[int, ...]) -> tuple[Run, ...]:
-        """Where the rows of this layer's tensor go."""
-        index = self.dims.layer_slots[layer][1] if "{kind}" in (self.path or "") else 0
+        """Where the rows of this layer's tensor are copied to."""
+        index = self.dims.layer_slots[layer][1] if "{layer_type}" in (self.path or "") else 0
         return self.place(self.dims, index, leaf_shape)
 
     def spelling(self, layer: int) -> str:
-        """The tensor's name as a person would look for it."""
+        """The name of this layer's tensor, for error messages and for writing."""
         name = re.sub(r"\(\?:[^)]*\)\?", "", self.pattern.replace(LAYER, str(layer)))
         return name.replace("\\", "")

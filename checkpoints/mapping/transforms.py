@@ -1,4 +1,4 @@
-"""Host: what is done to rows between the file and the tree."""
+"""Host: transforms of rows between file and tree, each with its inverse."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -7,7 +7,7 @@ import numpy as np
 
 
 class Transform(Protocol):
-    """A function of whole runs of `align_rows` rows `[R, ...]`, so that a tensor can be transformed piece by piece."""
+    """A function of rows `[R, ...]`, where R is a multiple of `align_rows`: tensors are transformed piece by piece."""
 
     @property
     def align_rows(self) -> int: ...
@@ -21,7 +21,7 @@ class Transform(Protocol):
 
 @dataclass(frozen=True)
 class Keep:
-    """Rows as they are."""
+    """The identity."""
 
     align_rows: int = 1
 
@@ -34,7 +34,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class AddOne:
-    """w -> 1 + w in float32: Gemma's norms multiply by 1 + w, which bfloat16 could not hold."""
+    """w → 1 + w in float32: Gemma's norms multiply by 1 + w, which bfloat16 cannot represent."""
 
     align_rows: int = 1
 

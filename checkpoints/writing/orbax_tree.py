@@ -1,12 +1,12 @@
-"""Device: parameter trees to and from a folder of Orbax parts, on whatever mesh they live.
+"""Device: saves and restores parameter trees as a folder of Orbax parts, on any mesh.
 
-`saved` gives the shape of every leaf as it is saved: vocabulary unpadded, KV heads not repeated, layers stacked. Parts
-go one by one, so beside the tree itself only one layer exists at any time.
+`saved` gives the shape of every leaf in its saved form: vocabulary unpadded, KV heads not repeated, layers stacked.
+Parts are handled one by one, so beside the tree itself only one layer exists at any time.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from checkpoints.formats.orbax_folder import INDEX, OrbaxFile, load_part, save_p
 from checkpoints.mapping.canonical import divisible, narrow, widen
 from checkpoints.mapping.parts import Part, SavedTree, parts_of
 from checkpoints.mapping.rules import ModelDims
-from checkpoints.mapping.trees import by_path
+from checkpoints.mapping.trees import by_path, with_leaves
 
 Shapes = Mapping[str, tuple[int, ...]]
 Arrays = dict[str, Any]
@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]
 
 
 def save(root: Path, tree: Any, saved: Shapes, dims: ModelDims) -> None:
-    """Saves a tree of arrays; on several hosts each writes what its devices hold."""
+    """Saves a tree of arrays; on several hosts each writes the shards of its devices."""
     leaves = by_path(tree)
     parts = parts_of(leaves, dims.layer_slots)
     if jax.process_index() == 0:
@@ -37,40 +37,40 @@ def save(root: Path, tree: Any, saved: Shapes, dims: ModelDims) -> None:
         stacks = {name: leaves[path] for name, path in part.leaves.items()}
         shapes = {name: part.shape(saved[path]) for name, path in part.leaves.items()}
         take = takers.setdefault(tuple(part.leaves.values()), _taker(stacks, shapes, part, dims.head_dim))
-        save_part(root, part.name, take(stacks, _place(part)))
+        save_part(root, part.name, take(stacks, _layer_index(part)))
     if jax.process_index() == 0:
         dtypes = {path: np.dtype(leaf.dtype) for path, leaf in leaves.items()}
         write_index(root, SavedTree(dict(saved), dtypes, dims.layer_slots).index)
 
 
 def restore(file: OrbaxFile, target: Any, saved: Shapes, dims: ModelDims, *, progress: Progress | None = None) -> Any:
-    """The tree `target` of `jax.ShapeDtypeStruct`s: every device reads its own share of each part.
+    """The tree `target` of `jax.ShapeDtypeStruct`s: every device reads its own shard of each part.
 
-    Leaves get the dtype and sharding of their struct (no sharding: the default device). `progress(done, total)` is
-    called after each part with bytes. Raises `CheckpointError` before anything is read if leaves or shapes do not fit.
+    Each leaf gets the dtype and sharding of its struct (no sharding: the default device). `progress(done, total)` is
+    called after each part, in bytes. Raises `CheckpointError` before reading if leaves or shapes do not fit.
     """
     structs: dict[str, jax.ShapeDtypeStruct] = by_path(target)
     parts = parts_of(structs, dims.layer_slots)
     _check(file, parts, saved)
     stacked = {path for part in parts if part.index is not None for path in part.leaves.values()}
-    leaves = _zeros({path: struct for path, struct in structs.items() if path in stacked})
+    leaves: Arrays = _zeros({path: struct for path, struct in structs.items() if path in stacked})
     total, done = sum(info.nbytes for info in file.tensors.values()), 0
     fillers: dict[Any, Any] = {}
     for part in parts:
         infos, own = file.leaves_of(part.name), _of(part, structs)
-        wanted = {
+        stored = {
             name: _struct(infos[name].shape, infos[name].dtype, own[path], part) for name, path in part.leaves.items()
         }
-        read = load_part(file.root, part.name, wanted)
+        read = load_part(file.root, part.name, stored)
         fill = fillers.setdefault(tuple(own), _filler(own, part, dims.head_dim))
         stacks = {path: leaves[path] for path in own if part.index is not None}
-        leaves |= jax.block_until_ready(
-            fill(stacks, {path: read[name] for name, path in part.leaves.items()}, _place(part))
-        )
+        filled = fill(stacks, {path: read[name] for name, path in part.leaves.items()}, _layer_index(part))
+        jax.block_until_ready(filled)
+        leaves |= filled
         done += sum(info.nbytes for info in infos.values())
         if progress is not None:
             progress(done, total)
-    return jax.tree.unflatten(jax.tree.structure(target), [leaves[path] for path in structs])
+    return with_leaves(target, [leaves[path] for path in structs])
 
 
 def _check(file: OrbaxFile, parts: tuple[Part, ...], saved: Shapes) -> None:
@@ -103,7 +103,7 @@ def _zeros(structs: Mapping[str, jax.ShapeDtypeStruct]) -> Arrays:
     def make() -> Arrays:
         return {path: jnp.zeros(struct.shape, struct.dtype) for path, struct in structs.items()}
 
-    return jax.jit(make, out_shardings={path: _sharding(struct) for path, struct in structs.items()})()
+    return cast(Arrays, jax.jit(make, out_shardings={path: _sharding(s) for path, s in structs.items()})())
 
 
 def _struct(shape: tuple[int, ...], dtype: str, leaf: jax.ShapeDtypeStruct, part: Part) -> jax.ShapeDtypeStruct:
@@ -111,12 +111,12 @@ def _struct(shape: tuple[int, ...], dtype: str, leaf: jax.ShapeDtypeStruct, part
     return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype), sharding=sharding)
 
 
-def _place(part: Part) -> np.int32 | None:
+def _layer_index(part: Part) -> np.int32 | None:
     return None if part.index is None else np.int32(part.index)
 
 
 def _filler(structs: Mapping[str, jax.ShapeDtypeStruct], part: Part, head_dim: int) -> Callable[..., Arrays]:
-    """(stacks, arrays of a part, index) → the leaves: stacks with that layer written, in place as they are donated."""
+    """(stacks, arrays of a part, index) → the leaves: the donated stacks with that layer written in place."""
 
     def fill(stacks: Arrays, read: Arrays, index: jax.Array | None) -> Arrays:
         wide = {
@@ -134,11 +134,11 @@ def _filler(structs: Mapping[str, jax.ShapeDtypeStruct], part: Part, head_dim: i
 
 
 def _taker(stacks: Arrays, shapes: Shapes, part: Part, head_dim: int) -> Callable[..., Arrays]:
-    """(stacks, index) → one part's arrays in the shapes in which they are saved."""
+    """(stacks, index) → one part's arrays in their saved shapes."""
     is_stacked = part.index is not None
 
     def take(stacks: Arrays, index: jax.Array | None) -> Arrays:
-        layers = {
+        layers: Arrays = {
             name: leaf if index is None else jax.lax.dynamic_index_in_dim(leaf, index, 0, keepdims=False)
             for name, leaf in stacks.items()
         }

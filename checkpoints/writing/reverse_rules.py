@@ -1,7 +1,8 @@
-"""Host: rules read backwards: the tensors of a Hugging Face folder, made of the tree's leaves."""
+"""Host: rules in reverse: the tensors of a Hugging Face folder, built from the leaves of the tree."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from checkpoints.mapping.transforms import Transform
 
 @dataclass(frozen=True, slots=True)
 class WrittenTensor:
-    """One tensor to write, and the leaf and the runs of rows that it is made of."""
+    """One tensor to write, with its leaf and the runs of rows that it is built from."""
 
     info: TensorInfo
     part: Part
@@ -24,13 +25,13 @@ class WrittenTensor:
 
 
 def written_tensors(tree: SavedTree, rules: Sequence[Rule], dtype: str, itemsize: int) -> Iterator[WrittenTensor]:
-    """All tensors that the rules know of this tree, leaf by leaf; `dtype` is the format's name."""
+    """All tensors of this tree by the rules, leaf by leaf; `dtype` is the format's name."""
     shapes = tree.shapes
     sources: dict[tuple[str, int | None], list[tuple[Rule, int]]] = {}
     for rule in rules:
         for layer in rule.layers if rule.path is not None else ():
             if (path := rule.leaf(layer)) in shapes:
-                index = rule.dims.layer_slots[layer][1] if "{kind}" in (rule.path or "") else None
+                index = rule.dims.layer_slots[layer][1] if "{layer_type}" in (rule.path or "") else None
                 sources.setdefault((path, index), []).append((rule, layer))
     for part in tree.parts:
         for name, path in part.leaves.items():
@@ -41,18 +42,18 @@ def written_tensors(tree: SavedTree, rules: Sequence[Rule], dtype: str, itemsize
                 yield WrittenTensor(info, part, name, runs, rule.transform)
 
 
-class TensorMaker:
-    """Makes tensors from leaves; keeps the last leaf, of which the next tensor is often made too."""
+class TensorBuilder:
+    """Builds tensors from leaves; keeps the last leaf, which the next tensor often shares."""
 
-    def __init__(self, leaves: Leaves, dtype: np.dtype) -> None:
+    def __init__(self, leaves: Leaves, dtype: np.dtype[Any]) -> None:
         self._leaves, self._dtype = leaves, dtype
         self._last: tuple[str, str] | None = None
         self._leaf = np.empty(0)
 
-    def make(self, tensor: WrittenTensor) -> np.ndarray:
+    def build(self, tensor: WrittenTensor) -> np.ndarray:
         key = (tensor.part.name, tensor.leaf)
         if self._last != key:
-            self._last, self._leaf = None, np.empty(0)  # so that two leaves are never held at once
+            self._last, self._leaf = None, np.empty(0)  # at most one leaf in memory
             self._leaf = self._leaves.read(tensor.part, tensor.leaf)
             self._last = key
         is_stacked = tensor.part.index is not None

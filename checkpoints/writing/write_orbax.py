@@ -1,17 +1,17 @@
-"""Host: a tree written as a folder of Orbax parts, leaf by leaf out of a checkpoint, behind the parts that are done."""
+"""Host: `write_orbax`: writes the leaves of a checkpoint as a folder of Orbax parts, skipping complete parts."""
 
 from pathlib import Path
 
-from checkpoints.conversion_manifest import ConversionManifest
 from checkpoints.formats.orbax_folder import FOLDER, INDEX, remove_part, save_part, write_index
 from checkpoints.loading.leaf_reader import Leaves, Progress
 from checkpoints.mapping.parts import SavedTree
+from checkpoints.writing.conversion_manifest import ConversionManifest
 
 
 def write_orbax(
     folder: Path, tree: SavedTree, leaves: Leaves, manifest: ConversionManifest, progress: Progress
 ) -> None:
-    """Fills `folder/orbax`; `progress(done, total)` is called after each part, with bytes."""
+    """Fills `folder/orbax`; `progress(done, total)` is called after each part, in bytes."""
     root = folder / FOLDER
     root.mkdir(exist_ok=True)
     (root / INDEX).unlink(missing_ok=True)

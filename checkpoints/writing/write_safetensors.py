@@ -1,18 +1,18 @@
-"""Host: a tree written as the safetensors files of a Hugging Face folder, behind the files that are done."""
+"""Host: `write_safetensors`: writes a tree as safetensors files with Hugging Face names, skipping complete files."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from checkpoints.conversion_manifest import ConversionManifest
 from checkpoints.formats.atomic_files import write_json
 from checkpoints.formats.safetensors_write import INDEX, index_of, plan_shards, write_shard
 from checkpoints.formats.tensor_file import TensorInfo
 from checkpoints.loading.leaf_reader import Leaves, Progress
 from checkpoints.mapping.parts import SavedTree
 from checkpoints.mapping.rules import Rule
-from checkpoints.writing.reverse_rules import TensorMaker, written_tensors
+from checkpoints.writing.conversion_manifest import ConversionManifest
+from checkpoints.writing.reverse_rules import TensorBuilder, written_tensors
 
 _NAMES = {"float32": "F32", "bfloat16": "BF16"}
 
@@ -30,16 +30,16 @@ def write_safetensors(
 ) -> None:
     """Writes all tensors in `dtype`, norms too, as Hugging Face folders hold them.
 
-    `rules` are those of the "hf" spelling. `progress(done, total)` is called after each tensor, with bytes.
+    rules: those of the "hf" spelling. `progress(done, total)` is called after each tensor, in bytes.
     """
     tensors = {t.info.name: t for t in written_tensors(tree, rules, _NAMES[dtype.name], dtype.itemsize)}
     shards = plan_shards([tensor.info for tensor in tensors.values()], max_shard_bytes)
-    maker = TensorMaker(leaves, dtype)
+    builder = TensorBuilder(leaves, dtype)
     total, done = sum(tensor.info.nbytes for tensor in tensors.values()), 0
 
     def make(info: TensorInfo) -> np.ndarray:
         nonlocal done
-        values = maker.make(tensors[info.name])
+        values = builder.build(tensors[info.name])
         done += info.nbytes
         progress(done, total)
         return values

@@ -13,14 +13,14 @@ from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.hardware.roofline import step_floor
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
-from jaxserve.engine.build.memory_plan import fit_pool, longest, memory_share
+from jaxserve.engine.build.kv_pool_size import bytes_left, longest_sequence, memory_share
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.programs.executables import Executables
 
 CONTEXT = 2048
 
 
-def blueprint_for(config: EngineConfig, model: ModelConfig, target: PlanTarget) -> EngineSpec:
+def spec_for(config: EngineConfig, model: ModelConfig, target: PlanTarget) -> EngineSpec:
     """What `build` would make of the same options on the target's devices."""
     config = replace(config, tensor_parallel_size=target.mesh.size)
     return make_spec(config, model, target.mesh, target.limit_bytes)
@@ -28,7 +28,7 @@ def blueprint_for(config: EngineConfig, model: ModelConfig, target: PlanTarget) 
 
 def plan_model(
     config: EngineConfig,
-    blueprint: EngineSpec,
+    spec: EngineSpec,
     target: PlanTarget,
     context: int | None,
     on_compiled: Callable[[str], None],
@@ -38,17 +38,17 @@ def plan_model(
     context: positions of a sequence in the steps of which floors are worked out; None: `CONTEXT`, where the engine goes
     so far. on_compiled: called with each program's name.
     """
-    programs = blueprint.programs
-    needed = programs.all(blueprint.buckets.all())
+    programs = spec.programs
+    needed = programs.all(spec.buckets.all())
     executables = Executables(partial(facts_of, state=programs.state))
     executables.compile_all(needed, on_compiled)
     facts = tuple(executables.by_name[program.name] for program in needed)
-    memory = _memory(config, blueprint, target, facts)
+    memory = _memory(config, spec, target, facts)
     problems = [f"{program.name}: {problem}" for program in facts for problem in program.problems]
     if target.limit_bytes is not None and memory.total_bytes > target.limit_bytes:
         missing = memory.total_bytes - target.limit_bytes
         problems.append(f"it takes {missing:,} bytes more than the {target.limit_bytes:,} of a device")
-    limits = blueprint.limits
+    limits = spec.sizes
     context = min(context or CONTEXT, limits.max_model_len)
     return CapacityReport(
         model=config.model,
@@ -64,15 +64,13 @@ def plan_model(
         context=context,
         memory=memory,
         programs=facts,
-        steps=tuple(_steps(blueprint, target, context)),
+        steps=tuple(_steps(spec, target, context)),
         problems=tuple(problems),
     )
 
 
-def _memory(
-    config: EngineConfig, blueprint: EngineSpec, target: PlanTarget, facts: tuple[ProgramInfo, ...]
-) -> MemoryReport:
-    programs, limits = blueprint.programs, blueprint.limits
+def _memory(config: EngineConfig, spec: EngineSpec, target: PlanTarget, facts: tuple[ProgramInfo, ...]) -> MemoryReport:
+    programs, limits = spec.programs, spec.sizes
     num_shares = target.mesh.size
     weight_bytes = device_bytes(programs.params)
     pool_bytes = device_bytes(programs.state.pool)
@@ -81,7 +79,7 @@ def _memory(
     code_bytes = sum(program.code_bytes for program in facts)
     room_bytes, sequences, share = None, {}, memory_share(config)
     if target.limit_bytes is not None:
-        room_bytes = fit_pool(target.limit_bytes, share, weight_bytes, slot_bytes, step_bytes, code_bytes)
+        room_bytes = bytes_left(target.limit_bytes, share, weight_bytes, slot_bytes, step_bytes, code_bytes)
         num_pages = max(room_bytes * num_shares // programs.layout.page_bytes - 1, 0)  # page 0 is the scratch page
         lengths = sorted({n for n in LENGTHS if n < limits.max_model_len} | {limits.max_model_len})
         sequences = {n: num_pages // programs.groups.num_pages(n, n) for n in lengths}
@@ -92,7 +90,7 @@ def _memory(
         slot_bytes=slot_bytes,
         pool_bytes=pool_bytes,
         step_bytes=step_bytes,
-        reserved_bytes=blueprint.memory.step_bytes // num_shares,
+        reserved_bytes=spec.memory.step_bytes // num_shares,
         code_bytes=code_bytes,
         total_bytes=weight_bytes + slot_bytes + pool_bytes + step_bytes + code_bytes,
         room_bytes=room_bytes,
@@ -100,10 +98,10 @@ def _memory(
     )
 
 
-def _steps(blueprint: EngineSpec, target: PlanTarget, asked: int) -> Iterator[ProgramReport]:
-    programs, costs = blueprint.programs, model_costs(blueprint.programs)
-    for bucket in blueprint.buckets.all():
-        context = longest(programs.groups, (programs.num_pages - 1) // bucket.num_rows, asked, chunk=1)
+def _steps(spec: EngineSpec, target: PlanTarget, asked: int) -> Iterator[ProgramReport]:
+    programs, costs = spec.programs, model_costs(spec.programs)
+    for bucket in spec.buckets.all():
+        context = longest_sequence(programs.groups, (programs.num_pages - 1) // bucket.num_rows, asked, chunk=1)
         floor = step_floor(costs, bucket.num_tokens, bucket.num_rows, context, target.device)
         rate = None if floor.step_s is None else bucket.num_tokens / floor.step_s
         yield ProgramReport(str(bucket), bucket.num_tokens, bucket.num_rows, context, floor, rate)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from jaxserve.core.hardware.device_specs import DeviceType
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.engine.build.memory_plan import fit_pool
+from jaxserve.engine.build.kv_pool_size import bytes_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def fit(
     max_kv_bytes: int | None = None,
 ) -> DeviceFit:
     """What one device's share leaves of its memory for KV, of which `max_kv_bytes` are used at most."""
-    room = fit_pool(device.usable_bytes, memory_utilization, share.weight_bytes, share.scratch_bytes)
+    room = bytes_left(device.usable_bytes, memory_utilization, share.weight_bytes, share.scratch_bytes)
     if max_kv_bytes is not None:
         room = min(room, max_kv_bytes)
     num_pages = max(room // share.page_bytes - 1, 0)  # page 0 is the scratch page

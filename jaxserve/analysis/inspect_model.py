@@ -17,9 +17,8 @@ from jaxserve.analysis.sharded_sizes import LocalSizes, possible_sizes, share_of
 from jaxserve.analysis.tokenizer_info import TokenizerInfo, tokenizer_facts
 from jaxserve.core.hardware.device_specs import DEVICES
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build import memory_plan
-from jaxserve.engine.build.dtype import choose_dtype
-from jaxserve.engine.build.model_source import ModelSource, is_only_shape, open_model
+from jaxserve.engine.build import engine_sizes, kv_pool_size
+from jaxserve.engine.build.model_source import ModelSource, choose_dtype, is_only_shape, open_model
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.load_weights import read_config
@@ -54,7 +53,7 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
     """
     with describe(config) as source:
         model, checkpoint = source.model, source.checkpoint
-        max_len = memory_plan.context_len(config, model.max_position)
+        max_len = engine_sizes.context_len(config, model.max_position)
         dtype = choose_dtype(config.dtype, model.dtype)
         facts = parts(model, checkpoint, dtype)
         tokenizer = tokenizer_facts(config, model, checkpoint, source.folder)
@@ -71,9 +70,9 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
         stored_bytes=None if checkpoint is None else sum(types.values()),
         stored_types=dict(types.most_common()),
         loaded_bytes=sum(part.loaded_bytes for part in facts),
-        kv=kv_facts(model, dtype, memory_plan.page_size(config, "tpu"), max_len, page_layout(config.kv_layout)),
+        kv=kv_facts(model, dtype, engine_sizes.page_size(config, "tpu"), max_len, page_layout(config.kv_layout)),
         tokenizer=tokenizer,
-        memory_utilization=memory_plan.memory_share(config),
+        memory_utilization=kv_pool_size.memory_share(config),
         fits=tuple(_fits(config, model, dtype, max_len, local, num_devices)),
     )
 
@@ -109,16 +108,16 @@ def _fits(
 ) -> Iterator[DeviceFit]:
     """This machine's devices first, then the named ones; by number of devices, growing."""
     lengths = [n for n in FIT_LENGTHS if n <= max_len] or [max_len]
-    share = memory_plan.memory_share(config)
+    share = kv_pool_size.memory_share(config)
     sizes = possible_sizes(model, asked)
     if local is not None:
-        page_size = memory_plan.page_size(config, local.platform)
+        page_size = engine_sizes.page_size(config, local.platform)
         groups, most = model.kv_groups(page_size), local.max_kv_bytes(config)
         for n in sizes:
             if n <= local.num_devices:
                 part = share_of(config, model, dtype, n, page_size, local.platform)
                 yield fit(local.device, part, groups, lengths, memory_utilization=share, max_kv_bytes=most)
-    page_size = memory_plan.page_size(config, "tpu")
+    page_size = engine_sizes.page_size(config, "tpu")
     parts_by_size = [share_of(config, model, dtype, n, page_size, "tpu") for n in sizes]
     groups = model.kv_groups(page_size)
     for device in DEVICES:

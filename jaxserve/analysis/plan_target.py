@@ -9,7 +9,7 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.aot_targets import gpu_devices, mesh_of, tpu_devices
 from jaxserve.core.hardware.device_specs import DeviceType, device_type
 from jaxserve.core.hardware.mesh import make_mesh
-from jaxserve.engine.build.memory_use import limit_on
+from jaxserve.engine.build.memory_budget import limit_on
 from jaxserve.models.config.model_config import ModelConfig
 
 

@@ -10,8 +10,8 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.device_specs import DeviceType, device_type
 from jaxserve.core.hardware.mesh import RULES, TENSOR, AnyMesh, abstract_mesh
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.memory_plan import CPU_POOL_BYTES
-from jaxserve.engine.build.memory_use import device_limit, scratch_bytes
+from jaxserve.engine.build.kv_pool_size import CPU_POOL_BYTES
+from jaxserve.engine.build.memory_budget import device_limit, scratch_bytes
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.kv_heads import kv_layout

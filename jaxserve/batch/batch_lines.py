@@ -1,10 +1,10 @@
-"""Host: the lines of a batch file, each read and checked on its own: a bad one harms no other."""
+"""Host: the lines of a batch file, each parsed and validated on its own: an invalid line does not affect others."""
 
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -27,7 +27,7 @@ DIGEST_CHARS = 16
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """One request of the file, by the number of its line from 1 on. body: checked, or what is wrong with the line."""
+    """One request of the file. number: of its line, from 1. body: validated, or the line's error."""
 
     number: int
     digest: str
@@ -36,7 +36,7 @@ class BatchLine:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of each line that is not blank; of one over `MAX_LINE_BYTES` as many as show that it is."""
+    """Number and bytes of each line that is not blank; a longer line is cut after `MAX_LINE_BYTES` + 1 bytes."""
     with path.open("rb") as file:
         number = 0
         while raw := file.readline(MAX_LINE_BYTES + 1):
@@ -49,17 +49,17 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def digest(raw: bytes) -> str:
-    """What tells a line of the input from others."""
+    """Identifies an input line by its content."""
     return hashlib.sha256(raw.strip()).hexdigest()[:DIGEST_CHARS]
 
 
 def count_lines(path: Path) -> int:
-    """Lines that are not blank."""
+    """The number of lines that are not blank."""
     return sum(1 for _ in read_lines(path))
 
 
 def first_model(path: Path) -> str:
-    """The model that the first request with a body names; `RequestError` where none does."""
+    """The model of the first request that names one. Raises `RequestError` if none does."""
     for number, raw in read_lines(path):
         model = getattr(parse_line(number, raw).body, "model", None)
         if model is not None:
@@ -68,40 +68,40 @@ def first_model(path: Path) -> str:
 
 
 def parse_line(number: int, raw: bytes) -> BatchLine:
-    """`{"custom_id", "method": "POST", "url", "body"}`, as OpenAI's batch files have it."""
+    """Parse `{"custom_id", "method": "POST", "url", "body"}`, the format of OpenAI's batch files."""
     custom_id = None
     try:
         if len(raw) > MAX_LINE_BYTES:
             raise ApiError(413, f"the line is longer than {MAX_LINE_BYTES} bytes")
-        found = _object(raw)
-        custom_id = found.get("custom_id")
+        request = _parse_object(raw)
+        custom_id = request.get("custom_id")
         if not isinstance(custom_id, str) or not 0 < len(custom_id) <= MAX_ID_CHARS:
             custom_id = None
             raise ApiError(400, f"custom_id must be text of 1 to {MAX_ID_CHARS} characters", param="custom_id")
-        return BatchLine(number, digest(raw), custom_id, _body(found))
+        return BatchLine(number, digest(raw), custom_id, _parse_body(request))
     except ApiError as error:
         return BatchLine(number, digest(raw), custom_id, error)
 
 
-def _object(raw: bytes) -> dict[str, Any]:
+def _parse_object(raw: bytes) -> dict[str, Any]:
     try:
-        found = orjson.loads(raw)
+        parsed: Any = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise ApiError(400, f"the line is not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise ApiError(400, "the line must be a JSON object")
-    return found
+    return cast(dict[str, Any], parsed)
 
 
-def _body(found: dict[str, Any]) -> Body:
-    if unknown := sorted(set(found) - {"custom_id", "method", "url", "body"}):
+def _parse_body(request: dict[str, Any]) -> Body:
+    if unknown := sorted(set(request) - {"custom_id", "method", "url", "body"}):
         raise ApiError(400, f"unknown field {unknown[0]!r}", param=unknown[0])
-    if found.get("method") != "POST":
+    if request.get("method") != "POST":
         raise ApiError(400, 'method must be "POST"', param="method")
-    url = found.get("url")
+    url = request.get("url")
     if not isinstance(url, str) or url not in URLS:
         raise ApiError(400, f"url must be one of {', '.join(URLS)}", param="url")
-    body = URLS[url].read(found.get("body"))
+    body = URLS[url].read(request.get("body"))
     if getattr(body, "stream", False):
-        raise ApiError(400, "a batch file cannot stream: leave stream out", param="stream")
+        raise ApiError(400, "batch files do not support streaming: leave stream out", param="stream")
     return body

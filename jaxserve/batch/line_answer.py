@@ -1,4 +1,4 @@
-"""Host: one line of a batch answered: by the engine, or by what is wrong with it."""
+"""Host: `answer_line`: computes the result of one batch line, or the error that it gets."""
 
 import dataclasses
 from typing import Any
@@ -6,56 +6,55 @@ from typing import Any
 import numpy as np
 
 from jaxserve.batch.batch_lines import BatchLine
-from jaxserve.batch.results_journal import result
+from jaxserve.batch.results_journal import result_line
+from jaxserve.server.calls.embed_call import embed_call
 from jaxserve.server.calls.generation_call import GenerationCall, chat_call, completion_call
 from jaxserve.server.calls.running_call import RunningCall
-from jaxserve.server.http.error_responses import ApiError, as_api_error, blaming
+from jaxserve.server.http.error_responses import ApiError, as_api_error, errors_name_field
 from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
-from jaxserve.server.openai.responses.embedding_response import embedding_answer
 from jaxserve.server.server_state import ServerState, ServerStatus
 
 SEED_BITS = 63
 
 
-async def answer_line(service: ServerState, line: BatchLine, seed: int) -> tuple[dict[str, Any], int]:
-    """The result to be written, and how many tokens were generated. Raises only when the engine has died.
+async def answer_line(state: ServerState, line: BatchLine, seed: int) -> tuple[dict[str, Any], int]:
+    """The line of the results file, and the number of generated tokens. Raises only after the engine has died.
 
-    seed: of lines that bring none, each of which gets another: one that depends on its number alone, so that a batch
-    says the same when it is resumed.
+    seed: combined with the line's number to seed lines without a seed, so that a resumed batch gives the same results.
     """
     request_id = f"batch-{line.number}"
     try:
-        body, num_tokens = await _answer(service, line, request_id, seed)
-        return result(line, request_id, 200, body, None), num_tokens
+        body, num_tokens = await _answer(state, line, request_id, seed)
+        return result_line(line, request_id, 200, body, None), num_tokens
     except Exception as error:
-        if service.state is ServerStatus.READY and service.llm.health().is_dead:
+        if state.status is ServerStatus.READY and state.engine.health().is_dead:
             raise
         failure = as_api_error(error)
-        told = failure.body()
-        return result(line, request_id, failure.status, told, told["error"]), 0
+        body = failure.body()
+        return result_line(line, request_id, failure.status, body, body["error"]), 0
 
 
-async def _answer(service: ServerState, line: BatchLine, request_id: str, seed: int) -> tuple[dict[str, Any], int]:
+async def _answer(state: ServerState, line: BatchLine, request_id: str, seed: int) -> tuple[dict[str, Any], int]:
     body = line.body
     if isinstance(body, ApiError):
         raise body
-    served = AccessRecord(request_id, route="batch")
-    with blaming(body.prompt_field):
+    record = AccessRecord(request_id, route="batch")
+    with errors_name_field(body.prompt_field):
         if isinstance(body, EmbeddingBody):
-            return await embedding_answer(service, body, served), 0
+            return await embed_call(state, body, record), 0
         if isinstance(body, ChatBody):
-            call = await chat_call(service, body, request_id)
+            call = await chat_call(state, body, request_id)
         else:
             assert isinstance(body, CompletionBody)
-            call = await completion_call(service, body, request_id)
-        work = await RunningCall.begin(service, _seeded(call, line.number, seed))
+            call = await completion_call(state, body, request_id)
+        running = await RunningCall.start(state, _seeded(call, line.number, seed))
     try:
-        return call.answer.whole(await work.whole(served)), call.answer.usage.num_completion_tokens
+        return call.response.whole(await running.outputs(record)), call.response.usage.num_completion_tokens
     finally:
-        work.abort()
+        running.abort()
 
 
 def _seeded(call: GenerationCall, number: int, seed: int) -> GenerationCall:

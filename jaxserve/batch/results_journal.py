@@ -1,4 +1,4 @@
-"""Host: `ResultsJournal`, an append-only file of batch results that survives a kill; nothing in it is recomputed."""
+"""Host: `ResultsJournal`: an append-only file of batch results, from which a killed batch resumes."""
 
 import os
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ from jaxserve.batch.batch_lines import BatchLine, digest, read_lines
 from jaxserve.core.errors import RequestError
 
 ID_PREFIX = "batch_req_"
-BEGIN = f'{{"id":"{ID_PREFIX}'.encode()  # of every line that is written here
+LINE_START = f'{{"id":"{ID_PREFIX}'.encode()  # of every result line
 MAX_RESULT_BYTES = 1 << 30
 
 
 def lock(file: BinaryIO) -> None:
-    """Until it is closed; `RequestError` where another process has it."""
+    """Lock a file until it is closed. Raises `RequestError` if another process holds the lock."""
     import fcntl
 
     try:
@@ -27,11 +27,11 @@ def lock(file: BinaryIO) -> None:
 
 
 class ResultsJournal:
-    """A file of JSON lines, one a request of `source`, in the order in which they ended. Resumes where a killed run has
-    stopped: a last line that is not whole goes, the others count as done.
+    """A file of JSON lines, one per request of `source`, in the order of completion. An existing file is resumed: an
+    incomplete last line is removed, and the others count as done.
 
-    Raises `RequestError`, and changes nothing, where the file holds anything but results of just these lines.
-    `done`: line numbers of the input that have a result, each with the digest of its line.
+    Raises `RequestError`, without changing the file, if it contains anything but results of `source`'s lines.
+    `done`: the digests of the input lines that have a result, by line number.
     """
 
     def __init__(self, path: Path, source: Path):
@@ -58,19 +58,19 @@ class ResultsJournal:
         self._file.close()
 
     def append(self, results: Iterable[dict[str, Any]]) -> None:
-        """Write results, and wait until they are on the disk."""
+        """Write results, and wait until they are on disk."""
         self._file.write(b"".join(orjson.dumps(result) + b"\n" for result in results))
         self._file.flush()
         os.fsync(self._file.fileno())
 
     def _read(self) -> int:
-        """How many bytes of the file are whole lines."""
+        """Read the results; returns the number of bytes in complete lines."""
         self._file.seek(0)
         whole = 0
         while raw := self._file.readline(MAX_RESULT_BYTES):
             if not raw.endswith(b"\n"):
-                if not raw.startswith(BEGIN[: len(raw)]):
-                    raise self._other()
+                if not raw.startswith(LINE_START[: len(raw)]):
+                    raise self._not_results()
                 break
             whole += len(raw)
             if raw.strip():
@@ -79,31 +79,31 @@ class ResultsJournal:
 
     def _note(self, raw: bytes) -> None:
         try:
-            found = orjson.loads(raw)
-            number, _, line = found["id"].removeprefix(ID_PREFIX).partition("_")
-            self.done[int(number)] = line
-            self.num_failed += found["error"] is not None
+            entry: Any = orjson.loads(raw)
+            number, _, line_digest = entry["id"].removeprefix(ID_PREFIX).partition("_")
+            self.done[int(number)] = line_digest
+            self.num_failed += entry["error"] is not None
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
-            raise self._other() from None
+            raise self._not_results() from None
 
     def _compare(self, source: Path) -> None:
-        left = dict(self.done)
-        for number, raw in read_lines(source) if left else ():
-            if number in left and left.pop(number) != digest(raw):
-                raise self._foreign(number)
-        if left:
-            raise self._foreign(min(left))
+        remaining = dict(self.done)
+        for number, raw in read_lines(source) if remaining else ():
+            if number in remaining and remaining.pop(number) != digest(raw):
+                raise self._other_input(number)
+        if remaining:
+            raise self._other_input(min(remaining))
 
-    def _other(self) -> RequestError:
-        return RequestError(f"{self.path} holds something else than results of a batch", "output")
+    def _not_results(self) -> RequestError:
+        return RequestError(f"{self.path} contains something other than batch results", "output")
 
-    def _foreign(self, number: int) -> RequestError:
+    def _other_input(self, number: int) -> RequestError:
         message = f"{self.path} has a result for line {number} that the input does not have: name another output file"
         return RequestError(message, "output")
 
 
-def result(line: BatchLine, request_id: str, status: int, body: Any, error: Any) -> dict[str, Any]:
-    """A line as OpenAI's output files have it. Its id, of which readers expect nothing, tells the request's line."""
+def result_line(line: BatchLine, request_id: str, status: int, body: Any, error: Any) -> dict[str, Any]:
+    """A line of OpenAI's output format. Its id, opaque to readers, holds the input line's number and digest."""
     response = {"status_code": status, "request_id": request_id, "body": body}
-    name = f"{ID_PREFIX}{line.number}_{line.digest}"
-    return {"id": name, "custom_id": line.custom_id, "response": response, "error": error}
+    line_id = f"{ID_PREFIX}{line.number}_{line.digest}"
+    return {"id": line_id, "custom_id": line.custom_id, "response": response, "error": error}

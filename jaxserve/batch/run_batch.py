@@ -1,4 +1,4 @@
-"""Host: `run_batch`, all lines of a file through the engine, many at once, each written down when it has ended."""
+"""Host: `run_batch`: computes all lines of a batch file, many at once; writes each result when it is complete."""
 
 import asyncio
 import time
@@ -13,12 +13,12 @@ from jaxserve.batch.line_answer import answer_line
 from jaxserve.batch.results_journal import ResultsJournal
 from jaxserve.server.server_state import ServerState
 
-Progress = Callable[[int, int], None]  # lines and tokens since the call before
+Progress = Callable[[int, int], None]  # lines and tokens since the last call
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
-    """num_before: lines that an earlier run had done. num_failed: of all lines, those whose result is an error."""
+    """num_before: lines completed by earlier runs. num_failed: lines whose result is an error, of all runs."""
 
     num_lines: int
     num_before: int
@@ -28,12 +28,11 @@ class BatchSummary:
 
 
 async def run_batch(
-    service: ServerState, source: Path, journal: ResultsJournal, *, max_inflight: int, seed: int, progress: Progress
+    state: ServerState, source: Path, journal: ResultsJournal, *, max_inflight: int, seed: int, progress: Progress
 ) -> BatchSummary:
-    """Answer every line that has no result yet. `max_inflight` lines are under way at most, and no more are in memory.
+    """Compute every line that has no result yet. At most `max_inflight` lines are in progress or in memory.
 
-    journal: of this source. Raises `EngineDeadError` where the engine dies; what has been written stays, and a later
-    run goes on from there.
+    journal: of `source`. Raises `EngineDeadError` if the engine dies; a later run resumes from the written results.
     """
     started_s, num_before, num_tokens, num_failed = time.monotonic(), len(journal.done), 0, journal.num_failed
     lines = (parse_line(number, raw) for number, raw in read_lines(source) if number not in journal.done)
@@ -42,12 +41,12 @@ async def run_batch(
     try:
         while True:
             for line in islice(lines, max_inflight - len(running)):
-                running.add(asyncio.create_task(answer_line(service, line, seed)))
+                running.add(asyncio.create_task(answer_line(state, line, seed)))
             if not running:
                 break
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             results = [task.result() for task in done]
-            # All that ended while the disk was written to goes with the next write.
+            # Lines that end during a write are written together by the next one.
             await asyncio.to_thread(journal.append, [result for result, _ in results])
             num_done += len(results)
             num_tokens += (tokens := sum(count for _, count in results))

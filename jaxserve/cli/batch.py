@@ -27,11 +27,11 @@ def run(argv: list[str]) -> int:
     EngineConfig.create(args.model or "any", **engine_options(args))  # a mistake shows before anything is read
     try:
         from jaxserve.batch.batch_lines import first_model
-        from jaxserve.batch.bucket_files import BucketMirror, fetched, is_remote
+        from jaxserve.batch.bucket_files import BucketMirror, download, is_remote
     except ModuleNotFoundError as error:
         raise ConfigError(f"batch needs {error.name}: pip install 'jaxserve-engine[server]'") from None
     with tempfile.TemporaryDirectory(prefix="jaxserve-batch-") as folder:
-        source = fetched(args.input, Path(folder)) if is_remote(args.input) else Path(args.input)
+        source = download(args.input, Path(folder)) if is_remote(args.input) else Path(args.input)
         if not source.is_file():
             raise RequestError(f"{args.input}: no such file", "input")
         mirror = BucketMirror(args.output, _spool()) if is_remote(args.output) else None
@@ -84,7 +84,7 @@ async def _answer(
     service = ServerState(server, tuple(names), client_templates=None)  # the file is the user's own
     max_inflight = args.max_inflight or INFLIGHT_PER_SEQ * llm.parts.limits.max_num_seqs
     async with AsyncLLM.from_llm(llm) as served:
-        service.open(served)
+        service.open(served.client)
         return await run_batch(service, source, journal, max_inflight=max_inflight, seed=config.seed, progress=progress)
 
 

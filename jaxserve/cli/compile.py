@@ -23,7 +23,7 @@ def run(argv: list[str]) -> int:
     parts = LLM.from_config(config, show_progress=not args.quiet).parts
     total = len(parts.runner.programs.all(parts.buckets.all()))
     with CompileBar(not args.quiet, total) as bar:
-        write_compiled(config, parts.blueprint, parts.described, args.out, bar.update)
+        write_compiled(config, parts.spec, parts.described, args.out, bar.update)
     if not args.quiet:
         num_bytes = sum(path.stat().st_size for path in args.out.rglob("*") if path.is_file())
         print(f"{args.out}: {total} programs, {num_bytes / 1e6:.1f} MB; use it with --compiled", file=sys.stderr)

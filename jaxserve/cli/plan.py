@@ -25,7 +25,7 @@ def run(argv: list[str]) -> int:
     if is_absent:
         compile_without_devices()
 
-    from jaxserve.analysis.capacity_plan import blueprint_for, plan_model
+    from jaxserve.analysis.capacity_plan import plan_model, spec_for
     from jaxserve.analysis.inspect_model import describe
     from jaxserve.analysis.plan_target import choose_target
     from jaxserve.cli.plan_tables import show
@@ -38,11 +38,11 @@ def run(argv: list[str]) -> int:
     with describe(config) as source:
         model = source.model
     target = choose_target(model, args.topology, gpu, options.get("tensor_parallel_size"))
-    blueprint = blueprint_for(config, model, target)
-    total = len(blueprint.programs.all(blueprint.buckets.all()))
+    spec = spec_for(config, model, target)
+    total = len(spec.programs.all(spec.buckets.all()))
     bar = CompileBar(not args.quiet, total)
     with bar, no_persistent_cache() if is_absent else nullcontext():
-        plan = plan_model(config, blueprint, target, args.context, bar.update)
+        plan = plan_model(config, spec, target, args.context, bar.update)
     show(plan)
     if args.json is not None:
         args.json.write_text(json.dumps(asdict(plan), indent=1) + "\n")

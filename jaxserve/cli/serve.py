@@ -18,7 +18,7 @@ def run(argv: list[str]) -> int:
     engine_config = EngineConfig.create(args.model, **engine_options(args))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("jaxserve").setLevel(config.log_level.upper())
-    if config.is_open_to_others and not config.api_key:
+    if config.is_exposed and not config.api_key:
         logging.getLogger("jaxserve.server").warning("everyone who reaches %s may use it: set --api-key", config.host)
     try:
         from jaxserve.server.run import serve

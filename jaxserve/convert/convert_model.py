@@ -12,18 +12,18 @@ from typing import Any, Literal
 import jax.numpy as jnp
 import numpy as np
 
-from checkpoints.conversion_manifest import ConversionManifest, identity
 from checkpoints.loading.leaf_reader import Leaves, OrbaxLeaves, TensorLeaves
 from checkpoints.mapping.parts import SavedTree
 from checkpoints.mapping.rules import Rule
 from checkpoints.open_checkpoint import Checkpoint, open_checkpoint
 from checkpoints.sources import ResolvedSource
+from checkpoints.writing.conversion_manifest import ConversionManifest, identity
 from checkpoints.writing.write_orbax import write_orbax
 from checkpoints.writing.write_safetensors import write_safetensors
 from jaxserve.convert.output_dir import prepare
 from jaxserve.core.hardware.mesh import abstract_mesh
-from jaxserve.engine.build.dtype import choose_dtype
 from jaxserve.engine.build.hf_files import SMALL_FILES, export_source
+from jaxserve.engine.build.model_source import choose_dtype
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.load_weights import MAPS, dims, read_config
 from jaxserve.runner.orbax_io import saved_structs

@@ -3,11 +3,12 @@
 import shutil
 from pathlib import Path
 
-from checkpoints.conversion_manifest import MANIFEST, MAX_BYTES
 from checkpoints.errors import CheckpointError
 from checkpoints.formats import orbax_folder, safetensors_write
 from checkpoints.formats.bounded_json import read_object
 from checkpoints.quantization import SIDECARS
+from checkpoints.sources import CONVERSION_MANIFEST
+from checkpoints.writing.conversion_manifest import MAX_BYTES
 from jaxserve.engine.build.hf_files import CONFIG, SMALL_FILES
 
 
@@ -25,13 +26,13 @@ def prepare(folder: Path, source: Path, *, is_overwritten: bool) -> None:
         return
     if is_overwritten:
         _remove_model(folder)
-    elif not (folder / MANIFEST).is_file():
+    elif not (folder / CONVERSION_MANIFEST).is_file():
         raise CheckpointError(f"{folder} is not empty; name another folder, or --overwrite the model in it")
 
 
 def _remove_model(folder: Path) -> None:
     """The manifest goes last: whatever interrupts this, the folder can be overwritten again."""
-    root, manifest = folder / orbax_folder.FOLDER, folder / MANIFEST
+    root, manifest = folder / orbax_folder.FOLDER, folder / CONVERSION_MANIFEST
     is_saved = orbax_folder.is_index(root / orbax_folder.INDEX)
     is_model = (folder / CONFIG).is_file() and (is_saved or any(folder.glob("*.safetensors")))
     if not manifest.is_file() and not is_model:

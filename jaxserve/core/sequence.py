@@ -9,10 +9,13 @@ from jaxserve.core.request import Request
 
 
 class Status(StrEnum):
-    """Where a sequence stands: in the queue (new or preempted), in the running batch, or ended."""
+    """Where a sequence is in its life cycle."""
 
-    WAITING = "waiting"
-    RUNNING = "running"
+    WAITING = "waiting"  # in the queue, new or after preemption
+    DEFERRED = "deferred"  # out of the queue while a running sequence computes the prefix that they share
+    RUNNING = "running"  # in a running slot
+    PAUSED = "paused"  # a beam until the host chooses its next token, with or without a slot; also a spare beam
+    PREEMPTED = "preempted"  # lost its slot; joins the queue when no step in flight touches the slot
     FINISHED = "finished"
 
 
@@ -118,6 +121,11 @@ class Sequence:
     def has_started(self) -> bool:
         """Whether it has had a slot."""
         return self.started_s is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is a beam that waits for the host, or a spare beam."""
+        return self.status is Status.PAUSED
 
     @property
     def is_finished(self) -> bool:

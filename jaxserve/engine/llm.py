@@ -2,9 +2,9 @@
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -16,11 +16,10 @@ from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import BeamSearchOutput, EmbeddingRequestOutput, RequestOutput, ScoreOutput
 from jaxserve.core.progress_bars import LoadBar
+from jaxserve.core.request import Request
 from jaxserve.engine.build.build import EngineParts, build
-from jaxserve.engine.build.save_model import save_model
-from jaxserve.engine.build.update_weights import update_weights
+from jaxserve.engine.build.engine_weights import save_model, update_weights
 from jaxserve.engine.build.warm_up import warmed_up
-from jaxserve.engine.inputs.call_inputs import only_params, requests_for
 from jaxserve.engine.inputs.chat_renderer import (
     CHAT_PARAMS,
     ChatCallOptions,
@@ -29,34 +28,23 @@ from jaxserve.engine.inputs.chat_renderer import (
     read_conversations,
     split_options,
 )
-from jaxserve.engine.inputs.prompt import read_only_prompt, read_prompts
+from jaxserve.engine.inputs.per_prompt import only_params, params_for, scheduling_for
+from jaxserve.engine.inputs.prompt import Prompt, read_only_prompt, read_prompts, token_ids
 from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.outputs.run_to_completion import complete, pieces
 from jaxserve.engine.tasks.beam_search import beam_search
 from jaxserve.engine.tasks.embed import embed
 from jaxserve.engine.tasks.hidden_states import hidden_states
 from jaxserve.engine.tasks.score import score
+from jaxserve.scheduler.stats import SchedulerStats
 from jaxserve.text.detokenize import Detokenizer
 from jaxserve.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
-    """num_pages_held: by KV group, a page that several sequences hold counted once. num_pages_cached: pages of prefixes
-    that nobody uses at the moment. num_pages_host: pages in host memory that hold something. num_cached_tokens: tokens
-    of all prompts that were found in either. num_evicted, num_saved, num_loaded: pages that left the cache, those that
-    were copied to host memory, and those copied back. num_executables: compiled so far. num_reads: steps read back,
-    each waited for once."""
+class Stats(SchedulerStats):
+    """As `SchedulerStats`; num_executables: programs compiled so far. num_reads: steps read back, each awaited once."""
 
-    num_preemptions: int
-    num_pages_free: int
-    num_pages_cached: int
-    num_pages_held: list[int]
-    num_pages_host: int
-    num_cached_tokens: int
-    num_evicted: int
-    num_saved: int
-    num_loaded: int
     num_executables: int
     num_reads: int
 
@@ -98,7 +86,7 @@ class LLM:
         self.config, self.parts = config, parts
         tokenizer = parts.tokenizer
         detokenizer = None if tokenizer is None else Detokenizer(tokenizer, parts.model.vocab_size)
-        self._jobs = OutputProcessor(parts.engine, detokenizer)
+        self._outputs = OutputProcessor(parts.engine, detokenizer)
         self.chats = ChatRenderer(parts.chat_template, tokenizer)
 
     def _description(self) -> str:
@@ -113,39 +101,41 @@ class LLM:
         )
 
     @property
-    def jobs(self) -> OutputProcessor:
-        """The requests under way, and the `step` that serves them; refused while an `AsyncLLM` drives the engine."""
-        self._jobs.check_caller()
-        return self._jobs
+    def output_processor(self) -> OutputProcessor:
+        """Starts requests and steps the engine; refused while an `AsyncLLM` drives it."""
+        self._outputs.check_caller()
+        return self._outputs
+
+    def admit(
+        self, prompts: SequenceOf[Prompt], sampling_params: Any, scheduling: Mapping[str, Any], *, noun: str = "prompt"
+    ) -> list[Request]:
+        """Checked and numbered requests, for which the queue has room, to be started next.
+
+        sampling_params, scheduling: as `generate` takes them, and errors as it raises them; `noun` is how they call a
+        prompt.
+        """
+        count, inputs = len(prompts), self.parts.input_processor
+        params, options = params_for(sampling_params, count, noun), scheduling_for(scheduling, count, noun)
+        requests = inputs.requests(prompts, params, options, noun=noun)
+        with self.output_processor.exclusive() as engine:
+            engine.live().check(requests)
+        return list(inputs.numbered(requests, inputs.arrive(requests)))
 
     def get_tokenizer(self) -> Tokenizer | None:
         return self.parts.tokenizer
 
     @property
     def stats(self) -> Stats:
-        """Counts since the engine was built."""
-        engine, runner = self.parts.engine, self.parts.runner
-        prefixes, host = engine.scheduler.state.prefixes, engine.scheduler.state.host
-        return Stats(
-            num_preemptions=engine.scheduler.num_preemptions,
-            num_pages_free=engine.scheduler.num_pages_free,
-            num_pages_cached=engine.scheduler.num_pages_cached,
-            num_pages_held=engine.scheduler.num_pages_held,
-            num_pages_host=0 if host is None else host.num_used,
-            num_cached_tokens=engine.scheduler.num_cached_tokens,
-            num_evicted=0 if prefixes is None else prefixes.num_evicted,
-            num_saved=0 if host is None else host.num_saved,
-            num_loaded=0 if host is None else host.num_loaded,
-            num_executables=len(runner.executables),
-            num_reads=runner.num_reads,
-        )
+        """Counters since the engine was built."""
+        runner, counts = self.parts.runner, asdict(self.parts.engine.scheduler.stats)
+        return Stats(**counts, num_executables=len(runner.executables), num_reads=runner.num_reads)
 
     def warm_up(self, *, use_tqdm: bool = True) -> None:
         """Compile every bucket now and refuse all other shapes from then on.
 
         Where memory turns out not to suffice, the pool shrinks: `parts` are then new ones, and standard error tells.
         """
-        self._jobs.check_caller()
+        self._outputs.check_caller()
         parts = warmed_up(self.config, self.parts, show_progress=use_tqdm)
         if parts is not self.parts:
             self._take(self.config, parts)
@@ -162,14 +152,15 @@ class LLM:
 
         prompts: text, a list of token ids, a dict with `prompt` or `prompt_token_ids`, or a list of those; a dict may
         have a `cache_salt`, without which nobody finds what is cached of its beginning. sampling_params: for all
-        prompts, or one a prompt. scheduling: priority, tenant, queue_timeout_s and deadline_s, as `Service` describes
-        them, each for all prompts, or a list of one a prompt. Raises RequestError (a ValueError) naming the prompt and
-        the parameter before anything runs, and QueueFullError where the queue does not take all prompts. A sample whose
+        prompts, or one a prompt. scheduling: priority, tenant, queue_timeout_s and deadline_s, as `SchedulingOptions`
+        describes them, each for all prompts, or a list of one a prompt. Raises RequestError (a ValueError) naming the
+        prompt and the parameter before anything runs, and QueueFullError where the queue does not take all prompts. A
+        sample whose
         logits are not finite ends with finish_reason "error", one that is late with "timeout"; if the device fails,
         EngineDeadError is raised and the engine must be built anew.
         """
-        jobs, maker = self.jobs, self.parts.requests
-        return complete(jobs, requests_for(jobs, maker, read_prompts(prompts), sampling_params, scheduling), use_tqdm)
+        outputs = self.output_processor
+        return complete(outputs, self.admit(read_prompts(prompts), sampling_params, scheduling), use_tqdm)
 
     def chat(
         self,
@@ -185,11 +176,11 @@ class LLM:
         an answer may fill the context. options: those of `render_chat`, and how to be served, as in `generate`. Raises
         as that does.
         """
-        jobs, maker = self.jobs, self.parts.requests
+        outputs = self.output_processor
         rendering, scheduling = split_options(options)
         prompts = self.chats.prompts(read_conversations(messages), **rendering)
         params = CHAT_PARAMS if sampling_params is None else sampling_params
-        return complete(jobs, requests_for(jobs, maker, prompts, params, scheduling, noun="conversation"), use_tqdm)
+        return complete(outputs, self.admit(prompts, params, scheduling, noun="conversation"), use_tqdm)
 
     def render_chat(self, messages: Any, **options: Unpack[ChatOptions]) -> dict[str, Any]:
         """The prompt that `chat` makes of one conversation, as `generate` and `stream` take it: text and token ids.
@@ -209,10 +200,9 @@ class LLM:
         request runs while somebody steps: this iterator, another one, or `generate`; to leave the loop (or to close the
         iterator) aborts it. scheduling: as in `generate`. Bad input raises RequestError at once.
         """
-        jobs, maker = self.jobs, self.parts.requests
-        prompts, params = [read_only_prompt(prompt)], only_params(sampling_params)
-        ((text, request),) = requests_for(jobs, maker, prompts, params, scheduling)
-        return pieces(jobs, text, request)
+        outputs = self.output_processor
+        (request,) = self.admit([read_only_prompt(prompt)], only_params(sampling_params), scheduling)
+        return pieces(outputs, request)
 
     def beam_search(self, prompts: Any, params: BeamSearchParams, *, use_tqdm: bool = True) -> list[BeamSearchOutput]:
         """Search for the likeliest texts after each prompt, as transformers does; the best first, results in order.
@@ -223,7 +213,9 @@ class LLM:
         prompt's search ends alone, with finish_reason "error".
         """
         limits = {"max_num_seqs": self.parts.limits.max_num_seqs}
-        return beam_search(self.jobs, self.parts.requests, prompts, params, **limits, use_tqdm=use_tqdm)
+        return beam_search(
+            self.output_processor, self.parts.input_processor, prompts, params, **limits, use_tqdm=use_tqdm
+        )
 
     def score(self, pairs: Any, *, use_tqdm: bool = True) -> list[ScoreOutput]:
         """How likely each continuation is after its context: log-probabilities, nothing drawn; results in order.
@@ -232,7 +224,7 @@ class LLM:
         once. Two texts are encoded as one and cut where the context ends; spaces at its end go to the continuation.
         Raises RequestError naming the pair before anything runs.
         """
-        return score(self.jobs, self.parts.requests, pairs, use_tqdm=use_tqdm)
+        return score(self.output_processor, self.parts.input_processor, pairs, use_tqdm=use_tqdm)
 
     def embed(
         self, prompts: Any, *, pooling: str = "mean", normalize: bool = True, use_tqdm: bool = True
@@ -243,7 +235,7 @@ class LLM:
         to length 1. Raises RequestError naming the prompt before anything runs.
         """
         options = {"pooling": pooling, "normalize": normalize, "use_tqdm": use_tqdm}
-        return embed(self.jobs, self.parts.requests, prompts, **options)
+        return embed(self.output_processor, self.parts.input_processor, prompts, **options)
 
     def hidden_states(self, prompts: Any, layers: SequenceOf[int] = (-1,)) -> list[np.ndarray]:
         """What layers see of each prompt: float32 [len(layers), T, D] a prompt, in order.
@@ -251,12 +243,13 @@ class LLM:
         prompts: as `generate` takes them. layers: of the L + 1 states of a model of L layers: 0 the embeddings, i the
         input of layer i, L (or -1) the output after the final norm. Runs beside the engine, with its weights.
         """
-        self._jobs.check_caller()
-        return hidden_states(self.parts, self.parts.requests.token_ids(read_prompts(prompts)), layers)
+        self._outputs.check_caller()
+        return hidden_states(self.parts, token_ids(read_prompts(prompts), self.get_tokenizer()), layers)
 
     def reset_prefix_cache(self) -> bool:
         """Forget the KV that is kept of requests that have ended; True, as in vLLM: nothing can keep it from that."""
-        self.jobs.reset_prefix_cache()
+        with self.output_processor.exclusive() as engine:
+            engine.scheduler.reset_prefix_cache()
         return True
 
     def update_weights(self, params: Any) -> None:
@@ -265,11 +258,11 @@ class LLM:
         Nothing is cast or compiled anew. Raises RequestError for a leaf that does not fit, by name and before anything
         changes, and while requests are under way.
         """
-        self._jobs.check_caller()
+        self._outputs.check_caller()
         update_weights(self.parts, params)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the weights as they are now, with configuration and tokenizer: an Orbax folder for `LLM(folder)`, on
         any mesh. The folder must be empty or not exist."""
-        self._jobs.check_caller()
+        self._outputs.check_caller()
         save_model(self.parts, Path(folder))

@@ -10,9 +10,8 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.core.progress_bars import LoadBar
-from jaxserve.engine.build import memory_plan
-from jaxserve.engine.build.dtype import choose_dtype
-from jaxserve.engine.build.model_source import open_model
+from jaxserve.engine.build import engine_sizes
+from jaxserve.engine.build.model_source import choose_dtype, open_model
 from jaxserve.engine.build.model_text import choose_tokenizer
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.kv.pool_layout import page_layout
@@ -64,9 +63,9 @@ def load(model: str, **options: Any) -> PureModel:
     mesh = make_mesh(config.tensor_parallel_size)
     with open_model(config) as source, LoadBar(sys.stderr.isatty()) as bar:
         described, dtype = source.model, choose_dtype(config.dtype, source.model.dtype)
-        model_config = described.for_context(memory_plan.context_len(config, described.max_position))
+        model_config = described.for_context(engine_sizes.context_len(config, described.max_position))
         params = source.params(mesh, dtype, config.seed, bar.update)
         tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)
-    page_size = memory_plan.page_size(config, mesh.devices.flat[0].platform)
+    page_size = engine_sizes.page_size(config, mesh.devices.flat[0].platform)
     settings = Settings(model_config, mesh, dtype, page_size, config.attention_backend, page_layout(config.kv_layout))
     return PureModel(settings, params, tokenizer)

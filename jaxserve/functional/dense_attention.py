@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from pallas_kernels.page_layouts import ROWS, PageLayout
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 BLOCK = 128  # queries of each text whose scores exist at once
@@ -26,17 +26,13 @@ def whole_text_attention(
     pool: Float[Array, "Lg P K page W2"],
     layer: Int[Array, ""],
     meta: AttentionMeta,
+    spec: AttentionSpec,
     *,
-    scale: float,
-    window: int | None = None,
-    softcap: float | None = None,
     sinks: Float[Array, "N"] | None = None,
-    layout: PageLayout = ROWS,
-    backend: str = "auto",
 ) -> tuple[Float[Array, "T N H"], Float[Array, "Lg P K page W2"]]:
     """Causal attention within each of `num_texts` equally long texts; parameters as of `paged_attention`.
 
-    Pool, its layout, layer and metadata mean nothing here, nor does the back end; the pool comes back as it is.
+    Pool, layer and metadata have no effect, nor have the spec's layout and back end; the pool is returned unchanged.
     """
     num_heads, head_dim = q.shape[1:]
     num_kv_heads, num_tokens = k.shape[1], q.shape[0] // num_texts
@@ -50,9 +46,7 @@ def whole_text_attention(
         _attend,
         keys=k.reshape(num_texts, num_tokens, num_kv_heads, head_dim).astype(jnp.float32),
         values=v.reshape(num_texts, num_tokens, num_kv_heads, head_dim).astype(jnp.float32),
-        scale=scale,
-        window=window,
-        softcap=softcap,
+        spec=spec,
         sinks=None if sinks is None else sinks.astype(jnp.float32).reshape(grouped),
         precision=lax.Precision.HIGHEST if q.dtype == jnp.float32 else None,
     )
@@ -68,9 +62,7 @@ def _attend(
     *,
     keys: Float[Array, "B T K H"],
     values: Float[Array, "B T K H"],
-    scale: float,
-    window: int | None,
-    softcap: float | None,
+    spec: AttentionSpec,
     sinks: Float[Array, "K G"] | None,
     precision: lax.Precision | None,
 ) -> Float[Array, "B Q K G H"]:
@@ -78,11 +70,11 @@ def _attend(
     query = start + jnp.arange(queries.shape[1], dtype=jnp.int32)[:, None]
     key = jnp.arange(keys.shape[1], dtype=jnp.int32)[None]
     is_seen = key <= query
-    if window is not None:
-        is_seen &= key > query - window
-    scores = jnp.einsum("bqkgh,btkh->bkgqt", queries.astype(jnp.float32) * scale, keys, precision=precision)
-    if softcap is not None:
-        scores = softcap * jnp.tanh(scores / softcap)
+    if spec.window is not None:
+        is_seen &= key > query - spec.window
+    scores = jnp.einsum("bqkgh,btkh->bkgqt", queries.astype(jnp.float32) * spec.scale, keys, precision=precision)
+    if spec.softcap is not None:
+        scores = spec.softcap * jnp.tanh(scores / spec.softcap)
     scores = jnp.where(is_seen[None, None, None], scores, jnp.finfo(jnp.float32).min)
     if sinks is not None:
         sink = jnp.broadcast_to(sinks[None, :, :, None, None], (*scores.shape[:-1], 1))

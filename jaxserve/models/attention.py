@@ -15,6 +15,7 @@ from jaxserve.kv.pool_layout import POOL_SPEC, KVLayout
 from jaxserve.models.attention_plan import kind_meta, of_group
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.layers import Context
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSizes
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 QKV_SPEC = spec(None, "kv_heads", None)
@@ -29,15 +30,15 @@ def plan_kind(
     num_devices = ctx.mesh.shape[TENSOR]
     plan = partial(
         ctx.plan,
-        num_heads=config.num_heads // num_devices,
-        num_kv_heads=pool.shape[2] // num_devices,
-        head_dim=config.head_dim,
-        page_size=ctx.page_layout.page_size(pool),
-        dtype=dtype,
-        pool_dtype=pool.dtype,
-        window=config.kinds[kind].window,
-        layout=ctx.page_layout,
-        backend=ctx.attention_backend,
+        spec=spec_of(ctx, config, kind),
+        model=ModelSizes(
+            num_heads=config.num_heads // num_devices,
+            num_kv_heads=pool.shape[2] // num_devices,
+            head_dim=config.head_dim,
+            page_size=ctx.page_layout.page_size(pool),
+            dtype=dtype,
+            pool_dtype=pool.dtype,
+        ),
     )
     # Under the mesh, like attention itself: it tells the back ends which device they plan for.
     plan = jax.shard_map(plan, mesh=ctx.mesh, in_specs=WHOLE, out_specs=WHOLE, check_vma=False)
@@ -57,22 +58,25 @@ def attend(
     meta: AttentionMeta,
 ) -> tuple[Float[Array, "T N H"], Float[Array, "Lg P K page W2"]]:
     """The attention op of one layer; `meta` is of its group. Nothing crosses devices."""
-    op = partial(
-        ctx.attention,
-        scale=config.scale,
-        window=config.kinds[kind].window,
-        softcap=config.attention_softcap,
-        layout=ctx.page_layout,
-        backend=ctx.attention_backend,
-    )
     op = jax.shard_map(
-        op,
+        partial(ctx.attention, spec=spec_of(ctx, config, kind)),
         mesh=ctx.mesh,
         in_specs=(QKV_SPEC, QKV_SPEC, QKV_SPEC, POOL_SPEC, WHOLE, WHOLE),
         out_specs=(QKV_SPEC, POOL_SPEC),
         check_vma=False,
     )
     return op(q, k, v, pool, index_in_group, meta)
+
+
+def spec_of(ctx: Context, config: ModelConfig, kind: int) -> AttentionSpec:
+    """The attention op's static arguments in layers of a kind."""
+    return AttentionSpec(
+        scale=config.scale,
+        window=config.kinds[kind].window,
+        softcap=config.attention_softcap,
+        layout=ctx.page_layout,
+        backend=ctx.attention_backend,
+    )
 
 
 def check_backend(config: ModelConfig, layout: KVLayout, mesh: Mesh, backend: str) -> None:

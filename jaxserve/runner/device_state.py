@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int32
 
 from jaxserve.core.hardware.mesh import replicated
 from jaxserve.kv.pool_layout import KVLayout
-from jaxserve.sampling.sampling_batch import SlotState, init_slot_state
+from jaxserve.sampling.slot_state import SlotState, init_slot_state
 
 MAX_EDITS = 1024  # logit edits a slot can hold: 300 biases, and room for stop ids and bad words
 

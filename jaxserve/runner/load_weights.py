@@ -8,8 +8,8 @@ from jax.sharding import Mesh
 
 from checkpoints.load import load
 from checkpoints.mapping.rules import ModelDims
-from checkpoints.maps import gemma2_map, gemma3_map, llama_map, phi3_map, qwen2_map, qwen3_map
 from checkpoints.open_checkpoint import Checkpoint
+from checkpoints.tensor_names import gemma2_names, gemma3_names, llama_names, phi3_names, qwen2_names, qwen3_names
 from jaxserve.core.hardware.mesh import AnyMesh
 from jaxserve.models.config import rope_gguf
 from jaxserve.models.config.model_config import ModelConfig
@@ -18,13 +18,13 @@ from jaxserve.models.kv_heads import num_kv_heads_on
 from jaxserve.models.params import Params, declare, targets
 
 MAPS: dict[str, ModuleType] = {
-    "llama": llama_map,
-    "mistral": llama_map,
-    "qwen2": qwen2_map,
-    "qwen3": qwen3_map,
-    "gemma2": gemma2_map,
-    "gemma3": gemma3_map,
-    "phi3": phi3_map,
+    "llama": llama_names,
+    "mistral": llama_names,
+    "qwen2": qwen2_names,
+    "qwen3": qwen3_names,
+    "gemma2": gemma2_names,
+    "gemma3": gemma3_names,
+    "phi3": phi3_names,
 }
 
 

@@ -1,13 +1,12 @@
-"""Device: everything that changes logits before a token is drawn, in one fixed order.
+"""Device: logit processors in one fixed order: padding mask, allowed tokens, edits (biases, bans), penalties.
 
-Padded ids (`mask_padding`, once, on the raw logits), masks of allowed tokens, edits, penalties. Temperature only scales
-distances from the maximum, so it is applied where weights are made (`probabilities.py`): that saves a pass over the
-vocabulary and cannot overflow.
+`mask_padding` runs once, on the raw logits. Temperature only scales distances from the maximum, so it is applied where
+weights are computed (`probabilities.py`): that saves a pass over the vocabulary and cannot overflow.
 
-Rows that want a change are changed one after the other, each in its place, and no other row is touched: batch-mates
-cannot change a row, a change costs by the rows that want it, and what it needs beside them is a few rows. (All rows at
-once took libtpu 20 s to compile, and six arrays as large as the logits.) Where no row wants any, `lax.cond` passes the
-logits through without a copy.
+Rows with a processor are changed one after the other, in place, and no other row is touched: rows are independent, the
+cost grows with the rows that have a processor, and the temporaries are a few rows. (All rows at once took libtpu 20 s
+to compile, and six arrays as large as the logits.) Where no row has a processor, `lax.cond` passes the logits through
+without a copy.
 """
 
 import jax
@@ -16,14 +15,15 @@ from jax import Array, lax
 from jaxtyping import Float, Int32
 
 from jaxserve.sampling.penalty_counts import read_counts
-from jaxserve.sampling.sampling_batch import SamplingBatch, SlotState
+from jaxserve.sampling.sampling_batch import SamplingBatch
+from jaxserve.sampling.slot_state import SlotState
 
 
 def mask_padding(logits: Float[Array, "R V"], vocab_size: int) -> Float[Array, "R V"]:
-    """Raw logits in float32 with the ids from `vocab_size` on, which only fill the weight's width, at -inf.
+    """Raw logits in float32, with -inf at the padding ids from `vocab_size` on.
 
-    Call it once, where logits are made: it is done in place there, whereas drawing and log-probabilities, which both
-    read the result, would each make a copy.
+    Call it once, where logits are computed: there XLA does it in place, whereas drawing and log-probabilities, which
+    both read the result, would each make a copy.
     """
     logits = logits.astype(jnp.float32)
     if vocab_size == logits.shape[1]:
@@ -32,35 +32,48 @@ def mask_padding(logits: Float[Array, "R V"], vocab_size: int) -> Float[Array, "
 
 
 @jax.named_scope("process")
-def process(
+def process_logits(
     logits: Float[Array, "S V"],
     batch: SamplingBatch,
     positions: Int32[Array, " S"],
     slots: SlotState,
 ) -> Float[Array, "S V"]:
-    """The logits to draw from; positions[s] is the index of the token to be drawn in its sequence."""
+    """The logits to draw from; positions[s] is the index of the next token in its sequence."""
     is_changed = (batch.mask_row != 0) | batch.has_edits | batch.has_penalties
     (changed,) = jnp.nonzero(is_changed, size=len(logits), fill_value=0)
 
     def change_one(i: Array, logits: Array) -> Array:
         row = changed[i]
-        one = jax.tree.map(lambda column: column[row], batch)
-        z = lax.dynamic_index_in_dim(logits, row, keepdims=False)
+
+        def of_row(column: Array) -> Array:
+            return column[row]
+
+        one: SamplingBatch = jax.tree.map(of_row, batch)
+
+        def edit(z: Array) -> Array:
+            return _apply_edits(z, one.slot, positions[row], slots)
+
+        def penalize(z: Array) -> Array:
+            return _apply_penalties(z, one, slots)
+
+        z: Array = lax.dynamic_index_in_dim(logits, row, keepdims=False)
         z = lax.cond(one.mask_row != 0, lambda: _apply_mask(z, one.mask_row, slots), lambda: z)
-        z = lax.cond(one.has_edits, lambda z: _apply_edits(z, one.slot, positions[row], slots), lambda z: z, z)
-        z = lax.cond(one.has_penalties, lambda z: _apply_penalties(z, one, slots), lambda z: z, z)
+        z = lax.cond(one.has_edits, edit, _unchanged, z)
+        z = lax.cond(one.has_penalties, penalize, _unchanged, z)
         return lax.dynamic_update_index_in_dim(logits, z, row, axis=0)
 
-    return lax.cond(
-        jnp.any(is_changed),
-        lambda logits: lax.fori_loop(0, jnp.sum(is_changed), change_one, logits),
-        lambda logits: logits,
-        logits,
-    )
+    def change_rows(logits: Array) -> Array:
+        return lax.fori_loop(0, jnp.sum(is_changed), change_one, logits)
+
+    return lax.cond(jnp.any(is_changed), change_rows, _unchanged, logits)
+
+
+def _unchanged(x: Array) -> Array:
+    return x
 
 
 def _apply_mask(z: Float[Array, " V"], mask_row: Int32[Array, ""], slots: SlotState) -> Float[Array, " V"]:
-    words = lax.dynamic_index_in_dim(slots.mask_rows, mask_row, keepdims=False)
+    words: Array = lax.dynamic_index_in_dim(slots.mask_rows, mask_row, keepdims=False)
     is_allowed = (words[:, None] >> jnp.arange(32, dtype=jnp.uint32)[None, :] & jnp.uint32(1)) != 0
     return jnp.where(is_allowed.reshape(-1)[: len(z)], z, -jnp.inf)
 
@@ -76,9 +89,9 @@ def _apply_edits(
 
 
 def _apply_penalties(z: Float[Array, " V"], row: SamplingBatch, slots: SlotState) -> Float[Array, " V"]:
-    """Repetition (CTRL, Keskar et al., 2019, section 4.1) over prompt and output; the other two over the output.
+    """Repetition penalty (CTRL, Keskar et al., 2019, section 4.1) over prompt and output, the others over the output.
 
-    row: one row's sampling columns.
+    row: the sampling columns of one row.
     """
     times, is_seen = read_counts(slots.counts, row.slot)
     repetition = jnp.where(is_seen, row.repetition_penalty, 1.0)

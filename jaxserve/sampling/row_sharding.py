@@ -1,4 +1,4 @@
-"""Device: rows divided over the mesh, each device computing all of its share of them."""
+"""Device: `shard_rows`, per-row functions with the rows divided over the mesh."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,22 +10,28 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxserve.core.hardware.mesh import TENSOR
 
 
-def by_rows(mesh: Mesh, function: Callable[..., Any], rows: Any, *whole: Any) -> Any:
-    """function(rows, *whole), where rows and results are trees of arrays with one entry a row.
+def shard_rows(mesh: Mesh, function: Callable[..., Any], rows: Any, *replicated: Any) -> Any:
+    """function(rows, *replicated), where rows and results are trees of arrays with one entry a row.
 
-    The head leaves every device a part of each row's logits; drawing wants a row's whole vocabulary in one place. So
-    devices exchange parts (an all-to-all of S·V/TP numbers) and draw for S/TP rows each: nothing of S x V is whole
-    anywhere, conditions and loops inside are each device's own, and a row comes out as it does on one device.
+    The head leaves each row's logits divided over the devices; drawing needs a row's whole vocabulary on one device. So
+    the devices exchange parts (an all-to-all of S·V/TP numbers) and draw for S/TP rows each: no device holds all of
+    S x V, conditions and loops inside are per device, and a row's result is the same as on one device.
     """
     num_rows = len(jax.tree.leaves(rows)[0])
     missing = -num_rows % mesh.shape[TENSOR]
-    rows = jax.tree.map(lambda a: jnp.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)), rows)
+
+    def pad(a: jax.Array) -> jax.Array:
+        return jnp.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1))
+
+    def unpad(a: jax.Array) -> jax.Array:
+        return a[:num_rows]
+
     divided, everywhere = PartitionSpec(TENSOR), PartitionSpec()
-    share = jax.shard_map(
+    sharded = jax.shard_map(
         function,
         mesh=mesh,
-        in_specs=(divided, *[everywhere] * len(whole)),
+        in_specs=(divided, *[everywhere] * len(replicated)),
         out_specs=divided,
         check_vma=False,
     )
-    return jax.tree.map(lambda a: a[:num_rows], share(rows, *whole))
+    return jax.tree.map(unpad, sharded(jax.tree.map(pad, rows), *replicated))

@@ -1,22 +1,23 @@
-"""Host: commit: what a step produced is appended, sequences end, and what nobody needs any more returns."""
+"""Host: commit: appends the tokens of a step, ends sequences, and returns pages and slots that are no longer needed."""
 
-from typing import Any
+from typing import cast
 
 import numpy as np
 
-from jaxserve.core.step_outcome import StepOutcome
+from jaxserve.core.sequence import Sequence
+from jaxserve.core.step_outcome import StepOutcome, TopLogprobs
 from jaxserve.core.step_plan import NUM_LOGPROBS_FIELD, StepPlan
 from jaxserve.core.token_deltas import NO_TOKEN, TokenDeltas
 from jaxserve.scheduler.beams import pause
-from jaxserve.scheduler.memory.page_tables import free_behind_windows
 from jaxserve.scheduler.memory.prefix_reuse import keep_prefix
 from jaxserve.scheduler.memory.slots import end_sequence, release_slot
+from jaxserve.scheduler.memory.window_pages import free_behind_windows
 from jaxserve.scheduler.prompt_logprobs import collect_logprobs, collect_pooled, token_logprobs
 from jaxserve.scheduler.state import SchedulerState
 
 
 def commit(state: SchedulerState, plan: StepPlan, outcome: StepOutcome) -> TokenDeltas:
-    """Record one step; rows whose sequence has ended meanwhile are dropped by their epoch."""
+    """Record one step; rows whose sequence has ended since are dropped by their epoch."""
     if not plan.step_id == outcome.step_id == state.num_committed:
         raise ValueError(f"step {state.num_committed} is next: plan {plan.step_id}, outcome {outcome.step_id}")
     state.num_committed += 1
@@ -35,10 +36,9 @@ def commit(state: SchedulerState, plan: StepPlan, outcome: StepOutcome) -> Token
         deltas = deltas.with_ended(pause(state, plan, outcome, drawing[is_beam]))
     if not samples.all():
         reading = slots[~samples]
-        deltas = _end_prompts(
-            state, deltas, reading[slot_table.num_computed[reading] >= slot_table.max_computed[reading]]
-        )
-    if state.prefixes is not None:
+        is_done = slot_table.num_computed[reading] >= slot_table.max_computed[reading]
+        deltas = _end_prompts(state, deltas, reading[is_done])
+    if state.prefix_cache is not None:
         _keep_prompts(state, plan, live)
     free_behind_windows(state, slots)
     for slot in state.leaving.copy():
@@ -48,13 +48,13 @@ def commit(state: SchedulerState, plan: StepPlan, outcome: StepOutcome) -> Token
 
 
 def _append(state: SchedulerState, plan: StepPlan, outcome: StepOutcome, drawing: np.ndarray) -> TokenDeltas:
-    """Append the tokens of the rows `drawing`, each up to its end, and end the sequences that end with them.
+    """Append the tokens of the rows `drawing`, each row up to its end, and end the sequences that end with them.
 
-    Most steps have one round and end nobody: they are spared what only others need, 30 of 130 us for 64 rows.
+    Most steps have one round and end no sequence: these skip what only other steps need, 30 of 130 us for 64 rows.
     """
     slot_table, slots = state.slot_table, plan.slots[drawing]
-    occupants = slot_table.sequences
-    sequences: list[Any] = [occupants[slot] for slot in slots.tolist()]
+    occupants = cast(list[Sequence], slot_table.sequences)
+    sequences: list[Sequence] = [occupants[slot] for slot in slots.tolist()]
     rounds, lens, ends = np.arange(plan.num_rounds), slot_table.num_tokens[slots], plan.rounds[drawing]
     tokens, is_bad = outcome.tokens[drawing, : len(rounds)], outcome.is_bad[drawing, : len(rounds)]
     is_stop = (slot_table.stop_ids[slots][:, None] == tokens[:, :, None]).any(axis=2)
@@ -63,31 +63,27 @@ def _append(state: SchedulerState, plan: StepPlan, outcome: StepOutcome, drawing
     is_end = is_stop | is_bad | (rounds >= (slot_table.max_len[slots] - lens - 1)[:, None])
     if is_end.any():
         ends = np.where(is_end.any(axis=1), is_end.argmax(axis=1) + 1, ends)
-    state.policy.charge_drawn(sequences, ends)
+    state.policy.charge_generated(sequences, ends)
     if len(rounds) == 1:
-        rows, places = np.arange(len(slots)), np.zeros(len(slots), np.intp)
+        rows, steps = np.arange(len(slots)), np.zeros(len(slots), np.intp)
         tokens, is_bad, is_end = tokens[:, 0], is_bad[:, 0], is_end[:, 0]
         slot_table.tokens[slots, lens] = tokens
     else:
-        rows, places = np.nonzero(rounds < ends[:, None])  # one entry a token, row by row
-        tokens, is_bad, is_end = tokens[rows, places], is_bad[rows, places], is_end[rows, places]
-        slot_table.tokens[slots[rows], lens[rows] + places] = tokens
+        rows, steps = np.nonzero(rounds < ends[:, None])  # one entry a token, row by row
+        tokens, is_bad, is_end = tokens[rows, steps], is_bad[rows, steps], is_end[rows, steps]
+        slot_table.tokens[slots[rows], lens[rows] + steps] = tokens
     slot_table.num_tokens[slots] += ends
-    if is_bad.any():  # each the last of its row, and not one of its tokens
+    if is_bad.any():  # each is the last entry of its row, and not a token of the sequence
         slot_table.num_tokens[slots[rows[is_bad]]] -= 1
     if outcome.logprobs is not None:
-        num_rounds, wanted = outcome.tokens.shape[1], plan.sampling[drawing, NUM_LOGPROBS_FIELD]
-        for i in np.flatnonzero((wanted[rows] >= 0) & ~is_bad).tolist():
-            row = rows[i]
-            logprobs = sequences[row].logprobs
-            assert logprobs is not None
-            place = int(drawing[row]) * num_rounds + places[i]
-            logprobs.append(token_logprobs(outcome.logprobs, place, wanted[row]))
+        wanted = np.where(is_bad, -1, plan.sampling[drawing, NUM_LOGPROBS_FIELD][rows])
+        entries = drawing[rows] * outcome.tokens.shape[1] + steps
+        _append_logprobs([sequences[row] for row in rows.tolist()], outcome.logprobs, entries, wanted)
     for i in np.flatnonzero(is_end).tolist():
         sequence = sequences[rows[i]]
         if is_bad[i]:
             end_sequence(state, sequence, "error")
-        elif is_stop[rows[i], places[i]]:
+        elif is_stop[rows[i], steps[i]]:
             end_sequence(state, sequence, "stop", sequence.request.stop_reason(int(tokens[i])))
         else:
             end_sequence(state, sequence, "length")
@@ -96,16 +92,24 @@ def _append(state: SchedulerState, plan: StepPlan, outcome: StepOutcome, drawing
     return TokenDeltas(sequences, np.where(is_bad, NO_TOKEN, tokens), is_end)
 
 
+def _append_logprobs(sequences: list[Sequence], logprobs: TopLogprobs, entries: np.ndarray, wanted: np.ndarray) -> None:
+    """For each token its sequence, its entry in `logprobs`, and how many candidates it wants, -1: none at all."""
+    for i in np.flatnonzero(wanted >= 0).tolist():
+        known = sequences[i].logprobs
+        assert known is not None
+        known.append(token_logprobs(logprobs, int(entries[i]), int(wanted[i])))
+
+
 def _keep_prompts(state: SchedulerState, plan: StepPlan, live: np.ndarray) -> None:
-    """Leave whole pages of chunks to the prefix cache, before windows pass them: others may need them now."""
+    """Leave full pages of chunks to the prefix cache before windows pass them: other sequences may need them now."""
     slot_table = state.slot_table
     for slot in plan.slots[plan.num_decodes :][live[plan.num_decodes :]].tolist():
-        if slot_table.is_running[slot]:  # others leave all that they have when they return their slot
+        if slot_table.is_running[slot]:  # a leaving slot leaves all of its pages when it is released
             keep_prefix(state, slot)
 
 
 def _end_prompts(state: SchedulerState, deltas: TokenDeltas, slots: np.ndarray) -> TokenDeltas:
-    """End the sequences that were to draw nothing, their prompts computed, and add them to the deltas."""
+    """End the sequences that draw no tokens, as their prompts are computed, and add them to the deltas."""
     sequences = [state.occupant(slot) for slot in slots.tolist()]
     for sequence in sequences:
         end_sequence(state, sequence, "length")

@@ -1,4 +1,4 @@
-"""Host: `SlotEdits`, what requests forbid and prefer, as changes to the logits of a slot."""
+"""Host: `SlotEdits` of a request: logit_bias, bad_words, min_tokens and allowed_token_ids as changes to logits."""
 
 from collections.abc import Collection
 
@@ -11,16 +11,18 @@ FOREVER = np.iinfo(np.int32).max
 
 
 def is_synchronous(request: Request) -> bool:
-    """Bad words of several tokens are banned one token ahead, so the host must have seen the token before."""
+    """Whether the host must have seen a token before the next is drawn: bad words of several tokens need that."""
     return any(len(word) > 1 for word in request.bad_words)
 
 
 def has_edits(request: Request) -> bool:
+    """Whether the request changes logits."""
     params = request.params
     return bool(params.logit_bias or request.bad_words or params.allowed_token_ids or _min_tokens_bans(request))
 
 
 def has_penalties(request: Request) -> bool:
+    """Whether the request has a presence, frequency or repetition penalty."""
     params = request.params
     return (params.presence_penalty, params.frequency_penalty, params.repetition_penalty) != (0, 0, 1)
 
@@ -33,7 +35,7 @@ def banned_next(request: Request, generated: np.ndarray) -> tuple[int, ...]:
 
 
 def make_edits(request: Request, slot: int, banned: tuple[int, ...], vocab_size: int) -> SlotEdits:
-    """All edits of a request, and the tokens `banned` for now."""
+    """All edits of a request. banned: tokens from `banned_next`."""
     entries = _entries(request) + [(i, -np.inf, FOREVER) for i in banned]
     ids, bias, until = zip(*entries, strict=True) if entries else ((), (), ())
     return SlotEdits(
@@ -46,7 +48,7 @@ def make_edits(request: Request, slot: int, banned: tuple[int, ...], vocab_size:
 
 
 def _entries(request: Request) -> list[tuple[int, float, int]]:
-    """(token, bias, until position) of the edits that stay for the request's life."""
+    """(token, bias, until position) of the edits that never change during a request."""
     entries = [(i, bias, FOREVER) for i, bias in (request.params.logit_bias or {}).items()]
     entries += [(word[0], -np.inf, FOREVER) for word in request.bad_words if len(word) == 1]
     until = len(request.prompt_token_ids) + request.params.min_tokens
@@ -58,6 +60,7 @@ def _min_tokens_bans(request: Request) -> tuple[int, ...]:
 
 
 def _mask(allowed: Collection[int] | None, vocab_size: int) -> np.ndarray | None:
+    """uint32[ceil(V / 32)]: bit i % 32 of word i // 32 allows token i; None allows every token."""
     if allowed is None:
         return None
     bits = np.zeros(-(-vocab_size // 32) * 32, np.uint8)

@@ -1,4 +1,4 @@
-"""Host: what a step told of prompts, put where it belongs in the sequences."""
+"""Host: results of prompts: log-probabilities and pooled hidden states of a step, collected in their sequences."""
 
 import numpy as np
 
@@ -12,12 +12,15 @@ NUM_PROMPT_LOGPROBS = SAMPLING_FIELDS.index("num_prompt_logprobs")
 
 
 def collect_logprobs(state: SchedulerState, plan: StepPlan, logprobs: TopLogprobs, live: np.ndarray) -> None:
-    """One entry a target of the plan, of rows that are `live`; their KV has just been counted as computed."""
+    """Store the entry of each target of the plan whose row is `live` (bool[S]).
+
+    The rows' KV must have been counted as computed already.
+    """
     assert plan.targets is not None
     wanted, ends = plan.sampling[:, NUM_PROMPT_LOGPROBS].tolist(), np.cumsum(plan.query_lens)
-    places = np.flatnonzero(plan.targets >= 0)
-    rows = np.searchsorted(ends, places, side="right")
-    positions = state.slot_table.num_computed[plan.slots[rows]] - ends[rows] + places + 1
+    targets = np.flatnonzero(plan.targets >= 0)
+    rows = np.searchsorted(ends, targets, side="right")
+    positions = state.slot_table.num_computed[plan.slots[rows]] - ends[rows] + targets + 1
     for i in np.flatnonzero(live[rows]).tolist():
         known = state.occupant(int(plan.slots[rows[i]])).prompt_logprobs
         assert known is not None
@@ -25,7 +28,7 @@ def collect_logprobs(state: SchedulerState, plan: StepPlan, logprobs: TopLogprob
 
 
 def token_logprobs(logprobs: TopLogprobs, row: int, num_candidates: int) -> TokenLogprobs:
-    """One row, with as many candidates as were asked for."""
+    """One row, with its first `num_candidates` candidates."""
     return TokenLogprobs(
         float(logprobs.chosen[row]),
         int(logprobs.ranks[row]),
@@ -35,7 +38,7 @@ def token_logprobs(logprobs: TopLogprobs, row: int, num_candidates: int) -> Toke
 
 
 def collect_pooled(state: SchedulerState, plan: StepPlan, pooled: np.ndarray, live: np.ndarray) -> None:
-    """Add up the chunks of a mean; of the last token's states the latest remain."""
+    """Store the hidden states of live rows: for "mean" the sum over the chunks, for "last" those of the last chunk."""
     for row in np.flatnonzero(live & plan.is_pooled).tolist():
         sequence, states = state.occupant(int(plan.slots[row])), pooled[row].astype(np.float64)
         is_sum = sequence.request.pooling == "mean" and sequence.pooled is not None

@@ -1,4 +1,4 @@
-"""Host: `QueueLimits`, how much may wait; what would bring more is refused whole, before anything has changed."""
+"""Host: `QueueLimits`: how many samples and tokens may wait. Requests above the limits are refused as a whole."""
 
 from dataclasses import dataclass, replace
 
@@ -9,8 +9,11 @@ from jaxserve.scheduler.state import SchedulerState
 
 @dataclass(frozen=True, slots=True)
 class QueueLoad:
-    """How full an engine is. num_waiting, num_tokens: sequences in the queue, and their tokens; num_deferred of them
-    are deferred. num_running, num_free: of the num_slots."""
+    """The load of an engine at one moment.
+
+    num_waiting, num_tokens: sequences that wait for a slot, and their tokens; num_deferred of them are deferred behind
+    a shared prefix. num_running, num_free: of the num_slots.
+    """
 
     num_waiting: int
     num_tokens: int
@@ -21,10 +24,9 @@ class QueueLoad:
 
     @classmethod
     def of(cls, state: SchedulerState) -> "QueueLoad":
+        """The current load."""
         num_free, num_slots = len(state.slot_table.free_slots), len(state.slot_table.sequences)
-        deferred = [
-            sequence.num_tokens for prefix_group in state.deferring for sequence in prefix_group.deferred.values()
-        ]
+        deferred = [sequence.num_tokens for group in state.deferring for sequence in group.deferred.values()]
         return cls(
             num_waiting=len(state.waiting) + len(deferred),
             num_tokens=state.waiting.num_tokens + sum(deferred),
@@ -35,14 +37,15 @@ class QueueLoad:
         )
 
     def with_more(self, num_waiting: int, num_tokens: int) -> "QueueLoad":
-        """When these have joined the queue, too."""
+        """The load once these have joined the queue."""
         return replace(self, num_waiting=self.num_waiting + num_waiting, num_tokens=self.num_tokens + num_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """None: no bound. max_num_waiting: sequences beyond those for which a slot is free. max_waiting_tokens: of prompts,
-    and what preempted sequences have drawn besides."""
+    """max_num_waiting: sequences beyond those for which a slot is free. max_waiting_tokens: prompt tokens, and tokens
+    that preempted sequences have generated. None: no limit.
+    """
 
     max_num_waiting: int | None = None
     max_waiting_tokens: int | None = None
@@ -57,7 +60,7 @@ class QueueLimits:
             )
 
     def check(self, load: QueueLoad, count: int, num_tokens: int) -> None:
-        """Raise `QueueFullError`, or `RequestError` where an empty queue would not take so many samples and tokens."""
+        """Raise `QueueFullError`, or `RequestError` if not even an empty queue takes so many samples and tokens."""
         if self.max_num_waiting is not None:
             most = load.num_slots + self.max_num_waiting
             room = self.max_num_waiting + load.num_free
@@ -68,7 +71,7 @@ class QueueLimits:
 
 
 def _check(name: str, room: int, waiting: int, count: int, most: int, noun: str) -> None:
-    """room: of `noun` that may wait now. most: that may wait where nobody else does."""
+    """room: how many of `noun` may wait now. most: how many may wait in an otherwise empty queue."""
     if count > most:
         raise RequestError(f"{count} {noun} at once; {name} lets at most {most} wait: give fewer, or raise it", name)
     if waiting + count > room:
@@ -81,6 +84,6 @@ def _check(name: str, room: int, waiting: int, count: int, most: int, noun: str)
 
 
 def queue_cost(requests: list[Request]) -> tuple[int, int]:
-    """Samples and tokens that requests bring to the queue."""
+    """Samples and tokens that requests add to the queue."""
     costs = [(request.params.n, request.params.n * len(request.prompt_token_ids)) for request in requests]
     return sum(count for count, _ in costs), sum(num_tokens for _, num_tokens in costs)

@@ -1,11 +1,11 @@
-"""Host: `SchedulerState`, what the parts of the scheduler share, and `StepRows`, the rows of the step being planned."""
+"""Host: `SchedulerState`, shared by the scheduler's modules, and `StepRows`, the rows of the step being planned."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.sequence import Sequence, TokenLogprobs
+from jaxserve.core.sequence import Sequence, Status, TokenLogprobs
 from jaxserve.core.slot_table import SlotTable
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.host_tier import HostTier
@@ -21,34 +21,34 @@ from jaxserve.scheduler.swap_cost import SwapCost
 class PrefixGroup:
     """Sequences whose prompts are equal in their first `shared_len` tokens.
 
-    running: those in running slots, in the order in which they came there. deferred: those that stand aside while one
-    of the running computes the shared tokens, by sequence id.
+    running: those in running slots, in the order of admission. deferred: those that wait while a running one computes
+    the shared tokens, by sequence id.
     """
 
     shared_len: int
-    running: list[Sequence] = field(default_factory=list)
-    deferred: dict[int, Sequence] = field(default_factory=dict)
+    running: list[Sequence] = field(default_factory=list[Sequence])
+    deferred: dict[int, Sequence] = field(default_factory=dict[int, Sequence])
 
 
 @dataclass(slots=True, eq=False)
-class BeamState:
-    """What `branches` knows of one beam.
+class Beam:
+    """A sequence whose tokens the host chooses.
 
-    is_paused: it waits for the host, with its candidates or as a spare one. candidates: the likeliest tokens after its
-    own, `num_candidates` of them; None while they are not known, and for a spare beam.
+    candidates: the likeliest tokens after its last one, `num_candidates` of them; None until they are computed, and for
+    a spare beam.
     """
 
     num_candidates: int
-    is_paused: bool
     candidates: TokenLogprobs | None = None
 
 
 @dataclass(slots=True)
 class SchedulerState:
-    """A sequence is in the queue, held back from it, parked without a slot, or in a slot; a slot is running or leaving.
+    """All sequences that have not ended, their slots and pages.
 
-    Leaving slots had a row in flight when their sequence ended or was preempted: slot and pages return at the commit of
-    the last step that touches them.
+    `Sequence.status` says where a sequence is; the collections below are indices by status. A slot is free, running or
+    leaving: a leaving slot had a row in flight when its sequence ended or was preempted, and slot and pages return at
+    the commit of the last step that touches them.
     """
 
     limits: StepLimits
@@ -56,91 +56,116 @@ class SchedulerState:
     policy: SchedulingPolicy
     pool: PagePool
     slot_table: SlotTable
-    prefixes: PrefixCache | None  # None: nothing is kept of sequences that have ended
-    host: HostTier | None  # None: what is evicted is lost
+    prefix_cache: PrefixCache | None  # None: pages of ended sequences are freed
+    host_tier: HostTier | None  # None: evicted pages are lost
     swap_cost: SwapCost
 
-    sequences: dict[int, Sequence] = field(default_factory=dict)  # by sequence id, until they end
-    requests: dict[str, list[Sequence]] = field(default_factory=dict)  # by request id, until all have ended
-    prefix_groups: dict[int, PrefixGroup] = field(
-        default_factory=dict
-    )  # by sequence id, of sequences that share their prefix
-    deferring: list[PrefixGroup] = field(default_factory=list)  # those that hold sequences back
-    beams: dict[int, BeamState] = field(
-        default_factory=dict
-    )  # by sequence id, of sequences whose tokens the host chooses
-    leaving: list[int] = field(default_factory=list)
-    matches: dict[int, PrefixMatch] = field(
-        default_factory=dict
-    )  # by id of sequences that were looked up, until they run
-    banned: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by synchronous slot, as last sent to the device
+    sequences: dict[int, Sequence] = field(default_factory=dict[int, Sequence])  # by sequence id, until they end
+    requests: dict[str, list[Sequence]] = field(default_factory=dict[str, list[Sequence]])  # by request id
+    prefix_groups: dict[int, PrefixGroup] = field(default_factory=dict[int, PrefixGroup])  # by sequence id
+    deferring: list[PrefixGroup] = field(default_factory=list[PrefixGroup])  # groups with deferred sequences
+    beams: dict[int, Beam] = field(default_factory=dict[int, Beam])  # by sequence id
+    leaving: list[int] = field(default_factory=list[int])  # slots
+    matches: dict[int, PrefixMatch] = field(default_factory=dict[int, PrefixMatch])  # by id of waiting sequences
+    banned: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])  # by slot, as last sent
     deadlines: Deadlines = field(default_factory=Deadlines)
-    num_planned: int = 0  # steps planned so far: the next one's id
+    num_planned: int = 0  # steps planned so far: the id of the next one
     num_committed: int = 0
     num_preemptions: int = 0
-    now_s: float = 0.0  # on the clock by which requests arrive, as the scheduler was told last
+    now_s: float = 0.0  # on the clock of the requests' arrival times, as of the last `Scheduler.expire`
 
     @property
     def waiting(self) -> WaitingSequences:
-        """Sequences in the queue, in the order of service."""
+        """The queue, in the order of the policy."""
         return self.policy.waiting
 
     @property
     def watermark(self) -> int:
-        """Pages that admissions leave free for the growth of running sequences: one in a hundred, one a group."""
+        """Pages that admission leaves free for the growth of running sequences: 1 % of the pool, at least 1 a group."""
         return max(self.groups.num_groups, self.pool.num_pages // 100)
 
     @property
     def num_idle_pages(self) -> int:
-        """Pages that nobody holds: free ones, and cached ones that would be evicted."""
+        """Pages without references: free ones, and cached ones, which can be evicted."""
         return self.pool.num_free + self.pool.num_cached
 
-    def is_paused(self, sequence: Sequence) -> bool:
-        """Whether the sequence is a beam that waits for the host."""
-        beam = self.beams.get(sequence.sequence_id)
-        return beam is not None and beam.is_paused
+    @property
+    def num_running(self) -> int:
+        """Sequences in running slots."""
+        return int(np.count_nonzero(self.slot_table.is_running))
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that have not ended and have no running slot, without spare beams."""
+        beams = [beam for sequence_id, beam in self.beams.items() if self.sequences[sequence_id].is_paused]
+        num_spare = sum(beam.candidates is None for beam in beams)
+        return len(self.sequences) - num_spare - self.num_running
+
+    @property
+    def num_paused(self) -> int:
+        """Beams that wait for the host."""
+        return sum(self.sequences[sequence_id].is_paused for sequence_id in self.beams)
+
+    def enqueue(self, sequence: Sequence) -> None:
+        """Add a sequence without a slot to the queue."""
+        sequence.status = Status.WAITING
+        self.waiting.add(sequence)
 
     def is_in_flight(self, slot: int) -> bool:
-        """Whether a step with a row of this slot is yet to be committed."""
-        return self.slot_table.last_step[slot] >= self.num_committed
+        """Whether a step with a row of this slot is not committed yet."""
+        return bool(self.slot_table.last_step[slot] >= self.num_committed)
 
     def occupant(self, slot: int) -> Sequence:
+        """The sequence in a slot that is not free."""
         sequence = self.slot_table.sequences[slot]
         assert sequence is not None
         return sequence
 
     def key(self, slot: int) -> Key:
-        """The place of the slot's sequence in the order of service."""
+        """The policy's key of the slot's sequence."""
         return self.policy.key(self.occupant(slot))
+
+    def num_skippable(self, sequence: Sequence) -> int:
+        """The most tokens that a sequence need not compute if their KV exists.
+
+        The last input is always computed, and so is each token that precedes a log-probability asked for: both need
+        hidden states.
+        """
+        count = min(sequence.num_tokens, self.limits.max_computed(sequence.request)) - 1
+        unscored = sequence.first_unscored
+        return count if unscored is None else min(count, unscored - 1)
 
 
 @dataclass(slots=True)
 class StepRows:
-    """Rows of the step being planned, in the order in which they were decided.
+    """Rows of the step being planned, in the order of the decisions.
 
-    reservations: free and returning pages that slots wait for, which asked before those still to be planned.
-    has_preempted: pages were taken from a running sequence.
+    budget: tokens left. fork_pages, fork_slots: sources and copies of the step's forks. new_slots: slots assigned in
+    this step. reservations: by slot, free and returning pages that a row of this step waits for; rows planned later do
+    not take them. has_preempted: a running sequence was preempted for its pages.
     """
 
-    budget: int  # tokens left
-    slots: list[int] = field(default_factory=list)
-    query_lens: list[int] = field(default_factory=list)
-    fork_pages: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
-    fork_slots: list[tuple[int, int]] = field(default_factory=list)
-    new_slots: list[int] = field(default_factory=list)
-    reservations: dict[int, int] = field(default_factory=dict)
+    budget: int
+    slots: list[int] = field(default_factory=list[int])
+    query_lens: list[int] = field(default_factory=list[int])
+    fork_pages: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list[tuple[np.ndarray, np.ndarray]])
+    fork_slots: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    new_slots: list[int] = field(default_factory=list[int])
+    reservations: dict[int, int] = field(default_factory=dict[int, int])
     has_preempted: bool = False
 
     def add(self, slot: int, query_len: int) -> None:
+        """A row of `query_len` tokens."""
         self.slots.append(slot)
         self.query_lens.append(query_len)
         self.budget -= query_len
 
     @property
     def is_short(self) -> bool:
-        """Running sequences lacked pages, hence nothing new may start."""
+        """Whether running sequences lacked pages: then no sequence is admitted."""
         return self.has_preempted or bool(self.reservations)
 
     @property
     def num_reserved(self) -> int:
+        """Pages reserved."""
         return sum(self.reservations.values())

@@ -1,4 +1,4 @@
-"""Host: `StepLimits`, what one step and one sequence may not exceed, and what they need of the pool."""
+"""Host: `StepLimits`: the token budget of a step, the longest sequence, and the pages that one sequence needs."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from jaxserve.core.request import Request
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """max_num_batched_tokens: the token budget of a step. max_chunk_tokens: longest piece of a prompt in one step."""
+    """max_num_batched_tokens: the token budget of a step. max_chunk_tokens: the longest prompt chunk in one step."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -18,7 +18,7 @@ class StepLimits:
     vocab_size: int
 
     def check_budget(self) -> None:
-        """Raise `ConfigError` unless every running sequence can get a token in each step."""
+        """Raise `ConfigError` unless each step has a token for every running sequence."""
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ConfigError(
                 f"max_num_batched_tokens={self.max_num_batched_tokens} must be at least "
@@ -28,7 +28,7 @@ class StepLimits:
             )
 
     def check_pages(self, groups: KVGroups, num_pages: int) -> None:
-        """Raise `ConfigError` unless a sequence that runs alone can always move on."""
+        """Raise `ConfigError` unless a sequence that runs alone always has enough pages."""
         needed = sum(self.table_widths(groups)) + 1
         if num_pages < needed:
             raise ConfigError(
@@ -43,14 +43,15 @@ class StepLimits:
         return min(len(request.prompt_token_ids) + request.max_tokens, self.max_model_len)
 
     def max_computed(self, request: Request) -> int:
-        """KV positions that a sequence ever computes: its last token, drawn or only scored, is nobody's input.
+        """KV positions that a sequence computes at most: the last token, drawn or only scored, is never an input.
 
-        Only a pooled prompt is read to its end, and one of a single token, for a sequence must run to end.
+        A pooled prompt is computed to its end, and so is a prompt of a single token, because a sequence must run to
+        end.
         """
         max_len = self.max_len(request)
         return max_len if request.pooling is not None else max(1, max_len - 1)
 
     def table_widths(self, groups: KVGroups) -> tuple[int, ...]:
-        """The most pages that one sequence holds in each group, with a step in flight."""
+        """The most pages that one sequence holds in each group while a step is in flight."""
         end_page = groups.end_page(self.max_model_len)
         return tuple(groups.num_columns(g, end_page, self.max_chunk_tokens) for g in range(groups.num_groups))

@@ -1,13 +1,13 @@
-"""Host: `SwapCost`, whether pages are sooner loaded from host memory or computed again."""
+"""Host: `SwapCost`: whether loading a page from host memory is faster than computing it again."""
 
-WEIGHT = 0.2  # of the newest step in what a token takes
+WEIGHT = 0.2  # of the newest step in the moving average of the time per token
 
 
 class SwapCost:
-    """Follows what computing prompts takes. page_s: seconds to load a page, measured before service begins.
+    """Moving average of the time to compute a prompt token, compared with the time to load a page.
 
-    A sequence that was preempted, or that begins like an evicted one, loads its pages if that is sooner. As long as no
-    prompt has been computed it does.
+    page_s: seconds to load a page, measured before the engine serves. Until a prompt has been computed, pages are
+    loaded.
     """
 
     def __init__(self, page_s: float = 0.0):
@@ -16,9 +16,10 @@ class SwapCost:
         self._ended_s = 0.0
 
     def observe(self, num_tokens: int, num_decodes: int, submitted_s: float, collected_s: float) -> None:
-        """A step that had the device from its submission, or from the end of the step before it.
+        """Record a step, which had the device from its submission or from the end of the step before, if that is later.
 
-        num_decodes: those of its tokens that were no prompts'. Steps with mostly such tokens tell little of others.
+        num_decodes: how many of its tokens decode. Steps of which at least half do are left out: they say little about
+        prompts.
         """
         duration_s = collected_s - max(submitted_s, self._ended_s)
         self._ended_s = collected_s
@@ -27,5 +28,6 @@ class SwapCost:
             before_s = token_s if self._token_s is None else self._token_s
             self._token_s = (1 - WEIGHT) * before_s + WEIGHT * token_s
 
-    def is_load_sooner(self, page_size: int) -> bool:
+    def is_load_faster(self, page_size: int) -> bool:
+        """Whether to load pages instead of computing their tokens."""
         return self._token_s is None or self.page_s < self._token_s * page_size

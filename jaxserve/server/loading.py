@@ -1,4 +1,4 @@
-"""Wiring: a model loaded and compiled in a thread, while the event loop tells balancers that it is starting."""
+"""Wiring: `start_loading`: loads and compiles the model in a thread, while the event loop already answers /health."""
 
 import asyncio
 import gc
@@ -9,33 +9,34 @@ import threading
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.async_llm import AsyncLLM
 from jaxserve.engine.llm import LLM
+from jaxserve.engine.serving.engine_client import EngineClient
 
 log = logging.getLogger("jaxserve.server")
 
 
-def start_loading(config: EngineConfig, *, warm_up: bool) -> asyncio.Future[AsyncLLM]:
-    """The engine, when it is ready, or what went wrong. The thread cannot be ended before."""
+def start_loading(config: EngineConfig, *, warm_up: bool) -> asyncio.Future[EngineClient]:
+    """A future of the engine, or of the error that prevented it. The loading thread cannot be interrupted."""
     loop = asyncio.get_running_loop()
-    loaded: asyncio.Future[AsyncLLM] = loop.create_future()
+    loaded: asyncio.Future[EngineClient] = loop.create_future()
 
-    def work() -> None:
+    def load() -> None:
         try:
-            llm = _load(config, warm_up)
+            engine = _load(config, warm_up)
         except BaseException as error:
             loop.call_soon_threadsafe(loaded.set_exception, error)
         else:
-            loop.call_soon_threadsafe(loaded.set_result, llm)
+            loop.call_soon_threadsafe(loaded.set_result, engine)
 
-    threading.Thread(target=work, name="jaxserve-load", daemon=True).start()
+    threading.Thread(target=load, name="jaxserve-load", daemon=True).start()
     return loaded
 
 
-def _load(config: EngineConfig, warm_up: bool) -> AsyncLLM:
+def _load(config: EngineConfig, warm_up: bool) -> EngineClient:
     show_progress = sys.stderr.isatty()
     llm = LLM.from_config(config, show_progress=show_progress)
     if warm_up:
         log.info("compiling for %d shapes of steps", len(llm.parts.buckets.all()))
         llm.warm_up(use_tqdm=show_progress)
     gc.collect()
-    gc.freeze()  # what is loaded stays: to look through all of it now and then stops everything for a third of a second
-    return AsyncLLM.from_llm(llm)
+    gc.freeze()  # loaded objects are permanent; a collection over all of them takes a third of a second
+    return AsyncLLM.from_llm(llm).client

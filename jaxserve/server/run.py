@@ -1,4 +1,4 @@
-"""Wiring: `serve`, the life of a server process: it listens, loads, serves, drains, and says why it ends."""
+"""Wiring: `serve`: the life of a server process: listen, load the model, serve, drain, exit with a code."""
 
 import asyncio
 import faulthandler
@@ -14,7 +14,7 @@ import uvloop
 from checkpoints.errors import CheckpointError, SourceError
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.async_llm import AsyncLLM
+from jaxserve.engine.serving.engine_client import EngineClient
 from jaxserve.server.app import make_app
 from jaxserve.server.http.listener import Listener
 from jaxserve.server.loading import start_loading
@@ -22,18 +22,18 @@ from jaxserve.server.server_config import ServerConfig
 from jaxserve.server.server_state import ServerState, ServerStatus
 
 log = logging.getLogger("jaxserve.server")
-WATCH_S = 1.0  # between two looks at the engine
-SWITCH_S = 0.001  # that other threads may keep the event loop waiting; Python's own is five times that
-LAST_WORDS_S = 1.0  # for answers to go out after the engine has died, or after a second signal
-CLOSING_S = 10.0  # for a step, and for threads that encode what nobody waits for any more, to end
+HEALTH_PERIOD_S = 1.0  # between two checks for a stalled engine
+SWITCH_INTERVAL_S = 0.001  # for which another thread may keep the event loop waiting; Python's default is 5 ms
+LAST_RESPONSES_S = 1.0  # for responses to be sent after the engine failed, or after a second signal
+CLOSE_TIMEOUT_S = 10.0  # for the current step, and for threads that encode for clients that have left
 
 
 def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
-    """Serve until a signal or a fault ends it; the process's exit code: 0 after a signal, 2 for what the user can put
-    right, 1 for anything else."""
-    sys.setswitchinterval(SWITCH_S)
-    names = config.served_model_name or (engine_config.model,)
-    process = Process(engine_config, ServerState(config, names))
+    """Serve until a signal or a failure. Returns the exit code: 0 after a signal, 2 for an error that the user can
+    correct (options, model, address, TLS files), 1 for any other failure."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    model_names = config.served_model_name or (engine_config.model,)
+    process = Process(engine_config, ServerState(config, model_names))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         exit_code = runner.run(process.run())
     process.has_ended.set()
@@ -41,40 +41,40 @@ def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
 
 
 class Process:
-    """One server. Balancers see by /health what it does: it listens from the first moment to the last."""
+    """One server process. It listens from start to end, so that /health always answers with its status."""
 
-    def __init__(self, engine_config: EngineConfig, service: ServerState):
-        self._engine_config, self._service, self._config = engine_config, service, service.config
+    def __init__(self, engine_config: EngineConfig, state: ServerState):
+        self._engine_config, self._state, self._config = engine_config, state, state.config
         self._started_s = time.monotonic()
         self._stop, self.has_ended = asyncio.Event(), threading.Event()
         self._must_hurry = False
         self._exit_code = 0
 
     async def run(self) -> int:
-        listener = Listener(make_app(self._service), self._config)
+        listener = Listener(make_app(self._state), self._config)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         listening = asyncio.create_task(listener.listen())
-        listening.add_done_callback(lambda task: listener.should_exit or self._on_deaf(task))
+        listening.add_done_callback(lambda task: listener.should_exit or self._on_listener_failure(task))
         log.info("listening on %s; loading %s", listener.address, self._engine_config.model)
-        llm = await self._load()
-        if llm is not None:
-            await self._serve(llm)
-            self._leave_within(CLOSING_S)
-            await llm.close()
+        engine = await self._load()
+        if engine is not None:
+            await self._serve(engine)
+            self._exit_within(CLOSE_TIMEOUT_S)
+            await engine.close()
         listener.should_exit = True
         await asyncio.wait((listening,))
         return self._exit_code
 
-    async def _load(self) -> AsyncLLM | None:
-        """None where it cannot be had."""
+    async def _load(self) -> EngineClient | None:
+        """The engine, or None if it could not be loaded; the failure is recorded."""
         loaded = start_loading(self._engine_config, warm_up=self._config.warm_up)
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait((loaded, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if not loaded.done():
             log.info("stopped while the model was being loaded")
-            _leave(self._exit_code)  # a thread inside a compiler cannot be ended, and Python would not end before it
+            _exit_now(self._exit_code)  # a thread inside a compiler cannot be interrupted, and Python would wait for it
         try:
             return loaded.result()
         except (ConfigError, RequestError, CheckpointError, SourceError, OSError) as error:
@@ -84,35 +84,35 @@ class Process:
             self._fail(f"the model could not be loaded: {error}", 1)
         return None
 
-    async def _serve(self, llm: AsyncLLM) -> None:
-        """Until a signal, then until all requests have ended or time is up; or until the engine dies."""
-        service, config = self._service, self._config
-        service.open(llm)
-        names = ", ".join(service.names)
-        log.info("ready after %.1f s: %s, context %d", time.monotonic() - self._started_s, names, service.max_model_len)
-        dying, stopping = asyncio.create_task(llm.wait_dead()), asyncio.create_task(self._stop.wait())
-        watching = asyncio.create_task(self._watch(llm))
+    async def _serve(self, engine: EngineClient) -> None:
+        """Serve until the engine fails, or until a signal and then until all requests end or the timeout expires."""
+        state, config = self._state, self._config
+        state.open(engine)
+        names = ", ".join(state.model_names)
+        log.info("ready after %.1f s: %s, context %d", time.monotonic() - self._started_s, names, state.max_model_len)
+        dying, stopping = asyncio.create_task(engine.wait_dead()), asyncio.create_task(self._stop.wait())
+        watching = asyncio.create_task(self._log_stalls(engine))
         await asyncio.wait((dying, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not dying.done():
-            service.state = ServerStatus.DRAINING
-            log.info("draining: %d requests, %g s at most", service.num_active, config.shutdown_timeout)
+            state.status = ServerStatus.DRAINING
+            log.info("draining: %d requests, at most %g s", state.num_active, config.shutdown_timeout)
             until_s = time.monotonic() + config.shutdown_timeout
-            while service.num_active and time.monotonic() < until_s and not self._must_hurry and not dying.done():
+            while state.num_active and time.monotonic() < until_s and not self._must_hurry and not dying.done():
                 await asyncio.sleep(0.05)
-            if service.num_active and not dying.done():
-                log.warning("%d requests are aborted", service.num_active)
+            if state.num_active and not dying.done():
+                log.warning("%d requests are aborted", state.num_active)
         if dying.done():
             self._fail(str(dying.result()), 1)
-            await asyncio.sleep(LAST_WORDS_S)
+            await asyncio.sleep(LAST_RESPONSES_S)
         for task in (dying, stopping, watching):
             task.cancel()
 
-    async def _watch(self, llm: AsyncLLM) -> None:
-        """Write down once where all threads stand when no step ends."""
+    async def _log_stalls(self, engine: EngineClient) -> None:
+        """Log the stack of every thread once per stall."""
         was_stalled = False
         while True:
-            await asyncio.sleep(WATCH_S)
-            stalled_s = llm.health().stalled_s
+            await asyncio.sleep(HEALTH_PERIOD_S)
+            stalled_s = engine.health().stalled_s
             is_stalled = stalled_s > self._config.stall_timeout_s
             if is_stalled and not was_stalled:
                 log.error("no step has ended for %.0f s; every thread's stack follows", stalled_s)
@@ -124,20 +124,20 @@ class Process:
         log.info("%s: %s", signal.Signals(number).name, "ending now" if self._must_hurry else "ending")
         self._stop.set()
         if self._must_hurry:
-            self._leave_within(LAST_WORDS_S)
+            self._exit_within(LAST_RESPONSES_S)
 
-    def _leave_within(self, seconds: float) -> None:
-        """Leave if the process has not ended by then: a step that hangs could not be ended, nor waited for."""
+    def _exit_within(self, seconds: float) -> None:
+        """Exit without cleaning up if the process has not ended by then: a step that hangs cannot be interrupted."""
 
         def wait() -> None:
             if not self.has_ended.wait(seconds):
-                log.warning("something does not end, and is left")
-                _leave(self._exit_code)
+                log.warning("shutdown did not complete in time; exiting without it")
+                _exit_now(self._exit_code)
 
         threading.Thread(target=wait, name="jaxserve-end", daemon=True).start()
 
-    def _on_deaf(self, listening: asyncio.Task[None]) -> None:
-        """Nobody can be answered any more."""
+    def _on_listener_failure(self, listening: asyncio.Task[None]) -> None:
+        """Without a listener no request can be answered: the process ends."""
         error = None if listening.cancelled() else listening.exception()
         self._fail(f"the server has stopped listening: {error!r}", 1)
         self._must_hurry = True
@@ -145,10 +145,10 @@ class Process:
 
     def _fail(self, reason: str, exit_code: int) -> None:
         log.error("%s", reason)
-        self._service.state, self._service.reason, self._exit_code = ServerStatus.DEAD, reason, exit_code
+        self._state.status, self._state.reason, self._exit_code = ServerStatus.DEAD, reason, exit_code
 
 
-def _leave(code: int) -> None:
+def _exit_now(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from pallas_kernels.page_layouts import LAYOUTS
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSizes
 from pallas_kernels.paged_attention.batch_meta import make_meta
 from pallas_kernels.paged_attention.workloads import BENCH_WORKLOADS, WORKLOADS, Workload
 
-__all__ = ("BENCH_WORKLOADS", "WORKLOADS", "Workload", "build", "draft_trees")
+__all__ = ("BENCH_WORKLOADS", "WORKLOADS", "Workload", "build", "draft_trees", "model_of", "spec_of")
 
 STORED_SPREAD = 30.0
 """Standard deviation of the numbers in an 8-bit pool, so that values are of order 1 with the scales of `build`."""
@@ -46,6 +47,17 @@ def poisoned_pool(
         is_held = ((position >= first) & (position < end)).reshape(1, -1, 1, w.page_size, 1)
         pool[:, pages] = np.where(is_held, values.astype(dtype), pool[:, pages])
     return pool if layout.position_axis == 3 else np.swapaxes(pool, 3, 4)
+
+
+def spec_of(w: Workload) -> AttentionSpec:
+    """The workload's static arguments."""
+    return AttentionSpec(w.head_dim**-0.5, w.window, w.softcap, w.write, LAYOUTS[w.layout])
+
+
+def model_of(w: Workload) -> ModelSizes:
+    """The workload's heads, page size and types, as `api.plan` takes them."""
+    types = (jnp.dtype(w.dtype), jnp.dtype(w.stored_dtype))
+    return ModelSizes(w.num_heads, w.num_kv_heads, w.head_dim, w.page_size, *types)
 
 
 def build(workload: Workload, seed: int = 0, fill: Fill = poisoned_pool) -> dict[str, Any]:
@@ -88,11 +100,7 @@ def build(workload: Workload, seed: int = 0, fill: Fill = poisoned_pool) -> dict
         "pool": jnp.asarray(fill(w, pages_of_rows, num_pool_pages, rng)),
         "layer": jnp.int32(w.num_layers - 1),
         "meta": meta,
-        "scale": w.head_dim**-0.5,
-        "window": w.window,
-        "softcap": w.softcap,
-        "write": w.write,
-        "layout": LAYOUTS[w.layout],
+        "spec": spec_of(w),
     }
 
 

@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from pallas_kernels.page_layouts import PageLayout
 from pallas_kernels.page_ops.pack_rows import pack_rows
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta, sequence_positions
-from pallas_kernels.paged_attention.block_config import BlockSizes
 
 
 def visible_positions(meta: AttentionMeta, kv_positions: Int[Array, "S C"], window: int | None) -> Bool[Array, "T C"]:
@@ -37,24 +36,20 @@ def paged_attention(
     pool: Num[Array, "Lg P K page W2"],
     layer: Int[Array, ""],
     meta: AttentionMeta,
+    spec: AttentionSpec,
     *,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
     sinks: Float[Array, "N"] | None,
     k_scale: Float[Array, "Lg K"] | None,
     v_scale: Float[Array, "Lg K"] | None,
-    layout: PageLayout,
-    block: BlockSizes | None,
 ) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
     """See `api.paged_attention`. Each token gathers the whole context of its row.
 
     Computed in float64 where `q` is (under `jax.enable_x64`; the pool keeps its type), else in float32.
     """
-    if block is not None:
+    if spec.block is not None:
         raise NotImplementedError("it has no blocks: pass block=None")
+    layout, head_dim = spec.layout, q.shape[2]
     num_kv_heads, page_size = pool.shape[2], layout.page_size(pool)
-    head_dim = q.shape[2]
     packed_len, value_start = (f(head_dim, pool.dtype) for f in (layout.packed_len, layout.value_start))
     k_scale, v_scale = (None if scales is None else scales[layer] for scales in (k_scale, v_scale))
     if k is not None and v is not None:
@@ -63,7 +58,7 @@ def paged_attention(
 
     real = jnp.float64 if q.dtype == jnp.float64 else jnp.float32
     columns = jnp.arange(meta.tables.shape[1] * page_size, dtype=jnp.int32)[None]
-    visible = visible_positions(meta, meta.first_pages[:, None] * page_size + columns, window)
+    visible = visible_positions(meta, meta.first_pages[:, None] * page_size + columns, spec.window)
 
     def attend(token: tuple[jax.Array, jax.Array, jax.Array]) -> Float[Array, "N H"]:
         q, row, visible = token
@@ -76,9 +71,9 @@ def paged_attention(
             values = values * v_scale.astype(real)[None, :, None]
         values = jnp.where(visible[:, None, None], values, 0)
         queries = q.astype(real).reshape(num_kv_heads, -1, head_dim)
-        scores = jnp.einsum("kgh,ckh->kgc", queries * scale, keys, precision="highest")
-        if softcap is not None:
-            scores = softcap * jnp.tanh(scores / softcap)
+        scores = jnp.einsum("kgh,ckh->kgc", queries * spec.scale, keys, precision="highest")
+        if spec.softcap is not None:
+            scores = spec.softcap * jnp.tanh(scores / spec.softcap)
         scores = jnp.where(visible, scores, -jnp.inf)
         if sinks is not None:
             scores = jnp.concatenate([scores, sinks.astype(real).reshape(num_kv_heads, -1, 1)], axis=-1)

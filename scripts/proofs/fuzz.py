@@ -25,7 +25,7 @@ def main(argv: list[str]) -> str:
         for habits, wanted in NUM_OPERATIONS.items():
             done = fuzz(pool, args.seed, **HABITS[habits] | {"num_operations": wanted * args.times})
             check(pool, habits, done)
-            watch, num_preemptions = done.watch, done.engine.scheduler.num_preemptions
+            watch, num_preemptions = done.watch, done.engine.scheduler.stats.num_preemptions
             total += done.num_operations
             counts = [done.num_operations, watch.num_steps, f"{watch.num_rounds / watch.num_steps:.2f}"]
             counts += [watch.num_forks, num_preemptions, sum(map(len, done.added))]

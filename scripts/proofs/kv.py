@@ -56,7 +56,7 @@ def run(model: str, way: str):
     pages = {"num_pages": SMALL_POOLS[model]} if is_small else {}
     prompts, golden = read_goldens(model)
     llm = LLM(model, **OPTIONS, **options, **pages, keep_lowered=True)
-    llm.parts.engine.scheduler.swap_cost.page_s = 0.0  # loads all that it can
+    llm.parts.engine.scheduler.state.swap_cost.page_s = 0.0  # loads all that it can
     golden = {key: golden[key][:, :NUM_TOKENS] for key in ("tokens", "logprobs", "gaps")}
     params = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, logprobs=0)
     for i in range(num_times):

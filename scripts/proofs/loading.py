@@ -102,9 +102,9 @@ def load_here(path: str, sizes_json: str, piece_bytes: str) -> None:
     import checkpoints.load
     import checkpoints.loading.pieces
     from checkpoints.mapping.rules import ModelDims
-    from checkpoints.maps import llama_map
     from checkpoints.open_checkpoint import open_checkpoint
     from checkpoints.sources import resolve
+    from checkpoints.tensor_names import llama_names
 
     s = Sizes(**json.loads(sizes_json))
     checkpoints.loading.pieces.PIECE_BYTES = int(piece_bytes) or checkpoints.loading.pieces.PIECE_BYTES
@@ -128,7 +128,7 @@ def load_here(path: str, sizes_json: str, piece_bytes: str) -> None:
     print(anonymous_bytes(os.getpid()), flush=True)
     started_s = time.monotonic()
     with open_checkpoint(resolve(path)) as checkpoint:
-        params = jax.block_until_ready(checkpoints.load.load(checkpoint, target, llama_map.rules("gguf", dims)))
+        params = jax.block_until_ready(checkpoints.load.load(checkpoint, target, llama_names.rules("gguf", dims)))
     leaves = jax.tree.leaves(params)
     print(json.dumps([sum(a.size for a in leaves), sum(a.nbytes for a in leaves), time.monotonic() - started_s]))
 

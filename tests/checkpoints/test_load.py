@@ -14,9 +14,9 @@ from checkpoints.load import load
 from checkpoints.loading.shard_buffers import Leaf
 from checkpoints.mapping import placements as at
 from checkpoints.mapping.rules import Rule, Run
-from checkpoints.maps import gemma3_map, llama_map
 from checkpoints.open_checkpoint import open_checkpoint
 from checkpoints.sources import resolve
+from checkpoints.tensor_names import gemma3_names, llama_names
 from tests.checkpoints import gguf_builder as build
 from tests.checkpoints.random_models import Sizes, gguf_tensors, grouped, hf_tensors, tree
 
@@ -65,7 +65,7 @@ def test_both_spellings_of_both_families_give_the_tree(is_gemma, spelling, num_d
     sizes = Sizes().with_repeat(2 if num_devices == 4 else 1)
     tensors = hf_tensors(sizes, is_gemma=is_gemma)
     expected = tree(sizes, tensors, is_gemma=is_gemma)
-    rules = (gemma3_map if is_gemma else llama_map).rules(spelling, sizes.dims)
+    rules = (gemma3_names if is_gemma else llama_names).rules(spelling, sizes.dims)
     with checkpoint_of(tmp_path, sizes, tensors, spelling, is_gemma=is_gemma) as checkpoint:
         target = structs(expected, num_devices)
         loaded = load(checkpoint, target, rules)
@@ -81,7 +81,7 @@ def test_the_size_of_the_pieces_changes_nothing(piece_bytes, tmp_path, monkeypat
     tensors = hf_tensors(sizes)
     expected = tree(sizes, tensors)
     with checkpoint_of(tmp_path, sizes, tensors, "gguf") as checkpoint:
-        assert_same(load(checkpoint, structs(expected, 4), llama_map.rules("gguf", sizes.dims)), expected)
+        assert_same(load(checkpoint, structs(expected, 4), llama_names.rules("gguf", sizes.dims)), expected)
 
 
 def test_weights_are_cast_once_and_norms_stay_float32(tmp_path):
@@ -89,7 +89,7 @@ def test_weights_are_cast_once_and_norms_stay_float32(tmp_path):
     tensors = hf_tensors(sizes)
     expected = tree(sizes, tensors)
     with checkpoint_of(tmp_path, sizes, tensors, "hf") as checkpoint:
-        loaded = load(checkpoint, structs(expected, dtype=jnp.bfloat16), llama_map.rules("hf", sizes.dims))
+        loaded = load(checkpoint, structs(expected, dtype=jnp.bfloat16), llama_names.rules("hf", sizes.dims))
     assert_same(loaded, expected)
     assert loaded["embed"].dtype == jnp.bfloat16
     assert loaded["final_norm"].dtype == jnp.float32
@@ -101,7 +101,7 @@ def test_block_types_load_as_their_decoded_values(tmp_path):
     stored = checkpoint_of(tmp_path, sizes, tensors, "gguf", kind="Q8_0")
     embed = stored.read_rows("token_embd.weight", 0, sizes.vocab_size)
     assert not np.array_equal(embed, tensors["model.embed_tokens.weight"])
-    loaded = load(stored, structs(tree(sizes, tensors)), llama_map.rules("gguf", sizes.dims))
+    loaded = load(stored, structs(tree(sizes, tensors)), llama_names.rules("gguf", sizes.dims))
     np.testing.assert_array_equal(loaded["embed"][: sizes.vocab_size], embed)
     stored.close()
 
@@ -110,7 +110,7 @@ def test_rows_behind_the_vocabulary_stay_zero(tmp_path):
     sizes = Sizes(num_kv_heads=4)
     tensors = hf_tensors(sizes)
     with checkpoint_of(tmp_path, sizes, tensors, "hf") as checkpoint:
-        loaded = load(checkpoint, structs(tree(sizes, tensors), 4), llama_map.rules("hf", sizes.dims))
+        loaded = load(checkpoint, structs(tree(sizes, tensors), 4), llama_names.rules("hf", sizes.dims))
     assert not np.asarray(loaded["embed"])[sizes.vocab_size :].any()
 
 
@@ -121,7 +121,7 @@ def test_progress_ends_at_the_bytes_of_the_file(tmp_path):
         load(
             checkpoint,
             structs(tree(sizes, tensors)),
-            llama_map.rules("hf", sizes.dims),
+            llama_names.rules("hf", sizes.dims),
             progress=lambda *c: calls.append(c),
         )
     total = sum(tensor.nbytes for tensor in tensors.values())
@@ -136,8 +136,8 @@ def test_a_misfit_is_found_before_anything_is_read(tmp_path, monkeypatch):
     del tensors["model.norm.weight"]
     with checkpoint_of(tmp_path, sizes, tensors, "hf") as checkpoint:
         monkeypatch.setattr(type(checkpoint.file), "read_rows", lambda *_: pytest.fail("rows were read"))
-        with pytest.raises(CheckpointError, match=r"model\.safetensors: 1 problem .*\n  missing: model\.norm\.weight"):
-            load(checkpoint, target, llama_map.rules("hf", sizes.dims))
+        with pytest.raises(CheckpointError, match=r"model\.safetensors: .* 1 problem\n  missing: model\.norm\.weight"):
+            load(checkpoint, target, llama_names.rules("hf", sizes.dims))
 
 
 def test_each_device_is_sent_its_own_columns_only(tmp_path, monkeypatch):
@@ -152,7 +152,7 @@ def test_each_device_is_sent_its_own_columns_only(tmp_path, monkeypatch):
     with checkpoint_of(tmp_path, sizes, tensors, "hf") as checkpoint:
         target = structs(tree(sizes, tensors), 4)
         monkeypatch.setattr(jax, "device_put", count)
-        load(checkpoint, target, llama_map.rules("hf", sizes.dims))
+        load(checkpoint, target, llama_names.rules("hf", sizes.dims))
     norms = sum(tensor.nbytes for tensor in tensors.values() if tensor.ndim == 1)
     weights = sum(tensor.nbytes for tensor in tensors.values() if tensor.ndim > 1)
     assert sum(sent) == weights + 4 * norms
@@ -165,8 +165,8 @@ def test_vectors_are_placed_by_value_and_stacks_by_their_first_axis(num_devices,
     q, k, v = (rng.standard_normal(n * sizes.head_dim, np.float32) for n in (8, 2, 2))
     experts = rng.standard_normal((6, 5, 8), np.float32)
     places = {"q": at.query, "k": at.key, "v": at.value}
-    rules = [Rule(name, "layers/{kind}/qkv_bias", place, sizes.dims) for name, place in places.items()]
-    rules.append(Rule("experts", "layers/{kind}/down", at.layer, sizes.dims))
+    rules = [Rule(name, "layers/{layer_type}/qkv_bias", place, sizes.dims) for name, place in places.items()]
+    rules.append(Rule("experts", "layers/{layer_type}/down", at.layer, sizes.dims))
     bias = grouped(sizes, q[:, None], k[:, None], v[:, None])[None, ..., 0]
     expected = {"layers": {"local": {"qkv_bias": bias, "down": experts[None]}}}
     target = structs(expected)

@@ -72,7 +72,7 @@ def test_files_of_other_kinds_are_refused(name, tmp_path):
 
 
 def test_an_empty_folder_is_refused(tmp_path):
-    with pytest.raises(SourceError, match=r"holds no \.safetensors and no \.gguf file"):
+    with pytest.raises(SourceError, match=r"holds no \.safetensors file, no \.gguf file and no orbax folder"):
         resolve(str(tmp_path))
 
 
@@ -98,7 +98,9 @@ def test_short_names_and_their_wheels_are_the_same_file(name, tmp_path, monkeypa
 
 def test_hub_ids_reach_the_hub_with_their_options(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(sources.hub, "fetch", lambda *args: calls.append(args) or touch(tmp_path, "model.safetensors"))
+    monkeypatch.setattr(
+        sources.hf_hub, "fetch", lambda *args: calls.append(args) or touch(tmp_path, "model.safetensors")
+    )
     found = resolve("org/name", revision="v1", token="secret", cache_dir=tmp_path)
     assert (found.source, found.weights.name) == ("org/name", "model.safetensors")
     resolve("org/name/file.Q4_0.gguf")

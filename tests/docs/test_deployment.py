@@ -144,7 +144,7 @@ def test_the_pod_starts_a_server_that_drains_in_time(manifests):
     """Its options are known to the verb; what is killed after the grace period has had time to drain."""
     asked = serve._parser().parse_args([*entry_point(), *container(manifests)["args"]])
     config = ServerConfig(**given(asked, ServerConfig))
-    assert (config.host, config.is_open_to_others) == ("0.0.0.0", True)
+    assert (config.host, config.is_exposed) == ("0.0.0.0", True)
     leaves_s = container(manifests)["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert pod(manifests)["terminationGracePeriodSeconds"] > leaves_s + config.shutdown_timeout
     (port,) = container(manifests)["ports"]

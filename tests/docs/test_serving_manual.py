@@ -1,4 +1,4 @@
-"""docs/serving.md tells the truth: its tables are compared with the code, its examples run."""
+"""docs/serving.md matches the code: its tables are compared with it, and its examples run."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
-from jaxserve.server.openai.requests.field_policy import INERT, UNBUILT
+from jaxserve.server.openai.requests.field_policy import IGNORED, UNSUPPORTED
 from jaxserve.server.openai.requests.generation_fields import MAX_STOPS, SamplingFields, StreamOptions
 from jaxserve.server.openai.requests.text_inputs import MAX_TEXTS
 from jaxserve.server.openai.requests.tokenization_bodies import DetokenizeBody, TokenizeBody
@@ -33,7 +33,7 @@ from tests.support.serving.http_server import Running, running
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 SHARED = set(SamplingFields.model_fields)
 CHAT_MESSAGES = [{"role": "user", "content": "a"}]
-# Heading of a table → the fields it must tell, and a body to which one of them can be added.
+# Heading of a table → the fields it must list, their body, and a valid body to which any of them can be added.
 FIELDS: dict[str, tuple[set[str], Any, dict[str, Any]]] = {
     "Completions and chats": (SHARED, CompletionBody, {"prompt": "a", "max_tokens": 1 << 20, "echo": True}),
     "Completions only": (set(CompletionBody.model_fields) - SHARED, CompletionBody, {"prompt": "a"}),
@@ -50,13 +50,13 @@ def section(heading: str) -> str:
 
 
 def rows(heading: str) -> list[list[str]]:
-    """The cells of a section's table, without its head."""
+    """The cells of a section's table, without its header."""
     lines = [line for line in section(heading).splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
 
 
 def code(text: str) -> list[str]:
-    """What stands between backticks."""
+    """The texts between backticks."""
     return re.findall(r"`([^`]+)`", text)
 
 
@@ -66,7 +66,7 @@ def server() -> Iterator[Running]:
         yield server
 
 
-def test_every_option_stands_there_with_its_default_and_what_it_does():
+def test_every_option_is_listed_with_its_default_and_help():
     expected = []
     for field in fields(ServerConfig):
         flag = f"`--{field.name.replace('_', '-')}`"
@@ -76,17 +76,17 @@ def test_every_option_stands_there_with_its_default_and_what_it_does():
     assert rows("Options") == expected
 
 
-def test_every_route_stands_there(server):
+def test_every_route_is_listed(server):
     described = server.get("/openapi.json").json()["paths"]
     expected = {f"{method.upper()} {path}" for path, methods in described.items() for method in methods}
-    told = {name for row in rows("Endpoints") for name in code(row[0])}
+    listed = {name for row in rows("Endpoints") for name in code(row[0])}
     undescribed = {"GET /", "GET /docs", "GET /redoc", "GET /openapi.json"}
-    assert told == expected | undescribed
+    assert listed == expected | undescribed
     assert {server.get(name.partition(" ")[2]).status_code for name in undescribed} == {200}
 
 
 def references(part: Any) -> list[str]:
-    """What a description refers to, at any depth."""
+    """All `$ref`s of a description, at any depth."""
     if isinstance(part, list):
         return [found for each in part for found in references(each)]
     if not isinstance(part, dict):
@@ -95,7 +95,7 @@ def references(part: Any) -> list[str]:
     return own + references(list(part.values()))
 
 
-def test_all_that_the_description_refers_to_is_in_it(server):
+def test_every_reference_of_the_description_resolves(server):
     described = server.get("/openapi.json").json()
     found = set(references(described))
     assert "#/components/schemas/StreamOptions" in found
@@ -107,13 +107,13 @@ def test_all_that_the_description_refers_to_is_in_it(server):
 
 
 @pytest.mark.parametrize("heading", FIELDS)
-def test_every_field_stands_there(heading):
-    told = [name for row in rows(heading) for name in code(row[0])]
-    assert len(told) == len(set(told))
-    assert set(told) == FIELDS[heading][0]
+def test_every_field_is_listed(heading):
+    listed = [name for row in rows(heading) for name in code(row[0])]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == FIELDS[heading][0]
 
 
-def test_the_fields_within_stream_options_stand_there():
+def test_the_fields_within_stream_options_are_listed():
     (row,) = [row for row in rows("Completions and chats") if "`stream_options`" in row[0]]
     assert {name.partition(":")[0] for name in code(row[2])} >= {*StreamOptions.model_fields} - {"include_obfuscation"}
 
@@ -131,14 +131,16 @@ def accepts(heading: str, name: str, value: float) -> bool:
             body.sampling_params({})
             SchedulingOptions(**body.scheduling(None))
     except (ApiError, RequestError) as error:
-        return name not in str(error)  # what is refused for another reason shows as a range that has no end
+        return name not in str(
+            error
+        )  # a refusal for another reason counts as acceptance, and shows as a range without an end
     return True
 
 
-@pytest.mark.parametrize(("heading", "name", "told"), RANGES, ids=[name for _, name, _ in RANGES])
-def test_the_ranges_are_those_that_are_checked(heading, name, told):
-    """Both ends are taken, and nothing beyond; `> 0 … 1` leaves out its lower end, ∞ is no end."""
-    low, high = told.split(" … ")
+@pytest.mark.parametrize(("heading", "name", "listed"), RANGES, ids=[name for _, name, _ in RANGES])
+def test_the_ranges_match_validation(heading, name, listed):
+    """Both ends are accepted, and nothing beyond; `> 0 … 1` excludes its lower end, and ∞ means no upper end."""
+    low, high = listed.split(" … ")
     step = 1 if accepts(heading, name, 1) and not accepts(heading, name, 0.5) else 1e-3
     is_above = low.startswith("> ")
     ends = [float(low.removeprefix("> ")), *([] if high == "∞" else [float(high)])]
@@ -149,7 +151,7 @@ def test_the_ranges_are_those_that_are_checked(heading, name, told):
     assert [accepts(heading, name, value) for value in outside] == [False] * len(outside)
 
 
-def test_there_are_ranges_to_be_checked():
+def test_the_page_has_ranges():
     assert len(RANGES) > 12
 
 
@@ -161,30 +163,29 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("heading", LIMITS)
-def test_the_lengths_of_lists_are_those_that_are_checked(heading):
-    told = {name: " ".join(row[1:]) for row in rows(heading) for name in code(row[0])}
+def test_the_lengths_of_lists_match_validation(heading):
+    listed = {name: " ".join(row[1:]) for row in rows(heading) for name in code(row[0])}
     for name, limit in LIMITS[heading].items():
-        assert re.search(rf"\b{limit}\b", told[name]), (name, limit)
+        assert re.search(rf"\b{limit}\b", listed[name]), (name, limit)
 
 
-def test_the_length_of_the_queue_is_the_verbs():
-    assert f"holds {serve.MAX_NUM_WAITING}\nsamples" in section("Options")
+def test_the_length_of_the_queue_is_that_of_the_command():
+    assert f"holds {serve.MAX_NUM_WAITING} samples" in section("Options")
 
 
-def test_fields_without_effect_and_those_not_built_stand_there():
-    text = section("Without effect, and not built")
-    inert, unbuilt = text.split("\n\n", 2)[:2]
-    assert set(code(inert)) == INERT
-    assert {name.partition(":")[0].partition("=")[0] for name in code(unbuilt)} >= set(UNBUILT)
-    assert not set(code(unbuilt)) & SHARED
+def test_ignored_and_unsupported_fields_are_listed():
+    ignored, unsupported = section("Ignored and unsupported fields").split("\n\n", 2)[:2]
+    assert set(code(ignored)) == IGNORED
+    assert {name.partition(":")[0].partition("=")[0] for name in code(unsupported)} >= set(UNSUPPORTED)
+    assert not set(code(unsupported)) & SHARED
 
 
-def test_every_status_stands_there():
-    told = {int(row[0]): code(row[1]) for row in rows("Errors")}
-    assert told == {status: [name] for status, name in TYPES.items() if status != 501}
+def test_every_status_is_listed():
+    listed = {int(row[0]): code(row[1]) for row in rows("Errors")}
+    assert listed == {status: [name] for status, name in TYPES.items() if status != 501}
 
 
-def test_every_metric_stands_there(server):
+def test_every_metric_is_listed(server):
     lines = [line.split(" ", 3) for line in server.get("/metrics").text.splitlines() if line.startswith("# ")]
     texts = {name: text for _, word, name, text in lines if word == "HELP"}
     kinds = {name: kind for _, word, name, kind in lines if word == "TYPE"}
@@ -197,18 +198,18 @@ def test_every_metric_stands_there(server):
     assert rows("Metrics") == expected
 
 
-def test_every_field_of_the_log_stands_there():
+def test_every_field_of_the_log_is_listed():
     assert set(code(section("Log").split("\n\n")[1])) == set(AccessRecord("id", route="none").as_json(200))
 
 
 def shell_lines() -> list[list[str]]:
-    """The commands of the page, word by word."""
+    """The words of each shell command on the page."""
     found = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     text = "".join(found).replace("\\\n", " ")
     return [words for line in text.splitlines() if (words := shlex.split(line, comments=True))]
 
 
-def test_the_commands_of_the_page_are_understood():
+def test_the_commands_of_the_page_parse():
     parsers = {"serve": serve, "batch": batch, "bench": bench}
     asked = [(words[1], words[2:]) for words in shell_lines() if words[0] == "jaxserve"]
     assert {verb for verb, _ in asked} == set(parsers)
@@ -218,18 +219,18 @@ def test_the_commands_of_the_page_are_understood():
             ServerConfig(**given(found, ServerConfig))
 
 
-def test_a_command_with_a_mistake_is_noticed(capsys):
+def test_a_command_with_a_mistake_is_refused(capsys):
     with pytest.raises(SystemExit):
         serve._parser().parse_args(["m", "--api-kee", "k"])
     assert "--api-kee" in capsys.readouterr().err
 
 
 def test_the_examples_run(server, capsys):
-    """Against a model that is not there: the examples' addresses and names are replaced by those of the fake."""
+    """Against a fake model: its address and name replace those of the examples."""
     namespace = {"__name__": "manual"}
     found = blocks(PAGE)
     assert len(found) >= 3
     for line, source in found:
         there = source.replace("http://127.0.0.1:8000", server.url).replace("smollm2-135m-instruct", "fake")
         exec(compile("\n" * (line - 1) + there, "docs/serving.md", "exec"), namespace)
-        assert capsys.readouterr().out.strip(), f"the block at line {line} shows nothing"
+        assert capsys.readouterr().out.strip(), f"the block at line {line} prints nothing"

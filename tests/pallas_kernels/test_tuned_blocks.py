@@ -5,7 +5,7 @@ from importlib import resources
 
 import pytest
 
-from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.tuned_blocks import TUNED, TuningError, parse, row_bucket, slug, tuned
 
 DEVICE = "TPU v6 lite"

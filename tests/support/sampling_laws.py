@@ -1,4 +1,4 @@
-"""Numpy's opinion of what should be drawn, in float64."""
+"""The expected sampling distribution in float64 numpy, independent of the code under test."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def expected_law(logits, *, temperature, top_k=0, top_p=1.0, min_p=0.0, allowed=None, bias=None) -> np.ndarray:
-    """Probabilities after allowed tokens and bias, temperature, min_p, top_k, and top_p of what then remains."""
+    """Probabilities after allowed tokens, bias, temperature, min_p, top_k, and top_p of the remaining mass."""
     z = np.array(logits, np.float64)
     if allowed is not None:
         mask = np.full_like(z, -np.inf)
@@ -25,8 +25,8 @@ def expected_law(logits, *, temperature, top_k=0, top_p=1.0, min_p=0.0, allowed=
     return p / p.sum()
 
 
-def penalised(logits, prompt, output, *, repetition_penalty, presence_penalty, frequency_penalty) -> np.ndarray:
-    """Logits under the three penalties: repetition sees prompt and output, the others the output only."""
+def penalized(logits, prompt, output, *, repetition_penalty, presence_penalty, frequency_penalty) -> np.ndarray:
+    """Logits under the three penalties: repetition counts prompt and output, the others the output only."""
     z = np.array(logits, np.float64)
     for token in set(prompt) | set(output):
         z[token] = z[token] / repetition_penalty if z[token] > 0 else z[token] * repetition_penalty
@@ -55,7 +55,7 @@ def _softmax(z: np.ndarray) -> np.ndarray:
 
 
 def _chi_square_tail(x: float, degrees: int) -> float:
-    """Wilson and Hilferty (1931): the cube root of a chi-square variable is nearly normal."""
+    """Upper tail by Wilson and Hilferty (1931): the cube root of a chi-square variable is nearly normal."""
     if degrees == 0:
         return 1.0
     spread = 2 / (9 * degrees)

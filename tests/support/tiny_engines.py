@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxserve import LLM, SamplingParams
 from jaxserve.core.sequence import Sequence
+from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.scheduler import Scheduler
@@ -66,7 +67,7 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
     """An engine over the runner of another one, of lower limits and with a prefix cache of its own, or none."""
     parts, limits = whole.parts, replace(whole.parts.limits, **less)
     scheduler = Scheduler(
-        parts.blueprint.programs.groups,
+        parts.spec.programs.groups,
         parts.buckets,
         num_pages=limits.num_pages,
         max_num_seqs=limits.max_num_seqs,
@@ -79,8 +80,8 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
         num_host_pages=limits.num_host_pages,
     )
     engine = Engine(scheduler, parts.runner, max_rounds=whole.config.max_decode_rounds)
-    blueprint = replace(parts.blueprint, limits=limits)
-    return LLM.from_parts(whole.config, replace(parts, engine=engine, blueprint=blueprint))
+    spec = replace(parts.spec, sizes=limits)
+    return LLM.from_parts(whole.config, replace(parts, engine=engine, spec=spec))
 
 
 def forget_engines() -> None:
@@ -114,9 +115,8 @@ def driven(llm: LLM, num_rounds: int, is_overlapped: bool) -> Iterator[list[int]
 
 def submit(llm: LLM, prompt: list[int], params: SamplingParams, **changes: Any) -> Sequence:
     """Queue one request by hand, fields of it replaced by `changes`; returns its first sample."""
-    request = replace(llm.parts.requests.make(prompt, params), **changes)
-    llm.parts.requests.count(1)
-    return llm.parts.engine.add(request)[0]
+    (request,) = llm.admit([Prompt(None, prompt)], params, {})
+    return llm.parts.engine.add(replace(request, **changes))[0]
 
 
 def drain(llm: LLM) -> None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from jaxserve.core.buckets import Buckets
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build.engine_sizes import EngineSizes
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
-from jaxserve.engine.build.memory_fallback import with_room
-from jaxserve.engine.build.memory_plan import EngineSizes
-from jaxserve.engine.build.memory_use import limit_on
+from jaxserve.engine.build.memory_budget import limit_on
+from jaxserve.engine.build.memory_fallback import detect_shortage, with_room
 from jaxserve.engine.build.model_source import ModelSource, open_model
 from jaxserve.engine.build.model_text import ModelText, choose_text, eos_ids
 from jaxserve.engine.build.startup.precompile import compiler_for, with_compiled_sizes
@@ -35,17 +35,16 @@ Progress = Callable[[int, int], None]
 class EngineParts:
     """Everything that `LLM` drives.
 
-    model: as it runs, its ropes settled for the context. described: as the checkpoint describes it. text: what
-    turns its tokens into text.
+    model: as it runs, its rotary embeddings chosen for the context. described: as the checkpoint describes it.
     """
 
     engine: Engine
     runner: Runner
-    blueprint: EngineSpec
+    spec: EngineSpec
     model: ModelConfig
     described: ModelConfig
     text: ModelText
-    requests: InputProcessor
+    input_processor: InputProcessor
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -57,15 +56,19 @@ class EngineParts:
 
     @property
     def limits(self) -> EngineSizes:
-        return self.blueprint.limits
+        """The sizes that the engine was built with."""
+        return self.spec.sizes
 
     @property
     def buckets(self) -> Buckets:
-        return self.blueprint.buckets
+        return self.spec.buckets
 
 
 def build(config: EngineConfig, progress: Progress | None = None) -> EngineParts:
-    """Load the model and lay out memory; nothing is compiled yet but what makes the weights and the pool."""
+    """Load the model and allocate memory; no program is compiled yet but those that make the weights and the pool.
+
+    progress: called with the bytes of weights loaded so far, and all of them.
+    """
     use_compilation_cache(config)
     with open_model(config) as source:
         return _load(with_compiled_sizes(config, source.model), source, progress)
@@ -74,55 +77,57 @@ def build(config: EngineConfig, progress: Progress | None = None) -> EngineParts
 def _load(config: EngineConfig, source: ModelSource, progress: Progress | None) -> EngineParts:
     mesh = make_mesh(config.tensor_parallel_size)
     text = choose_text(config, source.checkpoint, source.folder)
-    blueprint = make_spec(config, source.model, mesh, limit_on(mesh))
-    compiler = compiler_for(config, blueprint)  # may refuse, and weights take long to read
-    params = source.params(mesh, blueprint.programs.layout.dtype, config.seed, progress)
-    return assemble(config, blueprint, compiler, source.model, params, text)
+    spec = make_spec(config, source.model, mesh, limit_on(mesh))
+    compiler = compiler_for(config, spec)  # may refuse the folder of `compiled`, and weights take long to read
+    params = source.params(mesh, spec.programs.layout.dtype, config.seed, progress)
+    return assemble(config, spec, compiler, source.model, params, text)
 
 
 def assemble(
     config: EngineConfig,
-    blueprint: EngineSpec,
+    planned: EngineSpec,
     compiler: Compiler,
     described: ModelConfig,
     params: Params,
     text: ModelText,
 ) -> EngineParts:
-    """All parts of an engine; the pool is smaller than drawn where memory runs out."""
+    """All parts of an engine; the pool is smaller than planned where memory runs out. compiler: of that plan."""
 
-    def make_runner(blueprint: EngineSpec) -> Runner:
-        return Runner(blueprint.programs, params, compiler, num_host_pages=blueprint.limits.num_host_pages)
+    def allocate(spec: EngineSpec) -> tuple[EngineSpec, Runner]:
+        own = compiler if spec is planned else compiler_for(config, spec)
+        with detect_shortage(spec, "memory ran out while the pool was made"):
+            return spec, Runner(spec.programs, params, own, num_host_pages=spec.sizes.num_host_pages)
 
-    blueprint, runner = with_room(config, blueprint, described, make_runner)
-    limits, programs = blueprint.limits, blueprint.programs
+    spec, runner = with_room(config, planned, described, allocate)
+    sizes, programs = spec.sizes, spec.programs
     model = programs.settings.model.config
+    policy = make_policy(
+        config.scheduling_policy, priority_ageing_s=config.priority_ageing_s, tenant_weights=config.tenant_weights
+    )
     scheduler = Scheduler(
         programs.groups,
-        blueprint.buckets,
-        num_pages=limits.num_pages,
-        max_num_seqs=limits.max_num_seqs,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
-        max_model_len=limits.max_model_len,
+        spec.buckets,
+        num_pages=sizes.num_pages,
+        max_num_seqs=sizes.max_num_seqs,
+        max_num_batched_tokens=sizes.max_num_batched_tokens,
+        max_model_len=sizes.max_model_len,
         vocab_size=model.vocab_size,
-        max_chunk_tokens=limits.max_chunk_tokens,
-        policy=make_policy(
-            config.scheduling_policy,
-            priority_ageing_s=config.priority_ageing_s,
-            tenant_weights=config.tenant_weights,
-        ),
+        max_chunk_tokens=sizes.max_chunk_tokens,
+        policy=policy,
         queue_limits=QueueLimits(config.max_num_waiting, config.max_waiting_tokens),
         prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
-        num_host_pages=limits.num_host_pages,
-        swap_cost=SwapCost(runner.time_load() if limits.num_host_pages else 0.0),
+        num_host_pages=sizes.num_host_pages,
+        swap_cost=SwapCost(runner.time_load() if sizes.num_host_pages else 0.0),
     )
-    requests = InputProcessor(
+    input_processor = InputProcessor(
         tokenizer=text.tokenizer,
         eos_ids=eos_ids(model, text.tokenizer),
         vocab_size=model.vocab_size,
-        max_model_len=limits.max_model_len,
+        max_model_len=sizes.max_model_len,
         max_logprobs=programs.settings.max_logprobs,
         max_edits=MAX_EDITS,
         seed=config.seed,
+        scheduling_fields=policy.fields,
     )
     engine = Engine(scheduler, runner, max_rounds=config.max_decode_rounds, is_overlapped=config.async_scheduling)
-    return EngineParts(engine, runner, blueprint, model, described, text, requests)
+    return EngineParts(engine, runner, spec, model, described, text, input_processor)

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, cast
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
-from jaxserve.engine.inputs.error_context import named
+from jaxserve.engine.inputs.per_prompt import named
 from jaxserve.engine.inputs.prompt import Prompt, check_chars
 from jaxserve.text.chat_template import ChatTemplate
 from jaxserve.text.client_template import ClientTemplate

@@ -101,13 +101,13 @@ class EngineMetrics:
         steps = self._last_steps.copy()
         return [StepSummary.of(record, seconds * 1000) for record, seconds in steps]
 
-    def begin(self, job: RequestState) -> None:
+    def begin(self, state: RequestState) -> None:
         """A request has come to the engine."""
-        self._live.update(job.samples)
-        self.prompt_tokens.observe(len(job.prompt_ids))
-        self.params_n.observe(len(job.samples))
-        if job.request.max_tokens and job.request.params.max_tokens is not None:
-            self.params_max_tokens.observe(job.request.params.max_tokens)
+        self._live.update(state.samples)
+        self.prompt_tokens.observe(len(state.prompt_ids))
+        self.params_n.observe(len(state.samples))
+        if state.request.max_tokens and state.request.params.max_tokens is not None:
+            self.params_max_tokens.observe(state.request.params.max_tokens)
 
     def observe_step(self, record: StepRecord) -> None:
         """A step was committed."""
@@ -117,16 +117,16 @@ class EngineMetrics:
         self.step_tokens.observe(record.num_tokens)
         self._last_steps.append((record, seconds))
 
-    def observe(self, moved: StepUpdate, samples: list[SequenceOutput]) -> None:
-        """What a step has brought; `samples` are those of `moved`."""
-        if moved.tokenless:
+    def observe(self, update: StepUpdate, samples: list[SequenceOutput]) -> None:
+        """What a step has brought; `samples` are those of `update`."""
+        if update.tokenless:
             counts = Counter(samples)
-            counts.subtract(moved.tokenless)
+            counts.subtract(update.tokenless)
             samples = list(counts.elements())
         if samples:
-            self._observe_tokens(samples, moved.now_s)
-        for sample in moved.ended:
-            self._end(sample, moved.now_s)
+            self._observe_tokens(samples, update.now_s)
+        for sample in update.ended:
+            self._end(sample, update.now_s)
 
     def _observe_tokens(self, samples: list[SequenceOutput], now: float) -> None:
         """One entry a token. Most samples had their last one in the step before, all at one moment: such are counted
@@ -150,10 +150,10 @@ class EngineMetrics:
         self.num_generated_tokens += len(samples)
         self._tokens.add(now, len(samples))
 
-    def drop(self, job: RequestState) -> None:
+    def drop(self, state: RequestState) -> None:
         """A request was ended before its time; nothing happens if all of it has ended."""
         now = self._clock()
-        for sample in job.samples:
+        for sample in state.samples:
             self._end(sample, now)
 
     def refuse(self, bound: str) -> None:
@@ -168,7 +168,7 @@ class EngineMetrics:
     def _begin_output(self, sample: SequenceOutput, now: float) -> None:
         """At the first token of a sample."""
         sample.first_token_s = now
-        waited_s = now - sample.job.request.arrival_s
+        waited_s = now - sample.state.request.arrival_s
         self.first_token.observe(waited_s)
         self._first_token.add(now, waited_s)
         self._end_prompt(sample)
@@ -185,7 +185,7 @@ class EngineMetrics:
         if sample not in self._live:
             return
         self._live.remove(sample)
-        sequence, arrival_s = sample.sequence, sample.job.request.arrival_s
+        sequence, arrival_s = sample.sequence, sample.state.request.arrival_s
         started_s, first_s, last_s = sequence.started_s, sample.first_token_s, sample.last_token_s
         num_tokens = sequence.num_tokens - sequence.prompt_len
         self.finished[sequence.finish_reason or "abort"] += 1

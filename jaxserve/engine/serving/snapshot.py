@@ -34,10 +34,10 @@ class Snapshot:
 
 def snapshot(engine: Engine) -> Snapshot:
     """What the engine holds now; to be called between two steps, in the thread that makes them."""
-    state, host = engine.scheduler.state, engine.scheduler.state.host
+    state, host = engine.scheduler.state, engine.scheduler.state.host_tier
     return Snapshot(
-        num_running=engine.scheduler.num_running,
-        num_waiting=engine.scheduler.num_waiting,
+        num_running=engine.scheduler.state.num_running,
+        num_waiting=engine.scheduler.state.num_waiting,
         pages=_page_states(state.pool),
         num_host_pages=0 if host is None else host.num_used,
         max_host_pages=0 if host is None else host.num_pages,

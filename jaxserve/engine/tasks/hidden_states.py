@@ -78,7 +78,6 @@ def _indices(layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
 
 def _checked(ids: Sequence[int], index: int, parts: EngineParts) -> np.ndarray:
     try:
-        parts.requests.check_prompt(ids, room=0)
+        return parts.input_processor.checked_ids(ids, room=0)
     except RequestError as error:
         raise RequestError(f"prompt {index}: {error}", "prompts") from None
-    return np.array(ids, np.int32)

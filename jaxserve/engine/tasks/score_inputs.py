@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxserve.core.errors import RequestError
-from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import Prompt, read_prompt
 from jaxserve.text.tokenizer import Tokenizer
 
@@ -18,7 +17,7 @@ class ScorePair:
     text: str | None
 
 
-def read_pairs(maker: InputProcessor, pairs: Any) -> list[ScorePair]:
+def read_pairs(tokenizer: Tokenizer | None, pairs: Any) -> list[ScorePair]:
     """Every pair as token ids; a `RequestError` names the pair and the part that cannot be read.
 
     Where both parts are text they are encoded as one and cut after as many tokens as the context has alone; spaces at
@@ -30,15 +29,15 @@ def read_pairs(maker: InputProcessor, pairs: Any) -> list[ScorePair]:
         raise RequestError("pairs must be a list of (context, continuation)", "pairs")
     read = [_read(pair, i) for i, pair in enumerate(pairs)]
     texts = {text: None for pair in read for text in _texts(*pair)}
-    if texts and maker.tokenizer is None:
+    if texts and tokenizer is None:
         raise RequestError(
             "this model has no tokenizer: give the pairs as token ids, or name one (tokenizer=…)", "pairs"
         )
     encoded: dict[str, list[int]] = {}
     beginning: list[int] = []
-    if maker.tokenizer is not None:
-        encoded = dict(zip(texts, maker.tokenizer.encode_batch(list(texts), add_special_tokens=False), strict=True))
-        beginning = _beginning(maker.tokenizer)
+    if tokenizer is not None:
+        encoded = dict(zip(texts, tokenizer.encode_batch(list(texts), add_special_tokens=False), strict=True))
+        beginning = _beginning(tokenizer)
     return [_encode(*pair, i, encoded, beginning) for i, pair in enumerate(read)]
 
 

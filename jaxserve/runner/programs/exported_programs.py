@@ -9,7 +9,7 @@ from jax import export
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.programs.programs import Program
 from jaxserve.runner.step.step_output import Extras
-from jaxserve.sampling.sampling_batch import SlotState
+from jaxserve.sampling.slot_state import SlotState
 
 EXPORT_NAMES = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
 """What `jax.export` calls a device's platform."""

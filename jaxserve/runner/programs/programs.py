@@ -22,7 +22,7 @@ from jaxserve.runner.host_pages import TRANSFER_PAGES
 from jaxserve.runner.step.pack import BatchLayout
 from jaxserve.runner.step.step import StepSettings, fork, step
 from jaxserve.sampling.penalty_counts import set_counts
-from jaxserve.sampling.sampling_batch import set_edits, set_mask
+from jaxserve.sampling.slot_state import set_edits, set_mask
 
 FORK_PAGES, FORK_SLOTS = 64, 16  # copies in one call; longer lists take several calls
 

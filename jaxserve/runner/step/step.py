@@ -28,9 +28,10 @@ from jaxserve.runner.step.step_output import DeviceLogprobs, Extras, pack_logpro
 from jaxserve.sampling.logit_processors import mask_padding
 from jaxserve.sampling.logprobs import top_logprobs
 from jaxserve.sampling.penalty_counts import update_counts
-from jaxserve.sampling.row_sharding import by_rows
-from jaxserve.sampling.sample_logits import draw
-from jaxserve.sampling.sampling_batch import SamplingBatch, SlotState, fork_slots
+from jaxserve.sampling.row_sharding import shard_rows
+from jaxserve.sampling.sample_tokens import sample_tokens
+from jaxserve.sampling.sampling_batch import SamplingBatch
+from jaxserve.sampling.slot_state import SlotState, fork_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def step(
 
     def score(hidden: Float[Array, "R D"], targets: Int32[Array, "R"], num_wanted: Int32[Array, "R"]) -> DeviceLogprobs:
         raw = _logits(settings, params, num_wanted >= 0, hidden)
-        return by_rows(settings.model.mesh, partial(_score, settings), (raw, targets, num_wanted))
+        return shard_rows(settings.model.mesh, partial(_score, settings), (raw, targets, num_wanted))
 
     output = pack_output(jnp.int32(1), drawn.tokens[None], drawn.is_bad[None])
     scored = prompt_logprobs(score, batch, hidden, settings.max_logprobs)
@@ -149,14 +150,14 @@ def _draw(
     ) -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
         raw = mask_padding(raw, settings.model.config.vocab_size)
         # The drawn token's position is kv_len: its random numbers depend on nothing else of the batch.
-        tokens, is_bad = draw(raw, sampling, kv_lens, slots)
+        tokens, is_bad = sample_tokens(raw, sampling, kv_lens, slots)
         num_wanted = jnp.where(samples, sampling.num_logprobs, -1)
         return tokens, is_bad, top_logprobs(raw, tokens, num_wanted, k=settings.max_logprobs)
 
     def drawn() -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
         raw = _logits(settings, params, batch.samples, hidden[batch.last])
         rows = (raw, batch.sampling, batch.kv_lens, batch.samples)
-        return by_rows(settings.model.mesh, draw_rows, rows, slots)
+        return shard_rows(settings.model.mesh, draw_rows, rows, slots)
 
     def zeros(shape: jax.ShapeDtypeStruct) -> jax.Array:
         return jnp.zeros(shape.shape, shape.dtype)

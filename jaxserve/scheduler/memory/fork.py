@@ -1,7 +1,7 @@
-"""Host: forks: a new slot takes the pages of a prefix from another slot.
+"""Host: forks: a new slot takes over the pages of a prefix from another slot.
 
-It shares full pages and gets a copy of the last one where that is partial. The device runs the copies after all steps
-before, hence the prefix may still be in flight.
+Full pages are shared; a partial last page is copied. The device makes the copies after all steps before, so the prefix
+may still be in flight.
 """
 
 from typing import NamedTuple
@@ -14,20 +14,20 @@ from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
 class ForkSource(NamedTuple):
-    """Where a fork comes from: the slot that has computed its first `start` tokens."""
+    """The slot to fork from, of whose tokens the fork takes over the first `start`."""
 
     slot: int
     start: int
 
 
 def num_fork_pages(state: SchedulerState, source: ForkSource, num_inputs: int) -> int:
-    """The most free pages that a fork takes to compute its first `num_inputs` tokens."""
+    """The most idle pages that a fork takes to compute its first `num_inputs` tokens."""
     missing = state.groups.end_page(num_inputs) - source.start // state.groups.page_size
     return sum(min(missing, table.shape[1]) for table in state.slot_table.page_tables)
 
 
 def fork(state: SchedulerState, rows: StepRows, source: ForkSource, dst: int) -> None:
-    """Let slot `dst` begin after the source's tokens."""
+    """Let the new slot `dst` start after the source's tokens."""
     slot_table, groups = state.slot_table, state.groups
     src, start = source
     last, num_partial = divmod(start, groups.page_size)
@@ -35,14 +35,14 @@ def fork(state: SchedulerState, rows: StepRows, source: ForkSource, dst: int) ->
     originals = np.zeros_like(copies)
     for g, table in enumerate(slot_table.page_tables):
         first = groups.first_page(g, start)
-        held = table[src, first - slot_table.first_pages[g, src] :]
-        shared = held[: last - first]
+        pages = table[src, first - slot_table.first_pages[g, src] :]
+        shared = pages[: last - first]
         state.pool.retain(shared)
         table[dst, : last - first] = shared
         slot_table.first_pages[g, dst] = first
         if num_partial:
             table[dst, last - first] = copies[g]
-            originals[g] = held[last - first]
+            originals[g] = pages[last - first]
     slot_table.end_page[dst] = groups.end_page(start)
     slot_table.num_computed[dst] = slot_table.num_scheduled[dst] = start
     rows.fork_pages.append((originals, copies))
@@ -50,6 +50,7 @@ def fork(state: SchedulerState, rows: StepRows, source: ForkSource, dst: int) ->
 
 
 def make_forks(rows: StepRows) -> Forks | None:
+    """The copies of the step's forks; None if there are none."""
     if not rows.fork_slots:
         return None
     src_pages, dst_pages = (np.concatenate(pages).astype(np.int32) for pages in zip(*rows.fork_pages, strict=True))

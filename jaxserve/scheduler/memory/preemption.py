@@ -1,47 +1,71 @@
-"""Host: pages for a running row that lacks them, by recompute: the last in the order of service give theirs back."""
+"""Host: preemption by recompute: sequences that are last by policy lose slot and pages to those before them."""
 
 import numpy as np
 
-from jaxserve.scheduler.memory.page_tables import pages_behind_windows
-from jaxserve.scheduler.memory.slots import preempt
+from jaxserve.core.sequence import Sequence, Status
+from jaxserve.scheduler.memory.page_tables import num_spare_pages
+from jaxserve.scheduler.memory.prefix_sharing import num_deferred
+from jaxserve.scheduler.memory.slots import vacate_slot
+from jaxserve.scheduler.memory.window_pages import pages_behind_windows
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
-def obtain_pages(state: SchedulerState, rows: StepRows, slot: int, num_pages: int) -> bool:
-    """Whether the slot's row may take `num_pages` now. If not, it waits for pages that are on their way back.
+def preempt(state: SchedulerState, slot: int) -> None:
+    """Take slot and pages from a running sequence; it will compute its prompt and its own tokens again.
 
-    What a row waits for is pledged to it: rows that ask later do not take it. Only sequences behind the asking one are
-    preempted, so the first always moves on, and no more of them than needed: pages of sequences that are leaving, and
-    behind the windows of rows in flight, return by themselves at a commit.
+    A token in flight is still appended, at its commit, before the sequence is queued. A paused beam stays paused.
     """
-    if _is_free(state, rows, num_pages):
+    sequence = state.occupant(slot)
+    state.num_preemptions += 1
+    sequence.num_preemptions += 1
+    if not sequence.is_paused:
+        sequence.status = Status.PREEMPTED
+    vacate_slot(state, slot)
+
+
+def obtain_pages(state: SchedulerState, rows: StepRows, slot: int, num_pages: int) -> bool:
+    """Whether the slot's row may take `num_pages` now. If not, the pages are reserved for it as they return.
+
+    Only sequences behind the slot's are preempted, so the first by policy always advances, and no more of them than
+    needed: pages of leaving slots, and pages behind the windows of rows in flight, return at a commit.
+    """
+    if num_available_pages(state, rows) >= num_pages:
         return True
     while state.num_idle_pages + num_returning_pages(state) - rows.num_reserved < num_pages:
-        victim = last_running(state, rows)
+        victim = _last_running(state, rows)
         if victim is None or state.key(victim) <= state.key(slot):
             break
         preempt(state, victim)
         rows.reservations.pop(victim, None)
         rows.has_preempted = True
-    if _is_free(state, rows, num_pages):
+    if num_available_pages(state, rows) >= num_pages:
         return True
     rows.reservations[slot] = num_pages
     return False
 
 
+def preempt_over_served(state: SchedulerState, rows: StepRows, sequence: Sequence, num_pages: int) -> bool:
+    """Preempt over-served tenants for a waiting sequence that needs a slot and `num_pages`, as the policy allows.
+
+    Returns whether it has both now; what is in flight returns at a commit. Slots with a chunk in this step are exempt.
+    """
+    while not _has_room(state, num_pages, len(state.leaving), num_returning_pages(state)):
+        victim = state.policy.victim_for(sequence)
+        if victim is None or victim.slot in rows.slots:
+            break
+        preempt(state, victim.slot)
+    return _has_room(state, num_pages)
+
+
+def _has_room(state: SchedulerState, num_pages: int, num_returning_slots: int = 0, num_returning: int = 0) -> bool:
+    """Whether there is a slot, besides those for deferred sequences, and as many pages, with those that return."""
+    has_slot = len(state.slot_table.free_slots) + num_returning_slots > num_deferred(state)
+    return has_slot and num_pages <= num_spare_pages(state) + num_returning
+
+
 def num_available_pages(state: SchedulerState, rows: StepRows) -> int:
-    """Pages that are free or cached, and that no row of this step waits for."""
+    """Idle pages that no row of this step has reserved."""
     return max(0, state.num_idle_pages - rows.num_reserved)
-
-
-def _is_free(state: SchedulerState, rows: StepRows, num_pages: int) -> bool:
-    return num_available_pages(state, rows) >= num_pages
-
-
-def last_running(state: SchedulerState, rows: StepRows) -> int | None:
-    """The running slot whose sequence is the last in the order of service; not one that has a chunk in this step."""
-    running = np.flatnonzero(state.slot_table.is_running).tolist()
-    return max((slot for slot in running if slot not in rows.slots), key=state.key, default=None)
 
 
 def num_returning_pages(state: SchedulerState) -> int:
@@ -51,3 +75,9 @@ def num_returning_pages(state: SchedulerState) -> int:
         if state.is_in_flight(slot):
             ids += pages_behind_windows(state, slot)
     return state.pool.num_freed_by(np.concatenate(ids)) if ids else 0
+
+
+def _last_running(state: SchedulerState, rows: StepRows) -> int | None:
+    """The running slot whose sequence is last by policy; slots with a chunk in this step are exempt."""
+    running: list[int] = np.flatnonzero(state.slot_table.is_running).tolist()
+    return max((slot for slot in running if slot not in rows.slots), key=state.key, default=None)

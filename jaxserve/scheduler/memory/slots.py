@@ -1,4 +1,4 @@
-"""Host: how a sequence comes to a slot and leaves it: place, preempt, end, and the return of what it held."""
+"""Host: slots: how a sequence gets a slot, loses it, and ends, and how the slot's pages return."""
 
 from jaxserve.core.row_layout import POOLING, STOP_FIELDS, pack_sampling
 from jaxserve.core.sequence import Sequence, Status
@@ -8,13 +8,14 @@ from jaxserve.scheduler.state import SchedulerState
 
 
 def assign_slot(state: SchedulerState, sequence: Sequence) -> int:
-    """Give a waiting sequence a free slot and its row of parameters; no pages yet."""
+    """Take a waiting sequence from the queue into a free slot, with its row of parameters; no pages yet."""
     slot_table, request, params = state.slot_table, sequence.request, sequence.request.params
+    state.waiting.remove(sequence)
     slot = slot_table.assign(sequence)
     sequence.status, sequence.pooled = Status.RUNNING, None
     if sequence.started_s is None:
         sequence.started_s = state.now_s
-    state.policy.start(sequence)
+    state.policy.on_start(sequence)
     if (prefix_group := state.prefix_groups.get(sequence.sequence_id)) is not None:
         prefix_group.running.append(sequence)
     slot_table.max_len[slot] = state.limits.max_len(request)
@@ -60,22 +61,10 @@ def _sampling_values(state: SchedulerState, sequence: Sequence, slot: int) -> di
 
 
 def _num_logprobs(asked: int | None, vocab_size: int) -> int:
-    """-1 in a request means the whole vocabulary, and none asked in a row."""
+    """The value of a row, where -1 means none asked, from that of a request, where -1 means the whole vocabulary."""
     if asked is None:
         return -1
     return vocab_size if asked == -1 else asked
-
-
-def preempt(state: SchedulerState, slot: int) -> None:
-    """Take the slot and pages from a running sequence; it will compute its prompt and its own tokens again.
-
-    A token in flight is still appended, at its commit, before the sequence is queued.
-    """
-    sequence = state.occupant(slot)
-    state.num_preemptions += 1
-    sequence.num_preemptions += 1
-    sequence.status = Status.WAITING
-    vacate_slot(state, slot)
 
 
 def end_sequence(
@@ -85,22 +74,24 @@ def end_sequence(
     stop_reason: int | str | None = None,
     keep_tokens: int | None = None,
 ) -> None:
-    """End a sequence wherever it stands; what it has in flight will be dropped."""
+    """End a sequence of any status; its results in flight will be dropped."""
     slot, slot_table = sequence.slot, state.slot_table
-    if slot < 0:
-        _unqueue(state, sequence)
+    if sequence.status is Status.WAITING:
+        state.waiting.remove(sequence)
+    elif sequence.status is Status.DEFERRED:
+        del state.prefix_groups[sequence.sequence_id].deferred[sequence.sequence_id]
     sequence.finish(reason, stop_reason, keep_tokens)
     if slot >= 0:
         slot_table.epoch[slot] += 1
-        if slot_table.is_running[slot]:  # else it was preempted and is leaving already
+        if slot_table.is_running[slot]:  # else the slot is leaving already
             vacate_slot(state, slot)
-    _forget(state, sequence)
+    _remove(state, sequence)
 
 
 def vacate_slot(state: SchedulerState, slot: int) -> None:
-    """Take the slot from a running sequence; it returns, with its pages, when no step in flight touches them."""
+    """Take the slot from its sequence; it returns, with its pages, when no step in flight touches them."""
     sequence = state.occupant(slot)
-    state.policy.leave(sequence)
+    state.policy.on_vacate(sequence)
     if (prefix_group := state.prefix_groups.get(sequence.sequence_id)) is not None:
         prefix_group.running.remove(sequence)
     state.slot_table.is_running[slot] = False
@@ -110,8 +101,7 @@ def vacate_slot(state: SchedulerState, slot: int) -> None:
 
 
 def release_slot(state: SchedulerState, slot: int) -> None:
-    """Return a leaving slot and its pages; no step in flight touches them. A preempted sequence goes to the queue,
-    unless it is parked."""
+    """Return a leaving slot and its pages, which no step in flight touches, and queue its sequence if preempted."""
     sequence = state.occupant(slot)
     state.leaving.remove(slot)
     is_bad = sequence.finish_reason == "error"
@@ -122,22 +112,14 @@ def release_slot(state: SchedulerState, slot: int) -> None:
         forget_prefix(state, slot)
     if not sequence.is_finished:
         sequence.detach()
-        if not state.is_paused(sequence):
-            state.waiting.add(sequence)
+    if sequence.status is Status.PREEMPTED:
+        state.enqueue(sequence)
     state.slot_table.free(slot)
 
 
-def _unqueue(state: SchedulerState, sequence: Sequence) -> None:
-    if state.is_paused(sequence):
-        return
-    prefix_group = state.prefix_groups.get(sequence.sequence_id)
-    if prefix_group is None or prefix_group.deferred.pop(sequence.sequence_id, None) is None:
-        state.waiting.remove(sequence)
-
-
-def _forget(state: SchedulerState, sequence: Sequence) -> None:
-    """Drop an ended sequence from the books."""
-    state.policy.exit(sequence)
+def _remove(state: SchedulerState, sequence: Sequence) -> None:
+    """Remove an ended sequence from every index."""
+    state.policy.on_end(sequence)
     del state.sequences[sequence.sequence_id]
     state.matches.pop(sequence.sequence_id, None)
     state.prefix_groups.pop(sequence.sequence_id, None)

@@ -1,4 +1,4 @@
-"""Host: the orders in which sequences are served: by arrival, or by priority that grows with waiting."""
+"""Host: `SchedulingPolicy`: the base class of policies, which order sequences for admission and preemption."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
@@ -6,13 +6,12 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from jaxserve.core.options.policy_options import PRIORITY_AGEING_S
 from jaxserve.core.sequence import Sequence
-from jaxserve.scheduler.policy.waiting_queue import Key, WaitingQueue
+from jaxserve.scheduler.policy.waiting_queue import Key
 
 
 class WaitingSequences(Protocol):
-    """Sequences without a slot, in the order of service; see `WaitingQueue`."""
+    """Sequences without a slot, in the order of the policy; see `WaitingQueue`."""
 
     @property
     def num_tokens(self) -> int: ...
@@ -26,73 +25,54 @@ class WaitingSequences(Protocol):
 
 
 class SchedulingPolicy:
-    """Who is served first; from the other end come the victims of preemption.
+    """Which sequence is served first; preemption takes its victims from the other end.
 
-    fields: those of a request's `Service` that it goes by; others must be left out. waiting: the queue.
+    fields: those of `SchedulingOptions` that the policy uses; requests must leave out the others. waiting: the queue.
     """
 
     fields: ClassVar[tuple[str, ...]] = ()
     waiting: WaitingSequences
 
     def key(self, sequence: Sequence) -> Key:
-        """The place of a sequence among those that run: who is first gets what it lacks from the last."""
+        """The place of a sequence among the running ones: the first gets the pages it lacks from the last."""
         raise NotImplementedError
 
     def chunk_key(self, sequence: Sequence) -> Key:
-        """The place of a running prompt among those that share what decoding sequences leave of a step's budget."""
+        """The place of a running prompt among those that share the budget left by decoding sequences."""
         return self.key(sequence)
 
     def goes_ahead(self, waiting: Sequence, running: Sequence) -> bool:
-        """Whether one that waits gets its first chunk before the next one of a running prompt."""
+        """Whether a waiting sequence gets its first chunk before the next chunk of a running prompt."""
         return False
 
-    def yields_to(self, waiting: Sequence) -> Sequence | None:
-        """The running one that must give its slot and pages to one that waits and finds none."""
+    def victim_for(self, waiting: Sequence) -> Sequence | None:
+        """The running sequence to preempt for a waiting one that finds no slot or no pages."""
         return None
 
-    def enter(self, sequence: Sequence) -> None:
-        """It has come; it is not in the queue yet."""
+    def on_add(self, sequence: Sequence) -> None:
+        """A sequence was added; it is not in the queue yet."""
 
-    def start(self, sequence: Sequence) -> None:
-        """It has got a slot."""
+    def on_start(self, sequence: Sequence) -> None:
+        """A sequence got a slot."""
 
-    def leave(self, sequence: Sequence) -> None:
-        """It has lost its slot."""
+    def on_vacate(self, sequence: Sequence) -> None:
+        """A sequence lost its slot."""
 
-    def exit(self, sequence: Sequence) -> None:
-        """It has ended."""
+    def on_end(self, sequence: Sequence) -> None:
+        """A sequence ended."""
 
-    def charge_read(self, sequence: Sequence, num_tokens: int) -> None:
-        """So many tokens of its prompt are computed for the first time."""
+    def charge_prompt(self, sequence: Sequence, num_tokens: int) -> None:
+        """So many tokens of a prompt are computed for the first time."""
 
-    def charge_drawn(self, sequences: SequenceOf[Sequence], counts: np.ndarray) -> None:
-        """Each has drawn so many tokens."""
-
-
-class FirstComeFirstServed(SchedulingPolicy):
-    """In the order of arrival."""
-
-    def __init__(self) -> None:
-        self.waiting = WaitingQueue(self.key)
-
-    def key(self, sequence: Sequence) -> Key:
-        return (sequence.sequence_id,)
+    def charge_generated(self, sequences: SequenceOf[Sequence], counts: np.ndarray) -> None:
+        """Each sequence has drawn so many tokens: int[len(sequences)]."""
 
 
-class ByPriority(SchedulingPolicy):
-    """By priority, the lower the earlier; a step of priority is worth `priority_ageing_s` of waiting.
+def aged_priority(sequence: Sequence, ageing_s: float) -> Key:
+    """Priority that grows with waiting: a step of priority is worth `ageing_s` seconds.
 
-    So a request stands where one of priority 0 would that came priority · priority_ageing_s later. Its place never
-    changes, and of those to come only so many can stand before it as come until then: it ages, and nothing is sorted
-    again as time passes.
+    A request is placed like one of priority 0 that arrives priority · ageing_s later. The key never changes, so no
+    queue is sorted again as time passes; and only requests that arrive until then come before it: no starvation.
     """
-
-    fields = ("priority",)
-
-    def __init__(self, priority_ageing_s: float = PRIORITY_AGEING_S):
-        self._ageing_s = priority_ageing_s
-        self.waiting = WaitingQueue(self.key)
-
-    def key(self, sequence: Sequence) -> Key:
-        request = sequence.request
-        return request.arrival_s + request.scheduling.priority * self._ageing_s, sequence.sequence_id
+    request = sequence.request
+    return request.arrival_s + request.scheduling.priority * ageing_s, sequence.sequence_id

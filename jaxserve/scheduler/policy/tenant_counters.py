@@ -1,4 +1,7 @@
-"""Host: tenants, what each was served, and the queue that takes from the one that was served least."""
+"""Host: `TenantQueues`: one queue and one counter of received service per tenant.
+
+Virtual token counter (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024, algorithm 2).
+"""
 
 import math
 from bisect import bisect_left, insort
@@ -9,21 +12,21 @@ from heapq import heappop, heappush, heapreplace
 from jaxserve.core.sequence import Sequence
 from jaxserve.scheduler.policy.waiting_queue import Key, WaitingQueue
 
-MAX_TENANTS = 4096  # beyond, what those were served who have nothing here is forgotten
-ENTRY = 16  # tokens that the next one who comes is lifted above one who has come
+MAX_TENANTS = 4096  # above this, counters of idle tenants are dropped
+ENTRY = 16  # tokens by which the counter of each returning tenant is lifted above that of the one before
 
 
 @dataclass(slots=True, eq=False)
 class Tenant:
-    """served: cost of the tokens on its account, over its weight. running: its sequences in slots, in their order.
+    """served: cost of its tokens, over its weight. running: its sequences in running slots, by key.
 
-    num_living: its sequences that have not ended. number: those that came with nothing here are counted. is_listed: it
-    stands in the heap of those that wait.
+    num_living: its sequences that have not ended. number: counts the tenants that became active. is_listed: the tenant
+    is in the heap of tenants with waiting sequences.
     """
 
     weight: float
     waiting: WaitingQueue
-    running: list[Sequence] = field(default_factory=list)
+    running: list[Sequence] = field(default_factory=list[Sequence])
     served: float = 0.0
     num_living: int = 0
     number: int = 0
@@ -31,32 +34,32 @@ class Tenant:
 
     @property
     def turn(self) -> tuple[float, int]:
-        """Who was served least goes first; of equals, who came last."""
+        """The tenant that was served least goes first; of equals, the one that became active last."""
         return self.served, -self.number
 
     def charge(self, cost: float) -> None:
+        """Add the cost of tokens."""
         self.served += cost / self.weight
 
     def rank_of(self, number: int) -> float:
-        """The rank of its running sequence with this number: the higher, the more it has for its weight."""
+        """The rank of its running sequence with this number: the higher, the more the tenant runs for its weight."""
         return number / self.weight
 
 
 class TenantQueues:
-    """One queue a tenant; the next is the first of the tenant that was served least (virtual token counter; Sheng et
-    al., "Fairness in Serving Large Language Models", OSDI 2024, algorithm 2).
+    """The next sequence is the first of the tenant that was served least.
 
-    A tenant that comes with nothing here is lifted to the least of those that have something: nobody saves up for
-    later. It is also lifted some tokens above the one who came before, so that an endless row of new tenants passes
-    everybody who waits.
+    The counter of a tenant that becomes active rises to the minimum of the active ones: idle time earns no credit. It
+    also rises `ENTRY` tokens above that of the tenant that became active before, so an endless series of new tenants
+    does not starve those that wait.
     """
 
     def __init__(self, key: Callable[[Sequence], Key], weights: Mapping[str, float]):
         self._key, self._weights = key, weights
         self._tenants: dict[str | None, Tenant] = {}
-        self._heap: list[tuple[float, int, Tenant]] = []  # turns when listed: by now they may be later, not earlier
+        self._heap: list[tuple[float, int, Tenant]] = []  # turns when listed; the current ones are equal or later
         self._num_lifted = self._num_waiting = self.num_tokens = 0
-        self._newest = -math.inf  # what the last one was lifted to
+        self._newest = -math.inf  # counter of the tenant that became active last, at that moment
 
     def __len__(self) -> int:
         return self._num_waiting
@@ -67,19 +70,13 @@ class TenantQueues:
             yield from tenant.waiting
 
     def first(self) -> Sequence:
-        return self._least().waiting.first()
+        return self._least_served().waiting.first()
 
     def peers(self) -> Iterator[Sequence]:
-        return self._least().waiting.peers()
+        return self._least_served().waiting.peers()
 
     def ahead_of(self, sequence: Sequence) -> Iterator[Sequence]:
         return self.of(sequence).waiting.ahead_of(sequence)
-
-    def enter(self, sequence: Sequence) -> None:
-        tenant = self.of(sequence)
-        if not tenant.num_living:
-            self._lift(tenant)
-        tenant.num_living += 1
 
     def add(self, sequence: Sequence) -> None:
         tenant = self.of(sequence)
@@ -95,20 +92,28 @@ class TenantQueues:
         self._num_waiting -= 1
         self.num_tokens -= sequence.num_tokens
 
-    def start(self, sequence: Sequence) -> None:
+    def on_add(self, sequence: Sequence) -> None:
+        """Count a new sequence; its tenant may become active."""
+        tenant = self.of(sequence)
+        if not tenant.num_living:
+            self._activate(tenant)
+        tenant.num_living += 1
+
+    def on_start(self, sequence: Sequence) -> None:
+        """Count a sequence as running."""
         insort(self.of(sequence).running, sequence, key=self._key)
 
-    def leave(self, sequence: Sequence) -> None:
-        self.of(sequence).running.remove(sequence)
-
     def rank(self, sequence: Sequence) -> float:
-        """Of a running sequence: how many of the tenant's run before it, over its weight."""
+        """How many sequences of the tenant run before this running one, over the tenant's weight."""
         tenant = self.of(sequence)
         return tenant.rank_of(bisect_left(tenant.running, self._key(sequence), key=self._key))
 
-    def yields_to(self, tenant: Tenant) -> Sequence | None:
-        """The last running sequence of the tenant with most for its weight, if that would not be the poorer after it,
-        and has its turn later: else it would take the slot back."""
+    def victim_for(self, tenant: Tenant) -> Sequence | None:
+        """The last running sequence of the tenant that runs most for its weight.
+
+        None unless that tenant still runs at least as much afterwards, and has its turn later: otherwise it would take
+        the slot back.
+        """
         others = [other for other in self._tenants.values() if other.running and other.turn > tenant.turn]
         richest = max(others, key=lambda other: other.rank_of(len(other.running) - 1), default=None)
         if richest is None or richest.rank_of(len(richest.running) - 1) <= tenant.rank_of(len(tenant.running)):
@@ -116,6 +121,7 @@ class TenantQueues:
         return richest.running[-1]
 
     def of(self, sequence: Sequence) -> Tenant:
+        """The tenant of a sequence, new if it has none yet."""
         name = sequence.request.scheduling.tenant
         tenant = self._tenants.get(name)
         if tenant is None:
@@ -123,22 +129,22 @@ class TenantQueues:
             tenant = self._tenants[name] = Tenant(weight, WaitingQueue(self._key))
         return tenant
 
-    def _lift(self, tenant: Tenant) -> None:
+    def _activate(self, tenant: Tenant) -> None:
         self._num_lifted += 1
         tenant.number, tenant.is_listed = self._num_lifted, False
         active = {name: other for name, other in self._tenants.items() if other.num_living}
         if not active or len(self._tenants) > MAX_TENANTS:
             name = next(name for name, other in self._tenants.items() if other is tenant)
             self._tenants = active | {name: tenant}
-        if not active:  # where nobody waits or runs there is nothing to be fair about
+        if not active:  # no other tenant to be compared with
             tenant.served, self._newest = 0.0, -math.inf
             return
         least = min(other.served for other in active.values())
         self._newest = max(least, self._newest + ENTRY / tenant.weight)
         tenant.served = max(tenant.served, self._newest)
 
-    def _least(self) -> Tenant:
-        """Entries of the heap are brought up to date as they come to its top, for turns only become later."""
+    def _least_served(self) -> Tenant:
+        """Heap entries are updated as they reach the top, because turns only become later."""
         while True:
             served, number, tenant = self._heap[0]
             if -number != tenant.number:

@@ -1,4 +1,4 @@
-"""Host: sequences without a slot, sorted."""
+"""Host: `WaitingQueue`: sequences without a slot, sorted by a policy's key."""
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
@@ -7,13 +7,13 @@ from itertools import takewhile
 from jaxserve.core.sequence import Sequence
 
 Key = tuple[float, ...]
-"""Of an order: unique for each sequence; the lower, the earlier served."""
+"""Unique for each sequence; the lowest is served first."""
 
 
 class WaitingQueue:
-    """By a key that never changes: a preempted sequence comes back to where its arrival puts it.
+    """Sorted by a key that never changes: a preempted sequence returns to the place of its arrival.
 
-    num_tokens: prompts and what preempted sequences have drawn, all together.
+    num_tokens: prompt tokens and generated tokens of all sequences in the queue.
     """
 
     def __init__(self, key: Callable[[Sequence], Key]):
@@ -39,11 +39,11 @@ class WaitingQueue:
         self.num_tokens -= sequence.num_tokens
 
     def peers(self) -> Iterator[Sequence]:
-        """The first one and those behind it up to another priority: among these the cache may choose."""
+        """The first sequence and those after it of the same priority: among these the prefix cache may choose."""
         priority = self.first().request.scheduling.priority
         return takewhile(lambda other: other.request.scheduling.priority == priority, self._sequences)
 
     def ahead_of(self, sequence: Sequence) -> Iterator[Sequence]:
-        """Those that stand, or stood, before it."""
+        """The sequences before this one, which need not be in the queue."""
         key = self._key(sequence)
         return takewhile(lambda other: self._key(other) < key, self._sequences)

@@ -1,12 +1,12 @@
-"""Host: admission: waiting sequences get slots in the order of service, while slots, pages and tokens last."""
+"""Host: admission: waiting sequences get slots in the order of the policy, while slots, pages and tokens last."""
 
 from itertools import islice
 
 from jaxserve.core.sequence import Sequence
 from jaxserve.kv.prefix_cache import PrefixMatch
-from jaxserve.scheduler.memory.fair_preemption import preempt_over_served
 from jaxserve.scheduler.memory.fork import ForkSource, fork, num_fork_pages
 from jaxserve.scheduler.memory.page_tables import num_prompt_pages, num_spare_pages
+from jaxserve.scheduler.memory.preemption import preempt_over_served
 from jaxserve.scheduler.memory.prefix_reuse import find_prefix, num_prefix_pages, take_prefix
 from jaxserve.scheduler.memory.prefix_sharing import defer, fork_source, num_deferred
 from jaxserve.scheduler.memory.slots import assign_slot
@@ -14,11 +14,11 @@ from jaxserve.scheduler.state import SchedulerState, StepRows
 from jaxserve.scheduler.step.prefill_chunks import add_chunk, chunk_len, running_prompts
 
 LOOK_AHEAD = 8  # sequences at the head of the queue, of which the one with the longest cached prefix goes first
-MAX_OVERTAKEN = 8  # times that one may be overtaken so
+MAX_OVERTAKEN = 8  # times that a sequence may be overtaken in this way
 
 
 def admit_ahead(state: SchedulerState, rows: StepRows) -> None:
-    """Start those who go before the next chunk of every running prompt; only the order of service knows such."""
+    """Admit sequences that the policy puts before the next chunk of every running prompt."""
     while len(state.waiting) and not rows.is_short and (prompts := running_prompts(state, rows)):
         first = state.waiting.first()
         if not all(state.policy.goes_ahead(first, state.occupant(slot)) for slot in prompts):
@@ -28,20 +28,20 @@ def admit_ahead(state: SchedulerState, rows: StepRows) -> None:
 
 
 def admit(state: SchedulerState, rows: StepRows) -> None:
-    """Start waiting sequences with their first chunk, after what a running one or the prefix cache has of the prompt.
+    """Admit waiting sequences with their first chunk, after the prefix that a running one or the prefix cache has.
 
-    Those that find more in the prefix cache overtake their peers a few times, before it is evicted. Besides, nobody
-    overtakes one for whom there is no room, nor one that is held back: its slot stays free for it. That blocks nobody
-    for long, since whoever it waits for is running, and nobody whom the order of service would not.
+    A sequence with a longer cached prefix overtakes its peers, a limited number of times, before the prefix is evicted.
+    Otherwise no sequence overtakes one for which there is no room, nor a deferred one, for which a slot stays free.
+    That blocks the queue only briefly, since the sequence that a deferred one depends on is running.
     """
     while len(state.waiting) and not rows.is_short and _admit_next(state, rows):
         pass
 
 
 def _admit_next(state: SchedulerState, rows: StepRows) -> bool:
-    """Start the next one, or hold it back; False: it cannot start now."""
+    """Admit the next sequence, or defer it; False if it cannot start now."""
     has_slot = len(state.slot_table.free_slots) > num_deferred(state)
-    if rows.budget <= 0 or not (has_slot or state.policy.yields_to(state.waiting.first())):
+    if rows.budget <= 0 or not (has_slot or state.policy.victim_for(state.waiting.first())):
         return False
     sequence = _next(state)
     source = fork_source(state, sequence)
@@ -51,7 +51,6 @@ def _admit_next(state: SchedulerState, rows: StepRows) -> bool:
     num_pages = _num_pages(state, sequence, match, source)
     if not has_slot or num_pages > num_spare_pages(state):
         return preempt_over_served(state, rows, sequence, num_pages)
-    state.waiting.remove(sequence)
     for overtaken in state.waiting.ahead_of(sequence):
         overtaken.num_overtaken += 1
     slot = assign_slot(state, sequence)
@@ -66,9 +65,9 @@ def _admit_next(state: SchedulerState, rows: StepRows) -> bool:
 
 
 def _next(state: SchedulerState) -> Sequence:
-    """Whose turn it is."""
+    """The first sequence, or a peer with a longer cached prefix for which there are pages."""
     first = state.waiting.first()
-    if state.prefixes is None or first.num_overtaken >= MAX_OVERTAKEN or first.sequence_id in state.prefix_groups:
+    if state.prefix_cache is None or first.num_overtaken >= MAX_OVERTAKEN or first.sequence_id in state.prefix_groups:
         return first
     lens = {s: m.num_pages for s in islice(state.waiting.peers(), LOOK_AHEAD) if (m := find_prefix(state, s))}
     best = max(lens, key=lens.__getitem__)  # the first of equals
@@ -79,7 +78,7 @@ def _next(state: SchedulerState) -> Sequence:
 def _num_pages(
     state: SchedulerState, sequence: Sequence, match: PrefixMatch | None, source: ForkSource | None = None
 ) -> int:
-    """The most pages for the whole prompt; they are taken chunk by chunk, but a prompt cut short helps nobody."""
+    """The most idle pages for the whole prompt. They are taken chunk by chunk, but a prompt must fit to be useful."""
     num_inputs = min(sequence.num_tokens, state.limits.max_computed(sequence.request))
     if source is not None:
         return num_fork_pages(state, source, num_inputs)

@@ -1,4 +1,4 @@
-"""Host: the `StepPlan` of a step, gathered from the slots' slot_table once its rows are decided."""
+"""Host: `build_plan`: the `StepPlan` of the decided rows, gathered from the slot table."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from jaxserve.core.buckets import Buckets
 from jaxserve.core.step_plan import POOLING_FIELD, PenaltyPrefix, SlotEdits, StepPlan
 from jaxserve.scheduler.logit_edits import banned_next, has_edits, has_penalties, make_edits
 from jaxserve.scheduler.memory.fork import make_forks
-from jaxserve.scheduler.memory.page_tables import read_table
+from jaxserve.scheduler.memory.window_pages import read_table
 from jaxserve.scheduler.prompt_logprobs import NUM_PROMPT_LOGPROBS
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
@@ -14,9 +14,10 @@ from jaxserve.scheduler.state import SchedulerState, StepRows
 def build_plan(
     state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows, rounds: np.ndarray
 ) -> StepPlan:
-    """One-token rows first, then longer chunks; from here on they count as submitted.
+    """Rows of one token first, then longer chunks; from now on they count as submitted.
 
-    rounds: int32[slots], how many tokens each slot's row may draw in this step.
+    decodes: slots of decode rows, which `rows` does not contain. rounds: int32[slots], the most tokens that each slot's
+    row may draw in this step.
     """
     slot_table = state.slot_table
     slots, query_lens, num_decodes = _in_order(state, decodes, rows)
@@ -29,7 +30,7 @@ def build_plan(
     first_pages, tables = _tables(state, slots, num_scheduled, ends)
     width = max(table.shape[1] for table in tables)
     sampling = slot_table.sampling.take(slots, axis=0)
-    # Decode buckets have no room for what is asked of prompts.
+    # Decode buckets have no outputs for prompt log-probabilities and pooling.
     is_decode = num_decodes == len(slots) and targets is None and not sampling[extra_rows, POOLING_FIELD].any()
     plan = StepPlan(
         step_id=state.num_planned,
@@ -50,7 +51,7 @@ def build_plan(
         edits=_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else (),
         penalty_prefixes=_penalty_prefixes(state, rows) if rows.new_slots else (),
         forks=make_forks(rows),
-        transfers=() if state.host is None else state.host.take_transfers(),
+        transfers=() if state.host_tier is None else state.host_tier.take_transfers(),
     )
     slot_table.num_scheduled[slots] = ends
     slot_table.last_step[slots] = plan.step_id
@@ -59,10 +60,10 @@ def build_plan(
 
 
 def _in_order(state: SchedulerState, decodes: np.ndarray, rows: StepRows) -> tuple[np.ndarray, np.ndarray, int]:
-    """Slots and query lengths of all rows, and how many have one token; those stand by the length of their context.
+    """Slots and query lengths of all rows, and the number of rows with one token, which are sorted by context length.
 
-    Attention takes rows in blocks, and a block costs what its longest row does: 64 rows of 16 to 511 positions, 111 ms
-    as they come and 87 in order (SmolLM2 on CPU).
+    Attention processes rows in blocks, and a block costs as much as its longest row: 64 rows of 16 to 511 positions
+    take 111 ms unsorted and 87 ms sorted (SmolLM2 on CPU).
     """
     others, query_lens = np.array(rows.slots, np.int32), np.array(rows.query_lens, np.int32)
     is_long = query_lens > 1
@@ -82,6 +83,7 @@ def _tokens(
     in_flight: np.ndarray,
     num_decodes: int,
 ) -> np.ndarray:
+    """int32[T]: the rows' tokens, -1 for one that is still in flight."""
     tokens = state.slot_table.tokens
     ones = slots[:num_decodes], starts[:num_decodes]
     parts = [np.where(in_flight[:num_decodes], -1, tokens[ones])]
@@ -98,7 +100,7 @@ def _targets(
     ends: np.ndarray,
     num_tokens: int,
 ) -> np.ndarray | None:
-    """The prompt token after each token, where its log-probability is asked for and not known from before."""
+    """int32[T]: the prompt token after each token if its log-probability is asked for and not known, else -1."""
     asking = extra_rows[state.slot_table.sampling[slots[extra_rows], NUM_PROMPT_LOGPROBS] >= 0]
     if not len(asking):
         return None
@@ -117,9 +119,9 @@ def _targets(
 def _tables(
     state: SchedulerState, slots: np.ndarray, starts: np.ndarray, ends: np.ndarray
 ) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """First pages and tables by group, of the pages that the rows see: held ones before their windows are left out.
+    """First pages int32[G, S] and page tables by group of the pages that the rows see, without those behind windows.
 
-    With a chunk in flight a slot holds the window of that chunk as well, more than the tables of a small bucket hold.
+    With a chunk in flight a slot also holds the window of that chunk, more pages than the tables of a small bucket.
     """
     slot_table, groups = state.slot_table, state.groups
     end_pages = groups.end_page(ends)
@@ -136,19 +138,20 @@ def _tables(
 
 
 def _penalty_prefixes(state: SchedulerState, rows: StepRows) -> tuple[PenaltyPrefix, ...]:
-    """For new slots with penalties that take over a prefix; a fork has the counts of its source."""
-    slot_table, forked, penalty_prefixes = state.slot_table, {dst for _, dst in rows.fork_slots}, []
+    """For new slots with penalties that take over a cached prefix; a fork copies the counts of its source."""
+    slot_table, forked = state.slot_table, {dst for _, dst in rows.fork_slots}
+    prefixes: list[PenaltyPrefix] = []
     for slot in rows.new_slots:
         sequence, start = state.occupant(slot), int(slot_table.num_scheduled[slot])
         if start and slot not in forked and has_penalties(sequence.request):
-            penalty_prefixes.append(PenaltyPrefix(slot, slot_table.tokens[slot, :start].copy(), sequence.prompt_len))
-    return tuple(penalty_prefixes)
+            prefixes.append(PenaltyPrefix(slot, slot_table.tokens[slot, :start].copy(), sequence.prompt_len))
+    return tuple(prefixes)
 
 
 def _edits(state: SchedulerState, slots: np.ndarray, new_slots: list[int]) -> tuple[SlotEdits, ...]:
-    """What the device must know before this step: all edits of new slots, and changed bans of synchronous ones."""
+    """Edits to send before this step: all edits of new slots, and changed bans of synchronous slots."""
     synchronous = slots[state.slot_table.is_synchronous[slots]].tolist()
-    edits = []
+    edits: list[SlotEdits] = []
     for slot in {*new_slots, *synchronous}:
         sequence = state.occupant(slot)
         if not has_edits(sequence.request):

@@ -1,4 +1,4 @@
-"""Host: rows of one token for running sequences: the step's first and largest part, decided without a loop."""
+"""Host: decode rows: one token for each running sequence, the first and largest part of a step, without a loop."""
 
 import numpy as np
 
@@ -8,10 +8,10 @@ from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
 def schedule_decodes(state: SchedulerState, rows: StepRows) -> np.ndarray:
-    """Slots whose last known token is not computed yet, or is in flight and draws the next one.
+    """int[N]: slots whose last known token is not computed yet, or is in flight and draws the next token.
 
-    Each gets exactly one token; only rows for which no page can be had wait. The result may still hold slots that a
-    later, older row preempts.
+    Each gets exactly one token; only rows that find no page wait. Slots of the result may be preempted by rows planned
+    later.
     """
     slots = _ready(state)
     lacking = slots[state.slot_table.end_page[slots] < state.groups.end_page(state.slot_table.num_scheduled[slots] + 1)]
@@ -20,10 +20,10 @@ def schedule_decodes(state: SchedulerState, rows: StepRows) -> np.ndarray:
         if len(lacking):
             extend_tables_by_one(state, lacking)
     else:
-        waiting = []
+        waiting: list[int] = []
         for slot in sorted(lacking.tolist(), key=state.key):
             if not state.slot_table.is_running[slot]:
-                continue  # preempted for an older row
+                continue  # preempted for a row before it
             if obtain_pages(state, rows, slot, each):
                 extend_tables_by_one(state, np.array([slot]))
             else:

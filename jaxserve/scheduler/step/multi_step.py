@@ -1,4 +1,4 @@
-"""Host: how many tokens the rows of a step draw before it returns, with the pages for them."""
+"""Host: multi-step decoding: how many tokens each row of a step draws before the step returns, with their pages."""
 
 import numpy as np
 
@@ -11,23 +11,22 @@ from jaxserve.scheduler.state import SchedulerState, StepRows
 def plan_rounds(state: SchedulerState, decodes: np.ndarray, rows: StepRows, max_rounds: int) -> np.ndarray:
     """int32[slots]: rounds of each slot's row; 1 for all unless every running sequence decodes and none waits.
 
-    Rounds are as many as free pages allow: nobody is preempted for them. A sequence takes part in those that it needs.
+    The number of rounds is limited by idle pages: no sequence is preempted for them. A sequence takes part in as many
+    as it needs.
     """
     slot_table, groups = state.slot_table, state.groups
     rounds = np.ones(len(slot_table.is_running), np.int32)
     if max_rounds == 1 or not _are_alone(state, decodes, rows):
         return rounds
-    starts, needed = (
-        slot_table.num_scheduled[decodes],
-        slot_table.max_computed[decodes] - slot_table.num_scheduled[decodes],
-    )
-    num_free = num_available_pages(state, rows)
+    starts = slot_table.num_scheduled[decodes]
+    needed = slot_table.max_computed[decodes] - starts
+    num_idle = num_available_pages(state, rows)
     room = slot_table.first_pages[:, decodes] + np.array([[table.shape[1]] for table in slot_table.page_tables])
     for count in range(max_rounds, 1, -1):
         counts = np.minimum(needed, count)
         end_pages = groups.end_page(starts + counts)
         missing = np.maximum(end_pages - slot_table.end_page[decodes], 0)
-        if missing.sum() * groups.num_groups <= num_free and (end_pages <= room).all():
+        if missing.sum() * groups.num_groups <= num_idle and (end_pages <= room).all():
             for i in np.flatnonzero(missing).tolist():
                 extend_table(state, int(decodes[i]), int(end_pages[i]))
             rounds[decodes] = counts
@@ -36,8 +35,7 @@ def plan_rounds(state: SchedulerState, decodes: np.ndarray, rows: StepRows, max_
 
 
 def _are_alone(state: SchedulerState, decodes: np.ndarray, rows: StepRows) -> bool:
-    """Whether a step of these rows serves everybody there is, and each of its rows draws a token that nobody must see
-    before the next is drawn."""
+    """Whether these rows serve every sequence, and the host need not see a token before the next is drawn."""
     slot_table = state.slot_table
     is_left = slot_table.is_running & (slot_table.num_scheduled < slot_table.max_computed)
     return (

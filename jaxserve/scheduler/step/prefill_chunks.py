@@ -1,4 +1,4 @@
-"""Host: chunks of prompts that are already running, in the order of service, while the budget and the pages last."""
+"""Host: prefill chunks: running prompts advance in the order of the policy, while budget and pages last."""
 
 import numpy as np
 
@@ -11,29 +11,31 @@ from jaxserve.scheduler.state import SchedulerState, StepRows
 def running_prompts(state: SchedulerState, rows: StepRows) -> list[int]:
     """Slots with more than one token to compute, and no chunk in this step yet."""
     slot_table = state.slot_table
-    slots = np.flatnonzero(slot_table.is_running & (slot_table.num_inputs - slot_table.num_scheduled > 1)).tolist()
+    slots: list[int] = np.flatnonzero(
+        slot_table.is_running & (slot_table.num_inputs - slot_table.num_scheduled > 1)
+    ).tolist()
     return [slot for slot in slots if slot not in rows.slots]
 
 
-def schedule_chunks(state: SchedulerState, rows: StepRows, reserved: int) -> None:
-    """Rows for running prompts; `reserved` tokens of the budget are left for others."""
+def schedule_chunks(state: SchedulerState, rows: StepRows, num_withheld: int) -> None:
+    """Add chunks of running prompts; `num_withheld` tokens of the budget are left for sequences that fork."""
     slot_table = state.slot_table
     pending = slot_table.num_inputs - slot_table.num_scheduled
     for slot in sorted(running_prompts(state, rows), key=lambda slot: state.policy.chunk_key(state.occupant(slot))):
-        wanted = chunk_len(state, rows, int(pending[slot]), reserved)
+        wanted = chunk_len(state, rows, int(pending[slot]), num_withheld)
         if wanted <= 0:
             break
         if slot_table.is_running[slot]:  # else preempted for one before it
             _obtain_chunk(state, rows, slot, wanted)
 
 
-def chunk_len(state: SchedulerState, rows: StepRows, pending: int, reserved: int = 0) -> int:
-    """The next chunk of a prompt with `pending` tokens to compute, by the budget alone."""
-    return min(pending, state.limits.max_chunk_tokens, rows.budget - reserved)
+def chunk_len(state: SchedulerState, rows: StepRows, pending: int, num_withheld: int = 0) -> int:
+    """Length of the next chunk of a prompt with `pending` tokens to compute, by the budget alone."""
+    return min(pending, state.limits.max_chunk_tokens, rows.budget - num_withheld)
 
 
 def add_chunk(state: SchedulerState, rows: StepRows, slot: int, query_len: int) -> None:
-    """A row for the slot's next tokens, for which there are pages."""
+    """Add a row for the slot's next tokens; enough pages must be idle."""
     end = int(state.slot_table.num_scheduled[slot]) + query_len
     extend_table(state, slot, state.groups.end_page(end))
     rows.add(slot, query_len)
@@ -41,16 +43,16 @@ def add_chunk(state: SchedulerState, rows: StepRows, slot: int, query_len: int) 
 
 
 def _charge(state: SchedulerState, sequence: Sequence, start: int, end: int) -> None:
-    """Charge for a chunk: not for what is computed again after preemption, nor for what another has computed."""
+    """Charge for the prompt tokens of a chunk, without those computed before a preemption."""
     end = min(end, sequence.prompt_len)
     num_tokens = end - max(start, sequence.num_charged)
     if num_tokens > 0:
         sequence.num_charged = end
-        state.policy.charge_read(sequence, num_tokens)
+        state.policy.charge_prompt(sequence, num_tokens)
 
 
 def _obtain_chunk(state: SchedulerState, rows: StepRows, slot: int, wanted: int) -> None:
-    """Add as much of the chunk as pages can be had for; at least a page is asked of sequences behind it."""
+    """Add as much of the chunk as finds pages; only for the first page of it are sequences preempted."""
     query_len = min(wanted, _room(state, rows, slot))
     if query_len == 0 and obtain_pages(state, rows, slot, state.groups.num_groups):
         query_len = min(wanted, _room(state, rows, slot))
@@ -59,7 +61,7 @@ def _obtain_chunk(state: SchedulerState, rows: StepRows, slot: int, wanted: int)
 
 
 def _room(state: SchedulerState, rows: StepRows, slot: int) -> int:
-    """Tokens for which the slot has pages, or could have by taking all that are available."""
+    """Tokens for which the slot has pages, or could take available ones."""
     slot_table = state.slot_table
     end_page = int(slot_table.end_page[slot]) + num_available_pages(state, rows) // state.groups.num_groups
     return end_page * state.groups.page_size - int(slot_table.num_scheduled[slot])

@@ -1,4 +1,4 @@
-"""Host: `GenerationCall`: a validated body with everything the engine needs; shared by HTTP and batch files."""
+"""Host: `GenerationCall`: a validated body translated for the engine; used by HTTP routes and batch files."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import RequestOutput
 from jaxserve.engine.inputs.prompt import Prompt
-from jaxserve.server.calls.prompt_inputs import Truncation, chat_prompt, completion_prompts
+from jaxserve.server.calls.prompt_inputs import Truncation, chat_prompt, read_texts
 from jaxserve.server.http.offload import offload
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import DEFAULT_MAX_TOKENS, CompletionBody
@@ -22,79 +22,82 @@ from jaxserve.server.server_state import ServerState
 
 
 class ResponseBuilder(Protocol):
-    """How a surface tells what the engine gives, whole or in chunks."""
+    """Builds an endpoint's JSON from the engine's outputs, whole or in chunks."""
 
     usage: Usage
 
     def whole(self, outputs: list[RequestOutput]) -> dict[str, Any]: ...
-    def chunks(self, prompt: int, piece: RequestOutput) -> Iterator[dict[str, Any]]: ...
+    def chunks(self, prompt: int, output: RequestOutput) -> Iterator[dict[str, Any]]: ...
     def last_chunk(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationCall:
-    """options: how it is served beside others."""
+    """options: the scheduling options of all prompts."""
 
     body: SamplingFields
     prompts: list[Prompt]
     params: SamplingParams
     options: SchedulingKwargs
-    answer: ResponseBuilder
+    response: ResponseBuilder
 
 
 async def completion_call(
-    service: ServerState, body: CompletionBody, request_id: str, client: str | None = None
+    state: ServerState, body: CompletionBody, request_id: str, client: str | None = None
 ) -> GenerationCall:
-    """client: whose cached prefixes it may use, where clients are kept apart."""
-    service.llm.check_room(body.n)
-    head = Envelope(f"cmpl-{request_id}", service.name_of(body.model))
+    """client: its prefix cache is separate from other clients' where the server salts by key."""
+    state.engine.check_room(body.n)
+    envelope = Envelope(f"cmpl-{request_id}", state.model_name(body.model))
     others: dict[str, Any] = {"logprobs": body.logprobs}
     if body.echo and body.logprobs is not None:
-        others["prompt_logprobs"] = _more(body.logprobs, body.prompt_logprobs)
-    if body.max_tokens == 0:  # a prompt alone is a text of one token whose token is not told
+        others["prompt_logprobs"] = _max_num_logprobs(body.logprobs, body.prompt_logprobs)
+    if body.max_tokens == 0:  # computed as a completion of one token, which the response leaves out
         others["max_tokens"] = 1
-    params = await _params(body, service.defaults(max_tokens=DEFAULT_MAX_TOKENS), others)
-    keep = Truncation.of(body, service.max_model_len)
-    prompts = await completion_prompts(service, body.prompts, add_special_tokens=body.add_special_tokens, keep=keep)
-    answer = CompletionResponse(body, head, len(prompts), service.llm.get_tokenizer(), service.llm.detokenizer)
-    return _call(service, body, prompts, params, answer, client)
+    params = await _sampling_params(body, state.sampling_defaults(max_tokens=DEFAULT_MAX_TOKENS), others)
+    truncation = Truncation.of(body, state.max_model_len)
+    prompts = await read_texts(state, body.prompts, add_special_tokens=body.add_special_tokens, truncation=truncation)
+    tokenizer, detokenizer = state.engine.tokenizer, state.engine.detokenizer
+    response = CompletionResponse(body, envelope, len(prompts), tokenizer, detokenizer)
+    return _call(state, body, prompts, params, response, client)
 
 
-async def chat_call(service: ServerState, body: ChatBody, request_id: str, client: str | None = None) -> GenerationCall:
-    """As `completion_call`."""
-    service.llm.check_room(body.n)
-    head = Envelope(f"chatcmpl-{request_id}", service.name_of(body.model))
+async def chat_call(state: ServerState, body: ChatBody, request_id: str, client: str | None = None) -> GenerationCall:
+    """client: as in `completion_call`."""
+    state.engine.check_room(body.n)
+    envelope = Envelope(f"chatcmpl-{request_id}", state.model_name(body.model))
     others: dict[str, Any] = {"logprobs": body.top_logprobs if body.logprobs else None}
     if body.max_completion_tokens is not None:
         others["max_tokens"] = body.max_completion_tokens
-    params = await _params(body, service.defaults(max_tokens=None), others)
-    keep = Truncation.of(body, service.max_model_len)
-    prompts = [await chat_prompt(service, body, keep)]
-    role = service.config.response_role
-    answer = ChatResponse(body, head, service.llm.get_tokenizer(), role, body.last_said(role) if body.echo else "")
-    return _call(service, body, prompts, params, answer, client)
+    params = await _sampling_params(body, state.sampling_defaults(max_tokens=None), others)
+    prompts = [await chat_prompt(state, body, Truncation.of(body, state.max_model_len))]
+    role = state.config.response_role
+    start = body.last_content(role) if body.echo else ""
+    response = ChatResponse(body, envelope, state.engine.tokenizer, role, start)
+    return _call(state, body, prompts, params, response, client)
 
 
-async def _params(body: SamplingFields, defaults: Mapping[str, Any], others: Mapping[str, Any]) -> SamplingParams:
+async def _sampling_params(
+    body: SamplingFields, defaults: Mapping[str, Any], others: Mapping[str, Any]
+) -> SamplingParams:
     num_ids = len(body.allowed_token_ids or ()) + len(body.stop_token_ids or ())
     return await offload(lambda: body.sampling_params(defaults, **others), num_ids)
 
 
 def _call(
-    service: ServerState,
+    state: ServerState,
     body: SamplingFields,
     prompts: list[Prompt],
     params: SamplingParams,
-    answer: ResponseBuilder,
+    response: ResponseBuilder,
     client: str | None,
 ) -> GenerationCall:
     salt = body.cache_salt
-    if client is not None and service.config.salt_by_key:
+    if client is not None and state.config.salt_by_key:
         salt = client if salt is None else hashlib.sha256(f"{client}/{salt}".encode()).hexdigest()
     salted = [replace(prompt, cache_salt=salt) for prompt in prompts]
-    return GenerationCall(body, salted, params, body.scheduling(service.config.request_timeout_s), answer)
+    return GenerationCall(body, salted, params, body.scheduling(state.config.request_timeout_s), response)
 
 
-def _more(first: int, second: int | None) -> int:
-    """Of two numbers of log-probabilities the one that covers both; -1 is all."""
+def _max_num_logprobs(first: int, second: int | None) -> int:
+    """The number of log-probabilities that covers both; -1 means all."""
     return first if second is None else -1 if -1 in (first, second) else max(first, second)

@@ -1,4 +1,4 @@
-"""Host: prompts of a request as text and token ids, cut where the client says so, refused where they are too long."""
+"""Host: the prompts of a request as text and token ids: encodes texts, renders chats, and truncates both."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,98 +7,101 @@ from typing import Any
 
 from jaxserve.engine.inputs.prompt import Prompt, check_chars
 from jaxserve.server.http.error_responses import ApiError
+from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.generation_fields import SamplingFields
+from jaxserve.server.openai.requests.tokenization_bodies import TokenizeBody
 from jaxserve.server.server_state import ServerState
 from jaxserve.text.tokenizer import Tokenizer
 
 
-async def completion_prompts(
-    service: ServerState,
-    prompts: Sequence[str] | Sequence[list[int]],
-    *,
-    add_special_tokens: bool,
-    keep: "Truncation | None",
-) -> list[Prompt]:
-    """Texts are encoded in a thread, all in one call; of one that cannot fit this is told before."""
-    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
-    if not texts:
-        return [_cut(Prompt(None, ids), keep) for ids in prompts if isinstance(ids, list)]
-    if keep is None:
-        for text in texts:
-            check_chars(text, tokenizer_of(service), service.max_model_len, "prompt")
-    ids = await encoded(service, texts, add_special_tokens=add_special_tokens)
-    return [_cut(Prompt(text, found), keep) for text, found in zip(texts, ids, strict=True)]
-
-
-async def chat_prompt(service: ServerState, body: Any, keep: "Truncation | None") -> Prompt:
-    """What the chat template makes of the messages. body: a `ChatBody`, or a `TokenizeBody` with messages."""
-    config = service.config
-    if body.chat_template is not None and not config.trust_request_chat_template:
-        message = "this server takes no chat templates from clients (--trust-request-chat-template)"
-        raise ApiError(400, message, param="chat_template")
-    if body.chat_template is not None and "{" not in body.chat_template:  # else the engine took it for a path
-        raise ApiError(400, "chat_template must be jinja text, which holds a brace", param="chat_template")
-    continues = body.continue_final_message
-    generates = not continues if body.add_generation_prompt is None else body.add_generation_prompt
-    variables = {**(config.default_chat_template_kwargs or {}), **(body.chat_template_kwargs or {})}
-    render = partial(service.llm.render_chat, chat_template=body.chat_template)
-    if body.chat_template is not None and service.client_templates is not None:
-        render = partial(service.client_templates.render_chat, service.llm, body.chat_template)
-    rendered = await render(
-        body.messages,
-        add_generation_prompt=generates,
-        continue_final_message=continues,
-        chat_template_kwargs=variables,
-        max_model_len=None if keep is not None else service.max_model_len,
-    )
-    return _cut(Prompt(rendered["prompt"], rendered["prompt_token_ids"]), keep)
-
-
 class Truncation:
-    """How many tokens of a prompt are kept, and at which end: the last ones, unless the right end is cut."""
+    """Limits a prompt to `num_tokens`: the last ones (side "left"), or the first ones (side "right")."""
 
     def __init__(self, num_tokens: int, side: str):
         self.num_tokens, self.side = num_tokens, side
 
     @classmethod
     def of(cls, body: SamplingFields, max_model_len: int) -> "Truncation | None":
-        """None: nothing is cut. -1 leaves room for one token of output, as is asked of prompts that are not cut."""
-        asked = body.truncate_prompt_tokens
-        if asked is None:
+        """The body's truncation, or None. -1 keeps as many tokens as leave room for one token of output."""
+        num_tokens = body.truncate_prompt_tokens
+        if num_tokens is None:
             if body.truncation_side is not None:
                 raise ApiError(400, "truncation_side needs truncate_prompt_tokens", param="truncation_side")
             return None
-        return cls.of_length(asked, max_model_len, needed=1, side=body.truncation_side or "left")
+        return cls.of_length(num_tokens, max_model_len, reserved=1, side=body.truncation_side or "left")
 
     @classmethod
-    def of_length(cls, asked: int, max_model_len: int, *, needed: int, side: str = "left") -> "Truncation":
-        """needed: tokens of the context that are not for the prompt where it is cut at -1."""
-        if asked == -1:
-            asked = max(max_model_len - needed, 1)
-        if not 0 < asked <= max_model_len:
-            message = f"truncate_prompt_tokens={asked} must be -1, or from 1 to the context of {max_model_len}"
+    def of_length(cls, num_tokens: int, max_model_len: int, *, reserved: int, side: str = "left") -> "Truncation":
+        """reserved: tokens of the context that num_tokens=-1 does not fill."""
+        if num_tokens == -1:
+            num_tokens = max(max_model_len - reserved, 1)
+        if not 0 < num_tokens <= max_model_len:
+            message = f"truncate_prompt_tokens={num_tokens} must be -1, or from 1 to the context of {max_model_len}"
             raise ApiError(400, message, param="truncate_prompt_tokens")
-        return cls(asked, side)
+        return cls(num_tokens, side)
 
     def __call__(self, ids: Sequence[int]) -> Sequence[int]:
         return ids[-self.num_tokens :] if self.side == "left" else ids[: self.num_tokens]
 
 
-def _cut(prompt: Prompt, keep: Truncation | None) -> Prompt:
-    """A prompt that was cut has no text."""
-    if keep is None or prompt.token_ids is None or len(prompt.token_ids) <= keep.num_tokens:
-        return prompt
-    return Prompt(None, keep(prompt.token_ids), prompt.cache_salt)
+async def read_texts(
+    state: ServerState,
+    inputs: Sequence[str] | Sequence[list[int]],
+    *,
+    add_special_tokens: bool,
+    truncation: Truncation | None,
+) -> list[Prompt]:
+    """The prompts of texts or token ids. All texts are encoded in one call in a thread, after a check of their length
+    in characters."""
+    texts = [text for text in inputs if isinstance(text, str)]
+    if not texts:
+        return [_truncated(Prompt(None, ids), truncation) for ids in inputs if isinstance(ids, list)]
+    if truncation is None:
+        for text in texts:
+            check_chars(text, tokenizer_of(state), state.max_model_len, "prompt")
+    encoded = await encode_texts(state, texts, add_special_tokens=add_special_tokens)
+    return [_truncated(Prompt(text, ids), truncation) for text, ids in zip(texts, encoded, strict=True)]
 
 
-async def encoded(service: ServerState, texts: list[str], *, add_special_tokens: bool) -> list[list[int]]:
-    """Token ids of each text, however long; made in a thread."""
-    return await asyncio.to_thread(tokenizer_of(service).encode_batch, texts, add_special_tokens=add_special_tokens)
+async def chat_prompt(state: ServerState, body: ChatBody | TokenizeBody, truncation: Truncation | None) -> Prompt:
+    """The prompt that the chat template makes of the body's messages."""
+    config = state.config
+    if body.chat_template is not None and not config.trust_request_chat_template:
+        message = "this server does not accept chat templates from clients (--trust-request-chat-template)"
+        raise ApiError(400, message, param="chat_template")
+    if body.chat_template is not None and "{" not in body.chat_template:  # the engine would read it as a file's path
+        raise ApiError(400, "chat_template must be jinja text, which contains a brace", param="chat_template")
+    continues = body.continue_final_message
+    generates = not continues if body.add_generation_prompt is None else body.add_generation_prompt
+    variables: dict[str, Any] = {**(config.default_chat_template_kwargs or {}), **(body.chat_template_kwargs or {})}
+    render = partial(state.engine.render_chat, chat_template=body.chat_template)
+    if body.chat_template is not None and state.client_templates is not None:
+        render = partial(state.client_templates.render_chat, state.engine, body.chat_template)
+    rendered = await render(
+        body.messages,
+        add_generation_prompt=generates,
+        continue_final_message=continues,
+        chat_template_kwargs=variables,
+        max_model_len=None if truncation is not None else state.max_model_len,
+    )
+    return _truncated(rendered, truncation)
 
 
-def tokenizer_of(service: ServerState) -> Tokenizer:
-    """Raises `ApiError` where the model has none."""
-    tokenizer = service.llm.get_tokenizer()
+async def encode_texts(state: ServerState, texts: list[str], *, add_special_tokens: bool) -> list[list[int]]:
+    """Token ids of each text, without a limit on length; encoded in a thread."""
+    return await asyncio.to_thread(tokenizer_of(state).encode_batch, texts, add_special_tokens=add_special_tokens)
+
+
+def tokenizer_of(state: ServerState) -> Tokenizer:
+    """The model's tokenizer. Raises `ApiError` if there is none."""
+    tokenizer = state.engine.tokenizer
     if tokenizer is None:
         raise ApiError(400, "this model has no tokenizer: send prompts as token ids", param="prompt")
     return tokenizer
+
+
+def _truncated(prompt: Prompt, truncation: Truncation | None) -> Prompt:
+    """A truncated prompt has token ids only, no text."""
+    if truncation is None or prompt.token_ids is None or len(prompt.token_ids) <= truncation.num_tokens:
+        return prompt
+    return Prompt(None, truncation(prompt.token_ids), prompt.cache_salt)

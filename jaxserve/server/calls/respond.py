@@ -1,86 +1,77 @@
-"""Host: from a checked body to its response: begins the work, then answers in one piece or in events."""
+"""Host: `respond`: submits a generation call and builds its response, whole or as server-sent events."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
 from jaxserve.core.outputs import RequestOutput
 from jaxserve.server.calls.generation_call import GenerationCall, ResponseBuilder
-from jaxserve.server.calls.running_call import Piece, RunningCall
-from jaxserve.server.http.disconnect import unless_gone
+from jaxserve.server.calls.running_call import OutputPart, RunningCall
+from jaxserve.server.http.disconnect import unless_disconnected
 from jaxserve.server.http.error_responses import as_api_error
-from jaxserve.server.http.offload import json_aside, offload
-from jaxserve.server.http.sse_response import COMMENT, DONE, EventStream, event
+from jaxserve.server.http.json_response import offloaded_json
+from jaxserve.server.http.offload import offload
+from jaxserve.server.http.sse_response import COMMENT, DONE, EventStream, sse_event
 from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.server_state import ServerState
 
 
-class Json(Response):
-    """A JSON answer."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        return orjson.dumps(content)
-
-
 async def respond(
-    service: ServerState, request: Request, make_call: Callable[[], Awaitable[GenerationCall]], served: AccessRecord
+    state: ServerState, request: Request, make_call: Callable[[], Awaitable[GenerationCall]], record: AccessRecord
 ) -> Response:
-    """What is refused is refused here, before any header is sent; a client that leaves ends its work.
+    """Refusals are raised before any header is sent; a disconnect aborts the call.
 
-    make_call: reads what was asked, which may take long. served: is told of all outputs.
+    make_call: translates the body, which may take long. record: receives all outputs.
     """
     with ExitStack() as stack:
-        stack.enter_context(service.working())
-        call, work = await unless_gone(request, _begin(service, make_call, service.llm.now()))
-        stack.callback(work.abort)
+        stack.enter_context(state.active_request())
+        call, running = await unless_disconnected(request, _start(state, make_call, state.engine.now()))
+        stack.callback(running.abort)
         if not call.body.stream:
-            outputs = await unless_gone(request, work.whole(served))
-            return await json_aside(partial(call.answer.whole, outputs), sum(map(_size, outputs)))
-        return EventStream(_events(service, call, work, served), on_end=stack.pop_all().close)
+            outputs = await unless_disconnected(request, running.outputs(record))
+            return await offloaded_json(partial(call.response.whole, outputs), sum(map(_num_items, outputs)))
+        return EventStream(_events(state, call, running, record), on_end=stack.pop_all().close)
 
 
-async def _begin(
-    service: ServerState, make_call: Callable[[], Awaitable[GenerationCall]], arrival_s: float
+async def _start(
+    state: ServerState, make_call: Callable[[], Awaitable[GenerationCall]], arrival_s: float
 ) -> tuple[GenerationCall, RunningCall]:
     call = await make_call()
-    return call, await RunningCall.begin(service, call, arrival_s)
+    return call, await RunningCall.start(state, call, arrival_s)
 
 
 async def _events(
-    service: ServerState, call: GenerationCall, work: RunningCall, served: AccessRecord
+    state: ServerState, call: GenerationCall, running: RunningCall, record: AccessRecord
 ) -> AsyncGenerator[bytes, None]:
-    """Chunks, the last one with usage where that is asked for; an error in the middle is an event, too."""
-    options, config, answer = call.body.stream_options, service.config, call.answer
+    """The chunks, the last one with usage if requested. An error after the start is an event, too."""
+    options, config, response = call.body.stream_options, state.config, call.response
     is_continuous = options is not None and options.continuous_usage_stats
     has_usage = config.enable_force_include_usage or (options is not None and options.include_usage)
     try:
-        async for piece in work.pieces(served, config.sse_keep_alive_s):
-            if piece is None:
+        async for part in running.parts(record, config.sse_keep_alive_s):
+            if part is None:
                 yield COMMENT
                 continue
-            for chunk in await offload(partial(_chunks, answer, piece), _size(piece.output)):
+            for chunk in await offload(partial(_chunks, response, part), _num_items(part.output)):
                 if has_usage or is_continuous:
-                    chunk["usage"] = answer.usage.as_json() if is_continuous else None
-                yield event(chunk)
+                    chunk["usage"] = response.usage.as_json() if is_continuous else None
+                yield sse_event(chunk)
         if has_usage:
-            yield event({**answer.last_chunk(), "usage": answer.usage.as_json()})
+            yield sse_event({**response.last_chunk(), "usage": response.usage.as_json()})
     except Exception as error:
-        yield event(as_api_error(error).body())
+        yield sse_event(as_api_error(error).body())
     yield DONE
 
 
-def _chunks(answer: ResponseBuilder, piece: Piece) -> list[dict[str, Any]]:
-    return list(answer.chunks(piece.prompt, piece.output))
+def _chunks(response: ResponseBuilder, part: OutputPart) -> list[dict[str, Any]]:
+    return list(response.chunks(part.prompt, part.output))
 
 
-def _size(output: RequestOutput) -> int:
-    """How much there is to write down: each position's log-probabilities, and each choice."""
+def _num_items(output: RequestOutput) -> int:
+    """The number of items to serialize: choices and positions with log-probabilities."""
     logprobs = sum(len(completion.logprobs or ()) for completion in output.outputs)
     return len(output.prompt_logprobs or ()) + logprobs + len(output.outputs)

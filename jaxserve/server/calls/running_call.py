@@ -1,4 +1,4 @@
-"""Host: `RunningCall`, what one HTTP request asks of the engine: begun as a whole, given up as a whole."""
+"""Host: `RunningCall`: a generation call in the engine: its prompts are submitted and aborted together."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -13,68 +13,67 @@ from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.server_state import ServerState
 
 if TYPE_CHECKING:  # it imports jax
-    from jaxserve.engine.serving.result_stream import ResultStreams
+    from jaxserve.engine.serving.result_stream import ResultStream
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece of the output for one of a request's prompts."""
+class OutputPart:
+    """The new part of one prompt's output. prompt: its index in the request."""
 
     prompt: int
     output: RequestOutput
 
 
 class RunningCall:
-    """The prompts of a request, and what comes of them."""
+    """The submitted prompts of a request, and their results."""
 
-    def __init__(self, submissions: "ResultStreams"):
-        self._submissions = submissions
-        self._num_tokens = 0  # that have come
+    def __init__(self, results: "ResultStream[RequestOutput]"):
+        self._results = results
+        self._num_tokens = 0  # received so far
 
     @classmethod
-    async def begin(cls, service: ServerState, call: GenerationCall, arrival_s: float | None = None) -> "RunningCall":
-        """Submit all prompts, or none, where one of them is refused: its error is raised at once.
+    async def start(cls, state: ServerState, call: GenerationCall, arrival_s: float | None = None) -> "RunningCall":
+        """Submit all prompts; if one is refused, none runs and its error is raised.
 
-        arrival_s: when the request came, by the engine's clock; by default now.
+        arrival_s: the request's arrival time on the engine's clock, by default now.
         """
-        prompts = [{**prompt.as_dict(), "cache_salt": prompt.cache_salt} for prompt in call.prompts]
         options: Any = {"wants_pieces": call.body.stream, "arrival_s": arrival_s, **call.options}
-        return cls(await service.llm.submit_all(prompts, call.params, **options))
+        return cls(await state.engine.generate(call.prompts, call.params, **options))
 
     def abort(self) -> None:
-        """End what has not ended; at any time, as often as wanted."""
-        self._submissions.abort()
+        """Abort the prompts that are not finished; idempotent, allowed at any time."""
+        self._results.abort()
 
-    async def whole(self, served: AccessRecord) -> list[RequestOutput]:
-        """All outputs, in the order of their prompts; `served` is told of them. Raises as `pieces` does."""
-        outputs = {}
-        async for piece in self.pieces(served):
-            assert piece is not None
-            outputs[piece.prompt] = piece.output
-        return [outputs[number] for number in sorted(outputs)]
+    async def outputs(self, record: AccessRecord) -> list[RequestOutput]:
+        """The whole outputs, in the order of the prompts; `record` receives them. Raises as `parts` does."""
+        outputs: dict[int, RequestOutput] = {}
+        async for part in self.parts(record):
+            assert part is not None
+            outputs[part.prompt] = part.output
+        return [outputs[prompt] for prompt in sorted(outputs)]
 
-    async def pieces(self, served: AccessRecord, idle_s: float = 0) -> "AsyncGenerator[Piece | None, None]":
-        """Every piece as it comes, of which `served` is told; None after each `idle_s` seconds without one (0: never).
+    async def parts(self, record: AccessRecord, idle_s: float = 0) -> AsyncGenerator[OutputPart | None, None]:
+        """Every part when it arrives, also passed to `record`; None after each `idle_s` seconds without one (0: never).
 
-        Raises `ApiError` where a prompt could not be computed, and `LateError` where no prompt had a token in time.
+        Raises `ApiError` for a prompt that could not be computed, and `LateError` if no prompt had a token in time.
         """
-        while self._submissions.has_more:
+        while self._results.has_more:
             try:
                 async with asyncio.timeout(idle_s or None):
-                    number, output = await self._submissions.next()
+                    prompt, output = await self._results.next_indexed()
             except TimeoutError:
                 yield None
                 continue
-            served.note(output)
+            record.note(output)
             self._check(output)
-            yield Piece(number, output)
+            yield OutputPart(prompt, output)
 
     def _check(self, output: RequestOutput) -> None:
         self._num_tokens += sum(len(completion.token_ids) for completion in output.outputs)
         reasons = {completion.finish_reason for completion in output.outputs}
         if "error" in reasons:
-            raise ApiError(500, "the model's numbers were not finite for this request", code="not_finite")
+            raise ApiError(500, "the model computed non-finite numbers for this request", code="not_finite")
         if "abort" in reasons:
             raise ApiError(503, "the request was aborted by the server", code="aborted")
-        if "timeout" in reasons and not self._num_tokens and not self._submissions.has_more:
+        if "timeout" in reasons and not self._num_tokens and not self._results.has_more:
             raise LateError("the request timed out before its first token")

@@ -1,41 +1,41 @@
-"""Host: a request's body: its kind, its size and the time it takes to come are bounded before anything reads it."""
+"""Host: `read_body`: reads a request's JSON body after checking its type, size and arrival time."""
 
 import asyncio
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import orjson
 from starlette.requests import ClientDisconnect, Request
 
-from jaxserve.server.http.error_responses import ApiError, ClientLeft
-from jaxserve.server.openai.requests.base_body import Body
+from jaxserve.server.http.error_responses import ApiError, ClientDisconnected
 from jaxserve.server.server_config import ServerConfig
 
-LONG_BYTES = 32 << 10  # parsing and checking more takes over a millisecond, and is done in a thread
-AnyBody = TypeVar("AnyBody", bound=Body)
+LONG_BYTES = 32 << 10  # longer bodies take over a millisecond to parse and check, which happens in a thread
 
 
-async def read_body[AnyBody: Body](request: Request, kind: type[AnyBody], config: ServerConfig) -> AnyBody:
-    """The checked body. Raises `ApiError` of status 400, 408, 413 or 415, and `ClientLeft`."""
+async def read_body[T](request: Request, read: Callable[[Any], T], config: ServerConfig) -> T:
+    """What `read` makes of the body's JSON. Raises `ApiError` (400, 408, 413, 415) and `ClientDisconnected`."""
     raw = await _receive(request, config)
-    return await asyncio.to_thread(_parse, raw, kind) if len(raw) > LONG_BYTES else _parse(raw, kind)
+    return await asyncio.to_thread(_parse, raw, read) if len(raw) > LONG_BYTES else _parse(raw, read)
 
 
-def _parse[AnyBody: Body](raw: bytes, kind: type[AnyBody]) -> AnyBody:
+def _parse[T](raw: bytes, read: Callable[[Any], T]) -> T:
     try:
-        found: Any = orjson.loads(raw)
+        parsed: Any = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise ApiError(400, f"the body is not JSON: {error}") from None
-    return kind.read(found)
+    return read(parsed)
 
 
 async def _receive(request: Request, config: ServerConfig) -> bytes:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json" and not kind.endswith("+json"):
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
         raise ApiError(415, "send JSON, with Content-Type: application/json")
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > config.max_body_bytes:
         raise _too_large(config)
-    parts, size = [], 0
+    parts: list[bytes] = []
+    size = 0
     try:
         async with asyncio.timeout(config.receive_timeout_s):
             async for part in request.stream():
@@ -44,10 +44,10 @@ async def _receive(request: Request, config: ServerConfig) -> bytes:
                     raise _too_large(config)
                 parts.append(part)
     except TimeoutError:
-        message = f"the body did not come within {config.receive_timeout_s:g} s"
+        message = f"the body did not arrive within {config.receive_timeout_s:g} s"
         raise ApiError(408, message, headers={"Connection": "close"}) from None
     except ClientDisconnect:
-        raise ClientLeft from None
+        raise ClientDisconnected from None
     return b"".join(parts)
 
 

@@ -1,35 +1,33 @@
-"""Host: work for a client that may leave: it is given up when the connection closes."""
+"""Host: `unless_disconnected`: runs a coroutine for a request and cancels it when the client disconnects."""
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.requests import Request
 
-from jaxserve.server.http.error_responses import ClientLeft
-
-Result = TypeVar("Result")
+from jaxserve.server.http.error_responses import ClientDisconnected
 
 
-async def unless_gone[Result](request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of `work`, which is cancelled when the client of `request`, whose body has been read, leaves.
+async def unless_disconnected[T](request: Request, coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of `coroutine`; cancels it and raises `ClientDisconnected` when the client disconnects.
 
-    Raises `ClientLeft` then, which nobody needs to be told.
+    request: one whose body has been read.
     """
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
+    working, leaving = asyncio.ensure_future(coroutine), asyncio.ensure_future(_disconnected(request))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise ClientLeft
+        raise ClientDisconnected
     finally:
         leaving.cancel()
         if not working.done():
             working.cancel()
             await asyncio.wait((working,))
-            _ = working.cancelled() or working.exception()  # else asyncio logs that nobody has looked at it
+            _ = working.cancelled() or working.exception()  # retrieved, or asyncio logs it as never retrieved
 
 
-async def _left(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -1,9 +1,9 @@
-"""Host: failures as OpenAI's clients read them: a status, and `{"error": {message, type, param, code}}`."""
+"""Host: `ApiError`: failures in OpenAI's format, a status and `{"error": {message, type, param, code}}`."""
 
 import logging
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,17 +25,17 @@ TYPES = {
     501: "NotImplementedError",
     503: "ServiceUnavailableError",
 }
-# Paths and addresses of objects tell strangers about the machine, and help them not at all.
+# File paths and object addresses would reveal details of the machine and do not help a client.
 _PRIVATE = re.compile(r"(?<![\w:/])(?:/[\w.@+-]+){2,}/?|\b0x[0-9a-fA-F]{6,}\b")
 log = logging.getLogger("jaxserve.server")
 
 
-class ClientLeft(Exception):
-    """Nobody is there any more to be answered."""
+class ClientDisconnected(Exception):
+    """The client closed the connection: no response can be sent."""
 
 
 class ApiError(Exception):
-    """A failure with all that its answer needs. headers: such as Retry-After."""
+    """A failure with everything that its response needs. headers: extra ones, such as Retry-After."""
 
     def __init__(
         self,
@@ -50,15 +50,15 @@ class ApiError(Exception):
         self.status, self.param, self.code, self.headers = status, param, code, headers or {}
 
     def body(self) -> dict[str, Any]:
-        """The answer's JSON."""
+        """The response's JSON."""
         message = _PRIVATE.sub("…", str(self))[:MAX_MESSAGE_CHARS]
         error = {"message": message, "type": TYPES[self.status], "param": self.param, "code": self.code or self.status}
         return {"error": error}
 
 
 @contextmanager
-def blaming(field: str) -> Iterator[None]:
-    """What is wrong with a prompt is told of the field that it came in."""
+def errors_name_field(field: str) -> Generator[None]:
+    """Errors about the engine's parameter `prompt` name the body's field that held the prompt instead."""
     try:
         yield
     except (ApiError, RequestError) as error:
@@ -68,7 +68,7 @@ def blaming(field: str) -> Iterator[None]:
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """What a client is told of any exception; of an unexpected one only a number, which stands in the log with it."""
+    """The response to any exception. An unexpected one is logged under a number, and the client gets the number."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, QueueFullError):
@@ -80,7 +80,7 @@ def as_api_error(error: Exception) -> ApiError:
     if isinstance(error, LateError):
         return ApiError(503, str(error), code="timeout", headers={"Retry-After": "1"})
     if isinstance(error, EngineDeadError):
-        return ApiError(503, "the engine has ended; the server goes down", code="engine_dead")
+        return ApiError(503, "the engine has failed; the server is shutting down", code="engine_dead")
     number = secrets.token_hex(6)
     log.error("failure %s", number, exc_info=error)
-    return ApiError(500, f"internal error {number}: the server's log tells what happened")
+    return ApiError(500, f"internal error {number}: the server's log has the details")

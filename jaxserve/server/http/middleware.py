@@ -11,33 +11,32 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jaxserve.server.http.auth import ApiKeys
-from jaxserve.server.http.error_responses import ApiError, ClientLeft, as_api_error
-from jaxserve.server.monitoring.access_log import AccessRecord, log_served
+from jaxserve.server.http.error_responses import ApiError, ClientDisconnected, as_api_error
+from jaxserve.server.monitoring.access_log import AccessRecord, log_access
 from jaxserve.server.server_config import ServerConfig
 
 REQUEST_ID = re.compile(r"[\w.:-]{1,128}")
 MAX_HEADERS = 256
-LEFT = 499  # as proxies call it: the client left before there was an answer
+CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that disconnects before the response
 Count = Callable[[str, str, int], None]  # method, route, status
 
 
 @dataclass(slots=True)
 class Caller:
-    """Who asks. served: what becomes of the request. client: a name for the key that was sent, None where none is asked
-    for."""
+    """The origin of one request. record: its log line. client: a name for the key that was sent; None without keys."""
 
-    served: AccessRecord
+    record: AccessRecord
     client: str | None = None
 
 
-def caller(request: Request) -> Caller:
+def caller_of(request: Request) -> Caller:
     return request.scope["jaxserve.caller"]
 
 
 class RequestMiddleware:
-    """Outermost of all; plain ASGI, so that streams pass through untouched.
+    """The outermost application, in plain ASGI so that streams pass through untouched.
 
-    count: told of every answer, by the route's pattern rather than the path, which strangers choose.
+    count: called for every response with the route's pattern, since clients could invent any number of paths.
     """
 
     def __init__(self, app: ASGIApp, config: ServerConfig, count: Count):
@@ -50,29 +49,29 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        asked = headers.get("x-request-id", "")
-        request_id = asked if REQUEST_ID.fullmatch(asked) else secrets.token_hex(16)
-        who = Caller(AccessRecord(request_id, route="none"))
-        scope["jaxserve.caller"], scope["root_path"] = who, self._config.root_path
-        started = _Started(send, who.served)
+        header_id = headers.get("x-request-id", "")
+        request_id = header_id if REQUEST_ID.fullmatch(header_id) else secrets.token_hex(16)
+        caller = Caller(AccessRecord(request_id, route="none"))
+        scope["jaxserve.caller"], scope["root_path"] = caller, self._config.root_path
+        response = _Response(send, caller.record)
         try:
             self._check_headers(scope)
-            # CORS: browsers ask without the key whether they may send it.
+            # Browsers send CORS preflight requests (OPTIONS) without the key.
             if _route_path(scope) not in self._public and scope["method"] != "OPTIONS":
-                who.client = self._keys.check(headers.get("authorization"))
-            await self._app(scope, receive, started.send)
-        except ClientLeft:
+                caller.client = self._keys.check(headers.get("authorization"))
+            await self._app(scope, receive, response.send)
+        except ClientDisconnected:
             pass
         except Exception as error:
-            if started.status is not None:  # too late to say anything else
+            if response.status is not None:  # the status has been sent: it is too late for an error response
                 raise
-            await started.fail(as_api_error(error))
+            await response.fail(as_api_error(error))
         finally:
-            who.served.route = getattr(scope.get("route"), "path", "none")
-            status = started.status or LEFT
-            self._count(scope["method"], who.served.route, status)
+            caller.record.route = getattr(scope.get("route"), "path", "none")
+            status = response.status or CLIENT_CLOSED_REQUEST
+            self._count(scope["method"], caller.record.route, status)
             if scope["method"] == "POST":
-                log_served(self._config, who.served, status)
+                log_access(self._config, caller.record, status)
 
     def _check_headers(self, scope: Scope) -> None:
         size = sum(len(name) + len(value) for name, value in scope["headers"]) + len(scope["raw_path"])
@@ -81,29 +80,29 @@ class RequestMiddleware:
 
 
 def _route_path(scope: Scope) -> str:
-    """The path by which routes are found: proxies may strip the root from it, or leave it."""
+    """The path that selects the route: without the root path, which proxies may have stripped already."""
     path, root = scope["path"], scope["root_path"]
     return path[len(root) :] if path.startswith(f"{root}/") else path
 
 
-class _Started:
-    """What has been sent of an answer. served: has its id, which a body may have changed."""
+class _Response:
+    """Sends one response with its id, and remembers its status. record: holds the id, which a body may set."""
 
-    def __init__(self, send: Send, served: AccessRecord):
-        self._send, self._served = send, served
+    def __init__(self, send: Send, record: AccessRecord):
+        self._send, self._record = send, record
         self.status: int | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableHeaders(scope=message)
-            headers["X-Request-Id"] = self._served.request_id
+            headers["X-Request-Id"] = self._record.request_id
             headers.setdefault("X-Content-Type-Options", "nosniff")
         await self._send(message)
 
     async def fail(self, error: ApiError) -> None:
         body = orjson.dumps(error.body())
-        given = {"Content-Type": "application/json", "Content-Length": str(len(body)), **error.headers}
-        headers = [(name.lower().encode(), value.encode()) for name, value in given.items()]
+        fields = {"Content-Type": "application/json", "Content-Length": str(len(body)), **error.headers}
+        headers = [(name.lower().encode(), value.encode()) for name, value in fields.items()]
         await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})

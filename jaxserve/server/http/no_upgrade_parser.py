@@ -1,29 +1,29 @@
-"""Host: `NoUpgradeParser`, which reads a request that asks for another protocol as one that does not."""
+"""Host: `NoUpgradeParser`: ignores `Upgrade` headers, for which httptools would drop the request's body."""
 
-from collections.abc import Callable
+from collections.abc import Buffer, Callable
 from typing import Any
 
 from httptools import HttpParserUpgrade, HttpRequestParser
 
 
 class NoUpgradeParser(HttpRequestParser):
-    """The parser would skip such a request's body, and end the message. Here its head is read again without the wish.
+    """httptools ends a message at a request to upgrade and skips its body; this parser reads the head again without it.
 
-    again: the head that is to be read instead; None where nothing can be (CONNECT).
+    head_without_upgrade: returns the head to parse instead, or None where an upgrade is genuine (CONNECT).
     """
 
-    def __init__(self, protocol: Any, again: Callable[[], bytes | None]):
+    def __init__(self, protocol: Any, head_without_upgrade: Callable[[], bytes | None]):
         super().__init__(protocol)
-        self._again = again
+        self._head_without_upgrade = head_without_upgrade
 
-    def feed_data(self, data: bytes) -> None:
+    def feed_data(self, data: Buffer) -> None:
         rest = memoryview(data)
         while True:
             try:
                 super().feed_data(rest)
                 return
             except HttpParserUpgrade as upgrade:
-                head = self._again()
+                head = self._head_without_upgrade()
                 if head is None:
                     raise
                 rest = rest[upgrade.args[0] :]

@@ -2,19 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
-import orjson
-from starlette.responses import Response
-
-BRIEF = 1024  # tokens, log-probabilities or other things that take well under a millisecond to make and to write down
+BRIEF = 1024  # this many tokens, log-probabilities or similar items take well under a millisecond to serialize
 
 
 async def offload[T](make: Callable[[], T], size: int) -> T:
-    """What `make` gives; where there is little to do, at once."""
+    """The result of `make`, called in a thread if `size` (items to process) is over `BRIEF`, else at once."""
     return make() if size <= BRIEF else await asyncio.to_thread(make)
-
-
-async def json_aside(make: Callable[[], Any], size: int) -> Response:
-    """What `make` gives, as JSON."""
-    return Response(await offload(lambda: orjson.dumps(make()), size), media_type="application/json")

@@ -1,4 +1,4 @@
-"""Host: server-sent events: how chunks are written, and a response that gives up its work when the client leaves."""
+"""Host: server-sent events: `sse_event` encodes one, `EventStream` sends them until the client disconnects."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -8,17 +8,17 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 DONE = b"data: [DONE]\n\n"
-COMMENT = b": still here\n\n"  # proxies cut silent connections
-HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # proxies must pass each event on at once
+COMMENT = b": still here\n\n"  # keeps proxies from closing a silent connection
+HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # proxies must forward each event at once
 
 
-def event(data: Any) -> bytes:
+def sse_event(data: Any) -> bytes:
     return b"data: " + orjson.dumps(data) + b"\n\n"
 
 
 class EventStream(StreamingResponse):
-    """Sends events as they come. on_end: called once, however it ends: at its end, or when the client leaves, even
-    before the first event was asked for."""
+    """Sends events as they arrive. on_end: called once, at the end of the stream or when the client disconnects, even
+    before the first event."""
 
     def __init__(self, events: AsyncIterator[bytes], on_end: Callable[[], None]):
         super().__init__(events, media_type="text/event-stream", headers=HEADERS)

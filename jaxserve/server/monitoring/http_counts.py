@@ -1,4 +1,4 @@
-"""Host: `HttpCounts`, how many requests were answered, by method, route and status."""
+"""Host: `HttpCounts`: counts HTTP responses by method, route and status."""
 
 from collections import Counter
 
@@ -6,16 +6,16 @@ METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS".split())
 
 
 class HttpCounts:
-    """Counted in the event loop, and read there."""
+    """Written and read in the event loop only."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str, int]] = Counter()
 
     def count(self, method: str, handler: str, status: int) -> None:
-        """handler: the route's pattern, of which there are few, not the path. Methods are few here too: strangers
-        could make up any number of others."""
+        """handler: the route's pattern, not the path. Unknown methods count as "other": clients could invent any
+        number of paths and methods, and each would become a time series."""
         self._counts[method if method in METHODS else "other", handler, status] += 1
 
     def items(self) -> list[tuple[tuple[str, str, int], int]]:
-        """(method, handler, status) and how often."""
+        """Pairs of (method, handler, status) and the count."""
         return sorted(self._counts.items())

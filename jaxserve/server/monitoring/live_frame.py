@@ -1,4 +1,4 @@
-"""Host: one frame of the live view, as JSON of bounded size: what the engine holds, how fast it is, its last steps."""
+"""Host: one frame of the live view as JSON of bounded size: sequences, KV pages, speeds and the last steps."""
 
 from typing import Any, NamedTuple
 
@@ -8,12 +8,12 @@ import orjson
 from jaxserve.engine.serving.engine_metrics import EngineMetrics
 from jaxserve.engine.serving.snapshot import CACHED, FREE, HELD, SHARED, Snapshot
 
-MAX_SQUARES = 4096  # of the map; more could not be told apart on a screen
+MAX_SQUARES = 4096  # of the page map; more could not be distinguished on a screen
 
 
 class Speeds(NamedTuple):
-    """Of the last seconds; None where there was nothing to measure. steps: [decode rows, prompt tokens, padding, ms]
-    of each of the last steps, the newest at the end."""
+    """Means over the last seconds; None without a measurement. steps: [decode rows, prompt tokens, padding, ms] of each
+    of the last steps, the newest last."""
 
     tokens_per_s: float
     ttft_ms: float | None
@@ -31,12 +31,12 @@ def speeds(meters: EngineMetrics) -> Speeds:
 def frame(taken: Snapshot, speeds: Speeds) -> bytes:
     """A snapshot and speeds as JSON.
 
-    pages: how many are free, cached, held by one sequence, shared by several, `total` together; `host` of `host_total`
-    in host memory. map: runs of squares, [state, length, state, length, …], states 0 to 3 in the order above; a square
-    stands for `pages_a_square` pages and shows what most of them are.
+    `pages`: the numbers that are free, cached, held by one sequence, and shared by several, with their `total`; `host`
+    of `host_total` pages are in use in host memory. `map`: run lengths of squares, [state, length, state, length, …],
+    states 0 to 3 in the order above; a square represents `pages_a_square` pages and shows their most frequent state.
     """
     counts = taken.count_pages()
-    squares, pages_a_square = page_map(taken.pages[1:])  # the scratch page is nobody's
+    squares, pages_a_square = page_map(taken.pages[1:])  # without the scratch page
     pages: dict[str, Any] = {name: counts[name] for name in ("free", "cached", "held", "shared")}
     pages |= {"total": len(taken.pages) - 1, "host": taken.num_host_pages, "host_total": taken.max_host_pages}
     pages |= {"pages_a_square": pages_a_square, "map": runs(squares)}
@@ -45,9 +45,9 @@ def frame(taken: Snapshot, speeds: Speeds) -> bytes:
 
 
 def page_map(pages: np.ndarray) -> tuple[np.ndarray, int]:
-    """At most `MAX_SQUARES` squares, uint8, for any number of pages, and how many pages each stands for.
+    """At most `MAX_SQUARES` squares (uint8 states) for any number of pages, and the pages per square.
 
-    Of states that are equally frequent in a square the busier one is shown.
+    Of equally frequent states in a square the busier one is shown.
     """
     size = -(-len(pages) // MAX_SQUARES)
     if size == 1:
@@ -59,6 +59,6 @@ def page_map(pages: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def runs(values: np.ndarray) -> list[int]:
-    """Run lengths of at least one value: [value, length, value, length, …]."""
+    """Run lengths of one or more values: [value, length, value, length, …]."""
     ends = np.flatnonzero(np.append(values[1:] != values[:-1], True)) + 1
     return np.stack([values[ends - 1], np.diff(ends, prepend=0)], axis=1).ravel().tolist()

@@ -1,18 +1,20 @@
-"""Host: `PrometheusFamilies`, Prometheus families of one engine, made when they are asked for."""
+"""Host: `PrometheusFamilies`: builds Prometheus metric families that share a prefix and labels."""
 
 from collections.abc import Mapping
 from itertools import accumulate
+from typing import Any
 
+from prometheus_client import utils
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.utils import floatToGoString
 
 from jaxserve.core.histogram import Histogram
 
 Values = float | Mapping[str, float]
+_utils: Any = utils  # the library does not annotate `floatToGoString`
 
 
 class PrometheusFamilies:
-    """All have the same prefix and labels; where values are a mapping, its keys are those of the label `by`, too."""
+    """prefix, labels: those of every family. Where values are a mapping, its keys are the values of the label `by`."""
 
     def __init__(self, prefix: str, labels: Mapping[str, str]):
         self._prefix, self._labels = prefix, dict(labels)
@@ -24,21 +26,21 @@ class PrometheusFamilies:
         return family
 
     def counter(self, name: str, text: str, values: Values, by: str | None = None) -> Metric:
-        """Its samples' names end with _total, whether `name` does or not."""
+        """The names of its samples end with _total, whether `name` does or not."""
         family = CounterMetricFamily(self._prefix + name, text, labels=self._names(by))
         for labels, value in self._rows(values):
             family.add_metric(labels, value)
         return family
 
     def histogram(self, name: str, text: str, histogram: Histogram) -> Metric:
-        bounds = [floatToGoString(bound) for bound in (*histogram.bounds, float("inf"))]
+        bounds = [_utils.floatToGoString(bound) for bound in (*histogram.bounds, float("inf"))]
         buckets = list(zip(bounds, accumulate(histogram.counts), strict=True))
         family = HistogramMetricFamily(self._prefix + name, text, labels=self._names(None))
         family.add_metric(list(self._labels.values()), buckets, histogram.sum)
         return family
 
     def info(self, name: str, text: str, labels: Mapping[str, str], value: float = 1) -> Metric:
-        """A gauge whose labels say it."""
+        """A gauge that carries its information in labels."""
         family = GaugeMetricFamily(self._prefix + name, text, labels=[*self._labels, *labels])
         family.add_metric([*self._labels.values(), *labels.values()], value)
         return family

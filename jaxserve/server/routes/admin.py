@@ -1,20 +1,21 @@
-"""Host: the routes that change something; they need the admin key."""
+"""Host: the administrative routes, which change the server's state and need the admin key."""
 
 import asyncio
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jaxserve.server.calls.respond import Json
 from jaxserve.server.http.auth import ApiKeys
 from jaxserve.server.http.error_responses import ApiError
+from jaxserve.server.http.json_response import Json
 from jaxserve.server.server_state import ServerState
 
 
-def routes(service: ServerState) -> APIRouter:
+def routes(state: ServerState) -> APIRouter:
     router = APIRouter(tags=["admin"])
-    keys, lock = ApiKeys(service.config), asyncio.Lock()
+    keys, lock = ApiKeys(state.config), asyncio.Lock()
     traced: list[str] = []  # the folder, while a trace is being recorded
 
     def check(request: Request) -> None:
@@ -22,42 +23,44 @@ def routes(service: ServerState) -> APIRouter:
 
     @router.post("/reset_prefix_cache")
     async def reset_prefix_cache(request: Request) -> Response:
-        """Forget the KV of requests that have ended."""
+        """Drop the cached KV of finished requests."""
         check(request)
-        return Json({"success": await service.llm.reset_prefix_cache()})
+        await state.engine.reset_prefix_cache()
+        return Json({"success": True})
 
     @router.post("/start_profile")
     async def start_profile(request: Request) -> Response:
-        """Record what the device and the host do, until /stop_profile, into the server's --profile-dir."""
+        """Start a trace of device and host, written to the server's --profile-dir by /stop_profile."""
         check(request)
         async with lock:
             if traced:
-                raise ApiError(400, "a profile is being recorded: stop that first")
-            await asyncio.to_thread(_start, service.config.profile_dir)
-            traced.append(service.config.profile_dir)
+                raise ApiError(400, "a profile is already being recorded: stop it first")
+            await asyncio.to_thread(_start_trace, state.config.profile_dir)
+            traced.append(state.config.profile_dir)
         return Json({"success": True})
 
     @router.post("/stop_profile")
     async def stop_profile(request: Request) -> Response:
-        """Write the trace."""
+        """Stop the trace and write it."""
         check(request)
         async with lock:
             if not traced:
                 raise ApiError(400, "no profile is being recorded: start one first")
-            await asyncio.to_thread(_stop)
+            await asyncio.to_thread(_stop_trace)
             traced.clear()
         return Json({"success": True})
 
     return router
 
 
-def _start(folder: str) -> None:
+def _start_trace(folder: str) -> None:
     import jax
 
-    jax.profiler.start_trace(folder)
+    profiler: Any = jax.profiler
+    profiler.start_trace(folder)
 
 
-def _stop() -> None:
+def _stop_trace() -> None:
     import jax
 
     jax.profiler.stop_trace()

@@ -1,37 +1,38 @@
-"""Host: /health, which balancers ask, and /version."""
+"""Host: /health, for load balancers and supervisors, and /version."""
 
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from jaxserve.server.calls.respond import Json
+import jaxserve
 from jaxserve.server.http.error_responses import ApiError
-from jaxserve.server.server_state import FINGERPRINT, ServerState, ServerStatus
+from jaxserve.server.http.json_response import Json
+from jaxserve.server.server_state import ServerState, ServerStatus
 
 
-def routes(service: ServerState) -> APIRouter:
+def routes(state: ServerState) -> APIRouter:
     router = APIRouter(tags=["health"])
 
     @router.get("/health")
     async def health() -> Response:
-        """200 while requests are served; 503 before the model is there, while draining, when no step ends."""
-        if (reason := why_unhealthy(service)) is not None:
-            raise ApiError(503, reason, code=service.state.value)
+        """200 while requests are served; 503 while loading or draining, after a failure, and while steps stall."""
+        if (reason := why_unhealthy(state)) is not None:
+            raise ApiError(503, reason, code=state.status.value)
         return Response()
 
     @router.get("/version")
     async def version() -> Response:
-        return Json({"version": FINGERPRINT.partition("-")[2]})
+        return Json({"version": jaxserve.__version__})
 
     return router
 
 
-def why_unhealthy(service: ServerState) -> str | None:
-    """A sentence, or None for a server that serves."""
-    if service.state is not ServerStatus.READY:
-        return f"the server is {service.state.value}" + (f": {service.reason}" if service.reason else "")
-    health = service.llm.health()
+def why_unhealthy(state: ServerState) -> str | None:
+    """The reason in a sentence; None for a healthy server."""
+    if state.status is not ServerStatus.READY:
+        return f"the server is {state.status.value}" + (f": {state.reason}" if state.reason else "")
+    health = state.engine.health()
     if health.is_dead:
         return f"the engine has ended: {health.reason}"
-    if health.stalled_s > service.config.stall_timeout_s:
+    if health.stalled_s > state.config.stall_timeout_s:
         return f"requests wait, and no step has ended for {health.stalled_s:.0f} s"
     return None

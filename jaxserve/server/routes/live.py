@@ -1,4 +1,4 @@
-"""Host: `GET /live`, the engine as it is now, a few times a second, for whoever watches the page."""
+"""Host: `GET /live`: frames of the engine's current state as server-sent events, for the web page."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -7,7 +7,6 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from jaxserve.core.errors import EngineDeadError
-from jaxserve.engine.serving.snapshot import snapshot
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.http.sse_response import EventStream
 from jaxserve.server.monitoring.live_frame import frame, speeds
@@ -18,42 +17,41 @@ MAX_WATCHERS = 32
 
 
 class Frames:
-    """Frames of one engine, each made once for all who ask for it, and none while nobody asks."""
+    """Frames of one engine: each is built once and shared by all watchers, and none is built without watchers."""
 
-    def __init__(self, service: ServerState):
-        self._service, self._due_s = service, 0.0
+    def __init__(self, state: ServerState):
+        self._state, self._due_s = state, 0.0
         self._coming: asyncio.Task[bytes] | None = None
 
     async def next(self) -> bytes:
-        """The next frame, at least `PERIOD_S` after the one before. Raises `EngineDeadError` where there is none."""
+        """The next frame, at least `PERIOD_S` after the last one. Raises `EngineDeadError` after the engine's end."""
         if self._coming is None or self._coming.done():
-            self._coming = asyncio.create_task(self._take())
-            self._coming.add_done_callback(_hear)
-        return await asyncio.shield(self._coming)  # for others may wait for it too
+            self._coming = asyncio.create_task(self._build())
+            self._coming.add_done_callback(_retrieve_exception)
+        return await asyncio.shield(self._coming)  # other watchers may await the same frame
 
-    async def _take(self) -> bytes:
-        clock, llm = asyncio.get_running_loop().time, self._service.llm
+    async def _build(self) -> bytes:
+        clock, engine = asyncio.get_running_loop().time, self._state.engine
         await asyncio.sleep(max(0.0, self._due_s - clock()))
         self._due_s = clock() + PERIOD_S
-        taken = await llm.call(lambda: (snapshot(llm.llm.parts.engine), speeds(llm.meters)))
-        return frame(*taken)
+        return frame(await engine.snapshot(), speeds(engine.metrics))
 
 
-def _hear(task: asyncio.Task[bytes]) -> None:
-    """A frame's failure is told to those who wait for it; there may be none left."""
+def _retrieve_exception(task: asyncio.Task[bytes]) -> None:
+    """Without remaining watchers asyncio would log a frame's exception as never retrieved."""
     if not task.cancelled():
         task.exception()
 
 
 class Watchers:
-    """How many watch, and at most may."""
+    """Counts the open streams and limits them to `MAX_WATCHERS`."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def enter(self) -> None:
         if self.count >= MAX_WATCHERS:
-            message = f"{MAX_WATCHERS} pages watch this engine, which is the most: close one"
+            message = f"{MAX_WATCHERS} pages are watching this engine, which is the limit: close one"
             raise ApiError(503, message, code="too_many_watchers", headers={"Retry-After": "10"})
         self.count += 1
 
@@ -61,20 +59,20 @@ class Watchers:
         self.count -= 1
 
 
-def routes(service: ServerState) -> APIRouter:
-    router, frames, watchers = APIRouter(), Frames(service), Watchers()
+def routes(state: ServerState) -> APIRouter:
+    router, frames, watchers = APIRouter(), Frames(state), Watchers()
 
     async def events() -> AsyncGenerator[bytes, None]:
         try:
-            while service.state is ServerStatus.READY:  # a server that goes down does not wait for its watchers
+            while state.status is ServerStatus.READY:  # shutdown does not wait for watchers
                 yield b"data: " + await frames.next() + b"\n\n"
         except EngineDeadError:
             pass
 
     @router.get("/live")
     async def live() -> Response:
-        """What the engine does, as server-sent events, four a second; fields: `live_frame.py`."""
-        _ = service.llm  # refused while there is none
+        """The engine's state as server-sent events, four per second; `live_frame.frame` describes the fields."""
+        _ = state.engine  # raises while the model is being loaded
         watchers.enter()
         return EventStream(events(), on_end=watchers.leave)
 

@@ -1,7 +1,6 @@
-"""Host: /metrics, for Prometheus."""
+"""Host: /metrics, in Prometheus' text format."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, Metric
@@ -9,52 +8,52 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from jaxserve.engine.serving.engine_client import EngineClient
 from jaxserve.server.monitoring.engine_families import own_families, shared_families
 from jaxserve.server.monitoring.http_counts import HttpCounts
 from jaxserve.server.monitoring.prometheus import PrometheusFamilies
 from jaxserve.server.server_state import ServerState
 
-if TYPE_CHECKING:  # it imports jax
-    from jaxserve.engine.async_llm import AsyncLLM
-
-# Whatever is asked for: Prometheus takes it, and newer formats do not write the colon of `vllm:` as it is.
+# Independent of the Accept header: Prometheus reads it, and newer formats escape the colon of `vllm:`.
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def routes(service: ServerState) -> APIRouter:
+def routes(state: ServerState) -> APIRouter:
     router = APIRouter(tags=["metrics"])
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_ServiceCollector(service))
+    registry.register(_ServerCollector(state))
 
     @router.get("/metrics")
     async def metrics() -> Response:
-        """Counts, gauges and histograms as text; while the model is being loaded those of HTTP alone."""
+        """Counters, gauges and histograms as text; only those of HTTP while the model is being loaded."""
         return Response(generate_latest(registry), media_type=MEDIA_TYPE)
 
     return router
 
 
-class _ServiceCollector(Collector):
-    def __init__(self, service: ServerState):
-        self._service = service
+class _ServerCollector(Collector):
+    def __init__(self, state: ServerState):
+        self._state = state
 
     def collect(self) -> Iterator[Metric]:
-        service = self._service
-        yield http_family(service.http)
-        if service.is_open:
-            yield from engine_families(service.llm, service.names[0])
+        state = self._state
+        yield http_family(state.http_counts)
+        if state.has_engine:
+            yield from engine_families(state.engine, state.model_names[0])
 
 
 def http_family(counts: HttpCounts) -> Metric:
-    family = CounterMetricFamily("http_requests", "Answers by HTTP.", labels=["method", "handler", "status"])
+    family = CounterMetricFamily("http_requests", "HTTP responses.", labels=["method", "handler", "status"])
     for (method, handler, status), count in counts.items():
         family.add_metric([method, handler, str(status)], count)
     return family
 
 
-def engine_families(llm: "AsyncLLM", model_name: str) -> Iterator[Metric]:
+def engine_families(engine: EngineClient, model_name: str) -> Iterator[Metric]:
     """All of one engine, under both prefixes."""
-    labels, meters, scheduler = {"model_name": model_name, "engine": "0"}, llm.meters, llm.llm.parts.engine.scheduler
+    labels, metrics, info = {"model_name": model_name, "engine": "0"}, engine.metrics, engine.info
+    stats = engine.stats()
     for prefix in ("vllm:", "jaxserve:"):
-        yield from shared_families(PrometheusFamilies(prefix, labels), meters, scheduler)
-    yield from own_families(PrometheusFamilies("jaxserve:", labels), meters, scheduler, llm.health().stalled_s)
+        yield from shared_families(PrometheusFamilies(prefix, labels), metrics, info, stats)
+    own = PrometheusFamilies("jaxserve:", labels)
+    yield from own_families(own, metrics, info, stats, engine.health().stalled_s)

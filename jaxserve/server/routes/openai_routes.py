@@ -8,80 +8,79 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jaxserve.server.calls.embed_call import embed_call
 from jaxserve.server.calls.generation_call import GenerationCall, chat_call, completion_call
-from jaxserve.server.calls.respond import Json, respond
+from jaxserve.server.calls.respond import respond
 from jaxserve.server.http.body_reader import read_body
-from jaxserve.server.http.disconnect import unless_gone
-from jaxserve.server.http.error_responses import blaming
-from jaxserve.server.http.middleware import caller
-from jaxserve.server.http.offload import json_aside
-from jaxserve.server.openai.openapi_bodies import takes
+from jaxserve.server.http.disconnect import unless_disconnected
+from jaxserve.server.http.error_responses import errors_name_field
+from jaxserve.server.http.json_response import Json, offloaded_json
+from jaxserve.server.http.middleware import caller_of
+from jaxserve.server.openai.openapi_bodies import describe_body
 from jaxserve.server.openai.requests.base_body import Body
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
-from jaxserve.server.openai.responses.embedding_response import embedding_answer
 from jaxserve.server.server_state import ServerState
 
-GENERATING: tuple[tuple[str, type[Body], Callable[..., Awaitable[GenerationCall]], str], ...] = (
+GENERATION_ROUTES: tuple[tuple[str, type[Body], Callable[..., Awaitable[GenerationCall]], str], ...] = (
     ("/v1/completions", CompletionBody, completion_call, "Complete prompts, whole or in server-sent events."),
     ("/v1/chat/completions", ChatBody, chat_call, "Answer a conversation, whole or in server-sent events."),
 )
 
 
-def routes(service: ServerState) -> APIRouter:
+def routes(state: ServerState) -> APIRouter:
     router = APIRouter(tags=["OpenAI"])
 
-    for path, kind, make_call, text in GENERATING:
-        answers = _answers(service, kind, make_call)
-        router.post(path, description=text, **takes(kind))(answers)
+    for path, body_type, make_call, text in GENERATION_ROUTES:
+        router.post(path, description=text, **describe_body(body_type))(_generation_route(state, body_type, make_call))
 
-    @router.post("/v1/embeddings", **takes(EmbeddingBody))
+    @router.post("/v1/embeddings", **describe_body(EmbeddingBody))
     async def embeddings(request: Request) -> Response:
-        """One vector a text: the mean of its hidden states, or the last one."""
-        body = await read_body(request, EmbeddingBody, service.config)
-        served = caller(request).served
-        served.model = service.name_of(body.model)
-        with service.working(), blaming(body.prompt_field):
-            answer = await unless_gone(request, embedding_answer(service, body, served))
-            return await json_aside(lambda: answer, sum(len(each["embedding"]) for each in answer["data"]))
+        """One vector per text: the mean of its hidden states, or the last one."""
+        body = await read_body(request, EmbeddingBody.read, state.config)
+        record = caller_of(request).record
+        record.model = state.model_name(body.model)
+        with state.active_request(), errors_name_field(body.prompt_field):
+            response = await unless_disconnected(request, embed_call(state, body, record))
+            return await offloaded_json(lambda: response, sum(len(each["embedding"]) for each in response["data"]))
 
     @router.get("/v1/models")
     async def models() -> Response:
         """The one model, under each of its names."""
-        return Json({"object": "list", "data": [_model(service, name) for name in service.names]})
+        return Json({"object": "list", "data": [_model(state, name) for name in state.model_names]})
 
     @router.get("/v1/models/{name:path}")
     async def model(name: str) -> Response:
-        return Json(_model(service, service.name_of(name)))
+        return Json(_model(state, state.model_name(name)))
 
     return router
 
 
-def _answers(
-    service: ServerState, kind: type[Body], make_call: Callable[..., Awaitable[GenerationCall]]
+def _generation_route(
+    state: ServerState, body_type: type[Body], make_call: Callable[..., Awaitable[GenerationCall]]
 ) -> Callable[[Request], Awaitable[Response]]:
-    """The handler of a surface that generates text."""
+    """The handler of an endpoint that generates text."""
 
     async def answer(request: Request) -> Response:
-        body: Any = await read_body(request, kind, service.config)
-        who = caller(request)
-        who.served.model = service.name_of(body.model)
-        who.served.request_id = body.request_id or who.served.request_id
-        with blaming(kind.prompt_field):
-            call = partial(make_call, service, body, who.served.request_id, who.client)
-            return await respond(service, request, call, who.served)
+        body: Any = await read_body(request, body_type.read, state.config)
+        caller = caller_of(request)
+        caller.record.model = state.model_name(body.model)
+        caller.record.request_id = body.request_id or caller.record.request_id
+        with errors_name_field(body_type.prompt_field):
+            make = partial(make_call, state, body, caller.record.request_id, caller.client)
+            return await respond(state, request, make, caller.record)
 
     return answer
 
 
-def _model(service: ServerState, name: str) -> dict[str, Any]:
+def _model(state: ServerState, name: str) -> dict[str, Any]:
     return {
         "id": name,
         "object": "model",
-        "created": service.created,
+        "created": state.created,
         "owned_by": "jaxserve",
-        "root": service.names[0],
+        "root": state.model_names[0],
         "parent": None,
-        "max_model_len": service.max_model_len,
+        "max_model_len": state.max_model_len,
     }

@@ -1,4 +1,4 @@
-"""Host: the routes that show how text becomes tokens: /tokenize, /detokenize, /tokenizer_info."""
+"""Host: the routes of the tokenizer: /tokenize, /detokenize and /tokenizer_info."""
 
 from typing import Any
 
@@ -6,57 +6,56 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from jaxserve.server.calls.prompt_inputs import chat_prompt, encoded, tokenizer_of
-from jaxserve.server.calls.respond import Json
+from jaxserve.server.calls.prompt_inputs import chat_prompt, encode_texts, tokenizer_of
 from jaxserve.server.http.body_reader import read_body
 from jaxserve.server.http.error_responses import ApiError
-from jaxserve.server.http.offload import json_aside
-from jaxserve.server.openai.openapi_bodies import takes
+from jaxserve.server.http.json_response import Json, offloaded_json
+from jaxserve.server.openai.openapi_bodies import describe_body
 from jaxserve.server.openai.requests.tokenization_bodies import DetokenizeBody, TokenizeBody
 from jaxserve.server.server_state import ServerState
 from jaxserve.text.tokenizer import Tokenizer
 
 
-def routes(service: ServerState) -> APIRouter:
+def routes(state: ServerState) -> APIRouter:
     router = APIRouter(tags=["tokens"])
 
-    @router.post("/tokenize", **takes(TokenizeBody))
+    @router.post("/tokenize", **describe_body(TokenizeBody))
     async def tokenize(request: Request) -> Response:
-        """Token ids of a prompt, or of the prompt that a conversation makes."""
-        body = await read_body(request, TokenizeBody, service.config)
-        service.name_of(body.model)
+        """Token ids of a prompt, or of the prompt that the chat template makes of messages."""
+        body = await read_body(request, TokenizeBody.read, state.config)
+        state.model_name(body.model)
         if body.prompt is not None:
-            (ids,) = await encoded(service, [body.prompt], add_special_tokens=body.add_special_tokens)
+            (ids,) = await encode_texts(state, [body.prompt], add_special_tokens=body.add_special_tokens)
         else:
-            ids = list((await chat_prompt(service, body, None)).token_ids or ())
-        tokenizer = tokenizer_of(service)
-        counted = {"count": len(ids), "max_model_len": service.max_model_len, "tokens": ids}
+            ids = list((await chat_prompt(state, body, None)).token_ids or ())
+        tokenizer = tokenizer_of(state)
+        fields = {"count": len(ids), "max_model_len": state.max_model_len, "tokens": ids}
 
-        def answer() -> dict[str, Any]:
-            pieces = [tokenizer.id_to_piece(i) for i in ids] if body.return_token_strs else None
-            return {**counted, "token_strs": pieces}
+        def response() -> dict[str, Any]:
+            token_strs = [tokenizer.id_to_piece(i) for i in ids] if body.return_token_strs else None
+            return {**fields, "token_strs": token_strs}
 
-        return await json_aside(answer, len(ids))
+        return await offloaded_json(response, len(ids))
 
-    @router.post("/detokenize", **takes(DetokenizeBody))
+    @router.post("/detokenize", **describe_body(DetokenizeBody))
     async def detokenize(request: Request) -> Response:
-        """The text that token ids spell, special tokens included."""
-        body = await read_body(request, DetokenizeBody, service.config)
-        service.name_of(body.model)
-        tokenizer = tokenizer_of(service)
-        size = service.llm.llm.parts.requests.vocab_size
-        return await json_aside(lambda: {"prompt": _text(tokenizer, body.tokens, size)}, len(body.tokens))
+        """The text of token ids, special tokens included."""
+        body = await read_body(request, DetokenizeBody.read, state.config)
+        state.model_name(body.model)
+        tokenizer = tokenizer_of(state)
+        vocab_size = state.engine.info.vocab_size
+        return await offloaded_json(lambda: {"prompt": _text(tokenizer, body.tokens, vocab_size)}, len(body.tokens))
 
     @router.get("/tokenizer_info")
     async def tokenizer_info() -> Response:
-        """The special tokens and the chat template, as evaluation harnesses ask for them."""
-        tokenizer, template = tokenizer_of(service), service.llm.llm.parts.chat_template
+        """The special tokens and the chat template, in the format that evaluation harnesses read."""
+        tokenizer, template = tokenizer_of(state), state.engine.info.chat_template
         ends = [piece for i in tokenizer.eos_ids if (piece := tokenizer.id_to_piece(i)) is not None]
         special: dict[str, Any] = {"eos_token": ends[0] if ends else None, **template.special_tokens}
         if tokenizer.bos_id is not None:
             special.setdefault("bos_token", tokenizer.id_to_piece(tokenizer.bos_id))
         info = {"chat_template": template.source, "vocab_size": tokenizer.vocab_size, **special}
-        return Json({"tokenizer_class": "jaxserve", "model_max_length": service.max_model_len, **info})
+        return Json({"tokenizer_class": "jaxserve", "model_max_length": state.max_model_len, **info})
 
     return router
 

@@ -1,6 +1,6 @@
-"""Host: the page at `/`: files of this package, sent as they are; they load nothing from anywhere else.
+"""Host: the web page at `/`: static files of this package, which load nothing from other sites.
 
-The files' digest is part of their paths, so a browser may keep them for good, and a new version has new paths.
+The files' digest is part of their paths, so browsers may cache them forever, and a new version has new paths.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ MEDIA_TYPES = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-# Nothing inline, nothing from elsewhere, and no script may make elements of text.
+# No inline code, no other sites, and no script may create elements from text.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -30,25 +30,25 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-FOR_GOOD = {"Cache-Control": "private, max-age=31536000, immutable"}
-ASK_AGAIN = {"Cache-Control": "private, no-cache"}
+CACHE_FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}
+REVALIDATE = {"Cache-Control": "private, no-cache"}
 
 
 def read_files() -> dict[str, bytes]:
-    """Every file of the page by its name."""
+    """The contents of the page's files by name."""
     return {file.name: file.read_bytes() for file in (files("jaxserve.server") / "static").iterdir() if file.is_file()}
 
 
 def digest_of(contents: dict[str, bytes]) -> str:
-    """Sixteen characters that change with any of the files."""
+    """Sixteen hexadecimal characters that identify the files' contents."""
     digest = hashlib.sha256()
     for name in sorted(contents):
         digest.update(f"{name} {len(contents[name])} ".encode() + contents[name])
     return digest.hexdigest()[:16]
 
 
-def routes(service: ServerState) -> APIRouter:
-    """The page and its files; they need nothing of the service, and are there before its model is."""
+def routes(_: ServerState) -> APIRouter:
+    """The page and its files, available before the model is loaded."""
     router, contents = APIRouter(include_in_schema=False), read_files()
     digest = digest_of(contents)
     index = contents.pop(INDEX).replace(b"STATIC", f"static/{digest}".encode())
@@ -56,7 +56,7 @@ def routes(service: ServerState) -> APIRouter:
 
     @router.get("/")
     async def page(request: Request) -> Response:
-        headers = {**HEADERS, **ASK_AGAIN, "ETag": tag}
+        headers = {**HEADERS, **REVALIDATE, "ETag": tag}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
         return Response(index, media_type=MEDIA_TYPES["html"], headers=headers)
@@ -64,8 +64,8 @@ def routes(service: ServerState) -> APIRouter:
     @router.get("/static/{version}/{name}")
     async def static(version: str, name: str) -> Response:
         if version != digest or name not in contents:
-            raise ApiError(404, "there is no such file")
+            raise ApiError(404, "no such file")
         kind = MEDIA_TYPES[name.rpartition(".")[2]]
-        return Response(contents[name], media_type=kind, headers={**HEADERS, **FOR_GOOD})
+        return Response(contents[name], media_type=kind, headers={**HEADERS, **CACHE_FOREVER})
 
     return router

@@ -13,13 +13,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
-from pallas_kernels.page_layouts import PageLayout
 from pallas_kernels.page_ops.api import write
 from pallas_kernels.page_ops.pack_rows import pack_rows
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSizes
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
-from pallas_kernels.paged_attention.block_config import BlockSizes
 from pallas_kernels.paged_attention.mosaic_gpu.combine import combine
-from pallas_kernels.paged_attention.mosaic_gpu.compute_warpgroup import LOG2_E, Scores
+from pallas_kernels.paged_attention.mosaic_gpu.compute_warpgroup import LOG2_E
 from pallas_kernels.paged_attention.mosaic_gpu.items import (
     Items,
     Lines,
@@ -34,11 +33,11 @@ from pallas_kernels.paged_attention.mosaic_gpu.kernel import attend_items
 from pallas_kernels.paged_attention.mosaic_gpu.static_shapes import LINES, Shape
 from pallas_kernels.paged_attention.mosaic_gpu.tiling import (
     MIN_POSITIONS,
-    Problem,
     Tiling,
     decode_tiling,
     longer_tiling,
     num_items,
+    problem_of,
 )
 
 
@@ -65,33 +64,18 @@ class Work:
     longer: Part | None
 
 
-def plan(
-    meta: AttentionMeta,
-    *,
-    num_heads: int,
-    num_kv_heads: int,
-    head_dim: int,
-    page_size: int,
-    dtype: Any,
-    pool_dtype: Any,
-    window: int | None,
-    layout: PageLayout,
-    block: BlockSizes | None,
-) -> AttentionMeta:
+def plan(meta: AttentionMeta, spec: AttentionSpec, model: ModelSizes) -> AttentionMeta:
     """See `api.plan`."""
-    batch = (len(meta.rows), len(meta.kv_lens))
-    model = (num_heads, num_kv_heads, head_dim, page_size, dtype, pool_dtype)
-    problem = Problem(*batch, *model, has_trees=meta.tree is not None, block=block)
-    problem.check(layout)
+    problem = problem_of(meta, spec, model)
 
     def part(tiles: Tiles, tiling: Tiling, places) -> Part:
-        most = num_items(tiling, len(tiles.row), num_kv_heads)
+        most = num_items(tiling, len(tiles.row), model.num_kv_heads)
         least = max(MIN_POSITIONS // tiling.positions, 1)
-        items = plan_items(meta, tiles, tiling.positions, window, most, least)
-        lines = plan_lines(meta, tiles, problem.group_size, tiling.num_groups * LINES, window)
+        items = plan_items(meta, tiles, tiling.positions, spec.window, most, least)
+        lines = plan_lines(meta, tiles, model.group_size, tiling.num_groups * LINES, spec.window)
         return Part(items, lines, tiles.first_token, places)
 
-    decode = part(decode_tiles(meta, min(batch)), decode_tiling(problem), None)
+    decode = part(decode_tiles(meta, min(problem.num_tokens, problem.num_rows)), decode_tiling(problem), None)
     longer = None
     if problem.has_longer_rows:
         tiling = longer_tiling(problem)
@@ -107,37 +91,31 @@ def paged_attention(
     pool: Num[Array, "Lg P K page W2"],
     layer: Int[Array, ""],
     meta: AttentionMeta,
+    spec: AttentionSpec,
     *,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
     sinks: Float[Array, "N"] | None,
     k_scale: Float[Array, "Lg K"] | None,
     v_scale: Float[Array, "Lg K"] | None,
-    layout: PageLayout,
-    block: BlockSizes | None,
 ) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
     """See `api.paged_attention`."""
     num_tokens, num_heads, head_dim = q.shape
-    num_kv_heads, page_size, packed_len = pool.shape[2], layout.page_size(pool), pool.shape[layout.packed_axis]
-    num_rows = len(meta.kv_lens)
-    model: dict[str, Any] = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
-    model |= {"page_size": page_size, "dtype": q.dtype, "pool_dtype": pool.dtype, "block": block}
-    problem = Problem(num_tokens, num_rows, **model, has_trees=meta.tree is not None)
-    problem.check(layout)
+    layout, num_kv_heads = spec.layout, pool.shape[2]
+    page_size, packed_len = layout.page_size(pool), pool.shape[layout.packed_axis]
+    model = ModelSizes(num_heads, num_kv_heads, head_dim, page_size, q.dtype, pool.dtype)
+    problem, group_size = problem_of(meta, spec, model), model.group_size
     if meta.work is None:
-        meta = plan(meta, **model, window=window, layout=layout)
+        meta = plan(meta, spec, model)
     k_scale, v_scale = (None if s is None else s[layer].astype(jnp.float32) for s in (k_scale, v_scale))
     scales: dict[str, Any] = {"k_scale": k_scale, "v_scale": v_scale}
     num_decodes = meta.num_decodes if problem.has_longer_rows else meta.num_seqs
-    singles = min(num_tokens, num_rows)
+    singles = min(num_tokens, problem.num_rows)
     new = None
     if k is not None and v is not None:
         new = pack_rows(k[:singles], v[:singles], packed_len, pool.dtype, **scales, layout=layout)
         if problem.has_longer_rows:
             longer = (num_decodes, meta.cu_q_lens[meta.num_seqs])
             pool = write(pool, layer, k, v, meta.write_slots, *longer, **scales, layout=layout, backend="mosaic_gpu")
-    queries = q.reshape(num_tokens, num_kv_heads, problem.group_size, head_dim)
+    queries = q.reshape(num_tokens, num_kv_heads, group_size, head_dim)
 
     def run(part: Part, tiling: Tiling, new: jax.Array | None, pool: jax.Array):
         out_dtype = jnp.dtype(jnp.float32) if tiling.is_divided else q.dtype
@@ -150,21 +128,21 @@ def paged_attention(
             *(meta.tables, meta.first_pages, meta.kv_lens, meta.write_slots[:singles]),
             *(part.items, part.lines),
             shape=Shape(tiling.num_groups, tiling.num_lines, *static),
-            scores=Scores(scale, window, softcap),
+            spec=spec,
             k_scale=k_scale,
             out_width=-(-head_dim // 128) * 128 if tiling.is_divided else head_dim,
         )
         o, log_sums = (jax.lax.collapse(x, 2, 4) for x in (o, log_sums))  # lines of all warpgroups
-        used = tiling.tokens * problem.group_size
+        used = tiling.tokens * group_size
         if tiling.is_divided:
             o, log_sums = combine(o, log_sums, part.items, used)
-        shape = (len(part.first_token), num_kv_heads, tiling.tokens, problem.group_size)
+        shape = (len(part.first_token), num_kv_heads, tiling.tokens, group_size)
         o = o[:, :, :used, :head_dim].reshape(*shape, head_dim).astype(jnp.float32)
         log_sums = log_sums[:, :, :used].reshape(shape)
         tile, place = part.places or (jnp.arange(singles), jnp.zeros(singles, jnp.int32))
         o, log_sums = o[tile, :, place], log_sums[tile, :, place]
         if sinks is not None:
-            logits = sinks.astype(jnp.float32).reshape(1, num_kv_heads, problem.group_size)
+            logits = sinks.astype(jnp.float32).reshape(1, num_kv_heads, group_size)
             o = o / (1 + jnp.exp2(logits * LOG2_E - log_sums))[..., None]
         return o if v_scale is None else o * v_scale[None, :, None, None], pool
 

@@ -7,7 +7,6 @@ warpgroups of a thread block are not kept in step, so that one can exponentiate 
 """
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas.mosaic_gpu import WGMMAAccumulatorRef as ACC
 
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.mosaic_gpu.memory_warpgroup import Item, slot_of
 from pallas_kernels.paged_attention.mosaic_gpu.static_shapes import LINES, Shape
 
@@ -29,24 +29,7 @@ LOWEST = -1e30
 """Stands for the highest score before there is one; -inf would make differences that are no numbers."""
 
 
-@dataclass(frozen=True)
-class Scores:
-    """How products of queries and keys become scores."""
-
-    scale: float
-    window: int | None
-    softcap: float | None
-
-    def of(self, products: jax.Array, k_scale: jax.Array | None) -> tuple[jax.Array, Any]:
-        """Numbers, and the factor that makes scores in base 2 of them."""
-        if self.softcap is None:
-            factor = self.scale * LOG2_E
-            return products, factor if k_scale is None else factor * k_scale
-        inner = self.scale / self.softcap
-        return jnp.tanh(products * (inner if k_scale is None else inner * k_scale)), self.softcap * LOG2_E
-
-
-def attend_item(refs: dict[str, Any], item: Item, group: jax.Array, shape: Shape, scores: Scores) -> None:
+def attend_item(refs: dict[str, Any], item: Item, group: jax.Array, shape: Shape, spec: AttentionSpec) -> None:
     """Outputs of warpgroup `group`'s lines over the item's blocks, normalized, and the logarithms of their sums."""
     queries = refs["queries"].at[group]
     used = pl.ds(0, shape.num_lines)
@@ -61,14 +44,14 @@ def attend_item(refs: dict[str, Any], item: Item, group: jax.Array, shape: Shape
         total, highest, parts = carry
         slot = slot_of(item, block, shape)
         plgpu.barrier_wait(refs["filled"].at[slot])
-        lanes_of = _context(refs, item, group, shape, scores, block, is_edge)
+        lanes_of = _context(refs, item, group, shape, spec, block, is_edge)
 
         def products(accumulator):
             plgpu.wgmma(accumulator, queries, lanes_of(0, 0, shape.head_dim).transpose((1, 0)))
             return accumulator[...]
 
         found = pl.run_scoped(products, ACC((LINES, shape.positions), jnp.float32))
-        found, factor = scores.of(found, k_scale)
+        found, factor = _scores(spec, found, k_scale)
         if is_edge:
             found = jnp.where(visible(block), found, -jnp.inf)
         higher = jnp.maximum(highest, found.max(axis=1) * factor)
@@ -122,6 +105,15 @@ def attend_item(refs: dict[str, Any], item: Item, group: jax.Array, shape: Shape
     plgpu.wait_smem_to_gmem(0)
 
 
+def _scores(spec: AttentionSpec, products: jax.Array, k_scale: jax.Array | None) -> tuple[jax.Array, Any]:
+    """Numbers, and the factor that makes scores in base 2 of them."""
+    if spec.softcap is None:
+        factor = spec.scale * LOG2_E
+        return products, factor if k_scale is None else factor * k_scale
+    inner = spec.scale / spec.softcap
+    return jnp.tanh(products * (inner if k_scale is None else inner * k_scale)), spec.softcap * LOG2_E
+
+
 def _visibility(refs: dict[str, Any], item: Item, group: jax.Array, shape: Shape):
     """A function from a block to whether each line sees each of its positions."""
 
@@ -146,14 +138,20 @@ def _visibility(refs: dict[str, Any], item: Item, group: jax.Array, shape: Shape
 
 
 def _context(
-    refs: dict[str, Any], item: Item, group: jax.Array, shape: Shape, scores: Scores, block: jax.Array, is_edge: bool
+    refs: dict[str, Any],
+    item: Item,
+    group: jax.Array,
+    shape: Shape,
+    spec: AttentionSpec,
+    block: jax.Array,
+    is_edge: bool,
 ):
     """A function from a span, a first lane and a number of lanes to these of a block [positions, lanes], shared memory.
 
     They are in the type of the queries, and 0 where no token of the row sees them: a weight of 0 does not hide NaN.
     """
     start = block * shape.positions
-    seen_from = jnp.int32(0) if scores.window is None else item.first_new - (scores.window - 1)
+    seen_from = jnp.int32(0) if spec.window is None else item.first_new - (spec.window - 1)
     slot = slot_of(item, block, shape)
     narrow = refs["ring"].at[slot]
     if shape.is_narrow:

@@ -15,7 +15,8 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import gpu_interpretation
-from pallas_kernels.paged_attention.mosaic_gpu.compute_warpgroup import Scores, attend_item
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec
+from pallas_kernels.paged_attention.mosaic_gpu.compute_warpgroup import attend_item
 from pallas_kernels.paged_attention.mosaic_gpu.items import NUM_FIELDS, Items, Lines
 from pallas_kernels.paged_attention.mosaic_gpu.memory_warpgroup import Item, store_token, stream_blocks
 from pallas_kernels.paged_attention.mosaic_gpu.static_shapes import LINES, Shape
@@ -38,7 +39,7 @@ def attend_items(
     lines: Lines,
     *,
     shape: Shape,
-    scores: Scores,
+    spec: AttentionSpec,
     k_scale: Float[Array, "K"] | None,
     out_width: int,
 ) -> tuple[Num[Array, "items K groups lines width"], Float[Array, "items K groups 64"], Num[Array, "Lg P K page W2"]]:
@@ -69,7 +70,7 @@ def attend_items(
     names = (*arrays, "pool", *results, *scratch)
 
     def paged_attention_items(*refs):
-        _thread_block(dict(zip(names, refs, strict=True)), shape, scores)
+        _thread_block(dict(zip(names, refs, strict=True)), shape, spec)
 
     pool_ref = jax.new_ref(pool)
     o, log_sums = plgpu.kernel(
@@ -86,7 +87,7 @@ def attend_items(
     return o, log_sums, jax.freeze(pool_ref)
 
 
-def _thread_block(refs: dict[str, Any], shape: Shape, scores: Scores) -> None:
+def _thread_block(refs: dict[str, Any], shape: Shape, spec: AttentionSpec) -> None:
     head, index, group = (lax.axis_index(name) for name in ("head", "item", "group"))
     fields = [refs["fields"][i, index] for i in range(NUM_FIELDS)]
     row = fields[1]
@@ -106,4 +107,4 @@ def _thread_block(refs: dict[str, Any], shape: Shape, scores: Scores) -> None:
     def _():
         if registers:
             plgpu.set_max_registers(registers[1], action="increase")
-        attend_item(refs, item, group, shape, scores)
+        attend_item(refs, item, group, shape, spec)

@@ -1,13 +1,15 @@
 """Device: how a batch's queries are cut into tiles on a GPU, and whether their context is divided."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 
 from pallas_kernels.dispatch import require_hopper, target_platform
-from pallas_kernels.page_layouts import ROWS, PageLayout
-from pallas_kernels.paged_attention.block_config import BlockSizes, gpu_block_sizes
+from pallas_kernels.page_layouts import ROWS
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSizes
+from pallas_kernels.paged_attention.batch_meta import AttentionMeta
+from pallas_kernels.paged_attention.block_rules import gpu_block_sizes
+from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.mosaic_gpu.static_shapes import LINES
 
 NUM_MULTIPROCESSORS = 132
@@ -22,59 +24,42 @@ MIN_POSITIONS = 256
 
 @dataclass(frozen=True)
 class Problem:
-    """The sizes and types of a call of attention."""
+    """The sizes and types of one call of attention."""
 
     num_tokens: int
     num_rows: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    page_size: int
-    dtype: Any
-    pool_dtype: Any
     has_trees: bool
+    model: ModelSizes
     block: BlockSizes | None
-
-    @property
-    def group_size(self) -> int:
-        return self.num_heads // self.num_kv_heads
 
     @property
     def has_longer_rows(self) -> bool:
         return self.num_tokens > self.num_rows
 
     def block_sizes(self, kind: str) -> BlockSizes:
-        if self.block is not None:
-            return self.block
-        return gpu_block_sizes(
-            kind,
-            num_rows=self.num_rows,
-            page_size=self.page_size,
-            num_heads=self.num_heads,
-            num_kv_heads=self.num_kv_heads,
-            head_dim=self.head_dim,
-            dtype=self.dtype,
-            pool_dtype=self.pool_dtype,
-        )
+        return self.block or gpu_block_sizes(kind, self.model, num_rows=self.num_rows)
 
-    def check(self, layout: PageLayout) -> None:
-        """Raises NotImplementedError for what the kernels do not serve."""
-        require_hopper()
-        dtype, pool_dtype = jnp.dtype(self.dtype), jnp.dtype(self.pool_dtype)
-        if layout is not ROWS:
-            raise NotImplementedError(f"the {layout.name} layout is for TPUs")
-        if dtype not in (jnp.bfloat16, jnp.float16):
-            raise NotImplementedError(f"queries of {dtype} are not served; bfloat16 and float16 are")
-        if pool_dtype.itemsize > 1 and pool_dtype != dtype:
-            raise NotImplementedError(f"a pool of {pool_dtype} is not served with queries of {dtype}; {dtype} is")
-        if self.head_dim % 16 or self.head_dim > 256 or 128 < self.head_dim < 256:
-            raise NotImplementedError(f"head dim {self.head_dim} is not served; multiples of 16 to 128, and 256, are")
-        if self.page_size < 16 or self.page_size & (self.page_size - 1):
-            raise NotImplementedError(f"page size {self.page_size} is no power of two from 16 on")
-        if self.group_size > 2 * LINES:
-            raise NotImplementedError(f"{self.group_size} query heads share a KV head; up to {2 * LINES} are served")
-        if self.block is not None and self.block.positions % 64:
-            raise NotImplementedError(f"blocks of {self.block.positions} positions are not served; multiples of 64 are")
+
+def problem_of(meta: AttentionMeta, spec: AttentionSpec, model: ModelSizes) -> Problem:
+    """Raises NotImplementedError for arguments that the kernels do not support."""
+    require_hopper()
+    dtype, pool_dtype = jnp.dtype(model.dtype), jnp.dtype(model.pool_dtype)
+    head_dim, page_size = model.head_dim, model.page_size
+    if spec.layout is not ROWS:
+        raise NotImplementedError(f"the {spec.layout.name} layout is for TPUs")
+    if dtype not in (jnp.bfloat16, jnp.float16):
+        raise NotImplementedError(f"queries of {dtype} are not served; bfloat16 and float16 are")
+    if pool_dtype.itemsize > 1 and pool_dtype != dtype:
+        raise NotImplementedError(f"a pool of {pool_dtype} is not served with queries of {dtype}; {dtype} is")
+    if head_dim % 16 or head_dim > 256 or 128 < head_dim < 256:
+        raise NotImplementedError(f"head dim {head_dim} is not served; multiples of 16 to 128, and 256, are")
+    if page_size < 16 or page_size & (page_size - 1):
+        raise NotImplementedError(f"page size {page_size} is no power of two from 16 on")
+    if model.group_size > 2 * LINES:
+        raise NotImplementedError(f"{model.group_size} query heads share a KV head; up to {2 * LINES} are served")
+    if spec.block is not None and spec.block.positions % 64:
+        raise NotImplementedError(f"blocks of {spec.block.positions} positions are not served; multiples of 64 are")
+    return Problem(len(meta.rows), len(meta.kv_lens), meta.tree is not None, model, spec.block)
 
 
 @dataclass(frozen=True)
@@ -95,20 +80,20 @@ class Tiling:
 
 def decode_tiling(problem: Problem) -> Tiling:
     """A tile a token: the lines of a KV head's queries, of which there are seldom as many as a warpgroup computes."""
-    num_groups = -(-problem.group_size // LINES)
-    num_lines = LINES if num_groups > 1 else -(-problem.group_size // 8) * 8
+    num_groups = -(-problem.model.group_size // LINES)
+    num_lines = LINES if num_groups > 1 else -(-problem.model.group_size // 8) * 8
     return Tiling(1, num_groups, num_lines, problem.block_sizes("decode").positions, is_divided=True)
 
 
 def longer_tiling(problem: Problem) -> Tiling:
     """Two warpgroups a tile, one multiplying while the other exponentiates, where such tiles occupy the GPU; else one,
     and divided contexts."""
-    fits_one = problem.group_size <= LINES
-    num_groups = 1 if problem.head_dim > 128 and fits_one else 2
-    tokens = num_groups * LINES // problem.group_size
-    is_divided = problem.has_trees or problem.num_tokens * problem.num_kv_heads < 2 * multiprocessors() * tokens
+    fits_one = problem.model.group_size <= LINES
+    num_groups = 1 if problem.model.head_dim > 128 and fits_one else 2
+    tokens = num_groups * LINES // problem.model.group_size
+    is_divided = problem.has_trees or problem.num_tokens * problem.model.num_kv_heads < 2 * multiprocessors() * tokens
     if is_divided and fits_one:
-        num_groups, tokens = 1, LINES // problem.group_size
+        num_groups, tokens = 1, LINES // problem.model.group_size
     sizes = problem.block_sizes("trees" if problem.has_trees else "chunks")
     return Tiling(min(tokens, sizes.queries), num_groups, LINES, sizes.positions, is_divided)
 

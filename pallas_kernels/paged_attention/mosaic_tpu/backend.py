@@ -14,16 +14,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
-from pallas_kernels.page_layouts import NUM_LANES, PageLayout, tile_rows
+from pallas_kernels.page_layouts import NUM_LANES, tile_rows
 from pallas_kernels.page_ops.api import write
 from pallas_kernels.page_ops.pack_rows import pack_rows
 from pallas_kernels.page_ops.write_pieces import Pieces, piece_len, plan_pieces
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSizes
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta, tree_columns
-from pallas_kernels.paged_attention.block_config import BlockSizes, tpu_block_sizes
+from pallas_kernels.paged_attention.block_rules import tpu_block_sizes
+from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import Shape, shape_of
 from pallas_kernels.paged_attention.mosaic_tpu.chunk_kernel import Tiles, chunks, plan_tiles
 from pallas_kernels.paged_attention.mosaic_tpu.decode_kernel import decode
-from pallas_kernels.paged_attention.mosaic_tpu.page_stream import Scores
 
 TABLE_BYTES = 2**19
 """Scalar memory for page tables, of the 1 MiB that a core has. Batches with more are handled some rows at a time."""
@@ -40,46 +41,21 @@ class Work:
     tree: Int[Array, "lines columns"] | None
 
 
-def plan(
-    meta: AttentionMeta,
-    *,
-    num_heads: int,
-    num_kv_heads: int,
-    head_dim: int,
-    page_size: int,
-    dtype: Any,
-    pool_dtype: Any,
-    window: int | None,
-    layout: PageLayout,
-    block: BlockSizes | None,
-) -> AttentionMeta:
+def plan(meta: AttentionMeta, spec: AttentionSpec, model: ModelSizes) -> AttentionMeta:
     """See `api.plan`."""
-    check(page_size, dtype, pool_dtype, layout)
-    num_tokens, num_rows = len(meta.rows), len(meta.kv_lens)
-    if num_tokens == num_rows:
+    check(spec, model)
+    if len(meta.rows) == len(meta.kv_lens):
         return meta  # one token a row: nothing to plan
-    dtype = compute_dtype(dtype, pool_dtype)
-    group_size = num_heads // num_kv_heads
-    sizes = block or tpu_block_sizes(
-        _kind_of_longer_rows(meta),
-        num_tokens=num_tokens,
-        num_rows=num_rows,
-        page_size=page_size,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        dtype=dtype,
-        pool_dtype=pool_dtype,
-        layout=layout,
-    )
-    num_lines = _num_lines(sizes, group_size, dtype)
+    model = _computed(model)
+    num_lines = _num_lines(_block_sizes(_kind_of_longer_rows(meta), meta, spec, model), model)
     tree = None
     if meta.tree is not None:
-        tree = jnp.repeat(tree_columns(meta, window), group_size, axis=0)
+        tree = jnp.repeat(tree_columns(meta, spec.window), model.group_size, axis=0)
         tree = jnp.pad(tree, ((0, num_lines), (0, 0)))
     longer = (meta.num_decodes, meta.cu_q_lens[meta.num_seqs])
-    pieces = plan_pieces(meta.write_slots, *longer, piece_len(page_size, layout))
-    return replace(meta, work=Work(plan_tiles(meta, group_size, num_lines, tile_rows(dtype)), pieces, tree))
+    pieces = plan_pieces(meta.write_slots, *longer, piece_len(model.page_size, spec.layout))
+    tiles = plan_tiles(meta, model.group_size, num_lines, tile_rows(model.dtype))
+    return replace(meta, work=Work(tiles, pieces, tree))
 
 
 def paged_attention(
@@ -89,37 +65,31 @@ def paged_attention(
     pool: Num[Array, "Lg P K page W2"],
     layer: Int[Array, ""],
     meta: AttentionMeta,
+    spec: AttentionSpec,
     *,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
     sinks: Float[Array, "N"] | None,
     k_scale: Float[Array, "Lg K"] | None,
     v_scale: Float[Array, "Lg K"] | None,
-    layout: PageLayout,
-    block: BlockSizes | None,
 ) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
     """See `api.paged_attention`."""
     num_tokens, num_heads, head_dim = q.shape
-    num_kv_heads, page_size = pool.shape[2], layout.page_size(pool)
+    num_kv_heads, page_size, layout = pool.shape[2], spec.layout.page_size(pool), spec.layout
     num_rows, width = meta.tables.shape
-    group_size = num_heads // num_kv_heads
-    check(page_size, q.dtype, pool.dtype, layout)
+    asked = ModelSizes(num_heads, num_kv_heads, head_dim, page_size, q.dtype, pool.dtype)
+    check(spec, asked)
+    model = _computed(asked)
+    group_size, dtype = model.group_size, model.dtype
     scales: dict[str, Any] = {"k_scale": None, "v_scale": None}
     if k_scale is not None or v_scale is not None:
         ones = jnp.ones(num_kv_heads, jnp.float32)
         scales["k_scale"] = ones if k_scale is None else k_scale[layer].astype(jnp.float32)
         scales["v_scale"] = ones if v_scale is None else v_scale[layer].astype(jnp.float32)
-    dtype = compute_dtype(q.dtype, pool.dtype)
     precision = jax.lax.Precision.HIGHEST if dtype == jnp.float32 else jax.lax.Precision.DEFAULT
-    options = scales | {"scores": Scores(scale, softcap, precision), "window": window}
+    options = scales | {"spec": spec, "precision": precision}
     grouped_sinks = None if sinks is None else sinks.astype(jnp.float32).reshape(num_kv_heads, group_size)
 
-    model: dict[str, Any] = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
-    model |= {"page_size": page_size, "pool_dtype": pool.dtype, "layout": layout}
-
     def sizes_of(kind: str) -> tuple[BlockSizes, Shape]:
-        sizes = block or tpu_block_sizes(kind, num_tokens=num_tokens, num_rows=num_rows, dtype=dtype, **model)
+        sizes = _block_sizes(kind, meta, spec, model)
         sizes.pages(page_size)
         return sizes, shape_of(layout, pool, head_dim, width, sizes.positions)
 
@@ -133,7 +103,7 @@ def paged_attention(
     else:
         num_decodes = meta.num_decodes
         if meta.work is None:
-            meta = plan(meta, **model, dtype=q.dtype, window=window, block=block)
+            meta = plan(meta, spec, asked)
         if k is not None and v is not None:
             longer = (num_decodes, meta.cu_q_lens[meta.num_seqs])
             where = {"pieces": meta.work.pieces, "layout": layout, "backend": "mosaic_tpu"}
@@ -154,7 +124,7 @@ def paged_attention(
             chunks,
             shape=shape,
             group_size=group_size,
-            num_lines=_num_lines(sizes, group_size, dtype),
+            num_lines=_num_lines(sizes, model),
             tree=meta.work.tree,
             sinks=grouped_sinks,
             **options,
@@ -206,24 +176,30 @@ def _kind_of_longer_rows(meta: AttentionMeta) -> str:
     return "chunks" if meta.tree is None else "trees"
 
 
-def compute_dtype(dtype: Any, pool_dtype: Any) -> Any:
-    """Type of the products' operands: bfloat16 where it holds the queries, keys and values exactly."""
-    is_narrow = jnp.dtype(pool_dtype).itemsize == 1 or pool_dtype == jnp.bfloat16
-    return jnp.bfloat16 if dtype == jnp.bfloat16 and is_narrow else jnp.float32
+def _block_sizes(kind: str, meta: AttentionMeta, spec: AttentionSpec, model: ModelSizes) -> BlockSizes:
+    sizes = {"num_tokens": len(meta.rows), "num_rows": len(meta.kv_lens)}
+    return spec.block or tpu_block_sizes(kind, model, **sizes, layout=spec.layout)
 
 
-def check(page_size: int, dtype: Any, pool_dtype: Any, layout: PageLayout) -> None:
-    """Raises NotImplementedError for what the kernels do not serve."""
-    multiple = layout.page_multiple(pool_dtype)
-    if page_size % multiple:
+def _computed(model: ModelSizes) -> ModelSizes:
+    """With the type of the products' operands: bfloat16 where it holds the queries, keys and values exactly."""
+    is_narrow = jnp.dtype(model.pool_dtype).itemsize == 1 or model.pool_dtype == jnp.bfloat16
+    return replace(model, dtype=jnp.bfloat16 if model.dtype == jnp.bfloat16 and is_narrow else jnp.float32)
+
+
+def check(spec: AttentionSpec, model: ModelSizes) -> None:
+    """Raises NotImplementedError for arguments that the kernels do not support."""
+    multiple = spec.layout.page_multiple(model.pool_dtype)
+    if model.page_size % multiple:
         raise NotImplementedError(
-            f"page size {page_size} is no multiple of {multiple}, the {layout.name} of a {pool_dtype} tile"
+            f"page size {model.page_size} is no multiple of {multiple}, the {spec.layout.name} of a "
+            f"{model.pool_dtype} tile"
         )
-    if dtype not in (jnp.bfloat16, jnp.float32):
-        raise NotImplementedError(f"queries of {dtype} are not served; bfloat16 and float32 are")
+    if model.dtype not in (jnp.bfloat16, jnp.float32):
+        raise NotImplementedError(f"queries of {model.dtype} are not served; bfloat16 and float32 are")
 
 
-def _num_lines(sizes: BlockSizes, group_size: int, dtype: Any) -> int:
+def _num_lines(sizes: BlockSizes, model: ModelSizes) -> int:
     """Lines of a tile of `sizes.queries` tokens, in whole registers."""
-    align = tile_rows(dtype)
-    return -(-sizes.queries * group_size // align) * align
+    align = tile_rows(model.dtype)
+    return -(-sizes.queries * model.group_size // align) * align

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import interpretation
 from pallas_kernels.page_layouts import NUM_LANES, tile_rows
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import Shape, pool_buffer
 from pallas_kernels.paged_attention.mosaic_tpu.page_stream import (
@@ -31,13 +32,13 @@ from pallas_kernels.paged_attention.mosaic_tpu.page_stream import (
     LOWEST,
     VMEM_BYTES,
     PageStream,
-    Scores,
     Softmax,
     Span,
     as_operand,
     each_group,
     fold,
     outputs,
+    scores,
     softmax_buffers,
 )
 
@@ -84,10 +85,10 @@ def chunks(
     first_row: int,
     *,
     shape: Shape,
-    scores: Scores,
+    spec: AttentionSpec,
+    precision: jax.lax.Precision,
     group_size: int,
     num_lines: int,
-    window: int | None,
     tree: Int[Array, "lines columns"] | None,
     sinks: Float[Array, "K G"] | None,
     k_scale: Float[Array, "K"] | None,
@@ -128,9 +129,9 @@ def chunks(
     kernel = partial(
         _kernel,
         shape=shape,
-        scores=scores,
+        spec=spec,
+        precision=precision,
         group_size=group_size,
-        window=window,
         num_bits=32 * (num_columns - 1),
         has_sinks=sinks is not None,
         has_scales=k_scale is not None,
@@ -195,13 +196,14 @@ def _kernel(
     pool_ref,
     *refs,
     shape: Shape,
-    scores: Scores,
+    spec: AttentionSpec,
+    precision: jax.lax.Precision,
     group_size: int,
-    window: int | None,
     num_bits: int,
     has_sinks: bool,
     has_scales: bool,
 ):
+    window = spec.window
     rest = iter(refs)
     tree_hbm = next(rest) if num_bits > 0 else None
     sinks_ref = next(rest) if has_sinks else None
@@ -276,13 +278,14 @@ def _kernel(
         xs, vs = [], []
         for head in heads:
             k = as_operand(shape.keys(kv_buf, kv_slot, head, positions), q_buf.dtype)
-            x = scores.of(q_buf[slot, head], k, None if k_scale_ref is None else k_scale_ref[head], shape.key_dims)
+            q, k_scale = q_buf[slot, head], None if k_scale_ref is None else k_scale_ref[head]
+            x = scores(spec, q, k, k_scale, shape.key_dims, precision)
             xs.append(x if mask is None else jnp.where(mask, x, HIDDEN))
             v = shape.values(kv_buf, kv_slot, head, positions)
             if is_held is not None:
                 v = jnp.where(is_held(v.shape, shape.value_axis), v.astype(jnp.float32), 0)
             vs.append(as_operand(v, q_buf.dtype))
-        fold(softmax, heads, xs, vs, scores.precision, shape.value_dims)
+        fold(softmax, heads, xs, vs, precision, shape.value_dims)
 
     def edge_block(tile: _Tile, slot, kv_slot, block):
         """A block that some of the queries do not see all of: pieces of it, as far as there is any."""

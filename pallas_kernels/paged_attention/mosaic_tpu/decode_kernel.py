@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import interpretation
 from pallas_kernels.page_layouts import NUM_LANES
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import Shape, pool_buffer
 from pallas_kernels.paged_attention.mosaic_tpu.page_stream import (
     HIDDEN,
@@ -24,13 +25,13 @@ from pallas_kernels.paged_attention.mosaic_tpu.page_stream import (
     LOWEST,
     VMEM_BYTES,
     PageStream,
-    Scores,
     Softmax,
     Span,
     as_operand,
     each_group,
     fold,
     outputs,
+    scores,
     softmax_buffers,
 )
 
@@ -50,8 +51,8 @@ def decode(
     num_rows: Int[Array, ""],
     *,
     shape: Shape,
-    scores: Scores,
-    window: int | None,
+    spec: AttentionSpec,
+    precision: jax.lax.Precision,
     sinks: Float[Array, "K R"] | None,
     k_scale: Float[Array, "K"] | None,
     v_scale: Float[Array, "K"] | None,
@@ -88,7 +89,7 @@ def decode(
         outputs["pool"] = (pltpu.HBM(pool.shape, pool.dtype), in_hbm)
         aliases = {len(prefetched) + len(inputs) - 1: 1}
     out = pl.pallas_call(
-        partial(_kernel, names=(*inputs, *outputs), shape=shape, scores=scores, window=window, rows=rows),
+        partial(_kernel, names=(*inputs, *outputs), shape=shape, spec=spec, precision=precision, rows=rows),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=len(prefetched),
             grid=(jnp.maximum(1, -(-num_rows // rows)),),
@@ -122,8 +123,8 @@ def _kernel(
     *refs,
     names: tuple[str, ...],
     shape: Shape,
-    scores: Scores,
-    window: int | None,
+    spec: AttentionSpec,
+    precision: jax.lax.Precision,
     rows: int,
 ):
     given = dict(zip(names, refs, strict=False))  # a pool that is written stands twice, as the output last
@@ -137,7 +138,7 @@ def _kernel(
 
     def span_of(row) -> Span:
         end = kv_lens_ref[row]
-        return Span(row, jnp.int32(0) if window is None else jnp.maximum(end - window, 0), end)
+        return Span(row, jnp.int32(0) if spec.window is None else jnp.maximum(end - spec.window, 0), end)
 
     stream = PageStream(
         shape,
@@ -160,14 +161,15 @@ def _kernel(
         xs, vs = [], []
         for head in heads:
             k = as_operand(shape.keys(kv_buf, slot, head, positions), dtype)
-            x = scores.of(q_ref[i, head], k, None if k_scale_ref is None else k_scale_ref[head], shape.key_dims)
+            q, k_scale = q_ref[i, head], None if k_scale_ref is None else k_scale_ref[head]
+            x = scores(spec, q, k, k_scale, shape.key_dims, precision)
             xs.append(x if mask_of is None else jnp.where(mask_of(x.shape, 1), x, HIDDEN))
         for head in heads:
             v = shape.values(kv_buf, slot, head, positions)
             if mask_of is not None:
                 v = jnp.where(mask_of(v.shape, shape.value_axis), v.astype(jnp.float32), 0)
             vs.append(as_operand(v, dtype))
-        fold(softmax, heads, xs, vs, scores.precision, shape.value_dims)
+        fold(softmax, heads, xs, vs, precision, shape.value_dims)
 
     def edge_block(i, span, block, slot):
         """Part of a block is seen: pieces of it, as far as there is any."""
@@ -225,7 +227,7 @@ def _kernel(
             return carry
 
         whole_from = first
-        if window is not None:
+        if spec.window is not None:
             whole_from = jnp.minimum(first + 1, last)
 
             @pl.when(first < last)

@@ -9,7 +9,6 @@ Scores live in base 2 (a factor of log2 e is folded into the scale), since the h
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +18,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from pallas_kernels.dispatch import interpretation
 from pallas_kernels.page_layouts import NUM_LANES
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import Dims, Shape
 
 VMEM_BYTES = 48 * 2**20
@@ -164,22 +164,14 @@ def outputs(softmax: Softmax, head: Any, shape: Shape, v_scale: Any, sink: jax.A
     return (o if v_scale is None else o * v_scale[head])[:, shape.output_lanes]
 
 
-@dataclass(frozen=True)
-class Scores:
-    """How products of queries and keys become scores (in base 2)."""
-
-    scale: float
-    softcap: float | None
-    precision: Any
-
-    def of(self, q: jax.Array, k: jax.Array, k_scale: jax.Array | None, dims: Dims) -> jax.Array:
-        """[R, C] scores of queries [R, lanes] and keys, whose axis dims[1] is that of the lanes."""
-        x = jax.lax.dot_general(q, k, (dims, ((), ())), precision=self.precision, preferred_element_type=jnp.float32)
-        factor: Any = self.scale if self.softcap is not None else self.scale * LOG2_E
-        if self.softcap is not None:
-            factor = factor / self.softcap
-        x = x * (factor if k_scale is None else factor * k_scale)
-        return x if self.softcap is None else (self.softcap * LOG2_E) * jnp.tanh(x)
+def scores(
+    spec: AttentionSpec, q: jax.Array, k: jax.Array, k_scale: jax.Array | None, dims: Dims, precision: Any
+) -> jax.Array:
+    """[R, C] scores in base 2 of queries [R, lanes] and keys, whose axis dims[1] is that of the lanes."""
+    x = jax.lax.dot_general(q, k, (dims, ((), ())), precision=precision, preferred_element_type=jnp.float32)
+    factor = spec.scale * LOG2_E if spec.softcap is None else spec.scale / spec.softcap
+    x = x * (factor if k_scale is None else factor * k_scale)
+    return x if spec.softcap is None else (spec.softcap * LOG2_E) * jnp.tanh(x)
 
 
 def as_operand(x: jax.Array, dtype: Any) -> jax.Array:
@@ -195,19 +187,19 @@ def as_operand(x: jax.Array, dtype: Any) -> jax.Array:
 def fold(
     softmax: Softmax,
     heads: Sequence[Any],
-    scores: Sequence[jax.Array],
+    xs: Sequence[jax.Array],
     values: Sequence[jax.Array],
     precision: Any,
     dims: Dims,
 ):
-    """Adds positions with scores [R, C] and values, whose axis dims[1] is C, of each head to its softmax.
+    """Adds positions with scores `xs` [R, C] and values, whose axis dims[1] is C, of each head to its softmax.
 
     The heads advance step by step together, so that one's products hide the others' latencies.
     (Online softmax: Milakov and Gimelshein, arXiv 1805.02867.)
     """
     before = [softmax.highest[head] for head in heads]
-    highest = [jnp.maximum(b, jnp.max(x, axis=1, keepdims=True)) for b, x in zip(before, scores, strict=True)]
-    weights = [jnp.exp2(x - over_lanes(h, x.shape[1])) for x, h in zip(scores, highest, strict=True)]
+    highest = [jnp.maximum(b, jnp.max(x, axis=1, keepdims=True)) for b, x in zip(before, xs, strict=True)]
+    weights = [jnp.exp2(x - over_lanes(h, x.shape[1])) for x, h in zip(xs, highest, strict=True)]
     dtype = (
         values[0].dtype if values[0].dtype.itemsize > 1 else jnp.bfloat16
     )  # the product's other operand may be float8

@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
-from pallas_kernels.page_layouts import PageLayout
 from pallas_kernels.page_ops.api import write
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
-from pallas_kernels.paged_attention.block_config import BlockSizes
-from pallas_kernels.paged_attention.xla.block_sizes import xla_block_sizes
+from pallas_kernels.paged_attention.block_rules import xla_block_sizes
 from pallas_kernels.paged_attention.xla.decode import decode_rows
 from pallas_kernels.paged_attention.xla.prefill import prefill_tiles
 
@@ -24,13 +23,14 @@ def decode_and_prefill(
     pool: Num[Array, "Lg P K page W2"],
     layer: Int[Array, ""],
     meta: AttentionMeta,
+    spec: AttentionSpec,
     **options: Any,
 ) -> Float[Array, "T K G H"]:
     """Rows of one token and longer ones apart. One token a row in all rows (T == S) compiles the decode part alone."""
     if len(q) == len(meta.kv_lens):
-        return decode_rows(q, pool, layer, meta, num_decodes=meta.num_seqs, **options)
-    o = decode_rows(q, pool, layer, meta, num_decodes=meta.num_decodes, **options)
-    return prefill_tiles(q, o, pool, layer, meta, **options)
+        return decode_rows(q, pool, layer, meta, spec, num_decodes=meta.num_seqs, **options)
+    o = decode_rows(q, pool, layer, meta, spec, num_decodes=meta.num_decodes, **options)
+    return prefill_tiles(q, o, pool, layer, meta, spec, **options)
 
 
 def paged_attention(
@@ -40,15 +40,11 @@ def paged_attention(
     pool: Num[Array, "Lg P K page W2"],
     layer: Int[Array, ""],
     meta: AttentionMeta,
+    spec: AttentionSpec,
     *,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
     sinks: Float[Array, "N"] | None,
     k_scale: Float[Array, "Lg K"] | None,
     v_scale: Float[Array, "Lg K"] | None,
-    layout: PageLayout,
-    block: BlockSizes | None,
     attend_rows: Callable[..., jax.Array] = decode_and_prefill,
 ) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
     """See `api.paged_attention`. attend_rows: how tokens whose keys and values are in the pool attend.
@@ -56,19 +52,19 @@ def paged_attention(
     An 8-bit pool's numbers are multiplied as they are stored: its scales are factors of scores and of outputs.
     """
     num_tokens, num_heads, head_dim = q.shape
-    num_kv_heads, page_size = pool.shape[2], layout.page_size(pool)
-    sizes = block or xla_block_sizes(page_size, num_kv_heads, head_dim)
+    num_kv_heads, page_size = pool.shape[2], spec.layout.page_size(pool)
+    sizes = spec.block or xla_block_sizes(page_size, num_kv_heads, head_dim)
     k_scale, v_scale = (None if scales is None else scales[layer] for scales in (k_scale, v_scale))
     if k is not None and v is not None:
         tokens = (meta.write_slots, 0, meta.cu_q_lens[meta.num_seqs])
+        layout = spec.layout
         pool = write(pool, layer, k, v, *tokens, k_scale=k_scale, v_scale=v_scale, layout=layout, backend="xla")
 
     grouped = (num_kv_heads, num_heads // num_kv_heads)
     queries = q.reshape(num_tokens, *grouped, head_dim)
     sink_logits = None if sinks is None else sinks.astype(jnp.float32).reshape(grouped)
-    factor = scale if k_scale is None else scale * k_scale.astype(jnp.float32)
-    options = {"scale": factor, "window": window, "softcap": softcap, "sinks": sink_logits}
-    o = attend_rows(queries, pool, layer, meta, **options, layout=layout, sizes=sizes)
+    factor = spec.scale if k_scale is None else spec.scale * k_scale.astype(jnp.float32)
+    o = attend_rows(queries, pool, layer, meta, spec, factor=factor, sinks=sink_logits, sizes=sizes)
     if v_scale is not None:
         o = o * v_scale.astype(jnp.float32)[None, :, None, None]
     return jax.lax.reshape(o, q.shape).astype(q.dtype), pool

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
-from pallas_kernels.page_layouts import PageLayout
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
-from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.xla.page_groups import PagedRows, attend
 
 
@@ -15,13 +15,11 @@ def decode_rows(
     pool: Num[Array, "Lg P K page W2"],
     layer: Int[Array, ""],
     meta: AttentionMeta,
+    spec: AttentionSpec,
     *,
     num_decodes: Int[Array, ""],
-    scale: float | Float[Array, "K"],
-    window: int | None,
-    softcap: float | None,
+    factor: float | Float[Array, "K"],
     sinks: Float[Array, "K G"] | None,
-    layout: PageLayout,
     sizes: BlockSizes,
 ) -> Float[Array, "T K G H"]:
     """Attention of tokens [0, num_decodes), token t being the last of row t; zeros for the others.
@@ -39,17 +37,17 @@ def decode_rows(
             return jax.lax.dynamic_slice_in_dim(x, start, block)
 
         end = take(kv_lens)
-        begin = jnp.zeros_like(end) if window is None else jnp.maximum(end - window, 0)
+        begin = jnp.zeros_like(end) if spec.window is None else jnp.maximum(end - spec.window, 0)
         out = attend(
             jnp.expand_dims(take(q), 3),
-            PagedRows(pool, layout, layer, take(meta.tables), take(meta.first_pages)),
+            PagedRows(pool, spec.layout, layer, take(meta.tables), take(meta.first_pages)),
             begin,
             end,
             lambda positions: ((positions >= begin[:, None]) & (positions < end[:, None]))[:, None],
-            scale=scale,
-            softcap=softcap,
+            factor=factor,
+            softcap=spec.softcap,
             sinks=sinks,
-            num_pages=sizes.pages(layout.page_size(pool)),
+            num_pages=sizes.pages(spec.layout.page_size(pool)),
         )
         out = jnp.where((end > 0)[:, None, None, None, None], out, 0)
         return jax.lax.dynamic_update_slice_in_dim(o, out.squeeze(3), start, 0)

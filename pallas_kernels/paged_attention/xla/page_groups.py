@@ -72,7 +72,7 @@ def attend(
     end: Int[Array, "B"],
     visible: Callable[[Int[Array, "B C"]], Bool[Array, "B Q C"]],
     *,
-    scale: float | Float[Array, "K"],
+    factor: float | Float[Array, "K"],
     softcap: float | None,
     sinks: Float[Array, "K G"] | None,
     num_pages: int,
@@ -80,7 +80,7 @@ def attend(
     """Attention, in float32, of Q queries a row over the row's positions [begin, end), `num_pages` pages a step.
 
     `visible` says which of the given positions each query sees; a position that none sees is not read into any sum.
-    Queries that see nothing give zeros. `scale` is a factor of the scores, of all or of each head's.
+    Queries that see nothing give zeros. `factor` multiplies the scores of all heads, or of each.
     """
     num_positions = num_pages * rows.layout.page_size(rows.pool)
     value_start = rows.layout.value_start(q.shape[-1], rows.pool.dtype)
@@ -92,7 +92,7 @@ def attend(
     is_narrow = is_exact and q.shape[2] * q.shape[3] >= MANY_QUERIES
     operand = jnp.bfloat16 if is_narrow else jnp.float32
     queries = q.astype(operand)
-    factor = scale[None, :, None, None, None] if isinstance(scale, jax.Array) else scale
+    by_head = factor[None, :, None, None, None] if isinstance(factor, jax.Array) else factor
     first_group = begin // num_positions
     num_groups = jnp.max(jnp.where(end > begin, -(-end // num_positions) - first_group, 0))
 
@@ -105,7 +105,7 @@ def attend(
         values = gather(rows, ids, value_start, head_dim).astype(jnp.float32)
         values = jnp.where(seen.any(1)[:, None, :, None], values, 0)
         seen = seen[:, None, None]
-        scores = _product("bkgqh,bkch->bkgqc", queries, keys) * factor
+        scores = _product("bkgqh,bkch->bkgqc", queries, keys) * by_head
         if softcap is not None:
             scores = softcap * jnp.tanh(scores / softcap)
         scores = jnp.where(seen, scores, HIDDEN)

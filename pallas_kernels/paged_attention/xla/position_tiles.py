@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from pallas_kernels.page_layouts import PageLayout
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta, sequence_positions
-from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.xla.page_groups import PagedRows, attend
 from pallas_kernels.paged_attention.xla.prefill import visible_to_tile
 
@@ -23,12 +23,10 @@ def position_tiles(
     pool: Num[Array, "Lg P K page W2"],
     layer: Int[Array, ""],
     meta: AttentionMeta,
+    spec: AttentionSpec,
     *,
-    scale: float | Float[Array, "K"],
-    window: int | None,
-    softcap: float | None,
+    factor: float | Float[Array, "K"],
     sinks: Float[Array, "K G"] | None,
-    layout: PageLayout,
     sizes: BlockSizes,
 ) -> Float[Array, "T K G H"]:
     """Attention of all tokens, `sizes.rows` tiles of `sizes.queries` positions at a time; zeros for padding."""
@@ -50,23 +48,23 @@ def position_tiles(
         is_own = (query >= start) & (query < end) & (tile < end_tile[-1])[:, None]
         tokens = jnp.where(is_own, meta.cu_q_lens[row][:, None] + query - start, 0)
         begin = jnp.zeros_like(tile)
-        if window is not None:
-            begin = jnp.where(is_own, positions[tokens], jnp.iinfo(jnp.int32).max).min(1) - window + 1
+        if spec.window is not None:
+            begin = jnp.where(is_own, positions[tokens], jnp.iinfo(jnp.int32).max).min(1) - spec.window + 1
 
         def visible(key: Int[Array, "B C"]) -> Bool[Array, "B Q C"]:
-            see = jax.vmap(lambda row, tokens, key: visible_to_tile(meta, row, tokens, key, positions, window))
+            see = jax.vmap(lambda row, tokens, key: visible_to_tile(meta, row, tokens, key, positions, spec.window))
             return see(row, tokens, key) & is_own[:, :, None]
 
         out = attend(
             jnp.moveaxis(q[tokens], 1, 3),
-            PagedRows(pool, layout, layer, meta.tables[row], meta.first_pages[row]),
+            PagedRows(pool, spec.layout, layer, meta.tables[row], meta.first_pages[row]),
             jnp.maximum(begin, 0),
             jnp.where(is_own, query + 1, 0).max(1),
             visible,
-            scale=scale,
-            softcap=softcap,
+            factor=factor,
+            softcap=spec.softcap,
             sinks=sinks,
-            num_pages=sizes.pages(layout.page_size(pool)),
+            num_pages=sizes.pages(spec.layout.page_size(pool)),
         )
         return o.at[jnp.where(is_own, tokens, num_tokens)].set(jnp.moveaxis(out, 3, 1), mode="drop")
 

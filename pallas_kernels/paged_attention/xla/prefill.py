@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from pallas_kernels.page_layouts import PageLayout
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta, sequence_positions
-from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.xla.page_groups import PagedRows, attend
 
 
@@ -41,12 +41,10 @@ def prefill_tiles(
     pool: Num[Array, "Lg P K page W2"],
     layer: Int[Array, ""],
     meta: AttentionMeta,
+    spec: AttentionSpec,
     *,
-    scale: float | Float[Array, "K"],
-    window: int | None,
-    softcap: float | None,
+    factor: float | Float[Array, "K"],
     sinks: Float[Array, "K G"] | None,
-    layout: PageLayout,
     sizes: BlockSizes,
 ) -> Float[Array, "T K G H"]:
     """Fills in `o` the attention of the tokens of rows [num_decodes, num_seqs)."""
@@ -65,24 +63,25 @@ def prefill_tiles(
         tokens = start + jnp.arange(tile_len, dtype=jnp.int32)
         is_own = (tokens >= first_token) & (tokens < meta.cu_q_lens[row + 1])
         begin = jnp.zeros_like(row)
-        if window is not None:
-            begin = jnp.maximum(jnp.min(jnp.where(is_own, positions[tokens], jnp.iinfo(jnp.int32).max)) - window + 1, 0)
+        if spec.window is not None:
+            lowest = jnp.min(jnp.where(is_own, positions[tokens], jnp.iinfo(jnp.int32).max))
+            begin = jnp.maximum(lowest - spec.window + 1, 0)
         end = jnp.max(jnp.where(is_own, meta.kv_positions[tokens], -1)) + 1
 
         def visible(key):
-            return (visible_to_tile(meta, row, tokens, key[0], positions, window) & is_own[:, None])[None]
+            return (visible_to_tile(meta, row, tokens, key[0], positions, spec.window) & is_own[:, None])[None]
 
         tile = jax.lax.dynamic_slice_in_dim(q, start, tile_len)
         out = attend(
             jnp.moveaxis(tile, 0, 2)[None],
-            PagedRows(pool, layout, layer, meta.tables[row][None], meta.first_pages[row][None]),
+            PagedRows(pool, spec.layout, layer, meta.tables[row][None], meta.first_pages[row][None]),
             begin[None],
             end[None],
             visible,
-            scale=scale,
-            softcap=softcap,
+            factor=factor,
+            softcap=spec.softcap,
             sinks=sinks,
-            num_pages=sizes.pages(layout.page_size(pool)),
+            num_pages=sizes.pages(spec.layout.page_size(pool)),
         )
         old = jax.lax.dynamic_slice_in_dim(o, start, tile_len)
         new = jnp.where(is_own[:, None, None, None], jnp.moveaxis(out[0], 2, 0), old)

@@ -87,8 +87,8 @@ def decode(llm: LLM, batch: int, sizes: EngineSizes, is_over: Callable[[], bool]
     parts, log = llm.parts, StepLog()
     prompts = np.random.default_rng(batch).integers(0, parts.model.vocab_size, (batch, sizes.prompt_len)).tolist()
     params = SamplingParams(temperature=0, ignore_eos=True, detokenize=False)
-    requests = [parts.requests.make(prompt, params, place) for place, prompt in enumerate(prompts)]
-    parts.requests.count(batch)
+    requests = [parts.input_processor.make(prompt, params, place) for place, prompt in enumerate(prompts)]
+    parts.input_processor.count(batch)
     parts.engine.observer = log
     try:
         for request in requests:

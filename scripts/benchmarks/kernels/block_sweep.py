@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from pallas_kernels.paged_attention.api import paged_attention
-from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.arg_specs import build
+from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.mosaic_gpu.static_shapes import LINES
 from pallas_kernels.paged_attention.workloads import Workload
-from scripts.benchmarks.kernels.measure_kernel import SAMPLING, Sampling, arguments, seconds_of
+from scripts.benchmarks.kernels.measure_kernel import SAMPLING, Sampling, seconds_of
 
 Swept = dict[str, tuple[int, ...]]
 POSITIONS = (128, 256, 512, 1024, 2048)
@@ -76,11 +77,12 @@ def try_block(w: Workload, block: BlockSizes, backend: str, sampling: Sampling =
 
 def error(w: Workload, block: BlockSizes, backend: str) -> float:
     """Largest deviation of the output from the reference's, as a share of that one's largest element."""
-    args, static = arguments(w)
+    args = build(w)
+    spec = args.pop("spec")
 
     def outputs(args):
-        by_blocks = paged_attention(**args, **static, backend=backend, block=block)[0]
-        by_reference = paged_attention(**args, **static, backend="reference")[0]
+        by_blocks = paged_attention(**args, spec=replace(spec, backend=backend, block=block))[0]
+        by_reference = paged_attention(**args, spec=replace(spec, backend="reference"))[0]
         return by_blocks.astype(jnp.float32), by_reference.astype(jnp.float32)
 
     found, wanted = jax.jit(outputs)(args)

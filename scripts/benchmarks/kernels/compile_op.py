@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pallas_kernels.paged_attention.api import paged_attention
 from pallas_kernels.paged_attention.workloads import Workload
 from scripts.benchmarks.kernels.workload_names import read_workload
-from scripts.benchmarks.kernels.workload_shapes import STATIC, shapes
+from scripts.benchmarks.kernels.workload_shapes import shapes
 
 POOL_BYTES = 2**30
 """XLA may keep a pool of some megabytes in VMEM, which no model's pool fits in."""
@@ -26,10 +26,10 @@ def main(topology: str, workload: str, result: str) -> None:
     devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     mesh = Mesh(np.array(devices[:1]), ("x",))
     args = shapes(with_large_pool(read_workload(workload)), NamedSharding(mesh, PartitionSpec()))
-    static = {key: args.pop(key) for key in STATIC}
+    spec = replace(args.pop("spec"), backend="mosaic_tpu")
 
     def call(pool, args):
-        return paged_attention(pool=pool, **args, **static, backend="mosaic_tpu")
+        return paged_attention(pool=pool, **args, spec=spec)
 
     with jax.set_mesh(mesh):
         compiled = jax.jit(call, donate_argnums=0).lower(args.pop("pool"), args).compile()

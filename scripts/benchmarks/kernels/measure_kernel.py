@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,12 +11,11 @@ import jax
 import jax.numpy as jnp
 
 from pallas_kernels.paged_attention.api import paged_attention, plan
-from pallas_kernels.paged_attention.arg_specs import Fill, build, poisoned_pool
-from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.arg_specs import build, model_of
+from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.workloads import Workload
 from scripts.benchmarks.kernels.attention_cost import cost
 from scripts.benchmarks.kernels.device_pools import pool_on_device
-from scripts.benchmarks.kernels.workload_shapes import STATIC
 
 
 @dataclass(frozen=True)
@@ -64,23 +63,15 @@ def measure(w: Workload, ceiling: dict[str, float], backend: str, block: BlockSi
 
 def seconds_of(w: Workload, backend: str, block: BlockSizes | None = None, sampling: Sampling = SAMPLING) -> float:
     """Seconds of one call. What is planned once a step for all layers is planned before."""
-    args, static = arguments(w, pool_on_device)
-    q, pool = args.pop("q"), args.pop("pool")
-    sizes = {"num_heads": w.num_heads, "num_kv_heads": w.num_kv_heads, "head_dim": w.head_dim, "page_size": w.page_size}
-    types = {"dtype": q.dtype, "pool_dtype": pool.dtype, "window": w.window}
-    args["meta"] = jax.jit(partial(plan, **sizes, **types, backend=backend, block=block))(args["meta"])
+    args = build(w, fill=pool_on_device)
+    q, pool, spec = args.pop("q"), args.pop("pool"), replace(args.pop("spec"), backend=backend, block=block)
+    args["meta"] = jax.jit(partial(plan, spec=spec, model=model_of(w)))(args["meta"])
 
     def call(carry, args):
         q, pool = carry
-        return paged_attention(q, pool=pool, **args, **static, backend=backend, block=block)
+        return paged_attention(q, pool=pool, **args, spec=spec)
 
     return seconds_a_call(call, (q, pool), args, sampling=sampling)
-
-
-def arguments(w: Workload, fill: Fill = poisoned_pool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arrays and static arguments of the op."""
-    args = build(w, fill=fill)
-    return args, {key: args.pop(key) for key in STATIC}
 
 
 def seconds_a_call(call: Callable[..., Any], carry: Any, *args: Any, sampling: Sampling = SAMPLING) -> float:

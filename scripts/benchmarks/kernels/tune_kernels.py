@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     if device.platform not in SIZES:
         print(
             "tune_kernels: JAX sees no accelerator here. Block sizes are measured on the device that they are for; "
-            "elsewhere the heuristics of pallas_kernels/paged_attention/block_config.py choose.",
+            "elsewhere the heuristics of pallas_kernels/paged_attention/block_rules.py choose.",
             file=sys.stderr,
         )
         return 2

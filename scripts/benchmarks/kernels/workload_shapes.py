@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from pallas_kernels.page_layouts import LAYOUTS
+from pallas_kernels.paged_attention.arg_specs import spec_of
 from pallas_kernels.paged_attention.batch_meta import make_meta
 from pallas_kernels.paged_attention.workloads import Workload
-
-STATIC = ("scale", "window", "softcap", "write", "layout")
 
 
 def shapes(w: Workload, sharding: Any = None) -> dict[str, Any]:
@@ -45,9 +44,5 @@ def shapes(w: Workload, sharding: Any = None) -> dict[str, Any]:
         "pool": struct(*pool, dtype=w.stored_dtype),
         "layer": struct(),
         "meta": jax.tree.map(lambda x: struct(*x.shape, dtype=x.dtype), meta),
-        "scale": w.head_dim**-0.5,
-        "window": w.window,
-        "softcap": w.softcap,
-        "write": w.write,
-        "layout": layout,
+        "spec": spec_of(w),
     }

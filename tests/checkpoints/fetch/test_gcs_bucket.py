@@ -157,7 +157,7 @@ def test_a_file_that_comes_short_is_not_kept(put, tmp_path, monkeypatch):
     url = put(config_json=b"{}", model_st=b"weights")
     described = gcs_bucket._described
     monkeypatch.setattr(gcs_bucket, "_described", lambda path, name: _longer(described(path, name)))
-    with pytest.raises(SourceError, match=r"came with \d bytes, not \d+: try again"):
+    with pytest.raises(SourceError, match=r"arrived with \d bytes, not \d+: try again"):
         gcs_bucket.fetch(url, tmp_path)
     assert not list(tmp_path.rglob("*.safetensors"))
 
@@ -172,7 +172,7 @@ def test_names_that_no_model_has_are_refused(name):
         def iterdir(self):
             return [type("Path", (), {"name": name, "is_dir": lambda self: False})()]
 
-    with pytest.raises(SourceError, match="which is no file of a model"):
+    with pytest.raises(SourceError, match="which is not a file of a model"):
         list(gcs_bucket._below(Listing(), "orbax/", 1))
 
 

@@ -75,8 +75,8 @@ def bare(kind: type[Exception]) -> Exception:
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
-        (bare(errors.GatedRepoError), "accept them on its page, then set HF_TOKEN"),
-        (bare(errors.RepositoryNotFoundError), "knows no model 'org/name': check the spelling"),
+        (bare(errors.GatedRepoError), "accept its terms on its page, then set HF_TOKEN"),
+        (bare(errors.RepositoryNotFoundError), "has no model 'org/name': check the spelling"),
         (bare(errors.RevisionNotFoundError), "has no revision 'v9'"),
         (errors.LocalEntryNotFoundError("x"), "the hub cannot be reached: check the network"),
         (errors.HFValidationError("x"), "not a valid Hugging Face id"),

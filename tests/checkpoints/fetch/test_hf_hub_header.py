@@ -53,7 +53,7 @@ def test_what_was_not_fetched_cannot_be_read(remote, tmp_path):
     checkpoint = open_header("org/name", None, None, None)
     assert checkpoint is not None
     assert checkpoint.config == {"model_type": "llama"}
-    with pytest.raises(CheckpointError, match="'a' was not fetched"):
+    with pytest.raises(CheckpointError, match="'a' has no values here"):
         checkpoint.read_rows("a", 0, 1)
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from checkpoints.errors import CheckpointError
 from checkpoints.load import load
-from checkpoints.maps import llama_map
 from checkpoints.open_checkpoint import open_checkpoint
 from checkpoints.sources import resolve
+from checkpoints.tensor_names import llama_names
 from tests.checkpoints import safetensors_builder as build
 from tests.checkpoints.random_models import Sizes, hf_tensors, tree
 
@@ -114,7 +114,7 @@ def test_a_model_loads_as_its_decoded_weights_on_four_devices(tmp_path):
     expected = tree(sizes, plain)
     target = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.bfloat16), expected)
     with open_folder(tmp_path, tensors, BLOCKS) as checkpoint:
-        loaded = load(checkpoint, target, llama_map.rules("hf", sizes.dims))
+        loaded = load(checkpoint, target, llama_names.rules("hf", sizes.dims))
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(np.asarray(a), b.astype(a.dtype)), loaded, expected)
 
 
@@ -173,5 +173,5 @@ def test_older_files_that_name_the_method_are_seen(tmp_path):
     build.write(tmp_path / "model.safetensors", WEIGHT)
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "quantize_config.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"quantize_config\.json says that the weights are quantised by 'gptq'"):
+    with pytest.raises(CheckpointError, match=r"quantize_config\.json declares weights quantized by 'gptq'"):
         open_checkpoint(resolve(str(tmp_path)))

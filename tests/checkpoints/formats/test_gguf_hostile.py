@@ -73,7 +73,7 @@ HOSTILE = {
     "product overflows": (build.build([tensor(shape=(2**32, 2**32))]), "tensor 'w' ends at byte"),
     "type": (build.build([tensor(type_id=4)]), "type 4, which cannot be decoded"),
     "type without decoder": (build.build([tensor(type_id=Q8_K, shape=(1, 256))]), "cannot be decoded"),
-    "ragged block": (build.build([tensor(type_id=Q4_0, shape=(2, 33))]), "do not divide into Q4_0 blocks"),
+    "ragged block": (build.build([tensor(type_id=Q4_0, shape=(2, 33))]), "are not a multiple of Q4_0 blocks"),
     "offset out of range": (build.build([tensor(offset=2**63)]), "tensor 'w' ends at byte"),
     "offset unaligned": (build.build([tensor(offset=4)]), "not a multiple of 32"),
     "overlap": (

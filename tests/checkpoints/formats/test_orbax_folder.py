@@ -73,9 +73,9 @@ def index(**leaves):
 
 HOSTILE = {
     "not JSON": ("{", "is not valid JSON"),
-    "another format": ('{"format": "orbax", "parts": {}}', "is not an index of the format jaxserve-orbax-1"),
+    "another format": ('{"format": "orbax", "parts": {}}', "is not an index in the format jaxserve-orbax-1"),
     "no parts": ('{"format": "jaxserve-orbax-1"}', "is not an index"),
-    "leaves the folder": ('{"format": "jaxserve-orbax-1", "parts": {"../x": {}}}', "'../x' is no part"),
+    "leaves the folder": ('{"format": "jaxserve-orbax-1", "parts": {"../x": {}}}', "'../x' is not a part"),
     "no shape": (index(w={"dtype": "float32"}), "outside/w must have a shape and a dtype"),
     "dtype": (index(w={"shape": [1], "dtype": "object"}), "outside/w must have a shape and a dtype"),
     "name": (index(**{"a/b": {"shape": [1], "dtype": "float32"}}), "outside/a/b must have"),

@@ -8,11 +8,11 @@ from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import TensorInfo
 from checkpoints.mapping.load_plan import plan_load
 from checkpoints.mapping.rules import ModelDims, Rule, Run
-from checkpoints.maps import gemma3_map, llama_map
+from checkpoints.tensor_names import gemma3_names, llama_names
 from tests.checkpoints.random_models import Sizes, gguf_tensors, hf_tensors, tree
 
 SIZES = Sizes()
-FAMILIES = [(llama_map, False), (gemma3_map, True)]
+FAMILIES = [(llama_names, False), (gemma3_names, True)]
 
 
 def infos(spelling: str, is_gemma: bool) -> dict[str, TensorInfo]:
@@ -33,7 +33,7 @@ def problems(tensors, leaf_shapes, rules) -> list[str]:
     with pytest.raises(CheckpointError) as refusal:
         plan_load("file", tensors, leaf_shapes, rules)
     lines = str(refusal.value).splitlines()
-    assert re.fullmatch(r"file: \d+ problems? between its tensors and the model", lines[0])
+    assert re.fullmatch(r"file: its tensors do not fit the model, \d+ problems?", lines[0])
     return [line.strip() for line in lines[1:]]
 
 
@@ -63,8 +63,8 @@ def test_all_misfits_are_told_together():
     tensors["model.norm.weight"] = TensorInfo("model.norm.weight", (31,), "F32", 124)
     packed = "model.layers.0.mlp.down_proj.weight"
     tensors[packed] = TensorInfo(packed, (32, 64), "I32", 32 * 64 * 4)
-    assert sorted(problems(tensors, shapes(False), llama_map.rules("hf", SIZES.dims))) == [
-        f"dtype: {packed} holds integers (I32); checkpoints quantised in this way are not supported",
+    assert sorted(problems(tensors, shapes(False), llama_names.rules("hf", SIZES.dims))) == [
+        f"dtype: {packed} holds integers (I32); integer quantization is not supported",
         "missing: model.layers.1.mlp.up_proj.weight",
         "shape: model.norm.weight is [31], the model needs [32]",
         "unexpected: extra.weight",
@@ -73,7 +73,7 @@ def test_all_misfits_are_told_together():
 
 
 def test_a_long_list_is_cut():
-    lines = problems({}, shapes(False), llama_map.rules("hf", SIZES.dims))
+    lines = problems({}, shapes(False), llama_names.rules("hf", SIZES.dims))
     assert len(lines) == 21
     assert lines[-1] == "and 9 more"
 
@@ -82,7 +82,7 @@ def test_two_spellings_of_one_tensor_are_refused():
     tensors = infos("hf", True)
     name = "language_model.model.norm.weight"
     tensors[name] = TensorInfo(name, (32,), "F32", 128)
-    assert problems(tensors, shapes(True), gemma3_map.rules("hf", SIZES.dims)) == [
+    assert problems(tensors, shapes(True), gemma3_names.rules("hf", SIZES.dims)) == [
         f"twice: {name} and model.norm.weight are the same tensor"
     ]
 
@@ -94,7 +94,7 @@ def test_a_prefixed_gemma_and_its_vision_tower_are_understood():
     }
     name = "vision_tower.encoder.weight"
     tensors[name] = TensorInfo(name, (3,), "F32", 12)
-    plan = plan_load("file", tensors, shapes(True), gemma3_map.rules("hf", SIZES.dims))
+    plan = plan_load("file", tensors, shapes(True), gemma3_names.rules("hf", SIZES.dims))
     assert len(plan) == len(tensors) - 1
 
 
@@ -103,7 +103,7 @@ def test_a_prefixed_gemma_and_its_vision_tower_are_understood():
 )
 def test_what_a_tied_model_repeats_is_left_out(spelling, name):
     tensors = infos(spelling, False) | {name: TensorInfo(name, (96, 32), "F32", 96 * 32 * 4)}
-    plan = plan_load("file", tensors, shapes(False), llama_map.rules(spelling, SIZES.dims))
+    plan = plan_load("file", tensors, shapes(False), llama_names.rules(spelling, SIZES.dims))
     assert name not in [assignment.info.name for assignment in plan]
 
 
@@ -111,7 +111,7 @@ def test_what_a_tied_model_repeats_is_left_out(spelling, name):
 def test_an_untied_head_is_needed(spelling, name):
     sizes = SIZES.dims
     untied = ModelDims(sizes.num_heads, sizes.num_kv_heads, sizes.head_dim, 96, sizes.layer_slots, is_tied=False)
-    rules = llama_map.rules(spelling, untied)
+    rules = llama_names.rules(spelling, untied)
     leaf_shapes = shapes(False) | {"lm_head": (100, 32)}
     assert problems(infos(spelling, False), leaf_shapes, rules) == [f"missing: {name}"]
     tensors = infos(spelling, False) | {name: TensorInfo(name, (96, 32), "F32", 96 * 32 * 4)}
@@ -148,7 +148,7 @@ def test_rules_that_fill_a_leaf_once_are_accepted():
 
 
 def test_a_leaf_without_a_rule_is_refused():
-    lines = problems(infos("hf", False), shapes(False) | {"extra": (3,)}, llama_map.rules("hf", SIZES.dims))
+    lines = problems(infos("hf", False), shapes(False) | {"extra": (3,)}, llama_names.rules("hf", SIZES.dims))
     assert lines == ["unfilled: no rule fills extra"]
 
 

@@ -59,11 +59,11 @@ def test_penalties_see_prompt_and_output():
     tokens = llm.generate([PROMPT], params, use_tqdm=False)[0].outputs[0].token_ids
     from tests.support.golden_data import checkpoint
     from tests.support.naive_loop import NaiveModel
-    from tests.support.sampling_laws import penalised
+    from tests.support.sampling_laws import penalized
 
     naive, output = NaiveModel.load(checkpoint("llama3"), backend="xla"), []
     for token in tokens:
-        logits = penalised(naive.logits(PROMPT + output)[-1], PROMPT, output, **penalties)
+        logits = penalized(naive.logits(PROMPT + output)[-1], PROMPT, output, **penalties)
         assert token == int(logits.argmax())
         output.append(token)
 

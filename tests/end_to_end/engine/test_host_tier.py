@@ -22,7 +22,7 @@ def engine(request):
     family = request.param
     sizes = SIZES | {"num_pages": PAGE_COUNTS[family], "max_num_seqs": 4, "max_chunk_tokens": 8}
     llm = LLM(str(checkpoint(family)), **sizes, host_kv_cache_bytes=HOST_BYTES)
-    costs = llm.parts.engine.scheduler.swap_cost
+    costs = llm.parts.engine.scheduler.state.swap_cost
     assert costs.page_s > 0
     costs.page_s = 0.0  # a tiny model computes a page in no time
     return family, llm
@@ -64,7 +64,7 @@ def test_evicted_prefixes_are_found_again(engine):
 def test_what_is_dearer_to_load_is_computed_again(engine, monkeypatch):
     family, llm = engine
     prompts = [golden.prompt for golden in goldens(family)]
-    monkeypatch.setattr(llm.parts.engine.scheduler.swap_cost, "page_s", 1e9)
+    monkeypatch.setattr(llm.parts.engine.scheduler.state.swap_cost, "page_s", 1e9)
     before = llm.stats
     assert generate(llm, prompts * 3) == [golden.greedy for golden in goldens(family)] * 3
     assert llm.stats.num_loaded == before.num_loaded

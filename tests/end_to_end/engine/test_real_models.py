@@ -52,7 +52,7 @@ def test_tokens_are_the_same_whatever_becomes_of_pages(real_model, name):
     chosen = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))[50:56]
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=0)
     wanted = {key: golden[key][chosen, :24] for key in ("tokens", "logprobs", "gaps")}
-    num_groups = engine(name).parts.blueprint.programs.groups.num_groups
+    num_groups = engine(name).parts.spec.programs.groups.num_groups
     small = {"max_model_len": 96, "num_pages": 7 * num_groups + 1}
     ways = {
         "found": rescheduled(engine(name), "hits", num_host_pages=0),

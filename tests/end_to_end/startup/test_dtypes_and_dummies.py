@@ -9,7 +9,7 @@ import pytest
 
 from jaxserve import LLM, SamplingParams
 from jaxserve.core.errors import ConfigError
-from jaxserve.engine.build.dtype import choose_dtype
+from jaxserve.engine.build.model_source import choose_dtype
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SMALL, tiny_engine
 

@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from jaxserve.analysis import plan_target as targets
-from jaxserve.analysis.capacity_plan import blueprint_for, plan_model
+from jaxserve.analysis.capacity_plan import plan_model, spec_for
 from jaxserve.analysis.inspect_model import describe
 from jaxserve.analysis.plan_target import local_target
 from jaxserve.analysis.step_costs import model_costs
@@ -38,8 +38,8 @@ def plan(**options):
     target = local_target(None)
     if "limit_bytes" in options:
         target = replace(target, limit_bytes=options.pop("limit_bytes"))
-    blueprint = blueprint_for(config(**options), model(), target)
-    return plan_model(config(**options), blueprint, target, None, lambda name: None)
+    spec = spec_for(config(**options), model(), target)
+    return plan_model(config(**options), spec, target, None, lambda name: None)
 
 
 def only(monkeypatch, *makers) -> None:
@@ -137,7 +137,7 @@ def test_rows_that_do_not_fit_into_the_pool_are_counted_with_shorter_sequences(m
 @pytest.mark.parametrize(("size", "kv_share"), [(1, 1), (4, 4)])
 def test_costs_of_a_known_shape_are_those_of_its_matrices(size, kv_share):
     asked = EngineConfig.create("llama-3-8b", num_pages=1000)
-    costs = model_costs(_blueprint(asked, size).programs)
+    costs = model_costs(_spec(asked, size).programs)
     matrices = 32 * (4096 * (32 + 16) * 128 + 4096 * 32 * 128 + 3 * 4096 * 14_336)
     head = 4096 * 128_256
     assert costs.token_operations == 2 * matrices // size
@@ -148,8 +148,8 @@ def test_costs_of_a_known_shape_are_those_of_its_matrices(size, kv_share):
     assert layer.pair_operations == 32 * 4 * 32 * 128 // size
 
 
-def _blueprint(asked: EngineConfig, size: int) -> EngineSpec:
-    return blueprint_for(asked, SHAPES[asked.model], local_target(size))
+def _spec(asked: EngineConfig, size: int) -> EngineSpec:
+    return spec_for(asked, SHAPES[asked.model], local_target(size))
 
 
 def test_a_missing_compiler_says_what_to_install(monkeypatch):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxserve.analysis.capacity_plan import blueprint_for, plan_model
+from jaxserve.analysis.capacity_plan import plan_model, spec_for
 from jaxserve.analysis.capacity_report import CapacityReport
 from jaxserve.analysis.inspect_model import describe
 from jaxserve.analysis.plan_target import choose_target
@@ -24,9 +24,9 @@ def plan(monkeypatch, **options) -> CapacityReport:
     config = EngineConfig.create(str(checkpoint("llama3")), **{**SMALL, "dtype": "bfloat16", **options})
     with describe(config) as source:
         target = choose_target(source.model, "v6e:2x2", None, 2)
-        blueprint = blueprint_for(config, source.model, target)
+        spec = spec_for(config, source.model, target)
     with no_persistent_cache():
-        return plan_model(config, blueprint, target, None, lambda name: None)
+        return plan_model(config, spec, target, None, lambda name: None)
 
 
 def test_a_pool_of_real_size_stays_where_it_is(monkeypatch):

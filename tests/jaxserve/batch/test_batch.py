@@ -1,4 +1,4 @@
-"""Batch files: every line has one result, whatever is wrong with it and whenever the run is killed."""
+"""Batch files: every line gets exactly one result, even if it is invalid or the run is killed."""
 
 import asyncio
 import json
@@ -71,11 +71,11 @@ def run(source, output, *, model=None, max_inflight=8, seed=0, progress=lambda *
 
     async def main():
         async with AsyncLLM.from_llm(llm) as served:
-            service = ServerState(ServerConfig(served_model_name=NAMES), NAMES)
-            service.open(served)
+            state = ServerState(ServerConfig(served_model_name=NAMES), NAMES)
+            state.open(served.client)
             with ResultsJournal(output, source) as journal:
                 options = {"max_inflight": max_inflight, "seed": seed, "progress": progress}
-                return await run_batch(service, source, journal, **options)
+                return await run_batch(state, source, journal, **options)
 
     summary = asyncio.run(main())
     assert all_pages_are_back(llm)
@@ -83,7 +83,7 @@ def run(source, output, *, model=None, max_inflight=8, seed=0, progress=lambda *
 
 
 def said(path):
-    """What each line was answered, without the moments in it."""
+    """The results by line, without timestamps."""
     found = {}
     for each in results(path):
         assert each["custom_id"] not in found
@@ -94,7 +94,7 @@ def said(path):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The input and what it is answered with in one go."""
+    """The input, and its results in one run."""
     folder = tmp_path_factory.mktemp("batch")
     source = written(folder / "in.jsonl", MIXED)
     summary = run(source, folder / "out.jsonl")
@@ -102,7 +102,7 @@ def whole(tmp_path_factory):
     return source, said(folder / "out.jsonl")
 
 
-def test_every_line_is_answered_once_whatever_runs_beside_it(whole, tmp_path):
+def test_every_line_is_answered_once_independent_of_concurrency(whole, tmp_path):
     source, expected = whole
     assert set(expected) == {f"r{i}" for i in range(60)}
     run(source, tmp_path / "alone.jsonl", max_inflight=1)
@@ -112,8 +112,8 @@ def test_every_line_is_answered_once_whatever_runs_beside_it(whole, tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_killed_run_goes_on_where_it_stopped(whole, tmp_path, seed):
-    """What a kill leaves: some results, the last one perhaps in part."""
+def test_a_killed_run_resumes_where_it_stopped(whole, tmp_path, seed):
+    """A kill leaves some results; the last one may be incomplete."""
     source, expected = whole
     rng, output = random.Random(seed), tmp_path / "out.jsonl"
     run(source, output)
@@ -126,7 +126,7 @@ def test_a_killed_run_goes_on_where_it_stopped(whole, tmp_path, seed):
     assert output.read_bytes().startswith(raw[: raw.rfind(b"\n", 0, cut) + 1])
 
 
-def test_a_bad_line_has_an_error_and_harms_no_other(tmp_path):
+def test_an_invalid_line_has_an_error_and_affects_no_other(tmp_path):
     lines = [each for i, (bad, _) in enumerate(BAD) for each in (bad, line(100 + i))]
     raw = ["{", '{"custom_id": "a"', "", "NaN", "\udcff".encode("utf-8", "surrogateescape").decode("latin-1")]
     source = written(tmp_path / "in.jsonl", [*lines, *raw])
@@ -142,14 +142,14 @@ def test_a_bad_line_has_an_error_and_harms_no_other(tmp_path):
         assert each["response"]["status_code"] >= 400
 
 
-def test_a_failure_of_one_line_is_its_own(tmp_path):
+def test_a_failure_of_one_line_affects_no_other(tmp_path):
     source = written(tmp_path / "in.jsonl", [line(i, max_tokens=4) for i in range(40)])
     summary = run(source, tmp_path / "out.jsonl", model=FakeModel(264, bad_chance=0.1))
     assert 0 < summary.num_failed < 40
     assert {each["error"]["code"] for each in results(tmp_path / "out.jsonl") if each["error"]} == {"not_finite"}
 
 
-def test_when_the_engine_dies_what_is_written_stays(whole, tmp_path):
+def test_written_results_survive_the_engine_s_death(whole, tmp_path):
     source, expected = whole
     llm, output, num_steps = fake_llm(), tmp_path / "out.jsonl", 0
     collect = llm.parts.runner.collect
@@ -170,18 +170,18 @@ def test_when_the_engine_dies_what_is_written_stays(whole, tmp_path):
     assert said(output) == expected
 
 
-def test_no_more_lines_are_read_than_are_under_way(whole, tmp_path):
+def test_no_more_lines_are_read_than_are_in_progress(whole, tmp_path):
     source, _ = whole
     llm, most = fake_llm(), 0
-    start = llm.jobs.start
+    start = llm.output_processor.start
 
-    def counted(text, request):
+    def counted(request):
         nonlocal most
-        job = start(text, request)
+        state = start(request)
         most = max(most, len(llm.parts.engine.scheduler.state.waiting))
-        return job
+        return state
 
-    llm.jobs.start = counted
+    llm.output_processor.start = counted
     run(source, tmp_path / "out.jsonl", llm=llm, max_inflight=3)
     assert most <= 3
 
@@ -195,8 +195,8 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
-def test_the_results_of_another_input_are_left_alone(whole, tmp_path, other):
-    """Before an engine is built, and before anything is written."""
+def test_the_results_of_another_input_are_not_changed(whole, tmp_path, other):
+    """Refused before an engine is built and before anything is written."""
     source, output = whole[0], tmp_path / "out.jsonl"
     run(source, output)
     output.write_bytes(before := output.read_bytes() + b'{"id":"batch_req_')
@@ -212,10 +212,10 @@ NO_RESULTS = [b"a note without an end", b'{"no": "results"}\n', json.dumps(line(
 
 
 @pytest.mark.parametrize("raw", NO_RESULTS)
-def test_a_file_of_something_else_is_left_alone(whole, tmp_path, raw):
+def test_a_file_with_other_contents_is_not_changed(whole, tmp_path, raw):
     output = tmp_path / "out.jsonl"
     output.write_bytes(raw)
-    with pytest.raises(RequestError, match="something else"):
+    with pytest.raises(RequestError, match="something other than batch results"):
         ResultsJournal(output, whole[0])
     assert output.read_bytes() == raw
 
@@ -226,8 +226,8 @@ def test_two_runs_do_not_write_one_file(tmp_path):
         ResultsJournal(output, source)
 
 
-def test_no_line_is_turned_away_by_a_full_queue(tmp_path):
-    """The verb knows no bound of the queue, and refuses to be given one."""
+def test_no_line_is_refused_by_a_full_queue(tmp_path):
+    """The command sets no queue limit, and refuses the options that would set one."""
     source, out = str(written(tmp_path / "in.jsonl", [line(0)])), str(tmp_path / "out.jsonl")
     for flag in ("--max-num-waiting", "--max-num-queued-reqs", "--max-waiting-tokens"):
         with pytest.raises(SystemExit, match="2"):

@@ -1,9 +1,9 @@
-"""Batch files in a bucket: read from a copy, and written back whole, however often a run was killed between."""
+"""Batch files in a bucket: downloaded to be read, and uploaded whole, also after runs that were killed."""
 
 import pytest
 
 from jaxserve.batch import bucket_files
-from jaxserve.batch.bucket_files import BucketMirror, fetched, is_remote
+from jaxserve.batch.bucket_files import BucketMirror, download, is_remote
 from jaxserve.batch.results_journal import ResultsJournal
 from jaxserve.core.errors import RequestError
 from tests.support.processes.gcs_emulator import emulated_bucket
@@ -17,17 +17,17 @@ def bucket():
         yield epath.Path("gs://batches")
 
 
-def test_an_input_is_copied(bucket, tmp_path):
+def test_an_input_is_downloaded(bucket, tmp_path):
     (bucket / "in.jsonl").write_bytes(b"a\nb\n")
-    assert fetched("gs://batches/in.jsonl", tmp_path).read_bytes() == b"a\nb\n"
+    assert download("gs://batches/in.jsonl", tmp_path).read_bytes() == b"a\nb\n"
 
 
-def test_results_are_copied_at_once_now_and_then_and_at_the_end(bucket, tmp_path, monkeypatch):
+def test_results_are_uploaded_at_once_periodically_and_at_the_end(bucket, tmp_path, monkeypatch):
     out = bucket / "out.jsonl"
     mirror = BucketMirror(str(out), tmp_path)
     assert not out.exists()
     for contents, seconds, copied in [(b"1\n", 60, b"1\n"), (b"1\n2\n", 60, b"1\n"), (b"1\n2\n", 0, b"1\n2\n")]:
-        monkeypatch.setattr(bucket_files, "EVERY_S", seconds)
+        monkeypatch.setattr(bucket_files, "UPLOAD_PERIOD_S", seconds)
         mirror.path.write_bytes(contents)
         mirror.update()
         assert out.read_bytes() == copied
@@ -38,7 +38,7 @@ def test_results_are_copied_at_once_now_and_then_and_at_the_end(bucket, tmp_path
 
 
 def killed(name, folder):
-    """What it leaves: a result that was copied, and one that was not."""
+    """Leaves a result that was uploaded, and one that was not."""
     folder.mkdir()
     mirror = BucketMirror(name, folder)
     mirror.path.write_bytes(b"1\n")
@@ -46,7 +46,7 @@ def killed(name, folder):
     mirror.path.write_bytes(b"1\n2\n")
 
 
-def test_a_killed_run_goes_on_from_the_longer_of_both(bucket, tmp_path):
+def test_a_killed_run_resumes_from_the_longer_file(bucket, tmp_path):
     name = str(bucket / "killed.jsonl")
     here, there = tmp_path / "here", tmp_path / "there"
     killed(name, here)
@@ -77,5 +77,5 @@ def test_two_runs_do_not_write_one_file(bucket, tmp_path):
 def test_only_buckets_are_remote(tmp_path):
     assert [is_remote(name) for name in ("gs://a/b", "in.jsonl", "/data/x", "s3://a/b")] == [True, False, False, True]
     for name in ("s3://a/b", "http://host/in.jsonl", "file:///etc/passwd"):
-        with pytest.raises(RequestError, match="batch files are local"):
-            fetched(name, tmp_path)
+        with pytest.raises(RequestError, match="batch files must be local"):
+            download(name, tmp_path)

@@ -1,4 +1,4 @@
-"""A batch killed in the middle, as a process: what it has written stays, the rest comes, and nothing comes twice."""
+"""A batch process that is killed: its results stay, the rest follows, and no line is computed twice."""
 
 from tests.support.golden_data import checkpoint
 from tests.support.processes import batch_kill
@@ -8,7 +8,7 @@ SIZES = {"max_model_len": 64, "max_num_seqs": 2, "max_num_batched_tokens": 16, "
 NUM_LINES, WRITTEN = 80, 15
 
 
-def test_a_killed_batch_goes_on_and_says_the_same(tmp_path):
+def test_a_killed_batch_resumes_with_the_same_results(tmp_path):
     asked = {"ignore_eos": True, "return_token_ids": True}
     bodies = [{"prompt": [1 + i % 200, 2, 3], "max_tokens": 3 + i % 10, **asked} for i in range(NUM_LINES)]
     source = batch_kill.written(tmp_path / "in.jsonl", bodies, lambda _: "/v1/completions")

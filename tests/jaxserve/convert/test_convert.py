@@ -123,11 +123,11 @@ def test_what_was_damaged_since_is_written_again(form, tmp_path):
 def test_a_folder_begun_by_another_conversion_is_refused(tmp_path):
     folder = convert(checkpoint("llama3"), tmp_path / "out")
     for source, options, changed in (
-        (checkpoint("llama2"), (), "other source"),
-        (checkpoint("llama3"), ("--dtype", "bfloat16"), "other dtype"),
-        (checkpoint("llama3"), ("--format", "orbax"), "other format, max_shard_bytes"),
+        (checkpoint("llama2"), (), "different source"),
+        (checkpoint("llama3"), ("--dtype", "bfloat16"), "different dtype"),
+        (checkpoint("llama3"), ("--format", "orbax"), "different format, max_shard_bytes"),
     ):
-        with pytest.raises(CheckpointError, match=rf"begun by another conversion \({changed}\); give another folder"):
+        with pytest.raises(CheckpointError, match=rf"a different conversion \({changed}\); name another folder"):
             convert(source, folder, *options)
     convert(checkpoint("llama2"), folder, "--overwrite", "--format", "orbax")
     assert not list(folder.glob("*.safetensors"))
@@ -138,7 +138,7 @@ def test_a_folder_begun_by_another_conversion_is_refused(tmp_path):
 def test_a_damaged_manifest_is_refused(manifest, tmp_path):
     folder = convert(checkpoint("llama3"), tmp_path / "out")
     (folder / "convert.json").write_text(manifest)
-    with pytest.raises(CheckpointError, match=r"convert\.json.*--overwrite to begin again"):
+    with pytest.raises(CheckpointError, match=r"convert\.json.*start over with --overwrite"):
         convert(checkpoint("llama3"), folder)
     convert(checkpoint("llama3"), folder, "--overwrite")
 
@@ -216,7 +216,7 @@ def test_a_small_file_of_the_source_that_changed_is_another_source(name, tmp_pat
     convert(source, tmp_path / "out")
     config = json.loads((checkpoint("llama3") / "config.json").read_text())
     (source / name).write_text(json.dumps(config | {"rope_theta": 7.0}))
-    with pytest.raises(CheckpointError, match=r"begun by another conversion \(other source\)"):
+    with pytest.raises(CheckpointError, match=r"a different conversion \(different source\)"):
         convert(source, tmp_path / "out")
 
 
@@ -225,7 +225,7 @@ def test_an_unfinished_conversion_is_no_model_yet(form, tmp_path, monkeypatch):
     """Interrupted at its last file or part."""
     options = options_of(form)
     whole = convert(checkpoint("llama3"), tmp_path / "whole", *options)
-    module = sys.modules[f"checkpoints.write_{form}"]
+    module = sys.modules[f"checkpoints.writing.write_{form}"]
     name = "save_part" if form == "orbax" else "write_shard"
     write, count = getattr(module, name), []
 

@@ -17,12 +17,12 @@ from tests.support.golden_data import checkpoint
 # The command itself, made slow enough to be met in the middle of a file or a part.
 SLOWLY = """
 import sys, time
-from checkpoints import leaves
-read = leaves.TensorLeaves.read
+from checkpoints.loading import leaf_reader
+read = leaf_reader.TensorLeaves.read
 def slowly(*args):
     time.sleep(0.05)
     return read(*args)
-leaves.TensorLeaves.read = slowly
+leaf_reader.TensorLeaves.read = slowly
 from jaxserve.cli.convert import run
 sys.exit(run(sys.argv[1:]))
 """

@@ -40,12 +40,12 @@ def test_a_decode_step_is_planned_once_and_equals_xlas(tmp_path, monkeypatch):
     planned, attended = [], []
     plan, attend_items = mosaic_gpu.plan, mosaic_gpu.attend_items
 
-    def counted_plan(*args: Any, **options: Any) -> Any:
-        planned.append(options["window"])
-        return plan(*args, **options)
+    def counted_plan(meta: Any, spec: Any, model: Any) -> Any:
+        planned.append(spec.window)
+        return plan(meta, spec, model)
 
     def counted_attend_items(*args: Any, **options: Any) -> Any:
-        attended.append(options["scores"].window)
+        attended.append(options["spec"].window)
         return attend_items(*args, **options)
 
     monkeypatch.setattr(mosaic_gpu, "plan", counted_plan)

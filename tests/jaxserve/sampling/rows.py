@@ -1,4 +1,4 @@
-"""Batches of rows for tests, and what a sampler must do with them, said in float64 numpy."""
+"""Batches of rows for tests, and the expected sampling distribution in float64 numpy."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +18,7 @@ NEUTRAL = dict.fromkeys(SAMPLING_FIELDS, 0) | {
 
 
 def packed_rows(rows: list[dict]) -> np.ndarray:
-    """Rows as the host packs them; each names what differs from NEUTRAL, and may name its slot."""
+    """Rows as the host packs them; each gives its slot and the fields that differ from NEUTRAL."""
     steps = [[row.get("slot", i) if name == "slot" else 1 for name in STEP_FIELDS] for i, row in enumerate(rows)]
     sampling = [pack_sampling(NEUTRAL | {k: v for k, v in row.items() if k != "slot"}) for row in rows]
     return np.concatenate([np.array(steps, np.int32), np.stack(sampling)], axis=1)
@@ -29,7 +29,7 @@ def make_batch(rows: list[dict]) -> SamplingBatch:
 
 
 def kept(z, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0) -> np.ndarray:
-    """bool[V]: min-p, then top-k, then top-p on what remains, values equal to a threshold kept."""
+    """bool[V]: min-p, then top-k, then top-p of the remaining mass; values equal to a threshold are kept."""
     z = np.asarray(z, np.float64)
     is_kept = z > -np.inf
     if min_p > 0:
@@ -53,7 +53,7 @@ def law(z, temperature=1.0, **truncation) -> np.ndarray:
 
 
 def p_value(tokens: np.ndarray, probabilities: np.ndarray) -> float:
-    """Of the chi-square test that tokens come from the law; 0 if one has probability zero. Rare tokens share a cell."""
+    """p-value of the chi-square test; 0 if a drawn token has probability zero. Rare tokens share a cell."""
     counts = np.bincount(tokens, minlength=len(probabilities))
     if counts[probabilities == 0].any():
         return 0.0

@@ -3,15 +3,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxserve.sampling.logit_processors import mask_padding, process
+from jaxserve.sampling.logit_processors import mask_padding, process_logits
 from jaxserve.sampling.penalty_counts import IN_PROMPT
-from jaxserve.sampling.sampling_batch import init_slot_state, set_edits, set_mask
+from jaxserve.sampling.slot_state import init_slot_state, set_edits, set_mask
 from tests.jaxserve.sampling.rows import make_batch
 
 V = 70
 LOGITS = np.random.default_rng(0).normal(size=(4, V)).astype(np.float32) * 3
 POSITIONS = jnp.int32([10, 10, 10, 10])
-run = jax.jit(process)
+run = jax.jit(process_logits)
 
 
 def bits(allowed):

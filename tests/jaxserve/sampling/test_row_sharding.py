@@ -1,4 +1,4 @@
-"""Rows divided over devices come out as on one, and no device makes an array of all rows."""
+"""Rows divided over devices have the same results as on one device, and no device holds the logits of all rows."""
 
 import re
 
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from jaxserve.core.hardware.mesh import make_mesh, sharding
-from jaxserve.sampling.row_sharding import by_rows
-from jaxserve.sampling.sample_logits import draw
-from jaxserve.sampling.sampling_batch import init_slot_state
+from jaxserve.sampling.row_sharding import shard_rows
+from jaxserve.sampling.sample_tokens import sample_tokens
+from jaxserve.sampling.slot_state import init_slot_state
 from tests.jaxserve.sampling.rows import make_batch
 
 V = 1024
@@ -19,7 +19,7 @@ FIELDS = [{}, {"temperature": 1.0, "top_p": 0.9}, {"temperature": 1.3}, {"temper
 
 def draw_rows(rows, slots):
     logits, batch, positions = rows
-    return draw(logits, batch, positions, slots)
+    return sample_tokens(logits, batch, positions, slots)
 
 
 def arguments(num_rows, num_devices):
@@ -35,14 +35,14 @@ def test_rows_come_out_as_on_one_device(num_rows):
     _, rows, slots = arguments(num_rows, 1)
     alone = jax.jit(draw_rows)(rows, slots)
     mesh, rows, slots = arguments(num_rows, 4)
-    divided = jax.jit(lambda rows, slots: by_rows(mesh, draw_rows, rows, slots))(rows, slots)
+    divided = jax.jit(lambda rows, slots: shard_rows(mesh, draw_rows, rows, slots))(rows, slots)
     jax.tree.map(np.testing.assert_array_equal, divided, alone)
 
 
 def test_no_device_holds_the_logits_of_all_rows():
     mesh, rows, slots = arguments(8, 4)
     whole = re.compile(r"f32\[8,1024\]")
-    compiled = jax.jit(lambda rows, slots: by_rows(mesh, draw_rows, rows, slots)).lower(rows, slots).compile()
+    compiled = jax.jit(lambda rows, slots: shard_rows(mesh, draw_rows, rows, slots)).lower(rows, slots).compile()
     assert not whole.search(compiled.as_text())
     with jax.set_mesh(mesh):
         naive = jax.jit(draw_rows).lower(jax.device_put(rows, sharding(mesh)), slots).compile()

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxserve.core.row_layout import SAMPLING_FIELDS
-from jaxserve.sampling.sampling_batch import fork_slots, init_slot_state, set_edits, set_mask
+from jaxserve.sampling.slot_state import fork_slots, init_slot_state, set_edits, set_mask
 from tests.jaxserve.sampling.rows import make_batch
 
 

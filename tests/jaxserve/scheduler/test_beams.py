@@ -28,7 +28,7 @@ def test_forks_copy_the_last_page_where_it_is_partial_and_nothing_else(windows):
     assert watch.num_copies == num_partial * len(windows)
     # Prompts once, and each beam's newest token once: nothing is computed again.
     assert watch.num_tokens == 3 + 7 + sum(h.num_grown for h in hosts)
-    assert engine.scheduler.num_preemptions == 0
+    assert engine.scheduler.stats.num_preemptions == 0
 
 
 def test_children_share_the_full_pages_of_their_parent():
@@ -51,7 +51,7 @@ def test_what_the_prefix_cache_had_of_other_tokens_is_forgotten():
     beams = scheduler.add_beams(make_request("a", 10, 9), 2, 2)
     pause(Driver(scheduler))
     for beam in beams:  # as where one was looked up, and then forked from another
-        scheduler.state.matches[beam.sequence_id] = scheduler.state.prefixes.match((0, None), beam.tokens)
+        scheduler.state.matches[beam.sequence_id] = scheduler.state.prefix_cache.match((0, None), beam.tokens)
     scheduler.branch("a", [(beams[0], 7), (beams[0], 8)])
     assert not scheduler.state.matches
 
@@ -78,9 +78,9 @@ def test_small_pools_and_other_requests_change_no_candidate(pool):
         run(engine, hosts, watch, [sequence for samples in others for sequence in samples])
         for request, samples in zip(requests, others, strict=True):
             assert [s.token_ids for s in samples] == [naive(request, i)[0] for i in range(2)]
-        num_preemptions += engine.scheduler.num_preemptions
+        num_preemptions += engine.scheduler.stats.num_preemptions
         engine.scheduler.reset_prefix_cache()
-        assert engine.scheduler.num_pages_free == engine.scheduler.state.pool.num_pages - 1
+        assert engine.scheduler.stats.num_pages_free == engine.scheduler.state.pool.num_pages - 1
     assert num_preemptions > 0
 
 
@@ -89,7 +89,7 @@ def test_more_beams_than_slots_take_turns(is_overlapped):
     engine = make_engine(max_num_seqs=3)
     engine.is_overlapped = is_overlapped
     run(engine, hosts_of(engine, 3, width=4), CopyWatch(engine))
-    assert engine.scheduler.num_preemptions > 0
+    assert engine.scheduler.stats.num_preemptions > 0
 
 
 def test_beams_that_alone_are_left_wait_for_their_host():
@@ -98,7 +98,7 @@ def test_beams_that_alone_are_left_wait_for_their_host():
     for _ in range(9):
         engine.step()
     assert engine.scheduler.waits_for_host
-    assert engine.scheduler.num_waiting == 0
+    assert engine.scheduler.state.num_waiting == 0
     assert host.advance()
     assert not engine.scheduler.waits_for_host
 
@@ -116,7 +116,7 @@ def test_abort_returns_the_pages_of_all_beams_wherever_they_are(num_steps):
     hosts[0].has_ended = True
     watch.check()
     run(engine, hosts, watch)
-    assert engine.scheduler.num_pages_free == 16
+    assert engine.scheduler.stats.num_pages_free == 16
 
 
 def test_a_beam_whose_logits_are_not_finite_ends_and_no_other_does():
@@ -131,4 +131,4 @@ def test_a_beam_whose_logits_are_not_finite_ends_and_no_other_does():
     engine.abort("b0")
     for _ in engine.drain():
         pass
-    assert engine.scheduler.num_pages_free == 199
+    assert engine.scheduler.stats.num_pages_free == 199

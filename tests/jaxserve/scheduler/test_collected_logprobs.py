@@ -29,7 +29,7 @@ def test_every_token_has_its_own(limits):
         assert np.allclose(collected, expected(sequence.tokens.tolist()))
         assert {len(entry.top_ids) for entry in sequence.logprobs} == {i % 3}
         assert {len(entry.top_ids) for entry in sequence.prompt_logprobs[1:]} == {2}
-    assert (engine.scheduler.num_preemptions > 0) == ("num_pages" in limits)
+    assert (engine.scheduler.stats.num_preemptions > 0) == ("num_pages" in limits)
 
 
 def test_prompt_logprobs_are_kept_by_the_first_sample_only():

@@ -52,7 +52,7 @@ def test_a_deadline_ends_a_running_sequence_which_keeps_its_tokens(clock, is_ove
     for _ in engine.drain():
         pass
     assert (other.token_ids, other.finish_reason) == naive(other.request)
-    assert engine.scheduler.num_pages_free == engine.scheduler.state.pool.num_pages - 1
+    assert engine.scheduler.stats.num_pages_free == engine.scheduler.state.pool.num_pages - 1
 
 
 def test_a_queue_timeout_ends_who_has_not_started_and_nobody_else(clock):
@@ -62,7 +62,7 @@ def test_a_queue_timeout_ends_who_has_not_started_and_nobody_else(clock):
     (third,) = add(engine, "third", queue_timeout_s=300)
     assert run(engine, 2) == []
     assert run(engine, 1) == [("second", "timeout")]
-    assert (first.finish_reason, engine.scheduler.num_waiting) == (None, 1)
+    assert (first.finish_reason, engine.scheduler.state.num_waiting) == (None, 1)
     for _ in engine.drain():
         pass
     assert (third.token_ids, third.finish_reason) == naive(third.request)
@@ -72,7 +72,7 @@ def test_who_has_started_is_not_late_for_the_queue_though_it_is_preempted(clock)
     engine = make_engine(clock=clock, num_pages=18, max_num_seqs=4)
     sequences = [add(engine, "x" * i, 12, queue_timeout_s=5, max_tokens=40, ignore_eos=True)[0] for i in range(1, 4)]
     run(engine, 120)
-    assert engine.scheduler.num_preemptions > 0
+    assert engine.scheduler.stats.num_preemptions > 0
     assert [s.finish_reason for s in sequences] == ["length"] * 3
 
 

@@ -62,7 +62,7 @@ def test_a_sequence_bound_to_end_is_not_run_further():
     scheduler.add(make_request("a", 6, 3))
     plans = Driver(scheduler).steps(8)
     assert len(plans) == 3
-    assert scheduler.num_pages_free == 199
+    assert scheduler.stats.num_pages_free == 199
 
 
 def test_bad_logits_end_one_sequence_only():
@@ -85,11 +85,11 @@ def test_what_is_in_flight_for_an_ended_sequence_is_dropped_and_keeps_its_place_
     driver.commit(first, tokens=np.array([EOS], np.int32))
     assert sequence.is_finished
     assert not scheduler.has_work
-    assert scheduler.num_pages_held == [2]
+    assert scheduler.stats.num_pages_held == [2]
     assert len(scheduler.state.slot_table.free_slots) == 7
     assert len(driver.commit(second)) == 0
     assert sequence.token_ids == [EOS]
-    assert scheduler.num_pages_held == [0]
+    assert scheduler.stats.num_pages_held == [0]
     assert len(scheduler.state.slot_table.free_slots) == 8
 
 
@@ -104,7 +104,7 @@ def test_abort_is_allowed_at_any_moment_and_again():
         assert not scheduler.has_work
         if driver is not None:
             assert len(driver.commit(driver.in_flight)) == 0
-        assert scheduler.num_pages_free == 199
+        assert scheduler.stats.num_pages_free == 199
         assert len(sequence.token_ids) == max(0, num_steps - 1)
         assert scheduler.schedule() is None
 
@@ -124,4 +124,4 @@ def test_the_text_may_end_a_sequence_before_its_last_tokens():
     draw(driver, TOKEN)
     assert sequence.token_ids == [TOKEN, TOKEN]
     assert (sequence.finish_reason, sequence.stop_reason) == ("stop", "END")
-    assert scheduler.num_pages_free == 199
+    assert scheduler.stats.num_pages_free == 199

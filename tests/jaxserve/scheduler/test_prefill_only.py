@@ -59,7 +59,7 @@ def test_every_token_is_pooled_once(pooling, limits):
         assert np.allclose(sequence.pooled, naive_pooled(sequence.request))
     assert [s.token_ids for s in sequences[:3]] == [naive(request)[0] for request in texts]
     if "num_pages" in limits:
-        assert engine.scheduler.num_preemptions > 0
+        assert engine.scheduler.stats.num_preemptions > 0
     else:
         assert watch.num_tokens == 1 + 2 + 17 + 40 + 3 * (11 + 34)
 

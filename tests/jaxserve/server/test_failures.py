@@ -1,4 +1,4 @@
-"""Clients that leave, queues that are full, failures of one and of all: nothing leaks, and everyone is told."""
+"""Disconnects, full queues, failures of a request or the engine: nothing leaks, and every client gets a response."""
 
 import asyncio
 import gc
@@ -23,18 +23,18 @@ LONG = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}
 
 
 def is_quiet(server):
-    return all_pages_are_back(server.llm) and server.service.num_active == 0
+    return all_pages_are_back(server.llm) and server.state.num_active == 0
 
 
 def slowed(llm, seconds):
-    """Each step takes that long."""
+    """Each step takes `seconds` longer."""
     collect = llm.parts.runner.collect
     llm.parts.runner.collect = lambda ticket: time.sleep(seconds) or collect(ticket)
     return llm
 
 
-def test_two_hundred_clients_leave_at_any_moment_and_the_next_one_is_answered():
-    """Some leave while they wait in the queue, some while they run, some before their body has come."""
+def test_two_hundred_clients_disconnect_at_any_time_and_the_next_one_is_answered():
+    """Some disconnect while queued, some while running, some before their body has arrived."""
     llm = slowed(fake_llm(), 0.002)
 
     async def leave(client, rng):
@@ -59,10 +59,10 @@ def test_two_hundred_clients_leave_at_any_moment_and_the_next_one_is_answered():
         assert sum(left) > 100
         assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 3}).status_code == 200
         until(lambda: is_quiet(server))
-        assert server.service.llm.meters.num_running == server.service.llm.meters.num_waiting == 0
+        assert server.state.engine.metrics.num_running == server.state.engine.metrics.num_waiting == 0
 
 
-def test_what_comes_over_the_bound_is_refused_before_headers_and_what_is_accepted_ends():
+def test_requests_over_the_limit_are_refused_before_headers_and_accepted_ones_finish():
     llm = slowed(fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=4)), 0.002)
     answers = []
 
@@ -86,7 +86,7 @@ def test_what_comes_over_the_bound_is_refused_before_headers_and_what_is_accepte
     assert all(answer.text.endswith("data: [DONE]\n\n") or answer.json()["choices"] for answer in good)
 
 
-def test_numbers_that_are_not_finite_end_one_request():
+def test_non_finite_numbers_end_one_request():
     with running(fake_llm(FakeModel(264, bad_chance=0.2))) as server:
         answers = [server.post("/v1/completions", {"prompt": f"{i}", "max_tokens": 4}) for i in range(30)]
         streams = [
@@ -103,11 +103,11 @@ def test_numbers_that_are_not_finite_end_one_request():
     assert all(answer.text.endswith("data: [DONE]\n\n") for answer in streams)
 
 
-def test_a_request_s_deadline_is_kept_before_and_after_its_first_token():
+def test_a_request_s_deadline_holds_before_and_after_its_first_token():
     with running(slowed(fake_llm(max_num_seqs=1), 0.01)) as server:
         slow = threading.Thread(target=server.post, args=("/v1/completions", LONG))
         slow.start()
-        until(lambda: server.service.num_active == 1)
+        until(lambda: server.state.num_active == 1)
         waiting = server.post("/v1/completions", {**LONG, "deadline_s": 0.05})
         assert (waiting.status_code, waiting.json()["error"]["code"]) == (503, "timeout")
         slow.join()
@@ -116,13 +116,13 @@ def test_a_request_s_deadline_is_kept_before_and_after_its_first_token():
         until(lambda: is_quiet(server))
 
 
-def test_the_server_s_own_limit_holds_for_requests_without_one():
+def test_the_server_s_limit_holds_for_requests_without_a_deadline():
     with running(slowed(fake_llm(), 0.01), request_timeout_s=0.2) as server:
         assert server.post("/v1/completions", LONG).json()["choices"][0]["finish_reason"] == "timeout"
         assert server.post("/v1/completions", {**LONG, "deadline_s": 1}).status_code == 400
 
 
-def test_health_follows_the_server_s_life():
+def test_health_follows_the_server_s_status():
     llm = fake_llm()
     gate = threading.Event()
     gate.set()
@@ -139,7 +139,7 @@ def test_health_follows_the_server_s_life():
         asked.join()
         until(lambda: server.get("/health").status_code == 200)
         for state in (ServerStatus.STARTING, ServerStatus.DRAINING, ServerStatus.DEAD):
-            server.service.state = state
+            server.state.status = state
             assert server.get("/health").status_code == 503
             refused = server.post("/v1/completions", {"prompt": "x"})
             assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
@@ -147,7 +147,7 @@ def test_health_follows_the_server_s_life():
 
 @dataclass
 class Broken:
-    """A runner's `collect` that fails once it is told to."""
+    """A runner's `collect` that fails on demand."""
 
     collect: object
     is_broken: bool = False
@@ -158,7 +158,7 @@ class Broken:
         return self.collect(ticket)
 
 
-def test_the_engine_s_death_is_told_to_all_and_seen_by_health():
+def test_the_engine_s_death_is_reported_to_all_requests_and_by_health():
     llm = fake_llm()
     broken = llm.parts.runner.collect = Broken(llm.parts.runner.collect)
     with running(llm) as server:
@@ -173,7 +173,7 @@ def test_the_engine_s_death_is_told_to_all_and_seen_by_health():
 
 @pytest.mark.parametrize("route", ["/v1/completions", "/tokenize"])
 def test_a_long_prompt_does_not_stop_the_event_loop(route):
-    """Half a megabyte of text, which is refused, or turned into tokens: others are answered meanwhile."""
+    """Half a megabyte of text, refused or encoded: other requests are answered meanwhile."""
     text = "hello world " * 40_000
     with running(fake_llm()) as server:
         body = {"prompt": text, "truncate_prompt_tokens": 8} if route == "/v1/completions" else {"prompt": text}
@@ -183,8 +183,8 @@ def test_a_long_prompt_does_not_stop_the_event_loop(route):
 @pytest.mark.parametrize(
     ("path", "name", "n"), [("completions", "prompt", 1), ("completions", "prompt", 3), ("embeddings", "input", 1)]
 )
-def test_prompts_of_a_request_come_in_together_or_not_at_all(path, name, n):
-    """Two slots and ten places. To try again is not what is advised to those for whom an empty queue has no room."""
+def test_prompts_of_a_request_are_accepted_together_or_not_at_all(path, name, n):
+    """Two slots and ten places. A request that would not fit in an empty queue gets no advice to retry."""
     options = {"n": n, "max_tokens": 1} if path == "completions" else {}
 
     def ask(num_samples):
@@ -192,7 +192,7 @@ def test_prompts_of_a_request_come_in_together_or_not_at_all(path, name, n):
         return answer.status_code, answer.json()
 
     with running(slowed(fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=10)), 0.01)) as server:
-        meters = server.service.llm.meters
+        meters = server.state.engine.metrics
         status, answer = ask(15)
         assert status == 400
         assert "15 samples at once" in answer["error"]["message"]
@@ -213,7 +213,7 @@ def test_prompts_of_a_request_come_in_together_or_not_at_all(path, name, n):
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_prompt_that_is_late_ends_alone(is_streamed):
-    """One slot: the second prompt's time in the queue is up before the first one has ended."""
+    """One slot: the second prompt's queue timeout expires before the first one has finished."""
     asked = {"prompt": ["x", "y"], "max_tokens": 80, "ignore_eos": True, "queue_timeout_s": 0.6, "stream": is_streamed}
     with running(slowed(fake_llm(max_num_seqs=1), 0.02)) as server:
         if is_streamed:
@@ -230,20 +230,22 @@ def test_a_prompt_that_is_late_ends_alone(is_streamed):
             assert (late.status_code, late.json()["error"]["code"]) == (503, "timeout")
 
 
-def test_who_leaves_before_an_answer_is_counted_as_nobody_s_fault(caplog):
-    """499, as proxies say; and nothing of it is left, nor is there anything to log."""
+def test_a_disconnect_before_the_response_is_counted_as_499(caplog):
+    """The status that proxies use; nothing of the request remains, and nothing is logged as an error."""
     caplog.set_level(logging.WARNING)
     with running(slowed(fake_llm(max_num_seqs=1), 0.01), log_requests=True) as server:
         with pytest.raises(httpx2.ReadTimeout):
             httpx2.post(f"{server.url}/v1/completions", json=LONG, timeout=0.2)
         until(lambda: is_quiet(server))
-        counts = {status: count for (_, route, status), count in server.service.http.items() if "completions" in route}
+        counts = {
+            status: count for (_, route, status), count in server.state.http_counts.items() if "completions" in route
+        }
     assert counts == {499: 1}
     gc.collect()
     assert not caplog.records
 
 
-def test_a_server_s_longest_deadline_holds_for_embeddings_too():
+def test_a_server_s_maximum_deadline_holds_for_embeddings_too():
     with running(slowed(fake_llm(max_num_seqs=1), 0.02), request_timeout_s=1.0) as server:
         assert server.post("/v1/embeddings", {"input": "x"}).status_code == 200
         late = server.post("/v1/embeddings", {"input": ["x" * 90] * 60})
@@ -251,7 +253,7 @@ def test_a_server_s_longest_deadline_holds_for_embeddings_too():
         until(lambda: is_quiet(server))
 
 
-def test_time_runs_from_the_call_and_a_full_queue_is_told_before_prompts_are_read(monkeypatch):
+def test_time_counts_from_arrival_and_a_full_queue_refuses_before_prompts_are_read(monkeypatch):
     encode = Tokenizer.encode_batch
     with running(slowed(fake_llm(max_num_seqs=1, queue_limits=QueueLimits(max_num_waiting=0)), 0.01)) as server:
         with monkeypatch.context() as patched:
@@ -259,8 +261,8 @@ def test_time_runs_from_the_call_and_a_full_queue_is_told_before_prompts_are_rea
             late = server.post("/v1/completions", {"prompt": "x", "deadline_s": 0.2})
             assert (late.status_code, late.json()["error"]["code"]) == (503, "timeout")
         with server.http() as client, client.stream("POST", "/v1/completions", json={**LONG, "stream": True}):
-            until(lambda: server.service.llm.meters.num_running == 1)
-            monkeypatch.setattr(Tokenizer, "encode_batch", None)  # whoever calls it fails
+            until(lambda: server.state.engine.metrics.num_running == 1)
+            monkeypatch.setattr(Tokenizer, "encode_batch", None)  # any call fails
             for path, body in (
                 ("completions", {"prompt": "x"}),
                 ("chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
@@ -273,7 +275,7 @@ def test_a_chat_that_cannot_fit_is_refused_before_it_is_encoded(monkeypatch):
     with running(fake_llm()) as server:
         asked = {"messages": [{"role": "user", "content": "x" * 100_000}], "max_tokens": 1}
         assert server.post("/v1/chat/completions", {**asked, "truncate_prompt_tokens": 9}).status_code == 200
-        monkeypatch.setattr(Tokenizer, "encode_batch", None)  # whoever calls it fails
+        monkeypatch.setattr(Tokenizer, "encode_batch", None)  # any call fails
         refused = server.post("/v1/chat/completions", asked)
         error = refused.json()["error"]
         assert (refused.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")

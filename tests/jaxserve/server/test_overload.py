@@ -1,4 +1,4 @@
-"""Four times as many requests as the engine can serve: the others are refused, and no trace of them is left."""
+"""Four times as many requests as the engine can serve: the excess is refused and leaves nothing behind."""
 
 import asyncio
 import time
@@ -28,21 +28,21 @@ def server():
         yield server
 
 
-def test_who_gets_in_is_served_and_who_does_not_is_told_at_once(server, record_property):
+def test_accepted_requests_are_served_and_others_are_refused_at_once(server, record_property):
     found = asyncio.run(overload(server.url, NUM_REQUESTS, SECONDS, body))
     check_overloaded(found, NUM_TOKENS)
     assert len(found.accepted) + len(found.refused) == NUM_REQUESTS
     assert len(found.accepted) >= 3 * NUM_SEQS
     assert len(found.refused) >= NUM_REQUESTS // 4
     record_property("refused_p99_ms", 1000 * found.refused_p99_s)
-    until(lambda: server.service.num_active == 0 and all_pages_are_back(server.llm))
-    meters = server.service.llm.meters
+    until(lambda: server.state.num_active == 0 and all_pages_are_back(server.llm))
+    meters = server.state.engine.metrics
     assert (meters.num_running, meters.num_waiting, meters.num_live) == (0, 0, 0)
     assert meters.refused.total() == len(found.refused)
     assert meters.finished == {"length": len(found.accepted)}
 
 
-def test_a_text_that_is_not_whole_is_noticed(server):
+def test_an_incomplete_text_is_noticed(server):
     found = asyncio.run(overload(server.url, 2, 0.1, lambda i: {**body(i), "max_tokens": 5}))
     with pytest.raises(AssertionError):
         check_overloaded(found, NUM_TOKENS)

@@ -1,4 +1,4 @@
-"""The life of a server's process: what balancers and supervisors see from its first moment to its exit code."""
+"""The life of a server process, as load balancers and supervisors see it, from start to exit code."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ LONG = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}  # two seconds of t
 
 
 class Stream:
-    """A stream that is read in a thread of its own. begun: its first chunk has come."""
+    """A stream that is read in its own thread. begun: set when its first chunk has arrived."""
 
     def __init__(self, client):
         self.begun, self.lines, self._client = threading.Event(), [], client
@@ -34,7 +34,7 @@ class Stream:
         assert self.begun.wait(60)
 
     def close(self):
-        """Wait for the end, whatever was said."""
+        """Wait for the end of the stream."""
         self._thread.join()
 
     def _read(self):
@@ -48,13 +48,13 @@ class Stream:
                     self.begun.set()
 
     def end(self):
-        """The last thing that was said before the end."""
+        """The last event before the end."""
         self._thread.join()
         assert self.lines[-1] == "data: [DONE]"
         return json.loads(self.lines[-2].removeprefix("data: "))
 
 
-def test_a_server_is_unhealthy_until_it_is_ready_and_ends_when_it_is_told():
+def test_a_server_is_unhealthy_until_it_is_ready_and_ends_after_a_signal():
     with ServerProcess(str(checkpoint("llama3")), *flags_of(TINY)) as server, server.client() as client:
         answer = client.get("/health")
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "starting")
@@ -70,7 +70,7 @@ def test_a_server_is_unhealthy_until_it_is_ready_and_ends_when_it_is_told():
     assert "Traceback" not in server.log
 
 
-def test_what_runs_may_end_after_a_signal_and_nothing_new_comes_in():
+def test_after_a_signal_running_requests_finish_and_new_ones_are_refused():
     with ServerProcess("slow", command=FAKE) as server, server.client() as client, server.client() as other:
         server.until("ready after")
         stream = Stream(client)
@@ -85,7 +85,7 @@ def test_what_runs_may_end_after_a_signal_and_nothing_new_comes_in():
     assert "Traceback" not in server.log
 
 
-def test_a_second_signal_ends_what_runs_and_a_socket_of_one_s_own_is_served(tmp_path):
+def test_a_second_signal_ends_running_requests_of_a_unix_socket(tmp_path):
     path = tmp_path / "socket"
     with ServerProcess("slow", "--uds", str(path), command=FAKE) as server:
         server.until("ready after")
@@ -101,7 +101,7 @@ def test_a_second_signal_ends_what_runs_and_a_socket_of_one_s_own_is_served(tmp_
     assert "Traceback" not in server.log
 
 
-def test_with_no_time_to_shut_down_what_runs_is_aborted():
+def test_without_a_shutdown_timeout_running_requests_are_aborted():
     with ServerProcess("slow", "--shutdown-timeout", "0", command=FAKE) as server, server.client() as client:
         server.until("ready after")
         stream = Stream(client)
@@ -111,7 +111,7 @@ def test_with_no_time_to_shut_down_what_runs_is_aborted():
     assert "1 requests are aborted" in server.log
 
 
-def test_a_crash_is_told_to_all_and_ends_the_process_with_its_reason():
+def test_a_crash_is_reported_to_all_requests_and_ends_the_process_with_its_reason():
     with ServerProcess("crash", command=FAKE) as server, server.client() as client:
         server.until("ready after")
         stream = Stream(client)
@@ -126,19 +126,19 @@ def test_a_model_that_does_not_fit_ends_the_process_with_its_reason():
     assert "Out of memory while trying to allocate" in server.log.splitlines()[-1]
 
 
-def test_a_server_that_hears_nobody_ends_with_its_reason():
+def test_a_server_whose_listener_fails_ends_with_its_reason():
     with ServerProcess("deaf", command=FAKE) as server:
         assert server.exit_code() == 1
     assert "the server has stopped listening: RuntimeError('the socket is gone')" in server.log
     assert "Traceback" not in server.log
 
 
-def test_a_socket_in_use_is_left_alone_and_a_dead_server_s_is_taken_over(tmp_path):
+def test_a_socket_in_use_is_refused_and_a_dead_server_s_is_replaced(tmp_path):
     path = tmp_path / "socket"
     config = ServerConfig(uds=str(path))
     app = make_app(ServerState(config, ("fake",)))
     first = Listener(app, config)
-    with pytest.raises(OSError, match="another server listens there"):
+    with pytest.raises(OSError, match="another server is listening there"):
         Listener(app, config)
     path.unlink()
     second = Listener(app, config)
@@ -159,7 +159,7 @@ def test_a_second_signal_ends_a_server_whose_step_hangs():
         server.send(signal.SIGTERM)
         server.until("draining: 1 requests")
         server.send(signal.SIGTERM)
-        assert server.exit_code(20) == 0  # its step would take ten minutes
+        assert server.exit_code(20) == 0  # its step takes ten minutes
         assert "is left" in server.log
         stream.close()
 
@@ -171,7 +171,7 @@ def test_a_signal_ends_a_server_that_is_still_loading():
         assert server.exit_code() == 0
 
 
-def test_mistakes_end_with_code_2_and_one_sentence(tmp_path):
+def test_user_errors_end_with_code_2_and_one_sentence(tmp_path):
     (tmp_path / "bad.pem").write_text("no key")
     for file in ("bad.pem", "none.pem"):
         options = [f"--ssl-{kind}file={tmp_path / file}" for kind in ("key", "cert")]

@@ -1,4 +1,4 @@
-"""What the server's options change, each seen from outside."""
+"""The effect of each server option, observed over HTTP."""
 
 import json
 import threading
@@ -14,21 +14,21 @@ ADMIN = {"Authorization": "Bearer admin"}
 
 
 def events(answer):
-    """The JSON of each event but the last."""
+    """The JSON of each event except the last."""
     parts = answer.text.strip().split("\n\n")
     assert parts[-1] == "data: [DONE]"
     return [json.loads(part.removeprefix("data: ")) for part in parts[:-1] if not part.startswith(":")]
 
 
 def params_of(server, body, path="/v1/completions"):
-    """The parameters with which the engine gets a request."""
-    jobs, seen = server.llm._jobs, []
-    start = jobs.start
-    jobs.start = lambda text, request, *rest: seen.append(request.params) or start(text, request, *rest)
+    """The parameters of a request as they reach the engine."""
+    outputs, seen = server.llm._outputs, []
+    start = outputs.start
+    outputs.start = lambda request: seen.append(request.params) or start(request)
     try:
         assert server.post(path, body).status_code == 200
     finally:
-        jobs.start = start
+        outputs.start = start
     return seen[0]
 
 
@@ -36,7 +36,7 @@ THEIRS = {"temperature": 0.6, "top_k": 20, "max_new_tokens": 7, "eos_token_id": 
 
 
 @pytest.mark.parametrize(("choice", "expected"), [("auto", (0.6, 20, 7)), ("none", (1.0, 0, 16))])
-def test_a_model_s_own_sampling_defaults_come_between_the_request_s_and_openai_s(choice, expected):
+def test_a_model_s_sampling_defaults_rank_between_the_request_s_and_openai_s(choice, expected):
     with running(fake_llm(generation_config=THEIRS), generation_config=choice) as server:
         params = params_of(server, {"prompt": "x"})
         assert (params.temperature, params.top_k, params.max_tokens) == expected
@@ -44,7 +44,7 @@ def test_a_model_s_own_sampling_defaults_come_between_the_request_s_and_openai_s
         assert (params.temperature, params.top_k, params.max_tokens) == (0.9, 0, 3)
 
 
-def test_a_chat_fills_the_context_unless_it_is_told():
+def test_a_chat_fills_the_context_by_default():
     with running(fake_llm()) as server:
         assert params_of(server, {**CHAT, "max_tokens": None}, "/v1/chat/completions").max_tokens is None
         asked = {**CHAT, "max_tokens": None, "max_completion_tokens": 5}
@@ -61,7 +61,7 @@ def test_variables_of_the_template_have_defaults():
         assert bytes(other) == b"wild:x"
 
 
-def test_usage_in_every_stream_where_that_is_forced():
+def test_usage_can_be_forced_in_every_stream():
     with running(fake_llm(), enable_force_include_usage=True) as server:
         last = events(server.post("/v1/completions", {"prompt": "x", "max_tokens": 3, "stream": True}))[-1]
         assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 3)
@@ -77,7 +77,7 @@ def test_a_silent_stream_gets_comments():
     assert events(answer)[-1]["choices"][0]["finish_reason"] == "length"
 
 
-def test_the_role_that_answers_and_the_names_of_the_model():
+def test_the_response_role_and_the_model_s_names():
     with running(fake_llm(), response_role="pirate") as server:
         answer = server.post("/v1/chat/completions", CHAT).json()
         assert (answer["choices"][0]["message"]["role"], answer["model"]) == ("pirate", NAME)
@@ -93,7 +93,7 @@ def test_a_profile_is_recorded_between_start_and_stop(tmp_path):
     assert [path for path in (tmp_path / "trace").rglob("*") if path.is_file()]
 
 
-def test_the_prefix_cache_is_forgotten_by_the_admin():
+def test_the_admin_can_reset_the_prefix_cache():
     prompt = {"prompt": "abcdefgh" * 4, "max_tokens": 1}
     with running(fake_llm(prefix_eviction="lru"), admin_key="admin") as server:
 
@@ -105,7 +105,7 @@ def test_the_prefix_cache_is_forgotten_by_the_admin():
         assert cached() == 0
 
 
-def test_prompts_with_one_salt_share_and_others_do_not():
+def test_prompts_share_prefixes_only_with_equal_salts():
     with running(fake_llm(prefix_eviction="lru")) as server:
 
         def cached(salt):
@@ -115,7 +115,7 @@ def test_prompts_with_one_salt_share_and_others_do_not():
         assert [cached("a"), cached("b"), cached("a"), cached(None)] == [0, 0, 28, 0]
 
 
-def test_texts_become_tokens_and_tokens_texts():
+def test_tokenize_and_detokenize():
     with running(fake_llm()) as server:
         text = "hello naïve 😀<|im_end|>"
         answer = server.post("/tokenize", {"prompt": text, "return_token_strs": True}).json()

@@ -1,5 +1,6 @@
 """Calls of paged attention as tests and proofs make them: jitted, static options apart, outputs as numpy."""
 
+from dataclasses import fields, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -8,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from pallas_kernels.paged_attention.api import IMPLEMENTATIONS, paged_attention
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 
 BACKENDS = tuple(entry.backend for entry in IMPLEMENTATIONS if entry.backend not in ("mosaic_gpu", "reference"))
 """The back ends that are compared with the reference on everything; `test_attention_gpu` has what GPUs serve."""
 
-STATIC = ("scale", "window", "softcap", "write", "layout", "backend", "block")
+FIELDS = {field.name for field in fields(AttentionSpec)}
 
 
 class Result(NamedTuple):
@@ -23,14 +25,20 @@ class Result(NamedTuple):
 
 
 @cache
-def compiled(is_fast: bool, **static: Any):
+def compiled(is_fast: bool, spec: AttentionSpec):
     # Without LLVM's optimizations a case compiles in half the time; for what does not depend on them.
     options = {"xla_backend_optimization_level": 0} if is_fast else None
-    return jax.jit(partial(paged_attention, **static), compiler_options=options)
+    return jax.jit(partial(paged_attention, spec=spec), compiler_options=options)
+
+
+def changed(arguments: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """`arguments` with other arrays, and with other values in the fields of its spec."""
+    of_spec = {name: changes.pop(name) for name in FIELDS & changes.keys()}
+    return arguments | changes | {"spec": replace(arguments["spec"], **of_spec)}
 
 
 def attend(arguments: dict[str, Any], *, compile_fast: bool = False, **changes: Any) -> Result:
-    o, pool = _call(arguments | changes, compile_fast)
+    o, pool = _call(changed(arguments, **changes), compile_fast)
     return Result(np.asarray(o).astype(np.float32), np.asarray(pool))
 
 
@@ -39,11 +47,10 @@ def truth(arguments: dict[str, Any], *, compile_fast: bool = True) -> Result:
     with jax.enable_x64(True):
         is_wide = ("q", "k", "v", "sinks", "k_scale", "v_scale")
         wide = {name: jnp.asarray(arguments[name], jnp.float64) for name in is_wide if arguments[name] is not None}
-        o, pool = _call(arguments | wide | {"backend": "reference"}, compile_fast)
+        o, pool = _call(changed(arguments, **wide, backend="reference"), compile_fast)
         return Result(np.asarray(o), np.asarray(pool))
 
 
 def _call(arguments: dict[str, Any], compile_fast: bool) -> tuple[jax.Array, jax.Array]:
-    static = {name: arguments[name] for name in STATIC if name in arguments}
-    arrays = {name: x for name, x in arguments.items() if name not in STATIC}
-    return compiled(compile_fast, **static)(**arrays)
+    arrays = dict(arguments)
+    return compiled(compile_fast, arrays.pop("spec"))(**arrays)

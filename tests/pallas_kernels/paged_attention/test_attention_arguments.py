@@ -9,8 +9,9 @@ import pytest
 
 from pallas_kernels.paged_attention.api import lane_width, paged_attention
 from pallas_kernels.paged_attention.arg_specs import BENCH_WORKLOADS, WORKLOADS, Workload, build, draft_trees
-from pallas_kernels.paged_attention.block_config import BlockSizes
-from pallas_kernels.paged_attention.xla.block_sizes import xla_block_sizes
+from pallas_kernels.paged_attention.block_rules import xla_block_sizes
+from pallas_kernels.paged_attention.block_sizes import BlockSizes
+from tests.pallas_kernels.paged_attention.attention_calls import changed
 
 TINY = Workload("tiny", (1, 3), (5, 7), num_heads=4, num_kv_heads=2, head_dim=8, page_size=4)
 
@@ -35,12 +36,12 @@ TINY = Workload("tiny", (1, 3), (5, 7), num_heads=4, num_kv_heads=2, head_dim=8,
 def test_a_contradiction_is_an_error_that_names_it(change, message):
     as_users_call_it = inspect.unwrap(paged_attention)  # the suite's shape checks would be first
     with pytest.raises(ValueError, match=message):
-        as_users_call_it(**build(TINY) | change)
+        as_users_call_it(**changed(build(TINY), **change))
 
 
 def test_a_back_end_that_steps_aside_says_why():
     with pytest.raises(NotImplementedError, match="reference: it has no blocks"):
-        paged_attention(**build(TINY), backend="reference", block=BlockSizes())
+        paged_attention(**changed(build(TINY), backend="reference", block=BlockSizes()))
 
 
 @pytest.mark.parametrize("name", ["positions", "rows", "queries"])

@@ -47,7 +47,7 @@ def test_a_missing_scale_is_one(backend):
 FAULTY = Workload("faulty", (1, 1, 7), (40, 9, 33), num_heads=4, num_kv_heads=2, head_dim=64, page_size=32, window=20)
 FAULTY = replace(FAULTY, tree_words=1, has_sinks=True, softcap=2.0, dtype="bfloat16", pool_dtype="int8")
 FAULTS = {
-    "a window too wide by one": lambda a: {"window": a["window"] + 1},
+    "a window too wide by one": lambda a: {"window": a["spec"].window + 1},
     "a soft cap forgotten": lambda a: {"softcap": None},
     "a sink forgotten": lambda a: {"sinks": None},
     "cousins seen": lambda a: {"meta": replace(a["meta"], tree=jnp.full_like(a["meta"].tree, -1))},
@@ -61,7 +61,7 @@ FAULTS = {
 def test_the_control_faults_exceed_the_bounds(fault):
     check(FAULTY, "xla")
     arguments = build(FAULTY)
-    got = attend(arguments | FAULTS[fault](arguments), backend="xla", compile_fast=True)
+    got = attend(arguments, **FAULTS[fault](arguments), backend="xla", compile_fast=True)
     assert errors(got.o, expected_of(FAULTY).o).max() > 4 * BOUNDS[FAULTY.dtype]
 
 

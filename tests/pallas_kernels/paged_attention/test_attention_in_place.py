@@ -8,6 +8,7 @@ import pytest
 
 from pallas_kernels.paged_attention.api import lane_width, paged_attention
 from pallas_kernels.paged_attention.arg_specs import Workload, build
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.workloads import SMOLLM2
 
 NUM_LAYERS, NUM_PAGES, PAGE = 6, 4096, 16
@@ -42,7 +43,7 @@ def compile_layers(workload: Workload, kind: Callable) -> jax.stages.Compiled:
             q, pool = carry
 
             def call(q, pool, window):
-                return paged_attention(q, k, v, pool, layer, meta, scale=0.125, window=window, backend="xla")
+                return paged_attention(q, k, v, pool, layer, meta, AttentionSpec(0.125, window, backend="xla"))
 
             return kind(q, pool, layer, call), None
 

@@ -51,16 +51,17 @@ def attention_of_token(a: dict, pool: np.ndarray, row: int, token: int) -> np.nd
     else:
         text += [base + j for j in ancestors(np.asarray(meta.tree[token]), node)]
     text.append(base + node)
-    text = text[-(a["window"] or len(text)) :]
+    spec = a["spec"]
+    text = text[-(spec.window or len(text)) :]
     kv = history(pool, a, row)
     q = np.asarray(a["q"][token], np.float64)
     num_heads = len(q)
     out = np.zeros_like(q)
     for n in range(num_heads):
         head = n // (num_heads // pool.shape[2])
-        scores = np.array([q[n] @ kv[p][0][head] for p in text]) * a["scale"]
-        if a["softcap"]:
-            scores = a["softcap"] * np.tanh(scores / a["softcap"])
+        scores = np.array([q[n] @ kv[p][0][head] for p in text]) * spec.scale
+        if spec.softcap:
+            scores = spec.softcap * np.tanh(scores / spec.softcap)
         sink = 0.0 if a["sinks"] is None else np.exp(float(a["sinks"][n]))
         weights = np.exp(scores) / (np.exp(scores).sum() + sink)
         out[n] = sum(w * kv[p][1][head] for w, p in zip(weights, text, strict=True))

@@ -1,5 +1,6 @@
 """Inside shard_map over kv heads each device attends with its own heads, and the result is the whole."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from pallas_kernels.paged_attention.api import paged_attention
 from pallas_kernels.paged_attention.arg_specs import Workload, build
-from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS, STATIC
+from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS
 from tests.pallas_kernels.paged_attention.attention_checks import expected_of
 from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors
 
@@ -25,7 +26,7 @@ MIXED = Workload("mixed", (1, 1, 12), (40, 17, 30), **SHAPE, tree_words=1, windo
 def test_heads_on_two_devices_equal_heads_on_one(workload, backend):
     arguments = build(workload)
     expected = expected_of(workload)
-    static = {name: arguments.pop(name) for name in STATIC if name in arguments} | {"backend": backend}
+    spec = replace(arguments.pop("spec"), backend=backend)
     heads = P(None, "tensor")
     specs = dict.fromkeys(("q", "k", "v", "k_scale", "v_scale"), heads)
     specs |= {"pool": P(None, None, "tensor"), "sinks": P("tensor"), "layer": P(), "meta": P()}
@@ -33,7 +34,7 @@ def test_heads_on_two_devices_equal_heads_on_one(workload, backend):
 
     @partial(jax.shard_map, mesh=mesh, in_specs=(specs,), out_specs=(heads, specs["pool"]), check_vma=False)
     def sharded(arguments):
-        return paged_attention(**arguments, **static)
+        return paged_attention(**arguments, spec=spec)
 
     o, pool = jax.jit(sharded, compiler_options={"xla_backend_optimization_level": 0})(arguments)
     assert errors(np.asarray(o), expected.o).max() <= BOUNDS[workload.dtype]

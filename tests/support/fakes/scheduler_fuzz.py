@@ -5,7 +5,7 @@ from typing import Any
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.scheduler.policy.fair import FairShares
-from jaxserve.scheduler.policy.scheduling_policy import ByPriority
+from jaxserve.scheduler.policy.policies import ByPriority
 from tests.support.fakes.fake_engine import make_engine
 from tests.support.fakes.scheduler_laws import AGEING_S, Fuzz
 
@@ -62,17 +62,17 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
     """All outputs are those of lone runs, all pages are back, and what the pool is there for has happened."""
     done.check_outputs()
     scheduler, watch = done.engine.scheduler, done.watch
-    if scheduler.state.prefixes is not None:
-        assert scheduler.state.prefixes.num_hit > 0
-        scheduler.state.prefixes.clear()
-    if (host := scheduler.state.host) is not None:
+    if scheduler.state.prefix_cache is not None:
+        assert scheduler.state.prefix_cache.num_hit > 0
+        scheduler.state.prefix_cache.clear()
+    if (host := scheduler.state.host_tier) is not None:
         assert host.num_saved > 0
         assert host.num_loaded > 0
         assert host.num_used == 0  # with what was cleared
-    assert scheduler.num_pages_free == scheduler.state.pool.num_pages - 1
-    assert sum(scheduler.num_pages_held) == 0
+    assert scheduler.stats.num_pages_free == scheduler.state.pool.num_pages - 1
+    assert sum(scheduler.stats.num_pages_held) == 0
     assert watch.num_forks > 0
     if habits == "calm" or "ample" in pool:  # a short storm aborts too much to need preemption everywhere
-        assert (scheduler.num_preemptions == 0) == ("ample" in pool and "tenants" not in pool)  # these take slots
+        assert (scheduler.stats.num_preemptions == 0) == ("ample" in pool and "tenants" not in pool)  # these take slots
     if habits == "quiet" and pool != "pages of one":  # there somebody always waits for pages
         assert watch.num_rounds > watch.num_steps * (1.4 if "ample" in pool else 1)

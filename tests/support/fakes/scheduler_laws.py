@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxserve.core.buckets import MAX_ROUNDS
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
-from jaxserve.core.sequence import Sequence
+from jaxserve.core.sequence import Sequence, Status
 from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.engine.loop.engine import Engine
@@ -98,7 +98,7 @@ def check_pages(state: SchedulerState) -> None:
     assert (named == pool.references(slice(None))).all(), "references differ from the tables"
     assert named[0] == 0, "the scratch page is held"
     num_deferred = np.count_nonzero(pool.references(slice(None)))
-    kept = np.zeros(0, np.int32) if state.prefixes is None else state.prefixes.kept_pages
+    kept = np.zeros(0, np.int32) if state.prefix_cache is None else state.prefix_cache.kept_pages
     assert sorted(kept.tolist()) == np.flatnonzero(pool.is_kept(slice(None))).tolist(), (
         "the cache lost or shares a page"
     )
@@ -113,25 +113,31 @@ def check_pages(state: SchedulerState) -> None:
 
 def check_host_pages(state: SchedulerState) -> None:
     """Every page of host memory is free or belongs to one place of one prefix."""
-    if (host := state.host) is not None:
+    if (host := state.host_tier) is not None:
         used = host.used_pages.tolist()
         assert len(used) == len(set(used)) == host.num_used <= host.num_pages
         assert all(1 <= page <= host.num_pages for page in used)
 
 
 def check_slots(state: SchedulerState) -> None:
-    """Each slot is free, running or leaving; each living sequence waits in one place or has a slot."""
+    """Each slot is free, running or leaving; each sequence that has not ended is in the one index of its status."""
     slot_table = state.slot_table
     occupied = {slot for slot, sequence in enumerate(slot_table.sequences) if sequence is not None}
-    running = set(np.flatnonzero(slot_table.is_running).tolist())
+    running: set[int] = set(np.flatnonzero(slot_table.is_running).tolist())
     assert occupied == running | set(state.leaving)
     assert sorted([*slot_table.free_slots, *running, *state.leaving]) == list(range(len(slot_table.sequences)))
-    placed = [s for s in slot_table.sequences if s is not None and not s.is_finished]
-    held = [s for prefix_group in state.deferring for s in prefix_group.deferred.values()]
-    parked = [s for s in state.sequences.values() if s.slot < 0 and state.is_paused(s)]
-    everyone = [*placed, *state.waiting, *held, *parked]
-    assert sorted(s.sequence_id for s in everyone) == sorted(state.sequences)
-    assert len(held) <= len(slot_table.free_slots), "one that is held back lost its slot"
+    deferred = [sequence for prefix_group in state.deferring for sequence in prefix_group.deferred.values()]
+    assert len(deferred) <= len(slot_table.free_slots), "a deferred sequence lost the slot that is kept for it"
+    living = [sequence for sequence in slot_table.sequences if sequence is not None and not sequence.is_finished]
+    paused = [sequence for sequence in state.sequences.values() if sequence.is_paused]
+    unplaced = [sequence for sequence in paused if sequence.slot < 0]
+    placed = [*living, *state.waiting, *deferred, *unplaced]
+    assert sorted(sequence.sequence_id for sequence in placed) == sorted(state.sequences)
+    assert all(sequence.sequence_id in state.beams for sequence in paused)
+    found = dict.fromkeys(state.waiting, Status.WAITING) | dict.fromkeys(deferred, Status.DEFERRED)
+    found |= {sequence: Status.RUNNING if sequence.slot in running else Status.PREEMPTED for sequence in living}
+    found |= dict.fromkeys(paused, Status.PAUSED)
+    assert all(sequence.status is status for sequence, status in found.items())
 
 
 def check_policy(state: SchedulerState) -> None:
@@ -209,7 +215,7 @@ class Fuzz:
 
     @property
     def num_operations(self) -> int:
-        return self.counts.total() + self.watch.num_forks + self.engine.scheduler.num_preemptions
+        return self.counts.total() + self.watch.num_forks + self.engine.scheduler.stats.num_preemptions
 
     def run(self, num_operations: int) -> None:
         while self.num_operations < num_operations:
@@ -249,11 +255,11 @@ class Fuzz:
     def _operate(self) -> None:
         draw = self.random.random()
         if draw > self.abort_share:
-            if self.engine.scheduler.num_waiting < 12:
+            if self.engine.scheduler.state.num_waiting < 12:
                 self._add()
-        elif draw < 0.01 and self.engine.scheduler.state.prefixes is not None:
+        elif draw < 0.01 and self.engine.scheduler.state.prefix_cache is not None:
             self.counts["reset"] += 1
-            self.engine.scheduler.state.prefixes.clear()
+            self.engine.scheduler.state.prefix_cache.clear()
         elif draw > self.abort_share / 2:
             self.counts["abort"] += 1
             recent = self.random.integers(max(0, len(self.added) - 8), len(self.added) + 1)
@@ -262,7 +268,7 @@ class Fuzz:
             self.counts["finish"] += 1
             sequence = self._recent_sequence()
             keep = int(self.random.integers(0, len(sequence.token_ids) + 1))
-            self.engine.finish(sequence.sequence_id, "cut", keep)
+            self.engine.scheduler.finish(sequence.sequence_id, "cut", keep)
 
     def _add(self) -> None:
         self.counts["add"] += 1
@@ -281,7 +287,7 @@ class Fuzz:
         }
         number = len(self.added)
         prompt, salt = int(draw.integers(1, self.longest)), None
-        if self.engine.scheduler.state.prefixes is not None and self.added and draw.random() < 0.7:
+        if self.engine.scheduler.state.prefix_cache is not None and self.added and draw.random() < 0.7:
             prompt, salt = self._continuation(), str(draw.choice(["a", "b"])) if draw.random() < 0.1 else None
             params["skip_reading_prefix_cache"] = bool(draw.random() < 0.1)
         params |= {"arrival_s": self.clock.now_s, "scheduling": self._scheduling()}
@@ -310,7 +316,7 @@ class Fuzz:
             own = kinds[kind] | {"arrival_s": self.clock.now_s, "scheduling": self._scheduling()}
             requests.append(make_request(name, prompt, seed=1000 * number + k, **own))
         self.counts["add"] += len(requests) - 1
-        self.added.append(self.engine.add_sharing(requests, shared_len))
+        self.added.append(self.engine.scheduler.add_sharing(requests, shared_len))
 
     def _scheduling(self) -> SchedulingOptions:
         """Whatever the order goes by, and time limits where it goes by anything."""

@@ -1,4 +1,4 @@
-"""`jaxserve batch` as a process that is killed in the middle and run again."""
+"""`jaxserve batch` as a process that is killed and run again."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ def start(source: Path, output: Path, *options: str) -> subprocess.Popen[bytes]:
 
 
 def run(source: Path, output: Path, *options: str) -> None:
-    """A whole run. Raises where it fails."""
+    """A complete run. Raises if it fails."""
     with start(source, output, *options) as process:
         code = process.wait()
     if code:
@@ -24,7 +24,7 @@ def run(source: Path, output: Path, *options: str) -> None:
 
 
 def kill_at(num_lines: int, source: Path, output: Path, *options: str) -> int:
-    """Kill a run (signal 9) once it has written so many lines; how many whole ones it leaves behind."""
+    """Kill a run (signal 9) once it has written `num_lines` lines; returns how many complete lines it leaves."""
     with start(source, output, *options) as process:
         while num_whole(output) < num_lines:
             if process.poll() is not None:
@@ -39,7 +39,7 @@ def num_whole(output: Path) -> int:
 
 
 def written(path: Path, bodies: list[dict[str, Any]], url: Callable[[int], str]) -> Path:
-    """A batch file of these bodies, `r0` and so on."""
+    """A batch file of these bodies, with ids `r0`, `r1`, …"""
     lines = [{"custom_id": f"r{i}", "method": "POST", "url": url(i), "body": body} for i, body in enumerate(bodies)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path

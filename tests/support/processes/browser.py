@@ -1,6 +1,6 @@
-"""Headless Chromium, driven by the DevTools protocol through two pipes: a person's keys, screens and colours.
+"""Headless Chromium, controlled by the DevTools protocol over two pipes: keyboard input, screen sizes and colors.
 
-Tests that use it are skipped where it is not installed, but never in CI.
+Tests that use it are skipped if it is not installed, but never in CI.
 """
 
 import base64
@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-# It may reach this machine alone.
+# It may connect to this machine only.
 HOSTS = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 FLAGS = (
     "--headless --remote-debugging-pipe --no-first-run --disable-gpu --disable-dev-shm-usage --disable-extensions "
@@ -55,11 +55,11 @@ def browser() -> Iterator["Browser"]:
 
 
 class Browser:
-    """One process; messages are JSON with a zero byte after each."""
+    """One browser process; messages are JSON, each followed by a zero byte."""
 
     def __init__(self, path: str, folder: Path):
         (its_in, out), (self._in, its_out) = os.pipe(), os.pipe()
-        # It reads from descriptor 3 and writes to 4; here both may be in use for something else.
+        # It reads from descriptor 3 and writes to 4, which may be in use in this process.
         high = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (its_in, its_out)]
         flags = [*FLAGS, HOSTS, f"--user-data-dir={folder}", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         command = ["bash", "-c", f'exec "$@" 3<&{high[0]} 4>&{high[1]}', "bash", path, *flags]
@@ -82,7 +82,7 @@ class Browser:
         self._log.close()
 
     def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
-        """The result of a command; events that come before it are kept."""
+        """The result of a command; events that arrive before it are stored."""
         self._last_id += 1
         message = {"id": self._last_id, "method": method, "params": params}
         os.write(self._out, json.dumps(message | ({"sessionId": session} if session else {})).encode() + b"\0")
@@ -106,7 +106,7 @@ class Browser:
 
     @contextmanager
     def tab(self, url: str, size: tuple[int, int] = WIDE, *, scale: float = 1, dark: bool = False) -> Iterator["Tab"]:
-        """A page with nothing kept of others, loaded. size: width and height; a phone's if narrower than 600."""
+        """A loaded page in a new profile. size: width and height; emulates a phone if narrower than 600."""
         context = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -123,7 +123,7 @@ class Browser:
 
 
 class Tab:
-    """What a person sees and does."""
+    """One tab: input and displayed contents."""
 
     def __init__(self, chromium: Browser, session: str):
         self._chromium, self._session = chromium, session
@@ -146,16 +146,16 @@ class Tab:
         self.call("Emulation.setEmulatedMedia", features=[feature])
 
     def read(self, expression: str) -> Any:
-        """The value of a JavaScript expression, of a promise its result."""
+        """The value of a JavaScript expression; promises are awaited."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in result, f"{expression}: {result['exceptionDetails']}"
         return result["result"].get("value")
 
     def wait(self, expression: str, seconds: float = PATIENCE_S) -> Any:
-        """The value once it is true."""
+        """The value of the expression once it is truthy."""
         until_s = time.monotonic() + seconds
         while not (value := self.read(expression)):
-            assert time.monotonic() < until_s, f"in vain: {expression}\n{self.read('document.body.innerText')}"
+            assert time.monotonic() < until_s, f"timed out: {expression}\n{self.read('document.body.innerText')}"
             time.sleep(0.02)
         return value
 
@@ -172,7 +172,7 @@ class Tab:
         self.read(f"document.querySelector({json.dumps(selector)}).click()")
 
     def fill(self, selector: str, text: str) -> None:
-        """Replace what stands in a field."""
+        """Replace the contents of an input field."""
         self.read(f"{{ const field = document.querySelector({json.dumps(selector)}); field.focus(); field.select() }}")
         self.type(text)
 
@@ -180,27 +180,27 @@ class Tab:
         return self.read(f"document.querySelector({json.dumps(selector)}).textContent")
 
     def screenshot(self) -> bytes:
-        """A PNG of what is on the screen."""
+        """A PNG of the screen."""
         return base64.b64decode(self.call("Page.captureScreenshot")["data"])
 
     def _events(self, method: str) -> list[dict[str, Any]]:
-        self.read("0")  # brings what has happened so far
+        self.read("0")  # receives the events so far
         events = self._chromium.events
         return [e["params"] for e in events if e["method"] == method and e.get("sessionId") == self._session]
 
     @property
     def requests(self) -> list[dict[str, Any]]:
-        """Everything that was asked for: `url`, `method`, `postData`."""
+        """All network requests: `url`, `method`, `postData`."""
         return [event["request"] for event in self._events("Network.requestWillBeSent")]
 
     @property
     def problems(self) -> list[str]:
-        """Exceptions, errors and warnings in the console, refusals by the content's policy among them."""
+        """Exceptions, and errors and warnings in the console, including violations of the content security policy."""
         thrown = [str(event["exceptionDetails"]) for event in self._events("Runtime.exceptionThrown")]
         said = [str(e["args"]) for e in self._events("Runtime.consoleAPICalled") if e["type"] in ("error", "warning")]
         logged = [e["entry"]["text"] for e in self._events("Log.entryAdded") if e["entry"]["level"] != "verbose"]
         return [text for text in thrown + said + logged if not any(part in text for part in self._expected)]
 
     def expect(self, *parts: str) -> None:
-        """Problems with one of these texts in them are none."""
+        """Ignore problems that contain one of these texts."""
         self._expected += parts

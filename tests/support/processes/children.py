@@ -1,4 +1,4 @@
-"""The processes that a test starts by `subprocess`, with how they ended."""
+"""Records the processes that a test starts with `subprocess`, and their exit codes."""
 
 import subprocess
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 
 class Children(list[subprocess.Popen[Any]]):
-    """options: of each, as `Popen` got them. most_at_once: the highest number that had not been waited for."""
+    """options: the arguments of each `Popen`. most_at_once: the highest number of processes not yet waited for."""
 
     def __init__(self):
         super().__init__()
@@ -17,13 +17,13 @@ class Children(list[subprocess.Popen[Any]]):
 
     @property
     def codes(self) -> list[int | None]:
-        """How each ended; None: nobody waited for it."""
+        """The exit codes; None for a process that was not waited for."""
         return [child.returncode for child in self]
 
 
 @contextmanager
 def recorded() -> Iterator[Children]:
-    """All that are started within, by any thread."""
+    """All processes started within the context, by any thread."""
     children = Children()
 
     class Recorded(subprocess.Popen):

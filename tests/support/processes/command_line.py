@@ -1,4 +1,4 @@
-"""The command line as users start it: in a process of its own."""
+"""The command line in its own process, as users start it."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ def jaxserve(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def check_mistake(args: list[str], message: str) -> None:
-    """It ends with code 2, and says `message` instead of showing where in the code it noticed."""
+    """The command ends with code 2 and prints `message`, without a traceback."""
     done = jaxserve(*args)
     assert done.returncode == 2
     assert message in done.stderr

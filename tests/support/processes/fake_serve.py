@@ -1,9 +1,9 @@
-"""Run as a program: `jaxserve serve` over a fake model, with a fault.
+"""A program: `jaxserve serve` over a fake model with a fault.
 
     python -m tests.support.processes.fake_serve FAULT [options of serve]
 
-slow: each step takes 20 ms. crash: the 20th step fails, as a device that is out of memory does. no memory: the model
-does not fit. hang: only the first step ends. long load: the model is never there. deaf: what listens ends by an error.
+slow: each step takes 20 ms. crash: the 20th step fails like a device that is out of memory. no memory: the model does
+not fit. hang: only the first step ends. long load: loading does not end. deaf: the listener fails.
 """
 
 import sys

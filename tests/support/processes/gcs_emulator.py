@@ -1,4 +1,4 @@
-"""An emulator of Google Cloud Storage on this machine."""
+"""A local emulator of Google Cloud Storage."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import pytest
 
 @contextmanager
 def emulated_bucket(name: str) -> Iterator[None]:
-    """One empty bucket; the usual clients find it."""
+    """An empty bucket; the usual clients are configured to use it."""
     import gcsfs
     from gcp_storage_emulator.server import create_server
 

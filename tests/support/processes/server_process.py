@@ -1,4 +1,4 @@
-"""`jaxserve serve` as users start it: a process, what it writes, and how it ends."""
+"""`jaxserve serve` as a process: its log and its exit code."""
 
 import os
 import re
@@ -12,11 +12,11 @@ from types import TracebackType
 import httpx2
 
 SERVE = (sys.executable, "-m", "jaxserve.cli.main", "serve")
-FAKE = (sys.executable, "-m", "tests.support.processes.fake_serve")  # a fake model and a fault, for the rest the same
+FAKE = (sys.executable, "-m", "tests.support.processes.fake_serve")  # with a fake model and a fault
 
 
 class ServerProcess:
-    """On a free port, unless the options name a socket. log: all that it has written so far. key: that it asks for."""
+    """Listens on a free port unless the options name a socket. log: its output so far. key: its API key."""
 
     def __init__(self, *args: str, command: tuple[str, ...] = SERVE, key: str = ""):
         where = () if "--uds" in args else ("--port", "0")
@@ -37,22 +37,22 @@ class ServerProcess:
         self._reader.join()
 
     def until(self, pattern: str, timeout_s: float = 120.0) -> str:
-        """Wait until it has written something that matches; the match, or its first group."""
+        """Wait until the log matches `pattern`; returns the match, or its first group."""
         deadline_s = time.monotonic() + timeout_s
         while (found := re.search(pattern, self.log)) is None:
-            has_ended = not self._reader.is_alive()  # all of the log is there then
+            has_ended = not self._reader.is_alive()  # then the log is complete
             if time.monotonic() > deadline_s or (has_ended and not re.search(pattern, self.log)):
-                raise AssertionError(f"{pattern!r} does not come: {self.log[-3000:]}")
+                raise AssertionError(f"{pattern!r} does not appear: {self.log[-3000:]}")
             time.sleep(0.01)
         return found[found.lastindex or 0]
 
     @property
     def url(self) -> str:
-        """Known once it listens."""
+        """Available once the server listens."""
         return self.until(r"listening on (http://\S+);")
 
     def client(self, uds: str | None = None) -> httpx2.Client:
-        """A client with a connection for each request, as strangers have."""
+        """A client that opens a new connection for each request."""
         transport = httpx2.HTTPTransport(uds=uds)
         url = "http://server" if uds is not None else self.url
         return httpx2.Client(base_url=url, timeout=60, transport=transport, headers={"Connection": "close"})
@@ -61,7 +61,7 @@ class ServerProcess:
         self.process.send_signal(number)
 
     def exit_code(self, timeout_s: float = 60.0) -> int:
-        """Wait for its end."""
+        """Wait for the process to end."""
         code = self.process.wait(timeout_s)
         self._reader.join()
         return code

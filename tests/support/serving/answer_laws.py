@@ -1,4 +1,4 @@
-"""Laws of a server's answers, whatever it was asked: a refusal by name, or all that was asked for; never a failure."""
+"""Laws of a server's responses to any body: a refusal by name or the requested result, never a failure."""
 
 import json
 from collections.abc import Mapping
@@ -7,13 +7,13 @@ from typing import Any
 from tests.support.serving.body_fuzz import Case
 
 REFUSALS = (400, 404, 413)
-BUSY = {"queue_full": 429, "timeout": 503}  # by code: what a client may try again
+BUSY = {"queue_full": 429, "timeout": 503}  # by code: refusals that clients may retry
 REASONS = ("stop", "length", "timeout")
 PRIVATE = ("Traceback", "site-packages", ".py", " at 0x")
 
 
 def faults(case: Case, status: int, headers: Mapping[str, str], text: str) -> list[str]:
-    """What is wrong with an answer, in words; empty for a good one."""
+    """Violations of the laws by a response, in words; empty for a valid one."""
     try:
         _check(case, status, headers, text)
     except (AssertionError, ValueError, KeyError, TypeError, IndexError) as error:
@@ -60,7 +60,7 @@ def _check_whole(body: Mapping[str, Any], answer: dict[str, Any]) -> None:
 
 
 def _check_events(body: Mapping[str, Any], text: str) -> None:
-    """Every choice ends once and says nothing after that; an error is the last thing that is said."""
+    """Every choice ends once and sends nothing afterwards; an error is the last event."""
     *events, done, end = text.split("\n\n")
     assert (done, end) == ("data: [DONE]", "")
     ended: set[int] = set()
@@ -87,9 +87,9 @@ def _num_choices(body: Mapping[str, Any]) -> int:
 
 
 def _read(text: str) -> Any:
-    """JSON, strictly: not what Python alone takes for it."""
+    """Strict JSON, without Python's extensions."""
 
     def refuse(word: str) -> None:
-        raise ValueError(f"{word} is no JSON")
+        raise ValueError(f"{word} is not JSON")
 
     return json.loads(text, parse_constant=refuse)

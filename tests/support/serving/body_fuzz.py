@@ -1,7 +1,7 @@
-"""Bodies that clients might send to a server, good and bad, drawn from what its API says of itself.
+"""Valid and invalid request bodies, generated from the server's OpenAPI description.
 
-Nothing here lists the fields: a new one, or a new route, is fuzzed without further ado. What schemas cannot say, such
-as how a message looks, stands in `HINTS`, so that a good share of the bodies is accepted.
+No list of fields is kept here: new fields and routes are fuzzed automatically. `HINTS` has what schemas cannot express,
+such as the form of a message, so that a large share of the bodies is accepted.
 """
 
 import json
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from jaxserve.server.openai.requests.field_policy import INERT, UNBUILT
+from jaxserve.server.openai.requests.field_policy import IGNORED, UNSUPPORTED
 from tests.support.serving.fuzz_values import TEXTS, Schema, Values
 
 _CALL = {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
@@ -41,12 +41,12 @@ HINTS: Mapping[str, list[Any]] = {
     "chat_template": ["{{ messages[0].content }}"],
     "model": [None],
 }
-OFTEN = ("max_tokens", "stream")  # without the first, answers are long
+OFTEN = ("max_tokens", "stream")  # without the first, outputs are long
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One request. body: what `raw` says, None where that is damaged."""
+    """One request. body: the parsed `raw`, or None if that is damaged."""
 
     number: int
     path: str
@@ -55,7 +55,7 @@ class Case:
 
 
 def body_schemas(api: Mapping[str, Any]) -> dict[str, Schema]:
-    """What each route that reads a body says of it, by path. api: the server's OpenAPI description."""
+    """The body schemas by path. api: the server's OpenAPI description."""
     found = {}
     for path, methods in api["paths"].items():
         content = methods.get("post", {}).get("requestBody", {}).get("content", {})
@@ -65,7 +65,7 @@ def body_schemas(api: Mapping[str, Any]) -> dict[str, Schema]:
 
 
 def cases(schemas: Mapping[str, Schema], seed: int) -> Iterator[Case]:
-    """Without end, the same for one seed. A path comes as often as it has fields."""
+    """An endless sequence, determined by the seed. A path's frequency is proportional to its number of fields."""
     rng, paths = random.Random(seed), sorted(schemas)
     weights = [len(schemas[path]["properties"]) for path in paths]
     for number in count():
@@ -90,7 +90,7 @@ def _body(rng: random.Random, schema: Schema) -> Any:
     for name in _some(rng, properties, rng.choice((1, 1, 1, 2, 4))):
         body[name] = values.extreme(properties[name], name) if rng.random() < 0.7 else values.anything()
     if rng.random() < 0.1:
-        body[rng.choice([*sorted(INERT), *sorted(UNBUILT), *TEXTS])] = values.anything()
+        body[rng.choice([*sorted(IGNORED), *sorted(UNSUPPORTED), *TEXTS])] = values.anything()
     return body
 
 
@@ -100,7 +100,7 @@ def _some(rng: random.Random, names: Iterable[str], most: int) -> list[str]:
 
 
 def _damaged(rng: random.Random, raw: bytes) -> tuple[bytes, Any]:
-    """Cut short, or with a byte changed; and what it says now."""
+    """The bytes truncated or with one byte changed, and their parsed value."""
     where = rng.randrange(len(raw))
     raw = raw[:where] if rng.random() < 0.5 else raw[:where] + bytes([rng.randrange(256)]) + raw[where + 1 :]
     try:

@@ -1,4 +1,4 @@
-"""Sends fuzz cases to a server, many at once, and holds each answer against the laws."""
+"""Sends fuzz cases to a server concurrently, and checks each response against the laws."""
 
 import asyncio
 from collections import Counter
@@ -15,7 +15,7 @@ HEADERS = {"Content-Type": "application/json"}
 
 @dataclass
 class Fuzzed:
-    """statuses: of the answers, by path. faults: what was wrong, in words."""
+    """statuses: of the responses, by path. faults: violations, in words."""
 
     statuses: Counter[tuple[str, int]] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Fuzzed:
 def fuzz(
     url: str, wanted: Iterable[Case], *, num_workers: int = 16, tell: Callable[[int], None] = lambda _: None
 ) -> Fuzzed:
-    """tell: called with the number of answers so far."""
+    """tell: called with the number of responses so far."""
     return asyncio.run(_fuzz(url, iter(wanted), num_workers, tell))
 
 

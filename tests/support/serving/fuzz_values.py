@@ -1,4 +1,4 @@
-"""Values of fields, drawn from a JSON schema: good ones, those at and beyond its edges, and any others."""
+"""Field values generated from a JSON schema: valid ones, those at and beyond its limits, and arbitrary ones."""
 
 import random
 import re
@@ -13,7 +13,7 @@ TEXTS = [
     "{% raw %}", "../../etc/passwd", "' OR 1=1 --", "<script>alert(1)</script>", "%s%n", "\\u0000", "\r\nX-Header: 1",
     "user", "<|end|>", " ", "\t\n", "0", "-1", "null", "NaN",
 ]  # fmt: skip
-HALVES = ["\ud800", "a\udfff", "\udc00\ud800"]  # of UTF-16 pairs: JSON can spell them, UTF-8 cannot
+HALVES = ["\ud800", "a\udfff", "\udc00\ud800"]  # of UTF-16 surrogate pairs: JSON can represent them, UTF-8 cannot
 INTEGERS = [0, 1, 2, 3, 5, 7, 20, 50, -1]
 NUMBERS = [0, 0.001, 0.1, 0.5, 0.9, 1, 1.0, 1.5, 2, 30, -0.5, -2]
 FAR_INTEGERS = [
@@ -39,7 +39,7 @@ HUGE = 100_000
 
 
 class Values:
-    """schema: of the body, with the `$defs` that its fields refer to. hints: good values of fields, by name."""
+    """schema: of the body, with the `$defs` that its fields refer to. hints: valid values by field name."""
 
     def __init__(self, rng: random.Random, schema: Schema, hints: Mapping[str, list[Any]]):
         self._rng, self._definitions, self._hints = rng, schema.get("$defs", {}), hints
@@ -92,7 +92,7 @@ class Values:
         return self.anything()
 
     def anything(self, depth: int = 0) -> Any:
-        """Some JSON, now and then nested deeply."""
+        """Arbitrary JSON, occasionally deeply nested."""
         rng = self._rng
         if depth == 0 and rng.random() < 0.05:
             value: Any = 0
@@ -111,7 +111,7 @@ class Values:
         return rng.choice(kinds if depth < 4 else kinds[:-2])()
 
     def changed(self, value: Any) -> Any:
-        """The same but for one part of it, at any depth, which is anything."""
+        """The value with one part of it, at any depth, replaced by an arbitrary value."""
         rng = self._rng
         if isinstance(value, list | dict) and value and rng.random() < 0.8:
             keys = list(range(len(value)) if isinstance(value, list) else value)
@@ -122,7 +122,7 @@ class Values:
         return self.anything(1)
 
     def _kind(self, schema: Schema) -> Schema:
-        """One of the kinds of value that a field may have."""
+        """One of the alternatives of a field's schema."""
         while True:
             if "$ref" in schema:
                 schema = self._definitions[schema["$ref"].rpartition("/")[2]]

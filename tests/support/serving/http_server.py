@@ -1,4 +1,4 @@
-"""A real HTTP server in a thread, over any `LLM`: real sockets, real clients."""
+"""A real HTTP server in a thread over any `LLM`, with real sockets and clients."""
 
 import asyncio
 import threading
@@ -24,11 +24,11 @@ NAME = "fake"
 
 @dataclass(frozen=True)
 class Running:
-    """A server and its engine. url: without a slash at its end. http_server: what listens."""
+    """A server and its engine. url: without a trailing slash."""
 
     url: str
     llm: LLM
-    service: ServerState
+    state: ServerState
     http_server: uvicorn.Server
 
     def openai(self, key: str = "none") -> openai.OpenAI:
@@ -38,7 +38,7 @@ class Running:
         return httpx2.Client(base_url=self.url, timeout=30, **options)
 
     def cut(self) -> None:
-        """All connections, as a network does."""
+        """Cut all connections, like a network failure."""
         (loop,) = {server.get_loop() for server in self.http_server.servers}
         for connection in list(self.http_server.server_state.connections):
             loop.call_soon_threadsafe(connection.transport.abort)
@@ -56,12 +56,12 @@ class Running:
 def running(llm: LLM, **options: Any) -> Iterator[Running]:
     """Serve `llm` on a free port of this machine; options: of `ServerConfig`."""
     config = ServerConfig(served_model_name=(NAME,), **options)
-    service = ServerState(config, config.served_model_name)
+    state = ServerState(config, config.served_model_name)
     served = AsyncLLM.from_llm(llm)
-    service.open(served)
+    state.open(served.client)
     server = uvicorn.Server(
         uvicorn.Config(
-            make_app(service),
+            make_app(state),
             port=0,
             http=bounded(config),
             log_level="warning",
@@ -77,7 +77,7 @@ def running(llm: LLM, **options: Any) -> Iterator[Running]:
                 raise RuntimeError("the server has not started")
             threading.Event().wait(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield Running(f"http://127.0.0.1:{port}", llm, service, server)
+        yield Running(f"http://127.0.0.1:{port}", llm, state, server)
     finally:
         server.should_exit = True
         thread.join()
@@ -85,9 +85,9 @@ def running(llm: LLM, **options: Any) -> Iterator[Running]:
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait for something that happens in another thread; fail when it has not come after a while."""
+    """Wait for a condition that another thread fulfills; fail after 15 seconds."""
     for _ in range(3000):
         if condition():
             return
         time.sleep(0.005)
-    raise AssertionError("waited in vain")
+    raise AssertionError("the condition was not fulfilled")

@@ -1,4 +1,4 @@
-"""More requests than a server can take: what becomes of each."""
+"""Sends more requests than a server can serve, and records the response to each."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,20 +10,20 @@ from tests.support.serving.raw_http import Answer, ask
 
 @dataclass(frozen=True)
 class Overloaded:
-    """The answers of those who got in, and of those who did not."""
+    """The responses to accepted and to refused requests."""
 
     accepted: list[Answer]
     refused: list[Answer]
 
     @property
     def refused_p99_s(self) -> float:
-        """From the last byte of the body to the first of the answer."""
+        """From the last byte of the body to the first byte of the response."""
         waits = sorted(answer.wait_s for answer in self.refused)
         return waits[int(0.99 * (len(waits) - 1))]
 
 
 async def overload(url: str, number: int, seconds: float, body: Callable[[int], dict[str, Any]]) -> Overloaded:
-    """`number` completions, one after the other within so many seconds, whatever has become of those before."""
+    """Starts `number` completions at equal intervals over `seconds`, without waiting for responses."""
 
     async def one(i: int) -> Answer:
         await asyncio.sleep(i * seconds / number)
@@ -36,7 +36,7 @@ async def overload(url: str, number: int, seconds: float, body: Callable[[int], 
 
 
 def check_overloaded(found: Overloaded, num_tokens: int) -> None:
-    """All who got in have all of their text, and all others were told when to come again. num_tokens: of each text."""
+    """All accepted requests have their full text, and all others got a Retry-After. num_tokens: of each text."""
     for answer in found.refused:
         assert answer.status == 429, (answer.status, answer.raw[:300])
         assert answer.json["error"]["code"] == "queue_full"

@@ -1,4 +1,4 @@
-"""A client that costs next to nothing: one request a connection, over bare sockets, its answer looked at afterwards."""
+"""A client of minimal cost: one request per connection over plain sockets, with the response parsed afterwards."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ END_OF_HEAD = b"\r\n\r\n"
 
 @dataclass(frozen=True)
 class Answer:
-    """raw: as it came. wait_s: from the request's last byte to the answer's first. seconds: to its last."""
+    """raw: the bytes received. wait_s: from the request's last byte to the response's first; seconds: to its last."""
 
     raw: bytes
     wait_s: float
@@ -21,7 +21,7 @@ class Answer:
 
     @cached_property
     def status(self) -> int:
-        """0: the connection was closed without an answer."""
+        """0: the connection was closed without a response."""
         return int(self.raw.split(b" ", 2)[1]) if self.raw else 0
 
     @cached_property
@@ -47,7 +47,7 @@ class Answer:
 
     @property
     def events(self) -> list[Any]:
-        """The JSON of each server-sent event, without the last, which says that all is said."""
+        """The JSON of each server-sent event, without the final `[DONE]`."""
         *events, done, end = self.body.split(b"\n\n")
         if (done, end) != (b"data: [DONE]", b""):
             raise ValueError(f"the stream ends with {done[-200:]!r} {end[:200]!r}")
@@ -55,7 +55,7 @@ class Answer:
 
 
 async def ask(url: str, path: str, body: Any = None) -> Answer:
-    """Send a POST with a body, else a GET, and read the answer to its end."""
+    """Send a POST with a body, else a GET, and read the whole response."""
     parts, raw = urlsplit(url), b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     head = f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n"
     head += f"Content-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n"

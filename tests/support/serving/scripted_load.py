@@ -1,4 +1,4 @@
-"""Load on a scripted server, both in one loop of virtual time, so that every moment is known."""
+"""Load on a scripted server, both in one event loop with virtual time, so that all times are exact."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def load_on(
     timeout_s: float = 3600.0,
     **more: Any,
 ) -> tuple[LoadResult, list[BenchRequest], ScriptedServer]:
-    """The prompts are the requests' numbers, of which the script is a function. more: of `BenchClient`."""
+    """The prompts are the requests' numbers, which `script` maps to responses. more: options of `BenchClient`."""
     requests = [BenchRequest(str(i), 1, 8) for i in range(num_requests)]
 
     async def main() -> tuple[LoadResult, ScriptedServer]:

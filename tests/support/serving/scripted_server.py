@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that says what a test tells it to, when it tells it to."""
+"""An OpenAI-compatible server whose responses and their times are scripted by a test."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ MODEL = "scripted"
 
 @dataclass(frozen=True)
 class Step:
-    """after_s: the step before. data: of an event; None: the connection is cut."""
+    """after_s: seconds after the previous step. data: of an event; None: the connection is cut."""
 
     after_s: float
     data: str | None
@@ -51,7 +51,7 @@ def usage_chunk(prompt_tokens: int, completion_tokens: int) -> str:
 
 
 def answer(*gaps_s: float, tokens: int, prompt_tokens: int = 5) -> Stream:
-    """A text chunk after each gap, as many tokens in all as one says; usage and the end come at once."""
+    """A text chunk after each gap; usage (`tokens` in total) and the end follow at once."""
     texts = [Step(gap, text_chunk("word ")) for gap in gaps_s]
     end = [text_chunk("", "length"), usage_chunk(prompt_tokens, tokens), "[DONE]"]
     return Stream([*texts, *(Step(0, data) for data in end)])
@@ -59,8 +59,8 @@ def answer(*gaps_s: float, tokens: int, prompt_tokens: int = 5) -> Stream:
 
 @dataclass
 class ScriptedServer:
-    """bodies: what it was asked, in order. under_way: requests; most: how many at once. ready_at_s: on the loop's
-    clock. metrics: what it answers when asked for them, one after the other."""
+    """bodies: of the requests, in order. under_way: requests in progress; most: their maximum. ready_at_s: on the
+    loop's clock. metrics: the successive responses of /metrics."""
 
     script: Script
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -90,7 +90,7 @@ class ScriptedServer:
             while await self._request(reader, writer):
                 pass
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client has left
+            pass  # the client disconnected
         finally:
             writer.close()
             with suppress(ConnectionError):
@@ -143,7 +143,7 @@ class ScriptedServer:
 
 @contextmanager
 def served_in_thread(script: Script) -> Iterator[ScriptedServer]:
-    """In a loop of its own and in real time, for clients that have theirs."""
+    """Runs the server in its own event loop and in real time, for clients outside it."""
     found: Future[tuple[ScriptedServer, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def main() -> None:

@@ -1,7 +1,7 @@
-"""An asyncio loop whose clock jumps to the next moment at which something is due, once nothing can be read any more.
+"""An asyncio event loop whose clock jumps to the next scheduled call once no socket is readable.
 
-So an hour passes at once, and moments are exact: what a socket brings is read at the moment at which it was written, as
-long as both ends are in this loop. Threads know nothing of this clock: what waits for one gets a little real time.
+An hour passes at once, and times are exact: data is read at the virtual time at which it was written, if both ends of
+the socket are in this loop. Threads do not use this clock: waiting for one takes a little real time.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import selectors
 from collections.abc import Coroutine
 from typing import Any
 
-GRACE_S = 0.002  # real time for what was written to arrive; on the loopback it is there at once
+GRACE_S = 0.002  # real time for written data to arrive; immediate on the loopback interface
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -18,7 +18,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         self.now_s = 0.0
 
     def select(self, timeout: float | None = None) -> Any:
-        """timeout: virtual seconds; None: nothing is due."""
+        """timeout: virtual seconds; None: nothing is scheduled."""
         ready = super().select(0)
         if ready or timeout == 0:
             return ready
@@ -43,5 +43,5 @@ def run_virtually[T](main: Coroutine[Any, Any, T]) -> T:
 
 
 def clock() -> float:
-    """Seconds, on the running loop's clock."""
+    """Seconds on the running loop's clock."""
     return asyncio.get_running_loop().time()

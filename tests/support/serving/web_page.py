@@ -1,4 +1,4 @@
-"""What tests of the page do in it and read from it."""
+"""Actions on the web page, and reading its contents."""
 
 import json
 
@@ -13,7 +13,7 @@ def ask(tab, question):
 
 
 def bodies(tab):
-    """What the page has sent to be answered."""
+    """The bodies of the page's chat requests."""
     return [json.loads(request["postData"]) for request in tab.requests if request["url"].endswith(CHAT)]
 
 

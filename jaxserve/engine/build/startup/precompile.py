@@ -67,7 +67,7 @@ def write_compiled(
     ConfigError where the programs need more memory than the pool leaves.
     """
     programs = spec.programs
-    sizes = asdict(spec.limits) | {"buckets": str(spec.buckets)}
+    sizes = asdict(spec.sizes) | {"buckets": str(spec.buckets)}
     del sizes["lost_pages"]
     folder = CompiledFolder(path, cache_key.model_key(described) | _engine_key(spec), sizes)
     digest = cache_key.program_digest(programs)

@@ -1,24 +1,24 @@
-"""Host: `Body`, what all request bodies have in common: read strictly, refused with the name of the field at fault."""
+"""Host: `Body`: the base of all request bodies: strict validation, and errors that name the field at fault."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from jaxserve.server.http.error_responses import ApiError
-from jaxserve.server.openai.requests.field_policy import wanted
+from jaxserve.server.openai.requests.field_policy import effective_fields
 
 MAX_ERRORS = 10
 INT64 = 1 << 63
 Item = TypeVar("Item")
-# Of a list's bad items only the first is told: to make errors of a million takes seconds, in which nothing else runs.
+# Validation stops at a list's first bad item: errors for a million items take seconds, during which nothing else runs.
 Items = Annotated[list[Item], Field(fail_fast=True)]
 
 
 class Body(BaseModel):
-    """A JSON object of known fields; a field that is null counts as left out. Numbers are numbers, not text.
+    """A JSON object of known fields; null counts as absent, and numbers in strings are refused.
 
-    prompt_field: the one in which prompts come.
+    prompt_field: the field that holds the prompts.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -27,32 +27,33 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, fields: Any) -> Any:
-        """Of a body within a body, too; a field that is not known stays, to be refused."""
+        """Applies to nested bodies too. An unknown field stays, so that it is refused even when it is null."""
         if not isinstance(fields, dict):
             return fields
-        return {name: value for name, value in fields.items() if value is not None or name not in cls.model_fields}
+        sent = cast(dict[Any, Any], fields)
+        return {name: value for name, value in sent.items() if value is not None or name not in cls.model_fields}
 
     @classmethod
     def read(cls, body: Any) -> Self:
-        """Raises `ApiError` of status 400 for what cannot be honoured."""
+        """The validated body. Raises `ApiError` with status 400 for an invalid or unsupported field."""
         try:
-            return cls.model_validate(wanted(body, cls.model_fields))
+            return cls.model_validate(effective_fields(body, cls.model_fields))
         except ValidationError as error:
             raise _as_api_error(error) from None
 
 
 def _as_api_error(error: ValidationError) -> ApiError:
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    lines = [f"{_path(each['loc'])}: {each['msg']}" for each in found[:MAX_ERRORS]]
-    return ApiError(400, "; ".join(lines), param=_path(found[0]["loc"]))
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = [f"{_path(each['loc'])}: {each['msg']}" for each in details[:MAX_ERRORS]]
+    return ApiError(400, "; ".join(lines), param=_path(details[0]["loc"]))
 
 
 def _path(loc: tuple[int | str, ...]) -> str:
-    """The field as `stop`, `stop[3]`; pydantic's names for the members of a union are left out."""
+    """The field as `stop` or `stop[3]`, without pydantic's names for the members of a union."""
     path = str(loc[0]) if loc else "body"
     return path + "".join(f"[{part}]" for part in loc[1:] if isinstance(part, int))
 
 
-def given(body: BaseModel, names: Iterable[str]) -> dict[str, Any]:
-    """Values of those fields that the client set."""
+def fields_set(body: BaseModel, names: Iterable[str]) -> dict[str, Any]:
+    """The fields among `names` that the client set, with their values."""
     return {name: getattr(body, name) for name in names if name in body.model_fields_set}

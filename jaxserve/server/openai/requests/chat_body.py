@@ -11,9 +11,9 @@ from jaxserve.text.chat_messages import MAX_MESSAGES, checked_messages
 
 
 class ChatBody(SamplingFields):
-    """messages are checked where they are rendered. max_completion_tokens, or max_tokens; by default the answer may
-    fill the context. top_logprobs: candidates a token, with logprobs=true. echo: the answer begins
-    with the last message, where that is of the role that answers."""
+    """messages: checked when they are rendered. max_completion_tokens: OpenAI's newer name of max_tokens; by default
+    the completion may fill the context. top_logprobs: candidates per token, with logprobs=true. echo: the response
+    starts with the last message if that has the response role."""
 
     prompt_field: ClassVar[str] = "messages"
     messages: Annotated[Items[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
@@ -26,8 +26,8 @@ class ChatBody(SamplingFields):
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
-    def model_post_init(self, context: Any) -> None:
-        super().model_post_init(context)
+    def model_post_init(self, _: Any) -> None:
+        super().model_post_init(_)
         if self.max_tokens == 0:
             raise ApiError(400, "max_tokens must be at least 1", param="max_tokens")
         if "top_logprobs" in self.model_fields_set and not self.logprobs:
@@ -35,7 +35,7 @@ class ChatBody(SamplingFields):
         if self.max_completion_tokens is not None and self.max_tokens not in (None, self.max_completion_tokens):
             raise ApiError(400, "max_tokens and max_completion_tokens differ: send one", param="max_completion_tokens")
 
-    def last_said(self, role: str) -> str:
-        """The text of the last message, where that is of the role that answers; its parts are joined as in prompts."""
+    def last_content(self, role: str) -> str:
+        """The text of the last message if it has the role `role`, else empty; its parts are joined as in prompts."""
         (last,) = checked_messages(self.messages[-1:])
         return last["content"] if last["role"] == role else ""

@@ -12,20 +12,20 @@ DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
 
 class CompletionBody(SamplingFields):
-    """prompt: a text, token ids, or a list of either. logprobs: candidates a token. echo: the prompt comes first;
-    with max_tokens=0 nothing comes after it."""
+    """prompt: text, token ids, or a list of either. logprobs: candidates per token. echo: the response starts with the
+    prompt; with max_tokens=0 it is only the prompt."""
 
     prompt: Texts
     echo: bool = False
     logprobs: int | None = Field(None, ge=-1)
     add_special_tokens: bool = True
 
-    def model_post_init(self, context: Any) -> None:
-        super().model_post_init(context)
+    def model_post_init(self, _: Any) -> None:
+        super().model_post_init(_)
         if self.max_tokens == 0 and not self.echo:
             raise ApiError(400, "max_tokens must be at least 1, or 0 with echo=true", param="max_tokens")
 
     @property
     def prompts(self) -> list[str] | list[list[int]]:
-        """Each prompt of the request."""
+        """The request's prompts as a list."""
         return as_list(self.prompt)

@@ -9,8 +9,8 @@ from jaxserve.server.openai.requests.text_inputs import Texts, as_list
 
 
 class EmbeddingBody(Body):
-    """input: a text, token ids, or a list of either. encoding_format: numbers, or base64 of little-endian float32.
-    dimensions: the first so many numbers are kept, for models that were trained for it (Matryoshka)."""
+    """input: text, token ids, or a list of either. encoding_format: numbers, or base64 of little-endian float32.
+    dimensions: number of leading components kept, for models trained for it (Matryoshka)."""
 
     prompt_field: ClassVar[str] = "input"
     input: Texts
@@ -24,5 +24,5 @@ class EmbeddingBody(Body):
 
     @property
     def inputs(self) -> list[str] | list[list[int]]:
-        """Each text of the request."""
+        """The request's inputs as a list."""
         return as_list(self.input)

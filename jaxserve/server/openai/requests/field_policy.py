@@ -1,21 +1,21 @@
-"""Host: fields that clients send and jaxserve has no use for: without effect, or not built yet."""
+"""Host: known fields that jaxserve ignores or does not support, and the check of a body's field names."""
 
 import difflib
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 from jaxserve.server.http.error_responses import ApiError
 
-MAX_NAME_CHARS = 100  # of a name that nobody knows; to compare millions with the known ones takes a second
+MAX_NAME_CHARS = 100  # of an unknown name: comparing millions of characters with the known names takes a second
 
-# Accepted and left out: they tell OpenAI's own service about accounts and billing, and change no answer.
-INERT = frozenset(
+# Accepted and ignored: they concern accounts and billing of OpenAI's own service and do not affect the response.
+IGNORED = frozenset(
     "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention session_id "
     "parallel_tool_calls include_reasoning verbosity".split()
 )
 
-# Known and not built; with one of these values they ask for nothing, as with null.
-UNBUILT: Mapping[str, tuple[Any, ...]] = {
+# Known but not supported. Null and the values listed here request nothing and are accepted.
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "tools": (),
     "tool_choice": ("none", "auto"),
     "functions": (),
@@ -51,28 +51,28 @@ UNBUILT: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def wanted(body: Any, known: Collection[str]) -> dict[str, Any]:
-    """What of a body asks for something: nothing inert. Raises `ApiError` naming what cannot be honoured.
+def effective_fields(body: Any, known: Collection[str]) -> dict[str, Any]:
+    """The fields of a body that have an effect. Raises `ApiError` naming an unknown or unsupported field.
 
-    known: the fields that the surface honours, some of which others do not.
+    known: the fields that the endpoint supports.
     """
-    if not isinstance(body, Mapping):
+    if not isinstance(body, dict):
         raise ApiError(400, "the body must be a JSON object")
-    fields = {}
-    for name, value in body.items():
+    fields: dict[str, Any] = {}
+    for name, value in cast(dict[str, Any], body).items():
         if name in known:
             fields[name] = value
-        elif name in UNBUILT:
+        elif name in UNSUPPORTED:
             _check_neutral(name, value)
-        elif name not in INERT:
-            told = name[:MAX_NAME_CHARS]
-            close = difflib.get_close_matches(told, known, n=1)
+        elif name not in IGNORED:
+            shown = name[:MAX_NAME_CHARS]
+            close = difflib.get_close_matches(shown, known, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise ApiError(400, f"unknown field {told!r}{hint}", param=told, code="unknown_field")
+            raise ApiError(400, f"unknown field {shown!r}{hint}", param=shown, code="unknown_field")
     return fields
 
 
 def _check_neutral(name: str, value: Any) -> None:
-    if value is None or any(value == neutral and type(value) is type(neutral) for neutral in UNBUILT[name]):
+    if value is None or any(value == neutral and type(value) is type(neutral) for neutral in UNSUPPORTED[name]):
         return
     raise ApiError(400, f"{name} is not supported: leave it out", param=name, code="unsupported_field")

@@ -1,4 +1,4 @@
-"""Host: the fields that completions and chats share: how tokens are chosen, and how the request is served."""
+"""Host: `SamplingFields`: the fields shared by completions and chats, for sampling and for scheduling."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -10,37 +10,38 @@ from jaxserve.core.options.sampling_checks import MAX_LOGIT_BIAS
 from jaxserve.core.options.sampling_params import MAX_BAD_WORDS, MAX_N, SamplingParams
 from jaxserve.core.options.scheduling_options import MAX_TENANT_CHARS, SchedulingKwargs
 from jaxserve.server.http.error_responses import ApiError
-from jaxserve.server.openai.requests.base_body import INT64, Body, Items, given
+from jaxserve.server.openai.requests.base_body import INT64, Body, Items, fields_set
 
 MAX_STOPS = 16  # OpenAI allows four; lm-eval's tasks send up to six
 MAX_TEMPERATURE = 2.0  # OpenAI's limit
 MAX_ID_CHARS = 128
 
-# Fields that mean the same in `SamplingParams`.
-PARAMS = (
+# Fields passed to `SamplingParams` under the same name.
+SAMPLING_FIELDS = (
     "n temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty seed stop stop_token_ids "
     "ignore_eos max_tokens min_tokens prompt_logprobs skip_special_tokens spaces_between_special_tokens "
     "include_stop_str_in_output logit_bias allowed_token_ids bad_words skip_reading_prefix_cache"
 ).split()
-SERVICE = tuple(SchedulingKwargs.__annotations__)
-# What a model's generation_config.json may say of requests that do not.
+SCHEDULING_FIELDS = tuple(SchedulingKwargs.__annotations__)
+# Fields whose defaults a model's generation_config.json may set.
 DEFAULTED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
 
 
-def _few(biases: Any) -> Any:
-    """Refuse too many before each is looked at."""
-    if isinstance(biases, dict) and len(biases) > MAX_LOGIT_BIAS:
-        message = f"logit_bias holds {len(biases)} entries; at most {MAX_LOGIT_BIAS} are allowed"
+def _check_num_biases(biases: Any) -> Any:
+    """Refuses too many entries before each is validated."""
+    entries: Any = biases
+    if isinstance(biases, dict) and len(entries) > MAX_LOGIT_BIAS:
+        message = f"logit_bias holds {len(entries)} entries; at most {MAX_LOGIT_BIAS} are allowed"
         raise ApiError(400, message, param="logit_bias")
-    return biases
+    return entries
 
 
 class StreamOptions(Body):
-    """include_usage: one more chunk at the end. continuous_usage_stats: usage in each chunk."""
+    """include_usage: a last chunk with usage. continuous_usage_stats: usage in every chunk."""
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
-    include_obfuscation: bool = False  # OpenAI's padding against eavesdroppers; off is the only value
+    include_obfuscation: bool = False  # OpenAI's padding against traffic analysis; only false is accepted
 
     def model_post_init(self, _: Any) -> None:
         if self.include_obfuscation:
@@ -48,7 +49,7 @@ class StreamOptions(Body):
 
 
 class SamplingFields(Body):
-    """Ranges that are not given here are those of `SamplingParams` and `Service`, which check them."""
+    """Ranges that are not given here are checked by `SamplingParams` and `SchedulingOptions`."""
 
     model: str | None = None
     n: int = Field(1, ge=1, le=MAX_N)
@@ -69,7 +70,7 @@ class SamplingFields(Body):
     prompt_logprobs: int | None = Field(None, ge=-1)
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
-    logit_bias: Annotated[dict[str, float], BeforeValidator(_few)] | None = None
+    logit_bias: Annotated[dict[str, float], BeforeValidator(_check_num_biases)] | None = None
     allowed_token_ids: Items[int] | None = None
     bad_words: Annotated[Items[str], Field(max_length=MAX_BAD_WORDS)] | None = None
     skip_reading_prefix_cache: bool | None = None
@@ -88,18 +89,18 @@ class SamplingFields(Body):
 
     def model_post_init(self, _: Any) -> None:
         if self.stream_options is not None and not self.stream:
-            raise ApiError(400, "stream_options mean something only with stream=true", param="stream_options")
+            raise ApiError(400, "stream_options needs stream=true", param="stream_options")
         if self.prompt_logprobs is not None and self.stream:
             raise ApiError(400, "prompt_logprobs cannot be streamed: leave stream out", param="prompt_logprobs")
 
     def sampling_params(self, defaults: Mapping[str, Any], **others: Any) -> SamplingParams:
-        """defaults: of the server, for fields that the client left out. others: what the surface has names of its own
-        for. Raises `RequestError`."""
-        return SamplingParams(**{**defaults, **given(self, PARAMS), **others})
+        """defaults: the server's, for fields that the client did not set. others: parameters that the endpoint derives
+        from fields of other names; they take precedence. Raises `RequestError`."""
+        return SamplingParams(**{**defaults, **fields_set(self, SAMPLING_FIELDS), **others})
 
     def scheduling(self, longest_s: float | None) -> SchedulingKwargs:
-        """How it is served. longest_s: the server's own limit for deadlines."""
-        options: Any = given(self, SERVICE)
+        """The scheduling options. longest_s: the server's limit on deadlines, and the default deadline."""
+        options: Any = fields_set(self, SCHEDULING_FIELDS)
         if longest_s is not None:
             deadline_s = options.get("deadline_s", longest_s)
             if deadline_s > longest_s:

@@ -1,6 +1,6 @@
-"""Host: `Texts`, the four forms in which OpenAI's clients send texts."""
+"""Host: `Texts`: the four forms of text input in OpenAI's API: text, token ids, and lists of either."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import Discriminator, Field, Tag
 
@@ -11,10 +11,11 @@ Ids = Annotated[Items[int], Field(min_length=1)]
 
 
 def _form(value: Any) -> str:
-    """By the first element alone: to try all forms on 100,000 token ids takes a tenth of a second."""
+    """Chosen by the first element: validating 100,000 token ids against all four forms takes a tenth of a second."""
     if not isinstance(value, list):
         return "text"
-    first = value[0] if value else ""
+    items = cast(list[Any], value)
+    first = items[0] if items else ""
     return "lists of ids" if isinstance(first, list) else "texts" if isinstance(first, str) else "ids"
 
 
@@ -28,5 +29,5 @@ Texts = Annotated[
 
 
 def as_list(texts: Any) -> list[str] | list[list[int]]:
-    """Each text, or the token ids of each."""
+    """A list of texts, or of lists of token ids."""
     return [texts] if isinstance(texts, str) or isinstance(texts[0], int) else texts

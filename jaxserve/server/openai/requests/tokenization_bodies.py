@@ -12,7 +12,7 @@ FOR_MESSAGES = ("add_generation_prompt", "continue_final_message", "chat_templat
 
 
 class TokenizeBody(Body):
-    """A prompt, or messages that the model's chat template makes one of; of these no special tokens can be added."""
+    """A prompt, or messages for the chat template, which writes all special tokens itself."""
 
     model: str | None = None
     prompt: str | None = None
@@ -32,12 +32,14 @@ class TokenizeBody(Body):
                 if name in self.model_fields_set:
                     raise ApiError(400, f"{name} goes only with messages", param=name)
         elif self.add_special_tokens and "add_special_tokens" in self.model_fields_set:
-            message = "add_special_tokens goes only with prompt: of messages the chat template writes all tokens"
+            message = (
+                "add_special_tokens goes only with prompt: the chat template writes the special tokens of messages"
+            )
             raise ApiError(400, message, param="add_special_tokens")
 
 
 class DetokenizeBody(Body):
-    """tokens: ids of the model's vocabulary."""
+    """tokens: ids in the model's vocabulary."""
 
     model: str | None = None
     tokens: Items[Annotated[int, Field(ge=0)]]

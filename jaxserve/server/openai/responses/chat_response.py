@@ -1,4 +1,4 @@
-"""Host: `ChatResponse`, what /v1/chat/completions sends, whole or in chunks, from the pieces that the engine gives."""
+"""Host: `ChatResponse`: the responses of /v1/chat/completions, whole or in chunks, from the engine's outputs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,62 +14,63 @@ WHOLE, CHUNK = "chat.completion", "chat.completion.chunk"
 
 
 class ChatResponse:
-    """role: of the messages that answer. The first chunk of each choice carries it, with empty content.
+    """role: the response role; the first chunk of each choice carries it, without generated text.
 
-    start: the beginning of the message where it goes on with the client's last one and `echo` asks for it, else empty.
+    start: the start of the message: the client's last message if the response continues it and `echo` is set, else
+    empty.
     """
 
-    def __init__(self, body: ChatBody, head: Envelope, tokenizer: Tokenizer | None, role: str, start: str = ""):
+    def __init__(self, body: ChatBody, envelope: Envelope, tokenizer: Tokenizer | None, role: str, start: str = ""):
         self.usage = Usage(1)
-        self._body, self._head, self._role, self._start = body, head, role, start
+        self._body, self._envelope, self._role, self._start = body, envelope, role, start
         self._texts = TokenTexts(tokenizer, as_ids=body.return_tokens_as_token_ids)
-        self._has_begun = [False] * body.n
+        self._has_started = [False] * body.n
 
     def whole(self, outputs: list[RequestOutput]) -> dict[str, Any]:
         (output,) = outputs
         self.usage.add(0, output)
-        choices = []
+        choices: list[dict[str, Any]] = []
         for completion in sorted(output.outputs, key=lambda completion: completion.index):
             message = {"role": self._role, "content": self._start + completion.text, "refusal": None}
             choices.append(self._choice(completion, "message", message))
-        answer = {**self._head.fields(WHOLE), "choices": choices, "usage": self.usage.as_json()}
-        answer["prompt_logprobs"] = prompt_logprobs(
+        response = {**self._envelope.fields(WHOLE), "choices": choices, "usage": self.usage.as_json()}
+        response["prompt_logprobs"] = prompt_logprobs(
             output.prompt_token_ids, output.prompt_logprobs, self._body.prompt_logprobs
         )
         if self._body.return_token_ids:
-            answer["prompt_token_ids"] = output.prompt_token_ids
-        return answer
+            response["prompt_token_ids"] = output.prompt_token_ids
+        return response
 
-    def chunks(self, prompt: int, piece: RequestOutput) -> Iterator[dict[str, Any]]:
-        """The chunks that a piece makes: a first one for each choice, and what each has to say."""
-        self.usage.add(0, piece)
-        for completion in piece.outputs:
-            if not self._has_begun[completion.index]:
-                self._has_begun[completion.index] = True
-                yield self._first_chunk(completion.index, piece)
+    def chunks(self, prompt: int, output: RequestOutput) -> Iterator[dict[str, Any]]:
+        """The chunks for a part of the output: the first of a choice has its role, later ones its new text."""
+        self.usage.add(0, output)
+        for completion in output.outputs:
+            if not self._has_started[completion.index]:
+                self._has_started[completion.index] = True
+                yield self._first_chunk(completion.index, output)
             choice = self._choice(completion, "delta", {"content": completion.text})
-            is_worth_it = choice["logprobs"] or self._body.return_token_ids
-            if completion.text or completion.finish_reason or is_worth_it:
-                yield {**self._head.fields(CHUNK), "choices": [choice]}
+            has_tokens = choice["logprobs"] or self._body.return_token_ids
+            if completion.text or completion.finish_reason or has_tokens:
+                yield {**self._envelope.fields(CHUNK), "choices": [choice]}
 
     def last_chunk(self) -> dict[str, Any]:
-        """The one for usage alone."""
-        return {**self._head.fields(CHUNK), "choices": []}
+        """The chunk for usage, without choices."""
+        return {**self._envelope.fields(CHUNK), "choices": []}
 
-    def _first_chunk(self, index: int, piece: RequestOutput) -> dict[str, Any]:
+    def _first_chunk(self, index: int, output: RequestOutput) -> dict[str, Any]:
         delta = {"role": self._role, "content": self._start}
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
-        chunk = {**self._head.fields(CHUNK), "choices": [choice]}
-        return chunk | ({"prompt_token_ids": piece.prompt_token_ids} if self._body.return_token_ids else {})
+        chunk = {**self._envelope.fields(CHUNK), "choices": [choice]}
+        return chunk | ({"prompt_token_ids": output.prompt_token_ids} if self._body.return_token_ids else {})
 
-    def _choice(self, completion: CompletionOutput, key: str, said: dict[str, Any]) -> dict[str, Any]:
+    def _choice(self, completion: CompletionOutput, key: str, message: dict[str, Any]) -> dict[str, Any]:
         logprobs = None
         if self._body.logprobs:
             entries = completion.logprobs or []
             logprobs = chat_logprobs(self._texts, completion.token_ids, entries, self._body.top_logprobs)
         choice: dict[str, Any] = {
             "index": completion.index,
-            key: said,
+            key: message,
             "logprobs": logprobs,
             "finish_reason": completion.finish_reason,
             "stop_reason": completion.stop_reason,

@@ -1,4 +1,4 @@
-"""Host: `CompletionResponse`, what /v1/completions sends, whole or in chunks, from the pieces that the engine gives."""
+"""Host: `CompletionResponse`: the responses of /v1/completions, whole or in chunks, from the engine's outputs."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,52 +13,52 @@ from jaxserve.text.tokenizer import Tokenizer
 
 
 class CompletionResponse:
-    """Choices are counted prompt by prompt: sample j of prompt i is choice i · n + j."""
+    """Sample j of prompt i is choice i · n + j."""
 
     def __init__(
         self,
         body: CompletionBody,
-        head: Envelope,
+        envelope: Envelope,
         num_prompts: int,
         tokenizer: Tokenizer | None,
         detokenizer: Detokenizer | None,
     ):
         self.usage = Usage(num_prompts, counts_output=body.max_tokens != 0)
-        self._body, self._head, self._detokenizer = body, head, detokenizer
+        self._body, self._envelope, self._detokenizer = body, envelope, detokenizer
         self._texts = TokenTexts(tokenizer, as_ids=body.return_tokens_as_token_ids)
-        self._logprobs: dict[int, CompletionLogprobs] = {}  # by choice, once it has begun
-        self._has_begun = [False] * (num_prompts * body.n)
+        self._logprobs: dict[int, CompletionLogprobs] = {}  # by choice, once it has started
+        self._has_started = [False] * (num_prompts * body.n)
         self._prompt_logprobs: list[list[Position]] = [[] for _ in range(num_prompts)]
 
     def whole(self, outputs: list[RequestOutput]) -> dict[str, Any]:
-        choices = []
+        choices: list[dict[str, Any]] = []
         for prompt, output in enumerate(outputs):
             self.usage.add(prompt, output)
             choices += [self._choice(prompt, output, completion, is_whole=True) for completion in output.outputs]
         choices.sort(key=lambda choice: choice["index"])
-        answer = {**self._head.fields("text_completion"), "choices": choices, "usage": self.usage.as_json()}
+        response = {**self._envelope.fields("text_completion"), "choices": choices, "usage": self.usage.as_json()}
         if self._body.return_token_ids and len(outputs) == 1:
-            answer["prompt_token_ids"] = outputs[0].prompt_token_ids
-        return answer
+            response["prompt_token_ids"] = outputs[0].prompt_token_ids
+        return response
 
-    def chunks(self, prompt: int, piece: RequestOutput) -> Iterator[dict[str, Any]]:
-        """The chunks that a piece makes, one for each sample that has something to say."""
-        self.usage.add(prompt, piece)
-        for completion in piece.outputs:
-            choice = self._choice(prompt, piece, completion, is_whole=False)
+    def chunks(self, prompt: int, output: RequestOutput) -> Iterator[dict[str, Any]]:
+        """The chunks for a part of the output: one for each sample with new text or tokens."""
+        self.usage.add(prompt, output)
+        for completion in output.outputs:
+            choice = self._choice(prompt, output, completion, is_whole=False)
             if choice["text"] or choice["finish_reason"] or choice["logprobs"] or self._body.return_token_ids:
-                yield {**self._head.fields("text_completion"), "choices": [choice]}
+                yield {**self._envelope.fields("text_completion"), "choices": [choice]}
 
     def last_chunk(self) -> dict[str, Any]:
-        """The one for usage alone."""
-        return {**self._head.fields("text_completion"), "choices": []}
+        """The chunk for usage, without choices."""
+        return {**self._envelope.fields("text_completion"), "choices": []}
 
     def _choice(
         self, prompt: int, output: RequestOutput, completion: CompletionOutput, *, is_whole: bool
     ) -> dict[str, Any]:
         body, index = self._body, prompt * self._body.n + completion.index
-        begins, self._has_begun[index] = not self._has_begun[index], True
-        if output.prompt_logprobs is not None:  # they come once, with the first piece of any sample
+        is_first, self._has_started[index] = not self._has_started[index], True
+        if output.prompt_logprobs is not None:  # they arrive once, with the first part of any sample
             self._prompt_logprobs[prompt] = output.prompt_logprobs
         text, logprobs, ids = completion.text, None, completion.token_ids
         is_prompt_only = body.max_tokens == 0
@@ -66,15 +66,15 @@ class CompletionResponse:
             text, ids = "", []
         if body.logprobs is not None:
             entries = [] if is_prompt_only else completion.logprobs or []
-            counted, positions = list(ids), list(entries)
-            if body.echo and begins:
-                counted = [*output.prompt_token_ids, *counted]
+            covered_ids, positions = list(ids), list(entries)
+            if body.echo and is_first:
+                covered_ids = [*output.prompt_token_ids, *covered_ids]
                 positions = [*self._prompt_logprobs[prompt], *positions]
-            if begins:
+            if is_first:
                 stream = self._stream(() if body.echo else output.prompt_token_ids)
                 self._logprobs[index] = CompletionLogprobs(self._texts, body.logprobs, stream)
-            logprobs = self._logprobs[index].add(counted, positions)
-        if body.echo and begins:
+            logprobs = self._logprobs[index].add(covered_ids, positions)
+        if body.echo and is_first:
             text = self._prompt_text(output) + text
         choice: dict[str, Any] = {
             "index": index,
@@ -88,13 +88,13 @@ class CompletionResponse:
             choice["prompt_logprobs"] = prompt_logprobs(output.prompt_token_ids, entries, body.prompt_logprobs)
         if body.return_token_ids:
             choice["token_ids"] = ids
-            if begins:
+            if is_first:
                 choice["prompt_token_ids"] = output.prompt_token_ids
         return choice
 
     def _prompt_text(self, output: RequestOutput) -> str:
-        """As the client sent it; of token ids, and of what was cut, what they spell. A character that they leave
-        unfinished belongs to the output, if there is any."""
+        """The prompt as the client sent it; for token ids and truncated prompts, their detokenized text. An incomplete
+        character at its end belongs to the completion, if there is one."""
         if output.prompt is not None:
             return output.prompt
         if (stream := self._stream(())) is None:
@@ -103,7 +103,7 @@ class CompletionResponse:
         return text + stream.finish() if self._body.max_tokens == 0 else text
 
     def _stream(self, prompt_ids: Sequence[int]) -> TextStream | None:
-        """What makes the text that follows these tokens."""
+        """A stream that detokenizes the text after these tokens."""
         if self._detokenizer is None:
             return None
         return self._detokenizer.stream(prompt_ids, self._body.skip_special_tokens)

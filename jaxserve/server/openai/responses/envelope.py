@@ -1,24 +1,26 @@
-"""Host: `Envelope`, the fields with which every answer begins."""
+"""Host: `Envelope`: the fields that start every response: id, object, created, model, system_fingerprint."""
 
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxserve.server.server_state import FINGERPRINT
+import jaxserve
+
+FINGERPRINT = f"jaxserve-{jaxserve.__version__}"
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """answer_id: as in "cmpl-…". model: the name that the client used. created: seconds since 1970."""
+    """response_id: as in "cmpl-…". model: the name that the client used. created: seconds since the Unix epoch."""
 
-    answer_id: str
+    response_id: str
     model: str
     created: int = field(default_factory=lambda: int(time.time()))
 
     def fields(self, kind: str) -> dict[str, Any]:
-        """kind: the `object` of the answer."""
+        """kind: the value of `object`."""
         return {
-            "id": self.answer_id,
+            "id": self.response_id,
             "object": kind,
             "created": self.created,
             "model": self.model,

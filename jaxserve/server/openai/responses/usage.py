@@ -1,4 +1,4 @@
-"""Host: `Usage`, the tokens of a request as they are counted piece by piece."""
+"""Host: `Usage`: token counts of a request, accumulated over its outputs or their streamed parts."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ from jaxserve.core.outputs import RequestOutput
 
 
 class Usage:
-    """A prompt counts once, however many samples it has; some of its tokens may have been found in the prefix cache.
+    """A prompt counts once, whatever its number of samples; cached tokens are those found in the prefix cache.
 
-    counts_output: False where the tokens drawn are not what was asked for.
+    counts_output: False if the sampled tokens are not part of the response.
     """
 
     def __init__(self, num_prompts: int, *, counts_output: bool = True):
@@ -17,12 +17,12 @@ class Usage:
         self._cached = [0] * num_prompts
         self.num_completion_tokens = 0
 
-    def add(self, prompt: int, piece: RequestOutput) -> None:
-        """Count a piece of the prompt-th prompt's answer."""
-        self._prompt[prompt] = len(piece.prompt_token_ids)
-        self._cached[prompt] = piece.num_cached_tokens
+    def add(self, prompt: int, output: RequestOutput) -> None:
+        """Count an output, or a part of one. prompt: the index of its prompt."""
+        self._prompt[prompt] = len(output.prompt_token_ids)
+        self._cached[prompt] = output.num_cached_tokens
         if self._counts_output:
-            self.num_completion_tokens += sum(len(output.token_ids) for output in piece.outputs)
+            self.num_completion_tokens += sum(len(completion.token_ids) for completion in output.outputs)
 
     @property
     def num_prompt_tokens(self) -> int:

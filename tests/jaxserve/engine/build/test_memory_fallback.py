@@ -68,6 +68,21 @@ def test_a_pool_that_finds_no_memory_shrinks_and_says_so(room, capsys):
     assert "243 pages of 16 positions (57 fewer than planned: memory ran out)" in llm._description()
 
 
+def test_a_smaller_pool_gets_a_compiler_of_its_own(room, monkeypatch):
+    """Programs that are kept are found by the number of pages that they were traced for."""
+    planned = []
+    original = build_module.compiler_for
+
+    def compiler_for(config, spec):
+        planned.append(spec.sizes.num_pages)
+        return original(config, spec)
+
+    monkeypatch.setattr(build_module, "compiler_for", compiler_for)
+    room.num_pages = 250
+    engine(num_pages=300)
+    assert planned == [300, 270, 243]
+
+
 def test_a_context_that_was_asked_for_is_the_floor(room):
     room.num_pages = 11
     assert engine(num_pages=12, max_model_len=160).parts.limits.num_pages == 11
@@ -109,7 +124,7 @@ def test_a_program_that_does_not_fit_shrinks_the_pool_by_what_it_lacks(compiled,
 
 
 def test_a_pool_sized_by_memory_makes_room_for_what_programs_need(compiled, monkeypatch, capsys):
-    memory = engine(num_pages=10).parts.blueprint.memory
+    memory = engine(num_pages=10).parts.spec.memory
     used_bytes = memory.weight_bytes + memory.state_bytes + memory.step_bytes + 40 * PAGE_BYTES
     monkeypatch.setattr(build_module, "limit_on", lambda mesh: 2 * used_bytes)
     llm = engine(memory_utilization=0.5)
@@ -132,7 +147,7 @@ def test_a_pool_sized_by_memory_makes_room_for_what_programs_need(compiled, monk
 
 
 def test_where_programs_leave_no_room_for_a_sequence_fewer_run_at_once(compiled, monkeypatch, capsys):
-    memory = {n: engine(num_pages=10, max_num_seqs=n).parts.blueprint.memory for n in (8, 16)}
+    memory = {n: engine(num_pages=10, max_num_seqs=n).parts.spec.memory for n in (8, 16)}
     assert memory[8].state_bytes + PAGE_BYTES < memory[16].state_bytes
     left_bytes = memory[16].state_bytes + memory[16].step_bytes + 64 * 16 * PAGE_BYTES
     monkeypatch.setattr(build_module, "limit_on", lambda mesh: 2 * (memory[8].weight_bytes + left_bytes))

@@ -10,7 +10,7 @@ import pytest
 
 from jaxserve import LLM, SamplingParams
 from jaxserve.core.errors import RequestError
-from jaxserve.engine.build.update_weights import update_weights
+from jaxserve.engine.build.engine_weights import update_weights
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SMALL, drain, submit
 

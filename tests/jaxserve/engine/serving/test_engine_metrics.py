@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from jaxserve import SamplingParams
-from jaxserve.engine.loop.decode_rounds import MultiStepBudget
+from jaxserve.engine.loop.multi_step_budget import MultiStepBudget
 from jaxserve.engine.serving.engine_metrics import NUM_LAST_STEPS
 from jaxserve.runner.fake.fake_model import FakeModel
 from tests.support.fakes.async_llm import run
@@ -46,7 +46,7 @@ def test_what_is_counted_is_what_was_served(model, num_pages, max_rounds):
     assert meters.prompt_tokens.sum == sum(len(output.prompt_token_ids) for output in outputs)
     assert meters.num_prompt_tokens <= meters.prompt_tokens.sum
     assert (meters.params_n.sum, meters.params_n.count) == (len(samples), len(outputs))
-    assert meters.preemptions.sum == llm.parts.engine.scheduler.num_preemptions
+    assert meters.preemptions.sum == llm.parts.engine.scheduler.stats.num_preemptions
     assert (num_pages > 100) == (meters.preemptions.sum == 0)
     assert meters.step_tokens.sum == llm.parts.runner.num_computed
     assert meters.step_tokens.count == llm.parts.engine.scheduler.state.num_committed

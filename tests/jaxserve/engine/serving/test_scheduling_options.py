@@ -99,7 +99,7 @@ def test_a_bad_field_is_refused_before_anything_runs(scheduling, message):
         llm.generate(["a", "b"], SHORT, use_tqdm=False, **scheduling)
     assert caught.value.param in scheduling
     assert not llm.parts.engine.has_work
-    assert llm.parts.requests.num_arrived == 0
+    assert llm.parts.input_processor.num_arrived == 0
 
 
 def test_an_unknown_argument_is_no_field():
@@ -116,12 +116,12 @@ def test_a_batch_over_the_bound_is_refused_whole_and_leaves_nothing():
         llm.generate(["a"] * 4, SHORT, use_tqdm=False)
     with pytest.raises(RequestError, match="at once"):
         llm.score([([1], [2])] * 5, use_tqdm=False)
-    assert llm.parts.engine.scheduler.num_waiting == 0
+    assert llm.parts.engine.scheduler.state.num_waiting == 0
     stream.close()
     next(same.stream("busy", LONG))
     texts = [[o.outputs[0].text for o in each.generate(["a"] * 3, SHORT, use_tqdm=False)] for each in (llm, same)]
     assert texts[0] == texts[1]  # seeds too are as if nothing had been refused
-    assert llm.parts.engine.scheduler.num_waiting == 0
+    assert llm.parts.engine.scheduler.state.num_waiting == 0
 
 
 def served(llm, main):

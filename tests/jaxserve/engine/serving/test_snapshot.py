@@ -18,8 +18,8 @@ def holders(state) -> np.ndarray:
 
 def is_kept(state) -> np.ndarray:
     kept = np.zeros(state.pool.num_pages, bool)
-    if state.prefixes is not None:
-        kept[state.prefixes.kept_pages] = True
+    if state.prefix_cache is not None:
+        kept[state.prefix_cache.kept_pages] = True
     return kept
 
 
@@ -33,13 +33,13 @@ def check(engine) -> dict[str, int]:
     ]
     assert taken.pages.tolist() == expected
     counts = taken.count_pages()
-    assert counts["free"] == scheduler.num_pages_free
-    assert counts["cached"] == scheduler.num_pages_cached
-    assert counts["held"] + counts["shared"] == sum(scheduler.num_pages_held)
+    assert counts["free"] == scheduler.stats.num_pages_free
+    assert counts["cached"] == scheduler.stats.num_pages_cached
+    assert counts["held"] + counts["shared"] == sum(scheduler.stats.num_pages_held)
     assert counts["scratch"] == 1
-    assert (taken.num_running, taken.num_waiting) == (scheduler.num_running, scheduler.num_waiting)
-    if state.host is not None:
-        assert (taken.num_host_pages, taken.max_host_pages) == (state.host.num_used, state.host.num_pages)
+    assert (taken.num_running, taken.num_waiting) == (scheduler.state.num_running, scheduler.state.num_waiting)
+    if state.host_tier is not None:
+        assert (taken.num_host_pages, taken.max_host_pages) == (state.host_tier.num_used, state.host_tier.num_pages)
     return counts
 
 
@@ -57,7 +57,7 @@ def test_every_page_is_what_the_tables_say_after_random_operations(pool):
     fuzz.watch.check = watched
     fuzz.run(CALM["num_operations"] // 3)
     assert all(seen[name] > 0 for name in ("free", "held", "shared"))
-    assert (seen["cached"] > 0) == (engine.scheduler.state.prefixes is not None)
+    assert (seen["cached"] > 0) == (engine.scheduler.state.prefix_cache is not None)
 
 
 def test_samples_of_one_prompt_share_its_whole_pages():

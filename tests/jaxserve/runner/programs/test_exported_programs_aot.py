@@ -13,12 +13,12 @@ from tests.support.compiled.aot import gpu_mesh, tpu_mesh
 SIZES = {"max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 64, "num_pages": 300}
 
 
-def blueprint_on(mesh) -> EngineSpec:
+def spec_on(mesh) -> EngineSpec:
     return make_spec(EngineConfig.create("qwen3-0.6b", **SIZES), SHAPES["qwen3-0.6b"], mesh, limit_bytes=None)
 
 
 def test_a_program_for_several_tpus_is_updated_in_place_when_it_comes_from_an_artefact():
-    programs = blueprint_on(tpu_mesh("v6e:2x2", 2)).programs
+    programs = spec_on(tpu_mesh("v6e:2x2", 2)).programs
     fork = from_artefact(programs.fork(), export_program(programs.fork()))
     assert programs.traces == {"fork": 1}
     with no_persistent_cache():
@@ -28,14 +28,14 @@ def test_a_program_for_several_tpus_is_updated_in_place_when_it_comes_from_an_ar
 
 
 def test_a_step_for_tpus_needs_no_safety_check_switched_off():
-    blueprint = blueprint_on(tpu_mesh("v6e:2x2"))
-    step = blueprint.programs.step(blueprint.buckets.all()[0])
+    spec = spec_on(tpu_mesh("v6e:2x2"))
+    step = spec.programs.step(spec.buckets.all()[0])
     artefact = export_program(step)
     assert not jax.export.deserialize(bytearray(artefact)).disabled_safety_checks
     assert "tpu_custom_call" in from_artefact(step, artefact).lower().as_text()
 
 
 def test_a_program_for_gpus_comes_from_an_artefact_too():
-    programs = blueprint_on(gpu_mesh()).programs
+    programs = spec_on(gpu_mesh()).programs
     fork = from_artefact(programs.fork(), export_program(programs.fork()))
     assert "mosaic_gpu_v2" in fork.lower().as_text()

@@ -81,7 +81,7 @@ def test_samples_outlive_a_leader_that_ends_before_they_are_forked():
         leader, *others = engine.add(request)
         for _ in range(num_steps):
             engine.step()
-        engine.finish(leader.sequence_id, "stop", keep_tokens=0)
+        engine.scheduler.finish(leader.sequence_id, "stop", keep_tokens=0)
         for _ in engine.drain():
             pass
         assert leader.token_ids == []
@@ -98,5 +98,5 @@ def test_abort_ends_all_samples_wherever_they_are():
         assert {s.finish_reason for s in sequences} == {"abort"}
         for _ in engine.drain():
             pass
-        assert engine.scheduler.num_pages_free == 199
-        assert engine.scheduler.num_waiting == engine.scheduler.num_running == 0
+        assert engine.scheduler.stats.num_pages_free == 199
+        assert engine.scheduler.state.num_waiting == engine.scheduler.state.num_running == 0

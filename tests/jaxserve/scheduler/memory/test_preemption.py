@@ -14,7 +14,7 @@ def test_tokens_do_not_change_by_preemption(windows):
     sequences = [engine.add(request)[0] for request in requests]
     for _ in engine.drain():
         pass
-    assert engine.scheduler.num_preemptions > 0
+    assert engine.scheduler.stats.num_preemptions > 0
     assert watch.num_tokens > sum(s.num_tokens - 1 for s in sequences)
     assert [(s.token_ids, s.finish_reason) for s in sequences] == [naive(request) for request in requests]
 
@@ -42,11 +42,11 @@ def test_no_more_are_preempted_than_needed():
         scheduler.add(make_request(str(i), prompt_len, 20))
     driver = Driver(scheduler)
     driver.steps(2)
-    scheduler.state.pool.allocate(scheduler.num_pages_free)  # somebody else takes the rest
+    scheduler.state.pool.allocate(scheduler.stats.num_pages_free)  # somebody else takes the rest
     driver.steps(6)
-    assert scheduler.num_preemptions == 1
-    assert scheduler.num_running == 2
-    assert scheduler.num_waiting == 1
+    assert scheduler.stats.num_preemptions == 1
+    assert scheduler.state.num_running == 2
+    assert scheduler.state.num_waiting == 1
 
 
 def test_a_preempted_sequence_keeps_the_token_that_was_in_flight():
@@ -54,7 +54,7 @@ def test_a_preempted_sequence_keeps_the_token_that_was_in_flight():
     old, young = [scheduler.add(make_request(str(i), 30, 30))[0] for i in range(2)]
     driver = Driver(scheduler)
     drawn = sum(int(plan.samples[plan.slots == 1].sum()) for plan in driver.steps(12))
-    assert scheduler.num_preemptions == 1
+    assert scheduler.stats.num_preemptions == 1
     num_kept = len(young.token_ids)
     assert num_kept == drawn
     driver.steps(12)
@@ -75,9 +75,9 @@ def test_admission_leaves_pages_for_those_that_run():
     driver = Driver(scheduler)
     driver.steps(2)
     # Of 16 pages the two prompts take 7 each and the first token of `a` one; the watermark keeps the last.
-    assert scheduler.num_running == 2
-    assert scheduler.num_pages_free == 1
-    assert scheduler.num_waiting == 1
+    assert scheduler.state.num_running == 2
+    assert scheduler.stats.num_pages_free == 1
+    assert scheduler.state.num_waiting == 1
 
 
 def test_a_request_is_admitted_whatever_the_watermark_when_nothing_runs():

@@ -80,7 +80,7 @@ def test_a_failed_sequence_leaves_nothing():
         patch.setattr(type(engine.runner), "_draw", lambda *_: None)
         (failed,) = run(engine, make_request("a", prompt_of(16)))
     assert failed.finish_reason == "error"
-    assert engine.scheduler.num_pages_cached == 0
+    assert engine.scheduler.stats.num_pages_cached == 0
     (again,) = run(engine, make_request("b", prompt_of(16)))
     assert again.num_cached_tokens == 0
 

@@ -17,9 +17,9 @@ def test_local_layers_of_gemma_270m_at_four_thousand_tokens_hold_their_window_an
     (sequence,) = engine.add(request)
     while sequence.num_tokens < 4097:
         engine.step()
-        assert max(engine.scheduler.num_pages_held[:-1]) <= (512 + 2 * chunk) // page_size + 2
+        assert max(engine.scheduler.stats.num_pages_held[:-1]) <= (512 + 2 * chunk) // page_size + 2
     while not sequence.is_finished:
-        *local, whole = engine.scheduler.num_pages_held
+        *local, whole = engine.scheduler.stats.num_pages_held
         assert max(local) <= 512 // page_size + 2
         assert whole >= 4096 // page_size
         engine.step()
@@ -31,8 +31,8 @@ def test_a_prompt_far_longer_than_its_window_needs_few_pages():
     scheduler.add(make_request("a", 900, 20))
     plans = Driver(scheduler).steps(140)
     assert sum(plan.num_tokens for plan in plans) == 919
-    assert scheduler.num_preemptions == 0
-    assert scheduler.num_pages_free == 11
+    assert scheduler.stats.num_preemptions == 0
+    assert scheduler.stats.num_pages_free == 11
 
 
 def test_column_j_of_a_windowed_table_is_page_first_plus_j():

@@ -78,7 +78,7 @@ def test_an_account_is_charged_once_for_a_token_whatever_is_computed_again():
     tenants = {s: scheduler.state.policy.waiting.of(s) for s in (a, b)}
     lifts = {s: tenant.served for s, tenant in tenants.items()}
     driver.steps(110)
-    assert scheduler.num_preemptions > 0
+    assert scheduler.stats.num_preemptions > 0
     assert a.is_finished
     assert b.is_finished
     assert [tenants[s].served - lifts[s] for s in (a, b)] == [30 + 2 * 30] * 2

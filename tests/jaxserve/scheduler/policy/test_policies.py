@@ -81,7 +81,7 @@ def test_a_preempted_sequence_returns_before_later_ones_of_its_priority():
     victim = add(scheduler, "victim", 30, 20, priority=1)
     driver = Driver(scheduler)
     driver.steps(14)
-    assert scheduler.num_preemptions == 1
+    assert scheduler.stats.num_preemptions == 1
     add(scheduler, "later", 4, 4, priority=1)
     assert scheduler.state.waiting.first() is victim
 

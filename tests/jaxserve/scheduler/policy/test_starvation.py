@@ -8,7 +8,8 @@ import pytest
 from jaxserve.core.options.scheduling_options import SchedulingOptions
 from jaxserve.scheduler.policy import tenant_counters
 from jaxserve.scheduler.policy.fair import FairShares
-from jaxserve.scheduler.policy.scheduling_policy import ByPriority, SchedulingPolicy
+from jaxserve.scheduler.policy.policies import ByPriority
+from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
 from jaxserve.scheduler.policy.waiting_queue import WaitingQueue
 from tests.support.fakes.fake_engine import Driver, make_request, make_scheduler
 

@@ -87,10 +87,10 @@ def test_rounds_are_as_many_as_free_pages_allow(num_free, num_rounds):
     """Pages of 4, two prompts of 4: the next token takes a page each, which holds 4 rounds; more take another."""
     scheduler = make_scheduler()
     decoding(scheduler, make_request("a", 4, 40), make_request("b", 4, 40))
-    scheduler.state.pool.allocate(scheduler.num_pages_free - num_free)
+    scheduler.state.pool.allocate(scheduler.stats.num_pages_free - num_free)
     plan = scheduler.schedule(max_rounds=8)
     assert plan.rounds.tolist() == [num_rounds] * 2
-    assert scheduler.num_preemptions == 0
+    assert scheduler.stats.num_preemptions == 0
 
 
 def test_what_was_drawn_after_the_end_is_cut():
@@ -105,4 +105,4 @@ def test_what_was_drawn_after_the_end_is_cut():
     assert (a.token_ids, a.finish_reason, a.stop_reason) == ([FIVE, 8, 7], "stop", 7)
     assert (b.token_ids, b.finish_reason) == ([FIVE] * 4, "error")
     assert len(deltas) == 2 + 4
-    assert scheduler.num_pages_free == 199
+    assert scheduler.stats.num_pages_free == 199

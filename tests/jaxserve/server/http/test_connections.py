@@ -1,4 +1,4 @@
-"""What comes over a connection beside whole requests: it neither holds the connection nor harms other requests."""
+"""Incomplete, early-answered and pipelined requests neither occupy a connection nor affect other requests."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def connected(server):
 
 
 def received(connection, count):
-    """What comes until there are so many answers, or the end."""
+    """The bytes received until there are `count` responses, or until the connection is closed."""
     got = b""
     while got.count(b"HTTP/1.1 ") < count and (part := connection.recv(1 << 16)):
         got += part
@@ -61,7 +61,7 @@ CHUNKED = b"POST /health HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r
         (WHOLE + WHOLE, 200, b"\r\nGE"),
     ],
 )
-def test_no_answer_makes_a_connection_last(server, sent, status, more):
+def test_no_early_response_keeps_a_connection_open(server, sent, status, more):
     with connected(server) as connection:
         connection.sendall(sent)
         assert received(connection, 1 + (sent == WHOLE + WHOLE)).startswith(b"HTTP/1.1 %d " % status)
@@ -71,7 +71,7 @@ def test_no_answer_makes_a_connection_last(server, sent, status, more):
             pass
 
 
-def test_a_connection_goes_on_after_a_body_that_nobody_read(server):
+def test_a_connection_is_reused_after_a_body_that_was_not_read(server):
     body = post({"prompt": "x" * 100_000}, key="wrong")
     with connected(server) as connection:
         for _ in range(2):
@@ -82,12 +82,12 @@ def test_a_connection_goes_on_after_a_body_that_nobody_read(server):
         assert b" 200 " in received(connection, 1)
 
 
-def test_a_slow_answer_is_not_cut_off(server):
+def test_a_slow_response_is_not_cut_off(server):
     asked = post({"prompt": "x", "max_tokens": 80, "ignore_eos": True})
     with connected(server) as connection:
         connection.sendall(asked)
         assert b" 200 " in received(connection, 1)
-        connection.sendall(asked + asked[:9])  # its time begins when nothing else is under way
+        connection.sendall(asked + asked[:9])  # its timer starts when no response is in progress
         assert b" 200 " in received(connection, 1)
         connection.sendall(asked[9:])
         assert b" 200 " in received(connection, 1)
@@ -99,7 +99,7 @@ WEBSOCKET = ("Connection: keep-alive, Upgrade", "Upgrade: websocket", "Sec-WebSo
 
 @pytest.mark.parametrize("headers", [H2C, WEBSOCKET])
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
-def test_who_asks_for_another_protocol_is_answered_in_this_one(server, headers, size):
+def test_a_request_to_upgrade_is_answered_over_http(server, headers, size):
     asked = post({"prompt": "x", "max_tokens": 1}, *headers)
     bare = WHOLE[:-2] + "".join(f"{line}\r\n" for line in headers).encode() + b"\r\n"
     with connected(server) as connection:
@@ -110,8 +110,8 @@ def test_who_asks_for_another_protocol_is_answered_in_this_one(server, headers, 
             assert got.count(b"HTTP/1.1 200 ") == count, got
 
 
-def test_a_client_that_asks_twice_and_leaves_ends_its_work(server):
-    asked, meters = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}, server.service.llm.meters
+def test_a_client_that_pipelines_and_disconnects_aborts_its_requests(server):
+    asked, meters = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}, server.state.engine.metrics
     before = meters.finished.copy()
     with connected(server) as connection:
         connection.sendall(post({**asked, "stream": True}) + post(asked))
@@ -121,8 +121,8 @@ def test_a_client_that_asks_twice_and_leaves_ends_its_work(server):
 
 
 @pytest.mark.parametrize("reads", [False, True])
-def test_who_reads_nothing_is_cut_off_and_who_reads_slowly_is_not(reads):
-    """An answer of eight megabytes, more than the kernel's buffers hold."""
+def test_a_client_that_reads_nothing_is_disconnected_and_a_slow_one_is_not(reads):
+    """The response has eight megabytes, more than the kernel's buffers."""
     with running(fake_llm(), send_timeout_s=1.5) as server, socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         host, port = server.url.removeprefix("http://").split(":")

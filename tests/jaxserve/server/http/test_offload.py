@@ -1,4 +1,4 @@
-"""What takes long is done elsewhere than in the event loop, and bad lists are not looked through to their ends."""
+"""Long work runs outside the event loop, and validation stops at a list's first bad item."""
 
 import threading
 
@@ -28,7 +28,7 @@ def server():
         yield server
 
 
-# Where it is done → a request, which is as long as it is told to be.
+# Kind of work → the function that does it, the route, and a body of the given size.
 WORK = {
     "parsing": (body_reader, "_parse", "/tokenize", lambda size: {"prompt": "x" * size}),
     "encoding": (Tokenizer, "encode_batch", "/tokenize", lambda size: {"prompt": "x" * size}),
@@ -47,7 +47,7 @@ def _short(**fields):
 
 
 @pytest.mark.parametrize("name", WORK)
-def test_what_is_long_is_done_in_a_thread(server, monkeypatch, name):
+def test_long_work_runs_in_a_thread(server, monkeypatch, name):
     owner, function, path, asked = WORK[name]
     done, threads = getattr(owner, function), set()
 
@@ -60,7 +60,7 @@ def test_what_is_long_is_done_in_a_thread(server, monkeypatch, name):
     assert threads == {False}
     threads.clear()
     server.post(path, asked(BRIEF))
-    assert threads == {name != "encoding"}  # of a text nobody knows before how long it takes
+    assert threads == {name != "encoding"}  # encoding always runs in a thread: its time is not known from the size
 
 
 LISTS = [(kind, name) for kind in (CompletionBody, ChatBody, EmbeddingBody, TokenizeBody, DetokenizeBody)
@@ -68,8 +68,8 @@ LISTS = [(kind, name) for kind in (CompletionBody, ChatBody, EmbeddingBody, Toke
 
 
 @pytest.mark.parametrize(("kind", "name"), LISTS)
-def test_of_a_list_s_bad_items_the_first_is_told(kind, name):
-    """A million errors would take seconds."""
+def test_an_error_names_only_a_list_s_first_bad_item(kind, name):
+    """Building a million errors would take seconds."""
     for bad in ([None] * 100, [[None] * 100] * 100, [5.5] * 100):
         with pytest.raises(ApiError, match=name) as caught:
             kind.read({name: bad})
@@ -78,6 +78,6 @@ def test_of_a_list_s_bad_items_the_first_is_told(kind, name):
         assert told.count("[0]") <= 2
 
 
-def test_too_many_biases_are_refused_unread():
+def test_too_many_biases_are_refused_before_validation():
     with pytest.raises(ApiError, match="logit_bias holds 301 entries; at most 300"):
         CompletionBody.read({"prompt": "x", "logit_bias": {str(i): "bad" for i in range(301)}})

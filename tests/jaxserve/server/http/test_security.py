@@ -1,4 +1,4 @@
-"""Who may call what; what a request may weigh, and how long it may take to come."""
+"""Access by key, and the limits on a request's size and arrival time."""
 
 import base64
 import socket
@@ -33,7 +33,7 @@ def basic(key):
 
 
 def routes(app):
-    """Method and path of all that the server answers, below its guard."""
+    """Method and path of every route, inside the middleware."""
     paths = app.openapi()["paths"]
     return [(method.upper(), path.replace("{name}", "x")) for path, found in paths.items() for method in found]
 
@@ -41,7 +41,7 @@ def routes(app):
 def test_every_route_but_health_needs_the_key(server):
     from jaxserve.server.app import make_app
 
-    found = routes(make_app(server.service)._app)
+    found = routes(make_app(server.state)._app)
     assert len(found) >= 10
     with server.http() as client:
         for method, path in [*found, ("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/nothing")]:
@@ -53,12 +53,14 @@ def test_every_route_but_health_needs_the_key(server):
 
 
 @pytest.mark.parametrize("headers", [bearer(KEY), bearer(OTHER), bearer(ADMIN), basic(KEY)])
-def test_a_known_key_opens(server, headers):
+def test_a_valid_key_is_accepted(server, headers):
     assert server.post("/v1/completions", BODY, headers=headers).status_code == 200
 
 
-@pytest.mark.parametrize("key", ["ключ", "clé à", "\udce9"])  # the last one: a byte that is no UTF-8, as Python has it
-def test_a_key_may_have_any_characters(key):
+@pytest.mark.parametrize(
+    "key", ["ключ", "clé à", "\udce9"]
+)  # the last one: a byte that is not UTF-8, as a surrogate escape
+def test_a_key_may_contain_any_characters(key):
     raw, config = key.encode("utf-8", "surrogateescape"), ServerConfig(api_key=key, admin_key=key)
     for sent in (b"Bearer " + raw, b"basic  " + base64.b64encode(b"me:" + raw)):
         assert ApiKeys(config).check(sent.decode("latin-1"))
@@ -67,7 +69,7 @@ def test_a_key_may_have_any_characters(key):
     ApiKeys(config).check_admin((b"Bearer " + raw).decode("latin-1"))
 
 
-def test_what_needs_no_key_needs_none_whether_a_proxy_strips_the_root_or_not():
+def test_public_routes_need_no_key_whether_a_proxy_strips_the_root_or_not():
     with running(fake_llm(), api_key=KEY, root_path="/api", public_metrics=True) as server:
         for root in ("", "/api"):
             assert [server.get(root + path).status_code for path in ("/health", "/metrics")] == [200, 200]
@@ -78,26 +80,28 @@ def test_what_needs_no_key_needs_none_whether_a_proxy_strips_the_root_or_not():
             assert server.get(path).status_code == 401
 
 
-def test_routes_that_change_something_need_the_admin_key(server):
+def test_administrative_routes_need_the_admin_key(server):
     for path in ("/reset_prefix_cache", "/start_profile", "/stop_profile"):
         assert server.post(path, {}, headers=bearer(KEY)).status_code == 401
-        assert server.post(path, {}, headers=basic(ADMIN)).status_code == 401  # a browser sends it for any page
+        assert (
+            server.post(path, {}, headers=basic(ADMIN)).status_code == 401
+        )  # browsers attach Basic to any page's requests
     assert server.post("/reset_prefix_cache", {}, headers=bearer(ADMIN)).json() == {"success": True}
     assert server.post("/stop_profile", {}, headers=bearer(ADMIN)).status_code == 400
 
 
-def test_without_an_admin_key_those_routes_are_off():
+def test_without_an_admin_key_administrative_routes_are_off():
     with running(fake_llm()) as server:
         assert server.post("/reset_prefix_cache", {}).status_code == 403
         assert server.post("/v1/completions", BODY).status_code == 200
 
 
 def test_keys_are_in_no_error_and_no_repr(server):
-    assert KEY not in repr(server.service)
+    assert KEY not in repr(server.state)
     assert KEY not in server.post("/v1/completions", {"prompt": KEY * 100}, headers=bearer("wrong")).text
 
 
-def test_long_bodies_are_refused_announced_or_not(server):
+def test_long_bodies_are_refused_with_or_without_content_length(server):
     raw = b'{"prompt": "' + b"x" * 5000 + b'"}'
     headers = {"Content-Type": "application/json", **bearer(KEY)}
     with server.http() as client:
@@ -124,7 +128,7 @@ def test_a_connection_that_sends_no_request_is_closed(server, sent):
         assert time.monotonic() - started_s < 20
 
 
-def test_headers_without_end_are_cut_off(server):
+def test_endless_headers_are_cut_off(server):
     with _connected(server) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nX-Endless: ")
         with pytest.raises(OSError, match=r"reset|pipe"):
@@ -133,7 +137,7 @@ def test_headers_without_end_are_cut_off(server):
 
 @pytest.mark.parametrize("piece", [b"x: y\r\n" * 200, b"z" * 1000])
 @pytest.mark.parametrize("key", [KEY, "wrong"])
-def test_headers_behind_a_body_are_cut_off_too(server, piece, key):
+def test_endless_trailers_are_cut_off(server, piece, key):
     head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
     head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nx: "
     with _connected(server) as connection:
@@ -146,24 +150,24 @@ def test_a_body_in_many_small_chunks_is_read(server):
     raw = b'{"prompt": "x",' + b" " * 3000 + b'"max_tokens": 1}'
     headers = {"Content-Type": "application/json", **bearer(KEY)}
     with server.http() as client:
-        parts = (raw[i : i + 1] for i in range(len(raw)))  # whose frames are longer than headers may be
+        parts = (raw[i : i + 1] for i in range(len(raw)))  # their framing is longer than the limit on headers
         assert client.post("/v1/completions", content=parts, headers=headers).status_code == 200
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(server):
+def test_a_body_that_does_not_arrive_times_out(server):
     with _connected(server) as connection:
         head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
         connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
         assert b" 408 " in connection.recv(4096)
 
 
-def test_a_stranger_s_body_is_not_read(server):
+def test_the_body_of_a_request_without_the_key_is_not_read(server):
     with _connected(server) as connection:
         connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n")
         assert b" 401 " in connection.recv(4096)
 
 
-def test_pages_of_other_origins_may_not_call_unless_named():
+def test_pages_of_other_origins_may_call_only_if_allowed():
     origin = {"Origin": "http://elsewhere.example"}
     with running(fake_llm()) as server:
         assert "access-control-allow-origin" not in server.post("/v1/completions", BODY, headers=origin).headers
@@ -176,14 +180,14 @@ def test_pages_of_other_origins_may_not_call_unless_named():
         assert refused.headers["access-control-allow-origin"] == "http://elsewhere.example"
 
 
-def test_request_ids_are_echoed_or_made(server):
+def test_request_ids_are_echoed_or_generated(server):
     with server.http() as client:
         assert client.get("/health", headers={"X-Request-Id": "abc-1"}).headers["x-request-id"] == "abc-1"
         made = client.get("/health", headers={"X-Request-Id": "a b\tc"}).headers["x-request-id"]
         assert len(made) == 32
 
 
-def test_clients_templates_are_off_and_bounded_where_they_are_on():
+def test_clients_templates_are_off_by_default_and_limited_otherwise():
     chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
     escape = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
     endless = "{% for i in range(99999999) %}x{% endfor %}"
@@ -196,7 +200,7 @@ def test_clients_templates_are_off_and_bounded_where_they_are_on():
             assert "root:" not in answer.text
 
 
-def test_prefixes_are_shared_by_key_alone():
+def test_prefixes_are_shared_within_one_key_only():
     prompt = {"prompt": "abcdefgh" * 4, "max_tokens": 1}
     with running(fake_llm_with_cache(), api_key=(KEY, OTHER), salt_by_key=True) as server:
 
@@ -207,7 +211,7 @@ def test_prefixes_are_shared_by_key_alone():
         assert [cached(KEY), cached(OTHER), cached(KEY), cached(OTHER)] == [0, 0, 28, 28]
 
 
-def test_of_one_key_long_salts_that_differ_at_their_ends_share_nothing():
+def test_long_salts_of_one_key_that_differ_at_their_ends_share_nothing():
     with running(fake_llm_with_cache(), api_key=(KEY, OTHER), salt_by_key=True) as server:
 
         def cached(key, salt):
@@ -243,8 +247,8 @@ def test_a_bad_option_is_refused_by_name(name, value):
 @pytest.mark.parametrize(
     ("host", "is_open"), [("127.0.0.1", False), ("localhost", False), ("::1", False), ("0.0.0.0", True), ("host", True)]
 )
-def test_who_is_reachable_from_elsewhere(host, is_open):
-    assert ServerConfig(host=host).is_open_to_others == is_open
+def test_which_addresses_are_exposed(host, is_open):
+    assert ServerConfig(host=host).is_exposed == is_open
 
 
 def _send_for_ever(connection, piece=b"x" * 1024):

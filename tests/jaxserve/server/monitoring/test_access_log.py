@@ -1,11 +1,11 @@
-"""The line of a request says what it cost, and nothing that was said."""
+"""A request's log line has its counts and times, and none of its text."""
 
 import asyncio
 import json
 import logging
 
 from jaxserve import AsyncLLM, SamplingParams
-from jaxserve.server.monitoring.access_log import AccessRecord, log_served
+from jaxserve.server.monitoring.access_log import AccessRecord, log_access
 from jaxserve.server.server_config import ServerConfig
 from tests.support.fakes.fake_llm import Reciter, fake_llm
 from tests.support.serving.http_server import NAME, running
@@ -17,7 +17,7 @@ def lines(caplog):
     return [json.loads(record.message) for record in caplog.records if record.name == "jaxserve.requests"]
 
 
-def test_pieces_and_wholes_of_several_prompts_add_up(caplog):
+def test_parts_and_whole_outputs_of_several_prompts_add_up(caplog):
     caplog.set_level(logging.INFO)
     params = SamplingParams(max_tokens=9, n=2, ignore_eos=True)
 
@@ -27,7 +27,7 @@ def test_pieces_and_wholes_of_several_prompts_add_up(caplog):
             served.note(await llm.generate("my secret", params))
             async for piece in llm.stream("my secret", params):
                 served.note(piece)
-        log_served(ServerConfig(log_requests=True), served, 200)
+        log_access(ServerConfig(log_requests=True), served, 200)
 
     asyncio.run(main())
     (line,) = lines(caplog)
@@ -46,15 +46,15 @@ def test_pieces_and_wholes_of_several_prompts_add_up(caplog):
     assert "secret" not in caplog.text
 
 
-def test_a_refused_request_has_a_line_too_and_none_is_written_unasked(caplog):
+def test_a_refused_request_is_logged_and_nothing_is_logged_by_default(caplog):
     caplog.set_level(logging.INFO)
-    log_served(ServerConfig(), AccessRecord("a", "/v1/completions"), 200)
-    log_served(ServerConfig(log_requests=True), AccessRecord("b", "/v1/completions"), 429)
+    log_access(ServerConfig(), AccessRecord("a", "/v1/completions"), 200)
+    log_access(ServerConfig(log_requests=True), AccessRecord("b", "/v1/completions"), 429)
     (line,) = lines(caplog)
     assert (line["request_id"], line["status"], line["model"], line["ttft_ms"]) == ("b", 429, None, None)
 
 
-def test_every_post_has_its_line_and_none_tells_a_text(caplog):
+def test_every_post_is_logged_without_its_text(caplog):
     caplog.set_level("INFO", "jaxserve.requests")
     with running(fake_llm(), log_requests=True) as server:
         headers = {"X-Request-Id": "mine"}
@@ -71,7 +71,7 @@ def test_every_post_has_its_line_and_none_tells_a_text(caplog):
     assert "secret" not in caplog.text
 
 
-def test_embeddings_tell_their_model_their_tokens_and_how_long_they_waited(caplog):
+def test_the_line_of_embeddings_has_model_tokens_and_queue_time(caplog):
     caplog.set_level("INFO", "jaxserve.requests")
     with running(fake_llm(), log_requests=True) as server:
         server.post("/v1/embeddings", {"input": ["secret", "word"]})
@@ -82,7 +82,7 @@ def test_embeddings_tell_their_model_their_tokens_and_how_long_they_waited(caplo
     assert (refused["model"], refused["status"], refused["prompt_tokens"]) == (NAME, 400, 0)
 
 
-def test_a_body_s_id_goes_before_the_header_s_everywhere(caplog):
+def test_a_body_s_id_takes_precedence_over_the_header_s(caplog):
     caplog.set_level("INFO", "jaxserve.requests")
     headers = {"X-Request-Id": "theirs"}
     with running(fake_llm(), log_requests=True) as server:

@@ -1,4 +1,4 @@
-"""Frames of the live view: the map keeps what the pages are, and its size does not grow with the pool."""
+"""Frames of the live view: the map shows the pages' states, and its size does not grow with the pool."""
 
 import json
 from collections import Counter
@@ -22,7 +22,7 @@ def unrolled(lengths: list[int]) -> list[int]:
 
 
 def of(pages: np.ndarray) -> dict:
-    """The frame of a pool with these pages besides the scratch page."""
+    """The frame of a pool with these pages, and the scratch page."""
     taken = Snapshot(2, 3, np.append(SCRATCH, pages), num_host_pages=4, max_host_pages=9)
     return json.loads(frame(taken, SPEEDS))
 
@@ -38,13 +38,13 @@ def test_a_map_of_few_pages_names_each(pages):
 
 
 @given(arrays(np.uint8, st.integers(1, 300), elements=STATES))
-def test_runs_are_as_long_as_they_can_be(pages):
+def test_runs_are_maximal(pages):
     values = runs(pages)[::2]
     assert all(a != b for a, b in pairwise(values))
 
 
 @pytest.mark.parametrize("num_pages", [MAX_SQUARES, MAX_SQUARES + 1, 2 * MAX_SQUARES + 1, 99_999])
-def test_squares_of_a_large_pool_show_what_most_of_their_pages_are(num_pages):
+def test_squares_of_a_large_pool_show_their_most_frequent_state(num_pages):
     pages = np.random.default_rng(0).integers(0, 4, num_pages).astype(np.uint8)
     squares, size = page_map(pages)
     assert len(squares) <= MAX_SQUARES
@@ -57,7 +57,7 @@ def test_squares_of_a_large_pool_show_what_most_of_their_pages_are(num_pages):
     assert unrolled(sent["map"]) == squares.tolist()
 
 
-def test_all_that_is_promised_is_there():
+def test_a_frame_has_every_field():
     assert of(np.array([FREE, HELD, HELD], np.uint8)) == {
         "running": 2,
         "waiting": 3,

@@ -1,11 +1,11 @@
-"""What cannot be honoured is refused by name, with the status that clients expect; the engine never hears of it."""
+"""Invalid and unsupported fields are refused by name, with the expected status, before they reach the engine."""
 
 import difflib
 import json
 
 import pytest
 
-from jaxserve.server.openai.requests.field_policy import INERT, UNBUILT
+from jaxserve.server.openai.requests.field_policy import IGNORED, UNSUPPORTED
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
 from tests.support.serving.http_server import NAME, running
 
@@ -83,7 +83,7 @@ def client(server):
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_bad_value_is_refused_by_name_before_any_header(client, is_streamed):
-    """None stands for a value that is left out."""
+    """None means an absent field."""
     wrong = []
     for path, name, value in CASES:
         body = {**PATHS[path], **({"stream": True} if is_streamed and name != "stream_options" else {}), name: value}
@@ -101,30 +101,32 @@ def test_a_bad_value_is_refused_by_name_before_any_header(client, is_streamed):
     assert not wrong
 
 
-def test_inert_fields_and_nulls_change_nothing(client):
+def test_ignored_fields_and_nulls_change_nothing(client):
     for path, body in PATHS.items():
         plain = client.post(path, json={**body, "seed": 1}).json()
-        inert = dict.fromkeys(INERT, "x") | dict.fromkeys(UNBUILT) | {"temperature": None, "stop": None, "n": None}
-        neutral = {name: values[0] for name, values in UNBUILT.items() if values}
+        inert = (
+            dict.fromkeys(IGNORED, "x") | dict.fromkeys(UNSUPPORTED) | {"temperature": None, "stop": None, "n": None}
+        )
+        neutral = {name: values[0] for name, values in UNSUPPORTED.items() if values}
         for extra in (inert, neutral):
             answer = client.post(path, json={**extra, **body, "seed": 1})
             assert answer.status_code == 200, answer.text
             assert _said(answer.json()) == _said(plain)
 
 
-def test_an_unbuilt_field_says_that_it_is_unsupported(client):
-    for name in UNBUILT:
+def test_an_unsupported_field_is_refused_by_name(client):
+    for name in UNSUPPORTED:
         answer = client.post("/v1/completions", json={**COMPLETION, name: "surely not neutral"})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, name)
 
 
-def test_a_misspelled_field_is_told_from_its_neighbour(client):
+def test_a_misspelled_field_gets_a_suggestion(client):
     answer = client.post("/v1/completions", json={**COMPLETION, "temprature": 1})
     assert "did you mean 'temperature'" in answer.json()["error"]["message"]
 
 
-def test_of_a_long_name_only_the_beginning_is_compared_and_told(client, monkeypatch):
-    """Four million characters took a second."""
+def test_only_the_start_of_a_long_name_is_compared_and_shown(client, monkeypatch):
+    """Comparing four million characters took a second."""
     compare, compared = difflib.get_close_matches, []
     monkeypatch.setattr(
         difflib, "get_close_matches", lambda name, *args, **how: compared.append(name) or compare(name, *args, **how)
@@ -134,7 +136,7 @@ def test_of_a_long_name_only_the_beginning_is_compared_and_told(client, monkeypa
     assert len(error["message"]) < 200
 
 
-def test_null_within_stream_options_means_left_out_and_unknown_fields_are_refused(client):
+def test_null_within_stream_options_means_absent_and_unknown_fields_are_refused(client):
     def ask(**options):
         return client.post("/v1/completions", json={**COMPLETION, "stream": True, "stream_options": options})
 
@@ -143,7 +145,7 @@ def test_null_within_stream_options_means_left_out_and_unknown_fields_are_refuse
     assert ask(no_such_field=None).status_code == 400
 
 
-def test_tokenize_refuses_what_it_would_not_heed(client):
+def test_tokenize_refuses_fields_that_would_have_no_effect(client):
     def refused(**body):
         return client.post("/tokenize", json=body).json().get("error", {}).get("param")
 
@@ -156,7 +158,7 @@ def test_tokenize_refuses_what_it_would_not_heed(client):
         assert refused(prompt="x", **{name: value}) == name
 
 
-def test_too_long_prompts_are_told_in_words_that_clients_look_for(client):
+def test_the_error_of_a_long_prompt_has_the_text_that_clients_match(client):
     for prompt in ("x" * 97, "x" * 100_000, [1] * 96):
         answer = client.post("/v1/completions", json={**COMPLETION, "prompt": prompt})
         error = answer.json()["error"]
@@ -164,7 +166,7 @@ def test_too_long_prompts_are_told_in_words_that_clients_look_for(client):
         assert "maximum context length is 96 tokens" in error["message"]
 
 
-def test_a_bad_prompt_is_told_of_the_field_that_it_came_in(client):
+def test_a_bad_prompt_s_error_names_its_field(client):
     long = "x" * 200
     bodies = {
         "/v1/completions": [{"prompt": long}, {"prompt": ""}, {"prompt": [9999]}],
@@ -177,7 +179,7 @@ def test_a_bad_prompt_is_told_of_the_field_that_it_came_in(client):
     }  # fmt: skip
 
 
-def test_a_cut_prompt_fits(client):
+def test_a_truncated_prompt_fits(client):
     body = {**COMPLETION, "prompt": "abcdef" * 30, "echo": True, "max_tokens": 1}
     left = client.post("/v1/completions", json={**body, "truncate_prompt_tokens": 5}).json()["choices"][0]["text"]
     right = {"truncate_prompt_tokens": 5, "truncation_side": "right"}
@@ -189,7 +191,7 @@ def test_a_cut_prompt_fits(client):
         assert (most["usage"]["prompt_tokens"], most["usage"]["completion_tokens"]) == (95, 1)
 
 
-def test_a_prompt_that_fits_is_whole_however_long_the_answer_may_be(client):
+def test_a_prompt_that_fits_is_not_truncated_for_long_outputs(client):
     for cut in ({}, {"truncate_prompt_tokens": -1}):
         body = {"prompt": "abcdefghij", "max_tokens": 96, "ignore_eos": True, **cut}
         usage = client.post("/v1/completions", json=body).json()["usage"]
@@ -211,7 +213,7 @@ def test_a_prompt_that_fits_is_whole_however_long_the_answer_may_be(client):
         (b'{"prompt": "x"}', None, 415),
     ],
 )
-def test_what_is_no_json_is_told(client, raw, kind, status):
+def test_a_body_that_is_not_json_is_refused(client, raw, kind, status):
     answer = client.post("/v1/completions", content=raw, headers={"Content-Type": kind} if kind else {})
     assert answer.status_code == status
     assert "error" in answer.json()
@@ -226,7 +228,7 @@ def test_unknown_paths_and_methods(client):
     }
 
 
-def test_messages_tell_nothing_of_the_machine(client):
+def test_error_messages_reveal_nothing_about_the_machine(client):
     answer = client.post("/v1/completions", json={**COMPLETION, "model": "/srv/secret/folder"})
     assert "/srv" not in json.dumps(answer.json())
 

@@ -1,4 +1,4 @@
-"""Every field of every body, fuzzed: whatever is sent, the answer is a refusal by name or what was asked for."""
+"""Every field of every body, fuzzed: each response is a refusal by name or the requested result."""
 
 from collections import Counter
 from itertools import islice
@@ -26,13 +26,13 @@ def drawn(server, number):
     return list(islice(cases(body_schemas(server.get("/openapi.json").json()), seed=0), number))
 
 
-def test_no_body_harms_the_server(server):
+def test_no_body_damages_the_server(server):
     found = fuzz(server.url, drawn(server, NUM_CASES))
     assert not found.faults
     assert found.statuses.total() == NUM_CASES
     assert 0.25 < found.num_accepted / NUM_CASES < 0.6
-    until(lambda: server.service.num_active == 0 and not server.llm.parts.engine.has_work)
-    meters = server.service.llm.meters
+    until(lambda: server.state.num_active == 0 and not server.llm.parts.engine.has_work)
+    meters = server.state.engine.metrics
     assert (meters.num_running, meters.num_waiting, meters.num_live) == (0, 0, 0)
     assert server.post("/reset_prefix_cache", {}, headers={"Authorization": "Bearer key"}).status_code == 200
     assert all_pages_are_back(server.llm)
@@ -60,11 +60,11 @@ def test_a_field_whose_value_breaks_the_server_is_found(server, monkeypatch, cap
     assert "KeyError" in caplog.text
 
 
-def test_a_stream_that_does_not_end_as_it_should_is_found(server, monkeypatch):
+def test_a_stream_without_its_end_is_found(server, monkeypatch):
     monkeypatch.setattr(respond, "DONE", b"")
     assert fuzz(server.url, drawn(server, NUM_WITH_FAULT)).faults
 
 
-def test_choices_that_are_missing_are_found(server, monkeypatch):
+def test_missing_choices_are_found(server, monkeypatch):
     monkeypatch.setattr(ChatResponse, "whole", lambda self, outputs: {"choices": []})
     assert fuzz(server.url, drawn(server, NUM_WITH_FAULT)).faults

@@ -1,4 +1,4 @@
-"""The real `openai` client on every surface: what it reads is what `LLM` gives."""
+"""The real `openai` client on every endpoint: it reads what `LLM` returns."""
 
 import base64
 
@@ -28,7 +28,7 @@ def client(server):
 
 
 def generated(prompt, **params):
-    """What the engine says when it is asked in Python."""
+    """The engine's output through the Python API."""
     (output,) = fake_llm(Reciter(264, said=SAID)).generate(prompt, SamplingParams(**params), use_tqdm=False)
     return output
 
@@ -46,7 +46,7 @@ def joined(chunks):
     return texts, reasons
 
 
-def test_a_completion_is_what_the_engine_gives(client):
+def test_a_completion_equals_the_engine_s(client):
     answer = client.completions.create(model=NAME, prompt="hello", max_tokens=20)
     expected = generated("hello", max_tokens=20).outputs[0]
     assert (answer.choices[0].text, answer.choices[0].finish_reason) == (expected.text, "length")
@@ -122,7 +122,7 @@ def test_continuous_usage_counts_up(client):
     assert {chunk.usage.prompt_tokens for chunk in chunks} == {1}
 
 
-def test_logprobs_of_completions_are_those_of_the_engine(client):
+def test_logprobs_of_completions_equal_the_engine_s(client):
     expected = generated("hello", max_tokens=6, logprobs=3, prompt_logprobs=3)
     asked = {"model": NAME, "prompt": "hello", "max_tokens": 6, "logprobs": 3, "echo": True}
     found = client.completions.create(**asked).choices[0].logprobs
@@ -139,7 +139,7 @@ def test_logprobs_of_completions_are_those_of_the_engine(client):
 @pytest.mark.parametrize("prompt", ["hé", list("hé".encode()), list("hé".encode()[:-1])], ids=["text", "ids", "half"])
 @pytest.mark.parametrize("echo", [False, True])
 def test_offsets_are_those_of_the_characters_that_tokens_are_part_of(client, prompt, echo):
-    """Each token is a byte: the character at its offset holds it, or stands for a part of one that never was whole."""
+    """Each token is a byte: the character at its offset contains it, or replaces an incomplete character."""
     asked = {"model": NAME, "prompt": prompt, "max_tokens": 40, "logprobs": 1, "echo": echo}
     choice = client.completions.create(extra_body={"return_token_ids": True}, **asked).choices[0]
     ids = [*(choice.prompt_token_ids if echo else ()), *choice.token_ids]
@@ -152,7 +152,7 @@ def test_offsets_are_those_of_the_characters_that_tokens_are_part_of(client, pro
     assert choice.text.count("\ufffd") < 4
 
 
-def test_echo_is_the_same_in_pieces_though_samples_begin_after_the_prompt_was_told(client):
+def test_echo_is_the_same_when_streamed_though_samples_start_after_the_prompt_was_sent(client):
     prompts = [[110, 97, 0xC3], [104, 105, 106]]  # the first ends inside a character
     asked = {"model": NAME, "prompt": prompts, "n": 3, "max_tokens": 5, "logprobs": 1, "echo": True}
     whole = client.completions.create(**asked)
@@ -165,7 +165,7 @@ def test_echo_is_the_same_in_pieces_though_samples_begin_after_the_prompt_was_to
             assert [item for part in parts if part for item in getattr(part, name)] == getattr(choice.logprobs, name)
 
 
-def test_prompt_logprobs_are_as_many_as_were_asked_for_whatever_echo_asks_besides(client):
+def test_the_number_of_prompt_logprobs_is_independent_of_echo(client):
     asked = {"model": NAME, "prompt": "abcd", "max_tokens": 1, "logprobs": 4, "echo": True}
     choice = client.completions.create(extra_body={"prompt_logprobs": 1}, **asked).choices[0]
     assert {len(position) for position in choice.prompt_logprobs[1:]} <= {1, 2}
@@ -207,7 +207,7 @@ def test_prompt_logprobs(client):
 
 def test_embeddings_in_numbers_and_in_base64(client):
     floats = client.embeddings.create(model=NAME, input=["one", "two"], encoding_format="float")
-    coded = client.embeddings.create(model=NAME, input=["one", "two"])  # the client asks for base64 and decodes it
+    coded = client.embeddings.create(model=NAME, input=["one", "two"])  # the client requests base64 and decodes it
     for one, other in zip(floats.data, coded.data, strict=True):
         np.testing.assert_array_equal(np.float32(one.embedding), np.float32(other.embedding))
     assert [each.index for each in floats.data] == [0, 1]
@@ -244,7 +244,7 @@ def test_messages_of_tools_and_null_contents_are_rendered(client):
     assert answer.usage.prompt_tokens == len(expected.prompt_token_ids) + 1  # the template's own first token
 
 
-def test_a_chat_goes_on_with_the_last_message(client):
+def test_a_chat_continues_the_last_message(client):
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "so"}]
     extra = {"continue_final_message": True, "add_generation_prompt": False, "echo": True}
     for content in ("so", [{"type": "text", "text": "so"}]):
@@ -254,8 +254,8 @@ def test_a_chat_goes_on_with_the_last_message(client):
         assert len(answer.choices[0].message.content) > 2
 
 
-def test_an_answer_as_the_client_holds_it_is_the_next_turn_s_message():
-    """Its `tool_calls` is null, and templates such as Llama 3.1's ask whether the field is there."""
+def test_a_response_message_of_the_client_is_valid_in_the_next_turn():
+    """Its `tool_calls` is null, and templates such as Llama 3.1's test whether the field exists."""
     asking = PLAIN_TEMPLATE.replace(
         "{{ m.content }}", "{{ raise_exception('a call') if 'tool_calls' in m else m.content }}"
     )

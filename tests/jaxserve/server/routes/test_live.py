@@ -1,4 +1,4 @@
-"""GET /live: frames of the engine for all who watch, made once for all of them and never for nobody."""
+"""GET /live: each frame is built once for all watchers, and none is built without watchers."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ FIELDS = {"running", "waiting", "tokens_per_s", "ttft_ms", "itl_ms", "steps", "p
 
 
 def frames_in(lines):
-    """The frames of a stream of events, as they come."""
+    """The frames of an event stream as they arrive."""
     return (json.loads(line.removeprefix("data: ")) for line in lines if line)
 
 
@@ -51,22 +51,23 @@ def test_frames_show_what_the_engine_does():
             busy = next(frame for frame in frames if frame["running"] == 3 and frame["steps"][-1][0] == 3)
         assert busy["pages"]["held"] > 0
         assert busy["pages"]["map"] != idle["pages"]["map"]
-        assert busy["steps"][-1][:3] in ([3, 0, 5], [3, 0, 1], [3, 0, 0])  # in whatever bucket three rows have room
+        assert busy["steps"][-1][:3] in ([3, 0, 5], [3, 0, 1], [3, 0, 0])  # in any bucket that fits three rows
         assert busy["steps"][-1][3] >= 15
         assert busy["tokens_per_s"] > 0
 
 
 async def served(main, llm=None):
-    async with AsyncLLM.from_llm(llm or fake_llm()) as engine:
-        service = ServerState(ServerConfig(), ("fake",))
-        service.open(engine)
+    async with AsyncLLM.from_llm(llm or fake_llm()) as served_llm:
+        engine = served_llm.client
+        state = ServerState(ServerConfig(), ("fake",))
+        state.open(engine)
         calls = []
         call = engine.call
         engine.call = lambda function: calls.append(function) or call(function)
-        return await main(Frames(service), engine, calls)
+        return await main(Frames(state), engine, calls)
 
 
-def test_one_frame_serves_all_who_watch():
+def test_one_frame_serves_all_watchers():
     async def main(frames, engine, calls):
         for number in range(1, 4):
             assert len(set(await asyncio.gather(*(frames.next() for _ in range(20))))) == 1
@@ -75,7 +76,7 @@ def test_one_frame_serves_all_who_watch():
     asyncio.run(served(main))
 
 
-def test_frames_come_no_faster_than_promised():
+def test_frames_keep_their_period():
     async def main(frames, engine, calls):
         start = asyncio.get_running_loop().time()
         for _ in range(4):
@@ -85,17 +86,18 @@ def test_frames_come_no_faster_than_promised():
     asyncio.run(served(main))
 
 
-def test_nobody_watching_costs_nothing():
+def test_no_frame_is_built_without_watchers():
     async def main(frames, engine, calls):
         await frames.next()
-        await engine.generate("hello", SamplingParams(max_tokens=40, ignore_eos=True))
+        results = await engine.generate(["hello"], SamplingParams(max_tokens=40, ignore_eos=True), wants_pieces=False)
+        await results.next()
         await asyncio.sleep(2 * PERIOD_S)
         assert len(calls) == 1
 
     asyncio.run(served(main))
 
 
-def test_who_leaves_takes_no_frame_from_others():
+def test_a_watcher_that_leaves_does_not_cancel_others_frame():
     async def main(frames, engine, calls):
         await frames.next()
         leaving, staying = asyncio.create_task(frames.next()), asyncio.create_task(frames.next())
@@ -115,7 +117,7 @@ def test_a_closed_engine_ends_the_frames():
     asyncio.run(served(main))
 
 
-def test_watchers_are_bounded_and_places_come_back():
+def test_the_number_of_watchers_is_limited_and_places_are_freed():
     with running(fake_llm()) as server, server.http() as client:
         with ExitStack() as watching:
             streams = [watching.enter_context(client.stream("GET", "/live")) for _ in range(MAX_WATCHERS)]
@@ -133,9 +135,9 @@ def test_watchers_are_bounded_and_places_come_back():
 
 
 @pytest.mark.parametrize("state", [ServerStatus.DRAINING, ServerStatus.DEAD])
-def test_a_server_that_goes_down_lets_its_watchers_go(state):
+def test_shutdown_ends_the_streams_of_watchers(state):
     with running(fake_llm()) as server, server.http() as client, client.stream("GET", "/live") as stream:
         frames = frames_in(stream.iter_lines())
         next(frames)
-        server.service.state = state
+        server.state.status = state
         assert len(list(frames)) <= 2

@@ -1,4 +1,4 @@
-"""Metrics: every name that dashboards and gateways read, of the type and with the labels that they expect."""
+"""Metrics: every name that dashboards and gateways read has the expected type and labels."""
 
 import asyncio
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from tests.support.fakes.async_llm import held, until
 from tests.support.fakes.fake_llm import fake_llm
 from tests.support.serving.http_server import running
 
-# What vLLM's own test expects, as Prometheus sees the names.
+# The names that vLLM's own test expects, as Prometheus parses them.
 REQUIRED = {
     "gauge": "num_requests_running num_requests_waiting num_requests_waiting_by_reason kv_cache_usage_perc "
     "cache_config_info lora_requests_info",
@@ -34,7 +34,12 @@ LONG = SamplingParams(max_tokens=50, ignore_eos=True)
 
 def scraper(llm, http=None) -> Any:
     """A function that reads /metrics: name → (type, {labels: value})."""
-    parts = {"names": ["tiny"], "http": http or HttpCounts(), "is_open": llm is not None, "llm": llm}
+    parts = {
+        "model_names": ["tiny"],
+        "http_counts": http or HttpCounts(),
+        "has_engine": llm is not None,
+        "engine": llm and llm.client,
+    }
     app = FastAPI()
     app.include_router(routes(cast(Any, SimpleNamespace(**parts))))
     client = TestClient(app)
@@ -78,8 +83,8 @@ def test_every_name_has_its_type_and_labels_under_both_prefixes():
                     assert sample.removeprefix(prefix + name) in suffixes[kind]
 
 
-def test_what_a_gateway_reads_is_as_it_expects():
-    """Queue, running and usage are gauges with one series; sizes of the cache are whole numbers in labels."""
+def test_the_metrics_that_gateways_read_have_the_expected_form():
+    """Queue, running and usage are gauges with one series; cache sizes are integers in labels."""
 
     async def main():
         llm = fake_llm(num_pages=97, max_num_seqs=2)
@@ -90,7 +95,7 @@ def test_what_a_gateway_reads_is_as_it_expects():
                 await until(is_waiting.is_set)
                 answers += [asyncio.create_task(served.generate([i] * 8, LONG)) for i in range(3)]
                 await asyncio.sleep(0.01)
-                busy = scrape()  # while a step is in flight that does not end
+                busy = scrape()  # while a step runs that does not end
             await asyncio.gather(*answers)
             return busy, scrape()
 
@@ -107,7 +112,7 @@ def test_what_a_gateway_reads_is_as_it_expects():
     assert dict(labels)["max_lora"] == "0"
 
 
-def test_numbers_are_those_of_the_meters():
+def test_values_equal_the_engine_s_metrics():
     async def main():
         llm = fake_llm(FakeModel(264, bad_chance=0.1), max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=2))
         async with AsyncLLM.from_llm(llm) as served:
@@ -134,7 +139,7 @@ def test_numbers_are_those_of_the_meters():
         assert value(families, name, "_total", reason="max_num_queued_tokens") == 0
 
 
-def test_pages_are_told_by_state_and_group():
+def test_pages_are_counted_by_state_and_group():
     async def main():
         async with AsyncLLM.from_llm(fake_llm(prefix_eviction="lru")) as served:
             await served.generate([1] * 40, LONG)
@@ -149,7 +154,7 @@ def test_pages_are_told_by_state_and_group():
     assert value(families, "jaxserve:engine_stalled_seconds") == 0
 
 
-def test_before_the_model_is_there_only_http_is_counted():
+def test_before_the_model_is_loaded_only_http_is_counted():
     http = HttpCounts()
     for method, handler, status in [("GET", "/health", 503)] * 2 + [("BREW", "none", 405), ("TEA", "none", 405)]:
         http.count(method, handler, status)
@@ -166,7 +171,7 @@ def test_before_the_model_is_there_only_http_is_counted():
     }
 
 
-def test_a_server_counts_its_answers_by_route_and_status():
+def test_a_server_counts_its_responses_by_route_and_status():
     with running(fake_llm(), api_key="secret", public_metrics=True) as server:
         key = {"Authorization": "Bearer secret"}
         for path, headers in [
@@ -191,7 +196,7 @@ def test_a_server_counts_its_answers_by_route_and_status():
     }
 
 
-# Those of Prometheus 2 and 3, and of nobody who cares.
+# Those of Prometheus 2 and 3, and of a client without preference.
 ACCEPTED = [
     "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,"
     "text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
@@ -203,7 +208,7 @@ ACCEPTED = [
 ]
 
 
-def test_samples_keep_their_names_whatever_format_is_asked_for():
+def test_the_format_is_independent_of_the_accept_header():
     async def main():
         async with AsyncLLM.from_llm(fake_llm()) as served:
             client = scraper(served).client

@@ -1,4 +1,4 @@
-"""The page's files: complete in the wheel, kept by browsers under names that change with them, all from one origin."""
+"""The page's files: complete in the wheel, cached under names that change with their contents, from one origin."""
 
 import re
 
@@ -23,7 +23,7 @@ def paths_in(html: str) -> list[str]:
     return re.findall(r'(?:src|href)="([^"#][^"]*)"', html)
 
 
-def test_all_files_that_the_page_names_are_there_and_may_be_kept_for_good(server):
+def test_all_files_of_the_page_exist_and_are_cached_forever(server):
     page = server.get("/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     paths = paths_in(page.text)
@@ -35,7 +35,7 @@ def test_all_files_that_the_page_names_are_there_and_may_be_kept_for_good(server
         assert file.headers["content-security-policy"] == POLICY
 
 
-def test_the_page_itself_is_asked_for_again_and_sent_if_it_has_changed(server):
+def test_the_page_is_revalidated_and_sent_if_it_changed(server):
     page = server.get("/")
     assert "no-cache" in page.headers["cache-control"]
     assert server.get("/", headers={"If-None-Match": page.headers["etag"]}).status_code == 304
@@ -56,14 +56,14 @@ def test_the_digest_changes_with_any_file():
     assert len({digest_of(contents), *changed}) == len(contents) + 1
 
 
-def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere():
+def test_the_policy_allows_no_inline_code_and_no_other_origin():
     directives = dict(part.strip().split(" ", 1) for part in POLICY.split(";"))
     assert directives["default-src"] == "'none'"
     assert {directives[f"{kind}-src"] for kind in ("script", "style", "img", "connect")} == {"'self'"}
     assert directives["require-trusted-types-for"] == "'script'"
 
 
-def test_modules_import_only_their_neighbours():
+def test_modules_import_only_files_of_the_page():
     for name, content in read_files().items():
         imported = re.findall(r'from "([^"]*)"', content.decode())
         assert all(path.startswith("./") and path[2:] in read_files() for path in imported), name

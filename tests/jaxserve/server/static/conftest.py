@@ -1,4 +1,4 @@
-"""The page in headless Chromium, before a server whose model says one text over and over."""
+"""The page in headless Chromium, on a server whose model repeats one text."""
 
 import time
 from urllib.parse import urlsplit
@@ -28,7 +28,7 @@ def chromium():
 
 @pytest.fixture
 def open_page(chromium, server):
-    """Opens the page in a tab; afterwards nothing has come from elsewhere, and the console has stayed silent."""
+    """Opens the page in a tab; afterwards checks for requests to other sites and messages in the console."""
     tabs = []
 
     def opened(*size, **look):

@@ -1,4 +1,4 @@
-"""A conversation as people have it: by keyboard, with settings, and while things go wrong."""
+"""Conversations on the page: by keyboard, with settings, and during failures."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from tests.support.serving.http_server import until
 from tests.support.serving.web_page import CHAT, IS_DONE, answers, ask, bodies
 
 
-def test_an_answer_streams_in_and_is_what_the_server_says(page, server):
+def test_an_answer_streams_in_and_equals_the_server_s(page, server):
     page.fill("#prompt", "a")
     page.press("Enter", shift=True)
     page.type("b")
@@ -33,7 +33,7 @@ def test_an_answer_streams_in_and_is_what_the_server_says(page, server):
     assert page.read("document.querySelector('.answer').ariaLive") == "polite"
 
 
-def test_what_the_model_says_is_text_and_nothing_else(page):
+def test_the_model_s_output_is_shown_as_text_only(page):
     ask(page, "a")
     page.wait(IS_DONE)
     assert "<img" in answers(page)[0]
@@ -41,7 +41,7 @@ def test_what_the_model_says_is_text_and_nothing_else(page):
 
 
 @pytest.mark.parametrize("stop", ["Escape", "#halt"])
-def test_stopping_keeps_what_was_said_and_frees_the_engine(page, server, stop):
+def test_stopping_keeps_the_text_and_frees_the_engine(page, server, stop):
     ask(page, "a")
     page.wait("document.querySelector('.answer').textContent.length > 3")
     page.press(stop) if stop == "Escape" else page.click(stop)
@@ -53,7 +53,7 @@ def test_stopping_keeps_what_was_said_and_frees_the_engine(page, server, stop):
     assert answers(page) == [said]
 
 
-def test_the_focus_stays_with_what_can_be_done(page):
+def test_the_focus_stays_on_an_enabled_control(page):
     focused = "document.activeElement.id"
     ask(page, "a")
     page.wait("!document.querySelector('#halt').hidden")
@@ -69,7 +69,7 @@ def test_the_focus_stays_with_what_can_be_done(page):
     assert page.read(focused) == "prompt"
 
 
-def test_a_reload_keeps_what_has_come_of_an_answer(page, server):
+def test_a_reload_keeps_the_part_of_an_answer_received_so_far(page, server):
     ask(page, "a")
     page.wait("document.querySelector('.answer').textContent.length > 3")
     page.open(f"{server.url}/")
@@ -79,7 +79,7 @@ def test_a_reload_keeps_what_has_come_of_an_answer(page, server):
     assert not page.read("document.querySelector('.note').classList.contains('warn')")
 
 
-def test_an_answer_that_is_cut_off_says_so(open_page, server):
+def test_an_answer_that_is_cut_off_is_marked(open_page, server):
     page = open_page()
     ask(page, "a")
     page.wait("document.querySelector('.answer').textContent.length > 3")
@@ -90,7 +90,7 @@ def test_an_answer_that_is_cut_off_says_so(open_page, server):
     page.expect("ERR_")
 
 
-def test_settings_and_history_are_sent_and_outlive_a_reload(page, server):
+def test_settings_and_history_are_sent_and_survive_a_reload(page, server):
     page.click("summary")
     given = {"temperature": 0.5, "top_p": 0.9, "top_k": 20, "min_p": 0.05, "max_tokens": 3, "seed": 7}
     given |= {"presence_penalty": -0.5, "frequency_penalty": 1, "repetition_penalty": 1.1}
@@ -137,27 +137,27 @@ def test_settings_out_of_range_are_shown_and_not_sent(page):
         assert re.search("must be|at most", page.text("#wrong"))
         page.read(f"document.querySelector('[name={name}]').value = ''")
     assert bodies(page) == []
-    page.fill("[name=stop]", "\n".join(["x"] * MAX_STOPS))  # as many as the server takes
+    page.fill("[name=stop]", "\n".join(["x"] * MAX_STOPS))  # as many as the server accepts
     ask(page, "a")
     page.wait(IS_DONE)
     assert len(bodies(page)[-1]["stop"]) == MAX_STOPS
 
 
-def test_refusals_are_explained_and_may_be_tried_again(open_page, server):
+def test_refusals_are_explained_and_can_be_retried(open_page, server):
     page = open_page()
-    server.service.state = ServerStatus.DRAINING
+    server.state.state = ServerStatus.DRAINING
     try:
         ask(page, "a")
         page.wait(IS_DONE)
         assert page.text(".note") == "Not now: the server is draining. Try again in 30 s."
     finally:
-        server.service.state = ServerStatus.READY
+        server.state.state = ServerStatus.READY
     page.click(".actions button:last-child")
     page.wait("document.querySelector('.answer').textContent && " + IS_DONE)
     ask(page, "a" * 200)
     page.wait("document.querySelectorAll('.turn').length === 2 && " + IS_DONE)
     assert page.text(".turn:last-child .note").startswith("The conversation has grown too long for the model.")
-    page.expect("responded with a status of 503", "responded with a status of 400")  # as Chromium itself remarks
+    page.expect("responded with a status of 503", "responded with a status of 400")  # Chromium logs these itself
 
 
 TEXTS = {
@@ -175,7 +175,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_code_is_set_apart_however_the_text_is_cut(page, text):
+def test_code_is_set_apart_however_the_text_is_split(page, text):
     script = page.read("document.querySelector('script').src.replace('app.js', 'turn.js')")
     cuts = [[text], list(text), re.findall(r"(?s).{1,3}", text), re.findall(r"(?s).{1,7}", text)]
     written = page.read(

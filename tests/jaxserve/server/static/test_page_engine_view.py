@@ -1,4 +1,4 @@
-"""The live view of the engine: it shows what is there, and finds the server again."""
+"""The live view of the engine: it shows the engine's state, and reconnects to the server."""
 
 import asyncio
 
@@ -7,11 +7,11 @@ from jaxserve.server.routes.live import Frames
 from tests.support.serving.http_server import NAME
 from tests.support.serving.web_page import IS_DONE, ask
 
-# What takes twenty seconds takes half a one.
+# Twenty seconds take half a second.
 HASTE = "{ const real = setTimeout; window.setTimeout = (call, ms) => real(call, ms >= 20_000 ? 500 : ms) }"
 
 
-def test_after_a_long_silence_the_page_connects_anew_and_asks_for_the_model(open_page, server, monkeypatch):
+def test_after_a_long_silence_the_page_reconnects_and_requests_the_model(open_page, server, monkeypatch):
     page = open_page()
     page.call("Page.addScriptToEvaluateOnNewDocument", source=HASTE)
     page.open(f"{server.url}/")
@@ -22,13 +22,13 @@ def test_after_a_long_silence_the_page_connects_anew_and_asks_for_the_model(open
         patch.setattr(Frames, "next", lambda self: asyncio.sleep(3600))
         page.wait("document.querySelector('#state').textContent === 'nothing comes: connecting again'")
     with monkeypatch.context() as patch:
-        patch.setattr(server.service, "names", ("other",))
+        patch.setattr(server.state, "names", ("other",))
         page.wait("document.querySelector('#state').textContent === 'idle'")
         page.wait("document.querySelector('#model').textContent === 'other'")
     assert page.text(".turn h2:nth-of-type(2)") == NAME
 
 
-def test_the_map_and_its_legend_are_what_the_pool_is(open_page, server):
+def test_the_map_and_its_legend_match_the_pool(open_page, server):
     pool = server.llm.parts.engine.scheduler.state.pool
 
     def take():
@@ -39,7 +39,7 @@ def test_the_map_and_its_legend_are_what_the_pool_is(open_page, server):
         return ids
 
     async def call(function):
-        return await asyncio.wrap_future(server.service.llm._driver.call(function))
+        return await server.state.engine.call(function)
 
     ids = asyncio.run(call(take))
     try:
@@ -63,7 +63,7 @@ def test_the_map_and_its_legend_are_what_the_pool_is(open_page, server):
 
 
 def drawn_squares(page, count):
-    """The colour in the middle of each square of the map, the squares found by where free ground separates them."""
+    """The color in the middle of each square of the map; squares are found by the background between them."""
     return page.read(
         f"""(() => {{
           const {{ width, height }} = map, pixels = map.getContext("2d").getImageData(0, 0, width, height).data;

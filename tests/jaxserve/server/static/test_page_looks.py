@@ -1,4 +1,4 @@
-"""The page on phones, in the dark, without a mouse; behind a key, and before there is a model."""
+"""The page on phones, in dark mode, and by keyboard; with an API key, and before the model is loaded."""
 
 import re
 from itertools import pairwise
@@ -27,8 +27,8 @@ def test_a_phone_shows_one_view_at_a_time_and_never_scrolls_sideways(open_page):
     assert page.read("document.querySelector('#engine').checkVisibility()") is False
 
 
-def luminance(colour):
-    """Of #rrggbb, by the W3C's formula for contrast."""
+def luminance(color):
+    """The relative luminance of #rrggbb, by the W3C's formula."""
     parts = [int(part, 16) / 255 for part in re.findall("[0-9a-f]{2}", colour)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
@@ -39,7 +39,7 @@ def contrast(one, other):
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_colours_differ_without_hue_and_text_can_be_read_in_the_light_and_in_the_dark(page):
+def test_colors_differ_without_hue_and_text_is_legible_in_light_and_dark_mode(page):
     grounds = set()
     for dark in (False, True):
         page.set_dark(dark)
@@ -51,7 +51,7 @@ def test_colours_differ_without_hue_and_text_can_be_read_in_the_light_and_in_the
         for scale in (PAGE_STATES[:4], ("padding", "prompt", "decode")):
             for one, other in pairwise(colours[name] for name in scale):
                 assert contrast(one, other) > 1.35
-                assert (luminance(one) < luminance(other)) == dark  # the busier the further from the ground
+                assert (luminance(one) < luminance(other)) == dark  # busier states have more contrast to the background
         assert contrast(colours["ink"], colours["paper"]) > 7
         assert min(contrast(colours[name], colours["paper"]) for name in ("quiet", "warn", "accent")) > 4.5
     assert len(grounds) == 2
@@ -78,7 +78,7 @@ def test_every_control_has_a_name_and_shows_the_focus(page):
     assert not [name for name, _, outline in seen if outline != "solid"]
 
 
-def test_whoever_logs_in_with_the_key_can_use_all_of_it(chromium):
+def test_logging_in_with_the_key_gives_access_to_everything(chromium):
     with (
         running(fake_llm(Reciter(264, said=SAID)), api_key="secret") as server,
         chromium.tab(f"{server.url}/".replace("//", "//anyone:secret@", 1)) as page,
@@ -91,14 +91,14 @@ def test_whoever_logs_in_with_the_key_can_use_all_of_it(chromium):
         assert page.problems == []
 
 
-def test_a_page_opened_before_the_model_is_there_waits_for_it(chromium, server):
-    llm, server.service._llm = server.service._llm, None
+def test_a_page_opened_before_the_model_is_loaded_waits_for_it(chromium, server):
+    llm, server.state._llm = server.state._llm, None
     try:
         with chromium.tab(f"{server.url}/") as page:
             page.wait("document.querySelector('#model').textContent.includes('the model is being loaded')")
             page.wait("document.querySelector('#state').textContent.includes('the model is being loaded')")
-            server.service._llm = llm
+            server.state._llm = llm
             page.wait(f"document.querySelector('#model').textContent === '{NAME}'")
             page.wait("document.querySelector('#state').textContent === 'idle'")
     finally:
-        server.service._llm = llm
+        server.state._llm = llm

@@ -7,9 +7,10 @@ import jax
 import pytest
 
 from pallas_kernels.paged_attention.api import plan
-from pallas_kernels.paged_attention.arg_specs import Workload, build
+from pallas_kernels.paged_attention.arg_specs import Workload, build, model_of
 from pallas_kernels.paged_attention.mosaic_gpu import static_shapes
 from pallas_kernels.paged_attention.workloads import FALCON_7B, LLAMA3_8B_TP8, SMOLLM2, in_bucket
+from tests.pallas_kernels.paged_attention.attention_calls import changed
 from tests.pallas_kernels.paged_attention.attention_checks import check
 from tests.pallas_kernels.paged_attention.mosaic_gpu.tiny_gpu import BLOCK, tiny_gpu
 from tests.pallas_kernels.paged_attention.pairwise import pairwise
@@ -70,10 +71,9 @@ def test_contexts_are_divided_here_and_parts_exceed_the_ring():
     num_parts, part_len = 0, 0
     for heads in AXES["heads"]:
         workload = workload_of({name: values[0] for name, values in AXES.items()} | {"rows": "mixed", "heads": heads})
-        sizes = {name: getattr(workload, name) for name in ("num_heads", "num_kv_heads", "head_dim", "page_size")}
-        types = {"dtype": workload.dtype, "pool_dtype": workload.stored_dtype}
-        make_plan = jax.jit(partial(plan, **sizes, **types, backend="mosaic_gpu", block=BLOCK))
-        work = make_plan(build(workload)["meta"]).work
+        arguments = changed(build(workload), backend="mosaic_gpu", block=BLOCK)
+        make_plan = jax.jit(partial(plan, spec=arguments["spec"], model=model_of(workload)))
+        work = make_plan(arguments["meta"]).work
         for part in (work.decode, work.longer):
             num_parts = max(num_parts, part.items.count.max())
             part_len = max(part_len, (part.items.fields[3] - part.items.fields[2]).max())

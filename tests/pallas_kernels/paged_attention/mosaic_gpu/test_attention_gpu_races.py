@@ -10,6 +10,7 @@ warpgroup has not finished zeroing (`cleared`), and of weights. Copies happen as
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,10 +23,10 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from pallas_kernels.dispatch import interpreted_by
 from pallas_kernels.paged_attention.api import paged_attention
 from pallas_kernels.paged_attention.arg_specs import Workload, build
-from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.mosaic_gpu import kernel
 from pallas_kernels.paged_attention.mosaic_gpu.memory_warpgroup import store_token
-from tests.pallas_kernels.paged_attention.attention_calls import STATIC, attend
+from tests.pallas_kernels.paged_attention.attention_calls import attend
 from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, errors
 from tests.pallas_kernels.paged_attention.mosaic_gpu.tiny_gpu import tiny_gpu
 from tests.pallas_kernels.race_findings import ON_GPU, race_findings
@@ -51,8 +52,8 @@ def races() -> Iterator[list[Any]]:
 
 def run(workload: Workload) -> np.ndarray:
     arguments = build(workload)
-    static = {name: arguments.pop(name) for name in STATIC if name in arguments}
-    o, _ = jax.jit(partial(paged_attention, **static, backend="mosaic_gpu", block=BLOCK))(**arguments)
+    spec = replace(arguments.pop("spec"), backend="mosaic_gpu", block=BLOCK)
+    o, _ = jax.jit(partial(paged_attention, spec=spec))(**arguments)
     return np.asarray(o, np.float32)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.mosaic_gpu import backend as mosaic_gpu
 from pallas_kernels.paged_attention.mosaic_gpu import static_shapes, tiling
 

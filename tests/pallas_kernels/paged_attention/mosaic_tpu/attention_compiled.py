@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from pallas_kernels.page_layouts import LAYOUTS
 from pallas_kernels.paged_attention.api import paged_attention
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import make_meta
 from tests.support.compiled.aot import compile_on, on
 
@@ -50,9 +51,8 @@ def compile_case(
 
     def attend(pool, q, k, v, layer, batch, tree, sinks, scales):
         meta = make_meta(*batch, num_tokens=num_tokens, page_size=page_size, tree=tree)
-        options = {"scale": head_dim**-0.5, "window": window, "softcap": softcap, "sinks": sinks, "write": write}
-        options |= {"k_scale": scales, "v_scale": scales, "layout": page_layout, "backend": backend}
-        o, written = paged_attention(q, k, v, pool, layer, meta, **options)
+        spec = AttentionSpec(head_dim**-0.5, window, softcap, write, page_layout, backend)
+        o, written = paged_attention(q, k, v, pool, layer, meta, spec, sinks=sinks, k_scale=scales, v_scale=scales)
         return (o, written) if write else o
 
     operands = (array((num_tokens, num_heads, head_dim), dtype), kv, kv, scalar, batch)

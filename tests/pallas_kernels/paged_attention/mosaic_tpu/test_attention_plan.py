@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pallas_kernels.paged_attention.api import paged_attention, plan
-from pallas_kernels.paged_attention.arg_specs import Workload, build
+from pallas_kernels.paged_attention.arg_specs import Workload, build, model_of
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
-from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.mosaic_tpu import backend as mosaic_tpu
 from pallas_kernels.paged_attention.mosaic_tpu.chunk_kernel import plan_tiles
-from tests.pallas_kernels.paged_attention.attention_calls import STATIC, attend
+from tests.pallas_kernels.paged_attention.attention_calls import attend, changed
 from tests.pallas_kernels.paged_attention.error_bounds import are_same_pools
 
 MIXED = Workload(
@@ -25,10 +25,8 @@ BLOCK = BlockSizes(positions=32, rows=2, queries=4)
 
 
 def planned(workload: Workload, arguments: dict, backend: str) -> dict:
-    heads = {"num_heads": workload.num_heads, "num_kv_heads": workload.num_kv_heads, "head_dim": workload.head_dim}
-    types = {"dtype": arguments["q"].dtype, "pool_dtype": arguments["pool"].dtype, "page_size": workload.page_size}
-    meta = plan(arguments["meta"], **heads, **types, window=workload.window, backend=backend, block=BLOCK)
-    return arguments | {"meta": meta}
+    arguments = changed(arguments, backend=backend, block=BLOCK)
+    return arguments | {"meta": plan(arguments["meta"], arguments["spec"], model_of(workload))}
 
 
 def test_a_plan_changes_nothing_and_serves_other_groups_and_layers():
@@ -68,10 +66,10 @@ def test_back_ends_that_need_no_plan_make_none():
 def test_tables_beyond_the_scalar_memory_are_handled_some_rows_at_a_time(monkeypatch):
     workload = replace(TREES, dtype="bfloat16")
     arguments = build(workload)
-    static = {name: arguments.pop(name) for name in STATIC if name in arguments}
+    spec = replace(arguments.pop("spec"), backend="mosaic_tpu", block=BLOCK)
 
     def run() -> np.ndarray:
-        call = jax.jit(lambda given: paged_attention(**given, **static, backend="mosaic_tpu", block=BLOCK)[0])
+        call = jax.jit(lambda given: paged_attention(**given, spec=spec)[0])
         return np.asarray(call(arguments).astype(jnp.float32))
 
     whole = run()

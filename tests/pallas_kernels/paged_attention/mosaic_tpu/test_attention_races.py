@@ -16,9 +16,9 @@ from jax.experimental.pallas import tpu as pltpu
 from pallas_kernels.dispatch import interpreted_by
 from pallas_kernels.paged_attention.api import paged_attention
 from pallas_kernels.paged_attention.arg_specs import Workload, build
-from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.mosaic_tpu import page_stream
-from tests.pallas_kernels.paged_attention.attention_calls import STATIC, attend
+from tests.pallas_kernels.paged_attention.attention_calls import attend
 from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, errors
 from tests.pallas_kernels.race_findings import race_findings
 
@@ -40,10 +40,10 @@ def races_of() -> Iterator[Run]:
 
     def run(workload: Workload, mode: str = "on_wait") -> tuple[bool, np.ndarray]:
         arguments, block = build(workload), replace(BLOCK, positions=max(BLOCK.positions, workload.page_size))
-        static = {name: arguments.pop(name) for name in STATIC if name in arguments}
+        spec = replace(arguments.pop("spec"), backend="mosaic_tpu", block=block)
         params = pltpu.InterpretParams(detect_races=True, dma_execution_mode=mode)
         with interpreted_by(params), race_findings() as findings:
-            call = jax.jit(partial(paged_attention, **static, backend="mosaic_tpu", block=block))
+            call = jax.jit(partial(paged_attention, spec=spec))
             o, _ = jax.block_until_ready(call(**arguments))
         return any(finding.races_found for finding in findings), np.asarray(o, np.float32)
 

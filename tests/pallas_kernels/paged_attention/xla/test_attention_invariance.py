@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from pallas_kernels.paged_attention.api import lane_width
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import make_meta
-from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from tests.pallas_kernels.paged_attention.attention_calls import attend
 
 pytestmark = pytest.mark.default_compiler
@@ -56,7 +57,8 @@ class Batch:
             page_size=PAGE,
         )
         arguments = {"q": q, "k": k, "v": v, "pool": jnp.asarray(self.pool), "layer": jnp.int32(0), "meta": meta}
-        o = attend(arguments | {"scale": 0.125, "backend": "xla", "block": BLOCK} | options).o
+        spec = AttentionSpec(0.125, backend="xla", block=BLOCK)
+        o = attend(arguments | {"spec": spec}, **options).o
         return [o[start:end] for start, end in pairwise(ends)]
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pallas_kernels.paged_attention.block_config import BlockSizes
+from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.tuned_blocks import tuned
 from scripts.benchmarks.kernels import block_sweep, tune_kernels
 from scripts.benchmarks.kernels.measure_kernel import Sampling

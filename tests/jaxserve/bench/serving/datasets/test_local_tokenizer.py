@@ -32,7 +32,7 @@ def test_of_a_model_of_the_hub_only_small_files_are_fetched(monkeypatch):
 
 
 def test_what_has_no_tokenizer_is_told(tmp_path):
-    with pytest.raises(SourceError, match="names no model"):
+    with pytest.raises(SourceError, match="is not the name of a model"):
         find_tokenizer("no such model")
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(ConfigError, match=r"no tokenizer\.json"):

@@ -1,0 +1,20 @@
+"""Host: config.json of a model's folder, with the quantization scheme of its weights read apart."""
+
+from pathlib import Path
+from typing import Any
+
+from checkpoints.formats.bounded_json import read_object
+from checkpoints.quantization import CONFIG_KEYS, Fp8Scheme, read_scheme
+
+_MAX_BYTES = 4_000_000
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The parsed file; raises `CheckpointError` where it is missing or malformed."""
+    return read_object(folder / "config.json", _MAX_BYTES)
+
+
+def read_config_and_scheme(folder: Path) -> tuple[dict[str, Any], Fp8Scheme | None]:
+    """The configuration without its quantization keys, and the FP8 scheme of the weights; None for plain weights."""
+    parsed = read_config(folder)
+    return {key: value for key, value in parsed.items() if key not in CONFIG_KEYS}, read_scheme(parsed, folder)

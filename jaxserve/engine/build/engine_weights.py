@@ -1,0 +1,77 @@
+"""Wiring: the weights of a running engine: replaced, as by a training loop, without compiling anew, and saved."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from checkpoints.errors import CheckpointError
+from checkpoints.formats.atomic_files import write_json
+from checkpoints.formats.orbax_folder import FOLDER
+from checkpoints.mapping.trees import by_path
+from jaxserve.core.errors import RequestError
+from jaxserve.engine.build.build import EngineParts
+from jaxserve.engine.build.hf_files import CONFIG, export_text, exported_config
+from jaxserve.runner.orbax_io import save_params
+
+MAX_FAULTS = 8  # named in one message
+
+
+def update_weights(parts: EngineParts, params: Any) -> None:
+    """Serve all later requests with `params`: a tree like `parts.runner.params`, of device or numpy arrays.
+
+    `jaxserve.models.params` names the leaves and their shapes. Nothing is cast: a leaf of another shape or dtype is
+    refused by name, as are missing and unknown ones, before anything changes. Leaves are placed in the engine's
+    shardings one by one, each old one released before, so that one leaf's memory suffices beside the weights. Device
+    arrays that already lie as needed are used without a copy: do not donate them afterwards.
+
+    An interrupt, or a leaf that finds no memory, leaves the engine without weights: repeat the call.
+
+    Raises RequestError, also while requests are under way: they would go on with KV of the old weights.
+    """
+    if parts.engine.has_work:
+        raise RequestError("weights can be changed only while no request is under way: finish or abort them first")
+    _check(params, parts.runner.targets)
+    parts.engine.scheduler.reset_prefix_cache()
+    parts.runner.swap_params(params)
+
+
+def save_model(parts: EngineParts, folder: Path) -> None:
+    """Writes `parts.runner.params` in the Orbax form, with configuration and tokenizer; `LLM(folder)` loads it on any
+    mesh. Raises CheckpointError unless the folder is empty or does not exist.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise CheckpointError(f"{folder} is not empty; name another folder")
+    write_json(folder / CONFIG, exported_config(parts.described, parts.runner.params["embed"].dtype.name))
+    if parts.tokenizer is not None:
+        export_text(folder, parts.tokenizer, parts.chat_template)
+    save_params(folder / FOLDER, parts.runner.params, parts.model, parts.runner.settings.model.mesh)
+
+
+def _check(new: Any, targets: Any) -> None:
+    """Raises RequestError naming the leaves of `new` that do not fit the targets."""
+    found, wanted = by_path(new), by_path(targets)
+    faults = [f"{path} is missing" for path in wanted if path not in found]
+    faults += [f"{path} is not one of this model's" for path in found if path not in wanted]
+    for path in wanted:
+        faults += _faults(path, found[path], wanted[path]) if path in found else []
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (new, targets)]
+    if not faults and structures[0] != structures[1]:
+        faults.append(f"its containers are {structures[0]} instead of {structures[1]}")
+    if faults:
+        more = f"; and {len(faults) - MAX_FAULTS} more" if len(faults) > MAX_FAULTS else ""
+        raise RequestError(f"these weights do not fit: {'; '.join(faults[:MAX_FAULTS])}{more}", "params")
+
+
+def _faults(path: str, leaf: Any, wanted: Any) -> list[str]:
+    """What is wrong with one leaf; wanted: its `jax.ShapeDtypeStruct`."""
+    if not isinstance(leaf, jax.Array | np.ndarray):
+        return [f"{path} is {type(leaf).__name__}, not an array"]
+    if isinstance(leaf, jax.Array) and leaf.is_deleted():
+        return [f"{path} is deleted: it was donated to a computation"]
+    array: Any = leaf
+    if (array.shape, array.dtype) == (wanted.shape, wanted.dtype):
+        return []
+    return [f"{path} is {array.dtype}{list(array.shape)} instead of {wanted.dtype}{list(wanted.shape)}"]

@@ -1,0 +1,97 @@
+"""Host: the size of the KV pool: how many pages memory leaves room for, and how long a sequence they hold."""
+
+import os
+from dataclasses import dataclass
+
+from jaxserve.core.errors import ConfigError
+from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.options.engine_config import MEMORY_UTILIZATION, EngineConfig
+
+CPU_POOL_BYTES = 2**30  # a laptop's memory is not the engine's alone, unlike an accelerator's
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBudget:
+    """What one engine may use, and what its parts beside the pool take, in bytes over the whole mesh.
+
+    limit_bytes: device memory, on CPU the host's physical memory; None where the devices do not report it. state_bytes:
+    slots, with penalty counts, masks and edits. step_bytes: temporaries of the largest step.
+    """
+
+    platform: str
+    limit_bytes: int | None
+    weight_bytes: int
+    state_bytes: int
+    step_bytes: int
+
+
+def pool_bytes(config: EngineConfig, memory: MemoryBudget) -> int:
+    """Bytes that the pool may take."""
+    if config.kv_cache_memory_bytes is not None:
+        return config.kv_cache_memory_bytes
+    if memory.platform == "cpu" and config.memory_utilization is None:
+        return CPU_POOL_BYTES
+    if memory.limit_bytes is None:
+        raise ConfigError(
+            "the device does not report its memory; set kv_cache_memory_bytes", param="kv_cache_memory_bytes"
+        )
+    share = memory_share(config)
+    rest = bytes_left(memory.limit_bytes, share, memory.weight_bytes, memory.state_bytes, memory.step_bytes)
+    if rest <= 0:
+        raise ConfigError(
+            f"memory_utilization={share} of {memory.limit_bytes} bytes leaves nothing for KV after weights "
+            f"({memory.weight_bytes}), slots ({memory.state_bytes}) and steps ({memory.step_bytes}); raise it, lower "
+            "max_num_seqs, or divide the model over more devices (tensor_parallel_size)",
+            param="memory_utilization",
+        )
+    return rest
+
+
+def bytes_left(limit_bytes: int, memory_utilization: float, *parts: int) -> int:
+    """Bytes for KV that `parts` leave of the share of memory that is used; negative by what is missing.
+
+    parts: weights, slots, and what steps need: a bound before anything is compiled, then the compiler's figure.
+    """
+    return int(limit_bytes * memory_utilization) - sum(parts)
+
+
+def is_sized_by_memory(config: EngineConfig, memory: MemoryBudget) -> bool:
+    """Whether the pool takes what memory leaves; otherwise its size is given, or the default on CPU."""
+    if config.num_pages is not None or config.kv_cache_memory_bytes is not None:
+        return False
+    return memory.platform != "cpu" or config.memory_utilization is not None
+
+
+def memory_share(config: EngineConfig) -> float:
+    """The share of a device's memory to use."""
+    return config.memory_utilization or MEMORY_UTILIZATION
+
+
+def num_host_pages(config: EngineConfig, page_bytes: int) -> int:
+    """Pages in host memory; raises ConfigError where it has less than is asked for."""
+    asked, physical = config.host_kv_cache_bytes, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if asked > physical:
+        raise ConfigError(
+            f"host_kv_cache_bytes={asked} is more than the {physical} bytes of memory here", "host_kv_cache_bytes"
+        )
+    if 0 < asked < page_bytes:
+        raise ConfigError(
+            f"host_kv_cache_bytes={asked} holds no page of {page_bytes} bytes; give it more, or 0",
+            "host_kv_cache_bytes",
+        )
+    return asked // page_bytes
+
+
+def max_sequence_pages(groups: KVGroups, num_tokens: int, chunk: int) -> int:
+    """Pages that one sequence of `num_tokens` can hold at once; windowed groups hold a window and a chunk at most."""
+    columns = groups.end_page(num_tokens)
+    return sum(groups.num_columns(g, columns, chunk) for g in range(groups.num_groups))
+
+
+def longest_sequence(groups: KVGroups, num_pages: int, max_len: int, chunk: int) -> int:
+    """The longest sequence, of up to `max_len` tokens, that `num_pages` hold whole; 0 where they hold none."""
+    low, high = 0, max_len
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if max_sequence_pages(groups, middle, chunk) <= num_pages else (low, middle - 1)
+    return low

@@ -1,0 +1,68 @@
+"""Wiring: memory accounting: what an engine's weights, slots and steps take of the devices, before any is allocated."""
+
+import os
+from typing import Any
+
+from jax.sharding import Mesh
+
+from jaxserve.core.hardware.mesh import TENSOR, AnyMesh
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build.engine_sizes import step_limits
+from jaxserve.engine.build.kv_pool_size import MemoryBudget
+from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.params import Params, num_bytes, vocab_width
+from jaxserve.runner.device_state import slot_bytes
+from jaxserve.runner.programs.programs import FORK_PAGES
+
+# Float32 arrays of rows x vocabulary alive at once: logits, and what penalties, candidates and log-probabilities make.
+LOGIT_COPIES = 6
+
+# There XLA copies the bfloat16 weights of a scan into another layout in each step, with no way found around it: 17.4 GB
+# of temporaries beside Llama 3 70B's 17.7 GB a device (libtpu 0.0.48).
+COPIES_WEIGHTS_ON = "TPU7x"
+
+
+def memory_budget(
+    config: EngineConfig, model: ModelConfig, mesh: Mesh, specs: Params, *, page_bytes: int, limit_bytes: int | None
+) -> MemoryBudget:
+    """The budget of an engine; what is not divided over the mesh counts once for each device.
+
+    specs: the declared parameters. limit_bytes: memory of one device, None where it is not known.
+    """
+    platform = mesh.devices.flat[0].platform
+    state_bytes, step_bytes = scratch_bytes(config, platform, model, mesh)
+    weight_bytes = num_bytes(specs)
+    copied_bytes = weight_bytes if mesh.devices.flat[0].device_kind == COPIES_WEIGHTS_ON else 0
+    return MemoryBudget(
+        platform=platform,
+        limit_bytes=None if limit_bytes is None else limit_bytes * mesh.size,
+        weight_bytes=weight_bytes,
+        state_bytes=state_bytes * mesh.size,
+        # All copies of pages are read before any is written, and a fork's may weigh more than a step's logits. XLA on
+        # CPU holds them twice.
+        step_bytes=max(step_bytes * mesh.size + copied_bytes, (1 + (platform == "cpu")) * FORK_PAGES * page_bytes),
+    )
+
+
+def scratch_bytes(config: EngineConfig, platform: str, model: ModelConfig, mesh: AnyMesh) -> tuple[int, int]:
+    """Bytes on each device beside weights and pool: of the slots, and of the temporaries of the largest step."""
+    rows, tokens = step_limits(config, platform)
+    width = vocab_width(model, mesh)
+    logprobs = 4 * tokens * (2 + 2 * min(config.max_logprobs, model.vocab_size))
+    own_rows = -(-rows // mesh.shape[TENSOR])  # a device draws for its share of the rows
+    return slot_bytes(rows, width), LOGIT_COPIES * 4 * own_rows * width + 2 * logprobs
+
+
+def limit_on(mesh: Mesh) -> int | None:
+    """Bytes that JAX may use on each device of a mesh, an equal share of the host's on CPU; None where not reported."""
+    limit_bytes = device_limit(mesh.devices.flat[0])
+    is_shared = mesh.devices.flat[0].platform == "cpu"
+    return limit_bytes // mesh.size if limit_bytes is not None and is_shared else limit_bytes
+
+
+def device_limit(device: Any) -> int | None:
+    """Bytes that JAX may use on a device, None where it does not report them; on CPU all of the host's memory."""
+    if device.platform == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    stats: dict[str, int] = device.memory_stats() or {}
+    return stats.get("bytes_limit")

@@ -1,0 +1,26 @@
+"""Host: `MultiStepBudget`: how many tokens a row may draw in one step: as many as fit in 50 ms."""
+
+MAX_STEP_S = 0.05  # a new request waits for two steps at most, the one in flight and the one planned
+
+
+class MultiStepBudget:
+    """Follows how long a round takes. While the queue is empty, the rows of one step resemble those of the next.
+
+    max_rounds: upper limit of rounds in a step.
+    """
+
+    def __init__(self, max_rounds: int):
+        self._max_rounds = max_rounds
+        self._round_s = MAX_STEP_S  # unknown yet: one round
+        self._ended_s = 0.0
+
+    @property
+    def num_rounds(self) -> int:
+        """Rounds for the next step."""
+        return max(1, min(self._max_rounds, int(MAX_STEP_S / self._round_s)))
+
+    def observe(self, num_rounds: int, submitted_s: float, collected_s: float) -> None:
+        """A step that had the device from its submission, or from the end of the step before it."""
+        duration_s = collected_s - max(submitted_s, self._ended_s)
+        self._ended_s = collected_s
+        self._round_s = max(duration_s / max(1, num_rounds), 1e-6)

@@ -1,0 +1,90 @@
+"""Device: random tokens from the whole vocabulary in two levels, a block and a token inside it; top-p by rejection.
+
+No noise over the vocabulary, no sort, no cumulative sum of it (28, 199 and 4 ms for 32 x 49,152 on two CPU cores).
+
+The top-p threshold takes up to 32 passes over the vocabulary to find. One pass tests whether a token lies in the
+nucleus: the tokens likelier than it have less than top-p of the mass. So a row draws until its token lies in the
+nucleus, and each attempt succeeds with a probability of at least top-p. (Rejection sampling: von Neumann, 1951,
+"Various techniques used in connection with random digits".)
+"""
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Bool, Float, Int32, UInt32
+
+from jaxserve.sampling.argmax_top_k import BLOCK, take_blocks
+from jaxserve.sampling.probabilities import block_weights, draw_index, each_row, weights_of
+from jaxserve.sampling.seeded_random import next_words, uniforms
+
+# Bounds the loop; the last attempt's token stands. The likeliest token lies in every nucleus, and a nucleus of more
+# than 65 tokens has their mass at least: of a flat distribution over 262,144 tokens, one attempt in 4,033 succeeds.
+MAX_ATTEMPTS = 2**17
+
+
+def draw_from_vocabulary(
+    logits: Float[Array, "S V"],
+    top: Float[Array, " S"],
+    temperature: Float[Array, " S"],
+    threshold: Float[Array, " S"],
+    top_p: Float[Array, " S"],
+    words: UInt32[Array, "S 2"],
+) -> Int32[Array, " S"]:
+    """Each row's token among its logits >= threshold and within the nucleus of `top_p` (1: all of them).
+
+    top: each row's largest logit. words: random words, one for each level, so the distribution inside a block keeps 24
+    bits however small the block's mass is. A row draws the same token whatever the other rows are.
+    """
+    blocks = block_weights(logits, top, temperature, threshold)
+    has_nucleus = top_p < 1
+    nucleus_mass = top_p * jnp.sum(blocks, axis=1)
+
+    def attempt(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        count, words, token, is_left = state
+        drawn, logit = draw_once(logits, blocks, top, temperature, threshold, *uniforms(words))
+        token = jnp.where(is_left, drawn, token)
+        is_open = is_left & has_nucleus
+        is_left = lax.cond(
+            jnp.any(is_open),
+            lambda: each_row(_is_outside, is_open, logits, top, temperature, threshold, logit, nucleus_mass),
+            lambda: jnp.zeros_like(is_left),
+        )
+        return count + 1, next_words(words), token, is_left
+
+    def is_unfinished(state: tuple[Array, Array, Array, Array]) -> Array:
+        return jnp.any(state[3]) & (state[0] < MAX_ATTEMPTS)
+
+    start = jnp.int32(0), words, jnp.zeros_like(top, jnp.int32), jnp.ones_like(top, bool)
+    return lax.while_loop(is_unfinished, attempt, start)[2]
+
+
+def draw_once(
+    logits: Float[Array, "S V"],
+    blocks: Float[Array, "S B"],
+    top: Float[Array, " S"],
+    temperature: Float[Array, " S"],
+    threshold: Float[Array, " S"],
+    uniforms: Float[Array, " S"],
+    uniforms_in_block: Float[Array, " S"],
+) -> tuple[Int32[Array, " S"], Float[Array, " S"]]:
+    """Tokens among the logits >= threshold, and their logits. blocks: the result of `block_weights`."""
+    block = draw_index(blocks, uniforms)
+    inside = take_blocks(logits, block[:, None])[:, 0]
+    place = draw_index(weights_of(inside, top, temperature, threshold), uniforms_in_block)
+    return block * BLOCK + place, jnp.take_along_axis(inside, place[:, None], axis=1, mode="clip")[:, 0]
+
+
+def _is_outside(
+    is_wanted: Bool[Array, ""],
+    z: Float[Array, " V"],
+    top: Float[Array, ""],
+    temperature: Float[Array, ""],
+    threshold: Float[Array, ""],
+    logit: Float[Array, ""],
+    nucleus_mass: Float[Array, ""],
+) -> Bool[Array, ""]:
+    """Whether the tokens likelier than `logit` have the nucleus's mass without it; False where unwanted."""
+
+    def compute() -> Array:
+        return jnp.sum(jnp.where(z > logit, weights_of(z, top, temperature, threshold), 0.0)) >= nucleus_mass
+
+    return lax.cond(is_wanted, compute, lambda: jnp.asarray(False))

@@ -1,0 +1,86 @@
+"""Device: `SlotState`, the sampling state of each slot: penalty counts, masks of allowed tokens, logit edits.
+
+A slot is a sequence's row in device state. There is one slot more than there are sequences: the last, the *scratch
+slot*, takes the writes of padding rows.
+"""
+
+import dataclasses
+from typing import no_type_check
+
+import jax.numpy as jnp
+from flax import struct
+from jax import Array, lax
+from jaxtyping import Float, Int, Int16, Int32, UInt32
+
+
+@no_type_check
+@struct.dataclass
+class SlotState:
+    """L = slots including the scratch slot, V = padded vocabulary, W = mask words, E = edits of a slot.
+
+    counts: occurrences of a token in a sequence's output, plus IN_PROMPT (`penalty_counts.py`) where it is in the
+    prompt. mask_rows: bit i % 32 of word i // 32 allows token i; row 0 allows every token, row `slot + 1` is the
+    slot's. edit_ids, edit_bias, edit_until: `logits[id] += bias` while the drawn position is below `until`; id V: no
+    edit.
+    """
+
+    counts: Int16[Array, "L V"]
+    mask_rows: UInt32[Array, "L+1 W"]
+    edit_ids: Int32[Array, "L E"]
+    edit_bias: Float[Array, "L E"]
+    edit_until: Int32[Array, "L E"]
+
+
+def init_slot_state(num_slots: int, vocab_width: int, num_edits: int) -> SlotState:
+    """State for `num_slots` sequences and the scratch slot: zero counts, every token allowed, no edits."""
+    lines = num_slots + 1
+    return SlotState(
+        counts=jnp.zeros((lines, vocab_width), jnp.int16),
+        mask_rows=jnp.full((lines + 1, -(-vocab_width // 32)), 0xFFFFFFFF, jnp.uint32),
+        edit_ids=jnp.full((lines, num_edits), vocab_width, jnp.int32),
+        edit_bias=jnp.zeros((lines, num_edits), jnp.float32),
+        edit_until=jnp.zeros((lines, num_edits), jnp.int32),
+    )
+
+
+def set_edits(
+    state: SlotState,
+    slot: Int[Array, ""],
+    ids: Int32[Array, " E"],
+    bias: Float[Array, " E"],
+    until: Int32[Array, " E"],
+) -> SlotState:
+    """Replace all edits of one slot; pad with id V, which is dropped."""
+    return dataclasses.replace(
+        state,
+        edit_ids=state.edit_ids.at[slot].set(ids),
+        edit_bias=state.edit_bias.at[slot].set(bias),
+        edit_until=state.edit_until.at[slot].set(until),
+    )
+
+
+def set_mask(state: SlotState, row: Int[Array, ""], mask: UInt32[Array, " W"]) -> SlotState:
+    """Replace one row of allowed tokens; row 0 must not change."""
+    return dataclasses.replace(state, mask_rows=state.mask_rows.at[row].set(mask))
+
+
+def fork_slots(state: SlotState, src: Int32[Array, " F"], dst: Int32[Array, " F"]) -> SlotState:
+    """Copy counts, edits and mask row of each slot `src[i]` to `dst[i]`. Pad both with the scratch slot.
+
+    One slot at a time, in place: a gather and a scatter would hold F lines of counts.
+    """
+
+    def copy_one(i: Array, state: SlotState) -> SlotState:
+        def copy(lines: Array, offset: int = 0) -> Array:
+            line: Array = lax.dynamic_index_in_dim(lines, src[i] + offset)
+            return lax.dynamic_update_index_in_dim(lines, line, dst[i] + offset, axis=0)
+
+        return SlotState(
+            counts=copy(state.counts),
+            mask_rows=copy(state.mask_rows, offset=1),
+            edit_ids=copy(state.edit_ids),
+            edit_bias=copy(state.edit_bias),
+            edit_until=copy(state.edit_until),
+        )
+
+    return lax.fori_loop(0, len(src), copy_one, state)

@@ -1,0 +1,48 @@
+"""Host: `SchedulerStats`: counts of preemptions and of KV pages since the scheduler was built."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxserve.core.slot_table import SlotTable
+from jaxserve.scheduler.state import SchedulerState
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStats:
+    """num_pages_free, num_pages_cached: pages that no sequence holds; cached ones hold a prefix.
+    num_pages_held: pages that sequences hold in each KV group, a shared page counted once. num_pages_host: pages in
+    host memory. num_cached_tokens: prompt tokens taken over from the prefix cache. num_evicted, num_saved, num_loaded:
+    pages evicted from the prefix cache, copied to host memory, and copied back.
+    """
+
+    num_preemptions: int
+    num_pages_free: int
+    num_pages_cached: int
+    num_pages_held: list[int]
+    num_pages_host: int
+    num_cached_tokens: int
+    num_evicted: int
+    num_saved: int
+    num_loaded: int
+
+
+def collect_stats(state: SchedulerState) -> SchedulerStats:
+    """The current counts. May be called from any thread; another thread's counts may lag by one step."""
+    cache, host = state.prefix_cache, state.host_tier
+    return SchedulerStats(
+        num_preemptions=state.num_preemptions,
+        num_pages_free=state.pool.num_free,
+        num_pages_cached=state.pool.num_cached,
+        num_pages_held=_pages_held(state.slot_table),
+        num_pages_host=0 if host is None else host.num_used,
+        num_cached_tokens=0 if cache is None else cache.num_hit,
+        num_evicted=0 if cache is None else cache.num_evicted,
+        num_saved=0 if host is None else host.num_saved,
+        num_loaded=0 if host is None else host.num_loaded,
+    )
+
+
+def _pages_held(slot_table: SlotTable) -> list[int]:
+    pairs = zip(slot_table.page_tables, slot_table.num_pages, strict=True)
+    return [len(np.unique(table[np.arange(table.shape[1]) < counts[:, None]])) for table, counts in pairs]

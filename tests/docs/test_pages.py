@@ -1,0 +1,42 @@
+"""What the pages name exists: files, folders, classes of the design, and the targets of links outside the website."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.repository.modules import PACKAGES, ROOT, modules
+
+NAMED = re.compile(r"`((?:jaxserve|checkpoints|pallas_kernels|tests|scripts|docs|requirements)/[\w./-]*\w)`")
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)[^)]*\)")
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "adding").glob("*.md")])
+DESIGN = ROOT / "docs" / "design.md"
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "adding"], ids=name_of)
+def test_files_that_a_page_names_exist(page):
+    named = [path for path in NAMED.findall(page.read_text()) if "NAME" not in path]
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_of_a_page_lead_to_files(page):
+    assert not [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+
+
+def test_classes_that_the_design_names_exist():
+    named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z]\w+)+)`", DESIGN.read_text()))
+    source = "\n".join(module.path.read_text() for module in modules())
+    defined = set(re.findall(r"^\s*class (\w+)", source, re.MULTILINE))
+    assert {"OutputProcessor", "StepPlan"} <= named
+    assert not named - defined
+
+
+def test_a_dead_link_and_a_missing_file_are_noticed():
+    assert LINK.findall("[a](b.md) [c](d.md#e) [f](https://g) [h](#i)") == ["b.md", "d.md"]
+    assert NAMED.findall("`jaxserve/no_such.py`, `scripts/test`, `PACKAGES`") == ["jaxserve/no_such.py", "scripts/test"]
+    assert PACKAGES

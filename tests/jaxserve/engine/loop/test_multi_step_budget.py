@@ -1,0 +1,26 @@
+"""As many rounds as fit in 50 ms, by the last step that was seen."""
+
+import pytest
+
+from jaxserve.engine.loop.multi_step_budget import MAX_STEP_S, MultiStepBudget
+
+
+def test_one_round_until_a_step_was_seen():
+    assert MultiStepBudget(16).num_rounds == 1
+
+
+@pytest.mark.parametrize(
+    ("round_s", "expected"), [(0.004, 12), (0.024, 2), (0.026, 1), (0.3, 1), (1e-4, 16), (0.0, 16)]
+)
+def test_steps_take_50_ms_at_most(round_s, expected):
+    budget = MultiStepBudget(16)
+    budget.observe(4, submitted_s=10.0, collected_s=10.0 + 4 * round_s)
+    assert budget.num_rounds == expected
+    assert budget.num_rounds * round_s <= MAX_STEP_S or budget.num_rounds == 1
+
+
+def test_a_step_that_waited_for_the_one_before_is_measured_from_its_end():
+    budget = MultiStepBudget(16)
+    budget.observe(1, submitted_s=0.0, collected_s=1.0)
+    budget.observe(1, submitted_s=0.5, collected_s=1.010)
+    assert budget.num_rounds == 4

@@ -1,0 +1,48 @@
+"""Rejection sampling of top-p over the whole vocabulary gives the distribution of the nucleus."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxserve.sampling.full_vocabulary_top_p import draw_from_vocabulary
+from tests.jaxserve.sampling.rows import law, p_value
+
+NUM_DRAWS = 12_000
+FLAT = np.random.default_rng(5).normal(size=600).astype(np.float32) * 0.7
+TIED = np.round(FLAT * 2).astype(np.float32) / 2
+draw = jax.jit(draw_from_vocabulary)
+
+
+def draws(z, top_p, threshold=-np.inf, num_draws=NUM_DRAWS):
+    """Tokens from random words of a fixed seed. top_p: one value, or one a row."""
+    words = np.random.default_rng(1).integers(0, 2**32, (num_draws, 2), np.uint32)
+    top, temperature, thresholds, top_ps = (
+        np.full(num_draws, value, np.float32) for value in (z.max(), 1, threshold, top_p)
+    )
+    logits = jnp.broadcast_to(jnp.asarray(z), (num_draws, len(z)))
+    return np.asarray(draw(logits, top, temperature, thresholds, top_ps, words))
+
+
+@pytest.mark.parametrize("z", [FLAT, TIED], ids=["flat", "tied"])
+@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9])
+def test_tokens_follow_the_law_of_the_nucleus(z, top_p):
+    tokens = draws(z, top_p)
+    assert p_value(tokens, law(z, top_p=top_p)) > 1e-4
+    assert p_value(tokens, law(z)) < 1e-6
+
+
+def test_top_p_is_of_the_mass_above_the_threshold():
+    tokens = draws(FLAT, 0.8, threshold=np.sort(FLAT)[-300])
+    assert p_value(tokens, law(FLAT, top_k=300, top_p=0.8)) > 1e-4
+    assert p_value(tokens, law(FLAT, top_p=0.8)) < 1e-6
+
+
+def test_a_row_draws_the_same_beside_rows_that_need_more_attempts():
+    alone = draws(FLAT, 0.9, num_draws=64)
+    top_ps = np.where(np.arange(64) % 2, 0.02, 0.9)
+    assert (draws(FLAT, top_ps, num_draws=64)[::2] == alone[::2]).all()
+    plain = draws(FLAT, 1.0, num_draws=64)
+    is_inside = law(FLAT, top_p=0.9)[plain] > 0
+    assert (alone[is_inside] == plain[is_inside]).all()  # the first attempt is the draw without a nucleus
+    assert 0 < is_inside.sum() < 64
