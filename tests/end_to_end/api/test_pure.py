@@ -9,7 +9,6 @@ import pytest
 
 from jaxserve import LLM, SamplingParams, pure
 from jaxserve.core.errors import ConfigError
-from jaxserve.engine.tasks.hidden_states import settings_of
 from tests.support.golden_data import checkpoint
 
 NAME = "smollm2-135m-instruct"
@@ -43,7 +42,7 @@ def test_a_scan_over_decode_equals_generate(real_model):
     params = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
     expected = [out.outputs[0].token_ids for out in llm.generate(PROMPTS, params, use_tqdm=False)]
     assert np.asarray(drawn).tolist() == expected
-    assert settings_of(llm.parts) == model.settings
+    assert llm.parts.runner.settings.model == model.settings
 
 
 @pytest.mark.parametrize("option", ["max_num_seqs", "num_pages", "memory_utilization"])

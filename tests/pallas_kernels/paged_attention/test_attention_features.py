@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.paged_attention.arg_specs import Workload, build
+from pallas_kernels.paged_attention.workload_arguments import Workload, build
 from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS, attend, truth
 from tests.pallas_kernels.paged_attention.attention_checks import check, expected_of
-from tests.pallas_kernels.paged_attention.cases import (
+from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors
+from tests.pallas_kernels.paged_attention.feature_cases import (
     AXES,
     BATCHES,
     CASES,
@@ -21,7 +22,6 @@ from tests.pallas_kernels.paged_attention.cases import (
     small_blocks,
     workload_of,
 )
-from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors
 
 by_backend = pytest.mark.parametrize("backend", BACKENDS)
 

@@ -184,7 +184,7 @@ class RandomRounds:
     def num_rounds(self) -> int:
         return int(self._random.choice([1, 2, 5, MAX_ROUNDS]))
 
-    def observe(self, num_rounds: int, submitted_s: float, collected_s: float) -> None:
+    def observe(self, num_rounds: int, device_s: float) -> None:
         assert num_rounds >= 1
 
 
