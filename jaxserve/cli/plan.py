@@ -26,7 +26,7 @@ def run(argv: list[str]) -> int:
         compile_without_devices()
 
     from jaxserve.analysis.capacity_plan import plan_model, spec_for
-    from jaxserve.analysis.inspect_model import describe
+    from jaxserve.analysis.inspect_model import open_description
     from jaxserve.analysis.plan_target import choose_target
     from jaxserve.cli.tables.plan_tables import show
     from jaxserve.core.hardware.aot_targets import no_persistent_cache
@@ -35,7 +35,7 @@ def run(argv: list[str]) -> int:
 
     if not is_absent:
         use_compilation_cache(config)
-    with describe(config) as source:
+    with open_description(config) as source:
         model = source.model
     target = choose_target(model, args.topology, gpu, options.get("tensor_parallel_size"))
     spec = spec_for(config, model, target)

@@ -24,11 +24,7 @@ async def embed_call(state: ServerState, body: EmbeddingBody, record: AccessReco
     prompts = await read_texts(state, body.inputs, add_special_tokens=body.add_special_tokens, truncation=truncation)
     options = SchedulingKwargs(deadline_s=state.config.request_timeout_s)
     outputs = await state.engine.embed(
-        prompts,
-        pooling=body.pooling,
-        normalize=body.normalize,
-        arrival_s=arrival_s,
-        **options,
+        prompts, pooling=body.pooling, normalize=body.normalize, arrival_s=arrival_s, **options
     )
     for output in outputs:
         record.note(output)

@@ -3,17 +3,15 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxserve.core.errors import LateError
 from jaxserve.core.outputs import RequestOutput
+from jaxserve.engine.serving.result_stream import ResultStream
 from jaxserve.server.calls.generation_call import GenerationCall
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.server_state import ServerState
-
-if TYPE_CHECKING:  # it imports jax
-    from jaxserve.engine.serving.result_stream import ResultStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class OutputPart:
 class RunningCall:
     """The submitted prompts of a request, and their results."""
 
-    def __init__(self, results: "ResultStream[RequestOutput]"):
+    def __init__(self, results: ResultStream[RequestOutput]):
         self._results = results
         self._num_tokens = 0  # received so far
 

@@ -8,10 +8,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from jaxserve.engine.serving.engine_client import EngineClient
-from jaxserve.server.monitoring.engine_families import own_families, shared_families
+from jaxserve.server.monitoring.engine_families import engine_families
 from jaxserve.server.monitoring.http_counts import HttpCounts
-from jaxserve.server.monitoring.prometheus import PrometheusFamilies
 from jaxserve.server.server_state import ServerState
 
 # Independent of the Accept header: Prometheus reads it, and newer formats escape the colon of `vllm:`.
@@ -47,13 +45,3 @@ def http_family(counts: HttpCounts) -> Metric:
     for (method, handler, status), count in counts.items():
         family.add_metric([method, handler, str(status)], count)
     return family
-
-
-def engine_families(engine: EngineClient, model_name: str) -> Iterator[Metric]:
-    """All of one engine, under both prefixes."""
-    labels, metrics, info = {"model_name": model_name, "engine": "0"}, engine.metrics, engine.info
-    stats = engine.stats()
-    for prefix in ("vllm:", "jaxserve:"):
-        yield from shared_families(PrometheusFamilies(prefix, labels), metrics, info, stats)
-    own = PrometheusFamilies("jaxserve:", labels)
-    yield from own_families(own, metrics, info, stats, engine.health().stalled_s)

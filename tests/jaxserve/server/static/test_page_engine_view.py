@@ -20,7 +20,7 @@ def test_after_a_long_silence_the_page_reconnects_and_requests_the_model(open_pa
     page.wait(IS_DONE)
     with monkeypatch.context() as patch:
         patch.setattr(Frames, "next", lambda self: asyncio.sleep(3600))
-        page.wait("document.querySelector('#state').textContent === 'nothing comes: connecting again'")
+        page.wait("document.querySelector('#state').textContent === 'no data: reconnecting'")
     with monkeypatch.context() as patch:
         patch.setattr(server.state, "names", ("other",))
         page.wait("document.querySelector('#state').textContent === 'idle'")
