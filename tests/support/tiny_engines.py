@@ -96,7 +96,7 @@ class FixedRounds:
     def __init__(self, num_rounds: int):
         self.num_rounds = num_rounds
 
-    def observe(self, num_rounds: int, submitted_s: float, collected_s: float) -> None:
+    def observe(self, num_rounds: int, device_s: float) -> None:
         pass
 
 

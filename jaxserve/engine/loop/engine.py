@@ -55,6 +55,7 @@ class Engine:
         self.is_overlapped = is_overlapped
         self._steps: deque[_Step] = deque()
         self._late: list[Sequence] = []  # whose end no call of `step` has told yet: an interrupt came between
+        self._collected_s = 0.0  # of the last step
         self._is_dead = False
 
     @property
@@ -134,9 +135,10 @@ class Engine:
         step, moments = self._steps[0], self._steps[0].moments
         moments.collecting_s = time.monotonic()
         outcome = self.runner.collect(step.ticket)
-        moments.collected_s = time.monotonic()
-        self.rounds.observe(outcome.num_rounds, moments.submitted_s, moments.collected_s)
-        self.scheduler.observe(step.plan, moments.submitted_s, moments.collected_s)
+        moments.previous_s, self._collected_s = self._collected_s, time.monotonic()
+        moments.collected_s = self._collected_s
+        self.rounds.observe(outcome.num_rounds, moments.device_s)
+        self.scheduler.observe(step.plan, moments.device_s)
         deltas = self.scheduler.commit(step.plan, outcome)
         self._steps.popleft()
         moments.committed_s = time.monotonic()

@@ -27,10 +27,12 @@ class StepSummary(NamedTuple):
     ms: float
 
     @classmethod
-    def of(cls, record: StepRecord, ms: float) -> "StepSummary":
+    def of(cls, record: StepRecord) -> "StepSummary":
         decode_rows, bucket = record.num_decodes, record.bucket
         prompt_tokens = 0 if bucket.is_decode else record.num_tokens - decode_rows
-        return cls(decode_rows, prompt_tokens, bucket.num_tokens - decode_rows - prompt_tokens, ms)
+        return cls(
+            decode_rows, prompt_tokens, bucket.num_tokens - decode_rows - prompt_tokens, record.moments.device_s * 1000
+        )
 
 
 class EngineMetrics:
@@ -48,13 +50,12 @@ class EngineMetrics:
     def __init__(self, load: QueueLoad, clock: Callable[[], float]):
         self._clock = clock
         self._live: set[SequenceOutput] = set()
-        self._collected_s = 0.0  # when the last step was read
         self.load, self.num_coming = load, 0
         self.num_unseen = self.num_queried = self.num_hit = 0
         self.num_prompt_tokens = self.num_generated_tokens = 0
         self.finished: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self._last_steps: deque[tuple[StepRecord, float]] = deque(maxlen=NUM_LAST_STEPS)
+        self._last_steps: deque[StepRecord] = deque(maxlen=NUM_LAST_STEPS)
 
         self.step_tokens, self.prompt_tokens, self.generated_tokens = (Histogram(COUNTS) for _ in range(3))
         self.params_n, self.params_max_tokens, self.preemptions = (Histogram(c) for c in (COUNTS, COUNTS, [0, *COUNTS]))
@@ -98,8 +99,7 @@ class EngineMetrics:
     @property
     def last_steps(self) -> list[StepSummary]:
         """The oldest first."""
-        steps = self._last_steps.copy()
-        return [StepSummary.of(record, seconds * 1000) for record, seconds in steps]
+        return [StepSummary.of(record) for record in self._last_steps.copy()]
 
     def begin(self, state: RequestState) -> None:
         """A request has come to the engine."""
@@ -111,11 +111,8 @@ class EngineMetrics:
 
     def observe_step(self, record: StepRecord) -> None:
         """A step was committed."""
-        moments = record.moments
-        seconds = moments.collected_s - max(moments.submitted_s, self._collected_s)
-        self._collected_s = moments.collected_s
         self.step_tokens.observe(record.num_tokens)
-        self._last_steps.append((record, seconds))
+        self._last_steps.append(record)
 
     def observe(self, update: StepUpdate, samples: list[SequenceOutput]) -> None:
         """What a step has brought; `samples` are those of `update`."""

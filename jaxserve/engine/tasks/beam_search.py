@@ -93,15 +93,15 @@ def beam_search(
     max_num_seqs: the engine's slots. Raises `RequestError` naming prompt and parameter before anything runs. An
     exception on the way, an interrupt too, ends these searches and no other request.
     """
-    if not isinstance(params, BeamSearchParams):
+    given: Any = params
+    if not isinstance(given, BeamSearchParams):
         raise RequestError("params must be a BeamSearchParams", "params")
     read = read_prompts(prompts)
     eos_ids = () if params.ignore_eos else inputs.eos_ids
     _check_width(params, 1 + len(eos_ids), inputs, max_num_seqs)
     sampling = SamplingParams(temperature=0, max_tokens=params.max_tokens, ignore_eos=params.ignore_eos)
     made = inputs.requests(read, [sampling] * len(read))
-    with outputs.exclusive() as engine:
-        engine.live().check(made)
+    outputs.check(made)
     requests = list(inputs.numbered(made, inputs.arrive(made)))
     rules = [
         BeamRules(params.beam_width, request.max_tokens, eos_ids, params.length_penalty, params.early_stopping)
