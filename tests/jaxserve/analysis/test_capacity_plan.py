@@ -12,7 +12,7 @@ from jaxserve.analysis.inspect_model import open_description
 from jaxserve.analysis.plan_target import local_target
 from jaxserve.analysis.step_costs import model_costs
 from jaxserve.cli import plan as verb
-from jaxserve.cli.plan_tables import show
+from jaxserve.cli.tables.plan_tables import show
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.options.engine_config import EngineConfig
