@@ -1,4 +1,4 @@
-"""Wiring: what a plan says, in plain values."""
+"""Wiring: `CapacityReport`, the result of `jaxserve plan` in plain values."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,10 @@ from jaxserve.core.hardware.roofline import Roofline
 class MemoryReport:
     """Bytes of one device; None where its memory is not known.
 
-    pool_bytes: that the engine takes. step_bytes: temporaries of the largest program. reserved_bytes: what the engine
-    reserves for them before it compiles. code_bytes: of all programs. total_bytes: of all these but
-    reserved_bytes.
-    room_bytes: for a pool, were it to take all that the others leave; negative by what is missing. sequences: how many
-    of each length the room holds at once.
+    pool_bytes: taken by the engine's pool. step_bytes: temporaries of the largest program. reserved_bytes: what the
+    engine reserves for these before it compiles. code_bytes: of all programs. total_bytes: the sum of all these but
+    reserved_bytes. room_bytes: for a pool that takes all that the others leave; negative by what is missing. sequences:
+    how many of each length this room holds at once.
     """
 
     limit_bytes: int | None
@@ -31,11 +30,11 @@ class MemoryReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramReport:
-    """A bucket's program at the floor.
+class StepFloor:
+    """The roofline of a step of one bucket.
 
-    context: tokens of a sequence, as many as were asked for or as the pool holds. tokens_per_s: of the whole mesh, None
-    where a peak rate is not known.
+    context: tokens of each sequence: as many as were asked for, or as the pool holds. tokens_per_s: of the whole mesh,
+    None where a peak rate is not known.
     """
 
     name: str
@@ -48,7 +47,7 @@ class ProgramReport:
 
 @dataclass(frozen=True, slots=True)
 class CapacityReport:
-    """All of it in plain values. problems: why it must not be served so; the verdict sums them up."""
+    """An engine on a target. problems: reasons not to serve with it, in sentences."""
 
     model: str
     target: str
@@ -63,5 +62,5 @@ class CapacityReport:
     context: int
     memory: MemoryReport
     programs: tuple[ProgramInfo, ...]
-    steps: tuple[ProgramReport, ...]
+    steps: tuple[StepFloor, ...]
     problems: tuple[str, ...]

@@ -1,22 +1,27 @@
-"""Host: what of a model fits on accelerators of one type: arithmetic on bytes, and nothing else."""
+"""Host: whether a model fits on accelerators of one type, and how many sequences beside it: arithmetic on bytes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jaxserve.core.hardware.device_specs import DeviceType
+from jaxserve.core.hardware.roofline import read_time
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.engine.build.kv_pool_size import bytes_left
+from jaxserve.engine.build.kv_pool_size import bytes_left, num_sequences
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """What one of `num_devices` devices holds of a model, in bytes, and what it reads of it for one step."""
+class DeviceShare:
+    """What one of `num_devices` devices holds of a model, in bytes.
+
+    read_bytes: of the weights, in one step. page_bytes: of a KV page. scratch_bytes: slots and the temporaries of the
+    largest step.
+    """
 
     num_devices: int
     weight_bytes: int
     read_bytes: int
     page_bytes: int
-    scratch_bytes: int  # slots and the temporaries of the largest step
+    scratch_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +30,8 @@ class DeviceFit:
 
     memory_bytes: what JAX takes. kv_bytes: room for KV, negative by what is missing. kv_tokens: positions that it
     holds, in sequences of the first of the lengths. sequences: how many of each length run at once, by length.
-    step_floor_s: the time that reading the weights once takes, below which no decode step can be; None where the
-    bandwidth is not known.
+    step_floor_s: the time to read the weights once, a lower bound of a decode step; None where the bandwidth is not
+    known.
     """
 
     device: str
@@ -47,20 +52,18 @@ class DeviceFit:
 
 def fit(
     device: DeviceType,
-    share: Share,
+    share: DeviceShare,
     groups: KVGroups,
     lengths: Sequence[int],
     *,
     memory_utilization: float,
     max_kv_bytes: int | None = None,
 ) -> DeviceFit:
-    """What one device's share leaves of its memory for KV, of which `max_kv_bytes` are used at most."""
+    """What a device's share of the model leaves of its memory for KV, of which `max_kv_bytes` are used at most."""
     room = bytes_left(device.usable_bytes, memory_utilization, share.weight_bytes, share.scratch_bytes)
     if max_kv_bytes is not None:
         room = min(room, max_kv_bytes)
-    num_pages = max(room // share.page_bytes - 1, 0)  # page 0 is the scratch page
-    sequences = {n: num_pages // groups.num_pages(n, n) for n in lengths}
-    bandwidth = device.bandwidth_bytes_s
+    sequences = num_sequences(groups, room, share.page_bytes, lengths)
     return DeviceFit(
         device=device.name,
         num_devices=share.num_devices,
@@ -70,5 +73,5 @@ def fit(
         kv_bytes=room,
         kv_tokens=sequences[lengths[0]] * lengths[0],
         sequences=sequences,
-        step_floor_s=None if bandwidth is None else share.read_bytes / bandwidth,
+        step_floor_s=read_time(share.read_bytes, device),
     )

@@ -1,7 +1,7 @@
-"""Wiring: everything that can be told of a model before its weights are read: what it is, weighs, and fits on."""
+"""Wiring: what is known of a model before its weights are read: architecture, bytes, and the devices it fits on."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,10 +11,10 @@ from checkpoints.formats import orbax_folder
 from checkpoints.open_header import open_header
 from checkpoints.sources import hub_repo
 from jaxserve.analysis.device_fit import DeviceFit, fit
-from jaxserve.analysis.kv_info import KVInfo, kv_facts
-from jaxserve.analysis.model_info import Architecture, PartInfo, architecture, parts
-from jaxserve.analysis.sharded_sizes import LocalSizes, possible_sizes, share_of
-from jaxserve.analysis.tokenizer_info import TokenizerInfo, tokenizer_facts
+from jaxserve.analysis.kv_info import KVInfo, describe_kv
+from jaxserve.analysis.model_info import Architecture, PartInfo, architecture, parameter_parts
+from jaxserve.analysis.sharded_sizes import LocalSizes, device_share, possible_sizes
+from jaxserve.analysis.tokenizer_info import TokenizerInfo, describe_tokenizer
 from jaxserve.core.hardware.device_specs import DEVICES
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build import engine_sizes, kv_pool_size
@@ -28,7 +28,7 @@ FIT_LENGTHS = (4096, 32_768)
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """All of it in plain values. stored_types: bytes of the file by tensor type. fits: by device and number of them."""
+    """The result of `jaxserve inspect` in plain values. stored_types: bytes of the file by tensor type."""
 
     model: str
     dtype: str
@@ -46,17 +46,17 @@ class Inspection:
 
 
 def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: int | None = None) -> Inspection:
-    """Describes what `config` names, from headers and configuration alone; a shape or a bare config.json will do.
+    """Describes the model of `config` from headers and configuration alone; a shape or a bare config.json suffices.
 
     local: this machine's devices, to be shown before the named ones. num_devices: the only tensor-parallel size to show
     (None: all that divide the model).
     """
-    with describe(config) as source:
+    with open_description(config) as source:
         model, checkpoint = source.model, source.checkpoint
         max_len = engine_sizes.context_len(config, model.max_position)
         dtype = choose_dtype(config.dtype, model.dtype)
-        facts = parts(model, checkpoint, dtype)
-        tokenizer = tokenizer_facts(config, model, checkpoint, source.folder)
+        parts = parameter_parts(model, checkpoint, dtype)
+        tokenizer = describe_tokenizer(config, model, checkpoint, source.folder)
         types = Counter[str]()
         for info in () if checkpoint is None else checkpoint.tensors.values():
             types[info.dtype] += info.nbytes
@@ -65,12 +65,12 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
         dtype=str(dtype),
         max_model_len=max_len,
         architecture=architecture(model),
-        parts=facts,
-        num_params=sum(part.num_params for part in facts),
+        parts=parts,
+        num_params=sum(part.num_params for part in parts),
         stored_bytes=None if checkpoint is None else sum(types.values()),
         stored_types=dict(types.most_common()),
-        loaded_bytes=sum(part.loaded_bytes for part in facts),
-        kv=kv_facts(model, dtype, engine_sizes.page_size(config, "tpu"), max_len, page_layout(config.kv_layout)),
+        loaded_bytes=sum(part.loaded_bytes for part in parts),
+        kv=describe_kv(model, dtype, engine_sizes.page_size(config, "tpu"), max_len, page_layout(config.kv_layout)),
         tokenizer=tokenizer,
         memory_utilization=kv_pool_size.memory_share(config),
         fits=tuple(_fits(config, model, dtype, max_len, local, num_devices)),
@@ -78,8 +78,8 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
 
 
 @contextmanager
-def describe(config: EngineConfig) -> Iterator[ModelSource]:
-    """As `open_model`, but shapes need no weights, and of a Hugging Face id only the headers are fetched."""
+def open_description(config: EngineConfig) -> Generator[ModelSource]:
+    """Like `open_model`, but shapes need no weights, and of a Hugging Face id only the headers are fetched."""
     path = Path(config.model).expanduser()
     is_shape = is_only_shape(config.model) and not path.exists()
     weights = [*path.glob("*.safetensors"), *path.glob("*.gguf"), *path.glob(orbax_folder.FOLDER)]
@@ -106,19 +106,19 @@ def _is_offline() -> bool:
 def _fits(
     config: EngineConfig, model: ModelConfig, dtype: Any, max_len: int, local: LocalSizes | None, asked: int | None
 ) -> Iterator[DeviceFit]:
-    """This machine's devices first, then the named ones; by number of devices, growing."""
+    """This machine's devices first, then the named ones; each in numbers that grow."""
     lengths = [n for n in FIT_LENGTHS if n <= max_len] or [max_len]
-    share = kv_pool_size.memory_share(config)
+    utilization = kv_pool_size.memory_share(config)
     sizes = possible_sizes(model, asked)
     if local is not None:
         page_size = engine_sizes.page_size(config, local.platform)
         groups, most = model.kv_groups(page_size), local.max_kv_bytes(config)
         for n in sizes:
             if n <= local.num_devices:
-                part = share_of(config, model, dtype, n, page_size, local.platform)
-                yield fit(local.device, part, groups, lengths, memory_utilization=share, max_kv_bytes=most)
+                share = device_share(config, model, dtype, n, page_size, local.platform)
+                yield fit(local.device, share, groups, lengths, memory_utilization=utilization, max_kv_bytes=most)
     page_size = engine_sizes.page_size(config, "tpu")
-    parts_by_size = [share_of(config, model, dtype, n, page_size, "tpu") for n in sizes]
+    shares = [device_share(config, model, dtype, n, page_size, "tpu") for n in sizes]
     groups = model.kv_groups(page_size)
     for device in DEVICES:
-        yield from (fit(device, part, groups, lengths, memory_utilization=share) for part in parts_by_size)
+        yield from (fit(device, share, groups, lengths, memory_utilization=utilization) for share in shares)

@@ -1,4 +1,4 @@
-"""Wiring: what a model's KV memory weighs, by group and by the length of a sequence."""
+"""Wiring: the bytes of a model's KV, by KV group and by the length of a sequence."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ LENGTHS = (1024, 8192, 32_768)  # and the whole context
 
 @dataclass(frozen=True, slots=True)
 class KVGroupInfo:
-    """The KV groups of one layer kind. bytes_per_token: of all of them, while they keep the position."""
+    """The KV groups of one layer kind. bytes_per_token: of all of them, as long as they keep the position."""
 
     kind: str
     window: int | None
@@ -24,7 +24,7 @@ class KVGroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class KVInfo:
-    """KV memory on one device. sequence_bytes: of a sequence, by its length; windows let early pages go."""
+    """KV memory on one device. sequence_bytes: of a sequence, by its length; windows free early pages."""
 
     page_size: int
     bytes_per_token: int
@@ -32,11 +32,11 @@ class KVInfo:
     sequence_bytes: dict[int, int]
 
 
-def kv_facts(model: ModelConfig, dtype: Any, page_size: int, max_len: int, pages: PageLayout = ROWS) -> KVInfo:
-    """KV memory of sequences of up to `max_len` tokens while they decode; on one device, all of a model's heads."""
+def describe_kv(model: ModelConfig, dtype: Any, page_size: int, max_len: int, pages: PageLayout = ROWS) -> KVInfo:
+    """KV memory of sequences of up to `max_len` tokens while they decode, with all heads on one device."""
     groups = model.kv_groups(page_size)
     page_bytes = kv_layout(model, abstract_mesh(1), page_size, dtype, pages).page_bytes
-    facts = tuple(
+    infos = tuple(
         KVGroupInfo(
             kind=kind.name,
             window=kind.window,
@@ -48,4 +48,4 @@ def kv_facts(model: ModelConfig, dtype: Any, page_size: int, max_len: int, pages
     )
     lengths = sorted({n for n in LENGTHS if n < max_len} | {max_len})
     sequence_bytes = {n: groups.num_pages(n, n) * page_bytes for n in lengths}
-    return KVInfo(page_size, sum(f.bytes_per_token for f in facts), facts, sequence_bytes)
+    return KVInfo(page_size, sum(info.bytes_per_token for info in infos), infos, sequence_bytes)

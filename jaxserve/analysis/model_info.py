@@ -1,4 +1,4 @@
-"""Wiring: what a model is made of: its architecture, and its parameters by part, as stored and as loaded."""
+"""Wiring: a model's architecture, and its parameters by part: how many, and their bytes as stored and as loaded."""
 
 import math
 from collections import Counter
@@ -15,7 +15,7 @@ from jaxserve.models.params import ParamSpec, declare
 from jaxserve.runner.load_weights import MAPS, dims
 
 PARTS = ("embedding", "attention", "MLP", "norms", "head")
-UNUSED = "unused"  # tensors of the file that no parameter is made of
+UNUSED = "unused"  # tensors of the file that belong to no parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ def architecture(model: ModelConfig) -> Architecture:
     return Architecture(kinds=kinds, declared_dtype=model.dtype, **sizes)
 
 
-def parts(model: ModelConfig, checkpoint: Checkpoint | None, dtype: Any) -> tuple[PartInfo, ...]:
-    """The parameters by part, as one device would hold them; those that the model lacks are left out."""
+def parameter_parts(model: ModelConfig, checkpoint: Checkpoint | None, dtype: Any) -> tuple[PartInfo, ...]:
+    """The parameters by part, as one device would hold them; parts that the model lacks are left out."""
     num_params, loaded = Counter[str](), Counter[str]()
     for path, spec in leaves(model, abstract_mesh(1), dtype).items():
         sizes = [model.vocab_size if axis == "vocab" else n for n, axis in zip(spec.shape, spec.axes, strict=True)]
@@ -102,20 +102,20 @@ def part_of(path: str) -> str:
 
 
 def _stored(model: ModelConfig, checkpoint: Checkpoint) -> Counter[str]:
-    """Bytes of the file by part, each tensor counted where the family's map puts it."""
-    if checkpoint.spelling not in ("hf", "gguf"):  # a saved tree: tensors are called as leaves are
+    """Bytes of the file by part, by the family's checkpoint mapping."""
+    if checkpoint.spelling not in ("hf", "gguf"):  # a saved tree, whose tensors have the names of leaves
         return _counted({name: part_of(name.replace(".", "/")) for name in checkpoint.tensors}, checkpoint.tensors)
     rules = MAPS[model.family].rules(checkpoint.spelling, dims(model, abstract_mesh(1)))
-    homes = {}
+    part_by_tensor: dict[str, str] = {}
     for name in checkpoint.tensors:
         found = ((rule, layer) for rule in rules if (layer := rule.match(name)) is not None)
         rule, layer = next(found, (None, 0))
-        homes[name] = UNUSED if rule is None or rule.path is None else part_of(rule.leaf(layer))
-    return _counted(homes, checkpoint.tensors)
+        part_by_tensor[name] = UNUSED if rule is None or rule.path is None else part_of(rule.leaf(layer))
+    return _counted(part_by_tensor, checkpoint.tensors)
 
 
-def _counted(homes: Mapping[str, str], tensors: Mapping[str, TensorInfo]) -> Counter[str]:
+def _counted(part_by_tensor: Mapping[str, str], tensors: Mapping[str, TensorInfo]) -> Counter[str]:
     counts = Counter[str]()
-    for name, part in homes.items():
+    for name, part in part_by_tensor.items():
         counts[part] += tensors[name].nbytes
     return counts

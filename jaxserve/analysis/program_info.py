@@ -1,4 +1,4 @@
-"""Wiring: what a compiler says of one program: its memory, what it exchanges, whether it copies the pool."""
+"""Wiring: one compiled program: its memory, what its devices exchange, and whether it copies the pool."""
 
 import time
 from dataclasses import dataclass
@@ -12,13 +12,15 @@ from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.pool_aliasing import pool_copies
 from jaxserve.runner.programs.programs import Program
 
+_errors: Any = jax.errors  # defined in C++, without types
+
 
 @dataclass(frozen=True, slots=True)
 class ProgramInfo:
     """Bytes are of one device.
 
-    temporary_bytes: beside what it is given, results included unless they take the place of what is donated.
-    code_bytes: 0 where the compiler does not tell. problems: sentences; a program without any may serve.
+    temporary_bytes: beside the arguments, results included unless they alias a donated argument. code_bytes: 0 where
+    the compiler does not report it. problems: reasons not to serve with it, in sentences.
     """
 
     name: str
@@ -30,19 +32,19 @@ class ProgramInfo:
     compile_s: float
 
 
-def facts_of(program: Program, state: Any) -> ProgramInfo:
-    """Compiles a program, whose `state` (a `DeviceState` of descriptions) must be updated where it lies."""
+def describe_program(program: Program, state: Any) -> ProgramInfo:
+    """Compiles a program; state: the `DeviceState` of shapes that it must update in place."""
     started_s = time.monotonic()
     try:
         compiled = program.compile()
-    except jax.errors.JaxRuntimeError as error:
+    except _errors.JaxRuntimeError as error:
         problem = f"the compiler refuses it: {str(error).partition('\n')[0]}"
         return ProgramInfo(program.name, 0, 0, 0, (), (problem,), time.monotonic() - started_s)
     memory, text = compiled.memory_analysis(), compiled.as_text()
-    assert memory is not None, "every compiler of jax tells the memory"
-    assert text is not None, "and the text"
+    assert memory is not None, "every compiler of JAX reports memory"
+    assert text is not None, "and the program's text"
     hlo, aliased_bytes, state_bytes = read_hlo(text), memory.alias_size_in_bytes, device_bytes(state)
-    problems = []
+    problems: list[str] = []
     if aliased_bytes < state_bytes:  # small arrays may be padded to whole tiles
         problems.append(f"it aliases {aliased_bytes:,} of the state's {state_bytes:,} bytes: the rest is there twice")
     if copies := pool_copies(hlo, state.pool, memory.temp_size_in_bytes):

@@ -1,10 +1,12 @@
-"""Wiring: what each device holds of a model under tensor parallelism, and which devices are there to hold it."""
+"""Wiring: the bytes of a model on each device under tensor parallelism, and the devices of this machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jaxserve.analysis.device_fit import Share
+import jax
+
+from jaxserve.analysis.device_fit import DeviceShare
 from jaxserve.analysis.model_info import leaves
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.device_specs import DeviceType, device_type
@@ -18,25 +20,25 @@ from jaxserve.models.kv_heads import kv_layout
 
 MAX_DEVICES = 16
 
+_jax: Any = jax  # whose devices have no types
+
 
 @dataclass(frozen=True, slots=True)
 class LocalSizes:
-    """The devices that this process sees: their type, how many, and where JAX's limit differs, the pool's own."""
+    """The devices of this process: their type, with the memory that JAX may use, and their number."""
 
     device: DeviceType
     platform: str
     num_devices: int
 
     def max_kv_bytes(self, config: EngineConfig) -> int | None:
-        """On CPU the engine takes a small pool unless it is told what share of the memory to use."""
+        """The most that a pool takes: on CPU a small default, unless the options give the share of memory to use."""
         return CPU_POOL_BYTES if self.platform == "cpu" and config.memory_utilization is None else None
 
 
 def local_devices() -> LocalSizes | None:
-    """None where the devices do not tell their memory."""
-    import jax
-
-    devices = jax.devices()
+    """None where the devices do not report their memory."""
+    devices = _jax.devices()
     limit_bytes = device_limit(devices[0])
     if limit_bytes is None:
         return None
@@ -44,27 +46,27 @@ def local_devices() -> LocalSizes | None:
 
 
 def as_limited(device: Any, limit_bytes: int) -> DeviceType:
-    """A device that is here: the rates of its type, and the memory that JAX takes of it."""
+    """A device that is present: the rates of its type, and the memory that JAX may use."""
     known = device_type(device.device_kind)
     bandwidth, rate = (known.bandwidth_bytes_s, known.bfloat16_operations_s) if known else (None, None)
     return DeviceType(f"this {device.device_kind}", limit_bytes, bandwidth, bfloat16_operations_s=rate)
 
 
 def possible_sizes(model: ModelConfig, asked: int | None) -> tuple[int, ...]:
-    """Numbers of devices that divide the model, up to `MAX_DEVICES`; only the one asked for, or ConfigError."""
+    """Numbers of devices, up to `MAX_DEVICES`, that divide the model; only the one asked for, or ConfigError."""
     if asked is not None:
         kv_layout(model, abstract_mesh(asked), 16, "float32")
         return (asked,)
     return tuple(n for n in range(1, MAX_DEVICES + 1) if divides(model, n))
 
 
-def share_of(
+def device_share(
     config: EngineConfig, model: ModelConfig, dtype: Any, num_devices: int, page_size: int, platform: str
-) -> Share:
-    """One device's part of weights, pages and scratch memory."""
+) -> DeviceShare:
+    """One device's share of weights, pages and scratch memory."""
     mesh = abstract_mesh(num_devices)
     weights = weight_shares(model, mesh, dtype)
-    return Share(
+    return DeviceShare(
         num_devices=num_devices,
         weight_bytes=sum(weights.values()),
         read_bytes=read_bytes(model, weights),
@@ -75,7 +77,7 @@ def share_of(
 
 def weight_shares(model: ModelConfig, mesh: AnyMesh, dtype: Any) -> dict[str, int]:
     """Bytes of each parameter on one device, by path."""
-    shares = {}
+    shares: dict[str, int] = {}
     for path, spec in leaves(model, mesh, dtype).items():
         is_divided = any(axis is not None and RULES.get(axis) == TENSOR for axis in spec.axes)
         shares[path] = spec.num_bytes // (mesh.shape[TENSOR] if is_divided else 1)
@@ -83,11 +85,13 @@ def weight_shares(model: ModelConfig, mesh: AnyMesh, dtype: Any) -> dict[str, in
 
 
 def read_bytes(model: ModelConfig, shares: Mapping[str, int]) -> int:
-    """What a step reads of the parameters: of a table that is not the head too, only a few rows."""
+    """Bytes of parameters that a step reads: all but an embedding table that is not the head too, of which it reads few
+    rows."""
     return sum(shares.values()) - (0 if model.is_tied else shares["embed"])
 
 
 def divides(model: ModelConfig, num_devices: int) -> bool:
+    """Whether the model's heads can be divided over as many devices."""
     try:
         kv_layout(model, abstract_mesh(num_devices), 16, "float32")
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Wiring: what a step of a model costs one device, in bytes and operations; `core.floors` makes times of it."""
+"""Wiring: what a step of a model costs one device, in bytes and operations, for `core.hardware.roofline`."""
 
 from jaxserve.analysis.sharded_sizes import read_bytes, weight_shares
 from jaxserve.core.hardware.mesh import TENSOR
@@ -10,7 +10,8 @@ MATRICES = ("qkv", "o", "gate_up", "down")
 
 
 def model_costs(programs: Programs) -> ModelCosts:
-    """Every matrix of a layer multiplies each token once, the head the rows that draw; norms and ropes are left out."""
+    """The costs of an engine's model: every matrix of a layer multiplies each token once, the head the sampled rows
+    alone; norms and rotary embeddings are left out."""
     model, mesh, layout = programs.settings.model.config, programs.settings.model.mesh, programs.layout
     size = mesh.shape[TENSOR]
     weights = weight_shares(model, mesh, layout.dtype)

@@ -1,4 +1,4 @@
-"""Wiring: what a model's files say of its tokenizer, read without building one where that takes seconds (GGUF)."""
+"""Wiring: a model's tokenizer, read from its files, without building it where that takes seconds (GGUF)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ GGUF_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class TokenizerInfo:
-    """eos: the tokens that end a text, id to spelling."""
+    """eos: the tokens that end a text, by id."""
 
     kind: str
     vocab_size: int
@@ -29,10 +29,10 @@ class TokenizerInfo:
     has_chat_template: bool
 
 
-def tokenizer_facts(
+def describe_tokenizer(
     config: EngineConfig, model: ModelConfig, checkpoint: Checkpoint | None, folder: Path | None
 ) -> TokenizerInfo | None:
-    """The named tokenizer's or the model's own; None where there is none."""
+    """The tokenizer that the options name, or the model's own; None where there is none."""
     has_template = choose_chat_template(config, checkpoint, folder).source is not None
     named = named_folder(config)
     if named is None and checkpoint is not None and checkpoint.spelling == "gguf":

@@ -1,7 +1,7 @@
-"""Wiring: a model in any form that can be read, written as a Hugging Face folder or as an Orbax folder.
+"""Wiring: conversion of a model from any readable format into a Hugging Face folder or an Orbax folder.
 
-Weights pass through host memory a leaf of a layer at a time (for Orbax a layer). Files of safetensors and parts of
-Orbax appear whole; a manifest lists those that are done, so an interrupted conversion goes on behind them.
+Weights pass through host memory a leaf of a layer at a time (for Orbax a layer). Safetensors files and parts of Orbax
+are written atomically; a manifest lists the complete ones, so that an interrupted conversion continues after them.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ConversionTarget:
-    """What is to be written. `dtype` "auto": float32 where the source says so, else bfloat16."""
+    """What to write. dtype "auto": float32 where the source declares it, otherwise bfloat16."""
 
     folder: Path
     format: Literal["orbax", "safetensors"]
@@ -43,9 +43,9 @@ class ConversionTarget:
 
 
 def convert(source: ResolvedSource, target: ConversionTarget, progress: Progress) -> bool:
-    """Writes `target`; False if an earlier run had finished it. `progress(done, total)` is told bytes written.
+    """Writes `target`; False where an earlier run has finished it. progress(done, total): called with bytes written.
 
-    Raises `CheckpointError` where the source does not fit the model that it describes, or the folder is in use.
+    Raises `CheckpointError` where the source lacks what the described model needs, or the folder is in use.
     """
     with open_checkpoint(source) as checkpoint:
         model = read_config(checkpoint)
@@ -53,7 +53,7 @@ def convert(source: ResolvedSource, target: ConversionTarget, progress: Progress
         tree = _tree(model, dtype)
         leaves = _leaves(checkpoint, model, tree)
         prepare(target.folder, source.folder, is_overwritten=target.is_overwritten)
-        manifest = ConversionManifest(target.folder, _job(source, target, dtype))
+        manifest = ConversionManifest(target.folder, _identity(source, target, dtype))
         if manifest.is_finished:
             return False
         export_source(target.folder, checkpoint, model, dtype.name)
@@ -85,8 +85,8 @@ def _leaves(checkpoint: Checkpoint, model: ModelConfig, tree: SavedTree) -> Leav
     return TensorLeaves(checkpoint, tree, _rules(checkpoint.spelling, model))
 
 
-def _job(source: ResolvedSource, target: ConversionTarget, dtype: jnp.dtype) -> dict[str, Any]:
-    """What must be the same for a conversion to go on."""
+def _identity(source: ResolvedSource, target: ConversionTarget, dtype: jnp.dtype) -> dict[str, Any]:
+    """What must be equal for an interrupted conversion to continue."""
     limit = target.max_shard_bytes if target.format == "safetensors" else None
     return {
         "source": identity(source.files + ([] if source.format == "gguf" else _small_files(source.folder))),

@@ -1,7 +1,8 @@
-"""Wiring: the folder that a conversion writes to: empty, begun by it, or holding a model that is to be replaced."""
+"""Wiring: the output folder of a conversion: empty, begun by an earlier run of it, or with a model to overwrite."""
 
 import shutil
 from pathlib import Path
+from typing import Any, cast
 
 from checkpoints.errors import CheckpointError
 from checkpoints.formats import orbax_folder, safetensors_write
@@ -13,7 +14,7 @@ from jaxserve.engine.build.hf_files import CONFIG, SMALL_FILES
 
 
 def prepare(folder: Path, source: Path, *, is_overwritten: bool) -> None:
-    """Makes `folder`, or checks that a conversion began it; with `is_overwritten` the model in it goes, and no more.
+    """Makes `folder`, or checks that a conversion began it; with `is_overwritten`, removes the model in it.
 
     Raises `CheckpointError` where the folder holds anything else, or is the `source` itself.
     """
@@ -31,7 +32,7 @@ def prepare(folder: Path, source: Path, *, is_overwritten: bool) -> None:
 
 
 def _remove_model(folder: Path) -> None:
-    """The manifest goes last: whatever interrupts this, the folder can be overwritten again."""
+    """Removes the manifest last, so that the folder can be overwritten again after an interrupt."""
     root, manifest = folder / orbax_folder.FOLDER, folder / CONVERSION_MANIFEST
     is_saved = orbax_folder.is_index(root / orbax_folder.INDEX)
     is_model = (folder / CONFIG).is_file() and (is_saved or any(folder.glob("*.safetensors")))
@@ -47,11 +48,11 @@ def _remove_model(folder: Path) -> None:
 
 
 def _is_begun(manifest: Path) -> bool:
-    """Whether it is that of a conversion to Orbax, which may have been interrupted before any part was whole."""
+    """Whether the manifest is of a conversion to Orbax, perhaps interrupted before any part was complete."""
     if not manifest.is_file():
         return False
     try:
         job = read_object(manifest, MAX_BYTES).get("job")
     except CheckpointError:
         return False
-    return isinstance(job, dict) and job.get("format") == "orbax"
+    return isinstance(job, dict) and cast("dict[str, Any]", job).get("format") == "orbax"

@@ -22,6 +22,7 @@ class Request:
     arrival_s: when it was asked, in seconds of the engine's clock; the time limits of `scheduling` count from there.
     logprobs_start: the first prompt position whose log-probability params.prompt_logprobs asks for.
     pooling: "mean" or "last" for hidden states over the prompt or of its last token; only where max_tokens is 0.
+    prompt: the prompt's text where it is known, reported with the outputs.
     """
 
     request_id: str
@@ -37,6 +38,7 @@ class Request:
     logprobs_start: int = 0
     pooling: str | None = None
     scheduling: SchedulingOptions = DEFAULT_SCHEDULING
+    prompt: str | None = None
 
     def __post_init__(self) -> None:
         if self.pooling is not None and self.max_tokens:

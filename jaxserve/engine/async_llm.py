@@ -1,10 +1,7 @@
-"""Wiring: `AsyncLLM`, one engine for many coroutines, in notebooks and servers."""
+"""Wiring: `AsyncLLM`: one engine for many coroutines, in notebooks and servers."""
 
-import asyncio
 import os
-import weakref
-from collections.abc import AsyncGenerator, Callable
-from collections.abc import Sequence as SequenceOf
+from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -13,11 +10,11 @@ from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
 from jaxserve.engine.inputs.chat_renderer import CHAT_PARAMS, ChatCallOptions, ChatOptions, split_options
+from jaxserve.engine.inputs.per_prompt import only_params
 from jaxserve.engine.llm import LLM
 from jaxserve.engine.serving.engine_client import EngineClient
 from jaxserve.engine.serving.engine_metrics import EngineMetrics
-from jaxserve.engine.serving.engine_thread import EngineThread
-from jaxserve.engine.serving.result_stream import ResultStream, ResultStreams
+from jaxserve.engine.serving.result_stream import ResultStream
 from jaxserve.engine.serving.watchdog import EngineHealth
 from jaxserve.text.tokenizer import Tokenizer
 
@@ -32,11 +29,13 @@ class AsyncLLM:
     >>> await llm.close()
 
     Unlike vLLM's, `generate` is awaited for the whole and `stream` iterates over pieces. For `score` and
-    `hidden_states` close it first and ask its `llm`, or an `LLM` that it was made from.
+    `hidden_states` close it first and call its `llm`, or the `LLM` that it was made from.
 
     Options are those of `LLM`. A thread of its own drives the engine until `close`, the end of an `async with`, or
-    until nobody holds the AsyncLLM any more. To cancel a task or to leave a stream aborts its request. Bad input raises
-    RequestError where it was given; if the device fails every waiting call raises EngineDeadError.
+    until nothing refers to the AsyncLLM any more. Cancelling a task or leaving a stream aborts its request. Bad input
+    raises RequestError in the call that gave it; if the device fails every waiting call raises EngineDeadError.
+
+    client: the engine as a server sees it; admits lists of prompts.
     """
 
     def __init__(self, model: str | os.PathLike[str], **options: Any):
@@ -44,17 +43,14 @@ class AsyncLLM:
 
     @classmethod
     def from_llm(cls, llm: LLM) -> "AsyncLLM":
-        """Take over an engine that is there already; `llm` refuses calls until this is closed."""
+        """Over an engine that exists; `llm` refuses calls until the AsyncLLM is closed."""
         made = cls.__new__(cls)
         made._drive(llm)
         return made
 
     def _drive(self, llm: LLM) -> None:
-        self.llm, self.detokenizer = llm, llm.jobs.detokenizer
-        parts = llm.parts
-        self._driver = EngineThread(llm.jobs, parts.requests)
-        self._entrance = EngineClient(self._driver, parts.requests, parts.engine.scheduler.checks.check_fields)
-        weakref.finalize(self, self._driver.close).atexit = False  # the driver itself sees to that
+        self.llm, parts = llm, llm.parts
+        self.client = EngineClient(llm.output_processor, parts.input_processor, llm.chats, parts.text.generation_config)
 
     def get_tokenizer(self) -> Tokenizer | None:
         return self.llm.get_tokenizer()
@@ -66,33 +62,22 @@ class AsyncLLM:
 
         scheduling: as in `LLM.generate`; late requests end while others run, too, and full queues refuse at once.
         """
-        submission = await self.submit(prompt, sampling_params, wants_pieces=False, **scheduling)
+        results = await self.submit(prompt, sampling_params, wants_pieces=False, **scheduling)
         try:
-            return await submission.next()
+            return await results.next()
         finally:
-            submission.abort()
+            results.abort()
 
     async def stream(
         self, prompt: Any, sampling_params: SamplingParams | None = None, **scheduling: Unpack[SchedulingKwargs]
     ) -> AsyncGenerator[RequestOutput, None]:
         """Complete one prompt piece by piece, as `LLM.stream` does."""
-        submission = await self.submit(prompt, sampling_params, wants_pieces=True, **scheduling)
+        results = await self.submit(prompt, sampling_params, wants_pieces=True, **scheduling)
         try:
-            is_finished = False
-            while not is_finished:
-                piece = await submission.next()
-                is_finished = piece.finished
-                yield piece
+            while results.has_more:
+                yield await results.next()
         finally:
-            submission.abort()
-
-    def now(self) -> float:
-        """Seconds on the engine's clock."""
-        return self.llm.parts.requests.clock()
-
-    def check_room(self, num_samples: int) -> None:
-        """Raise as `submit` would for any prompts at all, so that those for which there is no room need not be read."""
-        self._driver.check_room(num_samples)
+            results.abort()
 
     async def submit(
         self,
@@ -101,25 +86,14 @@ class AsyncLLM:
         *,
         wants_pieces: bool,
         **scheduling: Unpack[SchedulingKwargs],
-    ) -> ResultStream:
-        """Let one prompt in, checked as a whole; its results come as those of `stream` (wants_pieces) or `generate`.
+    ) -> ResultStream[RequestOutput]:
+        """Admit one prompt, checked as a whole; its results come as those of `stream` (wants_pieces) or `generate`.
 
         Raises RequestError, QueueFullError and EngineDeadError at once, whatever step is under way; nothing has
-        happened then. Whoever has the Submission must read it to its end, or abort it.
+        happened then. The returned stream must be read to its end, or aborted.
         """
-        return ResultStream(await self.submit_all([prompt], sampling_params, wants_pieces=wants_pieces, **scheduling))
-
-    async def submit_all(
-        self,
-        prompts: SequenceOf[Any],
-        sampling_params: SamplingParams | None = None,
-        *,
-        wants_pieces: bool,
-        arrival_s: float | None = None,
-        **scheduling: Unpack[SchedulingKwargs],
-    ) -> ResultStreams:
-        """As `submit`, for a list of prompts: all are let in, or none. arrival_s: when they came, by `now`."""
-        return await self._entrance.generate(prompts, sampling_params, scheduling, arrival_s, wants_pieces)
+        params = only_params(sampling_params)
+        return await self.client.generate([prompt], params, wants_pieces=wants_pieces, **scheduling)
 
     async def embed(
         self, prompt: Any, *, pooling: str = "mean", normalize: bool = True, **scheduling: Unpack[SchedulingKwargs]
@@ -128,25 +102,8 @@ class AsyncLLM:
 
         scheduling: as in `generate`; what is late raises LateError.
         """
-        (output,) = await self.embed_all([prompt], pooling=pooling, normalize=normalize, **scheduling)
+        (output,) = await self.client.embed([prompt], pooling=pooling, normalize=normalize, **scheduling)
         return output
-
-    async def embed_all(
-        self,
-        prompts: SequenceOf[Any],
-        *,
-        pooling: str = "mean",
-        normalize: bool = True,
-        arrival_s: float | None = None,
-        **scheduling: Unpack[SchedulingKwargs],
-    ) -> list[EmbeddingRequestOutput]:
-        """As `embed`, for a list of prompts: all are let in, or none. arrival_s: when they came, by `now`."""
-        submissions = await self._entrance.embed(prompts, pooling, normalize, scheduling, arrival_s)
-        try:
-            found = dict([await submissions.next() for _ in prompts])
-            return [found[i] for i in range(len(prompts))]
-        finally:
-            submissions.abort()
 
     async def chat(
         self, messages: Any, sampling_params: SamplingParams | None = None, **options: Unpack[ChatCallOptions]
@@ -155,36 +112,37 @@ class AsyncLLM:
         to be served, as in `generate`."""
         params = CHAT_PARAMS if sampling_params is None else sampling_params
         rendering, scheduling = split_options(options)
-        return await self.generate(await self.render_chat(messages, **rendering), params, **scheduling)
+        return await self.generate(await self.client.render_chat(messages, **rendering), params, **scheduling)
 
     async def render_chat(self, messages: Any, **options: Unpack[ChatOptions]) -> dict[str, Any]:
         """The prompt that `chat` makes of one conversation, as `generate` and `stream` take it."""
-        return await asyncio.to_thread(self.llm.render_chat, messages, **options)
-
-    async def call[T](self, function: Callable[[], T]) -> T:
-        """Run something between two steps, in the thread that drives the engine; its result, or what it raised."""
-        return await asyncio.wrap_future(self._driver.call(function))
+        return (await self.client.render_chat(messages, **options)).as_dict()
 
     async def reset_prefix_cache(self) -> bool:
-        """Forget the KV that is kept of requests that have ended; others go on undisturbed."""
-        return await self.call(self.llm.reset_prefix_cache)
+        """Drop the KV that is kept of ended requests; others go on undisturbed. Always True, as in vLLM."""
+        await self.client.reset_prefix_cache()
+        return True
 
     @property
     def meters(self) -> EngineMetrics:
         """What was done since the AsyncLLM was made; any thread may read it."""
-        return self._driver.meters
+        return self.client.metrics
+
+    def now(self) -> float:
+        """Seconds on the engine's clock."""
+        return self.client.now()
 
     def health(self) -> EngineHealth:
-        """Whether the engine lives and moves on; any thread may ask, and waits for nothing."""
-        return self._driver.health()
+        """Whether the engine lives and moves on; from any thread, at any moment."""
+        return self.client.health()
 
     async def wait_dead(self) -> EngineDeadError:
-        """Wait until the engine has died, and return the reason; to `close` it is not to die."""
-        return await asyncio.wrap_future(self._driver.death)
+        """Wait until the engine has died, and return the reason; `close` is no such death."""
+        return await self.client.wait_dead()
 
     async def close(self) -> None:
-        """End the thread; requests under way raise EngineDeadError. May be called again."""
-        await asyncio.to_thread(self._driver.close)
+        """End the thread; running requests raise EngineDeadError. May be called again."""
+        await self.client.close()
 
     async def __aenter__(self) -> "AsyncLLM":
         return self

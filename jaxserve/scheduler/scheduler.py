@@ -24,10 +24,10 @@ from jaxserve.scheduler.memory.prefix_sharing import num_joining, requeue_deferr
 from jaxserve.scheduler.memory.slots import end_sequence
 from jaxserve.scheduler.policy.policies import FirstComeFirstServed
 from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
-from jaxserve.scheduler.queue_limits import QueueLimits
-from jaxserve.scheduler.request_checks import RequestChecks, check_shared_prefix
+from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad, queue_cost
+from jaxserve.scheduler.request_checks import check_ids, check_shared_prefix
 from jaxserve.scheduler.state import PrefixGroup, SchedulerState, StepRows
-from jaxserve.scheduler.stats import SchedulerStats
+from jaxserve.scheduler.stats import SchedulerStats, collect_stats
 from jaxserve.scheduler.step.admit import admit, admit_ahead
 from jaxserve.scheduler.step.build_plan import build_plan
 from jaxserve.scheduler.step.decode_rows import schedule_decodes
@@ -41,11 +41,11 @@ class Scheduler:
     """Continuous batching under a token budget, over a pool of `num_pages` pages (the scratch page included).
 
     max_chunk_tokens: the longest chunk of a prompt in one step; None: the whole budget. policy: by default first come,
-    first served. queue_limits: how much may wait. prefix_eviction: the eviction policy of the prefix cache; None: no
-    prefix cache. num_host_pages: pages of host memory for evicted prefixes. swap_cost: whether to load those, from the
-    durations that `observe` reports.
+    first served. queue_limits: how much may wait, for `check`. prefix_eviction: the eviction policy of the prefix
+    cache; None: no prefix cache. num_host_pages: pages of host memory for evicted prefixes. swap_cost: whether to load
+    those, from the durations that `observe` reports.
 
-    state: all sequences and pages. checks: whether requests can be added.
+    state: all sequences and pages.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Scheduler:
         limits = StepLimits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size)
         limits.check_budget()
         limits.check_pages(groups, num_pages)
-        queue_limits = queue_limits or QueueLimits()
-        queue_limits.check_len(max_model_len)
+        self.queue_limits = queue_limits or QueueLimits()
+        self.queue_limits.check_len(max_model_len)
         pool, cache = PagePool(num_pages), None
         host_tier = HostTier(num_host_pages, groups.num_groups) if num_host_pages else None
         if prefix_eviction is not None:
@@ -85,9 +85,15 @@ class Scheduler:
             host_tier=host_tier,
             swap_cost=swap_cost or SwapCost(),
         )
-        self.checks = RequestChecks(self.state, queue_limits)
         self._buckets = buckets
         self._num_added = 0
+
+    def check(self, requests: list[Request]) -> None:
+        """Raise `QueueFullError`, or `RequestError` for more than an empty queue takes, unless the queue has room.
+
+        The caller that admits requests checks them once; the methods that add requests do not check again.
+        """
+        self.queue_limits.check(QueueLoad.of(self.state), *queue_cost(requests))
 
     def add(self, request: Request) -> list[Sequence]:
         """Queue a request, one sequence a sample. Raises `RequestError` without having changed anything."""
@@ -99,7 +105,7 @@ class Scheduler:
         They are computed again only if no sequence with their pages runs when the next one gets its slot. Returns one
         sequence a sample in the order of the requests. Raises `RequestError` without having changed anything.
         """
-        self.checks.check(requests)
+        check_ids(self.state, requests)
         check_shared_prefix(requests, shared_len)
         sequences = self._register([(request, i) for request in requests for i in range(request.params.n)])
         prefix_group = PrefixGroup(shared_len)
@@ -114,7 +120,7 @@ class Scheduler:
 
         Returns the beams: the first has the prompt, the others are spare. They end by `abort` or in an error.
         """
-        self.checks.check([request])
+        check_ids(self.state, [request])
         beams = self._register([(request, i) for i in range(width)])
         add_beams(self.state, beams, num_candidates)
         return beams
@@ -203,9 +209,9 @@ class Scheduler:
         """Record what a step produced; steps are committed in the order in which they were planned."""
         return commit(self.state, plan, outcome)
 
-    def observe(self, plan: StepPlan, submitted_s: float, collected_s: float) -> None:
-        """Record when a step was submitted and collected."""
-        self.state.swap_cost.observe(plan.num_tokens, plan.num_decodes, submitted_s, collected_s)
+    def observe(self, plan: StepPlan, device_s: float) -> None:
+        """Record a step that had the device for so many seconds."""
+        self.state.swap_cost.observe(plan.num_tokens, plan.num_decodes, device_s)
 
     def reset_prefix_cache(self) -> None:
         """Forget the prefixes of ended sequences; running sequences keep their pages."""
@@ -215,7 +221,7 @@ class Scheduler:
     @property
     def stats(self) -> SchedulerStats:
         """Counts of this moment."""
-        return SchedulerStats.of(self.state)
+        return collect_stats(self.state)
 
     @property
     def has_work(self) -> bool:

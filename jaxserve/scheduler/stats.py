@@ -10,7 +10,7 @@ from jaxserve.scheduler.state import SchedulerState
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStats:
-    """num_pages_free, num_pages_cached: pages of the pool without references; cached ones hold a prefix.
+    """num_pages_free, num_pages_cached: pages that no sequence holds; cached ones hold a prefix.
     num_pages_held: pages that sequences hold in each KV group, a shared page counted once. num_pages_host: pages in
     host memory. num_cached_tokens: prompt tokens taken over from the prefix cache. num_evicted, num_saved, num_loaded:
     pages evicted from the prefix cache, copied to host memory, and copied back.
@@ -26,21 +26,21 @@ class SchedulerStats:
     num_saved: int
     num_loaded: int
 
-    @classmethod
-    def of(cls, state: SchedulerState) -> "SchedulerStats":
-        """The current counts. Threads other than the engine's may read them at any time; they may lag by one step."""
-        cache, host = state.prefix_cache, state.host_tier
-        return cls(
-            num_preemptions=state.num_preemptions,
-            num_pages_free=state.pool.num_free,
-            num_pages_cached=state.pool.num_cached,
-            num_pages_held=_pages_held(state.slot_table),
-            num_pages_host=0 if host is None else host.num_used,
-            num_cached_tokens=0 if cache is None else cache.num_hit,
-            num_evicted=0 if cache is None else cache.num_evicted,
-            num_saved=0 if host is None else host.num_saved,
-            num_loaded=0 if host is None else host.num_loaded,
-        )
+
+def collect_stats(state: SchedulerState) -> SchedulerStats:
+    """The current counts. May be called from any thread; another thread's counts may lag by one step."""
+    cache, host = state.prefix_cache, state.host_tier
+    return SchedulerStats(
+        num_preemptions=state.num_preemptions,
+        num_pages_free=state.pool.num_free,
+        num_pages_cached=state.pool.num_cached,
+        num_pages_held=_pages_held(state.slot_table),
+        num_pages_host=0 if host is None else host.num_used,
+        num_cached_tokens=0 if cache is None else cache.num_hit,
+        num_evicted=0 if cache is None else cache.num_evicted,
+        num_saved=0 if host is None else host.num_saved,
+        num_loaded=0 if host is None else host.num_loaded,
+    )
 
 
 def _pages_held(slot_table: SlotTable) -> list[int]:

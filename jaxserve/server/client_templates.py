@@ -2,13 +2,12 @@
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxserve.core.errors import QueueFullError
+from jaxserve.engine.inputs.prompt import Prompt
+from jaxserve.engine.serving.engine_client import EngineClient
 from jaxserve.text.client_template import TIME_LIMIT_S, ClientTemplate
-
-if TYPE_CHECKING:  # it imports jax
-    from jaxserve.engine.async_llm import AsyncLLM
 
 MAX_PROCESSES = 2  # limits the cores and memory that clients can occupy; an ordinary chat occupies a core for 0.1 s
 
@@ -20,8 +19,8 @@ class ClientTemplates:
         self._time_limit_s = time_limit_s
         self._free = asyncio.Semaphore(MAX_PROCESSES)
 
-    async def render_chat(self, engine: "AsyncLLM", source: str, messages: Any, **options: Any) -> dict[str, Any]:
-        """`AsyncLLM.render_chat` with a client's template.
+    async def render_chat(self, engine: EngineClient, source: str, messages: Any, **options: Any) -> Prompt:
+        """`EngineClient.render_chat` with a client's template.
 
         Raises `QueueFullError` if no process becomes free within the time limit, and as `ClientTemplate.render` does.
         """

@@ -9,14 +9,15 @@ import threading
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.async_llm import AsyncLLM
 from jaxserve.engine.llm import LLM
+from jaxserve.engine.serving.engine_client import EngineClient
 
 log = logging.getLogger("jaxserve.server")
 
 
-def start_loading(config: EngineConfig, *, warm_up: bool) -> asyncio.Future[AsyncLLM]:
+def start_loading(config: EngineConfig, *, warm_up: bool) -> asyncio.Future[EngineClient]:
     """A future of the engine, or of the error that prevented it. The loading thread cannot be interrupted."""
     loop = asyncio.get_running_loop()
-    loaded: asyncio.Future[AsyncLLM] = loop.create_future()
+    loaded: asyncio.Future[EngineClient] = loop.create_future()
 
     def load() -> None:
         try:
@@ -30,7 +31,7 @@ def start_loading(config: EngineConfig, *, warm_up: bool) -> asyncio.Future[Asyn
     return loaded
 
 
-def _load(config: EngineConfig, warm_up: bool) -> AsyncLLM:
+def _load(config: EngineConfig, warm_up: bool) -> EngineClient:
     show_progress = sys.stderr.isatty()
     llm = LLM.from_config(config, show_progress=show_progress)
     if warm_up:
@@ -38,4 +39,4 @@ def _load(config: EngineConfig, warm_up: bool) -> AsyncLLM:
         llm.warm_up(use_tqdm=show_progress)
     gc.collect()
     gc.freeze()  # loaded objects are permanent; a collection over all of them takes a third of a second
-    return AsyncLLM.from_llm(llm)
+    return AsyncLLM.from_llm(llm).client

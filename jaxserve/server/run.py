@@ -14,7 +14,7 @@ import uvloop
 from checkpoints.errors import CheckpointError, SourceError
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.async_llm import AsyncLLM
+from jaxserve.engine.serving.engine_client import EngineClient
 from jaxserve.server.app import make_app
 from jaxserve.server.http.listener import Listener
 from jaxserve.server.loading import start_loading
@@ -66,7 +66,7 @@ class Process:
         await asyncio.wait((listening,))
         return self._exit_code
 
-    async def _load(self) -> AsyncLLM | None:
+    async def _load(self) -> EngineClient | None:
         """The engine, or None if it could not be loaded; the failure is recorded."""
         loaded = start_loading(self._engine_config, warm_up=self._config.warm_up)
         stopping = asyncio.create_task(self._stop.wait())
@@ -84,7 +84,7 @@ class Process:
             self._fail(f"the model could not be loaded: {error}", 1)
         return None
 
-    async def _serve(self, engine: AsyncLLM) -> None:
+    async def _serve(self, engine: EngineClient) -> None:
         """Serve until the engine fails, or until a signal and then until all requests end or the timeout expires."""
         state, config = self._state, self._config
         state.open(engine)
@@ -107,7 +107,7 @@ class Process:
         for task in (dying, stopping, watching):
             task.cancel()
 
-    async def _log_stalls(self, engine: AsyncLLM) -> None:
+    async def _log_stalls(self, engine: EngineClient) -> None:
         """Log the stack of every thread once per stall."""
         was_stalled = False
         while True:

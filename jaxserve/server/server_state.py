@@ -5,16 +5,14 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jaxserve.engine.serving.engine_client import EngineClient
 from jaxserve.server.client_templates import ClientTemplates
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.monitoring.http_counts import HttpCounts
 from jaxserve.server.openai.requests.generation_fields import DEFAULTED
 from jaxserve.server.server_config import ServerConfig
-
-if TYPE_CHECKING:  # it imports jax
-    from jaxserve.engine.async_llm import AsyncLLM
 
 
 class ServerStatus(Enum):
@@ -42,21 +40,21 @@ class ServerState:
     http_counts: HttpCounts = field(default_factory=HttpCounts)
     reason: str = ""
     client_templates: ClientTemplates | None = field(default_factory=ClientTemplates)
-    _engine: "AsyncLLM | None" = None
+    _engine: EngineClient | None = None
     _defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def open(self, engine: "AsyncLLM") -> None:
+    def open(self, engine: EngineClient) -> None:
         """Accept requests from now on."""
         self._engine = engine
         if self.config.generation_config == "auto":
-            model_defaults = engine.llm.parts.text.generation_config
+            model_defaults = engine.info.generation_config
             named = {"max_tokens": model_defaults.get("max_new_tokens"), **model_defaults}
             self._defaults = {name: named[name] for name in DEFAULTED if named.get(name) is not None}
         if self.status is ServerStatus.STARTING:
             self.status = ServerStatus.READY
 
     @property
-    def engine(self) -> "AsyncLLM":
+    def engine(self) -> EngineClient:
         """The engine. Raises `ApiError` with status 503 while the model is being loaded."""
         if self._engine is None:
             raise ApiError(503, "the model is being loaded", code="starting", headers={"Retry-After": "5"})
@@ -68,7 +66,7 @@ class ServerState:
 
     @property
     def max_model_len(self) -> int:
-        return self.engine.llm.parts.requests.max_model_len
+        return self.engine.info.max_model_len
 
     def sampling_defaults(self, **endpoint: Any) -> Mapping[str, Any]:
         """Sampling parameters for requests that do not set them: the model's, which override the endpoint's."""

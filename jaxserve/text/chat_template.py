@@ -1,23 +1,26 @@
-"""Host: chat templates: a list of messages to the text that a model was trained to continue."""
+"""Host: `ChatTemplate`: renders a list of messages to the prompt text that a model was trained on."""
 
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jaxserve.core.errors import RequestError
 from jaxserve.text.chat_messages import checked_messages
 from jaxserve.text.tokenizer_from_folder import read_json, token_text
 
 MAX_TEMPLATE_CHARS = 1 << 20
-CONTINUED = "\ue000the final message ends here\ue000 "  # the space at its end shows whether the template trims
+CONTINUED = "\ue000the final message ends here\ue000 "  # its final space shows whether the template trims
 TESTS_NULL = re.compile(r"\bcontent['\"\])]*\s+is\s+(not\s+)?none", re.IGNORECASE)  # not reasoning_content
 READS_PARTS = re.compile(r"\{%-?\s*for\s+\w+\s+in\s+[\w.\[\]'\"]*\bcontent\b['\"\])]*\s*(-?%\}|\||if\b)")
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 class ChatTemplate:
-    """One model's template. source: jinja2, or None for a model without one. special_tokens: bos_token and so on."""
+    """One model's template.
+
+    source: jinja2 text, None for a model without a template. special_tokens: bos_token and so on.
+    """
 
     def __init__(self, source: str | None, special_tokens: Mapping[str, str] | None = None):
         self.source = source
@@ -25,7 +28,7 @@ class ChatTemplate:
         self._compiled = None
 
     def with_source(self, source: str) -> "ChatTemplate":
-        """Another template, which writes this model's special tokens."""
+        """Another template with this model's special tokens."""
         return ChatTemplate(source, self.special_tokens)
 
     def render(
@@ -37,17 +40,17 @@ class ChatTemplate:
         continue_final_message: bool = False,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """The prompt, special tokens spelled out: encode it with add_special_tokens=False.
+        """The prompt with its special tokens as text: encode it with add_special_tokens=False.
 
-        add_generation_prompt: end where the assistant begins to speak. continue_final_message: end inside the last
-        message, for the model to go on with it; not together with the former. variables: the template's own (such as
-        enable_thinking). Raises `RequestError` for bad messages and whatever goes wrong in the template.
+        add_generation_prompt: end with the header of the assistant's answer. continue_final_message: end inside the
+        last message, which the model continues; not together with add_generation_prompt. variables: the template's own
+        (such as enable_thinking). Raises `RequestError` for invalid messages and for any error in the template.
         """
         if self.source is None:
-            message = "the model has no chat template: give one with chat_template, or send a plain prompt"
+            message = "the model has no chat template: set chat_template, or send a plain prompt"
             raise RequestError(message, "messages")
         if add_generation_prompt and continue_final_message:
-            message = "continue_final_message goes only with add_generation_prompt=False"
+            message = "continue_final_message needs add_generation_prompt=False"
             raise RequestError(message, "continue_final_message")
         chat = checked_messages(
             messages,
@@ -61,11 +64,11 @@ class ChatTemplate:
         return text if continued is None else _cut_at_mark(text, continued)
 
     def check(self) -> None:
-        """Raise `RequestError` for a text that is no template."""
+        """Raises `RequestError` where the source is not valid jinja2."""
         try:
             self._compile()
         except Exception as error:
-            raise RequestError(f"chat_template is not jinja: {error}"[:500], "chat_template") from error
+            raise RequestError(f"chat_template is not valid jinja: {error}"[:500], "chat_template") from error
 
     def _compile(self) -> Any:
         from jaxserve.text.template_sandbox import compile_template
@@ -82,19 +85,19 @@ class ChatTemplate:
 
         try:
             return render_bounded(self._compile(), values)
-        except Exception as error:  # a template is a program: it may raise anything
+        except Exception as error:  # a template is a program and may raise anything
             reason = f"{type(error).__name__}: {error}"[:500]
             raise RequestError(f"the chat template failed on these messages: {reason}", "messages") from error
 
 
 def _mark_end(given: Mapping[str, Any], message: dict[str, Any]) -> str:
-    """Put the mark behind the text of a checked message; returns that text."""
+    """Appends the mark to the text of a checked message; returns the text without it."""
     if not given.get("content") and given.get("content") != "":
         raise RequestError("the final message has no content: it cannot be continued", "messages")
     holder, key = message, "content"
     if isinstance(message["content"], list):
-        holder, key = message["content"][-1], "text"
-    text = holder[key]
+        holder, key = cast(list[dict[str, Any]], message["content"])[-1], "text"
+    text: str = holder[key]
     holder[key] = text + CONTINUED
     return text
 
@@ -107,24 +110,24 @@ def _cut_at_mark(text: str, continued: str) -> str:
 
 
 def chat_template_from_folder(folder: str | Path) -> ChatTemplate:
-    """chat_template.jinja, or else the template of tokenizer_config.json (of several named ones, the default)."""
+    """The template in chat_template.jinja, else that in tokenizer_config.json (of several named ones, the default)."""
     folder = Path(folder)
     config = read_json(folder / "tokenizer_config.json")
     names = read_json(folder / "special_tokens_map.json") | config
     special_tokens = {name: text for name in SPECIAL_TOKENS if (text := token_text(names.get(name))) is not None}
-    source = config.get("chat_template")
+    source: Any = config.get("chat_template")
     if isinstance(source, list):
-        named = {item.get("name"): item.get("template") for item in source if isinstance(item, dict)}
-        source = named.get("default")
+        items = [cast(dict[str, Any], item) for item in cast(list[Any], source) if isinstance(item, dict)]
+        source = {item.get("name"): item.get("template") for item in items}.get("default")
     if (path := folder / "chat_template.jinja").is_file():
         source = path.read_text(encoding="utf-8")
     return ChatTemplate(source if isinstance(source, str) else None, special_tokens)
 
 
 def chat_template_from_gguf(metadata: Mapping[str, Any]) -> ChatTemplate:
-    """The template that a GGUF file carries, with the special tokens that the file names."""
+    """The template in the metadata of a GGUF file, with the file's special tokens."""
     pieces = metadata.get("tokenizer.ggml.tokens", ())
-    special_tokens = {}
+    special_tokens: dict[str, str] = {}
     for name, key in zip(SPECIAL_TOKENS, ("bos", "eos", "unknown", "padding"), strict=True):
         token_id = metadata.get(f"tokenizer.ggml.{key}_token_id")
         if token_id is not None and 0 <= token_id < len(pieces):

@@ -1,8 +1,8 @@
-"""Host: token ids to text as they come, in whole characters.
+"""Host: `Detokenizer`: converts token ids to text incrementally, in whole characters.
 
-Costs 0.4 us a token: a list look-up, a join, one call of the UTF-8 decoder; the tokenizer's own `decode_batch` costs 9
-to 20 times as much. (Its `DecodeStream` raises on some ids of byte-fallback vocabularies, and repeats the whole prompt
-when that ends inside a character.)
+Takes 0.4 us per token: a list look-up, a join, one call of the UTF-8 decoder. The tokenizer's own `decode_batch` takes
+9 to 20 times as long, and its `DecodeStream` raises on some ids of byte-fallback vocabularies and repeats the whole
+prompt if the prompt ends inside a character.
 """
 
 import codecs
@@ -15,7 +15,7 @@ CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 
 
 class Detokenizer:
-    """The tables that all streams of one model share. vocab_size: the model's, where padded beyond the tokenizer's."""
+    """The tables shared by all text streams of a model. vocab_size: the model's, which may exceed the tokenizer's."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int = 0):
         decoding = tokenizer.decoding
@@ -28,11 +28,11 @@ class Detokenizer:
         self._strips_space = decoding.strips_space
 
     def stream(self, prompt_ids: Sequence[int] = (), skip_special_tokens: bool = True) -> "TextStream":
-        """The text that follows a prompt.
+        """The stream of the text after a prompt.
 
-        Together they read as the tokenizer would decode prompt and output in one: " Paris." follows "is", though
-        decoded alone a SentencePiece tokenizer would drop its space. A character that the prompt leaves unfinished
-        belongs to the output, whole.
+        Prompt and output together read as if the tokenizer decoded them at once: " Paris." follows "is", though a
+        SentencePiece tokenizer drops the space of an output decoded alone. A character that begins in the prompt and
+        ends in the output is returned whole with the output.
         """
         table = self._visible if skip_special_tokens else self._all
         tail = b""
@@ -46,12 +46,12 @@ class Detokenizer:
         return TextStream(table, self._errors, unfinished, strips_space=self._strips_space and is_first)
 
     def token_text(self, token_id: int) -> str:
-        """One token alone, special or not, with U+FFFD for the bytes of characters that it holds only in part."""
+        """One token alone, special or not, with U+FFFD for the bytes of incomplete characters."""
         return self._all[token_id].decode("utf-8", self._errors)
 
 
 class TextStream:
-    """The text of one sequence. After `finish` all of it has been returned."""
+    """The text of one sequence, returned piece by piece by `push` and completed by `finish`."""
 
     __slots__ = ("_errors", "_strips_space", "_table", "_unfinished")
 
@@ -73,7 +73,7 @@ class TextStream:
         return text
 
     def finish(self) -> str:
-        """U+FFFD for a character that never became whole, or nothing."""
+        """U+FFFD for an incomplete last character, else nothing."""
         text = self._unfinished.decode("utf-8", self._errors)
         self._unfinished = b""
         return text

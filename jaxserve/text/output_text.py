@@ -1,4 +1,4 @@
-"""Host: the text of one running sequence: characters, stop strings, and how many tokens they leave."""
+"""Host: `OutputText`: the text of one running sequence, with stop strings and the number of tokens up to them."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from jaxserve.text.stop_strings import StopStrings
 
 
 class OutputText:
-    """Takes the tokens of a sequence as they are committed and gives the text that may be sent on.
+    """Takes the committed tokens of a sequence and returns the text that may be sent to the client.
 
-    stop_string: the stop string that ended the text; the sequence should then be finished with `num_tokens` tokens, of
-    which the last is the one that completed it. A stop string counts only from a token after the first min_tokens.
+    stop_string: the stop string that ended the text. The sequence then ends with `num_tokens` tokens; the last one
+    completed the stop string. Stop strings are ignored in the first min_tokens tokens.
     """
 
     __slots__ = ("_matcher", "_min_tokens", "_shows_stop", "_stream", "num_tokens")
@@ -25,7 +25,7 @@ class OutputText:
 
     @property
     def has_stops(self) -> bool:
-        """Whether a token may complete a stop string."""
+        """Whether the request has stop strings."""
         return self._matcher is not None
 
     @property
@@ -33,12 +33,12 @@ class OutputText:
         return self._matcher.matched if self._matcher is not None else None
 
     def push(self, token_ids: Sequence[int], is_ended_by_token: bool = False) -> str:
-        """New text. is_ended_by_token: the last of these ended the sequence, and is shown only as a stop string is."""
+        """New text. is_ended_by_token: the last token ended the sequence, and is shown only if stop strings are."""
         shown = token_ids[:-1] if is_ended_by_token and not self._shows_stop else token_ids
         if self._matcher is None:
             self.num_tokens += len(token_ids)
             return self._stream.push(shown)
-        texts = []
+        texts: list[str] = []
         for token_id in shown:
             self.num_tokens += 1
             text = self._stream.push((token_id,))
@@ -49,7 +49,7 @@ class OutputText:
         return "".join(texts)
 
     def finish(self) -> str:
-        """The rest, once the sequence has ended; nothing after a stop string."""
+        """The rest of the text when the sequence has ended; nothing after a stop string."""
         rest = self._stream.finish()
         if self._matcher is None:
             return rest

@@ -1,6 +1,6 @@
-"""Host: how a byte-level vocabulary cuts text before merging, by the name that a GGUF file gives it.
+"""Host: pre-tokenizers of byte-level vocabularies, which split text before merging, by their names in GGUF files.
 
-The expressions are the ones in the tokenizer.json files that the models were published with.
+The regular expressions are those of the tokenizer.json files that the models were published with.
 """
 
 from dataclasses import dataclass
@@ -37,10 +37,11 @@ THREE_DIGITS = r"[0-9][0-9][0-9]"
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
-    """splits: expressions whose matches become pieces of their own, one after another.
+    """One splitting rule.
 
-    ignore_merges: a piece that is in the vocabulary whole is not built by merging. is_nfc: text is composed first.
-    adds_bos: whether a text begins with the bos token where the file does not say.
+    splits: regular expressions, applied one after another; each match becomes a piece. ignore_merges: a piece that is
+    in the vocabulary becomes one token without merging. is_nfc: text is normalized to NFC first. adds_bos: whether a
+    text begins with the bos token, where the file does not specify it.
     """
 
     splits: tuple[str, ...]
@@ -71,11 +72,11 @@ BY_NAME = {name: pre_tokenizer for pre_tokenizer, names in _TABLE.items() for na
 
 
 def pre_tokenizer_named(name: str) -> PreTokenizer:
-    """The rule named by `tokenizer.ggml.pre`; unknown ones are refused, for a wrong one silently gives other ids."""
+    """The rule named by `tokenizer.ggml.pre`. Unknown names are refused: a wrong rule silently gives other ids."""
     if name not in BY_NAME:
         raise ConfigError(
-            f"the GGUF file names a pre-tokenizer that is not known: {name!r} (known: {', '.join(sorted(BY_NAME))}); "
-            "give the folder of the original model as the tokenizer instead",
+            f"the GGUF file names the unknown pre-tokenizer {name!r} (known: {', '.join(sorted(BY_NAME))}); set "
+            "tokenizer to the folder of the original model",
             "tokenizer",
         )
     return BY_NAME[name]

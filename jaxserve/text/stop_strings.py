@@ -1,7 +1,7 @@
-"""Host: stop strings in text that comes in pieces (Aho and Corasick 1975).
+"""Host: finds stop strings in text that arrives in pieces (Aho and Corasick 1975).
 
-The match is the one that is complete first; of two that end at the same character, the one listed first, as in vLLM.
-That does not depend on how the text is cut, so neither speculation nor chunks change where an output ends.
+The first complete match wins; of two that end at the same character, the one listed first, as in vLLM. The result does
+not depend on how the text is divided, so neither speculation nor multi-step decoding changes where an output ends.
 """
 
 from collections import deque
@@ -11,16 +11,16 @@ from weakref import WeakValueDictionary
 
 
 class StopStrings:
-    """An automaton over strings, which all sequences that ask for the same ones can share.
+    """An automaton over stop strings, shared by all sequences with the same ones.
 
-    State 0 is the empty match; a state is a prefix of some string, the longest that the text so far ends with.
+    A state is the longest prefix of any stop string that the text so far ends with; state 0 is the empty prefix.
     """
 
     _shared: ClassVar[WeakValueDictionary[tuple[tuple[str, ...], bool], Self]] = WeakValueDictionary()
 
     @classmethod
     def shared(cls, strings: Sequence[str], include_in_output: bool) -> Self:
-        """The one that others with these strings have, for the requests of a batch have mostly the same."""
+        """The automaton of other live requests with the same strings, or a new one."""
         key = tuple(strings), include_in_output
         found = cls._shared.get(key)
         if found is None:
@@ -35,7 +35,7 @@ class StopStrings:
         for index, string in enumerate(self.strings):
             self._insert(index, string)
         self.fall = [0] * len(self.next)  # the state of the longest proper suffix
-        self.open = [0] * len(self.next)  # characters at the end of the text that may yet become a stop string
+        self.pending_len = [0] * len(self.next)  # characters at the end of the text that may become a stop string
         self._link()
 
     def _insert(self, index: int, string: str) -> None:
@@ -54,7 +54,7 @@ class StopStrings:
         while queue:
             state, fall, depth = queue.popleft()
             self.fall[state] = fall
-            self.open[state] = depth if self.next[state] else self.open[fall]
+            self.pending_len[state] = depth if self.next[state] else self.pending_len[fall]
             self.ends[state] = min((i for i in (self.ends[state], self.ends[fall]) if i >= 0), default=-1)
             for char, child in self.next[state].items():
                 queue.append((child, self.step(fall, char), depth + 1))
@@ -69,38 +69,38 @@ class StopStrings:
 
 
 class StopMatcher:
-    """The text of one sequence on its way out; holds back what may be the beginning of a stop string.
+    """Filters the text of one sequence: buffers what may be the beginning of a stop string.
 
-    matched: the stop string that was met; after it nothing more comes out.
+    matched: the stop string that was found; no text is returned after it.
     """
 
-    __slots__ = ("_held", "_state", "_stops", "matched")
+    __slots__ = ("_buffered", "_state", "_stops", "matched")
 
     def __init__(self, stops: StopStrings):
         self._stops = stops
         self._state = 0
-        self._held = ""
+        self._buffered = ""
         self.matched: str | None = None
 
     def push(self, text: str, may_match: bool = True) -> str:
-        """The text that may be shown. Without may_match a string that ends in this text does not stop it."""
+        """The text that may be shown. may_match=False: a stop string that ends in `text` is ignored."""
         stops, state = self._stops, self._state
         if self.matched is not None:
             return ""
-        window = self._held + text
-        for i, char in enumerate(text, len(self._held)):
+        window = self._buffered + text
+        for i, char in enumerate(text, len(self._buffered)):
             state = stops.step(state, char)
             if may_match and stops.ends[state] >= 0:
                 self.matched = stops.strings[stops.ends[state]]
-                self._held = ""
+                self._buffered = ""
                 end = i + 1 if stops.include_in_output else i + 1 - len(self.matched)
                 return window[:end]
         self._state = state
-        shown = len(window) if stops.include_in_output else len(window) - stops.open[state]
-        self._held = window[shown:]
-        return window[:shown]
+        shown_len = len(window) if stops.include_in_output else len(window) - stops.pending_len[state]
+        self._buffered = window[shown_len:]
+        return window[:shown_len]
 
     def finish(self) -> str:
-        """What was held back, now that no more text will come."""
-        held, self._held = self._held, ""
-        return held
+        """The buffered text, at the end of the sequence."""
+        rest, self._buffered = self._buffered, ""
+        return rest

@@ -1,9 +1,9 @@
-"""Host: the jinja2 environment of chat templates: nothing of Python to reach, and a bound on work and output.
+"""Host: the jinja2 environment of chat templates: no access to Python, and limits on work and output.
 
-A template comes with the model, so it is not trusted (without a sandbox, CVE-2026-5760 in another engine). jinja2's
-sandbox refuses attributes that begin with an underscore and changes to what was passed in; of work it bounds only
-`range`, so loop turns, calls, padding and output are bounded here. Not every way to use time and memory is: the
-templates of clients are rendered here too, but in a process that may be killed (`client_template`).
+A template comes with the model, so it is not trusted (without a sandbox: CVE-2026-5760 in another engine). jinja2's
+sandbox refuses attributes that begin with an underscore and changes to its arguments. Of work it limits only `range`,
+so loop turns, calls, padding and output are limited here. Some ways to use time and memory remain: therefore the
+templates of clients are rendered in a child process that may be killed (`client_template`).
 """
 
 import json
@@ -23,16 +23,17 @@ from jinja2.utils import Namespace
 
 MAX_STEPS = 1_000_000  # loop turns and calls of one rendering; the longest chats need thousands
 MAX_OUTPUT_CHARS = 16 << 20
-MAX_REPEAT = 1 << 16  # characters by `*`, or a number passed to what pads text, such as ljust
-WIDE = re.compile(r"\d{6}|\*|\{[^{}]*\{")  # in a format string: a width of six digits, or one taken from an argument
+MAX_REPEAT = 1 << 16  # characters from `*`, or a number passed to a padding function such as ljust
+WIDE = re.compile(r"\d{6}|\*|\{[^{}]*\{")  # in a format string: a width of six digits, or one from an argument
 
 _steps_left: ContextVar[int] = ContextVar("steps_left")
 
 
 def render_bounded(template: Any, values: dict[str, Any]) -> str:
-    """Render, or raise jinja2's `SecurityError` past MAX_STEPS or MAX_OUTPUT_CHARS."""
+    """The rendered text; raises jinja2's `SecurityError` past MAX_STEPS or MAX_OUTPUT_CHARS."""
     token = _steps_left.set(MAX_STEPS)
-    parts, length = [], 0
+    parts: list[str] = []
+    length = 0
     try:
         for part in template.generate(values):
             parts.append(part)
@@ -58,9 +59,9 @@ def _counted(items: Iterable[Any]) -> Iterator[Any]:
 
 
 class _Generation(Extension):
-    """`{% generation %}`, by which templates mark the assistant's words for training: here only its body counts."""
+    """`{% generation %}`, which marks the assistant's text for training: only its body is rendered here."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags: ClassVar[set[str]] = {"generation"}  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)
@@ -68,7 +69,7 @@ class _Generation(Extension):
 
 
 class _Namespace(Namespace):
-    """jinja2's, without names that could stand for methods of Python."""
+    """jinja2's `Namespace` without names that begin with an underscore."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
         names = dict(*args[1:], **kwargs)
@@ -139,19 +140,22 @@ def _refusing_large(function: Any) -> Any:
 
 @cache
 def environment() -> Environment:
+    """The sandbox with the functions and filters that chat templates expect."""
     env = _ChatSandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation])
-    env.filters["tojson"] = _to_json
-    env.filters |= {name: _refusing_large(env.filters[name]) for name in ("center", "indent", "tojson")}
-    env.filters["format"] = _format
-    env.filters["counted"] = _counted
-    env.globals["namespace"] = _Namespace
-    env.globals["raise_exception"] = _raise_exception
-    env.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
+    filters: dict[str, Any] = env.filters
+    filters["tojson"] = _to_json
+    filters |= {name: _refusing_large(filters[name]) for name in ("center", "indent", "tojson")}
+    filters["format"] = _format
+    filters["counted"] = _counted
+    functions: dict[str, Any] = env.globals
+    functions["namespace"] = _Namespace
+    functions["raise_exception"] = _raise_exception
+    functions["strftime_now"] = _strftime_now
     return env
 
 
 def compile_template(source: str) -> Any:
-    """A template whose every loop is counted. Raises jinja2's `TemplateSyntaxError`."""
+    """A template in which every loop turn is counted. Raises jinja2's `TemplateSyntaxError`."""
     env = environment()
     tree = env.parse(source)
     for loop in list(tree.find_all(nodes.For)):
@@ -163,6 +167,12 @@ def _raise_exception(message: str) -> None:
     raise TemplateError(message)
 
 
-def _to_json(value: Any, ensure_ascii=False, indent=None, separators=None, sort_keys=False) -> str:
-    """Plain JSON: jinja2's own filter escapes for HTML."""
+def _strftime_now(pattern: str) -> str:
+    return datetime.now().strftime(pattern)
+
+
+def _to_json(
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    """Plain JSON; jinja2's own filter escapes for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

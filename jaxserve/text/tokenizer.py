@@ -1,4 +1,4 @@
-"""Host: `Tokenizer`, text to token ids and back; made by `from_folder` or `from_gguf`."""
+"""Host: `Tokenizer`: text to token ids and back; built by `tokenizer_from_folder` or `tokenizer_from_gguf`."""
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -12,12 +12,11 @@ if TYPE_CHECKING:
 
 
 class Tokenizer:
-    """One `tokenizers.Tokenizer` with the ids that a server needs to know.
+    """One `tokenizers.Tokenizer` (the `backend`) with the ids of its special tokens.
 
-    vocab_size: 1 + the highest id; the model's own vocabulary may be padded beyond it.
-    eos_ids: the ids that end a text or a turn. bos_id: the id that begins a text, or None.
-    special_ids: ids that are left out of the text where special tokens are skipped; those that the backend calls
-    special are always among them.
+    vocab_size: 1 + the highest id; the model's vocabulary may be padded beyond it. eos_ids: the ids that end a text or
+    a turn. bos_id: the id that begins a text, or None. special_ids: ids that `decode` leaves out where special tokens
+    are skipped; those that are special in the backend are always included.
     """
 
     def __init__(
@@ -39,30 +38,30 @@ class Tokenizer:
         self.special_ids = frozenset([*special_ids, *(i for i, token in added.items() if token.special)])
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Special tokens that are spelled out in the text become their ids. Holds the interpreter's lock throughout."""
+        """Token ids of a text; special tokens spelled in the text become their ids. Holds the GIL throughout."""
         _check_unicode(text)
         return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
-        """The same for many texts, in parallel and without the lock: in a thread the form for one long text too."""
+        """The same for many texts, in parallel and without the GIL; use it in threads for a single long text too."""
         for text in texts:
             _check_unicode(text)
         return [e.ids for e in self.backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)]
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """The text of a whole sequence; ids outside the vocabulary add nothing."""
-        raw, hidden = self.token_bytes, self.special_ids if skip_special_tokens else frozenset()
+        raw, hidden = self.token_bytes, self.special_ids if skip_special_tokens else frozenset[int]()
         data = b"".join([raw[i] for i in ids if 0 <= i < len(raw) and i not in hidden])
         return data.removeprefix(b" " if self.decoding.strips_space else b"").decode("utf-8", self.decoding.errors)
 
     @property
     def token_bytes(self) -> list[bytes]:
-        """The bytes that each id stands for, [vocab_size]."""
+        """The bytes of each id, [vocab_size]."""
         return self.decoding.raw
 
     @cached_property
     def max_token_bytes(self) -> int:
-        """The length of the longest token; no text has fewer tokens than its bytes over this."""
+        """The length of the longest token: a text of n bytes has at least n / max_token_bytes tokens."""
         return max(map(len, self.token_bytes))
 
     @cached_property
@@ -70,7 +69,7 @@ class Tokenizer:
         return read_token_bytes(self.backend, self.vocab_size)
 
     def id_to_piece(self, token_id: int) -> str | None:
-        """The token as the vocabulary spells it."""
+        """The token as spelled in the vocabulary."""
         return self.backend.id_to_token(token_id) if token_id >= 0 else None
 
     def piece_to_id(self, piece: str) -> int | None:
@@ -81,5 +80,5 @@ def _check_unicode(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        message = f"the prompt holds half of a UTF-16 surrogate pair at character {error.start}, which is not text"
+        message = f"the prompt has half of a UTF-16 surrogate pair at character {error.start}: it is not valid text"
         raise RequestError(message, "prompt") from None

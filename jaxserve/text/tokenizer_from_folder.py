@@ -1,22 +1,27 @@
-"""Host: a `Tokenizer` from a model's folder: tokenizer.json, and what the files beside it say of its special tokens."""
+"""Host: a `Tokenizer` from a model's folder: tokenizer.json, and the special tokens in the files beside it."""
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.text.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    import tokenizers
+
 MAX_TOKENIZER_BYTES = 256 << 20
 MAX_CONFIG_BYTES = 32 << 20
-# Special in transformers by the class alone, whatever the files say.
+# Tokens that transformers treats as special because of the tokenizer class alone.
 SPECIAL_BY_CLASS = {"GemmaTokenizer": ("<mask>",)}
 
 
 def tokenizer_from_folder(folder: str | Path) -> Tokenizer:
-    """The end ids are those of generation_config.json, or else config.json, and the eos token of tokenizer_config.json
-    or special_tokens_map.json; every token that these two name is special. Raises `ConfigError` where tokenizer.json is
-    missing or cannot be read.
+    """The tokenizer of a Hugging Face folder.
+
+    The end ids are those of generation_config.json, else of config.json, and the eos token of tokenizer_config.json or
+    special_tokens_map.json. Every token named in the last two is special. Raises `ConfigError` where tokenizer.json is
+    missing or malformed.
     """
     folder = Path(folder)
     backend = _backend(folder)
@@ -37,44 +42,45 @@ def tokenizer_from_folder(folder: str | Path) -> Tokenizer:
 
 
 def _special_pieces(names: dict[str, Any]) -> list[str]:
-    """The tokens named bos_token and so on, the further ones in a list or an object, and those of the class."""
+    """The tokens named bos_token and so on, those in a list or object of additional ones, and those of the class."""
     named: list[Any] = [token for name, token in names.items() if name.endswith("_token")]
     for name in ("additional_special_tokens", "extra_special_tokens"):
-        further = names.get(name)
-        named += further.values() if isinstance(further, dict) else further if isinstance(further, list) else ()
+        more: Any = names.get(name)
+        named += cast(dict[str, Any], more).values() if isinstance(more, dict) else []
+        named += cast(list[Any], more) if isinstance(more, list) else []
     by_class = SPECIAL_BY_CLASS.get(str(names.get("tokenizer_class")).removesuffix("Fast"), ())
     return [*by_class, *(piece for token in named if (piece := token_text(token)) is not None)]
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A file's JSON object, empty where there is no such file."""
+    """The JSON object in a file, empty where the file is missing."""
     if not path.is_file():
         return {}
     if path.stat().st_size > MAX_CONFIG_BYTES:
-        raise ConfigError(f"{path} is larger than {MAX_CONFIG_BYTES >> 20} MiB, too large for what it should hold")
+        raise ConfigError(f"{path} is larger than {MAX_CONFIG_BYTES >> 20} MiB, too large for a configuration file")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise ConfigError(f"{path} must hold a JSON object, not {type(found).__name__}")
-    return found
+    return cast(dict[str, Any], found)
 
 
 def token_text(token: Any) -> str | None:
-    """A special token as these files spell it: text, or an object with its content."""
-    content = token.get("content") if isinstance(token, dict) else token
+    """The text of a special token, which these files give as text or as an object with `content`."""
+    content = cast(dict[str, Any], token).get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else None
 
 
-def _backend(folder: Path):
+def _backend(folder: Path) -> "tokenizers.Tokenizer":
     from tokenizers import Tokenizer as Backend
 
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise ConfigError(
-            f"{folder} holds no tokenizer.json: let transformers write one (AutoTokenizer.from_pretrained(...)."
-            "save_pretrained(...)), or name a folder that has one as the tokenizer",
+            f"{folder} holds no tokenizer.json: write one with transformers (AutoTokenizer.from_pretrained(...)."
+            "save_pretrained(...)), or set tokenizer to a folder that has one",
             "tokenizer",
         )
     if path.stat().st_size > MAX_TOKENIZER_BYTES:
@@ -86,7 +92,7 @@ def _backend(folder: Path):
 
 
 def _add_missing(backend: Any, added: dict[str, Any]) -> None:
-    """Tokens that only tokenizer_config.json knows, where they get the ids that it gives them."""
+    """Adds the tokens that only tokenizer_config.json lists; raises `ConfigError` where their ids do not follow on."""
     from tokenizers import AddedToken
 
     for token_id, token in sorted(added.items(), key=lambda item: int(item[0])):
@@ -97,12 +103,13 @@ def _add_missing(backend: Any, added: dict[str, Any]) -> None:
         backend.add_tokens([AddedToken(content, special=bool(token.get("special", False)), **flags)])
         if backend.token_to_id(content) != int(token_id):
             message = (
-                f"tokenizer_config.json gives {content!r} the id {token_id}, but {backend.token_to_id(content)} is next"
+                f"tokenizer_config.json gives {content!r} the id {token_id}, but the next free id is "
+                f"{backend.token_to_id(content)}"
             )
             raise ConfigError(message, "tokenizer")
 
 
 def _eos_ids(config: dict[str, Any]) -> list[int]:
-    eos = config.get("eos_token_id")
-    ids = eos if isinstance(eos, list) else [eos]
+    eos: Any = config.get("eos_token_id")
+    ids = cast(list[Any], eos) if isinstance(eos, list) else [eos]
     return [i for i in ids if isinstance(i, int) and not isinstance(i, bool) and i >= 0]

@@ -1,7 +1,7 @@
 """Host: a `Tokenizer` from the metadata of a GGUF file, whose keys begin with `tokenizer.`.
 
-The ids are those of the tokenizer.json that the model was published with. GGUF keeps the vocabulary, but of the rule
-that cuts text only the name (`pre_tokenizers`), and no SentencePiece merges: they follow from the pieces and scores.
+Texts get the same ids as with the tokenizer.json that the model was published with. GGUF stores the vocabulary, the
+name of the splitting rule (`pre_tokenizers`) and no SentencePiece merges, which follow from the pieces and scores.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,27 +18,30 @@ if TYPE_CHECKING:
 UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4  # tokenizer.ggml.token_type; 1 is normal, 5 unused, 6 a byte
 MAX_VOCAB_SIZE = 1 << 22
 MAX_PIECE_CHARS = 1 << 12
-# GGUF has no list of end tokens: besides the one it names, tokens of these names end a turn.
+# GGUF names one end token; control tokens with these texts end a turn too.
 END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|return|>", "<end_of_utterance>")
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
-    """metadata: the file's keys with plain scalars, lists or arrays. Raises `ConfigError` for what is not supported."""
-    pieces, kinds = _pieces(metadata)
+    """The tokenizer in a GGUF file's metadata; raises `ConfigError` where its type or splitting rule is unsupported."""
+    pieces, token_types = _pieces(metadata)
     model = metadata.get("tokenizer.ggml.model")
     if model == "gpt2":
         backend, adds_bos = _byte_level(metadata, pieces)
     elif model == "llama":
-        # Runs of spaces are user-defined tokens, spelled with real spaces in the file and met as U+2581 by the merges.
-        pieces = [p.replace(" ", SPACE) if kind == USER_DEFINED else p for p, kind in zip(pieces, kinds, strict=True)]
-        backend, adds_bos = _sentencepiece(metadata, pieces, kinds), True
+        # Runs of spaces are user-defined tokens: with real spaces in the file, with U+2581 in the merges.
+        pieces = [
+            piece.replace(" ", SPACE) if token_type == USER_DEFINED else piece
+            for piece, token_type in zip(pieces, token_types, strict=True)
+        ]
+        backend, adds_bos = _sentencepiece(metadata, pieces, token_types), True
     else:
         raise ConfigError(
-            f"the GGUF file's tokenizer is of the kind {model!r}; supported are 'gpt2' (byte-level BPE) and 'llama' "
-            "(SentencePiece): give the folder of the original model as the tokenizer instead",
+            f"the GGUF file's tokenizer model is {model!r}; supported are 'gpt2' (byte-level BPE) and 'llama' "
+            "(SentencePiece): set tokenizer to the folder of the original model",
             "tokenizer",
         )
-    _add_tokens(backend, pieces, kinds)
+    _add_tokens(backend, pieces, token_types)
 
     def id_of(name: str) -> int | None:
         token_id = metadata.get(f"tokenizer.ggml.{name}_token_id")
@@ -49,24 +52,26 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
     suffix = eos_id if metadata.get("tokenizer.ggml.add_eos_token", False) else None
     _surround(backend, prefix, suffix)
     turn_ends = [backend.token_to_id(piece) for piece in END_OF_TURN]
-    ends = [eos_id, id_of("eot"), id_of("eom"), *(i for i in turn_ends if i is not None and kinds[i] == CONTROL)]
+    ends = [eos_id, id_of("eot"), id_of("eom"), *(i for i in turn_ends if i is not None and token_types[i] == CONTROL)]
     return Tokenizer(backend, bos_id=bos_id, eos_ids=[i for i in ends if i is not None])
 
 
 def _pieces(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
     pieces = metadata.get("tokenizer.ggml.tokens")
     if pieces is None:
-        raise ConfigError("the GGUF file holds no tokenizer: give a folder with a tokenizer.json", "tokenizer")
+        raise ConfigError(
+            "the GGUF file holds no tokenizer: set tokenizer to a folder with a tokenizer.json", "tokenizer"
+        )
     pieces = list(map(str, pieces))
-    kinds = list(map(int, metadata.get("tokenizer.ggml.token_type", [1] * len(pieces))))
-    if not 0 < len(pieces) <= MAX_VOCAB_SIZE or len(kinds) != len(pieces):
-        message = f"the GGUF file's vocabulary has {len(pieces)} tokens and {len(kinds)} token types"
+    token_types = list(map(int, metadata.get("tokenizer.ggml.token_type", [1] * len(pieces))))
+    if not 0 < len(pieces) <= MAX_VOCAB_SIZE or len(token_types) != len(pieces):
+        message = f"the GGUF file's vocabulary has {len(pieces)} tokens and {len(token_types)} token types"
         raise ConfigError(message, "tokenizer")
     if max(map(len, pieces)) > MAX_PIECE_CHARS:
         raise ConfigError(
             f"the GGUF file's vocabulary has a token longer than {MAX_PIECE_CHARS} characters", "tokenizer"
         )
-    return pieces, kinds
+    return pieces, token_types
 
 
 def _byte_level(metadata: Mapping[str, Any], pieces: list[str]) -> tuple["tokenizers.Tokenizer", bool]:
@@ -75,7 +80,7 @@ def _byte_level(metadata: Mapping[str, Any], pieces: list[str]) -> tuple["tokeni
 
     rule = pre_tokenizer_named(str(metadata.get("tokenizer.ggml.pre", "default")))
     vocab = {piece: i for i, piece in enumerate(pieces)}
-    merges = []
+    merges: list[tuple[str, str]] = []
     for merge in map(str, metadata.get("tokenizer.ggml.merges", [])):
         left, _, right = merge.partition(" ")
         if left not in vocab or right not in vocab or left + right not in vocab:
@@ -89,7 +94,7 @@ def _byte_level(metadata: Mapping[str, Any], pieces: list[str]) -> tuple["tokeni
     return backend, rule.adds_bos
 
 
-def _sentencepiece(metadata: Mapping[str, Any], pieces: list[str], kinds: list[int]) -> "tokenizers.Tokenizer":
+def _sentencepiece(metadata: Mapping[str, Any], pieces: list[str], token_types: list[int]) -> "tokenizers.Tokenizer":
     from tokenizers import Tokenizer as Backend
     from tokenizers import decoders, models, normalizers
 
@@ -101,7 +106,7 @@ def _sentencepiece(metadata: Mapping[str, Any], pieces: list[str], kinds: list[i
     backend = Backend(
         models.BPE(
             {piece: i for i, piece in enumerate(pieces)},
-            merges_of(pieces, kinds, [float(score) for score in scores]),
+            merges_of(pieces, token_types, [float(score) for score in scores]),
             unk_token=pieces[unknown_id] if 0 <= unknown_id < len(pieces) else None,
             fuse_unk=True,
             byte_fallback=True,
@@ -116,43 +121,44 @@ def _sentencepiece(metadata: Mapping[str, Any], pieces: list[str], kinds: list[i
     return backend
 
 
-def merges_of(pieces: Sequence[str], kinds: Sequence[int], scores: Sequence[float]) -> list[tuple[str, str]]:
-    """All pairs of pieces that join to a piece, best first: SentencePiece merges whatever joins to the highest score.
+def merges_of(pieces: Sequence[str], token_types: Sequence[int], scores: Sequence[float]) -> list[tuple[str, str]]:
+    """All pairs of pieces whose concatenation is a piece, best first: SentencePiece merges to the highest score.
 
-    User-defined pieces come before all others, as they are taken whole wherever they stand, and what begins with the
-    longest piece comes first among them: of 40 spaces, where the vocabulary has runs of up to 31, the first 31 are one
-    token and the rest another. Equal scores go by id.
-    Takes 1 s for Gemma's 262,144 pieces and 514,906 pairs on one core: the plain loop, for vectorised look-ups of
-    strings of unequal length are slower in numpy.
+    User-defined pieces come first, since they always become one token; among them the pair with the longest left piece
+    comes first: of 40 spaces, where the vocabulary has runs of up to 31, the first 31 are one token and the rest
+    another. Equal scores are ordered by id. Takes 1 s on one core for Gemma's 262,144 pieces and 514,906 pairs; the
+    loop is plain Python, since numpy is slower at look-ups of strings of unequal length.
     """
     vocab = set(pieces)
-    order = sorted(range(len(pieces)), key=lambda i: (kinds[i] != USER_DEFINED, -scores[i], i))
-    num_whole = kinds.count(USER_DEFINED)
+    order = sorted(range(len(pieces)), key=lambda i: (token_types[i] != USER_DEFINED, -scores[i], i))
+    num_whole = token_types.count(USER_DEFINED)
     whole = [pair for i in order[:num_whole] for pair in _pairs(pieces[i], vocab)]
     whole.sort(key=lambda pair: (-len(pair[0]), -len(pair[1])))
     return whole + [pair for i in order[num_whole:] for pair in _pairs(pieces[i], vocab)]
 
 
 def _pairs(piece: str, vocab: set[str]) -> Iterator[tuple[str, str]]:
-    """All ways to make the piece of two, the longest left part first."""
+    """All divisions of the piece into two pieces, the longest left one first."""
     for cut in range(len(piece) - 1, 0, -1):
         left = piece[:cut]
         if left in vocab and (right := piece[cut:]) in vocab:
             yield left, right
 
 
-def _add_tokens(backend: "tokenizers.Tokenizer", pieces: list[str], kinds: list[int]) -> None:
+def _add_tokens(backend: Any, pieces: list[str], token_types: list[int]) -> None:
     from tokenizers import AddedToken
 
-    def added(*wanted: int) -> list[AddedToken]:
-        is_special = USER_DEFINED not in wanted
-        found = (p for p, kind in zip(pieces, kinds, strict=True) if kind in wanted)
+    def of_types(*types: int) -> list[AddedToken]:
+        is_special = USER_DEFINED not in types
+        found = (piece for piece, token_type in zip(pieces, token_types, strict=True) if token_type in types)
         return [
-            AddedToken(p, normalized=False, special=is_special) for p in found if backend.token_to_id(p) is not None
+            AddedToken(piece, normalized=False, special=is_special)
+            for piece in found
+            if backend.token_to_id(piece) is not None
         ]
 
-    backend.add_special_tokens(added(CONTROL, UNKNOWN))
-    backend.add_tokens(added(USER_DEFINED))
+    backend.add_special_tokens(of_types(CONTROL, UNKNOWN))
+    backend.add_tokens(of_types(USER_DEFINED))
 
 
 def _surround(backend: "tokenizers.Tokenizer", bos_id: int | None, eos_id: int | None) -> None:

@@ -13,8 +13,9 @@ from jaxtyping import Array, Float, Int, Num
 from pallas_kernels.dispatch import Implementation, dispatch, imported_on_demand
 from pallas_kernels.page_layouts import ROWS, PageLayout
 from pallas_kernels.page_ops import reference, xla
+from pallas_kernels.page_ops.aligned_pieces import Pieces
 from pallas_kernels.page_ops.mosaic_tpu import lane_moves, lane_write, page_moves, row_moves, row_write
-from pallas_kernels.page_ops.write_pieces import Pieces
+from pallas_kernels.page_ops.token_write import TokenWrite
 
 GPU = "pallas_kernels.page_ops.mosaic_gpu"
 
@@ -51,7 +52,7 @@ def write(
     layout: PageLayout = ROWS,
     backend: str = "auto",
 ) -> Num[Array, "Lg P K page W2"]:
-    """Stores keys and values of tokens begin <= t < end at their slots in pool[layer], as `rows.pack_rows` packs them.
+    """Stores keys and values of tokens begin <= t < end at their slots in pool[layer], as `pack_tokens` packs them.
 
     Among these tokens are runs whose slots ascend by one (the rows of a batch); no two runs may share a piece, that is,
     an aligned stretch of `pieces.piece_len(page_size, layout)` slots. Runs of sequences that own their pages do not.
@@ -79,9 +80,8 @@ def write(
         if factor is not None and pool.dtype.itemsize > 1:
             raise ValueError(f"{name} scales the numbers of an 8-bit pool; this pool holds {pool.dtype}")
     begin, end = (jnp.asarray(edge, jnp.int32) for edge in (begin, end))
-    scales = {"k_scale": k_scale, "v_scale": v_scale}
-    operands, options = (pool, layer, k, v, slots, begin, end), {"pieces": pieces, "layout": layout}
-    return dispatch("write", WRITE[layout.name], backend, *operands, **scales, **options)
+    tokens = TokenWrite(layer, k, v, slots, begin, end, k_scale, v_scale, pieces, layout)
+    return dispatch("write", WRITE[layout.name], backend, pool, tokens)
 
 
 def copy_pages(

@@ -14,12 +14,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
-from jaxtyping import Array, Float, Int, Num
+from jaxtyping import Array, Int, Num
 
 from pallas_kernels.dispatch import gpu_interpretation, require_hopper
 from pallas_kernels.page_layouts import ROWS, PageLayout
-from pallas_kernels.page_ops.pack_rows import pack_rows
-from pallas_kernels.page_ops.write_pieces import Pieces
+from pallas_kernels.page_ops.token_write import TokenWrite
 
 MAX_BLOCK_BYTES = 32 * 2**10
 """Of a thread block's buffer. A multiprocessor holds six of them, so some are filled while others are emptied."""
@@ -31,27 +30,11 @@ SKIPPED = -1
 """In place of a stretch that is left alone."""
 
 
-def write(
-    pool: Num[Array, "Lg P K page W2"],
-    layer: Int[Array, ""],
-    k: Float[Array, "T K H"],
-    v: Float[Array, "T K H"],
-    slots: Int[Array, "T"],
-    begin: Int[Array, ""],
-    end: Int[Array, ""],
-    *,
-    k_scale: Float[Array, "K"] | None,
-    v_scale: Float[Array, "K"] | None,
-    pieces: Pieces | None,
-    layout: PageLayout,
-) -> Num[Array, "Lg P K page W2"]:
+def write(pool: Num[Array, "Lg P K page W2"], tokens: TokenWrite) -> Num[Array, "Lg P K page W2"]:
     """See `api.write`."""
-    del pieces  # the plan of a TPU's kernel
-    _check(pool, slots, layout)
-    rows = pack_rows(k, v, pool.shape[4], pool.dtype, k_scale=k_scale, v_scale=v_scale, layout=layout)
-    token = jnp.arange(len(slots), dtype=jnp.int32)
-    is_written = (token >= begin) & (token < end)
-    listed = jnp.where(is_written[None, :, None], _rows_at(pool, layer.reshape(1), slots), SKIPPED)
+    _check(pool, tokens.slots, tokens.layout)
+    rows, is_written = tokens.packed(pool), tokens.is_written()
+    listed = jnp.where(is_written[None, :, None], _rows_at(pool, tokens.layer.reshape(1), tokens.slots), SKIPPED)
     return _put(pool, listed, rows)
 
 

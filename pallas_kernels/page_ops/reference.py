@@ -2,11 +2,10 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Num
+from jaxtyping import Array, Int, Num
 
 from pallas_kernels.page_layouts import PageLayout
-from pallas_kernels.page_ops.pack_rows import pack_rows
-from pallas_kernels.page_ops.write_pieces import Pieces
+from pallas_kernels.page_ops.token_write import TokenWrite
 
 
 def copy_pages(
@@ -39,25 +38,11 @@ def scatter_pages(
     return jax.lax.fori_loop(0, len(ids), lambda i, new: new.at[:, ids[i]].set(pages[:, i]), pool)
 
 
-def write(
-    pool: Num[Array, "Lg P K page W2"],
-    layer: Int[Array, ""],
-    k: Float[Array, "T K H"],
-    v: Float[Array, "T K H"],
-    slots: Int[Array, "T"],
-    begin: Int[Array, ""],
-    end: Int[Array, ""],
-    *,
-    k_scale: Float[Array, "K"] | None,
-    v_scale: Float[Array, "K"] | None,
-    pieces: Pieces | None,
-    layout: PageLayout,
-) -> Num[Array, "Lg P K page W2"]:
-    del pieces  # the plan of a kernel; a token at a time needs none
-    page_size, packed_len = layout.page_size(pool), pool.shape[layout.packed_axis]
-    packed = pack_rows(k, v, packed_len, pool.dtype, k_scale=k_scale, v_scale=v_scale, layout=layout)
+def write(pool: Num[Array, "Lg P K page W2"], tokens: TokenWrite) -> Num[Array, "Lg P K page W2"]:
+    layout, packed = tokens.layout, tokens.packed(pool)
+    page_size = layout.page_size(pool)
 
     def put(token, new):
-        return new.at[(layer, *layout.at(*divmod(slots[token], page_size)))].set(packed[token])
+        return new.at[(tokens.layer, *layout.at(*divmod(tokens.slots[token], page_size)))].set(packed[token])
 
-    return jax.lax.fori_loop(begin, end, put, pool)
+    return jax.lax.fori_loop(tokens.begin, tokens.end, put, pool)

@@ -5,11 +5,10 @@ Between gather and scatter stands the copied part alone, so that everything is r
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Num
+from jaxtyping import Array, Int, Num
 
 from pallas_kernels.page_layouts import PageLayout
-from pallas_kernels.page_ops.pack_rows import pack_rows
-from pallas_kernels.page_ops.write_pieces import Pieces
+from pallas_kernels.page_ops.token_write import TokenWrite
 
 IN_BOUNDS = "promise_in_bounds"
 
@@ -39,24 +38,10 @@ def scatter_pages(
     return pool.at[:, ids].set(pages, mode=IN_BOUNDS)
 
 
-def write(
-    pool: Num[Array, "Lg P K page W2"],
-    layer: Int[Array, ""],
-    k: Float[Array, "T K H"],
-    v: Float[Array, "T K H"],
-    slots: Int[Array, "T"],
-    begin: Int[Array, ""],
-    end: Int[Array, ""],
-    *,
-    k_scale: Float[Array, "K"] | None,
-    v_scale: Float[Array, "K"] | None,
-    pieces: Pieces | None,
-    layout: PageLayout,
-) -> Num[Array, "Lg P K page W2"]:
+def write(pool: Num[Array, "Lg P K page W2"], tokens: TokenWrite) -> Num[Array, "Lg P K page W2"]:
     """The tokens outside begin <= t < end are written to the scratch page."""
-    del pieces  # the plan of a kernel; a scatter needs none
-    page_size, packed_len = layout.page_size(pool), pool.shape[layout.packed_axis]
-    packed = pack_rows(k, v, packed_len, pool.dtype, k_scale=k_scale, v_scale=v_scale, layout=layout)
-    token = jnp.arange(len(slots), dtype=jnp.int32)
-    slots = jnp.where((token >= begin) & (token < end), slots, token % page_size)
-    return pool.at[(layer, *layout.at(slots // page_size, slots % page_size))].set(packed, mode=IN_BOUNDS)
+    layout, packed = tokens.layout, tokens.packed(pool)
+    page_size = layout.page_size(pool)
+    token = jnp.arange(len(tokens.slots), dtype=jnp.int32)
+    slots = jnp.where(tokens.is_written(), tokens.slots, token % page_size)
+    return pool.at[(tokens.layer, *layout.at(slots // page_size, slots % page_size))].set(packed, mode=IN_BOUNDS)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from pallas_kernels.page_ops.pack_rows import pack_rows
+from pallas_kernels.page_ops.pack_tokens import pack_tokens
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta, sequence_positions
 
@@ -53,7 +53,7 @@ def paged_attention(
     packed_len, value_start = (f(head_dim, pool.dtype) for f in (layout.packed_len, layout.value_start))
     k_scale, v_scale = (None if scales is None else scales[layer] for scales in (k_scale, v_scale))
     if k is not None and v is not None:
-        packed = pack_rows(k, v, packed_len, pool.dtype, k_scale=k_scale, v_scale=v_scale, layout=layout)
+        packed = pack_tokens(k, v, packed_len, pool.dtype, k_scale=k_scale, v_scale=v_scale, layout=layout)
         pool = pool.at[(layer, *layout.at(*jnp.divmod(meta.write_slots, page_size)))].set(packed)
 
     real = jnp.float64 if q.dtype == jnp.float64 else jnp.float32

@@ -29,10 +29,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pallas_kernels.paged_attention.arg_specs import BENCH_WORKLOADS, WORKLOADS, Workload, build
+from pallas_kernels.paged_attention.workload_arguments import BENCH_WORKLOADS, WORKLOADS, Workload, build
 from tests.pallas_kernels.paged_attention import attention_calls
 from tests.pallas_kernels.paged_attention.attention_calls import Result, attend, truth
-from tests.pallas_kernels.paged_attention.cases import (
+from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors
+from tests.pallas_kernels.paged_attention.feature_cases import (
     AXES,
     BATCHES,
     GPU_AXES,
@@ -42,7 +43,6 @@ from tests.pallas_kernels.paged_attention.cases import (
     small_blocks,
     workload_of,
 )
-from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors
 from tests.pallas_kernels.paged_attention.mosaic_gpu.tiny_gpu import BLOCK, tiny_gpu
 
 GPU = "mosaic_gpu"

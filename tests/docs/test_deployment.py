@@ -1,4 +1,4 @@
-"""The image and the manifest of docs/serving: valid for the tools that read them, and true to the server they start."""
+"""The image and the manifest in docs/serving are valid for their tools, and match the server they start."""
 
 import copy
 import json
@@ -23,8 +23,8 @@ from tests.support.serving.http_server import running
 
 FOLDER = ROOT / "docs" / "serving"
 KUBERNETES = "1.34"
-# Not of Kubernetes itself: the part of its schema that is used here, as charts/operator/crds of
-# GoogleCloudPlatform/prometheus-engine has it (2ffde4e, 2026; `secret` there since 2024).
+# A custom resource, which Kubernetes itself does not define: the used part of its schema, from charts/operator/crds of
+# GoogleCloudPlatform/prometheus-engine (2ffde4e, 2026; `secret` there since 2024).
 MONITORING = "monitoring.googleapis.com/v1"
 SECRET_KEY = {
     "type": "object",
@@ -84,7 +84,7 @@ def manifests() -> dict[str, Any]:
 
 
 def check(manifest: dict[str, Any]) -> None:
-    """Raise where a field is unknown or of a wrong type."""
+    """Raise an error for a field that is unknown or has a wrong type."""
     if manifest["apiVersion"] == MONITORING:
         jsonschema.validate(manifest, POD_MONITORING)
     else:
@@ -106,7 +106,7 @@ def test_every_object_fits_its_schema(manifests):
 
 
 def rename(credentials: dict[str, Any], name: str) -> None:
-    """Of the secret, as it was called before it was released."""
+    """Give the secret the name that it had before its release."""
     credentials[name] = credentials.pop("secret")
 
 
@@ -129,7 +129,7 @@ def test_a_planted_error_is_noticed(manifests, kind, spoil):
 
 
 def entry_point() -> list[str]:
-    """What the image runs, behind `jaxserve serve`."""
+    """The arguments after `jaxserve serve` with which the image starts."""
     (line,) = [line for line in dockerfile().splitlines() if line.startswith("ENTRYPOINT ")]
     words = json.loads(line.removeprefix("ENTRYPOINT "))
     assert words[:2] == ["jaxserve", "serve"]
@@ -141,7 +141,7 @@ def dockerfile() -> str:
 
 
 def test_the_pod_starts_a_server_that_drains_in_time(manifests):
-    """Its options are known to the verb; what is killed after the grace period has had time to drain."""
+    """The verb knows its options, and the grace period leaves enough time to drain."""
     asked = serve._parser().parse_args([*entry_point(), *container(manifests)["args"]])
     config = ServerConfig(**given(asked, ServerConfig))
     assert (config.host, config.is_exposed) == ("0.0.0.0", True)
@@ -170,7 +170,7 @@ def test_the_key_comes_from_a_secret_and_goes_where_it_is_read(manifests, monkey
     assert manifests["Role"]["rules"][0]["resourceNames"] == [wanted["name"]]
 
 
-def test_all_parts_mean_the_same_pods_and_port(manifests):
+def test_all_objects_select_the_same_pods_and_port(manifests):
     labels = manifests["Deployment"]["spec"]["template"]["metadata"]["labels"]
     selectors = [
         manifests["Deployment"]["spec"]["selector"]["matchLabels"],
@@ -197,13 +197,13 @@ def hadolint(text: str) -> str:
     return subprocess.run([program, "-"], input=text, capture_output=True, text=True).stdout
 
 
-def test_the_dockerfile_is_free_of_what_hadolint_knows():
+def test_hadolint_finds_nothing_in_the_dockerfile():
     assert hadolint(dockerfile()) == ""
     assert "DL3002" in hadolint(dockerfile() + "USER root\n")
 
 
-def test_the_health_check_can_be_told_another_address():
-    """Its command, run as docker does: with the image's environment, and with another."""
+def test_the_health_check_takes_another_address():
+    """Its command runs as in docker: with the image's environment, and with another one."""
     (default,) = re.findall(r"^ENV HEALTH_URL=(\S+)$", dockerfile(), re.M)
     config = ServerConfig()
     assert default == f"http://127.0.0.1:{config.port}/health"
@@ -221,8 +221,8 @@ def test_the_locks_that_the_dockerfile_names_are_there():
     assert all((ROOT / "requirements" / f"{lock}.txt").exists() for lock in named.groups())
 
 
-def test_the_image_gets_all_that_a_wheel_is_made_of():
-    """.dockerignore leaves out everything but what it names: the packages, and what their metadata is read from."""
+def test_the_image_has_everything_that_a_wheel_is_built_from():
+    """.dockerignore excludes everything except the packages and the files that their metadata is read from."""
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert {
         "jaxserve",

@@ -1,7 +1,7 @@
-"""Run as a program: imports each module named on the command line where jax cannot be; prints those that fail.
+"""A program that imports each module named on the command line while jax is blocked, and prints those that fail.
 
-Each import happens in a fork of a process that has loaded numpy and nothing of the project, so that no module profits
-from what another one has imported.
+Each import runs in a fork of a process that has loaded numpy and nothing of the project, so that no module depends on
+what another module has imported.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Every module of the three packages as data, read from the files without importing any of them."""
+"""Every module of the three packages as data, read from the files without importing any."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ class Module:
     """Dotted name."""
     path: Path
     half: str | None
-    """The word of HALVES that its docstring begins with, or None."""
+    """The word of HALVES with which its docstring begins, or None."""
 
     @property
     def is_package(self) -> bool:
@@ -40,5 +40,5 @@ def modules() -> tuple[Module, ...]:
 
 
 def names_of(half: str) -> list[str]:
-    """Dotted names of the modules on one side of the house."""
+    """Dotted names of the modules whose docstring begins with this word."""
     return [module.name for module in modules() if module.half == half]

@@ -1,4 +1,4 @@
-"""Which side of the house a module stands on is the first word that one reads in it."""
+"""The first word of a module's docstring says whether it is Host, Device or Wiring code."""
 
 from tests.repository.modules import HALVES, ROOT, half_of, modules
 
@@ -9,13 +9,13 @@ def test_every_module_says_which_half_it_belongs_to():
 
 
 def test_every_folder_is_a_package():
-    """A folder without __init__.py would import all the same here, and be missing from a wheel."""
+    """A folder without __init__.py can be imported from a checkout, and would be missing from a wheel."""
     folders = {folder for module in modules() for folder in module.path.parents if ROOT in folder.parents}
     assert not [str(folder) for folder in folders if not (folder / "__init__.py").exists()]
 
 
 def test_package_files_are_empty():
-    """Else importing one Host module could run another module's imports. The front door is lazy instead of empty."""
+    """Otherwise importing a Host module could run imports of another one. `jaxserve` itself is lazy, not empty."""
     full = [m.name for m in modules() if m.is_package and m.name != "jaxserve" and m.path.read_text().strip()]
     assert not full, f"these __init__.py files are not empty: {full}"
 

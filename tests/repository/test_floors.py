@@ -1,4 +1,4 @@
-"""The floors are proven on the sources, and planted violations show that the proof can fail."""
+"""Imports follow the floors of the packages; planted violations show that the check can fail."""
 
 import shutil
 import subprocess
@@ -20,7 +20,7 @@ VIOLATIONS = {
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The packages and their contracts in a folder of their own."""
+    """A copy of the packages and their import contracts."""
     for package in PACKAGES:
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -1,4 +1,4 @@
-"""The host half runs where jax is not: scheduling, text and file formats need no accelerator stack, and start fast."""
+"""Host modules run without jax: scheduling, text and file formats need no accelerator stack, and start fast."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
 
 
 def loaded_after(statements: str, *suspects: str) -> list[str]:
-    """Those of `suspects` that a fresh process has loaded after the statements."""
+    """The modules of `suspects` that a fresh process has loaded after running the statements."""
     report = f"print(*(name for name in {suspects} if name in sys.modules), file=sys.stderr)"
     result = run("-c", f"import sys\n{statements}\n{report}")
     assert result.returncode == 0, result.stderr

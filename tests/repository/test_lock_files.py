@@ -1,4 +1,4 @@
-"""The lock files pin every package by hash, and say nothing about where a machine gets it from."""
+"""The lock files pin every package by hash, and contain no address of a package index or folder."""
 
 import re
 from itertools import pairwise
@@ -46,7 +46,7 @@ def test_each_lock_contains_the_one_before(smaller, larger):
 
 @pytest.mark.parametrize("lock", DEVICES, ids=lambda lock: lock.stem)
 def test_devices_run_the_versions_that_are_tested(lock):
-    """What both locks name has one version, and the server's packages are among it."""
+    """Packages in both locks have one version, and the server's packages are among them."""
 
     def versions(file):
         return dict(pin.partition(" ;")[0].split("==") for pin in pins(file.read_text()))

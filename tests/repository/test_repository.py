@@ -1,4 +1,4 @@
-"""The repository stays small, and what it says about itself stays true."""
+"""Rules for all files of the repository: size, paths of one machine, no pickles, descriptions of proofs."""
 
 import ast
 import re
@@ -9,22 +9,22 @@ import pytest
 from tests.repository.modules import ROOT, modules
 
 MAX_FILE_BYTES = 5 * 2**20
-# Paths from the root into folders of one person or one machine. What begins with a tilde, a variable, another folder or
-# a bucket's scheme is none.
+# Absolute paths into folders of one person or one machine; not paths after a tilde, a variable, another folder or the
+# scheme of a bucket.
 OWN_FOLDER = re.compile(
     rb"(?<![\w.~$}-])(?<!:/)/(root/|tmp/|work/|home/[\w.-]+/|Users/[\w.-]+/|([\w.-]+/)*\.cache/)[\w.]"
 )
 
 
 def committed_files() -> list[str]:
-    """Everything that git tracks or would add."""
+    """All files that git tracks or would add."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"]
     listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [name for name in listing.split("\0") if (ROOT / name).is_file()]
 
 
 def imported_by(source: str) -> set[str]:
-    """The modules that a file imports anywhere, by the names it writes."""
+    """The modules that a file imports anywhere, under the names in its source."""
     nodes = list(ast.walk(ast.parse(source)))
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     return plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
@@ -36,13 +36,13 @@ def test_no_file_is_large():
     assert not [name for name in files if (ROOT / name).stat().st_size > MAX_FILE_BYTES]
 
 
-def test_no_file_names_a_folder_of_somebodys_machine():
-    """Nobody else has it, and it tells who made a file where."""
+def test_no_file_names_a_folder_of_one_machine():
+    """Such a path does not exist elsewhere, and reveals where a file was made."""
     assert not [name for name in committed_files() if OWN_FOLDER.search((ROOT / name).read_bytes())]
 
 
 @pytest.mark.parametrize("folder", ["root", "tmp", "work", "home/ann", "Users/ann", "srv/ann/.cache"])
-def test_a_folder_of_somebodys_machine_is_noticed(folder):
+def test_a_folder_of_one_machine_is_noticed(folder):
     for before in ('"model": "', "--out=", "PATH=bin:", "file://"):
         assert OWN_FOLDER.search(f"{before}/{folder}/m.gguf".encode())
     for before in ("~", "$HOME", "${HOME}", "docs", "s3:/"):
@@ -50,7 +50,7 @@ def test_a_folder_of_somebodys_machine_is_noticed(folder):
 
 
 def test_the_packages_never_unpickle():
-    """Reading a pickle runs whatever its author wrote into it."""
+    """Unpickling runs code that the author of the file chose."""
     assert not [m.name for m in modules() if imported_by(m.path.read_text()) & {"pickle", "dill", "cloudpickle"}]
     assert imported_by("def late():\n    import pickle") == {"pickle"}
 

@@ -1,4 +1,4 @@
-"""Shell scripts are free of what shellcheck knows."""
+"""shellcheck finds nothing in the shell scripts."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The conditions that conftest sets up hold in every test process; if one fell away, nothing else would tell."""
+"""The conditions that conftest.py sets hold in every test process; no other test would fail without them."""
 
 import importlib
 

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from jaxserve import LLM, SamplingParams
+from jaxserve.engine.inputs.prompt import Prompt
 
 FEATURES = (
     {"temperature": 0.0},
@@ -60,8 +61,7 @@ class RandomLoad:
             beginning = self._recent[self.random.integers(len(self._recent))]
             prompt = (beginning[: self.random.integers(1, len(beginning) + 1)] + prompt)[: self.max_prompt_len]
         self._recent.append(prompt)
-        request = self.llm.parts.requests.make(prompt, params)
-        self.llm.parts.requests.count(1)
+        (request,) = self.llm.admit([Prompt(None, prompt)], params, {})
         self.llm.parts.engine.add(request)
         self._under_way.append(request.request_id)
         self.num_requests += 1

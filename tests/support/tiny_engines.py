@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxserve import LLM, SamplingParams
 from jaxserve.core.sequence import Sequence
+from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.scheduler import Scheduler
@@ -95,7 +96,7 @@ class FixedRounds:
     def __init__(self, num_rounds: int):
         self.num_rounds = num_rounds
 
-    def observe(self, num_rounds: int, submitted_s: float, collected_s: float) -> None:
+    def observe(self, num_rounds: int, device_s: float) -> None:
         pass
 
 
@@ -114,9 +115,8 @@ def driven(llm: LLM, num_rounds: int, is_overlapped: bool) -> Iterator[list[int]
 
 def submit(llm: LLM, prompt: list[int], params: SamplingParams, **changes: Any) -> Sequence:
     """Queue one request by hand, fields of it replaced by `changes`; returns its first sample."""
-    request = replace(llm.parts.requests.make(prompt, params), **changes)
-    llm.parts.requests.count(1)
-    return llm.parts.engine.add(request)[0]
+    (request,) = llm.admit([Prompt(None, prompt)], params, {})
+    return llm.parts.engine.add(replace(request, **changes))[0]
 
 
 def drain(llm: LLM) -> None:

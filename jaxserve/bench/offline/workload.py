@@ -101,4 +101,4 @@ def read_workload(
     if tokenizer is None and any(prompt.token_ids is None for prompt in prompts):
         raise RequestError(f"{path} holds text and this model has no tokenizer: add --tokenizer FOLDER", "tokenizer")
     output_lens = [n or spare for n, spare in zip(lens, drawn, strict=True)]
-    return FileWorkload(Workload(token_ids(prompts, tokenizer), output_lens))
+    return FileWorkload(Workload(list(map(list, token_ids(prompts, tokenizer))), output_lens))

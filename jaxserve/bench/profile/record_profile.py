@@ -15,9 +15,8 @@ from jaxserve.bench.profile.scopes import read_scopes
 from jaxserve.bench.profile.trace_times import device_times, host_times
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
-from jaxserve.engine.inputs.call_inputs import requests_for
 from jaxserve.engine.inputs.prompt import read_prompts
-from jaxserve.engine.loop.decode_rounds import MultiStepBudget
+from jaxserve.engine.loop.multi_step_budget import MultiStepBudget
 from jaxserve.engine.loop.step_stats import StepLog, StepReport
 from jaxserve.engine.outputs.request_state import RequestState
 
@@ -114,20 +113,20 @@ def _shown(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def _steps(llm: "LLM", workload: Workload, options: ProfileOptions, traced: Any = None) -> StepReport:
     """Run the first steps of a batch, a token a row in each, and drop the rest of it."""
     params = replace(options.params, max_tokens=options.num_steps, ignore_eos=True)
-    requests = requests_for(llm.jobs, llm.parts.requests, read_prompts(workload.prompts), params)
-    jobs, engine, log = llm.jobs, llm.parts.engine, StepLog()
+    requests = llm.admit(read_prompts(workload.prompts), params, {})
+    outputs, engine, log = llm.output_processor, llm.parts.engine, StepLog()
     engine.observer, rounds, engine.rounds = log, engine.rounds, MultiStepBudget(1)
-    step, begun = annotated("step", jobs.step), list[RequestState]()
+    step, begun = annotated("step", outputs.step), list[RequestState]()
     try:
-        for prompt, request in requests:
-            begun.append(jobs.start(prompt, request))
+        for request in requests:
+            begun.append(outputs.start(request))
         with traced or nullcontext():
             started_s = time.monotonic()
             for _ in range(options.num_steps):
-                if jobs.has_work:
+                if outputs.has_work:
                     step()
             ended_s = time.monotonic()
     finally:
         engine.observer, engine.rounds = None, rounds
-        jobs.close(begun)
+        outputs.close(begun)
     return log.report(ended_s - started_s)

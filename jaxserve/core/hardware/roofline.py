@@ -59,14 +59,14 @@ def step_floor(costs: ModelCosts, num_tokens: int, num_rows: int, context: int, 
         for layer in costs.layers:
             num_bytes += count * layer.position_bytes * _touched(layer.window, row_tokens, end)
             num_operations += count * layer.pair_operations * _pairs(layer.window, row_tokens, end)
-    bandwidth = device.bandwidth_bytes_s if device else None
     rate = device.bfloat16_operations_s if device else None
-    return Roofline(
-        num_bytes,
-        num_operations,
-        None if bandwidth is None else num_bytes / bandwidth,
-        None if rate is None else num_operations / rate,
-    )
+    compute_s = None if rate is None else num_operations / rate
+    return Roofline(num_bytes, num_operations, read_time(num_bytes, device), compute_s)
+
+
+def read_time(num_bytes: int, device: DeviceType | None) -> float | None:
+    """Seconds in which a device reads these bytes of its memory at full bandwidth; None where that is not known."""
+    return num_bytes / device.bandwidth_bytes_s if device and device.bandwidth_bytes_s is not None else None
 
 
 def _touched(window: int | None, num_tokens: int, end: int) -> int:

@@ -44,7 +44,7 @@ class EngineParts:
     model: ModelConfig
     described: ModelConfig
     text: ModelText
-    requests: InputProcessor
+    input_processor: InputProcessor
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -101,6 +101,9 @@ def assemble(
     spec, runner = with_room(config, planned, described, allocate)
     sizes, programs = spec.sizes, spec.programs
     model = programs.settings.model.config
+    policy = make_policy(
+        config.scheduling_policy, priority_ageing_s=config.priority_ageing_s, tenant_weights=config.tenant_weights
+    )
     scheduler = Scheduler(
         programs.groups,
         spec.buckets,
@@ -110,17 +113,13 @@ def assemble(
         max_model_len=sizes.max_model_len,
         vocab_size=model.vocab_size,
         max_chunk_tokens=sizes.max_chunk_tokens,
-        policy=make_policy(
-            config.scheduling_policy,
-            priority_ageing_s=config.priority_ageing_s,
-            tenant_weights=config.tenant_weights,
-        ),
+        policy=policy,
         queue_limits=QueueLimits(config.max_num_waiting, config.max_waiting_tokens),
         prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
         num_host_pages=sizes.num_host_pages,
         swap_cost=SwapCost(runner.time_load() if sizes.num_host_pages else 0.0),
     )
-    requests = InputProcessor(
+    input_processor = InputProcessor(
         tokenizer=text.tokenizer,
         eos_ids=eos_ids(model, text.tokenizer),
         vocab_size=model.vocab_size,
@@ -128,6 +127,7 @@ def assemble(
         max_logprobs=programs.settings.max_logprobs,
         max_edits=MAX_EDITS,
         seed=config.seed,
+        scheduling_fields=policy.fields,
     )
     engine = Engine(scheduler, runner, max_rounds=config.max_decode_rounds, is_overlapped=config.async_scheduling)
-    return EngineParts(engine, runner, spec, model, described, text, requests)
+    return EngineParts(engine, runner, spec, model, described, text, input_processor)

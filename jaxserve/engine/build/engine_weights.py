@@ -17,6 +17,8 @@ from jaxserve.runner.orbax_io import save_params
 
 MAX_FAULTS = 8  # named in one message
 
+_tree: Any = jax.tree  # whose structures have no types
+
 
 def update_weights(parts: EngineParts, params: Any) -> None:
     """Serve all later requests with `params`: a tree like `parts.runner.params`, of device or numpy arrays.
@@ -57,9 +59,9 @@ def _check(new: Any, targets: Any) -> None:
     faults += [f"{path} is not one of this model's" for path in found if path not in wanted]
     for path in wanted:
         faults += _faults(path, found[path], wanted[path]) if path in found else []
-    structures: list[Any] = [jax.tree.structure(tree) for tree in (new, targets)]
-    if not faults and structures[0] != structures[1]:
-        faults.append(f"its containers are {structures[0]} instead of {structures[1]}")
+    structure, expected = _tree.structure(new), _tree.structure(targets)
+    if not faults and structure != expected:
+        faults.append(f"its containers are {structure} instead of {expected}")
     if faults:
         more = f"; and {len(faults) - MAX_FAULTS} more" if len(faults) > MAX_FAULTS else ""
         raise RequestError(f"these weights do not fit: {'; '.join(faults[:MAX_FAULTS])}{more}", "params")
@@ -67,11 +69,14 @@ def _check(new: Any, targets: Any) -> None:
 
 def _faults(path: str, leaf: Any, wanted: Any) -> list[str]:
     """What is wrong with one leaf; wanted: its `jax.ShapeDtypeStruct`."""
-    if not isinstance(leaf, jax.Array | np.ndarray):
+    if not _is_array(leaf):
         return [f"{path} is {type(leaf).__name__}, not an array"]
     if isinstance(leaf, jax.Array) and leaf.is_deleted():
         return [f"{path} is deleted: it was donated to a computation"]
-    array: Any = leaf
-    if (array.shape, array.dtype) == (wanted.shape, wanted.dtype):
+    if (leaf.shape, leaf.dtype) == (wanted.shape, wanted.dtype):
         return []
-    return [f"{path} is {array.dtype}{list(array.shape)} instead of {wanted.dtype}{list(wanted.shape)}"]
+    return [f"{path} is {leaf.dtype}{list(leaf.shape)} instead of {wanted.dtype}{list(wanted.shape)}"]
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | np.ndarray)

@@ -1,4 +1,4 @@
-"""Wiring: the small files of a model's folder: configuration, tokenizer, chat template, ends of texts."""
+"""Wiring: the small files of a model's folder: configuration, tokenizer, chat template, end-of-sequence ids."""
 
 import shutil
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from jaxserve.text.tokenizer import Tokenizer
 from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
 
 CONFIG = "config.json"
-# Of a Hugging Face folder, copied as they are.
+# Files of a Hugging Face folder that are copied unchanged.
 COPIED = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -30,7 +30,7 @@ SMALL_FILES = (CONFIG, *COPIED)
 
 
 def export_source(folder: Path, checkpoint: Checkpoint, model: ModelConfig, dtype: str) -> None:
-    """Writes what belongs beside the weights of `checkpoint`, now in `dtype`: its own files, or made of a GGUF file."""
+    """Writes the files beside a checkpoint's weights, now in `dtype`: copied, or made from a GGUF header."""
     write_json(folder / CONFIG, _config(checkpoint, model, dtype))
     if checkpoint.spelling == "gguf":
         export_text(folder, tokenizer_from_gguf(checkpoint.metadata), chat_template_from_gguf(checkpoint.metadata))
@@ -41,7 +41,7 @@ def export_source(folder: Path, checkpoint: Checkpoint, model: ModelConfig, dtyp
 
 
 def export_text(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> None:
-    """tokenizer.json; tokenizer_config.json with special tokens and chat template; generation_config.json with ends."""
+    """Writes tokenizer.json, tokenizer_config.json with the chat template, and generation_config.json with ends."""
     tokenizer.backend.save(str(folder / "tokenizer.json"))
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -56,12 +56,12 @@ def export_text(folder: Path, tokenizer: Tokenizer, template: ChatTemplate) -> N
 
 
 def exported_config(model: ModelConfig, dtype: str) -> dict[str, Any]:
-    """config.json of a model that had none."""
+    """The config.json of a model without one."""
     return _with_dtype(registry.to_hf(model), dtype)
 
 
 def _config(checkpoint: Checkpoint, model: ModelConfig, dtype: str) -> dict[str, Any]:
-    """The source's own config.json where it describes the text model alone, whose weights are what is written."""
+    """The source's own config.json, unless it also describes parts whose weights are not written."""
     if not checkpoint.config or "text_config" in checkpoint.config:
         return exported_config(model, dtype)
     return _with_dtype(checkpoint.config, dtype)

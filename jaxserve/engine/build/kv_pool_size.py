@@ -1,6 +1,7 @@
 """Host: the size of the KV pool: how many pages memory leaves room for, and how long a sequence they hold."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jaxserve.core.errors import ConfigError
@@ -80,6 +81,12 @@ def num_host_pages(config: EngineConfig, page_bytes: int) -> int:
             "host_kv_cache_bytes",
         )
     return asked // page_bytes
+
+
+def num_sequences(groups: KVGroups, room_bytes: int, page_bytes: int, lengths: Iterable[int]) -> dict[int, int]:
+    """How many sequences of each length decode at once in a pool of so many bytes."""
+    num_pages = max(room_bytes // page_bytes - 1, 0)  # page 0 is the scratch page
+    return {n: num_pages // groups.num_pages(n, n) for n in lengths}
 
 
 def max_sequence_pages(groups: KVGroups, num_tokens: int, chunk: int) -> int:

@@ -1,6 +1,6 @@
-"""Wiring: from the name of a model to its description, its open files, and its weights."""
+"""Wiring: `ModelSource`, a model found by name: its configuration, its open files, its weights and their dtype."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +25,14 @@ from jaxserve.text.tokenizer_from_folder import read_json
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A model before its weights are read; `folder` holds the tokenizer's files."""
+    """A model before its weights are read. folder: with the tokenizer's files."""
 
     model: ModelConfig
     checkpoint: Checkpoint | None  # None: random weights
     folder: Path | None
 
     def params(self, mesh: Mesh, dtype: Any, seed: int, progress: Callable[[int, int], None] | None = None) -> Params:
-        """The weights on a mesh, read or drawn from the seed. `progress(done, total)` counts bytes of the file."""
+        """The weights on a mesh, read or drawn from the seed. progress(done, total): called with bytes of the file."""
         if self.checkpoint is None:
             return init_random(declare(self.model, mesh, dtype), mesh, (seed ^ seed >> 32) & 0xFFFFFFFF)
         if isinstance(self.checkpoint.file, OrbaxFile):
@@ -41,8 +41,8 @@ class ModelSource:
 
 
 @contextmanager
-def open_model(config: EngineConfig) -> Iterator[ModelSource]:
-    """Find and open what `config` names, fetching it first if need be; closed again at the end."""
+def open_model(config: EngineConfig) -> Generator[ModelSource]:
+    """Finds the model of `config`, fetches it if it is remote, and opens it; closed at the end of the block."""
     if config.load_format == "dummy":
         yield _dummy(config)
         return
@@ -62,7 +62,7 @@ def open_model(config: EngineConfig) -> Iterator[ModelSource]:
 
 
 def is_only_shape(name: str) -> bool:
-    """Whether a name means a shape, and no weights that could be fetched."""
+    """Whether a name is that of a shape, without weights that could be fetched."""
     return name in SHAPES and name not in SHORT_NAMES
 
 
@@ -77,7 +77,7 @@ def choose_dtype(asked: str, declared: str | None) -> jnp.dtype:
 
 
 def _dummy(config: EngineConfig) -> ModelSource:
-    """A named shape, or a folder's config.json; nothing is fetched."""
+    """The source of random weights: a named shape, or a folder's config.json; nothing is fetched."""
     for name in ("revision", "hf_token", "cache_dir"):
         if getattr(config, name) is not None:
             raise ConfigError(f"{name} means nothing with load_format='dummy', which fetches nothing", param=name)

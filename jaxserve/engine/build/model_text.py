@@ -1,4 +1,4 @@
-"""Wiring: which tokenizer, chat template and sampling defaults a model gets, and which tokens end its texts."""
+"""Wiring: `ModelText`: the tokenizer, chat template, sampling defaults and end-of-sequence ids of a model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
 
 @dataclass(frozen=True, slots=True)
 class ModelText:
-    """What turns tokens into text. generation_config: what the model's folder says of sampling, empty where nothing."""
+    """What turns tokens into text. generation_config: sampling defaults of the model's folder, empty without any."""
 
     tokenizer: Tokenizer | None
     chat_template: ChatTemplate
@@ -26,7 +26,7 @@ class ModelText:
 
 
 def choose_text(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> ModelText:
-    """By the options, and else by the model's own files."""
+    """By the options, otherwise by the model's own files."""
     return ModelText(
         choose_tokenizer(config, checkpoint, folder),
         choose_chat_template(config, checkpoint, folder),
@@ -35,7 +35,7 @@ def choose_text(config: EngineConfig, checkpoint: Checkpoint | None, folder: Pat
 
 
 def choose_tokenizer(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:
-    """The one that the option names, or the model's own; None when there is neither."""
+    """The tokenizer that the option names, or the model's own; None where there is neither."""
     own, named = _own(checkpoint, folder), named_folder(config)
     if named is None:
         return own
@@ -46,7 +46,7 @@ def choose_tokenizer(config: EngineConfig, checkpoint: Checkpoint | None, folder
 
 
 def choose_chat_template(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> ChatTemplate:
-    """The one of the option; else the named tokenizer's, else the model's own, which may have no text."""
+    """The chat template of the option, else the named tokenizer's, else the model's own, which may have no source."""
     template = ChatTemplate(None)
     if checkpoint is not None and checkpoint.spelling == "gguf":
         template = chat_template_from_gguf(checkpoint.metadata)

@@ -1,4 +1,4 @@
-"""Host: `InputProcessor`, prompts and parameters into checked `Request`s; nothing unchecked passes this point."""
+"""Host: `InputProcessor`: the one way from prompts and parameters to checked, numbered `Request`s."""
 
 import itertools
 import time
@@ -12,6 +12,7 @@ from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.request import Request
+from jaxserve.engine.inputs.per_prompt import name_of, named
 from jaxserve.engine.inputs.prompt import Prompt, token_ids
 from jaxserve.text.tokenizer import Tokenizer
 
@@ -21,9 +22,14 @@ BadWords = tuple[tuple[int, ...], ...]
 
 @dataclass(slots=True)
 class InputProcessor:
-    """Checks against one model; counts arrivals, from which requests without a seed get theirs.
+    """Makes requests for one engine and checks all of their fields; the scheduler checks none of them again.
 
-    clock: the engine's, by which they arrive.
+    scheduling_fields: the fields of `SchedulingOptions` that the engine's scheduling policy reads; the others must have
+    their defaults, time limits excepted. clock: the engine's, in seconds. num_arrived: requests that were numbered so
+    far; seeds of requests without one follow from `seed` and this number.
+
+    A request is made in any thread, without a number. Requests are numbered in the order of their admission, so a
+    refused request leaves no trace in the seeds of others.
     """
 
     tokenizer: Tokenizer | None
@@ -33,69 +39,101 @@ class InputProcessor:
     max_logprobs: int
     max_edits: int
     seed: int
+    scheduling_fields: tuple[str, ...] = ()
     clock: Callable[[], float] = time.monotonic
     num_arrived: int = 0
-    # Threads that draw from it get different ones.
-    prompt_only_numbers: Iterator[int] = field(default_factory=itertools.count)
+    _prompt_only_numbers: Iterator[int] = field(default_factory=itertools.count, init=False)  # thread-safe
     _spelled: tuple[SequenceOf[str], BadWords] = field(default=((), ()), init=False)  # bad words, and their spellings
 
-    def token_ids(self, prompts: list[Prompt]) -> list[list[int]]:
-        """Token ids of each prompt; all texts are encoded in one call."""
-        return token_ids(prompts, self.tokenizer)
+    def requests(
+        self,
+        prompts: SequenceOf[Prompt],
+        params: SequenceOf[SamplingParams] | None,
+        scheduling: SequenceOf[SchedulingOptions] | None = None,
+        *,
+        pooling: str | None = None,
+        arrival_s: float | None = None,
+        noun: str = "prompt",
+    ) -> list[Request]:
+        """A checked request for each prompt, not numbered yet; all texts are encoded in one call.
+
+        params, scheduling: one a prompt. params None: nothing is drawn, and `pooling` says which hidden states are
+        asked for. arrival_s: time of arrival on the clock, by default now. Raises `RequestError`, which names the
+        prompt as `noun` and its index where there are several.
+        """
+        arrival_s, requests = self.clock() if arrival_s is None else arrival_s, list[Request]()
+        for i, (prompt, ids) in enumerate(zip(prompts, token_ids(prompts, self.tokenizer), strict=True)):
+            options = DEFAULT_SCHEDULING if scheduling is None else scheduling[i]
+            with named(name_of(i, len(prompts), noun)):
+                if params is None:
+                    request = self.make_prompt_only(
+                        ids, pooling=pooling, cache_salt=prompt.cache_salt, scheduling=options, arrival_s=arrival_s
+                    )
+                else:
+                    request = self.make(
+                        ids,
+                        params[i],
+                        text=prompt.text,
+                        cache_salt=prompt.cache_salt,
+                        scheduling=options,
+                        arrival_s=arrival_s,
+                    )
+            requests.append(request)
+        return requests
 
     def make(
         self,
-        token_ids: list[int],
+        token_ids: SequenceOf[int],
         params: SamplingParams,
-        place: int = 0,
         *,
+        text: str | None = None,
         cache_salt: str | None = None,
         scheduling: SchedulingOptions = DEFAULT_SCHEDULING,
         arrival_s: float | None = None,
     ) -> Request:
-        """A request, or a RequestError that says what is wrong with it.
+        """A request that draws tokens, without a number; raises `RequestError` for what cannot be served.
 
-        It arrives as the `place`-th after those counted; requests of one call are counted once all are checked.
-        arrival_s: when that was, by the clock; by default now.
+        text: of the prompt, where it is known. arrival_s: on the clock, by default now.
         """
-        arrival = self.num_arrived + place
-        self.check_prompt(token_ids)
+        prompt_ids = self.checked_ids(token_ids)
         params.validate_for(self.vocab_size, self.max_logprobs, self.max_model_len)
         if self.tokenizer is None and (params.stop or params.bad_words):
             name = "stop" if params.stop else "bad_words"
             raise RequestError(f"{name} needs a tokenizer, and this model has none", name)
-        room = self.max_model_len - len(token_ids)
+        room = self.max_model_len - len(prompt_ids)
         max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
         if params.min_tokens > max_tokens:
             raise RequestError(
-                f"min_tokens={params.min_tokens} does not fit: the prompt of {len(token_ids)} tokens leaves {room} of "
+                f"min_tokens={params.min_tokens} does not fit: the prompt of {len(prompt_ids)} tokens leaves {room} of "
                 f"the model's context of {self.max_model_len}",
                 "min_tokens",
             )
-        held_back = {*self.eos_ids, *(params.stop_token_ids or ())} if params.min_tokens else set()
-        if params.allowed_token_ids is not None and held_back.issuperset(params.allowed_token_ids):
+        barred = {*self.eos_ids, *(params.stop_token_ids or ())} if params.min_tokens else set[int]()
+        if params.allowed_token_ids is not None and barred.issuperset(params.allowed_token_ids):
             raise RequestError(
                 "allowed_token_ids holds only tokens that end the text, which min_tokens holds back: nothing is left",
                 "allowed_token_ids",
             )
         bad_words = self._bad_words(params)
         self._check_edits(params, bad_words)
+        self._check_scheduling(scheduling)
         return Request(
-            request_id=str(arrival),
-            prompt_token_ids=np.array(token_ids, np.int32),
+            request_id="",
+            prompt_token_ids=prompt_ids,
             params=params,
             max_tokens=max_tokens,
-            seed=self._seed(params, arrival),
+            seed=0,
             eos_ids=() if params.ignore_eos else self.eos_ids,
             bad_words=bad_words,
             cache_salt=cache_salt,
             arrival_s=self.clock() if arrival_s is None else arrival_s,
             scheduling=scheduling,
+            prompt=text,
         )
 
     def make_prompt_only(
         self,
-        token_ids: list[int],
+        token_ids: SequenceOf[int],
         *,
         logprobs_start: int = 0,
         pooling: str | None = None,
@@ -103,14 +141,15 @@ class InputProcessor:
         scheduling: SchedulingOptions = DEFAULT_SCHEDULING,
         arrival_s: float | None = None,
     ) -> Request:
-        """A request that draws nothing: pooled hidden states, or log-probabilities from a prompt's position on.
+        """A request that draws nothing: pooled hidden states, or log-probabilities from `logprobs_start` on.
 
-        It does not count as an arrival, so the seeds of other requests do not depend on it.
+        It has an id of its own and does not count as an arrival, so the seeds of other requests do not depend on it.
         """
-        self.check_prompt(token_ids, room=0)
+        prompt_ids = self.checked_ids(token_ids, room=0)
+        self._check_scheduling(scheduling)
         return Request(
-            request_id=f"prompt-{next(self.prompt_only_numbers)}",
-            prompt_token_ids=np.array(token_ids, np.int32),
+            request_id=f"prompt-{next(self._prompt_only_numbers)}",
+            prompt_token_ids=prompt_ids,
             params=SamplingParams(temperature=0, prompt_logprobs=0 if pooling is None else None, detokenize=False),
             max_tokens=0,
             seed=0,
@@ -121,8 +160,11 @@ class InputProcessor:
             scheduling=scheduling,
         )
 
-    def check_prompt(self, token_ids: SequenceOf[int], room: int = 1) -> None:
-        """Raise `RequestError` unless the ids are the model's and leave `room` tokens of its context."""
+    def checked_ids(self, token_ids: SequenceOf[int], room: int = 1) -> np.ndarray:
+        """The ids of a prompt as int32[prompt_len].
+
+        Raises `RequestError` unless they are in the vocabulary and leave `room` tokens of the context.
+        """
         if not token_ids:
             raise RequestError("the prompt is empty: give at least one token", "prompt")
         if len(token_ids) + room > self.max_model_len:
@@ -139,27 +181,27 @@ class InputProcessor:
             raise RequestError(
                 f"token id {bad} in the prompt is outside the vocabulary [0, {self.vocab_size})", "prompt"
             )
-
-    def count(self, num_requests: int) -> None:
-        """Requests that were made have arrived."""
-        self.num_arrived += num_requests
+        return np.array(token_ids, np.int32)
 
     def arrive(self, requests: SequenceOf[Request]) -> int:
-        """Requests that were made in any thread have arrived now; the number of the first one, for `numbered`."""
+        """Count admitted requests as the next to arrive; returns the number of the first. Calls must not overlap."""
         first = self.num_arrived
-        self.count(sum(request.max_tokens > 0 for request in requests))
+        self.num_arrived += sum(request.max_tokens > 0 for request in requests)
         return first
 
-    def numbered(self, request: Request, arrival: int) -> Request:
-        """The same as the one that arrived with this number, which its seed depends on."""
-        if not request.max_tokens:  # numbered when it was made, for its seed means nothing
-            return request
-        return replace(request, request_id=str(arrival), seed=self._seed(request.params, arrival))
+    def numbered(self, requests: SequenceOf[Request], first: int) -> Iterator[Request]:
+        """Requests that arrived with the numbers from `first` on, with the ids and seeds that follow; in any thread."""
+        return map(self._numbered, requests, itertools.count(first))
 
-    def _seed(self, params: SamplingParams, arrival: int) -> int:
+    def _numbered(self, request: Request, number: int) -> Request:
+        if not request.max_tokens:  # has an id, and needs no seed
+            return request
+        return replace(request, request_id=str(number), seed=self._seed(request.params, number))
+
+    def _seed(self, params: SamplingParams, number: int) -> int:
         if params.seed is not None:
             return params.seed & SEED_MASK
-        return int(np.random.SeedSequence([self.seed & SEED_MASK, arrival]).generate_state(1, np.uint64)[0])
+        return int(np.random.SeedSequence([self.seed & SEED_MASK, number]).generate_state(1, np.uint64)[0])
 
     def _bad_words(self, params: SamplingParams) -> BadWords:
         """Each bad word as it is spelled alone and after a space, where tokenizers often have another token."""
@@ -183,3 +225,13 @@ class InputProcessor:
                 f"at most {self.max_edits} are possible",
                 "logit_bias",
             )
+
+    def _check_scheduling(self, scheduling: SchedulingOptions) -> None:
+        for name in ("priority", "tenant"):
+            value = getattr(scheduling, name)
+            if value != getattr(DEFAULT_SCHEDULING, name) and name not in self.scheduling_fields:
+                raise RequestError(
+                    f"{name}={value!r} means nothing to the scheduling_policy of this engine: leave it out, or "
+                    "build the engine with another policy",
+                    name,
+                )

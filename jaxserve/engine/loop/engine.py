@@ -11,7 +11,7 @@ from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.core.token_deltas import TokenDeltas, no_deltas
-from jaxserve.engine.loop.decode_rounds import MultiStepBudget
+from jaxserve.engine.loop.multi_step_budget import MultiStepBudget
 from jaxserve.engine.loop.step_stats import Observer, StepMoments, StepRecord
 from jaxserve.runner.runner_protocol import StepRunner
 from jaxserve.scheduler.scheduler import Scheduler
@@ -55,6 +55,7 @@ class Engine:
         self.is_overlapped = is_overlapped
         self._steps: deque[_Step] = deque()
         self._late: list[Sequence] = []  # whose end no call of `step` has told yet: an interrupt came between
+        self._collected_s = 0.0  # of the last step
         self._is_dead = False
 
     @property
@@ -66,33 +67,18 @@ class Engine:
         """Whether `step` must be called: a request has not ended, or a step is in flight."""
         return self.scheduler.has_work or bool(self._steps) or bool(self._late)
 
-    def check(self, requests: list[Request]) -> None:
-        """Raise `RequestError`, a `QueueFullError` perhaps, unless all of the requests could be added now."""
+    def live(self) -> Scheduler:
+        """The scheduler, to check and add requests; raises `EngineDeadError` if the engine is dead."""
         self._check_alive()
-        self.scheduler.checks.check(requests)
+        return self.scheduler
 
     def add(self, request: Request) -> list[Sequence]:
-        """Queue a request; its sequences, one a sample, grow and end by the calls of `step`."""
-        self._check_alive()
-        return self.scheduler.add(request)
-
-    def add_sharing(self, requests: list[Request], shared_len: int) -> list[Sequence]:
-        """Queue requests whose prompts are equal in their first `shared_len` tokens, which are computed once."""
-        self._check_alive()
-        return self.scheduler.add_sharing(requests, shared_len)
-
-    def add_beams(self, request: Request, width: int, num_candidates: int) -> list[Sequence]:
-        """Queue a request whose tokens its caller chooses, by the scheduler's `candidates` and `branch`."""
-        self._check_alive()
-        return self.scheduler.add_beams(request, width, num_candidates)
+        """Queue an admitted request; its sequences, one a sample, grow and end by the calls of `step`."""
+        return self.live().add(request)
 
     def abort(self, request_id: str) -> None:
         """End all samples of a request; at any moment, and as often as wanted."""
         self.scheduler.abort(request_id)
-
-    def finish(self, sequence_id: int, reason: str, keep_tokens: int, stop_reason: int | str | None = None) -> None:
-        """End a sequence in whose text an end was found, after `keep_tokens` generated tokens."""
-        self.scheduler.finish(sequence_id, reason, keep_tokens, stop_reason)
 
     def step(self) -> TokenDeltas:
         """End what is late, start the next step, then wait for the one before; returns what ended and was produced.
@@ -149,9 +135,10 @@ class Engine:
         step, moments = self._steps[0], self._steps[0].moments
         moments.collecting_s = time.monotonic()
         outcome = self.runner.collect(step.ticket)
-        moments.collected_s = time.monotonic()
-        self.rounds.observe(outcome.num_rounds, moments.submitted_s, moments.collected_s)
-        self.scheduler.observe(step.plan, moments.submitted_s, moments.collected_s)
+        moments.previous_s, self._collected_s = self._collected_s, time.monotonic()
+        moments.collected_s = self._collected_s
+        self.rounds.observe(outcome.num_rounds, moments.device_s)
+        self.scheduler.observe(step.plan, moments.device_s)
         deltas = self.scheduler.commit(step.plan, outcome)
         self._steps.popleft()
         moments.committed_s = time.monotonic()

@@ -28,6 +28,13 @@ class StepMoments:
     collecting_s: float = 0.0
     collected_s: float = 0.0
     committed_s: float = 0.0
+    previous_s: float = 0.0
+    """When the step before was collected."""
+
+    @property
+    def device_s(self) -> float:
+        """Seconds that the step had the device, as the host sees it: an overlap belongs to the earlier step."""
+        return self.collected_s - max(self.submitted_s, self.previous_s)
 
 
 @dataclass(slots=True)
@@ -118,7 +125,7 @@ class StepLog:
         sizes = np.array([_sizes(r) for r in records], np.int64).reshape(-1, 4).sum(axis=0)
         num_rows, num_tokens, padded_rows, padded_tokens = sizes.tolist()
         moments = {f.name: np.array([getattr(r.moments, f.name) for r in records]) for f in fields(StepMoments)}
-        device = device_times(moments["submitted_s"], moments["collected_s"])
+        device = np.array([r.moments.device_s for r in records])
         wait_s, device_s = _total(moments, "collecting_s", "collected_s"), float(device.sum())
         plan_s, submit_s = _total(moments, "planning_s", "planned_s"), _total(moments, "submitting_s", "submitted_s")
         commit_s = _total(moments, "collected_s", "committed_s")
@@ -145,12 +152,6 @@ class StepLog:
             },
             buckets={name: names.count(name) for name in sorted(set(names), key=names.count, reverse=True)},
         )
-
-
-def device_times(submitted_s: np.ndarray, collected_s: np.ndarray) -> np.ndarray:
-    """Seconds that each step had the device, steps in order: overlaps belong to the earlier of two."""
-    before = np.concatenate([[-np.inf], collected_s[:-1]])[: len(collected_s)]
-    return collected_s - np.maximum(submitted_s, before)
 
 
 def _sizes(record: StepRecord) -> tuple[int, int, int, int]:

@@ -1,4 +1,4 @@
-"""Host: what users read of a job: the whole of it, or piece by piece."""
+"""Host: `OutputStream`: reads a running request piece by piece; `whole`: all of it at its end."""
 
 from dataclasses import dataclass, replace
 
@@ -9,8 +9,8 @@ from jaxserve.text.detokenize import Detokenizer
 
 
 @dataclass(slots=True)
-class _Given:
-    """How much of one sample its reader has: characters, tokens, the sum of their log-probabilities, and its end."""
+class _Position:
+    """How far one sample was read: characters, tokens, the sum of their log-probabilities, and whether its end."""
 
     num_chars: int = 0
     num_tokens: int = 0
@@ -19,11 +19,11 @@ class _Given:
 
 
 class OutputStream:
-    """Gives out a job's results: each `take` what is new since the one before, so that all together are the whole."""
+    """Reads a request's results: each `take` returns what is new since the one before; together they are the whole."""
 
-    def __init__(self, job: RequestState):
-        self._job = job
-        self._given = [_Given() for _ in job.samples]
+    def __init__(self, state: RequestState):
+        self._state = state
+        self._positions = [_Position() for _ in state.samples]
         self._has_prompt_logprobs = False
 
     def take(self) -> RequestOutput | None:
@@ -31,57 +31,63 @@ class OutputStream:
 
         cumulative_logprob counts from the beginning. Prompt log-probabilities come with the first piece.
         """
-        job = self._job
-        completions = []
-        for sample, given in zip(job.samples, self._given, strict=True):
+        state = self._state
+        completions: list[CompletionOutput] = []
+        for sample, position in zip(state.samples, self._positions, strict=True):
             sequence, text = sample.sequence, sample.text
             num_tokens = sequence.num_tokens - sequence.prompt_len
-            if (num_tokens, len(text), sequence.is_finished) != (given.num_tokens, given.num_chars, given.has_end):
-                completions.append(_completion(sequence, text, given, job.detokenizer))
+            if (num_tokens, len(text), sequence.is_finished) != (
+                position.num_tokens,
+                position.num_chars,
+                position.has_end,
+            ):
+                completions.append(_completion(sequence, text, position, state.detokenizer))
         if not completions:
             return None
         return RequestOutput(
-            request_id=job.request.request_id,
-            prompt=job.prompt,
-            prompt_token_ids=job.prompt_ids,
+            request_id=state.request.request_id,
+            prompt=state.request.prompt,
+            prompt_token_ids=state.prompt_ids,
             prompt_logprobs=self._prompt_logprobs(),
             outputs=completions,
-            finished=all(given.has_end for given in self._given),
-            num_cached_tokens=job.samples[0].sequence.num_cached_tokens or 0,
-            metrics=replace(job.metrics, started_s=job.samples[0].sequence.started_s),
+            finished=all(position.has_end for position in self._positions),
+            num_cached_tokens=state.samples[0].sequence.num_cached_tokens or 0,
+            metrics=replace(state.metrics, started_s=state.samples[0].sequence.started_s),
         )
 
     def _prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:
-        job, entries = self._job, self._job.samples[0].sequence.prompt_logprobs
+        state, entries = self._state, self._state.samples[0].sequence.prompt_logprobs
         if entries is None or self._has_prompt_logprobs:
             return None
         self._has_prompt_logprobs = True
         return [
-            None if entry is None else position_logprobs(token, entry, job.detokenizer)
-            for token, entry in zip(job.prompt_ids, entries, strict=True)
+            None if entry is None else position_logprobs(token, entry, state.detokenizer)
+            for token, entry in zip(state.prompt_ids, entries, strict=True)
         ]
 
 
-def whole(job: RequestState) -> RequestOutput:
-    """Everything that a job has produced."""
-    output = OutputStream(job).take()
-    assert output is not None, "a job is read whole once it has ended"
+def whole(state: RequestState) -> RequestOutput:
+    """All results of a request that has ended."""
+    output = OutputStream(state).take()
+    assert output is not None, "a request is read whole once it has ended"
     return output
 
 
-def _completion(sequence: Sequence, text: str, given: _Given, detokenizer: Detokenizer | None) -> CompletionOutput:
-    """What `given` lacks of a sample; it lacks nothing afterwards."""
-    token_ids = sequence.tokens[sequence.prompt_len + given.num_tokens :].tolist()
+def _completion(
+    sequence: Sequence, text: str, position: _Position, detokenizer: Detokenizer | None
+) -> CompletionOutput:
+    """What is new of a sample after `position`, which moves to its end."""
+    token_ids = sequence.tokens[sequence.prompt_len + position.num_tokens :].tolist()
     logprobs = cumulative = None
     if sequence.logprobs is not None:
-        entries = sequence.logprobs[given.num_tokens :]
+        entries = sequence.logprobs[position.num_tokens :]
         logprobs = [position_logprobs(t, e, detokenizer) for t, e in zip(token_ids, entries, strict=True)]
         for entry in entries:  # added one by one, so that pieces end at the very float of the whole
-            given.logprob += entry.logprob
-        cumulative = given.logprob
-    new_text = text[given.num_chars :]
-    given.num_chars, given.num_tokens = len(text), given.num_tokens + len(token_ids)
-    given.has_end = sequence.is_finished
+            position.logprob += entry.logprob
+        cumulative = position.logprob
+    new_text = text[position.num_chars :]
+    position.num_chars, position.num_tokens = len(text), position.num_tokens + len(token_ids)
+    position.has_end = sequence.is_finished
     return CompletionOutput(
         index=sequence.index,
         text=new_text,
@@ -99,8 +105,8 @@ def position_logprobs(token: int, entry: TokenLogprobs, detokenizer: Detokenizer
     def decoded(token_id: int) -> str | None:
         return None if detokenizer is None else detokenizer.token_text(token_id)
 
-    position = {token: Logprob(entry.logprob, entry.rank, decoded(token))}
+    logprobs = {token: Logprob(entry.logprob, entry.rank, decoded(token))}
     pairs = zip(entry.top_ids.tolist(), entry.top.tolist(), strict=True)
     for rank, (token_id, logprob) in enumerate(pairs, start=1):
-        position.setdefault(token_id, Logprob(logprob, rank, decoded(token_id)))
-    return position
+        logprobs.setdefault(token_id, Logprob(logprob, rank, decoded(token_id)))
+    return logprobs

@@ -1,4 +1,4 @@
-"""Host: `RequestState`, a running request; `SequenceOutput`, one sample of it; `StepUpdate`, what one step changed."""
+"""Host: `RequestState`: a running request; `SequenceOutput`: one sample of it; `StepUpdate`: what a step changed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,13 +13,10 @@ from jaxserve.text.output_text import OutputText
 
 @dataclass(slots=True, eq=False)
 class RequestState:
-    """One request under way.
-
-    prompt: the text that was asked, where it was text. detokenizer: None where no text is wanted.
-    """
+    """A running request. prompt_ids: those of the request as a list, for outputs. detokenizer: None: no text is asked
+    for."""
 
     request: Request
-    prompt: str | None
     prompt_ids: list[int]
     samples: "list[SequenceOutput]"
     detokenizer: Detokenizer | None
@@ -35,18 +32,18 @@ class RequestState:
 
 
 class SequenceOutput:
-    """A sequence of a job, and what makes its text (None: no text is wanted).
+    """A sequence of a request, and what makes its text (None: no text is asked for).
 
-    Text is made when it is read, of all new tokens at once, unless each may complete a stop string: a step of 256 rows
-    had to make 256 texts otherwise, a few characters each, of which most are read once, at the end.
+    Text is made when it is read, of all new tokens at once, unless each token may complete a stop string: otherwise a
+    step of 256 rows would make 256 texts of a few characters each, most of which are read once, at the end.
 
-    first_token_s, last_token_s: when they came, for whoever measures.
+    first_token_s, last_token_s: when these tokens came, for metrics.
     """
 
-    __slots__ = ("_num_read", "_output", "_text", "first_token_s", "has_stops", "job", "last_token_s", "sequence")
+    __slots__ = ("_num_read", "_output", "_text", "first_token_s", "has_stops", "last_token_s", "sequence", "state")
 
-    def __init__(self, job: RequestState, sequence: Sequence, output: OutputText | None):
-        self.job, self.sequence, self._output = job, sequence, output
+    def __init__(self, state: RequestState, sequence: Sequence, output: OutputText | None):
+        self.state, self.sequence, self._output = state, sequence, output
         self.has_stops = output is not None and output.has_stops
         self._text, self._num_read = "", sequence.prompt_len
         self.first_token_s: float | None = None
@@ -54,7 +51,7 @@ class SequenceOutput:
 
     @property
     def text(self) -> str:
-        """So far, or whole once the sequence has ended."""
+        """The text so far; the whole of it once the sequence has ended."""
         output, sequence = self._output, self.sequence
         if output is not None and not self.has_stops:
             tokens, reason = sequence.tokens, sequence.finish_reason
@@ -66,10 +63,11 @@ class SequenceOutput:
                 self._text += output.finish()
         return self._text
 
-    def look(self, token: int, reason: str | None) -> tuple[str, int] | None:
-        """At one more token, for stop strings: the one that it completed, and how many tokens there are up to its end.
+    def push(self, token: int, reason: str | None) -> tuple[str, int] | None:
+        """Add one token to the text of a sample with stop strings.
 
-        token: NO_TOKEN where the sequence ended without one. reason: why it ended with it, None if it goes on.
+        Returns the stop string that it completes and the number of tokens up to the end of that; None otherwise.
+        token: NO_TOKEN where the sequence ended without one. reason: why it ended with this token, None if it goes on.
         """
         output = self._output
         assert output is not None
@@ -83,39 +81,39 @@ class SequenceOutput:
 
 
 class StepUpdate:
-    """For each token that a step brought, the job and whether a sample ended with it.
+    """For each token of a step, its request and whether a sample ended with it.
 
-    Found out only where it is read, and before the next step: to touch 256 jobs takes longer than to append tokens.
+    Evaluated lazily; valid until the next step: to touch 256 requests takes longer than to append their tokens.
     now_s: when the step was committed. ended: the samples that have ended. tokenless: those of entries without a token.
     """
 
     def __init__(self, sequences: list[Sequence], samples: Mapping[int, SequenceOutput], now_s: float = 0.0):
         self._sequences, self._samples, self.now_s = sequences, samples, now_s
-        self._looked_at: dict[int, tuple[SequenceOutput | None, bool]] = {}
+        self._examined: dict[int, tuple[SequenceOutput | None, bool]] = {}
         self.ended: list[SequenceOutput] = []
         self.tokenless: list[SequenceOutput] = []
 
     def note(self, row: int, sample: SequenceOutput | None, token: int, has_ended: bool) -> None:
-        """Whose the row is, None for nobody's, its token or NO_TOKEN, and whether that has ended."""
-        self._looked_at[row] = sample, has_ended
+        """Record an examined row: its sample (None: of no request here), its token or NO_TOKEN, whether it ended."""
+        self._examined[row] = sample, has_ended
         if sample is not None and has_ended:
             self.ended.append(sample)
         if sample is not None and token == NO_TOKEN:
             self.tokenless.append(sample)
 
     def samples(self) -> list[SequenceOutput]:
-        """One entry a token or end, of those that are somebody's."""
+        """One entry for each token or end of a request's sample."""
         ids = [sequence.sequence_id for sequence in self._sequences]
         found = list(map(self._samples.get, ids))
-        if self.ended:  # they are among the samples no more, and may have brought several tokens
-            ended = {ids[row]: sample for row, (sample, has_ended) in self._looked_at.items() if has_ended}
+        if self.ended:  # these are among the samples no more, and may have brought several tokens
+            ended = {ids[row]: sample for row, (sample, has_ended) in self._examined.items() if has_ended}
             found = [sample or ended.get(i) for sample, i in zip(found, ids, strict=True)]
-        for row, (sample, _) in self._looked_at.items():
+        for row, (sample, _) in self._examined.items():
             found[row] = sample
         return [sample for sample in found if sample is not None]
 
     def __iter__(self) -> Iterator[tuple[RequestState, bool]]:
         for row, sequence in enumerate(self._sequences):
-            sample, has_ended = self._looked_at.get(row) or (self._samples.get(sequence.sequence_id), False)
+            sample, has_ended = self._examined.get(row) or (self._samples.get(sequence.sequence_id), False)
             if sample is not None:
-                yield sample.job, has_ended
+                yield sample.state, has_ended

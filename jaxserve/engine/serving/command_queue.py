@@ -1,71 +1,57 @@
-"""Host: `CommandQueue`, commands on their way to the one thread that carries them out, in order of arrival."""
+"""Host: `CommandQueue`: commands for the one thread that carries them out, in order of arrival."""
 
 import queue
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any
+from collections.abc import Iterator
 
 from jaxserve.core.errors import EngineDeadError
+from jaxserve.engine.serving.messages import Command
 from jaxserve.engine.serving.watchdog import Watchdog
 
 CLOSED = "this AsyncLLM is closed: build a new one"
 
 
 class CommandQueue:
-    """Once closed, no command comes behind the last. lock: held for moments only; also for what must go with a command.
+    """Takes commands from any thread until it is closed.
 
-    pulse: begins with a command, and rests where there is none and the thread has nothing else to do.
+    lock: held for moments only, here and around whatever must be atomic with a command. watchdog: begins with a
+    command, and rests where the queue is empty and the thread has nothing else to do.
     """
 
-    def __init__(self, pulse: Watchdog):
+    def __init__(self, watchdog: Watchdog):
         self.lock = threading.RLock()
         self.is_closed = False
-        self._pulse = pulse
-        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._watchdog = watchdog
+        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
 
-    def put(self, command: Callable[[], None]) -> None:
+    def put(self, command: Command) -> None:
+        """Raises `EngineDeadError` once closed."""
         with self.lock:
             if self.is_closed:
                 raise EngineDeadError(CLOSED)
             self._commands.put(command)
-            self._pulse.begin()
-
-    def call(self, function: Callable[[], Any]) -> Future[Any]:
-        """Its result, or what it raised; it does not run if the future is cancelled before."""
-        future: Future[Any] = Future()
-
-        def run() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                future.set_result(function())
-            except Exception as error:
-                future.set_exception(error)
-
-        self.put(run)
-        return future
+            self._watchdog.begin()
 
     def close(self) -> bool:
-        """Whether it was open."""
+        """Accept no more commands; returns whether it was open."""
         with self.lock:
             was_open, self.is_closed = not self.is_closed, True
             if was_open:
                 self._commands.put(None)
             return was_open
 
-    def obey(self, must_wait: bool) -> bool:
-        """Carry out the commands that have come; wait for one where there is nothing else to do. False: the last."""
+    def take(self, must_wait: bool) -> Iterator[Command | None]:
+        """The commands that have come, after waiting for the first one if `must_wait`; None is the last of all."""
         if must_wait:
             with self.lock:
                 if self._commands.empty():
-                    self._pulse.rest()
+                    self._watchdog.rest()
         while True:
             try:
                 command = self._commands.get(block=must_wait)
             except queue.Empty:
-                return True
+                return
+            yield command
             if command is None:
-                return False
-            command()
+                return
             must_wait = False

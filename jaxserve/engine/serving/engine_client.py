@@ -1,76 +1,189 @@
-"""Host: `EngineClient`, the way of prompts from coroutines into an engine that a `EngineThread` drives."""
+"""Host: `EngineClient`: all that servers and coroutines see of an engine, which an `EngineThread` drives."""
 
 import asyncio
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
-from functools import partial
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, Unpack, cast
 
+from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs, SchedulingOptions
+from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
 from jaxserve.core.request import Request
-from jaxserve.engine.inputs.call_inputs import only_params, read_requests, size_of
+from jaxserve.engine.inputs.chat_renderer import ChatOptions, ChatRenderer
 from jaxserve.engine.inputs.input_processor import InputProcessor
+from jaxserve.engine.inputs.prompt import Prompt, prompt_size, read_only_prompt, read_prompt
+from jaxserve.engine.outputs.output_processor import OutputProcessor
+from jaxserve.engine.serving.engine_info import engine_info
+from jaxserve.engine.serving.engine_metrics import EngineMetrics
 from jaxserve.engine.serving.engine_thread import EngineThread
-from jaxserve.engine.serving.loop_delivery import ResultQueue
-from jaxserve.engine.serving.result_stream import ResultStreams
-from jaxserve.engine.tasks.embed import check_pooling, embedding_of
+from jaxserve.engine.serving.messages import Add, Call
+from jaxserve.engine.serving.result_stream import ResultStream
+from jaxserve.engine.serving.snapshot import Snapshot, snapshot
+from jaxserve.engine.serving.watchdog import EngineHealth
+from jaxserve.engine.tasks.embed import check_pooling
+from jaxserve.scheduler.stats import SchedulerStats
 
 BRIEF = 2048  # characters, or tokens, that take less than a millisecond to read, encode and check
+REQUEST_SIZE = 100  # making a request takes as long as reading so many characters
 
 
 class EngineClient:
-    """Prompts of one call are checked as a whole, and let in together or not at all.
+    """Requests come in here: the prompts of a call are checked as a whole, and admitted together or not at all.
 
-    check: raises for a request that the engine cannot serve. Times of arrival are those of the engine's clock, by
-    default now.
+    Nothing here waits for a step, except what says so. Methods may be called from several event loops at once. The
+    engine's thread ends by `close`, or when nothing refers to the client any more.
+
+    info: what does not change. metrics: counters since the client was made, readable from any thread. tokenizer,
+    detokenizer: None where the model has no tokenizer.
     """
 
-    def __init__(self, driver: EngineThread, maker: InputProcessor, check: Callable[[Request], None]):
-        self._driver, self._maker, self._check = driver, maker, check
+    def __init__(
+        self,
+        outputs: OutputProcessor,
+        inputs: InputProcessor,
+        chats: ChatRenderer,
+        generation_config: Mapping[str, Any],
+    ):
+        self._engine, self._inputs, self._chats = outputs.engine, inputs, chats
+        self._thread = EngineThread(outputs, inputs)
+        self._num_keys = 0
+        self.info = engine_info(outputs.engine.scheduler, chats.template, generation_config)
+        self.metrics: EngineMetrics = self._thread.metrics
+        self.tokenizer, self.detokenizer = inputs.tokenizer, outputs.detokenizer
+        weakref.finalize(self, self._thread.close).atexit = False  # the thread itself sees to that
+
+    def now(self) -> float:
+        """Seconds on the engine's clock."""
+        return self._inputs.clock()
+
+    def check_room(self, num_samples: int) -> None:
+        """Raise as `generate` would for any prompts of so many samples, before they are read."""
+        with self._thread.commands.lock:
+            self._thread.check_alive()
+            self._thread.admission.check(num_samples, num_samples)
 
     async def generate(
         self,
         prompts: SequenceOf[Any],
-        sampling_params: Any,
-        scheduling: SchedulingKwargs,
-        arrival_s: float | None,
+        params: SamplingParams,
+        *,
         wants_pieces: bool,
-    ) -> ResultStreams:
-        """What is drawn after each prompt, piece by piece or whole."""
-        params = only_params(sampling_params)
-        self._driver.check_room(params.n * len(prompts))
-        make = partial(self._maker.make, params=params, **self._served(scheduling, arrival_s))
-        return await self._enter(prompts, make, params, ResultQueue(len(prompts), wants_pieces))
+        arrival_s: float | None = None,
+        **scheduling: Unpack[SchedulingKwargs],
+    ) -> ResultStream[RequestOutput]:
+        """Admit prompts, each a `Prompt` or in any form that `LLM.generate` takes.
+
+        wants_pieces: results come piece by piece, as those of `LLM.stream`. arrival_s: when the call came, by `now`.
+        Raises RequestError, QueueFullError and EngineDeadError; nothing has happened then.
+        """
+        self.check_room(params.n * len(prompts))
+        options = self._scheduling(scheduling, len(prompts))
+        arrival_s = self.now() if arrival_s is None else arrival_s
+
+        def make() -> list[Request]:
+            return self._inputs.requests(_read(prompts), [params] * len(prompts), options, arrival_s=arrival_s)
+
+        requests = await _offload(make, _size(prompts, params))
+        return self._admit(requests, wants_pieces=wants_pieces)
 
     async def embed(
         self,
         prompts: SequenceOf[Any],
-        pooling: str,
-        normalize: bool,
-        scheduling: SchedulingKwargs,
-        arrival_s: float | None,
-    ) -> ResultStreams:
-        """Each prompt's vector."""
+        *,
+        pooling: str = "mean",
+        normalize: bool = True,
+        arrival_s: float | None = None,
+        **scheduling: Unpack[SchedulingKwargs],
+    ) -> list[EmbeddingRequestOutput]:
+        """A vector for each prompt, as `LLM.embed` makes them; raises as `generate`, and LateError after a deadline."""
         check_pooling(pooling)
-        self._driver.check_room(len(prompts))
-        make = partial(self._maker.make_prompt_only, pooling=pooling, **self._served(scheduling, arrival_s))
-        inbox = ResultQueue(len(prompts), False, lambda job: lambda: embedding_of(job.sequences[0], normalize))
-        return await self._enter(prompts, make, None, inbox)
+        self.check_room(len(prompts))
+        options = self._scheduling(scheduling, len(prompts))
+        arrival_s = self.now() if arrival_s is None else arrival_s
 
-    def _served(self, options: SchedulingKwargs, arrival_s: float | None) -> dict[str, Any]:
-        named: dict[str, Any] = {**options}
-        return {
-            "scheduling": SchedulingOptions(**named),
-            "arrival_s": self._maker.clock() if arrival_s is None else arrival_s,
-        }
+        def make() -> list[Request]:
+            return self._inputs.requests(_read(prompts), None, options, pooling=pooling, arrival_s=arrival_s)
 
-    async def _enter(
-        self, prompts: SequenceOf[Any], make: Callable[..., Request], params: SamplingParams | None, inbox: ResultQueue
-    ) -> ResultStreams:
-        """What is long is read elsewhere than in the event loop."""
-        read = partial(read_requests, prompts, self._maker, make, self._check)
-        is_brief = size_of(prompts, params) <= BRIEF
-        token_ids, requests = read() if is_brief else await asyncio.to_thread(read)
-        self._driver.submit([(waiter, *asked) for waiter, asked in zip(inbox.waiters, requests, strict=True)])
-        return ResultStreams(self._driver, inbox, token_ids)
+        requests = await _offload(make, _size(prompts))
+        results: ResultStream[EmbeddingRequestOutput] = self._admit(requests, is_normalized=normalize)
+        try:
+            found = dict([await results.next_indexed() for _ in prompts])
+            return [found[i] for i in range(len(prompts))]
+        finally:
+            results.abort()
+
+    async def render_chat(self, messages: Any, **options: Unpack[ChatOptions]) -> Prompt:
+        """The prompt of one conversation; options and errors: those of `ChatRenderer.prompts`."""
+        (prompt,) = await asyncio.to_thread(self._chats.prompts, [messages], **options)
+        return prompt
+
+    def stats(self) -> SchedulerStats:
+        """The scheduler's counters now."""
+        return self._engine.scheduler.stats
+
+    async def snapshot(self) -> Snapshot:
+        """What the engine holds, after the step under way."""
+        return await self.call(lambda: snapshot(self._engine))
+
+    async def reset_prefix_cache(self) -> None:
+        """Drop the KV of ended requests, after the step under way; running requests go on undisturbed."""
+        await self.call(self._engine.scheduler.reset_prefix_cache)
+
+    async def call[T](self, function: Callable[[], T]) -> T:
+        """Run a function in the engine's thread after the step under way; its result, or what it raised."""
+        command = Call(function, Future())
+        self._thread.commands.put(command)
+        return await asyncio.wrap_future(cast("Future[T]", command.future))
+
+    def health(self) -> EngineHealth:
+        """Whether the engine lives and moves on; from any thread, at any moment."""
+        return self._thread.health()
+
+    async def wait_dead(self) -> EngineDeadError:
+        """Wait until the engine has died, and return the reason; `close` is no such death."""
+        return await asyncio.wrap_future(self._thread.death)
+
+    async def close(self) -> None:
+        """End the engine's thread; running requests raise EngineDeadError. May be called again."""
+        await asyncio.to_thread(self._thread.close)
+
+    def _scheduling(self, options: SchedulingKwargs, count: int) -> list[SchedulingOptions]:
+        return [SchedulingOptions(**cast(dict[str, Any], options))] * count
+
+    def _admit(
+        self, requests: list[Request], *, wants_pieces: bool = False, is_normalized: bool = False
+    ) -> ResultStream[Any]:
+        """Admit checked requests as the next that arrive, all or none."""
+        thread = self._thread
+        with thread.commands.lock:
+            thread.check_alive()
+            keys = range(self._num_keys, self._num_keys + len(requests))
+            thread.admission.enter(dict(zip(keys, requests, strict=True)))
+            self._num_keys = keys.stop
+            results = ResultStream[Any](keys, thread.abort)
+            thread.results.register(keys, results)
+            first = self._inputs.arrive(requests)
+            thread.commands.put(Add(keys, requests, first, wants_pieces, is_normalized))
+        return results
+
+
+def _read(prompts: SequenceOf[Any]) -> list[Prompt]:
+    if len(prompts) == 1:
+        return [read_only_prompt(prompts[0])]
+    return [read_prompt(prompt, f"prompt {i}") for i, prompt in enumerate(prompts)]
+
+
+async def _offload[T](make: Callable[[], T], size: int) -> T:
+    """What `make` returns; where that takes long it runs in a thread, so that the event loop stays free."""
+    return make() if size <= BRIEF else await asyncio.to_thread(make)
+
+
+def _size(prompts: SequenceOf[Any], params: SamplingParams | None = None) -> int:
+    """How much there is to read and check: characters, tokens and ids."""
+    size = sum(REQUEST_SIZE + prompt_size(prompt) for prompt in prompts)
+    if params is not None:
+        size += len(params.allowed_token_ids or ()) + sum(map(len, params.bad_words or ()))
+    return size

@@ -27,10 +27,12 @@ class StepSummary(NamedTuple):
     ms: float
 
     @classmethod
-    def of(cls, record: StepRecord, ms: float) -> "StepSummary":
+    def of(cls, record: StepRecord) -> "StepSummary":
         decode_rows, bucket = record.num_decodes, record.bucket
         prompt_tokens = 0 if bucket.is_decode else record.num_tokens - decode_rows
-        return cls(decode_rows, prompt_tokens, bucket.num_tokens - decode_rows - prompt_tokens, ms)
+        return cls(
+            decode_rows, prompt_tokens, bucket.num_tokens - decode_rows - prompt_tokens, record.moments.device_s * 1000
+        )
 
 
 class EngineMetrics:
@@ -48,13 +50,12 @@ class EngineMetrics:
     def __init__(self, load: QueueLoad, clock: Callable[[], float]):
         self._clock = clock
         self._live: set[SequenceOutput] = set()
-        self._collected_s = 0.0  # when the last step was read
         self.load, self.num_coming = load, 0
         self.num_unseen = self.num_queried = self.num_hit = 0
         self.num_prompt_tokens = self.num_generated_tokens = 0
         self.finished: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self._last_steps: deque[tuple[StepRecord, float]] = deque(maxlen=NUM_LAST_STEPS)
+        self._last_steps: deque[StepRecord] = deque(maxlen=NUM_LAST_STEPS)
 
         self.step_tokens, self.prompt_tokens, self.generated_tokens = (Histogram(COUNTS) for _ in range(3))
         self.params_n, self.params_max_tokens, self.preemptions = (Histogram(c) for c in (COUNTS, COUNTS, [0, *COUNTS]))
@@ -98,35 +99,31 @@ class EngineMetrics:
     @property
     def last_steps(self) -> list[StepSummary]:
         """The oldest first."""
-        steps = self._last_steps.copy()
-        return [StepSummary.of(record, seconds * 1000) for record, seconds in steps]
+        return [StepSummary.of(record) for record in self._last_steps.copy()]
 
-    def begin(self, job: RequestState) -> None:
+    def begin(self, state: RequestState) -> None:
         """A request has come to the engine."""
-        self._live.update(job.samples)
-        self.prompt_tokens.observe(len(job.prompt_ids))
-        self.params_n.observe(len(job.samples))
-        if job.request.max_tokens and job.request.params.max_tokens is not None:
-            self.params_max_tokens.observe(job.request.params.max_tokens)
+        self._live.update(state.samples)
+        self.prompt_tokens.observe(len(state.prompt_ids))
+        self.params_n.observe(len(state.samples))
+        if state.request.max_tokens and state.request.params.max_tokens is not None:
+            self.params_max_tokens.observe(state.request.params.max_tokens)
 
     def observe_step(self, record: StepRecord) -> None:
         """A step was committed."""
-        moments = record.moments
-        seconds = moments.collected_s - max(moments.submitted_s, self._collected_s)
-        self._collected_s = moments.collected_s
         self.step_tokens.observe(record.num_tokens)
-        self._last_steps.append((record, seconds))
+        self._last_steps.append(record)
 
-    def observe(self, moved: StepUpdate, samples: list[SequenceOutput]) -> None:
-        """What a step has brought; `samples` are those of `moved`."""
-        if moved.tokenless:
+    def observe(self, update: StepUpdate, samples: list[SequenceOutput]) -> None:
+        """What a step has brought; `samples` are those of `update`."""
+        if update.tokenless:
             counts = Counter(samples)
-            counts.subtract(moved.tokenless)
+            counts.subtract(update.tokenless)
             samples = list(counts.elements())
         if samples:
-            self._observe_tokens(samples, moved.now_s)
-        for sample in moved.ended:
-            self._end(sample, moved.now_s)
+            self._observe_tokens(samples, update.now_s)
+        for sample in update.ended:
+            self._end(sample, update.now_s)
 
     def _observe_tokens(self, samples: list[SequenceOutput], now: float) -> None:
         """One entry a token. Most samples had their last one in the step before, all at one moment: such are counted
@@ -150,10 +147,10 @@ class EngineMetrics:
         self.num_generated_tokens += len(samples)
         self._tokens.add(now, len(samples))
 
-    def drop(self, job: RequestState) -> None:
+    def drop(self, state: RequestState) -> None:
         """A request was ended before its time; nothing happens if all of it has ended."""
         now = self._clock()
-        for sample in job.samples:
+        for sample in state.samples:
             self._end(sample, now)
 
     def refuse(self, bound: str) -> None:
@@ -168,7 +165,7 @@ class EngineMetrics:
     def _begin_output(self, sample: SequenceOutput, now: float) -> None:
         """At the first token of a sample."""
         sample.first_token_s = now
-        waited_s = now - sample.job.request.arrival_s
+        waited_s = now - sample.state.request.arrival_s
         self.first_token.observe(waited_s)
         self._first_token.add(now, waited_s)
         self._end_prompt(sample)
@@ -185,7 +182,7 @@ class EngineMetrics:
         if sample not in self._live:
             return
         self._live.remove(sample)
-        sequence, arrival_s = sample.sequence, sample.job.request.arrival_s
+        sequence, arrival_s = sample.sequence, sample.state.request.arrival_s
         started_s, first_s, last_s = sequence.started_s, sample.first_token_s, sample.last_token_s
         num_tokens = sequence.num_tokens - sequence.prompt_len
         self.finished[sequence.finish_reason or "abort"] += 1

@@ -1,188 +1,219 @@
-"""Host: `EngineThread`: owns an engine, steps it while there is work, and sends results to event loops."""
+"""Host: `EngineThread`: owns a running engine: starts and steps its requests, and sends their results."""
 
 import atexit
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 
 from jaxserve.core.errors import AbortedError, EngineDeadError
 from jaxserve.core.request import Request
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.loop.step_stats import StepRecord
 from jaxserve.engine.outputs.output_processor import OutputProcessor
+from jaxserve.engine.outputs.output_stream import OutputStream
 from jaxserve.engine.outputs.request_state import RequestState
 from jaxserve.engine.serving.admission_control import AdmissionControl
 from jaxserve.engine.serving.command_queue import CLOSED, CommandQueue
 from jaxserve.engine.serving.engine_metrics import EngineMetrics
-from jaxserve.engine.serving.loop_delivery import Item, ResultReceiver, send
+from jaxserve.engine.serving.messages import Abort, Add, Call, Command, Output, StepOutput
+from jaxserve.engine.serving.result_stream import ResultRouter
 from jaxserve.engine.serving.watchdog import EngineHealth, Watchdog
+from jaxserve.engine.tasks.embed import embedding_of
+from jaxserve.scheduler.queue_limits import QueueLoad
 
-Entry = tuple[ResultReceiver, str | None, Request]  # who waits, the prompt's text where it has one, the request
+
+class _Running:
+    """A started request. take_new: returns what is new of it, None where nothing is."""
+
+    __slots__ = ("key", "state", "take_new", "wants_pieces")
+
+    def __init__(self, key: int, state: RequestState, add: Add):
+        self.key, self.state, self.wants_pieces = key, state, add.wants_pieces
+        self.take_new: Callable[[], Output | None] = OutputStream(state).take
+        if state.request.pooling is not None:
+            self.take_new = lambda: embedding_of(state.sequences[0], add.is_normalized)
+
+    def take(self) -> Output | Exception | None:
+        """What to send after a step with tokens of the request; an exception here ends this request alone."""
+        try:
+            return self.take_new() if self.wants_pieces or self.state.is_finished else None
+        except Exception as error:
+            return error
 
 
 class EngineThread:
-    """Other threads talk to it by commands, in order of arrival; it waits for them when the engine has nothing to do.
+    """Carries out commands in order of arrival between steps; waits for them when the engine has nothing to do.
 
-    Requests are let in or refused by the thread that brings them, which never waits for a step. Results go to each loop
-    in one call a step. When the engine dies every waiter gets an `EngineDeadError`, and so do later ones; `close` ends
-    the thread, and requests under way the same way. death: the engine's, when it comes; not that by `close`.
+    Results go to each event loop in one call a step. When the engine dies every request ends with an `EngineDeadError`,
+    and so does every later one; `close` ends the thread, and running requests the same way. death: the engine's error,
+    when it dies; not done by `close`. commands: its lock guards `admission`, too.
     """
 
-    def __init__(self, jobs: OutputProcessor, maker: InputProcessor):
-        self._jobs, self._maker = jobs, maker
-        self._waiters: dict[RequestState, ResultReceiver] = {}
-        self._error: EngineDeadError | None = None
+    def __init__(self, outputs: OutputProcessor, inputs: InputProcessor):
+        self._outputs, self._inputs = outputs, inputs
+        self._scheduler = outputs.engine.scheduler
+        self._by_key: dict[int, _Running] = {}
+        self._by_state: dict[RequestState, _Running] = {}
+        self.error: EngineDeadError | None = None
         self.death: Future[EngineDeadError] = Future()
-        self.death.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
+        self.death.set_running_or_notify_cancel()  # so that it cannot be cancelled by one of those who await it
         self._thread = threading.Thread(target=self._run, name="jaxserve-engine", daemon=True)
-        self.meters, self._pulse = EngineMetrics(jobs.load, maker.clock), Watchdog(maker.clock)
-        self._mail = CommandQueue(self._pulse)
-        # Whoever asks it holds the mailbox's lock.
-        self._admission = AdmissionControl(jobs.claim(self._thread, self._observe), self.meters, maker.clock)
+        outputs.claim(self._thread, self._observe)
+        self._watchdog = Watchdog(inputs.clock)
+        self.metrics = EngineMetrics(QueueLoad.of(self._scheduler.state), inputs.clock)
+        self.admission = AdmissionControl(self._scheduler.queue_limits, self.metrics, inputs.clock)
+        self.commands, self.results = CommandQueue(self._watchdog), ResultRouter()
         atexit.register(self.close)  # a thread that ran on while the interpreter ends would crash in the device's code
         self._thread.start()
 
-    def check_room(self, num_samples: int) -> None:
-        """Raise as `submit` would for any prompt at all, so that one for which there is no room need not be read."""
-        with self._mail.lock:
-            self._check_alive()
-            self._admission.check(num_samples, num_samples)
+    def check_alive(self) -> None:
+        """Raise `EngineDeadError` unless commands will be carried out."""
+        if self.commands.is_closed:
+            raise EngineDeadError(CLOSED)
+        if self.error is not None:
+            raise _death(self.error)
 
-    def submit(self, entries: list[Entry]) -> None:
-        """Let requests in, as the next ones that arrive, together; or raise at once, and then nothing has changed."""
-        with self._mail.lock:
-            self._check_alive()
-            self._admission.enter({waiter: request for waiter, _, request in entries})
-            first = self._maker.arrive([request for _, _, request in entries])
-            self._mail.put(partial(self._start_all, entries, first))
-
-    def abort(self, waiter: ResultReceiver) -> None:
-        """End what a waiter waits for, and tell it; nothing happens if it has been told an end."""
-        if waiter.end is not None:
-            return
-        with self._mail.lock:
-            self._admission.leave(waiter)
-            if not self._mail.is_closed:
-                self._mail.put(partial(self._end, waiter))
-        send([(waiter, AbortedError("the request was aborted"))])
-
-    def call[T](self, function: Callable[[], T]) -> Future[T]:
-        """Run something between two steps, in the thread that drives the engine; its result, or what it raised."""
-        return self._mail.call(function)
+    def abort(self, keys: list[int]) -> None:
+        """End requests and send their streams an `AbortedError` at once, though a step may be under way for long."""
+        with self.commands.lock:
+            for key in keys:
+                self.admission.leave(key)
+            if not self.commands.is_closed:
+                self.commands.put(Abort(keys))
+        self.results.send([StepOutput(key, AbortedError("the request was aborted")) for key in keys])
 
     def health(self) -> EngineHealth:
         """From any thread, at any moment; waits for nothing."""
-        if self._error is not None:
-            return self._pulse.health(str(self._error))
-        is_gone = self._mail.is_closed or not self._thread.is_alive()
-        return self._pulse.health(CLOSED if is_gone else None)
+        if self.error is not None:
+            return self._watchdog.health(str(self.error))
+        is_gone = self.commands.is_closed or not self._thread.is_alive()
+        return self._watchdog.health(CLOSED if is_gone else None)
 
     def close(self) -> None:
         """End all requests and the thread, and wait for that."""
-        if self._mail.close():
+        if self.commands.close():
             atexit.unregister(self.close)
         if threading.current_thread() is not self._thread:  # as it may be where the garbage collector calls
             self._thread.join()
-
-    def _check_alive(self) -> None:
-        if self._mail.is_closed:
-            raise EngineDeadError(CLOSED)
-        if self._error is not None:
-            raise _death(self._error)
 
     def _run(self) -> None:
         is_open = True
         while is_open:
             try:
-                is_open = self._mail.obey(must_wait=not self._has_work)
+                for command in self.commands.take(must_wait=not self._has_work):
+                    is_open = command is not None
+                    if command is not None:
+                        self._carry_out(command)
                 if is_open and self._has_work:
                     self._step()
             except Exception as error:  # a fault between steps leaves nothing that could be trusted
                 self._die(_death(error))
         self._fail(EngineDeadError("the AsyncLLM was closed while this request ran"))
-        self._jobs.release()
+        self._outputs.release()
 
     @property
     def _has_work(self) -> bool:
-        return self._error is None and self._jobs.has_work
+        return self.error is None and self._outputs.has_work
 
-    def _start_all(self, entries: list[Entry], first: int) -> None:
-        for number, (waiter, text, request) in enumerate(entries, first):
-            self._start(waiter, text, self._maker.numbered(request, number))
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case Add():
+                requests = self._inputs.numbered(command.requests, command.first_arrival)
+                for key, request in zip(command.keys, requests, strict=True):
+                    self._start(key, request, command)
+            case Abort():
+                for key in command.keys:
+                    self._end(key)
+            case Call():
+                _call(command)
 
-    def _start(self, waiter: ResultReceiver, text: str | None, request: Request) -> None:
-        if not self._admission.is_coming(waiter):
-            self.meters.drop_unseen(request)
+    def _start(self, key: int, request: Request, add: Add) -> None:
+        if not self.admission.is_coming(key):
+            self.metrics.drop_unseen(request)
             return
         try:
-            if self._error is not None:
-                raise _death(self._error)
-            job = self._jobs.start(text, request)
-            self.meters.begin(job)
-            waiter.begin(job)
-            self._waiters[job] = waiter
+            if self.error is not None:
+                raise _death(self.error)
+            state = self._outputs.start(request)
+            self.metrics.begin(state)
+            self._by_key[key] = self._by_state[state] = _Running(key, state, add)
         except Exception as error:
-            self._send([(waiter, error)])
+            self._send([StepOutput(key, error)])
         finally:
-            with self._mail.lock:
-                self._admission.arrive(waiter, self._jobs.load)
+            with self.commands.lock:
+                self.admission.arrive(key, QueueLoad.of(self._scheduler.state))
 
-    def _end(self, waiter: ResultReceiver) -> None:
-        if waiter.job is not None and self._waiters.pop(waiter.job, None) is not None:
-            self._jobs.close([waiter.job])
-            self.meters.drop(waiter.job)
+    def _end(self, key: int) -> None:
+        if (running := self._by_key.get(key)) is not None:
+            self._forget(running.state)
+            self._outputs.close([running.state])
+            self.metrics.drop(running.state)
             self._publish()
+
+    def _forget(self, state: RequestState) -> bool:
+        """Send nothing more of a request; returns whether anything was still to be sent."""
+        running = self._by_state.pop(state, None)
+        if running is not None:
+            del self._by_key[running.key]
+        return running is not None
 
     def _step(self) -> None:
-        moved = self._jobs.step()
-        samples = moved.samples()
-        self.meters.observe(moved, samples)
+        update = self._outputs.step()
+        samples = update.samples()
+        self.metrics.observe(update, samples)
         self._publish()
-        jobs = dict.fromkeys([sample.job for sample in samples])
-        waiters = [self._waiters[job] for job in jobs if job in self._waiters]
-        items = [(waiter, item) for waiter in waiters if (item := waiter.take()) is not None]
-        self._send(items)  # before jobs are closed, which may wait for what is in flight of them
-        finished = [job for job in jobs if job.is_finished and self._waiters.pop(job, None) is not None]
+        states = dict.fromkeys([sample.state for sample in samples])
+        running = [self._by_state[state] for state in states if state in self._by_state]
+        results = [StepOutput(each.key, new) for each in running if (new := each.take()) is not None]
+        self._send(results)  # before requests are closed, which may wait for a step in flight
+        finished = [state for state in states if state.is_finished and self._forget(state)]
         if finished:
-            self._jobs.close(finished)
+            self._outputs.close(finished)
             self._publish()
-        for waiter, item in items:
-            if isinstance(item, Exception):
-                self._end(waiter)
+        for key, output in results:
+            if isinstance(output, Exception):
+                self._end(key)
 
     def _observe(self, record: StepRecord) -> None:
-        self._pulse.beat()
-        self.meters.observe_step(record)
+        self._watchdog.beat()
+        self.metrics.observe_step(record)
 
     def _publish(self) -> None:
-        with self._mail.lock:
-            self._admission.publish(self._jobs.load)
+        with self.commands.lock:
+            self.admission.publish(QueueLoad.of(self._scheduler.state))
 
     def _die(self, error: EngineDeadError) -> None:
-        self._error = error
+        self.error = error
         self._fail(error)
         if not self.death.done():
             self.death.set_result(error)
 
     def _fail(self, error: EngineDeadError) -> None:
-        """Tell all waiters, each by an exception of its own, and end their jobs."""
-        waiters, self._waiters = self._waiters, {}
-        self._send([(waiter, _death(error)) for waiter in waiters.values()])
-        with suppress(Exception):  # where an engine has died, even to end its jobs may fail
-            self._jobs.close(waiters)
-            for job in waiters:
-                self.meters.drop(job)
+        """End all requests, each with an exception of its own."""
+        failed, self._by_key, self._by_state = self._by_state, {}, {}
+        self._send([StepOutput(running.key, _death(error)) for running in failed.values()])
+        with suppress(Exception):  # where an engine has died, even closing its requests may fail
+            self._outputs.close(failed)
+            for state in failed:
+                self.metrics.drop(state)
             self._publish()
 
-    def _send(self, items: list[tuple[ResultReceiver, Item]]) -> None:
-        for waiter in send(items):
-            self._end(waiter)
+    def _send(self, results: list[StepOutput]) -> None:
+        for key in self.results.send(results):
+            self._end(key)
+
+
+def _call(command: Call) -> None:
+    if command.future.set_running_or_notify_cancel():
+        try:
+            command.future.set_result(command.function())
+        except Exception as error:
+            command.future.set_exception(error)
 
 
 def _death(error: Exception) -> EngineDeadError:
-    """The same reason in an exception of its own, for one task more to raise."""
+    """A new exception with the same reason, so that each task raises its own."""
     is_death = isinstance(error, EngineDeadError)
     death = EngineDeadError(str(error) if is_death else f"the engine loop has ended: {error}")
     death.__cause__ = error.__cause__ if is_death else error

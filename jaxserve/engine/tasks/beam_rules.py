@@ -107,12 +107,14 @@ class BeamFrontier:
         ids = np.stack([c.top_ids for c in candidates])
         rows = np.broadcast_to(np.arange(len(ids))[:, None], ids.shape)
         order = np.lexsort((ids.ravel(), rows.ravel(), -totals.ravel()))[: self.rules.num_candidates]
-        parents, places = np.unravel_index(order, ids.shape)
+        unraveled = np.unravel_index(order, ids.shape)
+        parents: list[int] = unraveled[0].tolist()
+        places: list[int] = unraveled[1].tolist()
         nodes = [
             BeamNode(self.running[b], int(ids[b, i]), i, candidates[b], np.float32(totals[b, i]))
-            for b, i in zip(parents.tolist(), places.tolist(), strict=True)
+            for b, i in zip(parents, places, strict=True)
         ]
-        return parents.tolist(), nodes
+        return parents, nodes
 
     def _is_settled(self, best: BeamNode) -> bool:
         """Whether no running text can come among the ended ones any more, as far as `early_stopping` wants to know."""

@@ -1,4 +1,4 @@
-"""Host: `LLM.beam_search`: the searches of several prompts side by side in one engine."""
+"""Host: `beam_search`: the searches of several prompts, side by side in one engine."""
 
 from collections import deque
 from typing import Any
@@ -12,46 +12,51 @@ from jaxserve.core.outputs import BeamSearchOutput, BeamSearchSequence
 from jaxserve.core.progress_bars import CountBar
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import TokenLogprobs
-from jaxserve.engine.inputs.call_inputs import requests_for
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import read_prompts
 from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.outputs.output_stream import position_logprobs
 from jaxserve.engine.tasks.beam_rules import BeamFrontier, BeamNode, BeamRules
+from jaxserve.scheduler.scheduler import Scheduler
 from jaxserve.text.detokenize import Detokenizer
 
 
 class BeamSearch:
     """The search of one prompt under way."""
 
-    def __init__(self, jobs: OutputProcessor, request: Request, rules: BeamRules):
-        self._jobs, self.request = jobs, request
-        self._beams = BeamFrontier(rules)
-        lanes = jobs.add_beams(request, rules.beam_width, rules.num_candidates)
-        self._sequences = lanes[:1]  # those of the running texts, in their order
+    def __init__(self, outputs: OutputProcessor, request: Request, rules: BeamRules):
+        self._outputs, self.request = outputs, request
+        self._frontier = BeamFrontier(rules)
+        with outputs.exclusive() as engine:
+            beams = engine.live().add_beams(request, rules.beam_width, rules.num_candidates)
+        self._sequences = beams[:1]  # those of the running texts, in their order
         self._has_failed = False
 
     @property
     def is_done(self) -> bool:
-        return self._beams.is_done or self._has_failed
+        return self._frontier.is_done or self._has_failed
 
     def advance(self) -> None:
-        """Choose the next tokens, if all is known for that. A search that is done gives its pages back."""
+        """Choose the next tokens, if all candidates are known. A search that is done gives its pages back."""
         self._has_failed = any(sequence.is_finished for sequence in self._sequences)
         if not self._has_failed:
-            candidates = self._jobs.candidates(self._sequences)
-            if candidates is None:
-                return
-            chosen = self._beams.advance(candidates)
-            if not self.is_done:
-                choices = [(self._sequences[parent], token) for parent, token in chosen]
-                self._sequences = self._jobs.branch(self.request, choices)
+            with self._outputs.exclusive() as engine:
+                self._branch(engine.scheduler)
         if self.is_done:
-            self._jobs.abort([self.request])
+            self._outputs.abort([self.request])
+
+    def _branch(self, scheduler: Scheduler) -> None:
+        candidates = [known for each in self._sequences if (known := scheduler.candidates(each)) is not None]
+        if len(candidates) < len(self._sequences):
+            return
+        chosen = self._frontier.advance(candidates)
+        if not self.is_done:
+            choices = [(self._sequences[parent], token) for parent, token in chosen]
+            self._sequences = scheduler.branch(self.request.request_id, choices)
 
     def output(self, detokenizer: Detokenizer | None, *, keeps_eos: bool) -> BeamSearchOutput:
         """What was found, or what ran when logits were not finite."""
-        beams, sequences = self._beams, []
+        beams, sequences = self._frontier, list[BeamSearchSequence]()
         if self._has_failed:
             ends = [(node, None, "error") for node in beams.running]
         else:
@@ -75,8 +80,8 @@ class BeamSearch:
 
 
 def beam_search(
-    jobs: OutputProcessor,
-    maker: InputProcessor,
+    outputs: OutputProcessor,
+    inputs: InputProcessor,
     prompts: Any,
     params: BeamSearchParams,
     *,
@@ -88,13 +93,16 @@ def beam_search(
     max_num_seqs: the engine's slots. Raises `RequestError` naming prompt and parameter before anything runs. An
     exception on the way, an interrupt too, ends these searches and no other request.
     """
-    if not isinstance(params, BeamSearchParams):
+    given: Any = params
+    if not isinstance(given, BeamSearchParams):
         raise RequestError("params must be a BeamSearchParams", "params")
     read = read_prompts(prompts)
-    eos_ids = () if params.ignore_eos else maker.eos_ids
-    _check_width(params, 1 + len(eos_ids), maker, max_num_seqs)
+    eos_ids = () if params.ignore_eos else inputs.eos_ids
+    _check_width(params, 1 + len(eos_ids), inputs, max_num_seqs)
     sampling = SamplingParams(temperature=0, max_tokens=params.max_tokens, ignore_eos=params.ignore_eos)
-    requests = [request for _, request in requests_for(jobs, maker, read, sampling)]
+    made = inputs.requests(read, [sampling] * len(read))
+    outputs.check(made)
+    requests = list(inputs.numbered(made, inputs.arrive(made)))
     rules = [
         BeamRules(params.beam_width, request.max_tokens, eos_ids, params.length_penalty, params.early_stopping)
         for request in requests
@@ -105,29 +113,29 @@ def beam_search(
         with CountBar(use_tqdm, desc="Searching", unit="prompt", total=len(requests)) as bar:
             while waiting or running:
                 while waiting and (len(running) + 1) * params.beam_width <= max_num_seqs:
-                    running.append(BeamSearch(jobs, *waiting.popleft()))
+                    running.append(BeamSearch(outputs, *waiting.popleft()))
                     searches.append(running[-1])
-                jobs.step()
+                outputs.step()
                 for search in running:
                     search.advance()
                 left = [search for search in running if not search.is_done]
                 bar.update(len(running) - len(left))
                 running = left
     finally:
-        jobs.abort(requests)
-    return [search.output(jobs.detokenizer, keeps_eos=params.include_stop_str_in_output) for search in searches]
+        outputs.abort(requests)
+    return [search.output(outputs.detokenizer, keeps_eos=params.include_stop_str_in_output) for search in searches]
 
 
-def _check_width(params: BeamSearchParams, per_beam: int, maker: InputProcessor, max_num_seqs: int) -> None:
+def _check_width(params: BeamSearchParams, per_beam: int, inputs: InputProcessor, max_num_seqs: int) -> None:
     """Raise `RequestError` for a width that this engine can never serve."""
     width = params.beam_width
     if width > max_num_seqs:
         raise RequestError(f"beam_width={width} is more than the engine's max_num_seqs={max_num_seqs}", "beam_width")
     needed = max(2, per_beam) * width
-    if needed > maker.max_logprobs:
+    if needed > inputs.max_logprobs:
         raise RequestError(
             f"beam_width={width} looks at the {needed} likeliest tokens of each step (one more a beam than there are "
-            f"end-of-sequence tokens, at least two), but the engine's max_logprobs is {maker.max_logprobs}",
+            f"end-of-sequence tokens, at least two), but the engine's max_logprobs is {inputs.max_logprobs}",
             "beam_width",
         )
 

@@ -1,4 +1,4 @@
-"""Host: embeddings: a prompt's hidden states after the final norm, brought to one vector."""
+"""Host: `embed`: one vector a prompt, pooled from its hidden states after the final norm."""
 
 from typing import Any
 
@@ -8,7 +8,6 @@ from jaxserve.core.errors import LateError, RequestError
 from jaxserve.core.outputs import EmbeddingOutput, EmbeddingRequestOutput, RequestMetrics
 from jaxserve.core.row_layout import POOLING
 from jaxserve.core.sequence import Sequence
-from jaxserve.engine.inputs.error_context import named
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import read_prompts
 from jaxserve.engine.outputs.output_processor import OutputProcessor
@@ -16,8 +15,8 @@ from jaxserve.engine.tasks.prefill_only import run_prompts
 
 
 def embed(
-    jobs: OutputProcessor,
-    maker: InputProcessor,
+    outputs: OutputProcessor,
+    inputs: InputProcessor,
     prompts: Any,
     *,
     pooling: str = "mean",
@@ -30,24 +29,21 @@ def embed(
     anything runs. Where a model's hidden states are not finite the numbers are not either.
     """
     check_pooling(pooling)
-    read = read_prompts(prompts)
-    requests = []
-    for i, (prompt, ids) in enumerate(zip(read, maker.token_ids(read), strict=True)):
-        with named(f"prompt {i}"):
-            requests.append(maker.make_prompt_only(ids, pooling=pooling, cache_salt=prompt.cache_salt))
+    requests = inputs.requests(read_prompts(prompts), None, pooling=pooling)
     groups = [([request], len(request.prompt_token_ids)) for request in requests]
-    sequences = run_prompts(jobs, groups, noun="prompt", title="Embedding", use_tqdm=use_tqdm)
+    sequences = run_prompts(outputs, groups, noun="prompt", title="Embedding", use_tqdm=use_tqdm)
     return [embedding_of(sequence, normalize) for sequence in sequences]
 
 
 def check_pooling(pooling: Any) -> None:
+    """Raise `RequestError` for a pooling that is not known."""
     if not isinstance(pooling, str) or pooling not in POOLING:
         known = ", ".join(repr(name) for name in POOLING if name is not None)
         raise RequestError(f"pooling={pooling!r} must be one of {known}", "pooling")
 
 
 def embedding_of(sequence: Sequence, normalize: bool) -> EmbeddingRequestOutput:
-    """The vector of a sequence that has ended. Raises `LateError` where its time was up."""
+    """The vector of a sequence that has ended; raises `LateError` where it ended by a deadline."""
     request, vector = sequence.request, sequence.pooled
     if sequence.finish_reason == "timeout":
         raise LateError("the time of a prompt was up before its embedding was computed")

@@ -1,4 +1,4 @@
-"""Host: requests that draw nothing, run to their ends: what scoring and embedding have in common."""
+"""Host: `run_prompts`: runs requests that draw nothing to their ends, for scoring and embedding."""
 
 from jaxserve.core.progress_bars import CountBar
 from jaxserve.core.request import Request
@@ -7,24 +7,27 @@ from jaxserve.engine.outputs.output_processor import OutputProcessor
 
 
 def run_prompts(
-    jobs: OutputProcessor, groups: list[tuple[list[Request], int]], *, noun: str, title: str, use_tqdm: bool
+    outputs: OutputProcessor, groups: list[tuple[list[Request], int]], *, noun: str, title: str, use_tqdm: bool
 ) -> list[Sequence]:
-    """The ended sequences in the order of the groups, which are requests with equal first tokens, and how many are.
+    """The ended sequences in the order of the groups, each of requests and the number of first tokens they share.
 
-    An exception on the way, an interrupt too, aborts these requests and no others.
+    Raises `QueueFullError` before anything runs. An exception meanwhile, an interrupt too, aborts these requests and no
+    others.
     """
     sequences: list[Sequence] = []
-    jobs.check([request for group, _ in groups for request in group])
+    requests = [request for group, _ in groups for request in group]
+    outputs.check(requests)
     try:
-        for group, shared_len in groups:
-            sequences += jobs.add_sharing(group, shared_len)
+        with outputs.exclusive() as engine:
+            for group, shared_len in groups:
+                sequences += engine.scheduler.add_sharing(group, shared_len)
         with CountBar(use_tqdm, desc=title, unit=noun, total=len(sequences)) as bar:
             running = sequences
             while running:
-                jobs.step()
+                outputs.step()
                 left = [sequence for sequence in running if not sequence.is_finished]
                 bar.update(len(running) - len(left))
                 running = left
     finally:
-        jobs.abort(request for group, _ in groups for request in group)
+        outputs.abort(requests)
     return sequences

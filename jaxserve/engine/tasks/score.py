@@ -1,34 +1,39 @@
-"""Host: scoring: how likely continuations are after their contexts. Nothing is drawn, and logits are made only where a
-continuation's token is the target; a context that several continuations share is computed once."""
+"""Host: `score`: log-probabilities of continuations after their contexts.
+
+Nothing is drawn, and logits are computed only where a continuation's token is the target. A context that several
+continuations share is computed once.
+"""
 
 import math
 from typing import Any
 
 from jaxserve.core.outputs import ScoreOutput
+from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
-from jaxserve.engine.inputs.error_context import named
 from jaxserve.engine.inputs.input_processor import InputProcessor
+from jaxserve.engine.inputs.per_prompt import named
 from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.tasks.prefill_only import run_prompts
 from jaxserve.engine.tasks.score_inputs import ScorePair, read_pairs
 
 
-def score(jobs: OutputProcessor, maker: InputProcessor, pairs: Any, *, use_tqdm: bool = False) -> list[ScoreOutput]:
+def score(outputs: OutputProcessor, inputs: InputProcessor, pairs: Any, *, use_tqdm: bool = False) -> list[ScoreOutput]:
     """Score each (context, continuation), both text or token ids (`read_pairs` says how text is cut), in their order.
 
     Raises `RequestError` naming the pair before anything runs. Where the logits are not finite the log-probabilities
     are not numbers.
     """
-    read = read_pairs(maker, pairs)
-    requests = []
+    read = read_pairs(inputs.tokenizer, pairs)
+    requests: list[Request] = []
     for i, pair in enumerate(read):
         with named(f"pair {i}", "pairs"):
-            requests.append(maker.make_prompt_only(pair.context + pair.continuation, logprobs_start=len(pair.context)))
+            ids, start = pair.context + pair.continuation, len(pair.context)
+            requests.append(inputs.make_prompt_only(ids, logprobs_start=start))
     by_context: dict[tuple[int, ...], list[int]] = {}
     for i, pair in enumerate(read):
         by_context.setdefault(tuple(pair.context), []).append(i)
     groups = [([requests[i] for i in members], len(context)) for context, members in by_context.items()]
-    sequences = run_prompts(jobs, groups, noun="pair", title="Scoring", use_tqdm=use_tqdm)
+    sequences = run_prompts(outputs, groups, noun="pair", title="Scoring", use_tqdm=use_tqdm)
     order = [i for members in by_context.values() for i in members]
     by_pair = dict(zip(order, sequences, strict=True))
     return [_output(pair, by_pair[i]) for i, pair in enumerate(read)]

@@ -23,12 +23,8 @@ async def embed_call(state: ServerState, body: EmbeddingBody, record: AccessReco
         truncation = Truncation.of_length(body.truncate_prompt_tokens, state.max_model_len, reserved=0)
     prompts = await read_texts(state, body.inputs, add_special_tokens=body.add_special_tokens, truncation=truncation)
     options = SchedulingKwargs(deadline_s=state.config.request_timeout_s)
-    outputs = await state.engine.embed_all(
-        [prompt.as_dict() for prompt in prompts],
-        pooling=body.pooling,
-        normalize=body.normalize,
-        arrival_s=arrival_s,
-        **options,
+    outputs = await state.engine.embed(
+        prompts, pooling=body.pooling, normalize=body.normalize, arrival_s=arrival_s, **options
     )
     for output in outputs:
         record.note(output)

@@ -56,7 +56,7 @@ async def completion_call(
     params = await _sampling_params(body, state.sampling_defaults(max_tokens=DEFAULT_MAX_TOKENS), others)
     truncation = Truncation.of(body, state.max_model_len)
     prompts = await read_texts(state, body.prompts, add_special_tokens=body.add_special_tokens, truncation=truncation)
-    tokenizer, detokenizer = state.engine.get_tokenizer(), state.engine.detokenizer
+    tokenizer, detokenizer = state.engine.tokenizer, state.engine.detokenizer
     response = CompletionResponse(body, envelope, len(prompts), tokenizer, detokenizer)
     return _call(state, body, prompts, params, response, client)
 
@@ -72,7 +72,7 @@ async def chat_call(state: ServerState, body: ChatBody, request_id: str, client:
     prompts = [await chat_prompt(state, body, Truncation.of(body, state.max_model_len))]
     role = state.config.response_role
     start = body.last_content(role) if body.echo else ""
-    response = ChatResponse(body, envelope, state.engine.get_tokenizer(), role, start)
+    response = ChatResponse(body, envelope, state.engine.tokenizer, role, start)
     return _call(state, body, prompts, params, response, client)
 
 

@@ -84,7 +84,7 @@ async def chat_prompt(state: ServerState, body: ChatBody | TokenizeBody, truncat
         chat_template_kwargs=variables,
         max_model_len=None if truncation is not None else state.max_model_len,
     )
-    return _truncated(Prompt(rendered["prompt"], rendered["prompt_token_ids"]), truncation)
+    return _truncated(rendered, truncation)
 
 
 async def encode_texts(state: ServerState, texts: list[str], *, add_special_tokens: bool) -> list[list[int]]:
@@ -94,7 +94,7 @@ async def encode_texts(state: ServerState, texts: list[str], *, add_special_toke
 
 def tokenizer_of(state: ServerState) -> Tokenizer:
     """The model's tokenizer. Raises `ApiError` if there is none."""
-    tokenizer = state.engine.get_tokenizer()
+    tokenizer = state.engine.tokenizer
     if tokenizer is None:
         raise ApiError(400, "this model has no tokenizer: send prompts as token ids", param="prompt")
     return tokenizer

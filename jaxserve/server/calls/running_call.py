@@ -3,17 +3,15 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxserve.core.errors import LateError
 from jaxserve.core.outputs import RequestOutput
+from jaxserve.engine.serving.result_stream import ResultStream
 from jaxserve.server.calls.generation_call import GenerationCall
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.server_state import ServerState
-
-if TYPE_CHECKING:  # it imports jax
-    from jaxserve.engine.serving.result_stream import ResultStreams
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +25,8 @@ class OutputPart:
 class RunningCall:
     """The submitted prompts of a request, and their results."""
 
-    def __init__(self, streams: "ResultStreams"):
-        self._streams = streams
+    def __init__(self, results: ResultStream[RequestOutput]):
+        self._results = results
         self._num_tokens = 0  # received so far
 
     @classmethod
@@ -37,13 +35,12 @@ class RunningCall:
 
         arrival_s: the request's arrival time on the engine's clock, by default now.
         """
-        prompts = [{**prompt.as_dict(), "cache_salt": prompt.cache_salt} for prompt in call.prompts]
         options: Any = {"wants_pieces": call.body.stream, "arrival_s": arrival_s, **call.options}
-        return cls(await state.engine.submit_all(prompts, call.params, **options))
+        return cls(await state.engine.generate(call.prompts, call.params, **options))
 
     def abort(self) -> None:
         """Abort the prompts that are not finished; idempotent, allowed at any time."""
-        self._streams.abort()
+        self._results.abort()
 
     async def outputs(self, record: AccessRecord) -> list[RequestOutput]:
         """The whole outputs, in the order of the prompts; `record` receives them. Raises as `parts` does."""
@@ -58,10 +55,10 @@ class RunningCall:
 
         Raises `ApiError` for a prompt that could not be computed, and `LateError` if no prompt had a token in time.
         """
-        while self._streams.has_more:
+        while self._results.has_more:
             try:
                 async with asyncio.timeout(idle_s or None):
-                    prompt, output = await self._streams.next()
+                    prompt, output = await self._results.next_indexed()
             except TimeoutError:
                 yield None
                 continue
@@ -76,5 +73,5 @@ class RunningCall:
             raise ApiError(500, "the model computed non-finite numbers for this request", code="not_finite")
         if "abort" in reasons:
             raise ApiError(503, "the request was aborted by the server", code="aborted")
-        if "timeout" in reasons and not self._num_tokens and not self._streams.has_more:
+        if "timeout" in reasons and not self._num_tokens and not self._results.has_more:
             raise LateError("the request timed out before its first token")

@@ -1,17 +1,16 @@
-"""Host: what an engine tells Prometheus: once under vLLM's names, which dashboards, autoscalers and gateways read, and
-once under `jaxserve:`. What vLLM calls a request is a sample of one here, unless the text says otherwise."""
+"""Host: `engine_families`: the engine's Prometheus metrics: under vLLM's names, which dashboards, autoscalers and
+gateways read, and under `jaxserve:`. Where vLLM counts requests these count samples, unless the text differs."""
 
 import time
 from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from jaxserve.engine.serving.engine_metrics import EngineMetrics
-from jaxserve.scheduler.scheduler import Scheduler
+from jaxserve.engine.serving.engine_client import EngineClient
 from jaxserve.server.monitoring.prometheus import PrometheusFamilies
 
 FINISH_REASONS = ("stop", "length", "abort", "timeout", "error")
-BOUNDS = {"max_num_queued_reqs": "max_num_waiting", "max_num_queued_tokens": "max_waiting_tokens"}  # vLLM's, ours
+QUEUE_LIMITS = {"max_num_queued_reqs": "max_num_waiting", "max_num_queued_tokens": "max_waiting_tokens"}  # vLLM's, ours
 HISTOGRAMS = {
     "iteration_tokens_total": ("step_tokens", "Tokens computed per step."),
     "request_prompt_tokens": ("prompt_tokens", "Prompt tokens per request, independent of n."),
@@ -30,72 +29,76 @@ HISTOGRAMS = {
 }
 
 
-def shared_families(make: PrometheusFamilies, meters: EngineMetrics, scheduler: Scheduler) -> Iterator[Metric]:
-    """Those that have a name of vLLM's. May be read while the engine's thread runs: nothing waits for it."""
-    load, num_waiting = meters.load, meters.num_waiting
+def engine_families(engine: EngineClient, model_name: str) -> Iterator[Metric]:
+    """All metrics of one engine, read without waiting for its thread."""
+    labels = {"model_name": model_name, "engine": "0"}
+    for prefix in ("vllm:", "jaxserve:"):
+        yield from _shared_families(PrometheusFamilies(prefix, labels), engine)
+    yield from _own_families(PrometheusFamilies("jaxserve:", labels), engine)
+
+
+def _shared_families(make: PrometheusFamilies, engine: EngineClient) -> Iterator[Metric]:
+    """The metrics that vLLM has, too."""
+    metrics, stats, load, num_waiting = engine.metrics, engine.stats(), engine.metrics.load, engine.metrics.num_waiting
     waiting = {"capacity": num_waiting - load.num_deferred, "deferred": load.num_deferred}
-    finished = {reason: meters.finished[reason] for reason in FINISH_REASONS}
-    refused = {name: meters.refused[own] for name, own in BOUNDS.items()}
+    finished = {reason: metrics.finished[reason] for reason in FINISH_REASONS}
+    refused = {name: metrics.refused[own] for name, own in QUEUE_LIMITS.items()}
     yield make.gauge("num_requests_running", "Samples in the running batch.", load.num_running)
     yield make.gauge("num_requests_waiting", "Samples in the queue.", num_waiting)
     text = "Samples in the queue: for lack of capacity, or deferred until another has computed their shared prefix."
     yield make.gauge("num_requests_waiting_by_reason", text, waiting, "reason")
-    yield make.gauge("kv_cache_usage_perc", "Fraction of the KV pages held by sequences, 0 to 1.", _usage(scheduler))
-    yield make.counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", meters.num_queried)
-    yield make.counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.", meters.num_hit)
-    yield make.counter("num_preemptions", "Preemptions of running samples.", scheduler.state.num_preemptions)
+    usage = _num_pages_held(engine) / engine.info.num_pages
+    yield make.gauge("kv_cache_usage_perc", "Fraction of the KV pages held by sequences, 0 to 1.", usage)
+    yield make.counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", metrics.num_queried)
+    yield make.counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.", metrics.num_hit)
+    yield make.counter("num_preemptions", "Preemptions of running samples.", stats.num_preemptions)
     yield make.counter("admission_rejections", "Requests rejected by a full queue.", refused, "reason")
-    yield make.counter("prompt_tokens", "Tokens of processed prompts, once per request.", meters.num_prompt_tokens)
-    yield make.counter("prompt_tokens_cached", "Tokens of processed prompts found in the prefix cache.", meters.num_hit)
-    yield make.counter("generation_tokens", "Generated tokens.", meters.num_generated_tokens)
+    yield make.counter("prompt_tokens", "Tokens of processed prompts, once per request.", metrics.num_prompt_tokens)
+    yield make.counter(
+        "prompt_tokens_cached", "Tokens of processed prompts found in the prefix cache.", metrics.num_hit
+    )
+    yield make.counter("generation_tokens", "Generated tokens.", metrics.num_generated_tokens)
     yield make.counter("request_success", "Finished samples by finish reason.", finished, "finished_reason")
     yield make.counter("corrupted_requests", "Samples that ended with finish reason error.", finished["error"])
     for name, (attribute, text) in HISTOGRAMS.items():
-        yield make.histogram(name, text, getattr(meters, attribute))
-    yield make.info("cache_config_info", "Configuration of the KV pool, in labels.", _cache_config(scheduler))
+        yield make.histogram(name, text, getattr(metrics, attribute))
+    yield make.info("cache_config_info", "Configuration of the KV pool, in labels.", _cache_config(engine))
     adapters = {"max_lora": "0", "running_lora_adapters": "", "waiting_lora_adapters": ""}
     yield make.info("lora_requests_info", "Adapters, in labels; the value is the current time.", adapters, time.time())
 
 
-def own_families(
-    make: PrometheusFamilies, meters: EngineMetrics, scheduler: Scheduler, stalled_s: float
-) -> Iterator[Metric]:
-    """Those that nobody else has."""
-    pool, state = scheduler.state.pool, scheduler.state
-    held = {str(group): count for group, count in enumerate(scheduler.stats.num_pages_held)}
-    pages = {"free": pool.num_free, "cached": pool.num_cached, "held": max(0, pool.num_referenced)}
-    host, prefixes = state.host_tier, state.prefix_cache
-    moved = {
-        "evicted": 0 if prefixes is None else prefixes.num_evicted,
-        "saved": 0 if host is None else host.num_saved,
-        "loaded": 0 if host is None else host.num_loaded,
-    }
+def _own_families(make: PrometheusFamilies, engine: EngineClient) -> Iterator[Metric]:
+    """The metrics that vLLM does not have."""
+    stats = engine.stats()
+    held = {str(group): count for group, count in enumerate(stats.num_pages_held)}
+    pages = {"free": stats.num_pages_free, "cached": stats.num_pages_cached, "held": _num_pages_held(engine)}
+    moved = {"evicted": stats.num_evicted, "saved": stats.num_saved, "loaded": stats.num_loaded}
     text = "Pages of the pool: free, cached for later requests, or held by sequences."
     yield make.gauge("kv_pages", text, pages, "state")
     yield make.gauge("kv_pages_held", "Pages held by sequences per KV group; a shared page counts once.", held, "group")
-    yield make.gauge("kv_host_pages", "Pages in use in host memory.", 0 if host is None else host.num_used)
+    yield make.gauge("kv_host_pages", "Pages in use in host memory.", stats.num_pages_host)
     yield make.counter("kv_pages_moved", "Pages evicted, saved to host memory, and loaded from it.", moved, "way")
-    yield make.gauge("tokens_per_second", "Generated tokens per second, over the last seconds.", meters.tokens_per_s)
+    yield make.gauge(
+        "tokens_per_second", "Generated tokens per second, over the last seconds.", engine.metrics.tokens_per_s
+    )
     text = "Seconds without a finished step while requests run."
-    yield make.gauge("engine_stalled_seconds", text, stalled_s)
+    yield make.gauge("engine_stalled_seconds", text, engine.health().stalled_s)
 
 
-def _usage(scheduler: Scheduler) -> float:
-    pool = scheduler.state.pool
-    return max(0, pool.num_referenced) / (pool.num_pages - 1)
+def _num_pages_held(engine: EngineClient) -> int:
+    stats = engine.stats()
+    return max(0, engine.info.num_pages - stats.num_pages_free - stats.num_pages_cached)
 
 
-def _cache_config(scheduler: Scheduler) -> dict[str, str]:
-    """In blocks as vLLM counts them: of as many tokens as fit when all sequences are of full length, whatever the
-    number of KV groups that have a page for each."""
-    state = scheduler.state
-    groups, max_len = state.groups, state.limits.max_model_len
-    concurrency = (state.pool.num_pages - 1) / sum(state.limits.table_widths(groups))
-    num_blocks = round(concurrency * groups.end_page(max_len))
+def _cache_config(engine: EngineClient) -> dict[str, str]:
+    """In vLLM's blocks: as many as hold the tokens that fit when all sequences have full length, independent of the
+    number of KV groups, each of which has its own page for the same tokens."""
+    info = engine.info
+    num_blocks = round(info.max_concurrency * -(-info.max_model_len // info.page_size))
     return {
-        "block_size": str(groups.page_size),
+        "block_size": str(info.page_size),
         "num_gpu_blocks": str(num_blocks),
-        "kv_cache_size_tokens": str(num_blocks * groups.page_size),
-        "kv_cache_max_concurrency": f"{concurrency:.4g}",
-        "enable_prefix_caching": str(state.prefix_cache is not None),
+        "kv_cache_size_tokens": str(num_blocks * info.page_size),
+        "kv_cache_max_concurrency": f"{info.max_concurrency:.4g}",
+        "enable_prefix_caching": str(info.has_prefix_cache),
     }

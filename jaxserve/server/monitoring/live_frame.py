@@ -21,11 +21,11 @@ class Speeds(NamedTuple):
     steps: list[tuple[int, int, int, float]]
 
 
-def speeds(meters: EngineMetrics) -> Speeds:
-    """What the meters say now."""
-    first_s, inter_s = meters.recent_first_token_s, meters.recent_inter_token_s
-    steps = [(step.decode_rows, step.prompt_tokens, step.padding, round(step.ms, 2)) for step in meters.last_steps]
-    return Speeds(meters.tokens_per_s, first_s and first_s * 1000, inter_s and inter_s * 1000, steps)
+def speeds(metrics: EngineMetrics) -> Speeds:
+    """The current speeds."""
+    first_s, inter_s = metrics.recent_first_token_s, metrics.recent_inter_token_s
+    steps = [(step.decode_rows, step.prompt_tokens, step.padding, round(step.ms, 2)) for step in metrics.last_steps]
+    return Speeds(metrics.tokens_per_s, first_s and first_s * 1000, inter_s and inter_s * 1000, steps)
 
 
 def frame(taken: Snapshot, speeds: Speeds) -> bytes:

@@ -25,7 +25,8 @@ def routes(state: ServerState) -> APIRouter:
     async def reset_prefix_cache(request: Request) -> Response:
         """Drop the cached KV of finished requests."""
         check(request)
-        return Json({"success": await state.engine.reset_prefix_cache()})
+        await state.engine.reset_prefix_cache()
+        return Json({"success": True})
 
     @router.post("/start_profile")
     async def start_profile(request: Request) -> Response:

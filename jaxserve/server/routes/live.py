@@ -7,7 +7,6 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from jaxserve.core.errors import EngineDeadError
-from jaxserve.engine.serving.snapshot import snapshot
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.http.sse_response import EventStream
 from jaxserve.server.monitoring.live_frame import frame, speeds
@@ -35,8 +34,7 @@ class Frames:
         clock, engine = asyncio.get_running_loop().time, self._state.engine
         await asyncio.sleep(max(0.0, self._due_s - clock()))
         self._due_s = clock() + PERIOD_S
-        taken = await engine.call(lambda: (snapshot(engine.llm.parts.engine), speeds(engine.meters)))
-        return frame(*taken)
+        return frame(await engine.snapshot(), speeds(engine.metrics))
 
 
 def _retrieve_exception(task: asyncio.Task[bytes]) -> None:

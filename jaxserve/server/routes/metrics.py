@@ -1,7 +1,6 @@
 """Host: /metrics, in Prometheus' text format."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, Metric
@@ -9,13 +8,9 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from jaxserve.server.monitoring.engine_families import own_families, shared_families
+from jaxserve.server.monitoring.engine_families import engine_families
 from jaxserve.server.monitoring.http_counts import HttpCounts
-from jaxserve.server.monitoring.prometheus import PrometheusFamilies
 from jaxserve.server.server_state import ServerState
-
-if TYPE_CHECKING:  # it imports jax
-    from jaxserve.engine.async_llm import AsyncLLM
 
 # Independent of the Accept header: Prometheus reads it, and newer formats escape the colon of `vllm:`.
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -50,11 +45,3 @@ def http_family(counts: HttpCounts) -> Metric:
     for (method, handler, status), count in counts.items():
         family.add_metric([method, handler, str(status)], count)
     return family
-
-
-def engine_families(llm: "AsyncLLM", model_name: str) -> Iterator[Metric]:
-    """All of one engine, under both prefixes."""
-    labels, meters, scheduler = {"model_name": model_name, "engine": "0"}, llm.meters, llm.llm.parts.engine.scheduler
-    for prefix in ("vllm:", "jaxserve:"):
-        yield from shared_families(PrometheusFamilies(prefix, labels), meters, scheduler)
-    yield from own_families(PrometheusFamilies("jaxserve:", labels), meters, scheduler, llm.health().stalled_s)

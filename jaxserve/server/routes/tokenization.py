@@ -43,13 +43,13 @@ def routes(state: ServerState) -> APIRouter:
         body = await read_body(request, DetokenizeBody.read, state.config)
         state.model_name(body.model)
         tokenizer = tokenizer_of(state)
-        vocab_size = state.engine.llm.parts.requests.vocab_size
+        vocab_size = state.engine.info.vocab_size
         return await offloaded_json(lambda: {"prompt": _text(tokenizer, body.tokens, vocab_size)}, len(body.tokens))
 
     @router.get("/tokenizer_info")
     async def tokenizer_info() -> Response:
         """The special tokens and the chat template, in the format that evaluation harnesses read."""
-        tokenizer, template = tokenizer_of(state), state.engine.llm.parts.chat_template
+        tokenizer, template = tokenizer_of(state), state.engine.info.chat_template
         ends = [piece for i in tokenizer.eos_ids if (piece := tokenizer.id_to_piece(i)) is not None]
         special: dict[str, Any] = {"eos_token": ends[0] if ends else None, **template.special_tokens}
         if tokenizer.bos_id is not None:

@@ -1,6 +1,6 @@
-// Talks to the server that this page came from, and says in plain words what went wrong.
+// HTTP requests to this page's server, with errors translated into messages for users.
 
-/** A refusal or a failure. message: for people; field: the setting at fault, if the server names one. */
+/** A refused or failed request. message: for users; field: the setting at fault, if the server names one. */
 export class Problem extends Error {
   constructor(message, { status = 0, field = null } = {}) {
     super(message);
@@ -9,11 +9,11 @@ export class Problem extends Error {
   }
 }
 
-/** Fetches a path beside the page's own, and raises a `Problem` unless the server agrees. */
+/** Fetches a path relative to the page's, and throws a `Problem` unless the response is successful. */
 export async function ask(path, options = {}) {
   let response;
   try {
-    // Not the address of the page itself: where a name and a key stand in it, nothing beside it could be fetched.
+    // Without the page's credentials (user:key@host), with which browsers refuse to fetch.
     response = await fetch(new URL(path, location.origin + location.pathname), options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
@@ -29,7 +29,7 @@ async function problemOf(response) {
   const wait = Number(response.headers.get("Retry-After"));
   const later = wait > 0 ? `Try again in ${wait} s.` : "Try again in a moment.";
   const said = error.message ? `${error.message}.`.replace(/([.!?])\.$/, "$1") : `It answered with status ${status}.`;
-  if (status === 401) return new Problem("The server wants its key: reload the page and log in.", { status });
+  if (status === 401) return new Problem("The server needs its key: reload the page and log in.", { status });
   if (error.code === "context_length_exceeded") {
     return new Problem(`The conversation has grown too long for the model. ${said}`, { status });
   }
@@ -38,7 +38,7 @@ async function problemOf(response) {
   return new Problem(`The server refused this. ${said}`, { status, field: error.param });
 }
 
-/** The data of each server-sent event, as it comes; a connection that is cut ends them like one that is closed. */
+/** The data of each server-sent event as it arrives; a lost connection ends the events like a closed one. */
 export async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   try {
@@ -62,7 +62,7 @@ function cut(error) {
   return { done: true };
 }
 
-/** Pieces {text, finish, usage} of the answer to a conversation. */
+/** Parts {text, finish, usage} of the answer to a conversation. */
 export async function* piecesOf(body, signal) {
   const request = {
     method: "POST",

@@ -1,4 +1,4 @@
-// Joins the parts of the page.
+// Creates and connects the parts of the page.
 
 import { ask } from "./api.js";
 import { Chat } from "./chat.js";
@@ -6,14 +6,14 @@ import { Conversation } from "./conversation.js";
 import { EngineView } from "./engine.js";
 import { Settings } from "./settings.js";
 
-const PATIENCE_MS = 10_000; // for the server to say its model's name
+const PATIENCE_MS = 10_000; // for the response with the model's name
 const at = (id) => document.getElementById(id);
 const settings = new Settings(at("composer"), localStorage);
 const chat = new Chat(at("composer"), at("turns"), new Conversation(sessionStorage), settings);
 
 let asking = null;
 
-/** Shows which model the server has; it may still be loading, or be another after a restart. */
+/** Shows the server's model, which may still be loading, or have changed after a restart. */
 function learn() {
   asking ??= askModel().finally(() => (asking = null));
 }

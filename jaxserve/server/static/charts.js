@@ -1,4 +1,4 @@
-// Small drawings on canvases, sharp on any screen, in the colours of the style sheet.
+// Small charts on canvases, at the screen's resolution, in the colors of the style sheet.
 
 export const PAGE_COLOURS = ["--free", "--cached", "--held", "--shared"];
 export const STEP_COLOURS = ["--decode", "--prompt", "--padding"];
@@ -6,7 +6,7 @@ const MAX_SQUARE = 12; // in CSS pixels, like the next ones
 const MAP_HEIGHT = 190;
 const SECONDS = 60;
 
-/** A canvas as large as its place on the page; draw is called with its context, and again when place or colours change. */
+/** A canvas at its size on the page; `draw` is called again when size or colors change. */
 export class Drawing {
   constructor(canvas, draw) {
     this.canvas = canvas;
@@ -28,7 +28,7 @@ export class Drawing {
   }
 }
 
-/** Values of the last minute, from 0 to their greatest; gaps where there was nothing to measure. */
+/** A line of the last minute's values, from 0 to their maximum, with gaps where there was no measurement. */
 export class Sparkline {
   constructor(canvas) {
     this.points = []; // [seconds, value]
@@ -66,7 +66,7 @@ export class Sparkline {
   }
 }
 
-/** Every page, or as many squares as the server sends, in rows from the first page on. */
+/** A map of all KV pages, one square each or as many squares as the server sends, in rows from the first page on. */
 export class PageMap {
   constructor(canvas) {
     this.canvas = canvas;
@@ -83,7 +83,7 @@ export class PageMap {
     this.drawing.redraw();
   }
 
-  /** The largest squares with which all have room; pitch: from one to the next. */
+  /** The largest squares that fit; pitch: the distance from one to the next. */
   fit() {
     const width = this.canvas.clientWidth;
     for (let side = MAX_SQUARE; ; side--) {
@@ -108,7 +108,7 @@ export class PageMap {
   }
 }
 
-/** A column a step: its height is the logarithm of the positions it computed, divided as they were. */
+/** One column per step: its height is the logarithm of the computed positions, split in proportion to their kinds. */
 export class StepChart {
   constructor(canvas, numColumns) {
     this.numColumns = numColumns;

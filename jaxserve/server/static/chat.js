@@ -1,10 +1,10 @@
-// The conversation: a question is sent, its answer streams in, and may be stopped or asked for again.
+// The conversation: sends a question and streams its answer, which can be stopped or requested again.
 
 import { piecesOf } from "./api.js";
 import { counted, duration, rate } from "./format.js";
 import { Turn } from "./turn.js";
 
-const UNKNOWN = "Model"; // who answers, until the server has said its name
+const UNKNOWN = "Model"; // the model's name until the server has sent it
 const STOPPED = "stopped";
 const ENDS = { length: "ended at max tokens", timeout: "out of time", abort: "aborted", error: "failed" };
 
@@ -18,7 +18,7 @@ export class Chat {
     this.settings = settings;
     this.model = UNKNOWN;
     this.turns = [];
-    this.abort = null; // of the answer that is coming
+    this.abort = null; // aborts the answer in progress
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.send();
@@ -30,7 +30,7 @@ export class Chat {
     form.querySelector("#clear").addEventListener("click", () => this.clear());
   }
 
-  /** What has been said so far. */
+  /** Shows the stored conversation. */
   show() {
     for (const exchange of this.conversation.exchanges) this.add(exchange).end();
     this.refresh();
@@ -44,7 +44,7 @@ export class Chat {
     return turn;
   }
 
-  /** The model's name, also for answers from before it was known. */
+  /** Sets the model's name, also for answers from before it was known. */
   setModel(name) {
     this.model = name;
     for (const { name: shown } of this.turns) if (shown.textContent === UNKNOWN) shown.textContent = name;
@@ -68,7 +68,7 @@ export class Chat {
     this.abort?.abort();
   }
 
-  /** A reload keeps what has come, and its end is no failure. */
+  /** On reload, keeps the part of the answer received so far, and marks it as stopped, not failed. */
   leave() {
     if (!this.abort) return;
     this.stop();
@@ -85,7 +85,7 @@ export class Chat {
     this.prompt.focus();
   }
 
-  /** Asks for the answer to the last question, once more perhaps. */
+  /** Requests the answer to the last question, for the first time or again. */
   async answer(turn) {
     if (this.abort || !this.settings.check()) return;
     const { exchange } = turn;
@@ -93,7 +93,7 @@ export class Chat {
     Object.assign(exchange, { answer: "", note: "", isFailed: false });
     turn.name.textContent = this.model;
     turn.begin();
-    this.conversation.save(); // an unanswered question outlives a reload
+    this.conversation.save(); // so that an unanswered question survives a reload
     this.refresh();
     this.follow(true);
     const watch = new Watch(this.settings.context);
@@ -121,7 +121,7 @@ export class Chat {
     this.follow(isAtEnd);
   }
 
-  /** What can be done now is what can be seen; the focus goes on to it. */
+  /** Shows only the controls that can be used now, and moves the focus off a hidden one. */
   refresh() {
     const focused = document.activeElement;
     const isBusy = this.abort !== null;
@@ -137,13 +137,13 @@ export class Chat {
     return this.list.scrollHeight - this.list.scrollTop - this.list.clientHeight < 40;
   }
 
-  /** Keeps the end in sight for whoever was looking at it. */
+  /** Scrolls to the end if it was visible before. */
   follow(isAtEnd) {
     if (isAtEnd) this.list.scrollTop = this.list.scrollHeight;
   }
 }
 
-/** When an answer's tokens came, as this page saw it. context: tokens that prompt and answer may have together. */
+/** Arrival times of an answer's tokens at this page. context: the maximum tokens of prompt and answer together. */
 class Watch {
   constructor(context) {
     this.context = context;
@@ -165,7 +165,7 @@ class Watch {
     if (this.usage) parts.push(counted(this.usage.completion_tokens, "token"));
     if (this.first !== null) parts.push(`first after ${duration(this.first - this.start)}`);
     const seconds = (this.last - this.first) / 1000;
-    if (this.usage && seconds > 0) parts.push(`${rate((this.usage.completion_tokens - 1) / seconds)} a second`);
+    if (this.usage && seconds > 0) parts.push(`${rate((this.usage.completion_tokens - 1) / seconds)} per second`);
     const isFull = this.finish === "length" && this.usage?.total_tokens >= this.context;
     if (isFull) parts.push("the context is full");
     else if (this.finish in ENDS) parts.push(ENDS[this.finish]);

@@ -1,4 +1,4 @@
-// What was said, kept for this tab: a reload does not lose it, and closing the tab forgets it.
+// The conversation, stored for this tab: it survives a reload, and closing the tab deletes it.
 
 const KEY = "jaxserve.conversation";
 
@@ -11,7 +11,7 @@ export class Conversation {
       const kept = JSON.parse(storage.getItem(KEY));
       if (Array.isArray(kept)) this.exchanges = kept.filter((one) => typeof one?.question === "string");
     } catch {
-      // storage that is off or full of something else: a new conversation
+      // storage is disabled or holds other data: start a new conversation
     }
   }
 
@@ -29,11 +29,11 @@ export class Conversation {
     try {
       this.storage.setItem(KEY, JSON.stringify(this.exchanges));
     } catch {
-      // no room: it lasts as long as the page
+      // no space: the conversation lasts as long as the page
     }
   }
 
-  /** The messages up to the last question; questions without an answer are left out, for roles must alternate. */
+  /** The messages up to the last question, without unanswered questions, since roles must alternate. */
   messages(system) {
     const messages = system ? [{ role: "system", content: system }] : [];
     for (const { question, answer } of this.exchanges.slice(0, -1)) {

@@ -23,7 +23,7 @@ export class EngineView {
     return this.panel.querySelector(`#${id}`);
   }
 
-  /** What is to be said of the connection; nothing while all is well. */
+  /** Shows the connection's state; empty text means connected. */
   say(text) {
     this.panel.classList.toggle("lost", text !== "");
     const state = text || this.state || "";
@@ -45,7 +45,7 @@ export class EngineView {
   showPages(pages) {
     for (const state of STATES) this.at(state).textContent = count(pages[state]);
     const each = pages.pages_a_square;
-    this.at("pages-note").textContent = `${count(pages.total)}${each > 1 ? `, ${counted(each, "page")} a square` : ""}`;
+    this.at("pages-note").textContent = `${count(pages.total)}${each > 1 ? `, ${counted(each, "page")} per square` : ""}`;
     this.at("host").hidden = !pages.host_total;
     this.at("host").textContent = `Host memory holds ${count(pages.host)} of ${count(pages.host_total)} pages.`;
     this.map.show(pages.map);

@@ -1,4 +1,4 @@
-// Numbers as people read them; figures that change often keep their width.
+// Formats numbers for display; values that change often keep their width.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const tenths = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });

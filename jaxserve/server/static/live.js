@@ -1,12 +1,12 @@
-// Frames of the engine from /live, while somebody can see them.
+// Receives frames of the engine from /live while the panel is visible.
 
 import { ask, events } from "./api.js";
 
 const LONGEST_PAUSE_MS = 10_000;
 const SILENCE_MS = 3_000;
-const LOST_MS = 20_000; // without a frame: where packets are swallowed, nothing else tells that the server is gone
+const LOST_MS = 20_000; // without a frame: if packets are dropped silently, nothing else shows that the server is gone
 
-/** Calls onConnect at each connection, onFrame with each frame, and onState with what to say of the connection. */
+/** Calls onConnect at each connection, onFrame with each frame, and onState with a text on the connection's state. */
 export class Live {
   constructor(panel, onConnect, onFrame, onState) {
     this.onConnect = onConnect;
@@ -32,7 +32,7 @@ export class Live {
     }
   }
 
-  /** Until the signal: connects, and again when the connection ends or nothing comes. */
+  /** Connects, and reconnects when the connection ends or is silent, until the signal. */
   async watch(signal) {
     for (let pause = 1000; !signal.aborted; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
       const silence = new Silence(() => this.onState("the engine is in a long step"));
@@ -48,7 +48,7 @@ export class Live {
         }
         this.onState("not connected");
       } catch (error) {
-        if (!signal.aborted) this.onState(silence.signal.aborted ? "nothing comes: connecting again" : error.message);
+        if (!signal.aborted) this.onState(silence.signal.aborted ? "no data: reconnecting" : error.message);
       }
       silence.end();
       if (!signal.aborted) await new Promise((go) => setTimeout(go, pause));
@@ -56,7 +56,7 @@ export class Live {
   }
 }
 
-/** Since somebody was heard: onLong is called when it is long, and `signal` aborts when it is too long. */
+/** The time since the last frame: calls onLong after `SILENCE_MS`, and aborts `signal` after `LOST_MS`. */
 class Silence {
   constructor(onLong) {
     this.onLong = onLong;

@@ -1,7 +1,7 @@
-// How tokens are chosen. What is left empty is not sent: the model's own defaults hold.
+// Sampling settings. Empty fields are not sent: the model's defaults apply.
 
 const KEY = "jaxserve.settings";
-const MAX_STOPS = 16; // as the server takes
+const MAX_STOPS = 16; // the server's limit
 
 export class Settings {
   constructor(form, storage) {
@@ -33,7 +33,7 @@ export class Settings {
     this.mark();
   }
 
-  /** Whether all can be sent; else the first field at fault is shown. */
+  /** Whether all settings are valid; if not, shows the first invalid field. */
   check() {
     const wrong = this.mark();
     if (wrong) {
@@ -43,7 +43,7 @@ export class Settings {
     return !wrong;
   }
 
-  /** Shows the setting that the server has refused, if there is one of that name. */
+  /** Marks the setting that the server refused, if there is one of that name. */
   point(name) {
     const field = this.fields.find((one) => one.name === name);
     if (!field) return;
@@ -64,7 +64,7 @@ export class Settings {
     this.changed();
   }
 
-  /** Marks the fields at fault; the first of them, if there is one. */
+  /** Marks the invalid fields; returns the first of them, or null. */
   mark() {
     const faults = this.fields.map((field) => [field, fault(field)]);
     for (const [field, text] of faults) {
@@ -81,7 +81,7 @@ export class Settings {
       const kept = JSON.parse(this.storage.getItem(KEY)) ?? {};
       for (const field of this.fields) field.value = kept[field.name] ?? "";
     } catch {
-      // storage that is off: the defaults
+      // storage is disabled: use the defaults
     }
   }
 
@@ -89,12 +89,12 @@ export class Settings {
     try {
       this.storage.setItem(KEY, JSON.stringify(Object.fromEntries(this.fields.map((one) => [one.name, one.value]))));
     } catch {
-      // likewise
+      // storage is disabled or full: the settings last as long as the page
     }
   }
 }
 
-/** What its label calls a field. */
+/** A field's name in its label. */
 function title(field) {
   return field.labels[0].firstChild.data.split(",")[0].trim();
 }
@@ -103,7 +103,7 @@ function stops(text) {
   return text.split("\n").filter((line) => line !== "").map((line) => line.replaceAll("\\n", "\n"));
 }
 
-/** What is wrong with a field, or nothing. */
+/** The error of a field, or an empty text. */
 function fault(field) {
   const name = title(field);
   if (field.name === "stop") return stops(field.value).length > MAX_STOPS ? `${name}: at most ${MAX_STOPS} texts.` : "";

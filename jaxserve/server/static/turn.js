@@ -1,10 +1,10 @@
-// One exchange on the page. Whatever anybody has said is only ever put in as text nodes.
+// One exchange on the page. Questions and answers are inserted as text nodes only, never as HTML.
 
 const FENCE = "```";
-const OPENS = /^`{3,}[^`\n]*\n?$/; // a language may stand behind the fence, and is not shown with it
+const OPENS = /^`{3,}[^`\n]*\n?$/; // a language after the fence is not shown either
 const CLOSES = /^`{3,}\s*$/;
 
-/** An element with a class and text in it. */
+/** A new element with a class and text. */
 export function element(name, className, text = "") {
   const made = document.createElement(name);
   made.className = className;
@@ -12,11 +12,11 @@ export function element(name, className, text = "") {
   return made;
 }
 
-/** Writes text as it comes into an element: paragraphs of plain text, and code between lines of three backticks. */
+/** Writes streamed text into an element: plain paragraphs, and code between lines of three backticks. */
 export class Writer {
   constructor(into) {
     this.into = into;
-    this.line = ""; // the beginning of a line that may yet turn out to be a fence
+    this.line = ""; // the start of a line that may still become a fence
     this.isCode = false;
     this.text = null;
   }
@@ -25,7 +25,7 @@ export class Writer {
     for (const part of text.split(/(?<=\n)/)) this.writePart(part);
   }
 
-  /** No more comes. */
+  /** Writes the rest at the end of the text. */
   end() {
     if (!this.isFence) this.put(this.line);
     this.line = "";
@@ -43,7 +43,7 @@ export class Writer {
     return (this.isCode ? CLOSES : OPENS).test(this.line);
   }
 
-  /** From text to code or back; the fence itself is not shown. */
+  /** Switches between text and code; the fence itself is not shown. */
   turn() {
     this.line = "";
     this.isCode = !this.isCode;
@@ -89,7 +89,7 @@ export class Turn {
     if (exchange.answer) this.write(exchange.answer);
   }
 
-  /** An empty answer, about to be written. */
+  /** Starts an empty answer. */
   begin() {
     this.said.replaceChildren();
     this.writer = new Writer(this.said);
@@ -97,7 +97,7 @@ export class Turn {
     this.note.classList.remove("warn");
     this.foot.hidden = true;
     this.root.classList.add("busy");
-    this.said.setAttribute("aria-busy", "true"); // read out when it is whole, not word by word
+    this.said.setAttribute("aria-busy", "true"); // screen readers read the complete answer, not each word
   }
 
   write(text) {

@@ -17,7 +17,7 @@ from jaxtyping import Array, Int, Num
 
 from pallas_kernels.dispatch import interpretation
 from pallas_kernels.page_layouts import NUM_LANES, PageLayout
-from pallas_kernels.page_ops.mosaic_tpu.lane_rotation import insert_columns
+from pallas_kernels.page_ops.mosaic_tpu.lane_insert import insert_columns
 from pallas_kernels.page_ops.mosaic_tpu.pool_tiles import require_tiles
 from pallas_kernels.page_ops.mosaic_tpu.row_moves import DEPTH, Moves, largest_block, plan_moves, read_then_write
 

@@ -18,46 +18,32 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jaxtyping import Array, Float, Int, Num
+from jaxtyping import Array, Int, Num
 
 from pallas_kernels.dispatch import interpretation
-from pallas_kernels.page_layouts import NUM_LANES, PageLayout
+from pallas_kernels.page_layouts import NUM_LANES
+from pallas_kernels.page_ops.aligned_pieces import Pieces, piece_len, plan_pieces
 from pallas_kernels.page_ops.mosaic_tpu.copy_pipeline import OnlyIf, pipeline
-from pallas_kernels.page_ops.mosaic_tpu.lane_rotation import insert_columns
+from pallas_kernels.page_ops.mosaic_tpu.lane_insert import insert_columns
 from pallas_kernels.page_ops.mosaic_tpu.pool_tiles import require_tiles
-from pallas_kernels.page_ops.pack_rows import pack_rows
-from pallas_kernels.page_ops.write_pieces import Pieces, piece_len, plan_pieces
+from pallas_kernels.page_ops.token_write import TokenWrite
 
 MAX_RING_BYTES = 8 << 20
 """Half of the 16 MiB of VMEM that a kernel gets unasked."""
 MAX_DEPTH = 8
 
 
-def write(
-    pool: Num[Array, "Lg P K packed page"],
-    layer: Int[Array, ""],
-    k: Float[Array, "T K H"],
-    v: Float[Array, "T K H"],
-    slots: Int[Array, "T"],
-    begin: Int[Array, ""],
-    end: Int[Array, ""],
-    *,
-    k_scale: Float[Array, "K"] | None,
-    v_scale: Float[Array, "K"] | None,
-    pieces: Pieces | None,
-    layout: PageLayout,
-) -> Num[Array, "Lg P K packed page"]:
+def write(pool: Num[Array, "Lg P K packed page"], tokens: TokenWrite) -> Num[Array, "Lg P K packed page"]:
     """See `api.write`."""
     require_tiles(pool)
-    packed_len, page_size = pool.shape[3:]
+    pieces = tokens.pieces
     if pieces is None:
-        pieces = plan_pieces(slots, begin, end, piece_len(page_size, layout))
+        pieces = plan_pieces(tokens.slots, tokens.begin, tokens.end, piece_len(pool.shape[4], tokens.layout))
     if pieces.piece_len != NUM_LANES:
         raise NotImplementedError(f"pieces of {pieces.piece_len} slots are not the {NUM_LANES} lanes of a tile")
-    # One tile more, so that every token's tile has a next one.
-    k, v = (jnp.pad(x, ((0, -len(slots) % NUM_LANES + NUM_LANES), (0, 0), (0, 0))) for x in (k, v))
-    packed = pack_rows(k, v, packed_len, pool.dtype, k_scale=k_scale, v_scale=v_scale, layout=layout)
-    return _write_columns(pool, layer, jnp.moveaxis(packed, 0, 2), slots, pieces)
+    padding = -len(tokens.slots) % NUM_LANES + NUM_LANES  # one more tile, so that every token's tile has a next one
+    packed = tokens.packed(pool, padding)
+    return _write_columns(pool, tokens.layer, jnp.moveaxis(packed, 0, 2), tokens.slots, pieces)
 
 
 def _write_columns(

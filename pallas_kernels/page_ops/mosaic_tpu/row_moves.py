@@ -20,9 +20,9 @@ from jaxtyping import Array, Int, Num
 
 from pallas_kernels.dispatch import interpretation
 from pallas_kernels.page_layouts import NUM_LANES, PageLayout, tile_rows
+from pallas_kernels.page_ops.aligned_pieces import group
 from pallas_kernels.page_ops.mosaic_tpu.copy_pipeline import pipeline
 from pallas_kernels.page_ops.mosaic_tpu.pool_tiles import column_dtype, from_columns, require_tiles, to_columns
-from pallas_kernels.page_ops.write_pieces import group
 
 DEPTH = 8
 """Tiles in flight."""

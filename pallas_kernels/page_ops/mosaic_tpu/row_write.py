@@ -22,14 +22,14 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jaxtyping import Array, Float, Int, Num
+from jaxtyping import Array, Int, Num
 
 from pallas_kernels.dispatch import interpretation
-from pallas_kernels.page_layouts import NUM_LANES, PageLayout, tile_rows
+from pallas_kernels.page_layouts import NUM_LANES, tile_rows
+from pallas_kernels.page_ops.aligned_pieces import Pieces, piece_len, plan_pieces
 from pallas_kernels.page_ops.mosaic_tpu.copy_pipeline import OnlyIf, pipeline
 from pallas_kernels.page_ops.mosaic_tpu.pool_tiles import column_dtype, from_columns, require_tiles, to_columns
-from pallas_kernels.page_ops.pack_rows import pack_rows
-from pallas_kernels.page_ops.write_pieces import Pieces, piece_len, plan_pieces
+from pallas_kernels.page_ops.token_write import TokenWrite
 
 MAX_RING_BYTES = 8 << 20
 """Half of the 16 MiB of VMEM that a kernel gets unasked."""
@@ -37,34 +37,18 @@ MAX_DEPTH = 8
 """Pieces in flight. At 8 heads of 128 in bfloat16, 8 pieces are 2.6 MB: 1.6 µs of a v6e's bandwidth, one latency."""
 
 
-def write(
-    pool: Num[Array, "Lg P K page W2"],
-    layer: Int[Array, ""],
-    k: Float[Array, "T K H"],
-    v: Float[Array, "T K H"],
-    slots: Int[Array, "T"],
-    begin: Int[Array, ""],
-    end: Int[Array, ""],
-    *,
-    k_scale: Float[Array, "K"] | None,
-    v_scale: Float[Array, "K"] | None,
-    pieces: Pieces | None,
-    layout: PageLayout,
-) -> Num[Array, "Lg P K page W2"]:
+def write(pool: Num[Array, "Lg P K page W2"], tokens: TokenWrite) -> Num[Array, "Lg P K page W2"]:
     """See `api.write`."""
     require_tiles(pool)
-    page_size, num_lanes = pool.shape[3:]
+    page_size = pool.shape[3]
     tile = tile_rows(pool.dtype)
-    if pieces is None:
-        pieces = plan_pieces(slots, begin, end, piece_len(page_size))
+    pieces = tokens.pieces or plan_pieces(tokens.slots, tokens.begin, tokens.end, piece_len(page_size))
     if page_size % pieces.piece_len or pieces.piece_len % tile:
         raise NotImplementedError(
             f"pieces of {pieces.piece_len} slots do not lie between tiles of {tile} and pages of {page_size}"
         )
-    # Padded first, XLA packs, pads and transposes in one pass; padding the rows took 40 % more time.
-    k, v = (jnp.pad(x, ((0, -len(slots) % tile), (0, 0), (0, 0))) for x in (k, v))
-    rows = pack_rows(k, v, num_lanes, pool.dtype, k_scale=k_scale, v_scale=v_scale, layout=layout)
-    return _write_rows(pool, layer, jnp.swapaxes(rows, 0, 1), slots, pieces)
+    rows = tokens.packed(pool, padding=-len(tokens.slots) % tile)
+    return _write_rows(pool, tokens.layer, jnp.swapaxes(rows, 0, 1), tokens.slots, pieces)
 
 
 def _write_rows(

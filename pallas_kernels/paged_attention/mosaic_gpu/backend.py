@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.page_ops.api import write
-from pallas_kernels.page_ops.pack_rows import pack_rows
+from pallas_kernels.page_ops.pack_tokens import pack_tokens
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSizes
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 from pallas_kernels.paged_attention.mosaic_gpu.combine import combine
@@ -30,7 +30,7 @@ from pallas_kernels.paged_attention.mosaic_gpu.items import (
     tile_of_token,
 )
 from pallas_kernels.paged_attention.mosaic_gpu.kernel import attend_items
-from pallas_kernels.paged_attention.mosaic_gpu.static_shapes import LINES, Shape
+from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES, Shape
 from pallas_kernels.paged_attention.mosaic_gpu.tiling import (
     MIN_POSITIONS,
     Tiling,
@@ -111,7 +111,7 @@ def paged_attention(
     singles = min(num_tokens, problem.num_rows)
     new = None
     if k is not None and v is not None:
-        new = pack_rows(k[:singles], v[:singles], packed_len, pool.dtype, **scales, layout=layout)
+        new = pack_tokens(k[:singles], v[:singles], packed_len, pool.dtype, **scales, layout=layout)
         if problem.has_longer_rows:
             longer = (num_decodes, meta.cu_q_lens[meta.num_seqs])
             pool = write(pool, layer, k, v, meta.write_slots, *longer, **scales, layout=layout, backend="mosaic_gpu")

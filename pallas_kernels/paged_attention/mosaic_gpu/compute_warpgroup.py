@@ -18,8 +18,8 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas.mosaic_gpu import WGMMAAccumulatorRef as ACC
 
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
+from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES, Shape
 from pallas_kernels.paged_attention.mosaic_gpu.memory_warpgroup import Item, slot_of
-from pallas_kernels.paged_attention.mosaic_gpu.static_shapes import LINES, Shape
 
 LOG2_E = math.log2(math.e)
 MATRIX = plgpu.Layout.WGMMA

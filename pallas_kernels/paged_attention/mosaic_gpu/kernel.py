@@ -18,8 +18,8 @@ from pallas_kernels.dispatch import gpu_interpretation
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.mosaic_gpu.compute_warpgroup import attend_item
 from pallas_kernels.paged_attention.mosaic_gpu.items import NUM_FIELDS, Items, Lines
+from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES, Shape
 from pallas_kernels.paged_attention.mosaic_gpu.memory_warpgroup import Item, store_token, stream_blocks
-from pallas_kernels.paged_attention.mosaic_gpu.static_shapes import LINES, Shape
 
 REGISTERS = {1: None, 2: (40, 232)}
 """Registers of a thread of the memory and of the compute warpgroups, by the number of these: of 65,536, each of three

@@ -8,7 +8,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from pallas_kernels.paged_attention.mosaic_gpu.static_shapes import Shape, spans
+from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import Shape, spans
 
 
 class Item(NamedTuple):

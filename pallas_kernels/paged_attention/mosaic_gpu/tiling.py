@@ -10,7 +10,7 @@ from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSi
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 from pallas_kernels.paged_attention.block_rules import gpu_block_sizes
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
-from pallas_kernels.paged_attention.mosaic_gpu.static_shapes import LINES
+from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES
 
 NUM_MULTIPROCESSORS = 132
 """Of an H100 and an H200 (SXM)."""

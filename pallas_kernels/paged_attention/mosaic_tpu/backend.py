@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.page_layouts import NUM_LANES, tile_rows
+from pallas_kernels.page_ops.aligned_pieces import Pieces, piece_len, plan_pieces
 from pallas_kernels.page_ops.api import write
-from pallas_kernels.page_ops.pack_rows import pack_rows
-from pallas_kernels.page_ops.write_pieces import Pieces, piece_len, plan_pieces
+from pallas_kernels.page_ops.pack_tokens import pack_tokens
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSizes
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta, tree_columns
 from pallas_kernels.paged_attention.block_rules import tpu_block_sizes
@@ -112,7 +112,7 @@ def paged_attention(
     singles = min(num_tokens, num_rows)
     new = None
     if k is not None and v is not None:
-        new = pack_rows(k[:singles], v[:singles], pool.shape[layout.packed_axis], pool.dtype, **scales, layout=layout)
+        new = pack_tokens(k[:singles], v[:singles], pool.shape[layout.packed_axis], pool.dtype, **scales, layout=layout)
     o, pool = _decode_rows(
         queries[:singles], new, pool, layer, meta, num_decodes, parts, sizes.rows, grouped_sinks, shape, options
     )

@@ -21,7 +21,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from pallas_kernels.page_layouts import LANES, NUM_LANES, ROWS, PageLayout, tile_rows
-from pallas_kernels.page_ops.mosaic_tpu.lane_rotation import insert_columns
+from pallas_kernels.page_ops.mosaic_tpu.lane_insert import insert_columns
 
 Dims = tuple[tuple[int], tuple[int]]
 

@@ -60,7 +60,7 @@ def decode(
 ) -> tuple[Float[Array, "S K R H"], Num[Array, "Lg P K page W2"]]:
     """Attention of the last token of rows [0, num_rows); what is in the others' places is undefined.
 
-    new: the tokens as `rows.pack_rows` packs them, in the pool's dtype; None stores nothing.
+    new: the tokens as `pack_tokens` packs them, in the pool's dtype; None stores nothing.
     """
     num_seqs, num_kv_heads, num_queries, _ = q.shape
 

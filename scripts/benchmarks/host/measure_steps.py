@@ -8,7 +8,6 @@ import numpy as np
 
 from jaxserve.bench.profile.host_parts import watched_engine
 from jaxserve.core.options.sampling_params import SamplingParams
-from jaxserve.engine.inputs.call_inputs import requests_for
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.llm import LLM
 from jaxserve.engine.outputs.request_state import RequestState
@@ -58,17 +57,17 @@ def measure(llm: LLM, case: Case, num_steps: int, seed: int) -> dict[str, Any]:
         for n in rng.integers(SHORTEST, LONGEST, count, endpoint=True).tolist()
     ]
     params = SamplingParams(temperature=1.0, max_tokens=num_steps + LONGEST + MARGIN, ignore_eos=True, seed=seed)
-    jobs = llm.jobs
-    begun = [jobs.start(prompt, request) for prompt, request in requests_for(jobs, llm.parts.requests, prompts, params)]
+    outputs = llm.output_processor
+    begun = [outputs.start(request) for request in llm.admit(prompts, params, {})]
     running = begun[: case.num_rows]
     try:
         while any(job.metrics.first_token_s is None for job in running):
-            jobs.step()
+            outputs.step()
         with (
             mock.patch.object(runner, "pack", clock.watch("pack", runner.pack)),
             watched_engine(llm.parts.engine, clock.watch),
         ):
-            step, read, taken = clock.watch("step", jobs.step), clock.watch("texts", texts), []
+            step, read, taken = clock.watch("step", outputs.step), clock.watch("texts", texts), []
             read(running)
             clock.take()
             for _ in range(num_steps):
@@ -81,7 +80,7 @@ def measure(llm: LLM, case: Case, num_steps: int, seed: int) -> dict[str, Any]:
                 raise RuntimeError("a row ended too early")
             rest_us = clock.take()["texts"] / num_steps
     finally:
-        jobs.close(begun)
+        outputs.close(begun)
     own = {name: np.array([each.get(part, 0.0) for each in taken]) for part, name in PARTS.items()}
     own[PARTS["texts"]] += rest_us
     totals = sum(own.values())

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from pallas_kernels.paged_attention.api import paged_attention
-from pallas_kernels.paged_attention.arg_specs import build
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
-from pallas_kernels.paged_attention.mosaic_gpu.static_shapes import LINES
+from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES
+from pallas_kernels.paged_attention.workload_arguments import build
 from pallas_kernels.paged_attention.workloads import Workload
 from scripts.benchmarks.kernels.measure_kernel import SAMPLING, Sampling, seconds_of
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from pallas_kernels.paged_attention.api import paged_attention, plan
-from pallas_kernels.paged_attention.arg_specs import build, model_of
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
+from pallas_kernels.paged_attention.workload_arguments import build, model_of
 from pallas_kernels.paged_attention.workloads import Workload
 from scripts.benchmarks.kernels.attention_cost import cost
 from scripts.benchmarks.kernels.device_pools import pool_on_device

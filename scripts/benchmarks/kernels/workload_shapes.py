@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 
 from pallas_kernels.page_layouts import LAYOUTS
-from pallas_kernels.paged_attention.arg_specs import spec_of
 from pallas_kernels.paged_attention.batch_meta import make_meta
+from pallas_kernels.paged_attention.workload_arguments import spec_of
 from pallas_kernels.paged_attention.workloads import Workload
 
 
 def shapes(w: Workload, sharding: Any = None) -> dict[str, Any]:
-    """What `arg_specs.build` gives for it, with ShapeDtypeStructs in place of arrays."""
+    """What `workload_arguments.build` gives for it, with ShapeDtypeStructs in place of arrays."""
 
     def struct(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)

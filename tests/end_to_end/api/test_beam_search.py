@@ -23,10 +23,10 @@ def cases(family: str) -> list[dict]:
 
 def search(llm, case: dict):
     """The case's prompts, with its tokens as those that end texts."""
-    maker = replace(llm.parts.requests, eos_ids=tuple(case["eos_ids"]))
+    maker = replace(llm.parts.input_processor, eos_ids=tuple(case["eos_ids"]))
     params = BeamSearchParams(**{name: case[name] for name in RULES}, include_stop_str_in_output=True)
     prompts = [golden.prompt for golden in goldens(case["family"])]
-    return beam_search(llm.jobs, maker, prompts, params, max_num_seqs=llm.parts.limits.max_num_seqs)
+    return beam_search(llm.output_processor, maker, prompts, params, max_num_seqs=llm.parts.limits.max_num_seqs)
 
 
 def check_results(outs, case: dict) -> None:

@@ -30,7 +30,7 @@ def expected(family: str, pooling: str) -> list[np.ndarray]:
 
 
 def embed_on(llm, prompts, **options):
-    return embed(llm.jobs, llm.parts.requests, prompts, **options)
+    return embed(llm.output_processor, llm.parts.input_processor, prompts, **options)
 
 
 @pytest.mark.parametrize(("family", "options"), WAYS)
@@ -65,6 +65,6 @@ def test_bad_input_is_named_before_anything_runs():
     with pytest.raises(RequestError, match="prompt 1: token id 999"):
         embed_on(llm, [[5], [999]])
     with pytest.raises(RequestError, match=r"prompt 0: .* 128 tokens"):
-        embed_on(llm, [[5] * 129])
+        embed_on(llm, [[5] * 129, [5]])
     assert not llm.parts.engine.has_work
     assert len(embed_on(llm, [[5] * 128])) == 1

@@ -2,7 +2,11 @@
 
 import re
 
+import pytest
+
 from tests.repository.modules import ROOT
+
+pytestmark = pytest.mark.optimized
 
 PAGE = ROOT / "docs" / "recipes.md"
 

@@ -34,7 +34,7 @@ def pairs_of(rng, num_contexts: int, longest: int = 70) -> list[tuple[list[int],
 
 
 def score_on(llm, pairs):
-    return score(llm.jobs, llm.parts.requests, pairs)
+    return score(llm.output_processor, llm.parts.input_processor, pairs)
 
 
 def expected(llm, pairs) -> list[list[float]]:
@@ -159,7 +159,7 @@ def test_an_interrupt_ends_its_own_pairs_only(num_steps, monkeypatch):
 def test_scoring_does_not_change_what_unseeded_requests_draw():
     prompt, params = [4, 5, 6], SamplingParams(max_tokens=8, ignore_eos=True)
     llm = tiny_engine("llama3")
-    maker = llm.parts.requests
+    maker = llm.parts.input_processor
     arrived = maker.num_arrived
     first = llm.generate([prompt], params, use_tqdm=False)
     maker.num_arrived = arrived

@@ -44,8 +44,8 @@ def test_a_random_load_after_warm_up_compiles_nothing(llm):
     prompts = [rng.integers(3, 320, rng.integers(1, 90)).tolist() for _ in range(30)]
     params = [SamplingParams(max_tokens=int(rng.integers(3, 12)), **FEATURES[i % 5]) for i in range(30)]
     llm.generate(prompts, params, use_tqdm=False)
-    score(llm.jobs, llm.parts.requests, [(p[:40], p[-3:]) for p in prompts])
-    embed(llm.jobs, llm.parts.requests, prompts)
+    score(llm.output_processor, llm.parts.input_processor, [(p[:40], p[-3:]) for p in prompts])
+    embed(llm.output_processor, llm.parts.input_processor, prompts)
     assert not compiled
     assert set(runner.traces.values()) == {1}
     assert runner.traces.keys() == runner.executables.keys() == expected

@@ -8,11 +8,11 @@ import pytest
 
 from jaxserve.analysis import plan_target as targets
 from jaxserve.analysis.capacity_plan import plan_model, spec_for
-from jaxserve.analysis.inspect_model import describe
+from jaxserve.analysis.inspect_model import open_description
 from jaxserve.analysis.plan_target import local_target
 from jaxserve.analysis.step_costs import model_costs
 from jaxserve.cli import plan as verb
-from jaxserve.cli.plan_tables import show
+from jaxserve.cli.tables.plan_tables import show
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.options.engine_config import EngineConfig
@@ -29,7 +29,7 @@ def config(**options) -> EngineConfig:
 
 
 def model() -> ModelConfig:
-    with describe(config()) as source:
+    with open_description(config()) as source:
         return source.model
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from jaxserve.analysis.capacity_plan import plan_model, spec_for
 from jaxserve.analysis.capacity_report import CapacityReport
-from jaxserve.analysis.inspect_model import describe
+from jaxserve.analysis.inspect_model import open_description
 from jaxserve.analysis.plan_target import choose_target
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.aot_targets import no_persistent_cache
@@ -22,7 +22,7 @@ def plan(monkeypatch, **options) -> CapacityReport:
     """Of two programs: each of the others costs seconds."""
     tpu_mesh("v6e:2x2")  # skips where libtpu is missing
     config = EngineConfig.create(str(checkpoint("llama3")), **{**SMALL, "dtype": "bfloat16", **options})
-    with describe(config) as source:
+    with open_description(config) as source:
         target = choose_target(source.model, "v6e:2x2", None, 2)
         spec = spec_for(config, source.model, target)
     with no_persistent_cache():

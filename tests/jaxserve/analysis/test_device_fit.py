@@ -2,11 +2,11 @@
 
 import pytest
 
-from jaxserve.analysis.device_fit import Share, fit
+from jaxserve.analysis.device_fit import DeviceShare, fit
 from jaxserve.core.hardware.device_specs import DEVICES, KINDS, DeviceType, device_type
 from jaxserve.core.kv_groups import KVGroups
 
-SHARE = Share(num_devices=2, weight_bytes=400, read_bytes=300, page_bytes=10, scratch_bytes=40)
+SHARE = DeviceShare(num_devices=2, weight_bytes=400, read_bytes=300, page_bytes=10, scratch_bytes=40)
 PLAIN = KVGroups((None,), 16)
 
 

@@ -13,7 +13,7 @@ from checkpoints.open_checkpoint import open_checkpoint
 from checkpoints.sources import resolve
 from jaxserve.analysis import inspect_model as module
 from jaxserve.analysis.inspect_model import inspect_model
-from jaxserve.analysis.sharded_sizes import local_devices, share_of
+from jaxserve.analysis.sharded_sizes import device_share, local_devices
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
 from tests.support.golden_data import FAMILIES, checkpoint
@@ -69,7 +69,7 @@ def test_a_rope_with_a_second_table_is_called_scaled(tmp_path):
 def test_each_devices_share_is_what_lies_on_it(family, size):
     llm = tiny_engine(family, tensor_parallel_size=size)
     parts, config = llm.parts, EngineConfig.create(str(checkpoint(family)))
-    share = share_of(config, parts.model, parts.runner.settings.model.dtype, size, parts.limits.page_size, "cpu")
+    share = device_share(config, parts.model, parts.runner.settings.model.dtype, size, parts.limits.page_size, "cpu")
     on_first = [leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(parts.runner.params)]
     assert share.weight_bytes == sum(on_first)
     pool = parts.runner._state.pool

@@ -72,7 +72,7 @@ def run(source, output, *, model=None, max_inflight=8, seed=0, progress=lambda *
     async def main():
         async with AsyncLLM.from_llm(llm) as served:
             state = ServerState(ServerConfig(served_model_name=NAMES), NAMES)
-            state.open(served)
+            state.open(served.client)
             with ResultsJournal(output, source) as journal:
                 options = {"max_inflight": max_inflight, "seed": seed, "progress": progress}
                 return await run_batch(state, source, journal, **options)
@@ -173,15 +173,15 @@ def test_written_results_survive_the_engine_s_death(whole, tmp_path):
 def test_no_more_lines_are_read_than_are_in_progress(whole, tmp_path):
     source, _ = whole
     llm, most = fake_llm(), 0
-    start = llm.jobs.start
+    start = llm.output_processor.start
 
-    def counted(text, request):
+    def counted(request):
         nonlocal most
-        job = start(text, request)
+        state = start(request)
         most = max(most, len(llm.parts.engine.scheduler.state.waiting))
-        return job
+        return state
 
-    llm.jobs.start = counted
+    llm.output_processor.start = counted
     run(source, tmp_path / "out.jsonl", llm=llm, max_inflight=3)
     assert most <= 3
 

@@ -97,7 +97,7 @@ def test_a_finished_conversion_is_not_done_again(tmp_path, capsys):
     folder = convert(checkpoint("llama3"), tmp_path / "out", "--max-shard-size", "100KB")
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert run([str(checkpoint("llama3")), str(folder), "--max-shard-size", "100KB"]) == 0
-    assert "was ready already" in capsys.readouterr().err
+    assert "was already complete" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
@@ -277,13 +277,13 @@ def test_fp8_weights_become_plain_ones(tmp_path):
 def test_an_orbax_folder_has_no_shards(capsys):
     with pytest.raises(SystemExit):
         run(["model", "folder", "--format", "orbax", "--max-shard-size", "5GB"])
-    assert "--max-shard-size belongs to --format safetensors" in capsys.readouterr().err
+    assert "--max-shard-size needs --format safetensors" in capsys.readouterr().err
 
 
 def test_a_bucket_is_no_destination(capsys):
     with pytest.raises(SystemExit):
         run(["model", "gs://bucket/folder"])
-    assert "is no local folder: convert to one, then copy it" in capsys.readouterr().err
+    assert "is not a local folder: convert to one, then copy it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["5", "500MB", "2 gb"])

@@ -120,7 +120,7 @@ def test_to_leave_a_stream_aborts_its_request(leave):
                 await task
         await until(lambda: all_pages_are_back(llm))
         assert [sequence.finish_reason for sequence in sequences] == ["abort"]
-        assert not served._driver._waiters
+        assert not served.client._thread._by_key
 
     run(llm, main)
 
@@ -286,7 +286,7 @@ def test_a_loop_that_ends_early_leaves_no_request_behind():
 
 def test_an_abandoned_async_llm_ends_its_thread():
     served = AsyncLLM.from_llm(fake_llm())
-    thread, gone = served._driver._thread, weakref.ref(served)
+    thread, gone = served.client._thread._thread, weakref.ref(served)
     assert thread.is_alive()
     del served
     gc.collect()
@@ -310,8 +310,8 @@ def test_an_idle_engine_sleeps_until_it_is_called(monkeypatch):
         await served.generate([1], SamplingParams(max_tokens=3, ignore_eos=True))
         await until(lambda: not llm.parts.engine.has_work)
         await asyncio.sleep(0.05)
-        num_gets = served._driver._mail._commands.num_gets
+        num_gets = served.client._thread.commands._commands.num_gets
         await asyncio.sleep(0.1)
-        assert served._driver._mail._commands.num_gets == num_gets
+        assert served.client._thread.commands._commands.num_gets == num_gets
 
     run(llm, main)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from jaxserve.analysis.program_info import facts_of
+from jaxserve.analysis.program_info import describe_program
 from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.engine_spec import make_spec
@@ -26,7 +26,7 @@ def test_pages_are_copied_beside_a_pool_that_stays(mesh, kind):
     moved_bytes = math.prod(programs.layout.shape(TRANSFER_PAGES)) * programs.layout.dtype.itemsize
     for program in transfers:
         with no_persistent_cache():
-            facts = facts_of(program, state=programs.state)
-        assert not facts.problems, program.name
+            info = describe_program(program, state=programs.state)
+        assert not info.problems, program.name
         assert program.name != "save_pages" or program.out_shardings[1].memory_kind == kind
-        assert facts.temporary_bytes <= 2 * moved_bytes, program.name
+        assert info.temporary_bytes <= 2 * moved_bytes, program.name

@@ -11,6 +11,11 @@ def requests(count, prompt=4, n=1, *, start=0):
     return [make_request(str(i), prompt, 8, n=n) for i in range(start, start + count)]
 
 
+def admit(scheduler, request):
+    scheduler.check([request])
+    return scheduler.add(request)
+
+
 def facts(scheduler):
     return scheduler.state.num_waiting, len(scheduler.state.requests), len(scheduler.state.waiting)
 
@@ -18,50 +23,50 @@ def facts(scheduler):
 def test_as_many_wait_as_may_beyond_those_with_a_free_slot():
     scheduler = make_scheduler(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=3))
     for request in requests(5):
-        scheduler.add(request)
+        admit(scheduler, request)
     before = facts(scheduler)
     with pytest.raises(QueueFullError, match="try again") as caught:
-        scheduler.add(requests(1, start=5)[0])
+        admit(scheduler, requests(1, start=5)[0])
     assert caught.value.param == "max_num_waiting"
     assert facts(scheduler) == before
     Driver(scheduler).steps(1)  # two of them have slots now: three wait, and that is all that may
     with pytest.raises(QueueFullError):
-        scheduler.add(requests(1, start=5)[0])
+        admit(scheduler, requests(1, start=5)[0])
     scheduler.abort("0")
     scheduler.abort("4")
-    scheduler.add(requests(1, start=5)[0])
+    admit(scheduler, requests(1, start=5)[0])
 
 
 def test_tokens_are_bounded_by_what_waits():
     scheduler = make_scheduler(max_num_seqs=1, queue_limits=QueueLimits(max_waiting_tokens=70))
     for request in requests(2, prompt=30):
-        scheduler.add(request)
+        admit(scheduler, request)
     with pytest.raises(QueueFullError, match="60 tokens wait") as caught:
-        scheduler.add(requests(1, prompt=11, start=2)[0])
+        admit(scheduler, requests(1, prompt=11, start=2)[0])
     assert caught.value.param == "max_waiting_tokens"
-    scheduler.add(requests(1, prompt=10, start=2)[0])
+    admit(scheduler, requests(1, prompt=10, start=2)[0])
     Driver(scheduler).steps(1)
-    scheduler.add(requests(1, prompt=30, start=3)[0])
+    admit(scheduler, requests(1, prompt=30, start=3)[0])
 
 
 @pytest.mark.parametrize("queue_limits", [QueueLimits(max_num_waiting=3), QueueLimits(max_waiting_tokens=64)])
 def test_a_batch_is_taken_or_refused_whole(queue_limits):
     scheduler = make_scheduler(max_num_seqs=2, queue_limits=queue_limits)
-    scheduler.add(requests(1, prompt=20)[0])
+    admit(scheduler, requests(1, prompt=20)[0])
     before = facts(scheduler)
     with pytest.raises(QueueFullError):
-        scheduler.checks.check(requests(5, prompt=12, start=1))
+        scheduler.check(requests(5, prompt=12, start=1))
     with pytest.raises(QueueFullError):
-        scheduler.add(requests(1, prompt=12, n=5, start=1)[0])
+        admit(scheduler, requests(1, prompt=12, n=5, start=1)[0])
     assert facts(scheduler) == before
-    scheduler.checks.check(requests(3, prompt=12, start=1))
+    scheduler.check(requests(3, prompt=12, start=1))
 
 
 @pytest.mark.parametrize("queue_limits", [QueueLimits(max_num_waiting=0), QueueLimits(max_waiting_tokens=64)])
 def test_what_an_empty_queue_does_not_take_either_need_not_be_tried_again(queue_limits):
     scheduler = make_scheduler(max_num_seqs=2, queue_limits=queue_limits)
     with pytest.raises(RequestError, match="at once") as caught:
-        scheduler.add(make_request("a", 30, n=3))
+        admit(scheduler, make_request("a", 30, n=3))
     assert not isinstance(caught.value, QueueFullError)
     assert not scheduler.has_work
 
@@ -74,4 +79,4 @@ def test_a_bound_under_the_longest_prompt_is_refused():
 
 def test_without_bounds_thousands_wait():
     scheduler = make_scheduler()
-    scheduler.checks.check(requests(5000, n=2))
+    scheduler.check(requests(5000, n=2))

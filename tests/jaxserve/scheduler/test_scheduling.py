@@ -131,15 +131,6 @@ def test_steps_are_committed_in_order():
         Driver(scheduler).commit(second)
 
 
-@pytest.mark.parametrize("prompt_len", [0, 64])
-def test_a_prompt_that_is_empty_or_leaves_no_room_is_refused(prompt_len):
-    scheduler = make_scheduler(max_model_len=64)
-    with pytest.raises(RequestError) as caught:
-        scheduler.add(make_request("a", prompt_len))
-    assert caught.value.param == "prompt"
-    assert not scheduler.has_work
-
-
 def test_a_request_id_in_use_is_refused():
     scheduler = make_scheduler()
     scheduler.add(make_request("a", 4))

@@ -59,7 +59,7 @@ def test_two_hundred_clients_disconnect_at_any_time_and_the_next_one_is_answered
         assert sum(left) > 100
         assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 3}).status_code == 200
         until(lambda: is_quiet(server))
-        assert server.state.engine.meters.num_running == server.state.engine.meters.num_waiting == 0
+        assert server.state.engine.metrics.num_running == server.state.engine.metrics.num_waiting == 0
 
 
 def test_requests_over_the_limit_are_refused_before_headers_and_accepted_ones_finish():
@@ -192,7 +192,7 @@ def test_prompts_of_a_request_are_accepted_together_or_not_at_all(path, name, n)
         return answer.status_code, answer.json()
 
     with running(slowed(fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=10)), 0.01)) as server:
-        meters = server.state.engine.meters
+        meters = server.state.engine.metrics
         status, answer = ask(15)
         assert status == 400
         assert "15 samples at once" in answer["error"]["message"]
@@ -261,7 +261,7 @@ def test_time_counts_from_arrival_and_a_full_queue_refuses_before_prompts_are_re
             late = server.post("/v1/completions", {"prompt": "x", "deadline_s": 0.2})
             assert (late.status_code, late.json()["error"]["code"]) == (503, "timeout")
         with server.http() as client, client.stream("POST", "/v1/completions", json={**LONG, "stream": True}):
-            until(lambda: server.state.engine.meters.num_running == 1)
+            until(lambda: server.state.engine.metrics.num_running == 1)
             monkeypatch.setattr(Tokenizer, "encode_batch", None)  # any call fails
             for path, body in (
                 ("completions", {"prompt": "x"}),

@@ -22,13 +22,13 @@ def events(answer):
 
 def params_of(server, body, path="/v1/completions"):
     """The parameters of a request as they reach the engine."""
-    jobs, seen = server.llm._jobs, []
-    start = jobs.start
-    jobs.start = lambda text, request, *rest: seen.append(request.params) or start(text, request, *rest)
+    outputs, seen = server.llm._outputs, []
+    start = outputs.start
+    outputs.start = lambda request: seen.append(request.params) or start(request)
     try:
         assert server.post(path, body).status_code == 200
     finally:
-        jobs.start = start
+        outputs.start = start
     return seen[0]
 
 

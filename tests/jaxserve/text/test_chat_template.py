@@ -16,7 +16,7 @@ HI = [{"role": "user", "content": "Hi"}]
 
 
 def test_a_base_model_has_no_chat_template():
-    with pytest.raises(RequestError, match="no chat template: give one") as error:
+    with pytest.raises(RequestError, match="no chat template: set chat_template") as error:
         template_of("gemma-3-270m").render(HI)
     assert error.value.param == "messages"
 

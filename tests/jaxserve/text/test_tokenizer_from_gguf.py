@@ -113,8 +113,8 @@ def test_merges_come_best_piece_first_then_longest_left_part():
     ("metadata", "message"),
     [
         ({}, "holds no tokenizer"),
-        (byte_level("someones-own"), "pre-tokenizer that is not known: 'someones-own'"),
-        (byte_level() | {"tokenizer.ggml.model": "rwkv"}, "of the kind 'rwkv'"),
+        (byte_level("someones-own"), "unknown pre-tokenizer 'someones-own'"),
+        (byte_level() | {"tokenizer.ggml.model": "rwkv"}, "tokenizer model is 'rwkv'"),
         (byte_level() | {"tokenizer.ggml.merges": ["x yz"]}, "merge of pieces outside its vocabulary: 'x yz'"),
         (byte_level() | {"tokenizer.ggml.merges": ["hello"]}, "merge of pieces outside"),
         (byte_level() | {"tokenizer.ggml.token_type": [1]}, "1 token types"),

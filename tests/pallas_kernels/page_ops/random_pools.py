@@ -7,6 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
 
+DEFAULT_EMITTERS = {"xla_backend_extra_options": ""}
+"""Compiler options for programs that must keep every bit: the emitters that tests/conftest.py selects flush denormal
+numbers of bfloat16, XLA's default ones do not."""
+
 
 def random_bits(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> jax.Array:
     """Any pattern, NaNs too; but in float8_e5m2 only that one into which XLA on CPU turns all NaNs that it moves."""

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from pallas_kernels.page_layouts import LANES
 from pallas_kernels.page_ops import api
+from pallas_kernels.page_ops.aligned_pieces import piece_len, plan_pieces
 from pallas_kernels.page_ops.mosaic_tpu import lane_write, row_moves
-from pallas_kernels.page_ops.pack_rows import pack_rows
-from pallas_kernels.page_ops.write_pieces import piece_len, plan_pieces
-from tests.pallas_kernels.page_ops.random_pools import batches, bits, random_bits
+from pallas_kernels.page_ops.pack_tokens import pack_tokens
+from tests.pallas_kernels.page_ops.random_pools import DEFAULT_EMITTERS, batches, bits, random_bits
 
 LAYERS, PAGES = 2, 20
 # dtype of the pool: (page size, heads, head dim, tokens)
@@ -42,9 +42,9 @@ class Case:
         self.scales = {}
         if self.pool.dtype.itemsize == 1:
             self.scales = {n: jnp.asarray(rng.random(num_heads), jnp.float32) for n in ("k_scale", "v_scale")}
-        self.packed = bits(pack_rows(self.k, self.v, page[0], dtype, **self.scales, layout=LANES))
+        self.packed = bits(pack_tokens(self.k, self.v, page[0], dtype, **self.scales, layout=LANES))
         self.write, self.move_rows = (
-            {backend: jax.jit(partial(op, backend=backend, layout=LANES)) for backend in BACKENDS}
+            {b: jax.jit(partial(op, backend=b, layout=LANES), compiler_options=DEFAULT_EMITTERS) for b in BACKENDS}
             for op in (api.write, api.move_rows)
         )
 

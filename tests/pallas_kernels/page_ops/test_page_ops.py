@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pallas_kernels.page_ops import api
 from pallas_kernels.page_ops.mosaic_tpu import row_moves
-from tests.pallas_kernels.page_ops.random_pools import bits, moves, random_bits
+from tests.pallas_kernels.page_ops.random_pools import DEFAULT_EMITTERS, bits, moves, random_bits
 
 LAYERS, PAGES, HEADS, PAGE, LANES, COUNT = 2, 7, 2, 8, 128, 5
 POOL = np.random.default_rng(0).standard_normal((LAYERS, PAGES, HEADS, PAGE, LANES), np.float32)
@@ -72,7 +72,10 @@ def test_every_bit_of_every_dtype_is_kept(backend, dtype):
     ids = np.array([3, 1, 6], np.int32)
     src = rng.choice(PAGES * page, 40).astype(np.int32)
     dst = np.concatenate([page + rng.permutation((PAGES - 1) * page)[:38], [0, 0]]).astype(np.int32)
-    jitted = {name: jax.jit(partial(getattr(api, name), backend=backend)) for name in ("move_rows", "copy_pages")}
+    jitted = {
+        name: jax.jit(partial(getattr(api, name), backend=backend), compiler_options=DEFAULT_EMITTERS)
+        for name in ("move_rows", "copy_pages")
+    }
     moved = np.asarray(jitted["move_rows"](pool, src, dst))
     expected = np.moveaxis(np.asarray(pool), 3, 2).reshape(LAYERS, PAGES * page, num_heads, LANES).copy()
     expected[:, dst] = expected[:, src]

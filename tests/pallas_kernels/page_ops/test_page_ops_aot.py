@@ -9,7 +9,7 @@ import pytest
 
 from jaxserve.core.hardware.mesh import device_bytes
 from pallas_kernels.page_ops import api
-from pallas_kernels.page_ops.write_pieces import piece_len, plan_pieces
+from pallas_kernels.page_ops.aligned_pieces import piece_len, plan_pieces
 from tests.support.compiled.aot import TPU_TOPOLOGIES, assert_in_place, compile_on, on, pool_copies, tpu_mesh
 
 MB = 1 << 20

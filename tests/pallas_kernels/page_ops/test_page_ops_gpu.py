@@ -16,7 +16,7 @@ from pallas_kernels.dispatch import interpreted_by
 from pallas_kernels.page_layouts import LANES as LANE_LAYOUT
 from pallas_kernels.page_ops import api
 from pallas_kernels.page_ops import mosaic_gpu as kernels
-from pallas_kernels.page_ops.pack_rows import pack_rows
+from pallas_kernels.page_ops.pack_tokens import pack_tokens
 from tests.pallas_kernels.page_ops.random_pools import batches, bits, moves, random_bits
 from tests.pallas_kernels.race_findings import ON_GPU, race_findings
 
@@ -55,7 +55,7 @@ def assert_pages(got: jax.Array, expected: np.ndarray, first: int = 0) -> None:
 @given(rows=batches(TOKENS, PAGE, PAGES))
 def test_tokens_are_written_at_their_slots(dtype, rows):
     pool, slots = pool_of(dtype), rows.slots(TOKENS, PAGE)
-    packed = bits(pack_rows(K, V, LANES, dtype, **scales(dtype)))
+    packed = bits(pack_tokens(K, V, LANES, dtype, **scales(dtype)))
     expected = bits(pool).copy()
     for token in range(rows.begin, rows.end):
         page, offset = divmod(slots[token], PAGE)

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pallas_kernels.page_ops import api
+from pallas_kernels.page_ops.aligned_pieces import piece_len, plan_pieces
 from pallas_kernels.page_ops.mosaic_tpu import row_write
-from pallas_kernels.page_ops.pack_rows import pack_rows
-from pallas_kernels.page_ops.write_pieces import piece_len, plan_pieces
-from tests.pallas_kernels.page_ops.random_pools import batches, bits, random_bits
+from pallas_kernels.page_ops.pack_tokens import pack_tokens
+from tests.pallas_kernels.page_ops.random_pools import DEFAULT_EMITTERS, batches, bits, random_bits
 
 LAYERS, PAGES = 2, 20
 # dtype of the pool: (page size, heads, head dim, lanes, tokens)
@@ -40,8 +40,8 @@ class Case:
         self.scales = {}
         if self.pool.dtype.itemsize == 1:
             self.scales = {n: jnp.asarray(rng.random(num_heads), jnp.float32) for n in ("k_scale", "v_scale")}
-        self.rows = bits(pack_rows(self.k, self.v, self.lanes, dtype, **self.scales))
-        self.write = {backend: jax.jit(partial(api.write, backend=backend)) for backend in BACKENDS}
+        self.rows = bits(pack_tokens(self.k, self.v, self.lanes, dtype, **self.scales))
+        self.write = {b: jax.jit(partial(api.write, backend=b), compiler_options=DEFAULT_EMITTERS) for b in BACKENDS}
 
     def got(self, backend: str, slots: np.ndarray, begin: int, end: int, **options) -> np.ndarray:
         at = (jnp.asarray(slots), jnp.int32(begin), jnp.int32(end))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pallas_kernels.paged_attention.api import lane_width, paged_attention
-from pallas_kernels.paged_attention.arg_specs import BENCH_WORKLOADS, WORKLOADS, Workload, build, draft_trees
 from pallas_kernels.paged_attention.block_rules import xla_block_sizes
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
+from pallas_kernels.paged_attention.workload_arguments import BENCH_WORKLOADS, WORKLOADS, Workload, build, draft_trees
 from tests.pallas_kernels.paged_attention.attention_calls import changed
 
 TINY = Workload("tiny", (1, 3), (5, 7), num_heads=4, num_kv_heads=2, head_dim=8, page_size=4)

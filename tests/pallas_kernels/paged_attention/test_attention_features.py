@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.paged_attention.arg_specs import Workload, build
+from pallas_kernels.paged_attention.workload_arguments import Workload, build
 from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS, attend, truth
 from tests.pallas_kernels.paged_attention.attention_checks import check, expected_of
-from tests.pallas_kernels.paged_attention.cases import (
+from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors
+from tests.pallas_kernels.paged_attention.feature_cases import (
     AXES,
     BATCHES,
     CASES,
@@ -21,17 +22,15 @@ from tests.pallas_kernels.paged_attention.cases import (
     small_blocks,
     workload_of,
 )
-from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors
 
 by_backend = pytest.mark.parametrize("backend", BACKENDS)
 
 
-@by_backend
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_every_two_features_together_equal_the_reference(case, backend):
+def test_every_two_features_together_equal_the_reference(case):
     for batch in BATCHES[case["bucket"]]:
         workload = workload_of(case, batch)
-        check(workload, backend, small_blocks(workload))
+        check(workload, case["backend"], small_blocks(workload))
 
 
 @by_backend

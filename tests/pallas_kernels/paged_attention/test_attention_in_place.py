@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 from pallas_kernels.paged_attention.api import lane_width, paged_attention
-from pallas_kernels.paged_attention.arg_specs import Workload, build
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
+from pallas_kernels.paged_attention.workload_arguments import Workload, build
 from pallas_kernels.paged_attention.workloads import SMOLLM2
 
 NUM_LAYERS, NUM_PAGES, PAGE = 6, 4096, 16

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.paged_attention.arg_specs import Workload, build
+from pallas_kernels.paged_attention.workload_arguments import Workload, build
 from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS, attend
-from tests.pallas_kernels.paged_attention.cases import small_blocks
+from tests.pallas_kernels.paged_attention.feature_cases import small_blocks
 
 SHAPE: dict[str, Any] = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 64, "page_size": 8}
 DECODE = Workload("decode", (1, 1, 1), (30, 9, 21), **SHAPE, padding_tokens=1, padding_rows=1)

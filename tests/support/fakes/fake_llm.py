@@ -66,7 +66,7 @@ def fake_llm(
     """A model of 264 tokens (`small_vocab.byte_level`) with a context of 96."""
     tokenizer = _tokenizer()
     model = model or FakeModel(tokenizer.vocab_size)
-    groups = KVGroups((None,), PAGE)
+    groups, order = KVGroups((None,), PAGE), make_policy(policy)
     scheduler = Scheduler(
         groups,
         make_buckets(max_num_seqs, 32, MAX_MODEL_LEN // PAGE),
@@ -75,7 +75,7 @@ def fake_llm(
         max_num_batched_tokens=32,
         max_model_len=MAX_MODEL_LEN,
         vocab_size=tokenizer.vocab_size,
-        policy=make_policy(policy),
+        policy=order,
         queue_limits=queue_limits,
         prefix_eviction=prefix_eviction,
     )
@@ -87,7 +87,7 @@ def fake_llm(
         max_model_len=MAX_MODEL_LEN,
         max_logprobs=max_logprobs,
     )
-    maker = InputProcessor(
+    input_processor = InputProcessor(
         tokenizer=tokenizer,
         eos_ids=tokenizer.eos_ids,
         vocab_size=tokenizer.vocab_size,
@@ -95,6 +95,7 @@ def fake_llm(
         max_logprobs=max_logprobs,
         max_edits=300,
         seed=seed,
+        scheduling_fields=order.fields,
         clock=clock,
     )
     text = ModelText(tokenizer, ChatTemplate(template, {"bos_token": "<|im_end|>"}), generation_config or {})
@@ -104,7 +105,7 @@ def fake_llm(
         tokenizer=tokenizer,
         chat_template=text.chat_template,
         text=text,
-        requests=maker,
+        input_processor=input_processor,
         model=SimpleNamespace(vocab_size=tokenizer.vocab_size),
         limits=SimpleNamespace(max_num_seqs=max_num_seqs),
     )

@@ -14,6 +14,7 @@ from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.scheduler.memory.prefix_sharing import num_deferred
 from jaxserve.scheduler.policy.fair import FairShares
 from jaxserve.scheduler.state import SchedulerState
+from tests.support.fakes.cached_pages import kept_pages, used_host_pages
 from tests.support.fakes.fake_engine import MODEL, SimulatedClock, make_request, naive, naive_logprobs, naive_pooled
 
 AGEING_S = 10.0
@@ -98,7 +99,7 @@ def check_pages(state: SchedulerState) -> None:
     assert (named == pool.references(slice(None))).all(), "references differ from the tables"
     assert named[0] == 0, "the scratch page is held"
     num_deferred = np.count_nonzero(pool.references(slice(None)))
-    kept = np.zeros(0, np.int32) if state.prefix_cache is None else state.prefix_cache.kept_pages
+    kept = np.zeros(0, np.int32) if state.prefix_cache is None else kept_pages(state.prefix_cache)
     assert sorted(kept.tolist()) == np.flatnonzero(pool.is_kept(slice(None))).tolist(), (
         "the cache lost or shares a page"
     )
@@ -114,7 +115,7 @@ def check_pages(state: SchedulerState) -> None:
 def check_host_pages(state: SchedulerState) -> None:
     """Every page of host memory is free or belongs to one place of one prefix."""
     if (host := state.host_tier) is not None:
-        used = host.used_pages.tolist()
+        used = used_host_pages(host)
         assert len(used) == len(set(used)) == host.num_used <= host.num_pages
         assert all(1 <= page <= host.num_pages for page in used)
 
@@ -184,7 +185,7 @@ class RandomRounds:
     def num_rounds(self) -> int:
         return int(self._random.choice([1, 2, 5, MAX_ROUNDS]))
 
-    def observe(self, num_rounds: int, submitted_s: float, collected_s: float) -> None:
+    def observe(self, num_rounds: int, device_s: float) -> None:
         assert num_rounds >= 1
 
 
@@ -268,7 +269,7 @@ class Fuzz:
             self.counts["finish"] += 1
             sequence = self._recent_sequence()
             keep = int(self.random.integers(0, len(sequence.token_ids) + 1))
-            self.engine.finish(sequence.sequence_id, "cut", keep)
+            self.engine.scheduler.finish(sequence.sequence_id, "cut", keep)
 
     def _add(self) -> None:
         self.counts["add"] += 1
@@ -316,7 +317,7 @@ class Fuzz:
             own = kinds[kind] | {"arrival_s": self.clock.now_s, "scheduling": self._scheduling()}
             requests.append(make_request(name, prompt, seed=1000 * number + k, **own))
         self.counts["add"] += len(requests) - 1
-        self.added.append(self.engine.add_sharing(requests, shared_len))
+        self.added.append(self.engine.scheduler.add_sharing(requests, shared_len))
 
     def _scheduling(self) -> SchedulingOptions:
         """Whatever the order goes by, and time limits where it goes by anything."""

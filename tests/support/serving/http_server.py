@@ -58,7 +58,7 @@ def running(llm: LLM, **options: Any) -> Iterator[Running]:
     config = ServerConfig(served_model_name=(NAME,), **options)
     state = ServerState(config, config.served_model_name)
     served = AsyncLLM.from_llm(llm)
-    state.open(served)
+    state.open(served.client)
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(state),

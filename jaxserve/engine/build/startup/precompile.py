@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from etils import epath
+from etils import epath  # pyright: ignore[reportMissingTypeStubs]
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from etils import epath
+from etils import epath  # pyright: ignore[reportMissingTypeStubs]
 
 from checkpoints.formats.atomic_files import whole_file, write_json
 from jaxserve.core.errors import ConfigError

@@ -34,7 +34,7 @@ def test_time_by_scope_and_by_part_of_the_host(tmp_path):
         len(p["scopes_ms"]) + 2 for p in report["programs"]
     ]
     assert list(tmp_path.rglob("*.xplane.pb"))
-    assert not llm.jobs.has_work
+    assert not llm.output_processor.has_work
     assert isinstance(llm.parts.engine.runner, Runner)
     assert llm.parts.engine.observer is None
 

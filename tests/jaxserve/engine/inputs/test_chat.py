@@ -147,7 +147,7 @@ def test_of_many_conversations_the_bad_one_is_named():
 
 def test_a_model_without_a_template_says_what_to_do():
     llm = fake_llm(template=None)
-    with pytest.raises(RequestError, match="give one with chat_template"):
+    with pytest.raises(RequestError, match="set chat_template"):
         llm.chat(HI)
     assert llm.render_chat(HI, chat_template="{{ messages[0].role }}")["prompt"] == "user"
 

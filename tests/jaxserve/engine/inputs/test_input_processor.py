@@ -1,9 +1,13 @@
 """Requests: seeds come from the engine's seed and the order of arrival; the prompt's forms become one."""
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
+from jaxserve.core.options.scheduling_options import SchedulingOptions
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import Prompt, read_prompts
 
@@ -16,9 +20,8 @@ PLAIN = SamplingParams()
 
 
 def seeds(of, count=4, params=PLAIN):
-    made = [of.make([1, 2], params, place=i).seed for i in range(count)]
-    of.count(count)
-    return made
+    made = [of.make([1, 2], params) for _ in range(count)]
+    return [request.seed for request in of.numbered(made, of.arrive(made))]
 
 
 def test_unseeded_requests_get_seeds_by_engine_seed_and_arrival():
@@ -37,6 +40,23 @@ def test_a_refused_request_does_not_count_as_arrived():
     with pytest.raises(RequestError):
         one.make([99], SamplingParams())
     assert seeds(one) == seeds(two)
+
+
+@pytest.mark.parametrize(("prompt_len", "room"), [(0, 1), (32, 1), (33, 0)])
+def test_a_prompt_that_is_empty_or_leaves_no_room_is_refused(prompt_len, room):
+    with pytest.raises(RequestError) as caught:
+        maker().checked_ids([1] * prompt_len, room)
+    assert caught.value.param == "prompt"
+
+
+@pytest.mark.parametrize("name", ["priority", "tenant"])
+def test_options_that_mean_nothing_to_the_policy_are_refused(name):
+    options = SchedulingOptions(**{name: 1 if name == "priority" else "a"})
+    for make in (partial(maker().make, [1], PLAIN), partial(maker().make_prompt_only, [1])):
+        with pytest.raises(RequestError, match="means nothing") as caught:
+            make(scheduling=options)
+        assert caught.value.param == name
+    assert replace(maker(), scheduling_fields=(name,)).make([1], PLAIN, scheduling=options).scheduling is options
 
 
 def test_max_tokens_ends_at_the_context():

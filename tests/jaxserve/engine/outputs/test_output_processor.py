@@ -20,7 +20,7 @@ def finished(jobs, job):
 def test_a_step_serves_every_job_and_tells_which_have_moved():
     jobs = OutputProcessor(make_engine(), None)
     requests = [make_request(str(i), 3, 4 + i, seed=i) for i in range(3)]
-    started = [jobs.start(None, request) for request in requests]
+    started = [jobs.start(request) for request in requests]
     told = []
     while jobs.has_work:
         told += jobs.step()
@@ -35,7 +35,7 @@ def test_sequences_that_are_nobodys_job_run_along():
     jobs = OutputProcessor(engine, None)
     mine, theirs = make_request("mine", 3, 5, seed=1), make_request("theirs", 3, 9, seed=2)
     (sequence,) = engine.add(theirs)
-    assert finished(jobs, jobs.start(None, mine)).outputs[0].token_ids == naive(mine)[0]
+    assert finished(jobs, jobs.start(mine)).outputs[0].token_ids == naive(mine)[0]
     assert not sequence.is_finished
     while engine.has_work:
         jobs.step()
@@ -46,7 +46,8 @@ def test_requests_that_share_a_prefix_end_when_aborted_and_all_pages_return():
     engine = make_engine()
     jobs = OutputProcessor(engine, None)
     requests = [make_request(str(i), [1, 2, 3, i], 20) for i in range(3)]
-    sequences = jobs.add_sharing(requests, 3)
+    with jobs.exclusive() as own:
+        sequences = own.scheduler.add_sharing(requests, 3)
     for _ in range(3):
         jobs.step()
     jobs.abort(requests)
@@ -57,7 +58,7 @@ def test_requests_that_share_a_prefix_end_when_aborted_and_all_pages_return():
 
 def test_the_reader_gives_nothing_twice():
     jobs = OutputProcessor(make_engine(), None)
-    job = jobs.start(None, make_request("a", 3, 5, n=2))
+    job = jobs.start(make_request("a", 3, 5, n=2))
     reader, pieces = OutputStream(job), []
     while not job.is_finished:
         jobs.step()
@@ -73,7 +74,7 @@ def test_a_job_closed_in_the_middle_of_a_step_ends_with_the_next():
     """As when the garbage collector finds a stream that was left while another one is being stepped."""
     engine = make_engine()
     jobs = OutputProcessor(engine, None)
-    left, kept = jobs.start(None, make_request("left", 3, 50)), jobs.start(None, make_request("kept", 3, 6, seed=4))
+    left, kept = jobs.start(make_request("left", 3, 50)), jobs.start(make_request("kept", 3, 6, seed=4))
     collect = engine.runner.collect
 
     def collect_and_close(ticket):
@@ -91,7 +92,7 @@ def test_a_job_closed_in_the_middle_of_a_step_ends_with_the_next():
 
 def test_a_job_is_closed_as_often_as_one_likes():
     jobs = OutputProcessor(make_engine(), None)
-    job = jobs.start(None, make_request("a", 3, 5))
+    job = jobs.start(make_request("a", 3, 5))
     jobs.step()
     jobs.close([job, job])
     jobs.close([job])
@@ -104,17 +105,17 @@ def test_claimed_jobs_serve_one_thread_only():
     owner = threading.Thread(target=lambda: None)
     jobs.claim(owner, lambda record: None)
     request = make_request("a", 3)
-    starts = (lambda: jobs.start(None, request), lambda: jobs.add_sharing([request], 3))
+    starts = (lambda: jobs.start(request), lambda: jobs.exclusive().__enter__())
     for call in (jobs.step, *starts, lambda: jobs.claim(owner, lambda record: None)):
         with pytest.raises(RuntimeError, match="AsyncLLM"):
             call()
     jobs.release()
-    finished(jobs, jobs.start(None, make_request("a", 3)))
+    finished(jobs, jobs.start(make_request("a", 3)))
 
 
 def test_jobs_under_way_are_not_claimed():
     jobs = OutputProcessor(make_engine(), None)
-    jobs.start(None, make_request("a", 3))
+    jobs.start(make_request("a", 3))
     with pytest.raises(RuntimeError, match="a stream has not ended"):
         jobs.claim(threading.Thread(target=lambda: None), lambda record: None)
 
@@ -122,9 +123,9 @@ def test_jobs_under_way_are_not_claimed():
 def test_a_refused_request_takes_the_others_of_its_call_with_it():
     engine = make_engine()
     jobs = OutputProcessor(engine, None)
-    kept = jobs.start(None, make_request("kept", 3, 6))
+    kept = jobs.start(make_request("kept", 3, 6))
     with pytest.raises(ValueError, match="in use"):
-        complete(jobs, [(None, make_request("a", 3)), (None, make_request("kept", 3))], use_tqdm=False)
+        complete(jobs, [make_request("a", 3), make_request("kept", 3)], use_tqdm=False)
     assert list(engine.scheduler.state.requests) == ["kept"]
     assert finished(jobs, kept).outputs[0].token_ids == naive(kept.request)[0]
 
@@ -132,11 +133,11 @@ def test_a_refused_request_takes_the_others_of_its_call_with_it():
 def test_a_dead_engine_ends_every_job():
     engine = make_engine()
     jobs = OutputProcessor(engine, None)
-    job = jobs.start(None, make_request("a", 3, 9))
+    job = jobs.start(make_request("a", 3, 9))
     engine.runner.collect = lambda ticket: 1 / 0
     with pytest.raises(EngineDeadError):
-        complete(jobs, [(None, make_request("b", 3))], use_tqdm=False)
+        complete(jobs, [make_request("b", 3)], use_tqdm=False)
     assert whole(job).outputs[0].finish_reason == "error"
     jobs.close([job])
     with pytest.raises(EngineDeadError):
-        jobs.start(None, make_request("c", 3))
+        jobs.start(make_request("c", 3))

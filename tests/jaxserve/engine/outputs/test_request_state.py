@@ -62,22 +62,22 @@ def test_reading_in_between_changes_nothing(tokens, is_read, reason):
 
 def test_stop_strings_are_looked_for_in_every_token():
     stopped, _ = sample(stop="ba")
-    assert [stopped.look(token, None) for token in (0, 1, 0)] == [None, None, ("ba", 3)]
+    assert [stopped.push(token, None) for token in (0, 1, 0)] == [None, None, ("ba", 3)]
     assert stopped.text == "a"
 
 
 def test_what_may_become_a_stop_string_is_held_back_until_the_end():
     cut, _ = sample(stop="ba")
-    cut.look(0, None)
-    cut.look(1, None)
+    cut.push(0, None)
+    cut.push(1, None)
     assert cut.text == "a"
-    assert cut.look(-1, "error") is None
+    assert cut.push(-1, "error") is None
     assert cut.text == "ab"
 
 
 def test_a_step_tells_what_it_brought_to_whom():
     first, second = sample()[0], sample()[0]
-    first.job, second.job = cast(Any, "first"), cast(Any, "second")
+    first.state, second.state = cast(Any, "first"), cast(Any, "second")
     sequences: list[Any] = [SimpleNamespace(sequence_id=i) for i in (7, 8, 9, 7)]
     moved = StepUpdate(sequences, {7: first})
     moved.note(1, second, 5, True)  # 8 has ended and is no longer among the samples; 9 is nobody's

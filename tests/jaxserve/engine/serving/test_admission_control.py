@@ -78,7 +78,7 @@ def test_where_nothing_moves_the_answer_grows_and_has_an_end():
     admission.publish(QueueLoad(3, 30, 2, 0, 2))
     admission.publish(BUSY)
     assert refusal(admission, 5, 50).retry_after_s == 5 * 29
-    admission._meters.load = QueueLoad(10_000, 30, 2, 0, 2)
+    admission._metrics.load = QueueLoad(10_000, 30, 2, 0, 2)
     assert refusal(admission).retry_after_s == MAX_RETRY_AFTER_S
 
 

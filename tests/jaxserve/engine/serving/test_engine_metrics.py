@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from jaxserve import SamplingParams
-from jaxserve.engine.loop.decode_rounds import MultiStepBudget
+from jaxserve.engine.loop.multi_step_budget import MultiStepBudget
 from jaxserve.engine.serving.engine_metrics import NUM_LAST_STEPS
 from jaxserve.runner.fake.fake_model import FakeModel
 from tests.support.fakes.async_llm import run

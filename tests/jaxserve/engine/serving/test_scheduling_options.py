@@ -99,7 +99,7 @@ def test_a_bad_field_is_refused_before_anything_runs(scheduling, message):
         llm.generate(["a", "b"], SHORT, use_tqdm=False, **scheduling)
     assert caught.value.param in scheduling
     assert not llm.parts.engine.has_work
-    assert llm.parts.requests.num_arrived == 0
+    assert llm.parts.input_processor.num_arrived == 0
 
 
 def test_an_unknown_argument_is_no_field():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from jaxserve.engine.serving.snapshot import CACHED, FREE, HELD, SCRATCH, SHARED, snapshot
+from tests.support.fakes.cached_pages import kept_pages
 from tests.support.fakes.fake_engine import make_engine, make_request
 from tests.support.fakes.scheduler_fuzz import CALM, MODEL, make_pool_engine
 from tests.support.fakes.scheduler_laws import Fuzz
@@ -19,7 +20,7 @@ def holders(state) -> np.ndarray:
 def is_kept(state) -> np.ndarray:
     kept = np.zeros(state.pool.num_pages, bool)
     if state.prefix_cache is not None:
-        kept[state.prefix_cache.kept_pages] = True
+        kept[kept_pages(state.prefix_cache)] = True
     return kept
 
 

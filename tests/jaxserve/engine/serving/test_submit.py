@@ -184,7 +184,7 @@ def test_two_hundred_leave_at_any_moment_and_the_next_one_is_answered():
     async def main(served):
         await asyncio.gather(*(leave(served, i) for i in range(200)))
         answer = await served.generate("hello", SHORT)
-        await until(lambda: all_pages_are_back(llm) and not served._driver._waiters)
+        await until(lambda: all_pages_are_back(llm) and not served.client._thread._by_key)
         meters = served.meters
         assert (meters.num_running, meters.num_waiting, meters.num_live) == (0, 0, 0)
         assert meters.finished["abort"] > 100
@@ -247,7 +247,7 @@ def test_to_close_is_not_to_die():
 
 def test_what_is_read_of_one_request_may_fail_alone(monkeypatch):
     take = OutputStream.take
-    monkeypatch.setattr(OutputStream, "take", lambda reader: 1 / (reader._job.prompt != "a") and take(reader))
+    monkeypatch.setattr(OutputStream, "take", lambda reader: 1 / (reader._state.request.prompt != "a") and take(reader))
 
     async def main(served):
         other = asyncio.create_task(served.generate("other", LONG))
@@ -281,7 +281,7 @@ def test_an_abort_is_told_to_whoever_waits_though_the_engine_hangs():
 def test_after_the_last_output_there_is_none():
     async def main(served):
         submission = await served.submit("a", SHORT, wants_pieces=False)
-        assert (await submission.next()).prompt_token_ids == submission.prompt_token_ids
+        assert (await submission.next()).prompt_token_ids == [97]
         with pytest.raises(RuntimeError, match="has ended"):
             await submission.next()
 
@@ -302,12 +302,12 @@ def test_calls_run_between_steps_and_neither_their_failures_nor_their_cancelling
     ran = []
 
     async def main(served):
-        assert await served.call(lambda: threading.current_thread().name) == "jaxserve-engine"
+        assert await served.client.call(lambda: threading.current_thread().name) == "jaxserve-engine"
         with pytest.raises(ZeroDivisionError):
-            await served.call(lambda: 1 / 0)
+            await served.client.call(lambda: 1 / 0)
         with held(llm) as is_waiting:
             submission = await first(served, is_waiting)
-            task = asyncio.create_task(served.call(lambda: ran.append(1)))
+            task = asyncio.create_task(served.client.call(lambda: ran.append(1)))
             await asyncio.sleep(0)
             task.cancel()
             await asyncio.sleep(0)
@@ -320,7 +320,7 @@ def test_calls_run_between_steps_and_neither_their_failures_nor_their_cancelling
 @pytest.mark.parametrize("prompt", ["hello " * 500, [1] * 5000, {"prompt_token_ids": [1] * 5000}])
 def test_what_takes_long_is_not_done_in_the_event_loop(prompt, monkeypatch):
     threads = []
-    read = "jaxserve.engine.inputs.call_inputs.read_only_prompt"
+    read = "jaxserve.engine.serving.engine_client.read_only_prompt"
 
     def noting(prompt):
         threads.append(threading.current_thread())
@@ -346,7 +346,7 @@ def test_a_full_queue_reads_no_prompt(monkeypatch):
         with held(llm) as is_waiting:
             submission = await first(served, is_waiting)
             with monkeypatch.context() as patched:
-                patched.setattr("jaxserve.engine.inputs.call_inputs.read_only_prompt", lambda _: 1 / 0)
+                patched.setattr("jaxserve.engine.serving.engine_client.read_only_prompt", lambda _: 1 / 0)
                 for call in (served.submit("a", wants_pieces=True), served.embed("a")):
                     with pytest.raises(QueueFullError):
                         await call

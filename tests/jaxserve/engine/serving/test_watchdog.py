@@ -65,7 +65,7 @@ def test_a_command_that_does_not_end_is_noticed_too():
     may_end = threading.Event()
 
     async def main(served):
-        task = asyncio.create_task(served.call(lambda: may_end.wait(60)))
+        task = asyncio.create_task(served.client.call(lambda: may_end.wait(60)))
         await asyncio.sleep(0)
         clock.now_s = 50.0
         assert served.health().stalled_s == 50

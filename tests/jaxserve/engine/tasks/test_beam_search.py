@@ -31,7 +31,7 @@ def expected(ids: list[int], params: BeamSearchParams) -> list[tuple[list[int], 
 
 @cache
 def _expected(ids: tuple[int, ...], params: BeamSearchParams) -> list[tuple[list[int], float]]:
-    eos_ids = () if params.ignore_eos else fake_llm().parts.requests.eos_ids
+    eos_ids = () if params.ignore_eos else fake_llm().parts.input_processor.eos_ids
     beams = BeamFrontier(
         BeamRules(params.beam_width, params.max_tokens, eos_ids, params.length_penalty, params.early_stopping)
     )
@@ -54,7 +54,7 @@ def ids_of(llm, prompt) -> list[int]:
 
 def check_all_free(llm) -> None:
     assert llm.parts.engine.scheduler.stats.num_pages_free == llm.parts.engine.scheduler.state.pool.num_pages - 1
-    assert not llm.jobs.has_work
+    assert not llm.output_processor.has_work
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_num_seqs": 4}, {"num_pages": 27}])
@@ -85,7 +85,7 @@ def test_a_sequence_tells_all_about_its_text():
             assert one.cum_logprob == pytest.approx(sum(p[t].logprob for p, t in zip(one.logprobs, own, strict=True)))
             assert one.score == pytest.approx(one.cum_logprob / len(own))
             assert all(p[t].rank <= len(p) == 12 for p, t in zip(one.logprobs, own, strict=True))
-            assert (one.finish_reason == "stop") == (own[-1] in llm.parts.requests.eos_ids) == (len(own) < 28)
+            assert (one.finish_reason == "stop") == (own[-1] in llm.parts.input_processor.eos_ids) == (len(own) < 28)
             assert other.tokens == (one.tokens[:-1] if one.finish_reason == "stop" else one.tokens)
             assert (other.logprobs, other.score) == (one.logprobs, one.score)
             assert one.text == other.text == tokenizer.decode(one.tokens)

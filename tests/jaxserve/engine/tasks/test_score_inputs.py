@@ -3,22 +3,16 @@
 import pytest
 
 from jaxserve.core.errors import RequestError
-from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.tasks.score_inputs import read_pairs
 from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
 from tests.jaxserve.text.small_vocab import SPACE, byte_level, sentencepiece
-
-
-def maker(tokenizer):
-    return InputProcessor(tokenizer, (), vocab_size=300, max_model_len=32, max_logprobs=5, max_edits=10, seed=0)
-
 
 PLAIN = tokenizer_from_gguf(byte_level())
 BEGINNING = tokenizer_from_gguf(sentencepiece())  # puts <s> before each text
 
 
 def pieces(tokenizer, context, continuation):
-    (pair,) = read_pairs(maker(tokenizer), [(context, continuation)])
+    (pair,) = read_pairs(tokenizer, [(context, continuation)])
     return [tokenizer.id_to_piece(i) for i in pair.context], [tokenizer.id_to_piece(i) for i in pair.continuation]
 
 
@@ -30,7 +24,7 @@ def test_both_texts_are_encoded_as_one_and_cut_after_the_context():
 def test_spaces_at_the_end_of_the_context_go_to_the_continuation():
     assert pieces(PLAIN, "hello ", "hello") == (["hello"], ["\u0120hello"])
     assert pieces(PLAIN, "hello  \n", "x") == (["hello"], ["\u0120", "\u0120", "\u010a", "x"])
-    (pair,) = read_pairs(maker(PLAIN), [("hello ", "hello")])
+    (pair,) = read_pairs(PLAIN, [("hello ", "hello")])
     assert pair.text == "hello"
 
 
@@ -51,7 +45,7 @@ def test_an_empty_context_is_the_token_that_begins_a_text():
 def test_token_ids_are_taken_as_they_are_on_either_side():
     pairs = [([5, 6], [7]), ([5, 6], "hello"), ("hello", [7]), ({"prompt_token_ids": [8]}, {"prompt": "e"})]
     hello = PLAIN.encode("hello")
-    read = read_pairs(maker(PLAIN), pairs)
+    read = read_pairs(PLAIN, pairs)
     assert [(pair.context, pair.continuation) for pair in read] == [
         ([5, 6], [7]),
         ([5, 6], hello),
@@ -59,7 +53,7 @@ def test_token_ids_are_taken_as_they_are_on_either_side():
         ([8], [ord("e")]),
     ]
     assert [pair.text for pair in read] == [None, "hello", None, "e"]
-    assert read_pairs(maker(None), pairs[:1])[0].continuation == [7]
+    assert read_pairs(None, pairs[:1])[0].continuation == [7]
 
 
 @pytest.mark.parametrize(
@@ -76,9 +70,9 @@ def test_token_ids_are_taken_as_they_are_on_either_side():
 )
 def test_what_cannot_be_read_is_named(pairs, message):
     with pytest.raises(RequestError, match=message):
-        read_pairs(maker(PLAIN), pairs)
+        read_pairs(PLAIN, pairs)
 
 
 def test_text_needs_a_tokenizer():
     with pytest.raises(RequestError, match="no tokenizer"):
-        read_pairs(maker(None), [([1], "b")])
+        read_pairs(None, [([1], "b")])

@@ -81,7 +81,7 @@ def test_samples_outlive_a_leader_that_ends_before_they_are_forked():
         leader, *others = engine.add(request)
         for _ in range(num_steps):
             engine.step()
-        engine.finish(leader.sequence_id, "stop", keep_tokens=0)
+        engine.scheduler.finish(leader.sequence_id, "stop", keep_tokens=0)
         for _ in engine.drain():
             pass
         assert leader.token_ids == []

@@ -55,7 +55,7 @@ def test_a_context_is_computed_once_however_many_continue_it(context_len, limits
     engine = make_engine(**limits)
     watch = Watch(engine)
     requests = continuations(context_len, 50)
-    sequences = engine.add_sharing(requests, context_len)
+    sequences = engine.scheduler.add_sharing(requests, context_len)
     for _ in engine.drain():
         pass
     check_scores(sequences)
@@ -81,7 +81,7 @@ def test_several_contexts_at_once_are_each_computed_once():
     engine = make_engine((6, None), num_pages=400)
     watch = Watch(engine)
     groups = [continuations(10 + 5 * g, 4, seed=g, name=f"{g}.") for g in range(9)]
-    sequences = [s for g, group in enumerate(groups) for s in engine.add_sharing(group, 10 + 5 * g)]
+    sequences = [s for g, group in enumerate(groups) for s in engine.scheduler.add_sharing(group, 10 + 5 * g)]
     for _ in engine.drain():
         pass
     check_scores(sequences)
@@ -95,7 +95,7 @@ def test_fifty_contexts_are_each_computed_once_in_few_slots(context_len):
     engine = make_engine(**limits)
     watch = Watch(engine)
     groups = [continuations(context_len, 4, seed=g, name=f"{g}.") for g in range(50)]
-    sequences = [s for group in groups for s in engine.add_sharing(group, context_len)]
+    sequences = [s for group in groups for s in engine.scheduler.add_sharing(group, context_len)]
     for _ in engine.drain():
         watch.check()
     check_scores(sequences)
@@ -109,7 +109,7 @@ def test_more_continuations_than_slots_stop_nobody():
     requests = continuations(40, 30)
     before, after = make_request("before", 5, 20, seed=1), make_request("after", 5, 20, seed=2)
     (first,) = engine.add(before)
-    scored = engine.add_sharing(requests, 40)
+    scored = engine.scheduler.add_sharing(requests, 40)
     (last,) = engine.add(after)
     for _ in engine.drain():
         watch.check()
@@ -124,7 +124,7 @@ def test_texts_that_begin_alike_are_those_of_lone_runs():
     rng = np.random.default_rng(1)
     context = rng.integers(1, 100, 21).tolist()
     requests = [make_request(str(i), context + [i + 1] * i, 7, seed=i) for i in range(6)]
-    sequences = engine.add_sharing(requests, 21)
+    sequences = engine.scheduler.add_sharing(requests, 21)
     for _ in engine.drain():
         pass
     assert [s.token_ids for s in sequences] == [naive(request)[0] for request in requests]
@@ -136,7 +136,7 @@ def test_whoever_is_left_computes_the_context_when_the_first_is_aborted(num_step
     engine = make_engine(max_chunk_tokens=6, max_num_seqs=4)
     watch = Watch(engine)
     requests = continuations(20, 12)
-    sequences = engine.add_sharing(requests, 20)
+    sequences = engine.scheduler.add_sharing(requests, 20)
     for _ in range(num_steps):
         engine.step()
     engine.abort("a0")
@@ -153,7 +153,7 @@ def test_a_tiny_pool_preempts_and_keeps_every_score():
     engine = make_engine((8, None), num_pages=42, max_num_seqs=6, max_chunk_tokens=7)
     texts = [make_request(f"text {i}", 12, 40, seed=i) for i in range(3)]
     generated = [engine.add(request)[0] for request in texts]
-    scored = [s for g in range(6) for s in engine.add_sharing(continuations(17, 5, seed=g, name=f"{g}."), 17)]
+    scored = [s for g in range(6) for s in engine.scheduler.add_sharing(continuations(17, 5, seed=g, name=f"{g}."), 17)]
     for _ in engine.drain():
         pass
     check_scores(scored)
@@ -168,7 +168,7 @@ def test_who_needs_the_shared_tokens_themselves_computes_them():
     context = list(range(1, 31))
     kinds = [{"prompt_logprobs": 0}, {"prompt_logprobs": 0}, {"pooling": "mean"}, {"pooling": "last"}]
     requests = [make_request(str(i), [*context, i], 0, **kind) for i, kind in enumerate(kinds)]
-    sequences = engine.add_sharing(requests, 30)
+    sequences = engine.scheduler.add_sharing(requests, 30)
     for _ in engine.drain():
         pass
     assert watch.num_forks == 0
@@ -181,7 +181,7 @@ def test_prompts_that_do_not_share_what_is_said_are_refused(shared_len):
     engine = make_engine()
     requests = [make_request("a", [1, 2, 3, 4, 5], 0), make_request("b", [1, 2, 3, 9, 5, 6, 7], 0)]
     with pytest.raises(RequestError, match=f"do not share {shared_len} tokens"):
-        engine.add_sharing(requests, shared_len)
+        engine.scheduler.add_sharing(requests, shared_len)
     with pytest.raises(RequestError, match="'a' is in use"):
-        engine.add_sharing([requests[0], requests[0]], 3)
+        engine.scheduler.add_sharing([requests[0], requests[0]], 3)
     assert not engine.has_work

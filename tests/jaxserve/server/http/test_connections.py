@@ -111,7 +111,7 @@ def test_a_request_to_upgrade_is_answered_over_http(server, headers, size):
 
 
 def test_a_client_that_pipelines_and_disconnects_aborts_its_requests(server):
-    asked, meters = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}, server.state.engine.meters
+    asked, meters = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}, server.state.engine.metrics
     before = meters.finished.copy()
     with connected(server) as connection:
         connection.sendall(post({**asked, "stream": True}) + post(asked))

@@ -57,7 +57,8 @@ def test_frames_show_what_the_engine_does():
 
 
 async def served(main, llm=None):
-    async with AsyncLLM.from_llm(llm or fake_llm()) as engine:
+    async with AsyncLLM.from_llm(llm or fake_llm()) as served_llm:
+        engine = served_llm.client
         state = ServerState(ServerConfig(), ("fake",))
         state.open(engine)
         calls = []
@@ -88,7 +89,8 @@ def test_frames_keep_their_period():
 def test_no_frame_is_built_without_watchers():
     async def main(frames, engine, calls):
         await frames.next()
-        await engine.generate("hello", SamplingParams(max_tokens=40, ignore_eos=True))
+        results = await engine.generate(["hello"], SamplingParams(max_tokens=40, ignore_eos=True), wants_pieces=False)
+        await results.next()
         await asyncio.sleep(2 * PERIOD_S)
         assert len(calls) == 1
 

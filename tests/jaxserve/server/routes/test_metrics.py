@@ -34,7 +34,12 @@ LONG = SamplingParams(max_tokens=50, ignore_eos=True)
 
 def scraper(llm, http=None) -> Any:
     """A function that reads /metrics: name → (type, {labels: value})."""
-    parts = {"model_names": ["tiny"], "http_counts": http or HttpCounts(), "has_engine": llm is not None, "engine": llm}
+    parts = {
+        "model_names": ["tiny"],
+        "http_counts": http or HttpCounts(),
+        "has_engine": llm is not None,
+        "engine": llm and llm.client,
+    }
     app = FastAPI()
     app.include_router(routes(cast(Any, SimpleNamespace(**parts))))
     client = TestClient(app)

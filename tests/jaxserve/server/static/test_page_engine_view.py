@@ -20,7 +20,7 @@ def test_after_a_long_silence_the_page_reconnects_and_requests_the_model(open_pa
     page.wait(IS_DONE)
     with monkeypatch.context() as patch:
         patch.setattr(Frames, "next", lambda self: asyncio.sleep(3600))
-        page.wait("document.querySelector('#state').textContent === 'nothing comes: connecting again'")
+        page.wait("document.querySelector('#state').textContent === 'no data: reconnecting'")
     with monkeypatch.context() as patch:
         patch.setattr(server.state, "names", ("other",))
         page.wait("document.querySelector('#state').textContent === 'idle'")
@@ -39,7 +39,7 @@ def test_the_map_and_its_legend_match_the_pool(open_page, server):
         return ids
 
     async def call(function):
-        return await asyncio.wrap_future(server.state.engine._driver.call(function))
+        return await server.state.engine.call(function)
 
     ids = asyncio.run(call(take))
     try:

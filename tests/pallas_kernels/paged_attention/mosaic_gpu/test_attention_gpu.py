@@ -7,8 +7,8 @@ import jax
 import pytest
 
 from pallas_kernels.paged_attention.api import plan
-from pallas_kernels.paged_attention.arg_specs import Workload, build, model_of
-from pallas_kernels.paged_attention.mosaic_gpu import static_shapes
+from pallas_kernels.paged_attention.mosaic_gpu import kernel_sizes
+from pallas_kernels.paged_attention.workload_arguments import Workload, build, model_of
 from pallas_kernels.paged_attention.workloads import FALCON_7B, LLAMA3_8B_TP8, SMOLLM2, in_bucket
 from tests.pallas_kernels.paged_attention.attention_calls import changed
 from tests.pallas_kernels.paged_attention.attention_checks import check
@@ -78,4 +78,4 @@ def test_contexts_are_divided_here_and_parts_exceed_the_ring():
             num_parts = max(num_parts, part.items.count.max())
             part_len = max(part_len, (part.items.fields[3] - part.items.fields[2]).max())
     assert num_parts > 1
-    assert part_len > static_shapes.MAX_DEPTH
+    assert part_len > kernel_sizes.MAX_DEPTH

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.mosaic_gpu import backend as mosaic_gpu
-from pallas_kernels.paged_attention.mosaic_gpu import static_shapes, tiling
+from pallas_kernels.paged_attention.mosaic_gpu import kernel_sizes, tiling
 
 BLOCK = BlockSizes(positions=64, rows=1, queries=4)
 """The smallest blocks that the kernels serve, and tiles of few tokens: each line of one is combined by itself."""
@@ -19,6 +19,6 @@ def tiny_gpu() -> Iterator[None]:
     with (
         patch.object(tiling, "NUM_INTERPRETED", 1),
         patch.object(mosaic_gpu, "MIN_POSITIONS", 64),
-        patch.object(static_shapes, "MAX_DEPTH", 2),
+        patch.object(kernel_sizes, "MAX_DEPTH", 2),
     ):
         yield

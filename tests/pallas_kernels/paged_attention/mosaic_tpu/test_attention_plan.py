@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pallas_kernels.paged_attention.api import paged_attention, plan
-from pallas_kernels.paged_attention.arg_specs import Workload, build, model_of
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.mosaic_tpu import backend as mosaic_tpu
 from pallas_kernels.paged_attention.mosaic_tpu.chunk_kernel import plan_tiles
+from pallas_kernels.paged_attention.workload_arguments import Workload, build, model_of
 from tests.pallas_kernels.paged_attention.attention_calls import attend, changed
 from tests.pallas_kernels.paged_attention.error_bounds import are_same_pools
 

@@ -52,7 +52,7 @@ def test_all_parts_of_a_step_are_measured():
         assert set(found["parts_us"]) == set(PARTS.values())
         assert all(value > 0 for value in found["parts_us"].values())
         assert found["p90_us"] >= found["total_us"] > max(found["parts_us"].values())
-        assert not llm.jobs.has_work
+        assert not llm.output_processor.has_work
 
 
 def record(total_us: float) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from pallas_kernels.paged_attention.arg_specs import build
+from pallas_kernels.paged_attention.workload_arguments import build
 from scripts.benchmarks.kernels.workload_names import KNOWN
 from scripts.benchmarks.kernels.workload_shapes import shapes
 

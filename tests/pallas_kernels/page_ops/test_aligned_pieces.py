@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas_kernels.page_ops.write_pieces import piece_len, plan_pieces
+from pallas_kernels.page_ops.aligned_pieces import piece_len, plan_pieces
 from tests.pallas_kernels.page_ops.random_pools import batches
 
 TOKENS, PAGE, PAGES = 50, 48, 20

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Num
 from pallas_kernels.page_layouts import ROWS, PageLayout
 
 
-def pack_rows(
+def pack_tokens(
     k: Float[Array, "T K H"],
     v: Float[Array, "T K H"],
     packed_len: int,

@@ -1,0 +1,23 @@
+"""Host: `MultiStepBudget`: how many tokens a row may draw in one step: as many as fit in 50 ms."""
+
+MAX_STEP_S = 0.05  # a new request waits for two steps at most, the one in flight and the one planned
+
+
+class MultiStepBudget:
+    """Follows how long a round takes. While the queue is empty, the rows of one step resemble those of the next.
+
+    max_rounds: upper limit of rounds in a step.
+    """
+
+    def __init__(self, max_rounds: int):
+        self._max_rounds = max_rounds
+        self._round_s = MAX_STEP_S  # unknown yet: one round
+
+    @property
+    def num_rounds(self) -> int:
+        """Rounds for the next step."""
+        return max(1, min(self._max_rounds, int(MAX_STEP_S / self._round_s)))
+
+    def observe(self, num_rounds: int, device_s: float) -> None:
+        """A step whose rounds had the device for so many seconds."""
+        self._round_s = max(device_s / max(1, num_rounds), 1e-6)
