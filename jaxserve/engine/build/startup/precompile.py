@@ -22,7 +22,7 @@ from jaxserve.engine.build.startup.compiled_folder import CompiledFolder, read_c
 from jaxserve.engine.build.startup.program_store import PROGRAMS, ProgramStore
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.programs.executables import Compiler, Executables
-from jaxserve.runner.programs.exported_programs import export_program, from_artefact
+from jaxserve.runner.programs.exported_programs import export_program, from_exported
 from jaxserve.runner.programs.programs import Program
 
 POOL_SIZES = ("num_pages", "kv_cache_memory_bytes", "memory_utilization")  # each says how large the pool is
@@ -39,9 +39,9 @@ def compiler_for(config: EngineConfig, spec: EngineSpec) -> Compiler:
     if config.compiled is not None:
         folder = read_compiled(Path(config.compiled))
         folder.check(_engine_key(spec))
-        return lambda program: from_artefact(program, folder.get(program.name, digest)).compile()
+        return lambda program: from_exported(program, folder.get(program.name, digest)).compile()
     store = ProgramStore(epath.Path(str(jax.config.jax_compilation_cache_dir)) / PROGRAMS)
-    return lambda program: from_artefact(program, _exported(store, program, digest)).compile()
+    return lambda program: from_exported(program, _exported(store, program, digest)).compile()
 
 
 def with_compiled_sizes(config: EngineConfig, model: ModelConfig) -> EngineConfig:
@@ -76,7 +76,7 @@ def write_compiled(
     def compile(program: Program) -> Any:
         artefact = export_program(program)
         folder.put(program.name, digest, artefact)
-        return from_artefact(program, artefact).compile()  # later processes do the same, and find it in the cache
+        return from_exported(program, artefact).compile()  # later processes do the same, and find it in the cache
 
     executables = Executables(compile)
     executables.compile_all(programs.all(spec.buckets.all()), on_compiled)
