@@ -16,8 +16,7 @@ from jaxserve.server.openai.requests.completion_body import DEFAULT_MAX_TOKENS, 
 from jaxserve.server.openai.requests.generation_fields import SamplingFields
 from jaxserve.server.openai.responses.chat_response import ChatResponse
 from jaxserve.server.openai.responses.completion_response import CompletionResponse
-from jaxserve.server.openai.responses.envelope import Envelope
-from jaxserve.server.openai.responses.usage import Usage
+from jaxserve.server.openai.responses.envelope import Envelope, Usage
 from jaxserve.server.server_state import ServerState
 
 

@@ -9,9 +9,11 @@ import time
 
 import pytest
 
+from tests.support.processes.command_line import DEMO_SIZES
+
 NAME = "smollm2-135m-instruct"
 COMMAND = [sys.executable, "-m", "jaxserve.cli.main", "chat"]
-SMALL = [NAME, "--temperature", "0", "--max-model-len", "256", "--max-num-batched-tokens", "64"]
+SMALL = [NAME, "--temperature", "0", *DEMO_SIZES]
 CTRL_C, CTRL_D = "\x03", "\x04"
 # Takes standard input as the terminal from which Ctrl-C comes, then becomes the command.
 ON_ITS_TERMINAL = (

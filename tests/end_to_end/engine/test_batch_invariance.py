@@ -11,7 +11,7 @@ from jaxserve.core.options.engine_config import EngineConfig
 from tests.support.golden_data import goldens
 from tests.support.tiny_engines import driven, tiny_engine
 
-pytestmark = pytest.mark.optimized  # bits are those of the code that users run
+pytestmark = pytest.mark.default_compiler  # bits are those of the code that users run
 
 # A part of a tile of 32, two tiles and three; a program each.
 SIZES = {"max_num_seqs": 40, "max_num_batched_tokens": 72, "buckets": "4 40 72x40"}

@@ -14,7 +14,7 @@ from tests.support.tiny_engines import rescheduled
 pytestmark = pytest.mark.optimized
 
 OPTIONS = {"dtype": "float32", "max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 128}
-OPTIONS |= {"host_kv_cache_bytes": 2**29}
+OPTIONS |= {"host_kv_cache_bytes": 2**29, "buckets": "8 128x8"}
 CASES = [
     ("smollm2-135m-instruct", {}),
     ("gemma-3-270m", {"num_pages": 420}),

@@ -1,4 +1,4 @@
-"""Thirty thousand random operations: no page or slot is ever lost, and every output is what a lone run gives.
+"""Sixty thousand random operations: no page or slot is ever lost, and every output is what a lone run gives.
 
 `scripts/prove fuzz` does over a hundred thousand.
 """

@@ -5,9 +5,8 @@ from typing import Any
 
 from jaxserve.core.outputs import CompletionOutput, RequestOutput
 from jaxserve.server.openai.requests.chat_body import ChatBody
-from jaxserve.server.openai.responses.envelope import Envelope
+from jaxserve.server.openai.responses.envelope import Envelope, Usage
 from jaxserve.server.openai.responses.openai_logprobs import TokenTexts, chat_logprobs, prompt_logprobs
-from jaxserve.server.openai.responses.usage import Usage
 from jaxserve.text.tokenizer import Tokenizer
 
 WHOLE, CHUNK = "chat.completion", "chat.completion.chunk"

@@ -5,9 +5,8 @@ from typing import Any
 
 from jaxserve.core.outputs import CompletionOutput, RequestOutput
 from jaxserve.server.openai.requests.completion_body import CompletionBody
-from jaxserve.server.openai.responses.envelope import Envelope
+from jaxserve.server.openai.responses.envelope import Envelope, Usage
 from jaxserve.server.openai.responses.openai_logprobs import CompletionLogprobs, Position, TokenTexts, prompt_logprobs
-from jaxserve.server.openai.responses.usage import Usage
 from jaxserve.text.detokenize import Detokenizer, TextStream
 from jaxserve.text.tokenizer import Tokenizer
 
