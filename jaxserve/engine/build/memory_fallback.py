@@ -16,8 +16,6 @@ from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.engine.build.kv_pool_size import bytes_left, is_sized_by_memory, max_sequence_pages, memory_share
 from jaxserve.models.config.model_config import ModelConfig
 
-_errors: Any = jax.errors  # defined in C++, without types
-
 SHARE = 0.9  # of the pages stay where an error does not say how much memory is missing
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 SIZE = r"([\d.]+)\s?([KMGT]?)(?:i?B)?"
@@ -65,7 +63,7 @@ def detect_shortage(spec: EngineSpec, why: str) -> Generator[None]:
     """Raises `MemoryShortage` where JAX runs out of device memory within it."""
     try:
         yield
-    except _errors.JaxRuntimeError as error:
+    except jax.errors.JaxRuntimeError as error:
         if not is_out_of_memory(error):
             raise
         raise MemoryShortage(spec, missing_bytes(error), why) from error
