@@ -113,9 +113,9 @@ def _shown(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def _steps(llm: "LLM", workload: Workload, options: ProfileOptions, traced: Any = None) -> StepReport:
     """Run the first steps of a batch, a token a row in each, and drop the rest of it."""
     params = replace(options.params, max_tokens=options.num_steps, ignore_eos=True)
-    requests = llm.admit(read_prompts(workload.prompts), params, {})
+    requests = llm.admit(read_prompts(workload.prompts), params)
     outputs, engine, log = llm.output_processor, llm.parts.engine, StepLog()
-    engine.observer, rounds, engine.rounds = log, engine.rounds, MultiStepBudget(1)
+    engine.observer, rounds, engine.multi_step = log, engine.multi_step, MultiStepBudget(1)
     step, begun = annotated("step", outputs.step), list[RequestState]()
     try:
         for request in requests:
@@ -127,6 +127,6 @@ def _steps(llm: "LLM", workload: Workload, options: ProfileOptions, traced: Any 
                     step()
             ended_s = time.monotonic()
     finally:
-        engine.observer, engine.rounds = None, rounds
+        engine.observer, engine.multi_step = None, rounds
         outputs.close(begun)
     return log.report(ended_s - started_s)
