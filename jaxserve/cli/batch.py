@@ -80,12 +80,12 @@ async def _answer(
 
     llm = LLM.from_config(config, show_progress=not args.quiet)
     names = args.served_model_name or (config.model,)
-    server = ServerConfig(served_model_name=tuple(names), trust_request_chat_template=True)
-    service = ServerState(server, tuple(names), client_templates=None)  # the file is the user's own
+    server_config = ServerConfig(served_model_name=tuple(names), trust_request_chat_template=True)
+    state = ServerState(server_config, tuple(names), client_templates=None)  # the file is the user's own
     max_inflight = args.max_inflight or INFLIGHT_PER_SEQ * llm.parts.limits.max_num_seqs
-    async with AsyncLLM.from_llm(llm) as served:
-        service.open(served.client)
-        return await run_batch(service, source, journal, max_inflight=max_inflight, seed=config.seed, progress=progress)
+    async with AsyncLLM.from_llm(llm) as engine:
+        state.open(engine.client)
+        return await run_batch(state, source, journal, max_inflight=max_inflight, seed=config.seed, progress=progress)
 
 
 def _summary(summary: "BatchSummary", output: str) -> str:

@@ -115,9 +115,9 @@ def _annotated_part(name: str, function: Callable[..., Any]) -> Callable[..., An
 def _steps(llm: "LLM", workload: Workload, options: ProfileOptions, traced: Any = None) -> StepReport:
     """Runs the first steps of a batch, each with one token per row, and aborts the rest of it."""
     params = replace(options.params, max_tokens=options.num_steps, ignore_eos=True)
-    requests = llm.admit(read_prompts(workload.prompts), params, {})
+    requests = llm.admit(read_prompts(workload.prompts), params)
     outputs, engine, log = llm.output_processor, llm.parts.engine, StepLog()
-    engine.observer, rounds, engine.rounds = log, engine.rounds, MultiStepBudget(1)
+    engine.observer, budget, engine.multi_step = log, engine.multi_step, MultiStepBudget(1)
     step, started = annotated("step", outputs.step), list[RequestState]()
     try:
         for request in requests:
@@ -129,6 +129,6 @@ def _steps(llm: "LLM", workload: Workload, options: ProfileOptions, traced: Any 
                     step()
             ended_s = time.monotonic()
     finally:
-        engine.observer, engine.rounds = None, rounds
+        engine.observer, engine.multi_step = None, budget
         outputs.close(started)
     return log.report(ended_s - started_s)

@@ -1,4 +1,4 @@
-"""Wiring: memory that runs out while an engine is made: its KV pool becomes smaller, and the user is told."""
+"""Wiring: the retry loop for memory that runs out while an engine is made: its KV pool becomes smaller."""
 
 import re
 import sys

@@ -104,7 +104,7 @@ def read_conversations(messages: Any) -> list[Any]:
 
 def read_template(template: Any) -> str:
     """Jinja text, which holds a brace, as it is; any other text, or a path, as the path of a file with it."""
-    kind = type(template).__name__
+    kind, shown = type(template).__name__, repr(str(template))
     if isinstance(template, str) and "{" in template:
         return template
     if not isinstance(template, str | os.PathLike):
@@ -112,7 +112,7 @@ def read_template(template: Any) -> str:
     try:
         return Path(cast("str | os.PathLike[str]", template)).expanduser().read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        message = f"chat_template={str(template)!r} is not jinja text, which holds '{{', nor a readable file: {error}"
+        message = f"chat_template={shown} is not jinja text, which holds '{{', nor a readable file: {error}"
         raise RequestError(message, "chat_template") from None
 
 

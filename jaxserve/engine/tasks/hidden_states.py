@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -41,8 +41,7 @@ def hidden_states(
             texts.append(inputs.checked_ids(ids, room=0))
     found: dict[int, np.ndarray] = {}
     for chosen, tokens in _batches(texts):
-        on_device: jax.Array = _states(settings, states, params, tokens)
-        batch = np.asarray(on_device)
+        batch: np.ndarray = np.asarray(cast(Any, _states(settings, states, params, tokens)))
         for row, i in enumerate(chosen):
             found[i] = batch[:, row, : len(texts[i])].astype(np.float32)
     return [found[i] for i in range(len(texts))]

@@ -85,7 +85,11 @@ def attend_item(refs: dict[str, Any], item: Item, group: jax.Array, shape: Shape
         return part + pl.run_scoped(products, ACC(part.shape, jnp.float32))
 
     nothing = _full((LINES, shape.width), 0.0, MATRIX)
-    carry = _full((LINES,), 0.0, COLUMN), _full((LINES,), LOWEST, COLUMN), (nothing,) * (shape.head_dim // shape.width)
+    carry: Any = (
+        _full((LINES,), 0.0, COLUMN),
+        _full((LINES,), LOWEST, COLUMN),
+        (nothing,) * (shape.head_dim // shape.width),
+    )
     whole_begin = jnp.clip(item.whole_begin, item.begin, item.end)
     whole_end = jnp.clip(item.whole_end, whole_begin, item.end)
     carry = lax.fori_loop(item.begin, whole_begin, partial(step, is_edge=True), carry)

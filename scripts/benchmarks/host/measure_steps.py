@@ -58,7 +58,7 @@ def measure(llm: LLM, case: Case, num_steps: int, seed: int) -> dict[str, Any]:
     ]
     params = SamplingParams(temperature=1.0, max_tokens=num_steps + LONGEST + MARGIN, ignore_eos=True, seed=seed)
     outputs = llm.output_processor
-    begun = [outputs.start(request) for request in llm.admit(prompts, params, {})]
+    begun = [outputs.start(request) for request in llm.admit(prompts, params)]
     running = begun[: case.num_rows]
     try:
         while any(job.metrics.first_token_s is None for job in running):

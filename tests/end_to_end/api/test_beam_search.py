@@ -22,7 +22,7 @@ def cases(family: str) -> list[dict]:
 
 
 def search(llm, case: dict):
-    """The case's prompts, with its tokens as those that end texts."""
+    """Search after the case's prompts, with its tokens as those that end texts."""
     maker = replace(llm.parts.input_processor, eos_ids=tuple(case["eos_ids"]))
     params = BeamSearchParams(**{name: case[name] for name in RULES}, include_stop_str_in_output=True)
     prompts = [golden.prompt for golden in goldens(case["family"])]
@@ -56,7 +56,7 @@ def test_tokens_and_scores_equal_those_of_transformers(family):
 
 
 @pytest.mark.parametrize("family", ["llama3", "gemma3"])
-def test_the_goldens_tell_widths_and_rules_apart(family):
+def test_the_goldens_distinguish_widths_and_rules(family):
     def results(name, value):
         return [case["texts"] for case in cases(family) if case[name] == value and case["eos_ids"]]
 

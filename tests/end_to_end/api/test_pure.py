@@ -1,4 +1,4 @@
-"""The pure functions on a real model, as a researcher would write them, beside the engine."""
+"""The pure functions on a real model agree with the engine."""
 
 from functools import partial
 
@@ -56,7 +56,7 @@ def test_a_context_beyond_the_models_is_refused():
         pure.load(str(checkpoint("llama3")), max_model_len=100_000)
 
 
-def test_random_weights_of_a_configuration_will_do():
+def test_random_weights_of_a_configuration_are_accepted():
     one, other = (pure.load(str(checkpoint("llama3")), load_format="dummy", seed=seed) for seed in (1, 2))
     assert one.config == other.config
     assert one.tokenizer is None

@@ -1,4 +1,4 @@
-"""What the engine draws follows the law that its parameters name, and does not depend on anything else."""
+"""Tokens follow the distribution that the sampling parameters define, and depend on nothing else."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""As many rounds as fit in 50 ms, by the last step that was seen."""
+"""As many rounds as fit in 50 ms, by the duration of the last step."""
 
 import pytest
 

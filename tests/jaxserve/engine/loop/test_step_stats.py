@@ -1,4 +1,4 @@
-"""Records of steps add up to what was computed, and reports to what a hand computes from them."""
+"""Records of steps add up to what was computed, and reports equal values computed by hand."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tests.support.fakes.fake_engine import make_engine, make_request
 
 
 def run(num_requests: int = 12, **limits) -> tuple[StepLog, int]:
-    """The log of an engine that served some requests, and how many tokens its runner computed."""
+    """The log of an engine that served some requests, and the number of tokens its runner computed."""
     engine = make_engine(**limits)
     engine.observer = log = StepLog()
     for i in range(num_requests):
@@ -48,13 +48,13 @@ def test_every_step_is_recorded_once_and_in_order():
 
 
 def test_a_step_is_submitted_before_the_one_before_it_is_collected():
-    """What makes overlap possible; a control for the order of the moments above."""
+    """This makes overlap possible; a control for the order of the moments above."""
     log, _ = run()
     pairs = list(zip(log.records[1:], log.records, strict=False))
     assert sum(later.moments.submitted_s < earlier.moments.collecting_s for later, earlier in pairs) > len(pairs) / 2
 
 
-def test_the_hosts_time_is_divided_without_rest():
+def test_the_parts_of_the_hosts_time_add_up():
     log, _ = run()
     wall_s = log.records[-1].moments.committed_s - log.records[0].moments.planning_s
     report = log.report(wall_s)
@@ -68,7 +68,7 @@ def record(bucket: Bucket, num_rows: int, num_tokens: int, num_decodes: int, *mo
     return StepRecord(bucket, num_rows, num_tokens, num_decodes, StepMoments(*moments))
 
 
-def test_padding_times_and_shares_are_those_of_a_hand():
+def test_padding_times_and_fractions_equal_values_by_hand():
     """Two overlapping steps and, after a pause, a third: 32 + 8 + 8 positions for 20 + 6 + 4 tokens."""
     log = StepLog()
     decode, mixed = Bucket(8, 8, 4), Bucket(32, 8, 4)

@@ -1,4 +1,4 @@
-"""Health: a driver that is stuck inside one step is found out by whoever asks, from any thread."""
+"""`Watchdog`: a thread that is stuck in one step is detected from any other thread."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Hidden states of a running engine are transformers', whatever the lengths, the order and the mesh."""
+"""Hidden states of a running engine equal those of transformers, for any lengths, order and mesh."""
 
 import jax
 import numpy as np
@@ -54,7 +54,7 @@ def test_negative_numbers_count_from_the_end_and_may_repeat():
     assert not np.array_equal(states[0], states[2])
 
 
-def test_requests_under_way_are_left_alone():
+def test_running_requests_are_unaffected():
     llm, golden = tiny_engine("llama3"), goldens("llama3")[1]
     sequence = submit(llm, golden.prompt, SamplingParams(temperature=0, max_tokens=8, ignore_eos=True))
     llm.parts.engine.step()
@@ -76,7 +76,7 @@ def test_requests_under_way_are_left_alone():
         ([[1]], (), "layers"),
     ],
 )
-def test_what_is_not_there_is_refused_by_name(prompts, layers, param):
+def test_bad_prompts_and_layers_are_refused_by_name(prompts, layers, param):
     with pytest.raises(RequestError) as refusal:
         states_of(tiny_engine("llama3").parts, prompts, layers)
     assert refusal.value.param == param
