@@ -74,9 +74,9 @@ def write_compiled(
     digest = cache_key.program_digest(programs)
 
     def compile(program: Program) -> Any:
-        artefact = export_program(program)
-        folder.put(program.name, digest, artefact)
-        return from_exported(program, artefact).compile()  # later processes do the same, and find it in the cache
+        exported = export_program(program)
+        folder.put(program.name, digest, exported)
+        return from_exported(program, exported).compile()  # later processes do the same, and find it in the cache
 
     executables = Executables(compile)
     executables.compile_all(programs.all(spec.buckets.all()), on_compiled)
@@ -95,13 +95,13 @@ def _engine_key(spec: EngineSpec) -> dict[str, Any]:
 
 def _exported(store: ProgramStore, program: Program, digest: str) -> bytes:
     """From the store, or put there now; a store that cannot be read or written costs time alone."""
-    artefact = None
+    exported = None
     with suppress(OSError):
-        artefact = store.get(program.name, digest)
-    if artefact is None:
-        artefact = export_program(program)
+        exported = store.get(program.name, digest)
+    if exported is None:
+        exported = export_program(program)
         try:
-            store.put(program.name, digest, artefact)
+            store.put(program.name, digest, exported)
         except OSError as error:
             warnings.warn(f"{store.folder} cannot be written ({error}): later processes trace again", stacklevel=2)
-    return artefact
+    return exported
