@@ -6,7 +6,7 @@ from unittest import mock
 
 import numpy as np
 
-from jaxserve.bench.profile.host_parts import watched_engine
+from jaxserve.bench.profile.host_parts import instrumented_engine
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.llm import LLM
@@ -65,7 +65,7 @@ def measure(llm: LLM, case: Case, num_steps: int, seed: int) -> dict[str, Any]:
             outputs.step()
         with (
             mock.patch.object(runner, "pack", clock.watch("pack", runner.pack)),
-            watched_engine(llm.parts.engine, clock.watch),
+            instrumented_engine(llm.parts.engine, clock.watch),
         ):
             step, read, taken = clock.watch("step", outputs.step), clock.watch("texts", texts), []
             read(running)
