@@ -14,7 +14,7 @@ import jax
 from etils import epath  # pyright: ignore[reportMissingTypeStubs]
 
 from jaxserve.core.errors import ConfigError
-from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.core.options.engine_config import POOL_SIZES, EngineConfig
 from jaxserve.engine.build.engine_spec import EngineSpec
 from jaxserve.engine.build.memory_fallback import excess_bytes
 from jaxserve.engine.build.startup import cache_key
@@ -24,8 +24,6 @@ from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.programs.executables import Compiler, Executables
 from jaxserve.runner.programs.exported_programs import export_program, from_exported
 from jaxserve.runner.programs.programs import Program
-
-POOL_SIZES = ("num_pages", "kv_cache_memory_bytes", "memory_utilization")  # each says how large the pool is
 
 
 def compiler_for(config: EngineConfig, spec: EngineSpec) -> Compiler:

@@ -1,4 +1,4 @@
-"""Rates and latencies are those that a hand computes."""
+"""Rates and latencies equal those computed by hand."""
 
 import pytest
 

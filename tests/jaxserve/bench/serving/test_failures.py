@@ -1,4 +1,4 @@
-"""Whatever a server or a network does is a failure of one request, of a kind, and never of the benchmark."""
+"""Any error of a server or a network is a failure of one request, with its kind, and never ends the benchmark."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ SAID |= {"HTTP 500": "[31mno hex", "HTTP 501": "half  a character"}
 
 @pytest.fixture(scope="module")
 def run() -> BenchmarkRun:
-    """Each fault, twice, then a good answer, one after the other."""
+    """Sends each fault twice, then a good answer, one after the other."""
     scripts = [fault for fault in FAULTS.values() for _ in range(2)] + [answer(0.2, 0.2, tokens=2)]
     load, requests, _ = load_on(scripts.__getitem__, len(scripts), max_concurrency=1, timeout_s=4.0)
     return BenchmarkRun(1, requests, load, 0.0, {})
