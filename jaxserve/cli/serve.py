@@ -1,25 +1,28 @@
-"""Wiring: `jaxserve serve MODEL`: an HTTP server that OpenAI's clients can talk to."""
+"""Wiring: `jaxserve serve MODEL`: serves a model over HTTP to OpenAI's clients."""
 
 import argparse
 import logging
 import os
+from typing import Any
 
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, add_flags, engine_options, given
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.server.server_config import ServerConfig
 
-MAX_NUM_WAITING = 512  # a queue without bounds answers everyone too late
+MAX_NUM_WAITING = 512  # with an unbounded queue every client waits too long under overload
 
 
 def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
-    config = ServerConfig(**{**_from_environment(), **given(args, ServerConfig)})
+    options: dict[str, Any] = {**_from_environment(), **given(args, ServerConfig)}
+    config = ServerConfig(**options)
     engine_config = EngineConfig.create(args.model, **engine_options(args))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("jaxserve").setLevel(config.log_level.upper())
     if config.is_exposed and not config.api_key:
-        logging.getLogger("jaxserve.server").warning("everyone who reaches %s may use it: set --api-key", config.host)
+        logger = logging.getLogger("jaxserve.server")
+        logger.warning("any client that reaches %s may use the server: set --api-key", config.host)
     try:
         from jaxserve.server.run import serve
     except ModuleNotFoundError as error:
@@ -39,6 +42,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _from_environment() -> dict[str, str]:
-    """Keys are better kept out of command lines, which all users of a machine can read."""
+    """API keys from environment variables: command lines are readable by all users of a machine."""
     names = {"api_key": "JAXSERVE_API_KEY", "admin_key": "JAXSERVE_ADMIN_KEY"}
     return {name: os.environ[variable] for name, variable in names.items() if os.environ.get(variable)}

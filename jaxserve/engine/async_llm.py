@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Any, Unpack
 
-from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
@@ -133,12 +132,8 @@ class AsyncLLM:
         return self.client.now()
 
     def health(self) -> EngineHealth:
-        """Whether the engine lives and moves on; from any thread, at any moment."""
+        """Whether the engine is alive and makes progress; from any thread, at any moment."""
         return self.client.health()
-
-    async def wait_dead(self) -> EngineDeadError:
-        """Wait until the engine has died, and return the reason; `close` is no such death."""
-        return await self.client.wait_dead()
 
     async def close(self) -> None:
         """End the thread; running requests raise EngineDeadError. May be called again."""

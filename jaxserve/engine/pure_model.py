@@ -1,4 +1,4 @@
-"""Wiring: a model loaded for its pure functions: weights, settings and tokenizer, and no engine."""
+"""Wiring: `PureModel`: weights, settings and tokenizer for the pure functions, without an engine."""
 
 import sys
 from dataclasses import dataclass, fields
@@ -20,7 +20,7 @@ from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params
 from jaxserve.text.tokenizer import Tokenizer
 
-# The fields of `EngineConfig` that mean something without an engine.
+# The fields of `EngineConfig` that have a meaning without an engine.
 OPTIONS = frozenset(
     """tokenizer revision hf_token cache_dir load_format dtype seed tensor_parallel_size max_model_len page_size
     kv_layout attention_backend compilation_cache_dir""".split()
@@ -30,8 +30,7 @@ OPTIONS = frozenset(
 @dataclass(frozen=True, slots=True, eq=False)
 class PureModel:
     """settings: the static first argument of the pure functions. params: the weights, as `models.params` names them.
-
-    tokenizer: None where the model brings none.
+    tokenizer: None where the model has none.
     """
 
     settings: Settings
@@ -51,8 +50,9 @@ def load(model: str, **options: Any) -> PureModel:
     """A model by path, Hugging Face id, short name or (with `load_format="dummy"`) shape; options as of `LLM`.
 
     Options: tokenizer, revision, hf_token, cache_dir, load_format, dtype, seed, tensor_parallel_size, max_model_len
-    (it settles rotary embeddings that depend on the context; default: the model's), page_size (of caches), kv_layout
-    (of caches), attention_backend, compilation_cache_dir. Those of an engine's schedule and memory raise `ConfigError`.
+    (for rotary embeddings that depend on the context; default: the model's), page_size (of caches), kv_layout
+    (of caches), attention_backend, compilation_cache_dir. Options of an engine's scheduling and memory raise
+    `ConfigError`.
     """
     config = EngineConfig.create(model, **options)
     default = EngineConfig(model=config.model)

@@ -1,16 +1,16 @@
-"""Host: `PagePool`, who holds which page: a free list, reference counts, and marks of what the prefix cache keeps."""
+"""Host: `PagePool`: a free list, reference counts, and the pages that the prefix cache keeps."""
 
 import numpy as np
 
-SCRATCH_PAGE = 0  # takes the writes of padding rows; never given out
+SCRATCH_PAGE = 0  # takes the writes of padding rows; never allocated
 
 
 class PagePool:
-    """Pages 1 .. num_pages - 1, each free, held by one or more sequences, or cached: kept although nobody holds it.
+    """Pages 1 .. num_pages - 1, each free, referenced by sequences, or cached: kept without references.
 
-    At any moment num_free + num_cached + num_referenced == num_pages - 1. A page that the prefix cache keeps is held
-    while a sequence has it and cached when none has; it is free again when the cache drops it and nobody holds it.
-    The page released last is given out first, while it may still be in the device's caches.
+    num_free + num_cached + num_referenced == num_pages - 1 at any time. A page that the prefix cache keeps is
+    referenced while a sequence has it and cached otherwise; it is free again when the cache has dropped it and no
+    sequence references it. The page released last is allocated first, as it may still be in the device's caches.
     """
 
     def __init__(self, num_pages: int):
@@ -25,19 +25,24 @@ class PagePool:
 
     @property
     def num_referenced(self) -> int:
+        """Pages that at least one sequence references."""
         return self.num_pages - 1 - self.num_free - self.num_cached
 
     @property
     def free_pages(self) -> np.ndarray:
-        """The free pages; the last is given out next."""
+        """The free pages; the last is allocated next."""
         return self._free[: self.num_free]
 
     def references(self, ids: np.ndarray | slice) -> np.ndarray:
-        """How many sequences hold each page."""
+        """How many sequences reference each page."""
         return self._references[ids]
 
+    def is_kept(self, ids: np.ndarray | slice) -> np.ndarray:
+        """Which pages the prefix cache keeps, referenced or not."""
+        return self._is_kept[ids]
+
     def allocate(self, count: int) -> np.ndarray | None:
-        """`count` free pages with one reference each, or None (and nothing happened) when there are fewer."""
+        """int32[count]: free pages, now with one reference each; None, without an effect, if fewer are free."""
         if count > self.num_free:
             return None
         self.num_free -= count
@@ -46,7 +51,7 @@ class PagePool:
         return ids
 
     def retain(self, ids: np.ndarray) -> None:
-        """One more reference to each of these held or cached pages, which must differ."""
+        """Add a reference to each of these distinct pages, which must be referenced or cached."""
         is_idle = self._references[ids] < 1
         if is_idle.any():
             if not self._is_kept[ids[is_idle]].all():
@@ -55,41 +60,37 @@ class PagePool:
         self._references[ids] += 1
 
     def release(self, ids: np.ndarray) -> None:
-        """One reference less for each entry, which may stand there repeatedly; without any a page is free or cached."""
+        """Remove a reference for each entry; pages may repeat. A page without references is free or cached."""
         pages, counts = np.unique(ids, return_counts=True)
         left = self._references[pages] - counts
         if (left < 0).any():
-            raise ValueError(f"pages {pages[left < 0].tolist()} are released more often than they are held")
+            raise ValueError(f"pages {pages[left < 0].tolist()} are released more often than they are referenced")
         self._references[pages] = left
         idle = pages[left == 0]
         is_kept = self._is_kept[idle]
         self.num_cached += int(np.count_nonzero(is_kept))
-        self._give_back(idle[~is_kept])
+        self._free_pages(idle[~is_kept])
 
     def keep(self, ids: np.ndarray) -> None:
-        """The prefix cache keeps these held pages, which must differ, when nobody holds them any more."""
+        """Mark these distinct referenced pages as kept by the prefix cache."""
         if (self._references[ids] < 1).any() or self._is_kept[ids].any():
-            raise ValueError(f"of pages {ids.tolist()} some are not held, or kept already")
+            raise ValueError(f"of pages {ids.tolist()} some are not referenced, or kept already")
         self._is_kept[ids] = True
 
     def drop(self, ids: np.ndarray) -> None:
-        """The prefix cache lets go of these pages, which must differ: those that nobody holds are free."""
+        """Unmark these distinct pages, which the prefix cache keeps no longer; those without references are free."""
         if not self._is_kept[ids].all():
             raise ValueError(f"pages {ids[~self._is_kept[ids]].tolist()} are not kept")
         self._is_kept[ids] = False
         idle = ids[self._references[ids] == 0]
         self.num_cached -= len(idle)
-        self._give_back(idle)
-
-    def is_kept(self, ids: np.ndarray | slice) -> np.ndarray:
-        """Which pages the prefix cache keeps, whoever holds them."""
-        return self._is_kept[ids]
+        self._free_pages(idle)
 
     def num_freed_by(self, ids: np.ndarray) -> int:
-        """How many pages `release(ids)` would leave to nobody, free or cached."""
+        """How many pages `release(ids)` would leave without references."""
         pages, counts = np.unique(ids, return_counts=True)
         return int((self._references[pages] == counts).sum())
 
-    def _give_back(self, ids: np.ndarray) -> None:
+    def _free_pages(self, ids: np.ndarray) -> None:
         self._free[self.num_free : self.num_free + len(ids)] = ids
         self.num_free += len(ids)

@@ -1,4 +1,4 @@
-"""Host: in which order cached prefixes make room: policies, and the candidates they choose among."""
+"""Host: eviction policies of the prefix cache, and the heap of nodes that they order."""
 
 import heapq
 from abc import ABC, abstractmethod
@@ -8,26 +8,29 @@ from jaxserve.kv.radix_tree import RadixNode
 
 
 class EvictionPolicy(ABC):
-    """Says which node is worth least."""
+    """The order in which nodes are evicted."""
 
     @abstractmethod
     def key(self, node: RadixNode, evicted_age: float) -> float:
-        """The lower, the earlier evicted.
+        """The lowest is evicted first.
 
-        evicted_age: how long the nodes that are evicted now have not been used, in the tree's time.
+        evicted_age: time since the last use of the nodes that are evicted at present, in the cache's time.
         """
 
 
 class LeastRecentlyUsed(EvictionPolicy):
+    """By the time of last use."""
+
     def key(self, node: RadixNode, evicted_age: float) -> float:
         return node.last_use
 
 
 class HitsProlong(EvictionPolicy):
-    """Least recently used, where a node that was ever taken over stays longer, by 0.6 times the age of eviction.
+    """Least recently used, except that a node with a hit stays longer, by 0.6 times the age at eviction.
 
-    What was used twice is likelier to be used again: on the Mooncake conversation trace with room for a tenth of its
-    blocks this hits 79 % as often as unlimited room would, and plain recency 76 % (`jaxserve bench prefix --trace`).
+    A prefix that was used twice is likelier to be used again: on the Mooncake conversation trace, with capacity for a
+    tenth of its blocks, the hit rate is 79 % of that with unlimited capacity, and 76 % with plain recency
+    (`jaxserve bench prefix --trace`).
     """
 
     def key(self, node: RadixNode, evicted_age: float) -> float:
@@ -38,10 +41,10 @@ EVICTION_POLICIES: dict[str, type[EvictionPolicy]] = {"hits": HitsProlong, "lru"
 
 
 class EvictionCandidates:
-    """Nodes that may be evicted, the least worthy first.
+    """A heap of nodes that may be evicted.
 
-    An entry keeps the key that its node had then, and is looked at again when it comes to the top: keys rise with use.
-    is_candidate: whether a node still is one; those that are not are dropped on the way.
+    An entry has the key that its node had when it was added. Keys only rise with use, so a key is computed again when
+    its entry reaches the top. is_candidate: whether a node may still be evicted; others are removed at the top.
     """
 
     def __init__(self, policy: EvictionPolicy, is_candidate: Callable[[RadixNode], bool]):
@@ -52,14 +55,14 @@ class EvictionCandidates:
         self.evicted_age = 0.0
 
     def add(self, node: RadixNode) -> None:
-        """Nothing happens if it is there already."""
+        """Add a node unless it is in the heap."""
         if node not in self._nodes:
             self._nodes.add(node)
             self._num_added += 1
             heapq.heappush(self._heap, (self._policy.key(node, self.evicted_age), self._num_added, node))
 
     def pop(self) -> RadixNode | None:
-        """Take out the least worthy; None if there is none."""
+        """Remove and return the node to evict first; None if there is none."""
         while self._heap:
             key, _, node = heapq.heappop(self._heap)
             self._nodes.remove(node)
@@ -71,5 +74,6 @@ class EvictionCandidates:
         return None
 
     def clear(self) -> None:
+        """Remove all nodes."""
         self._heap.clear()
         self._nodes.clear()

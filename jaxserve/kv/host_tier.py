@@ -1,11 +1,11 @@
-"""Host: `HostTier`, which pages of evicted prefixes lie in host memory, and what is to be copied there and back.
+"""Host: `HostTier`: pages of evicted prefixes in host memory, and the copies to make there and back.
 
-    pool         [ a b c d ]    evicted: c d, their pages given to others     loaded: c d, into pages that are free now
-    host memory  [ . . . . ] →  [ c d . . ]                                →  [ c d . . ]   the copies stay
+    pool         [ a b c d ]    evicted: c d, their pages are reused    loaded: c d, into pages that are free now
+    host memory  [ . . . . ] →  [ c d . . ]                          →  [ c d . . ]   the copies stay
 
-A place of a prefix is known by its key, a digest of all tokens up to its end, so the tier knows nothing of the tree.
-The records of copies are kept in the order in which they must be made: a page in host memory may be read and then given
-to another one before the next step.
+An entry is found by its key, a digest of all tokens up to the end of its page, so the tier does not depend on the tree.
+Copies are recorded in the order in which they must be made: a page in host memory may be read and then reused for
+another entry before the next step.
 """
 
 from collections import OrderedDict
@@ -17,82 +17,77 @@ from jaxserve.core.step_plan import PageLoad, PageSave
 
 
 class HostTier:
-    """Room for `num_pages` pages, numbered from 1; the least recently used go when others come.
+    """Memory for `num_pages` pages, numbered from 1; the least recently used are replaced first.
 
-    num_saved, num_loaded: pages copied there and back.
+    num_saved, num_loaded: pages copied to host memory and back.
     """
 
     def __init__(self, num_pages: int, num_groups: int):
         self.num_pages = num_pages
         self._nothing = np.zeros((num_groups, 0), np.int32)
         self._free = list(range(num_pages, 0, -1))
-        self._places: OrderedDict[bytes, np.ndarray] = OrderedDict()  # key → page of each group, 0 for none
-        self._held: dict[bytes, np.ndarray] = {}  # those that are about to be loaded
+        self._entries: OrderedDict[bytes, np.ndarray] = OrderedDict()  # key → int32[G] pages of host memory, 0 for none
+        self._pinned: dict[bytes, np.ndarray] = {}  # entries that are about to be loaded
         self._transfers: list[tuple[type[PageSave] | type[PageLoad], list[int], list[int]]] = []
         self.num_saved = self.num_loaded = 0
 
     @property
     def num_used(self) -> int:
+        """Pages of host memory in use."""
         return self.num_pages - len(self._free)
 
-    @property
-    def used_pages(self) -> np.ndarray:
-        """The pages of host memory that hold something, once for each place that names them."""
-        places = [*self._places.values(), *self._held.values()]
-        return np.concatenate([self._nothing[0], *(place[place > 0] for place in places)])
-
     def save(self, keys: list[bytes], pages: np.ndarray) -> None:
-        """Copy these pages, int32[G, n], before they are given to others; what finds no room is lost.
+        """Copy these pages, int32[G, n], before they are reused; pages for which there is no memory are lost.
 
-        Of a prefix the end goes first when room is wanted, so it counts as used longest ago.
+        The end of a prefix is replaced before its beginning, so it counts as used earlier.
         """
         for j in reversed(range(len(keys))):
-            if keys[j] in self._held:
+            if keys[j] in self._pinned:
                 continue
-            place = self._places.setdefault(keys[j], np.zeros(len(pages), np.int32))
-            self._places.move_to_end(keys[j])
-            for g in np.flatnonzero((pages[:, j] > 0) & (place == 0)).tolist():
-                place[g] = self._room_beside(keys[j])
-                if place[g]:
-                    self._record(PageSave, int(pages[g, j]), int(place[g]))
+            entry = self._entries.setdefault(keys[j], np.zeros(len(pages), np.int32))
+            self._entries.move_to_end(keys[j])
+            for g in np.flatnonzero((pages[:, j] > 0) & (entry == 0)).tolist():
+                entry[g] = self._allocate(keys[j])
+                if entry[g]:
+                    self._record(PageSave, int(pages[g, j]), int(entry[g]))
                     self.num_saved += 1
-            if not place.any():
-                del self._places[keys[j]]
+            if not entry.any():
+                del self._entries[keys[j]]
 
     def find(self, keys: Iterable[bytes]) -> tuple[list[bytes], np.ndarray]:
-        """The first of these keys, as far as they are here, and the page of each group: int32[G, n], 0 for none."""
-        found = []
+        """The leading keys that have entries, and the page of each group: int32[G, n], 0 for none."""
+        found: list[bytes] = []
         for key in keys:
-            if key not in self._places:
+            if key not in self._entries:
                 break
             found.append(key)
-        return found, np.stack([self._places[key] for key in found], axis=1) if found else self._nothing
+        return found, np.stack([self._entries[key] for key in found], axis=1) if found else self._nothing
 
-    def hold(self, keys: list[bytes]) -> None:
-        """Let nothing take their room until they are loaded."""
+    def pin(self, keys: list[bytes]) -> None:
+        """Exempt entries from replacement until they are loaded."""
         for key in keys:
-            self._held[key] = self._places.pop(key)
+            self._pinned[key] = self._entries.pop(key)
 
     def load(self, keys: list[bytes], host_pages: np.ndarray, pages: np.ndarray) -> None:
-        """Copy pages of host memory into pages of the pool; the held keys are used now."""
+        """Copy pages of host memory to pages of the pool, and unpin the keys, which count as used now."""
         for host_page, page in zip(host_pages.tolist(), pages.tolist(), strict=True):
             self._record(PageLoad, host_page, page)
         self.num_loaded += len(pages)
         for key in reversed(keys):
-            self._places[key] = self._held.pop(key)
+            self._entries[key] = self._pinned.pop(key)
 
     def forget(self, keys: Iterable[bytes]) -> None:
-        """Keep these no longer."""
+        """Remove the entries of these keys, except pinned ones."""
         for key in keys:
-            if (place := self._places.pop(key, None)) is not None:
-                self._free += place[place > 0].tolist()
+            if (entry := self._entries.pop(key, None)) is not None:
+                self._free += entry[entry > 0].tolist()
 
     def clear(self) -> None:
-        """Keep nothing any more."""
-        self.forget(list(self._places))
+        """Remove all entries, except pinned ones."""
+        self.forget(list(self._entries))
 
     def take_transfers(self) -> tuple[PageSave | PageLoad, ...]:
-        """The copies to make before the next step."""
+        """The copies to make before the next step, which are recorded no longer."""
         transfers = tuple(
             kind(np.array(sources, np.int32), np.array(destinations, np.int32))
             for kind, sources, destinations in self._transfers
@@ -106,10 +101,10 @@ class HostTier:
         self._transfers[-1][1].append(source)
         self._transfers[-1][2].append(destination)
 
-    def _room_beside(self, key: bytes) -> int:
-        """A page of host memory, another place's if need be; 0 where there is none."""
+    def _allocate(self, key: bytes) -> int:
+        """A page of host memory for an entry, another entry's if necessary; 0 if there is none."""
         while not self._free:
-            oldest = next(iter(self._places))
+            oldest = next(iter(self._entries))
             if oldest == key:
                 return 0
             self.forget([oldest])

@@ -1,4 +1,4 @@
-"""Device: whole pages copied within a pool that is divided over a mesh, out of it and into it."""
+"""Device: copies of whole pages within a sharded pool, out of it and into it."""
 
 import jax
 from jax.sharding import Mesh, PartitionSpec
@@ -11,7 +11,7 @@ from pallas_kernels.page_ops import api
 def copy_pages(
     mesh: Mesh, pool: Float[Array, "Lg P K page W2"], src: Int[Array, "C"], dst: Int[Array, "C"]
 ) -> Float[Array, "Lg P K page W2"]:
-    """Page src[i] to page dst[i]; every device copies its own heads (a kernel is not divided by the compiler)."""
+    """Copy page src[i] to page dst[i]; each device copies its own heads (the compiler does not partition a kernel)."""
     whole = PartitionSpec()
     copy = jax.shard_map(
         api.copy_pages, mesh=mesh, in_specs=(POOL_SPEC, whole, whole), out_specs=POOL_SPEC, check_vma=False
@@ -22,7 +22,7 @@ def copy_pages(
 def gather_pages(
     mesh: Mesh, pool: Float[Array, "Lg P K page W2"], ids: Int[Array, "C"]
 ) -> Float[Array, "Lg C K page W2"]:
-    """These pages, divided as the pool is."""
+    """These pages, sharded like the pool."""
     gather = jax.shard_map(
         api.gather_pages, mesh=mesh, in_specs=(POOL_SPEC, PartitionSpec()), out_specs=POOL_SPEC, check_vma=False
     )
@@ -35,7 +35,7 @@ def scatter_pages(
     ids: Int[Array, "C"],
     pages: Float[Array, "Lg C K page W2"],
 ) -> Float[Array, "Lg P K page W2"]:
-    """The pool with these pages in these places."""
+    """The pool with `pages[:, i]` at page ids[i]."""
     whole = PartitionSpec()
     scatter = jax.shard_map(
         api.scatter_pages, mesh=mesh, in_specs=(POOL_SPEC, whole, POOL_SPEC), out_specs=POOL_SPEC, check_vma=False

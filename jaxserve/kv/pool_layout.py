@@ -1,4 +1,4 @@
-"""Device: how KV memory lies in the pool, and the pool itself.
+"""Device: `KVLayout`: the memory layout of the KV pool, and its allocation.
 
     pool[Lg, P, K, page, W2]        W2 = round_up(2*H, 128)         rows, the default
     pool[Lg, P, K, 2*H', page]      H' = H in whole tiles           lanes: see `pallas_kernels.page_layouts`
@@ -6,8 +6,8 @@
     one page of rows, one layer and head:   position 0   [ key 0..H | value H..2H | padding ]
                                             position 1   [ key 0..H | value H..2H | padding ]
                                             …
-A page id names the same page in all Lg layers of the KV group that holds it. W2 is a multiple of 128 because XLA
-copies the whole pool each step on TPU when the minor axis is not (head dim 80: 1.07 GB of temporaries).
+A page id means the same page in all Lg layers of the KV group that has it. W2 is a multiple of 128 because XLA copies
+the whole pool in each step on TPU if the minor axis is not (head dim 80: 1.07 GB of temporaries).
 """
 
 import math
@@ -21,18 +21,20 @@ from jax.sharding import Mesh, NamedSharding
 from jaxserve.core.hardware.mesh import spec
 from pallas_kernels.page_layouts import LAYOUTS, ROWS, PageLayout
 
+_jax: Any = jax  # whose transformations have no types
+_jnp: Any = jnp
 PINNED = "pinned_host"
 POOL_SPEC = spec(None, None, "kv_heads", None, None)
 
 
 def page_layout(name: str) -> PageLayout:
-    """The layout that the option `kv_layout` asks for; "auto" is rows, which serve pages of every size."""
+    """The layout of the option `kv_layout`; "auto" is rows, which support every page size."""
     return ROWS if name == "auto" else LAYOUTS[name]
 
 
 @dataclass(frozen=True, slots=True)
 class KVLayout:
-    """Shape and type of a pool."""
+    """Shape and data type of a pool."""
 
     layers_per_group: int
     num_kv_heads: int
@@ -40,9 +42,10 @@ class KVLayout:
     page_size: int
     dtype: Any
     pages: PageLayout = ROWS
-    """Where in a page keys and values lie."""
+    """The order of keys and values within a page."""
 
     def shape(self, num_pages: int) -> tuple[int, int, int, int, int]:
+        """The pool's shape for so many pages."""
         page = self.pages.page_shape(self.page_size, self.head_dim, self.dtype)
         return (self.layers_per_group, num_pages, self.num_kv_heads, *page)
 
@@ -52,15 +55,16 @@ class KVLayout:
         return math.prod(self.shape(1)) * jnp.dtype(self.dtype).itemsize
 
     def sharding(self, mesh: Mesh) -> NamedSharding:
+        """KV heads are divided over the mesh."""
         return NamedSharding(mesh, POOL_SPEC)
 
     def host_sharding(self, mesh: Mesh) -> NamedSharding:
-        """Of pages on their way to the host: in pinned memory, to which a device writes by itself, where it has any."""
+        """Of pages on their way to the host: in pinned memory, which a device writes directly, if it has any."""
         device = mesh.devices.flat[0]
         has_pinned = device.platform != "cpu" and PINNED in {memory.kind for memory in device.addressable_memories()}
         return self.sharding(mesh).with_memory_kind(PINNED) if has_pinned else self.sharding(mesh)
 
     def allocate(self, num_pages: int, mesh: Mesh) -> jax.Array:
-        """A pool of zeros, laid out over the mesh."""
-        zeros = jax.jit(lambda: jnp.zeros(self.shape(num_pages), self.dtype), out_shardings=self.sharding(mesh))
+        """A pool of zeros, sharded over the mesh."""
+        zeros = _jax.jit(lambda: _jnp.zeros(self.shape(num_pages), self.dtype), out_shardings=self.sharding(mesh))
         return zeros()

@@ -1,7 +1,7 @@
-"""Host: `PrefixCache`, KV pages that outlive their sequences, found again by the tokens that they hold.
+"""Host: `PrefixCache`: KV pages that outlive their sequences and are found by their tokens.
 
-A sequence takes over the pages of the longest beginning that is kept, and gives its own whole pages to the cache when
-they are committed. Pages that a sequence holds are never evicted: its references are the lock.
+A sequence takes over the pages of its longest cached prefix, and leaves its own full pages to the cache as they are
+committed. Referenced pages are never evicted.
 """
 
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ from jaxserve.kv.radix_tree import Path, RadixNode, RadixTree, page_keys, root_k
 
 @dataclass(frozen=True, slots=True)
 class PrefixMatch:
-    """The longest beginning of some tokens that can be taken over.
+    """The longest prefix of some tokens that can be taken over.
 
-    pages[g, j]: where group g has page j, -h for page h of host memory, 0 for nothing; where no token after the match
-    can see a page it is 0 too. path: through the tree, maybe beyond the match. host_keys: of the last pages, those that
-    the tree does not have. version: of the cache that was asked.
+    pages[g, j]: page j of KV group g; -h for page h of host memory; 0 for none, or where no token after the match sees
+    it. path: through the tree, possibly beyond the match. host_keys: keys of the last pages, which only host memory
+    has. version: of the cache when it was asked.
     """
 
     num_pages: int
@@ -34,21 +34,22 @@ class PrefixMatch:
 
     @property
     def in_pool(self) -> np.ndarray:
-        """The pages that a sequence takes over."""
+        """The pages of the pool that a sequence takes over."""
         return self.pages[self.pages > 0]
 
     @property
     def num_loaded(self) -> int:
-        """Pages that must come from host memory."""
+        """Pages to load from host memory."""
         return int(np.count_nonzero(self.pages < 0))
 
 
 class PrefixCache:
-    """A radix tree over a pool's pages, and what was evicted of it to host memory; num_hit counts tokens taken over.
+    """A radix tree over a pool's pages, with evicted pages in host memory. num_hit: tokens taken over; num_evicted:
+    pages evicted from the pool.
 
-    A windowed group's page is gone once no running sequence sees it, unless the cache keeps it; a match therefore ends
-    where every windowed group still has its last window. version changes with what is kept: a match of before may not
-    hold any more.
+    A windowed group's page is freed once no running sequence sees it, unless the cache keeps it. A match therefore ends
+    where every windowed group still has its last window. version changes with the content; a match of another version
+    may not be valid.
     """
 
     def __init__(self, pool: PagePool, groups: KVGroups, policy: EvictionPolicy, host: HostTier | None = None):
@@ -59,10 +60,14 @@ class PrefixCache:
         self.version = 0
         self.num_hit = 0
 
-    def match(self, namespace: object, tokens: np.ndarray, *, may_load: bool = True) -> PrefixMatch:
-        """What is kept of the beginning of `tokens`, in whole pages; nothing is changed by asking.
+    @property
+    def num_evicted(self) -> int:
+        return self._evictor.num_evicted
 
-        may_load: pages in host memory count too.
+    def match(self, namespace: object, tokens: np.ndarray, *, may_load: bool = True) -> PrefixMatch:
+        """The cached prefix of `tokens`, in full pages; changes nothing.
+
+        may_load: include pages in host memory.
         """
         path = self._tree.walk(namespace, tokens)
         nothing = np.zeros((self._groups.num_groups, 0), np.int32)
@@ -71,19 +76,19 @@ class PrefixCache:
         if self._host is not None and may_load:
             host_keys, host_pages = self._host.find(self._keys_after(namespace, path, tokens))
             pages = np.concatenate([pages, -host_pages], axis=1)
-        end = self._usable(pages)
+        end = self._num_usable(pages)
         pages = pages[:, :end]
         for g, line in enumerate(pages):
             line[: self._groups.first_page(g, end * self._groups.page_size)] = 0
         return PrefixMatch(end, pages, path, host_keys[: max(0, end - num_kept)], self.version)
 
     def take(self, match: PrefixMatch) -> None:
-        """Hold the match's pages for a sequence; those in host memory are held until the host tier has loaded them."""
+        """Reference the match's pages for a sequence; those in host memory are pinned until they are loaded."""
         if match.version != self.version:
             raise ValueError("the cache has changed since the match")
         self._pool.retain(match.in_pool)
         if self._host is not None:
-            self._host.hold(match.host_keys)
+            self._host.pin(match.host_keys)
         self._time += 1
         self.num_hit += match.num_pages * self._groups.page_size
         for node, count in match.path:
@@ -91,23 +96,23 @@ class PrefixCache:
                 self._use(node, min(count, match.num_pages - node.start)).num_hits += 1
 
     def insert(self, namespace: object, tokens: np.ndarray, pages: np.ndarray) -> np.ndarray:
-        """Keep the pages of a sequence that holds them: tokens int32[n x page size], pages int32[G, n], 0 for none.
+        """Keep the pages of a sequence that references them: tokens int32[n x page size], pages int32[G, n], 0: none.
 
-        Returns where the cache has each page: elsewhere than the sequence, if an equal one came before.
+        Returns the page that the cache has for each: another one if an equal page was inserted before.
         """
         path = self._tree.walk(namespace, tokens)
         kept, at, node = pages.copy(), 0, None
         self._time += 1
         for whole, count in path:
             node = self._use(whole, count)
-            had, new = node.pages, pages[:, at : at + count]
-            is_missing = (had == 0) & (new != 0)
+            old, new = node.pages, pages[:, at : at + count]
+            is_missing = (old == 0) & (new != 0)
             if is_missing.any():
-                had[is_missing] = new[is_missing]
+                old[is_missing] = new[is_missing]
                 self._pool.keep(new[is_missing])
                 self.version += 1
-                self._evictor.note_length(node)
-            kept[:, at : at + count] = np.where(new != 0, had, 0)
+                self._evictor.on_changed(node)
+            kept[:, at : at + count] = np.where(new != 0, old, 0)
             at += count
         if at < pages.shape[1]:
             own = pages[:, at:]
@@ -115,45 +120,35 @@ class PrefixCache:
             node.last_use = self._time
             self._pool.keep(own[own != 0])
             self.version += 1
-            self._evictor.note_leaf(node)
+            self._evictor.on_leaf(node)
         return kept
 
     def evict(self, count: int) -> None:
-        """Free at least `count` pages that nobody holds; there must be as many."""
+        """Free at least `count` cached pages; there must be as many."""
         self.version += 1
         self._evictor.evict(count, self._time)
 
     def forget(self, namespace: object, tokens: np.ndarray) -> None:
-        """Keep no longer what only this sequence has brought, as far as nobody holds it."""
+        """Drop the end of a prefix, as far as only this sequence has inserted it and no sequence references it."""
         self.version += 1
         self._evictor.forget([node for node, _ in self._tree.walk(namespace, tokens)])
 
     def clear(self) -> None:
-        """Keep nothing any more; pages that sequences hold stay theirs."""
+        """Drop all pages, in host memory too; referenced pages stay with their sequences."""
         self.version += 1
         self._evictor.clear()
         if self._host is not None:
             self._host.clear()
 
-    @property
-    def num_evicted(self) -> int:
-        """Pages evicted from the pool."""
-        return self._evictor.num_evicted
-
-    @property
-    def kept_pages(self) -> np.ndarray:
-        """Every page that is kept, held or not, once for each place in the tree."""
-        return np.concatenate([np.zeros(0, np.int32), *(node.pages[node.pages != 0] for node in self._tree)])
-
     def _keys_after(self, namespace: object, path: Path, tokens: np.ndarray) -> Iterator[bytes]:
-        """The keys of the pages of `tokens` after the path's."""
+        """Keys of the pages of `tokens` after the path."""
         size, num_pages = self._groups.page_size, sum(count for _, count in path)
         before = self._tree.keys(path[-1][0])[path[-1][1] - 1] if path else root_key(namespace)
         return page_keys(before, tokens[num_pages * size :], size)
 
-    def _usable(self, pages: np.ndarray) -> int:
-        """The most of these pages after which every group has all that the next token sees."""
-        num_pages = pages.shape[1]
+    def _num_usable(self, pages: np.ndarray) -> int:
+        """The longest prefix of these pages after which every group has all pages that the next token sees."""
+        num_pages = int(pages.shape[1])
         if pages.all():
             return num_pages
         ends = np.arange(1, num_pages + 1)
@@ -164,9 +159,9 @@ class PrefixCache:
         return int(ends[is_usable].max(initial=0))
 
     def _use(self, node: RadixNode, count: int) -> RadixNode:
-        """The node of these first pages, which somebody uses now; others of its pages become a node of their own."""
+        """The node of the first `count` pages, marked as used now; the other pages become a node of their own."""
         head = self._tree.split(node, count)
         head.last_use = self._time
         if head is not node:
-            self._evictor.note_length(head)
+            self._evictor.on_changed(head)
         return head

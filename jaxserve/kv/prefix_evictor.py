@@ -1,4 +1,4 @@
-"""Host: `PrefixEvictor`, which frees pages of the prefix cache that nobody holds, those of least use first."""
+"""Host: `PrefixEvictor`: frees cached pages of the prefix cache, in the order of the eviction policy."""
 
 import numpy as np
 
@@ -10,10 +10,9 @@ from jaxserve.kv.radix_tree import RadixNode, RadixTree
 
 
 class PrefixEvictor:
-    """Takes pages from the ends of prefixes, and before that what windows have passed; num_evicted counts them.
+    """Evicts pages behind windows first, then pages from the ends of prefixes; num_evicted counts them.
 
-    host: where a copy of the former is left, if there is one. Pages that a sequence holds are never evicted: its
-    references are the lock.
+    host: receives copies of the latter, if there is one. Referenced pages are never evicted.
     """
 
     def __init__(
@@ -25,21 +24,21 @@ class PrefixEvictor:
         self._long = EvictionCandidates(policy, lambda node: node.parent is not None)  # may have pages behind windows
         self.num_evicted = 0
 
-    def note_leaf(self, node: RadixNode) -> None:
-        """A new node, after which no other comes."""
+    def on_leaf(self, node: RadixNode) -> None:
+        """A new leaf was added."""
         self._leaves.add(node)
-        self.note_length(node)
+        self.on_changed(node)
 
-    def note_length(self, node: RadixNode) -> None:
-        """A node that has other pages than before."""
+    def on_changed(self, node: RadixNode) -> None:
+        """A node has other pages than before."""
         if self._windowed:
             self._long.add(node)
 
     def evict(self, count: int, now: int) -> None:
-        """Free at least `count` pages that nobody holds; there must be as many. now: the cache's time."""
+        """Free at least `count` cached pages; there must be as many. now: the cache's time."""
         wanted = self._pool.num_free + count
         for candidates, drop in ((self._long, self._drop_behind_windows), (self._leaves, self._evict_tail)):
-            in_use = []
+            in_use: list[RadixNode] = []
             while self._pool.num_free < wanted and (node := candidates.pop()) is not None:
                 if drop(node, wanted - self._pool.num_free, now):
                     in_use.append(node)
@@ -50,7 +49,7 @@ class PrefixEvictor:
             self._drop_anywhere(wanted - self._pool.num_free)
 
     def forget(self, nodes: list[RadixNode]) -> None:
-        """Drop the last of these nodes, each the parent of the next, as far as nobody holds or continues them."""
+        """Drop the last of these nodes, each the parent of the next, until one has references or children."""
         for node in reversed(nodes):
             if self._host is not None:
                 self._host.forget(self._tree.keys(node))
@@ -62,7 +61,7 @@ class PrefixEvictor:
                 return
 
     def clear(self) -> None:
-        """Drop everything; pages that sequences hold stay theirs."""
+        """Drop all pages; referenced ones stay with their sequences."""
         for node in self._tree:
             self._pool.drop(node.pages[node.pages != 0])
         self._tree.clear()
@@ -70,20 +69,20 @@ class PrefixEvictor:
         self._long.clear()
 
     def _drop_behind_windows(self, node: RadixNode, count: int, now: int) -> bool:
-        """Free what only sequences that part within the node would need; whether some of it is held.
+        """Free pages that only sequences branching off within the node would see; returns whether some are referenced.
 
-        count: would do, but these pages are of so little use that all of them go.
+        count: would be enough, but these pages are of so little use that all of them are freed.
         """
-        is_held = False
+        is_referenced = False
         for g in self._windowed:
             first = self._groups.first_page(g, node.end * self._groups.page_size)
             passed = node.pages[g, : max(0, first - node.start)]
             self._drop(passed, self._is_idle(passed))
-            is_held |= bool(passed.any())
-        return is_held
+            is_referenced |= bool(passed.any())
+        return is_referenced
 
     def _evict_tail(self, node: RadixNode, count: int, now: int) -> bool:
-        """Free about `count` pages, if there are as many, from the end of a leaf; whether a sequence holds its end."""
+        """Free up to about `count` pages from the end of a leaf; returns whether a sequence references that end."""
         num_idle = self._num_idle(node)
         if not num_idle:
             return True
@@ -96,9 +95,9 @@ class PrefixEvictor:
         return False
 
     def _num_idle(self, node: RadixNode) -> int:
-        """Columns at the end of a node of which nobody holds any page."""
-        is_held = (self._pool.references(node.pages) > 0).any(axis=0)
-        return node.num_pages - 1 - int(np.flatnonzero(is_held).max(initial=-1))
+        """Columns at the end of a node without a referenced page."""
+        is_referenced = (self._pool.references(node.pages) > 0).any(axis=0)
+        return node.num_pages - 1 - int(np.flatnonzero(is_referenced).max(initial=-1))
 
     def _drop_tail(self, node: RadixNode, num_columns: int) -> None:
         tail = node.pages[:, node.num_pages - num_columns :]
@@ -110,8 +109,8 @@ class PrefixEvictor:
             self._leaves.add(parent)
 
     def _drop_anywhere(self, count: int) -> None:
-        """Free pages within prefixes whose ends are held: of windows that have passed, or of sequences that hold equal
-        pages of their own."""
+        """Free cached pages within prefixes whose ends are referenced: behind windows, or where sequences reference
+        equal pages of their own."""
         for node in self._tree:
             if count <= 0:
                 break
@@ -120,11 +119,11 @@ class PrefixEvictor:
             self._drop(node.pages, is_idle)
 
     def _is_idle(self, pages: np.ndarray) -> np.ndarray:
-        """Which entries are pages that nobody holds."""
+        """Which entries are pages without references."""
         return (pages != 0) & (self._pool.references(pages) == 0)
 
     def _drop(self, pages: np.ndarray, is_dropped: np.ndarray) -> None:
-        """Free the entries named of a node's pages, a view that is written to."""
+        """Free these entries of a node's pages, which is a view and is set to 0 there."""
         ids = pages[is_dropped]
         self._pool.drop(ids)
         self.num_evicted += len(ids)

@@ -1,9 +1,9 @@
-"""Host: `RadixTree`, sequences of tokens cut into pages, and what is kept of each common beginning.
+"""Host: `RadixTree`: token sequences in pages, and the KV pages kept for each common prefix.
 
-    root ─ [p p p] ─ [p p]          a node is a run of pages up to where sequences part
+    root ─ [p p p] ─ [p p]          a node is a run of pages up to where sequences branch
                    └ [p] ─ [p p p]
 
-Only whole pages are compared, so sequences that part within a page part before it. (Radix attention: Zheng et al.,
+Only full pages are compared, so sequences that differ within a page branch before it. (Radix attention: Zheng et al.,
 "SGLang: Efficient Execution of Structured Language Model Programs", section 3.)
 """
 
@@ -13,15 +13,15 @@ from collections.abc import Iterator
 import numpy as np
 
 Path = list[tuple["RadixNode", int]]
-"""Nodes from the root on, each with how many of its pages are meant; only the last may be meant in part."""
+"""Nodes from the root on, each with the number of its pages in the path: all of them, except in the last node."""
 
 
 class RadixNode:
     """A run of pages after those of its parent.
 
-    start: pages before it. pages[g, j]: where KV group g holds page start + j, 0 where nothing is kept of it. last_use:
-    the cache's time when it was last of use to somebody; num_hits: how often a sequence took its pages over. keys:
-    see `RadixTree.keys`, none before they are asked for.
+    start: pages before it. pages[g, j]: the page of KV group g for page start + j of the sequence, 0 if none is kept.
+    last_use: the cache's time at the last use. num_hits: how often a sequence took over its pages. keys: see
+    `RadixTree.keys`; empty until they are needed.
     """
 
     __slots__ = ("children", "keys", "last_use", "num_hits", "pages", "parent", "start", "tokens")
@@ -38,12 +38,12 @@ class RadixNode:
 
     @property
     def end(self) -> int:
-        """Pages up to its end, those before it included."""
+        """Pages up to its end, including those before it."""
         return self.start + self.pages.shape[1]
 
 
 class RadixTree:
-    """One tree a namespace: only sequences of one namespace share pages."""
+    """One tree per namespace: only sequences of the same namespace share pages."""
 
     def __init__(self, num_groups: int, page_size: int):
         self.page_size = page_size
@@ -52,7 +52,7 @@ class RadixTree:
         self._namespaces: dict[RadixNode, object] = {}  # of the roots
 
     def walk(self, namespace: object, tokens: np.ndarray) -> Path:
-        """The nodes that agree with the whole pages of `tokens`, as far as they do."""
+        """The longest path whose pages equal the full pages of `tokens`."""
         path: Path = []
         node, at, num_pages, size = self._roots.get(namespace), 0, len(tokens) // self.page_size, self.page_size
         while node is not None and at < num_pages:
@@ -70,21 +70,21 @@ class RadixTree:
         return path
 
     def add(self, namespace: object, parent: RadixNode | None, tokens: np.ndarray, pages: np.ndarray) -> RadixNode:
-        """A new node after another's end, or at the beginning: int32[n x page size], int32[G, n]."""
+        """Add a node after its parent, or after the root if None: tokens int32[n x page size], pages int32[G, n]."""
         parent = self._root(namespace) if parent is None else parent
         child = RadixNode(parent, parent.end, tokens.copy(), pages.copy())
         parent.children[self._key(child)] = child
         return child
 
     def split(self, node: RadixNode, count: int) -> RadixNode:
-        """The node of the first `count` pages; what is left of this one becomes its child."""
+        """The node of the first `count` pages; the others become its child."""
         if count == node.num_pages:
             return node
         size = count * self.page_size
         head = RadixNode(node.parent, node.start, node.tokens[:size], node.pages[:, :count].copy())
         head.last_use, head.num_hits = node.last_use, node.num_hits
         head.keys, node.keys = node.keys[:count], node.keys[count:]
-        assert node.parent is not None, "the root holds nothing"
+        assert node.parent is not None, "the root has no pages"
         node.parent.children[self._key(head)] = head
         node.parent, node.start = head, head.end
         node.tokens, node.pages = node.tokens[size:], node.pages[:, count:].copy()
@@ -92,7 +92,7 @@ class RadixTree:
         return head
 
     def cut(self, node: RadixNode, count: int) -> RadixNode | None:
-        """Forget the last `count` pages of a leaf; the parent, where the leaf is gone and that is a leaf now."""
+        """Remove the last `count` pages of a leaf; returns its parent if that has thereby become a leaf."""
         left = node.num_pages - count
         if left:
             node.tokens, node.pages = node.tokens[: left * self.page_size], node.pages[:, :left]
@@ -109,10 +109,10 @@ class RadixTree:
         return None
 
     def keys(self, node: RadixNode) -> list[bytes]:
-        """What each page of the node holds, as a digest of the namespace and of all tokens up to the page's end."""
+        """For each page of the node a digest of the namespace and of all tokens up to the page's end."""
         unknown: list[RadixNode] = []
-        at: RadixNode | None = node
-        while at is not None and at.parent is not None and not at.keys:
+        at = node
+        while at.parent is not None and not at.keys:
             unknown.append(at)
             at = at.parent
         for later in reversed(unknown):
@@ -123,13 +123,14 @@ class RadixTree:
         return node.keys
 
     def clear(self) -> None:
+        """Remove all nodes."""
         for node in list(self):
             node.parent = None
         self._roots.clear()
         self._namespaces.clear()
 
     def __iter__(self) -> Iterator[RadixNode]:
-        """All nodes but the roots."""
+        """All nodes except the roots."""
         waiting = [child for root in self._roots.values() for child in root.children.values()]
         while waiting:
             node = waiting.pop()
@@ -152,7 +153,7 @@ def root_key(namespace: object) -> bytes:
 
 
 def page_keys(before: bytes, tokens: np.ndarray, page_size: int) -> Iterator[bytes]:
-    """The keys of the whole pages of `tokens`, which follow the page of key `before`."""
+    """The keys of the full pages of `tokens`, which follow the page with the key `before`."""
     key = before
     for end in range(page_size, len(tokens) + 1, page_size):
         key = hashlib.sha256(key + tokens[end - page_size : end].tobytes()).digest()

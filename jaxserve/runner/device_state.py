@@ -1,6 +1,7 @@
-"""Device: `DeviceState`, everything that lives on the device from one step to the next; donated and returned."""
+"""Device: `DeviceState`, the arrays kept on the device between steps; donated to each program and returned."""
 
-from typing import no_type_check
+from collections.abc import Callable
+from typing import cast, no_type_check
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from jaxserve.core.hardware.mesh import replicated
 from jaxserve.kv.pool_layout import KVLayout
 from jaxserve.sampling.slot_state import SlotState, init_slot_state
 
-MAX_EDITS = 1024  # logit edits a slot can hold: 300 biases, and room for stop ids and bad words
+MAX_EDITS = 1024  # capacity of a slot: 300 biases, and room for stop ids and bad words
 
 
 @no_type_check
@@ -33,16 +34,18 @@ def init_state(layout: KVLayout, num_pages: int, num_slots: int, vocab_width: in
         zeros = jnp.zeros(num_slots + 1, jnp.int32)
         return zeros, zeros + 0, init_slots(num_slots, vocab_width)
 
-    last_tokens, lengths, slots = jax.jit(rest, out_shardings=replicated(mesh))()
+    make = cast(Callable[[], tuple[jax.Array, jax.Array, SlotState]], jax.jit(rest, out_shardings=replicated(mesh)))
+    last_tokens, lengths, slots = make()
     return DeviceState(layout.allocate(num_pages, mesh), last_tokens, lengths, slots)
 
 
 def init_slots(num_slots: int, vocab_width: int) -> SlotState:
-    """What sampling keeps of each slot, empty."""
+    """The empty sampling state of all slots."""
     return init_slot_state(num_slots, vocab_width, MAX_EDITS)
 
 
 def slot_bytes(num_slots: int, vocab_width: int) -> int:
-    """Bytes of the slots on one device: penalty counts, mask rows and edits."""
+    """Bytes of the sampling state on one device: penalty counts, mask rows and edits."""
     shapes = jax.eval_shape(lambda: init_slots(num_slots, vocab_width))
-    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(shapes))
+    leaves: list[jax.ShapeDtypeStruct] = jax.tree.leaves(shapes)
+    return sum(a.size * a.dtype.itemsize for a in leaves)

@@ -1,4 +1,4 @@
-"""Device: a model's weights on its mesh, from a checkpoint or at random."""
+"""Device: a model's configuration and weights from a checkpoint, the weights in their sharding on the mesh."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -29,7 +29,7 @@ MAPS: dict[str, ModuleType] = {
 
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:
-    """The model that a checkpoint describes."""
+    """The `ModelConfig` of a checkpoint."""
     if checkpoint.spelling != "gguf":
         return registry.from_hf(checkpoint.config)
     tables = {
@@ -48,14 +48,14 @@ def load_params(
     dtype: jnp.dtype,
     progress: Callable[[int, int], None] | None = None,
 ) -> Params:
-    """Read every tensor straight into its place, dtype and sharding."""
+    """Read every tensor directly into its shape, dtype and sharding."""
     specs = declare(config, mesh, dtype)
     rules = MAPS[config.family].rules(checkpoint.spelling, dims(config, mesh))
     return load(checkpoint, targets(specs, mesh), rules, progress=progress)
 
 
 def dims(config: ModelConfig, mesh: AnyMesh) -> ModelDims:
-    """What weight maps must know of a model."""
+    """The sizes that weight maps depend on."""
     return ModelDims(
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,

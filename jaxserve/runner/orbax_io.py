@@ -1,4 +1,4 @@
-"""Device: weights in Orbax folders, in a form that no mesh shows: vocabulary unpadded, KV heads not repeated."""
+"""Device: weights in Orbax folders, independent of the mesh: vocabulary unpadded, KV heads not repeated."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ from jaxserve.runner.load_weights import dims
 
 
 def saved_structs(config: ModelConfig, dtype: Any) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shape and dtype of every leaf as it is saved, by its path."""
+    """Shape and dtype of every saved leaf, by path."""
 
     def struct(spec: Any) -> jax.ShapeDtypeStruct:
         rows = {"vocab": config.vocab_size}
@@ -39,11 +39,11 @@ def restore_params(
     dtype: jnp.dtype,
     progress: Callable[[int, int], None] | None = None,
 ) -> Params:
-    """Every device reads its share; weights saved from any mesh, in any dtype, come as this mesh needs them."""
+    """Read weights saved from any mesh, in any dtype, in this mesh's sharding; every device reads only its share."""
     target = targets(declare(config, mesh, dtype), mesh)
     return restore(file, target, saved_shapes(config), dims(config, mesh), progress=progress)
 
 
 def save_params(root: Path, params: Params, config: ModelConfig, mesh: Mesh) -> None:
-    """Writes the weights of a model, as they are on its mesh, into the folder `root`."""
+    """Write a model's weights from its mesh into the folder `root`."""
     save(root, params, saved_shapes(config), dims(config, mesh))

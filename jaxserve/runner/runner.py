@@ -1,10 +1,10 @@
-"""Device: `Runner`, the owner of weights, device state and executables: submits plans, collects outcomes."""
+"""Device: `Runner`, which owns weights, device state and executables: submits plans, collects outcomes."""
 
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -17,7 +17,7 @@ from jaxserve.runner.device_state import MAX_EDITS, init_state
 from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
 from jaxserve.runner.programs.executables import Compiler, Executables
 from jaxserve.runner.programs.programs import FORK_PAGES, FORK_SLOTS, Program, Programs
-from jaxserve.runner.step.pack import BatchLayout, pack
+from jaxserve.runner.step.batch_layout import BatchLayout, pack
 from jaxserve.runner.step.step import StepSettings
 from jaxserve.runner.step.step_output import read_logprobs, read_output, read_row_logprobs
 from jaxserve.sampling.penalty_counts import count_tokens
@@ -25,7 +25,7 @@ from jaxserve.sampling.penalty_counts import count_tokens
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A step in flight: what it gives, still on the device, and what is needed to read it; None where nobody asks."""
+    """A step in flight: its results, still on the device (None: not requested), and the sizes needed to read them."""
 
     step_id: int
     bucket: Bucket
@@ -38,32 +38,35 @@ class Ticket:
 
 
 class Runner:
-    """Runs plans on the device. Executables are compiled once each: on demand until `freeze`, never after it."""
+    """Runs plans on the device. Each program is compiled once: on demand until `freeze`, never afterwards.
+
+    num_host_pages: pages of the host tier; 0: none.
+    """
 
     def __init__(
         self, programs: Programs, params: Params, compiler: Compiler = Program.compile, *, num_host_pages: int = 0
     ):
         self.programs, self.params = programs, params
-        self.num_reads = 0  # steps read back, each in `collect`
+        self.num_reads = 0  # steps read back by `collect`
         self._state = init_state(
             programs.layout, programs.num_pages, programs.num_slots, programs.vocab, programs.settings.model.mesh
         )
         if programs.settings.model.mesh.devices.flat[0].platform != "cpu":
-            jax.block_until_ready(self._state)  # memory that ran out is told here; on CPU it was told already
+            jax.block_until_ready(self._state)  # out-of-memory errors appear here; on CPU they appeared before
         self._executables = Executables(compiler)
         self._layouts: dict[Bucket, BatchLayout] = {}
         self._host_pages = HostPages(programs.layout, num_host_pages)
 
     def submit(self, plan: StepPlan) -> Ticket:
-        """Send one step to the device and return at once."""
+        """Dispatch one step to the device and return at once."""
         for transfer in plan.transfers:
             self._transfer(transfer)
         if plan.forks is not None:
             self._fork(plan.forks)
         for edits in plan.edits:  # after the forks, which copy their source's edits
-            self._edit(edits)
+            self._set_edits(edits)
         for prefix in plan.penalty_prefixes:
-            self._recount(prefix)
+            self._set_counts(prefix)
         bucket = plan.bucket
         with jax.profiler.TraceAnnotation("pack"):
             buffer = pack(self._layout(bucket), plan, scratch_slot=self.programs.num_slots)
@@ -86,7 +89,7 @@ class Runner:
         return ticket
 
     def collect(self, ticket: Ticket) -> StepOutcome:
-        """Wait for a step and read what it produced; the only place that blocks or reads from the device."""
+        """Wait for a step and read its results; the only method that blocks on or reads from the device in serving."""
         self.num_reads += 1
         bucket, num_rows, k = ticket.bucket, ticket.num_rows, self.settings.max_logprobs
         outcome = StepOutcome(ticket.step_id, *read_output(np.asarray(ticket.output), bucket, num_rows))
@@ -101,40 +104,42 @@ class Runner:
         return outcome
 
     def time_load(self) -> float:
-        """Seconds that a page takes from host memory into the pool, measured on the scratch page when nothing runs."""
+        """Seconds to copy a page from host memory into the pool, measured on the scratch page; no step may run."""
         empty = PageLoad(np.zeros(TRANSFER_PAGES, np.int32), np.zeros(TRANSFER_PAGES, np.int32))
-        for _ in range(2):  # the first may compile
-            jax.block_until_ready(self._state.pool)
-            started_s = time.perf_counter()
-            self._transfer(empty)
-            jax.block_until_ready(self._state.pool)
+        self._transfer(empty)  # may compile
+        jax.block_until_ready(self._state.pool)
+        started_s = time.perf_counter()
+        self._transfer(empty)
+        jax.block_until_ready(self._state.pool)
         return (time.perf_counter() - started_s) / TRANSFER_PAGES
 
     def swap_params(self, params: Params) -> None:
-        """Take over weights that fit `targets`, leaf by leaf: each old one goes before the next comes.
+        """Replace the weights by `params`, which fit `targets`, leaf by leaf: each old leaf is freed before its copy.
 
-        Should a leaf find no memory, or an interrupt come, no weights are left: steps fail until the call is repeated.
+        After an out-of-memory error or an interrupt there are no weights: steps fail until the call is repeated.
         """
-        wanted, tree = jax.tree.flatten(self.targets)
-        old, self.params = jax.tree.leaves(self.params), {}
-        placed = []
-        for leaf, target in zip(jax.tree.leaves(params), wanted, strict=True):
+        targets: list[jax.ShapeDtypeStruct] = jax.tree.leaves(self.targets)
+        old: list[jax.Array] = jax.tree.leaves(self.params)
+        self.params = {}
+        placed: list[jax.Array] = []
+        leaves: list[Any] = jax.tree.leaves(params)
+        for leaf, target in zip(leaves, targets, strict=True):
             old[:1] = []
-            # On CPU a numpy array would be shared, and its owner may write to it: the copy is the engine's own.
-            own = leaf if isinstance(leaf, jax.Array) else np.array(leaf)
-            placed.append(jax.block_until_ready(jax.device_put(own, target.sharding)))
-        self.params = jax.tree.unflatten(tree, placed)
+            # On CPU a numpy array would be shared, and its owner may write to it: hence the copy.
+            own: Any = leaf if isinstance(leaf, jax.Array) else np.array(leaf)
+            placed.append(cast(jax.Array, jax.device_put(own, target.sharding)).block_until_ready())
+        self.params = jax.tree.unflatten(jax.tree.structure(self.targets), placed)
 
     def warm_up(self, programs: list[Program], on_compiled: Callable[[str], None] = lambda name: None) -> None:
-        """Compile these, several at a time; `on_compiled` is called with the name of each."""
+        """Compile programs concurrently; `on_compiled` is called with the name of each."""
         self._executables.compile_all(programs, on_compiled)
 
     def freeze(self) -> None:
-        """From now on a shape that was not compiled is an error that names it."""
+        """Make every shape that was not compiled an error from now on (`FrozenBucketError`)."""
         self._executables.freeze()
 
     def release(self) -> None:
-        """Give back the memory of state and executables: nothing runs here any more."""
+        """Free the memory of state and executables; the runner cannot be used afterwards."""
         for leaf in jax.tree.leaves(self._state):
             leaf.delete()
         self._executables.by_name.clear()
@@ -163,10 +168,10 @@ class Runner:
             self._layouts[bucket] = self.programs.batch_layout(bucket)
         return self._layouts[bucket]
 
-    def _edit(self, edits: SlotEdits) -> None:
+    def _set_edits(self, edits: SlotEdits) -> None:
         count, vocab = len(edits.ids), self.programs.vocab
         if count > MAX_EDITS:
-            raise ValueError(f"{count} logit edits in one slot; the device holds {MAX_EDITS}")
+            raise ValueError(f"{count} logit edits in one slot exceed the capacity of {MAX_EDITS}")
         ids = np.full(MAX_EDITS, vocab, np.int32)  # ids past the vocabulary are dropped
         bias, until = np.zeros(MAX_EDITS, np.float32), np.zeros(MAX_EDITS, np.int32)
         ids[:count], bias[:count], until[:count] = edits.ids, edits.bias, edits.until
@@ -178,10 +183,10 @@ class Runner:
             execute = self._executables.get("set_mask", self.programs.set_mask)
             self._state = execute(self._state, np.int32(edits.slot + 1), mask)
 
-    def _recount(self, recount: PenaltyPrefix) -> None:
-        line = count_tokens(recount.tokens, recount.prompt_len, self.programs.vocab)
+    def _set_counts(self, prefix: PenaltyPrefix) -> None:
+        line = count_tokens(prefix.tokens, prefix.prompt_len, self.programs.vocab)
         execute = self._executables.get("set_counts", self.programs.set_counts)
-        self._state = execute(self._state, np.int32(recount.slot), line)
+        self._state = execute(self._state, np.int32(prefix.slot), line)
 
     def _transfer(self, transfer: PageSave | PageLoad) -> None:
         for i in range(0, len(transfer.pages), TRANSFER_PAGES):

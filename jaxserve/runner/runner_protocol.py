@@ -1,4 +1,4 @@
-"""Host: `StepRunner`, what the engine needs of whoever runs its plans."""
+"""Host: `StepRunner`, the interface through which the engine runs its plans."""
 
 from typing import Any, Protocol
 
@@ -7,12 +7,12 @@ from jaxserve.core.step_plan import StepPlan
 
 
 class StepRunner(Protocol):
-    """Runs steps in the order in which they are submitted; two may be in flight."""
+    """Runs steps in the order of their submission; two may be in flight."""
 
     def submit(self, plan: StepPlan) -> Any:
         """Start a step and return a ticket at once. The plan's arrays are not read after the return."""
         ...
 
     def collect(self, ticket: Any) -> StepOutcome:
-        """Wait for a step's outcome; tickets come in the order of submission."""
+        """Wait for a step's outcome; tickets must be passed in the order of submission."""
         ...

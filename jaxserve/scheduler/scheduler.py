@@ -209,9 +209,9 @@ class Scheduler:
         """Record what a step produced; steps are committed in the order in which they were planned."""
         return commit(self.state, plan, outcome)
 
-    def observe(self, plan: StepPlan, submitted_s: float, collected_s: float) -> None:
-        """Record when a step was submitted and collected."""
-        self.state.swap_cost.observe(plan.num_tokens, plan.num_decodes, submitted_s, collected_s)
+    def observe(self, plan: StepPlan, device_s: float) -> None:
+        """Record a step that had the device for so many seconds."""
+        self.state.swap_cost.observe(plan.num_tokens, plan.num_decodes, device_s)
 
     def reset_prefix_cache(self) -> None:
         """Forget the prefixes of ended sequences; running sequences keep their pages."""

@@ -136,7 +136,6 @@ class SchedulerState:
         return count if unscored is None else min(count, unscored - 1)
 
 
-@dataclass(slots=True)
 class StepRows:
     """Rows of the step being planned, in the order of the decisions.
 
@@ -145,14 +144,15 @@ class StepRows:
     not take them. has_preempted: a running sequence was preempted for its pages.
     """
 
-    budget: int
-    slots: list[int] = field(default_factory=list[int])
-    query_lens: list[int] = field(default_factory=list[int])
-    fork_pages: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list[tuple[np.ndarray, np.ndarray]])
-    fork_slots: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    new_slots: list[int] = field(default_factory=list[int])
-    reservations: dict[int, int] = field(default_factory=dict[int, int])
-    has_preempted: bool = False
+    def __init__(self, budget: int):
+        self.budget = budget
+        self.slots: list[int] = []
+        self.query_lens: list[int] = []
+        self.fork_pages: list[tuple[np.ndarray, np.ndarray]] = []
+        self.fork_slots: list[tuple[int, int]] = []
+        self.new_slots: list[int] = []
+        self.reservations: dict[int, int] = {}
+        self.has_preempted = False
 
     def add(self, slot: int, query_len: int) -> None:
         """A row of `query_len` tokens."""

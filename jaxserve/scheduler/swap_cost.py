@@ -13,18 +13,15 @@ class SwapCost:
     def __init__(self, page_s: float = 0.0):
         self.page_s = page_s
         self._token_s: float | None = None
-        self._ended_s = 0.0
 
-    def observe(self, num_tokens: int, num_decodes: int, submitted_s: float, collected_s: float) -> None:
-        """Record a step, which had the device from its submission or from the end of the step before, if that is later.
+    def observe(self, num_tokens: int, num_decodes: int, device_s: float) -> None:
+        """Record a step that had the device for so many seconds.
 
         num_decodes: how many of its tokens decode. Steps of which at least half do are left out: they say little about
         prompts.
         """
-        duration_s = collected_s - max(submitted_s, self._ended_s)
-        self._ended_s = collected_s
         if num_tokens > 2 * num_decodes:
-            token_s = duration_s / num_tokens
+            token_s = device_s / num_tokens
             before_s = token_s if self._token_s is None else self._token_s
             self._token_s = (1 - WEIGHT) * before_s + WEIGHT * token_s
 

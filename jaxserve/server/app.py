@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 import jaxserve
 from jaxserve.server.http.error_responses import ApiError, ClientDisconnected, as_api_error
 from jaxserve.server.http.middleware import RequestMiddleware
-from jaxserve.server.openai.openapi_bodies import gather_definitions
+from jaxserve.server.openai.requests.base_body import gather_definitions
 from jaxserve.server.routes import admin, health, live, metrics, openai_routes, tokenization, web_page
 from jaxserve.server.server_state import ServerState
 
@@ -25,7 +25,7 @@ def make_app(state: ServerState) -> ASGIApp:
     gather_definitions(app.openapi())  # the app creates the description once and caches it
     app.add_exception_handler(Exception, _raise)
     app.add_exception_handler(HTTPException, _no_route)
-    guarded: ASGIApp = RequestMiddleware(app, state.config, state.http_counts.count)
+    guarded: ASGIApp = RequestMiddleware(app, state.config, state.http_counts)
     if not state.config.allowed_origins:
         return guarded
     return CORSMiddleware(

@@ -10,7 +10,7 @@ from typing import Any
 from jaxserve.engine.serving.engine_client import EngineClient
 from jaxserve.server.client_templates import ClientTemplates
 from jaxserve.server.http.error_responses import ApiError
-from jaxserve.server.monitoring.http_counts import HttpCounts
+from jaxserve.server.http.middleware import HttpCounts
 from jaxserve.server.openai.requests.generation_fields import DEFAULTED
 from jaxserve.server.server_config import ServerConfig
 

@@ -6,7 +6,6 @@ from jaxtyping import Array, Int, Num
 
 from pallas_kernels.page_layouts import PageLayout
 from pallas_kernels.page_ops.token_write import TokenWrite
-from pallas_kernels.typed_loop import fori_loop
 
 
 def copy_pages(
@@ -15,7 +14,7 @@ def copy_pages(
     def copy(i: jax.Array, new: jax.Array) -> jax.Array:
         return new.at[:, dst[i]].set(pool[:, src[i]])
 
-    return fori_loop(0, len(src), copy, pool)
+    return jax.lax.fori_loop(0, len(src), copy, pool)
 
 
 def move_rows(
@@ -29,7 +28,7 @@ def move_rows(
         moved = pool[(every_layer, *layout.at(src_page, src_offset))]
         return new.at[(every_layer, *layout.at(dst_page, dst_offset))].set(moved)
 
-    return fori_loop(0, len(src_slots), move, pool)
+    return jax.lax.fori_loop(0, len(src_slots), move, pool)
 
 
 def gather_pages(pool: Num[Array, "Lg P K page W2"], ids: Int[Array, "C"]) -> Num[Array, "Lg C K page W2"]:
@@ -42,7 +41,7 @@ def scatter_pages(
     def put(i: jax.Array, new: jax.Array) -> jax.Array:
         return new.at[:, ids[i]].set(pages[:, i])
 
-    return fori_loop(0, len(ids), put, pool)
+    return jax.lax.fori_loop(0, len(ids), put, pool)
 
 
 def write(pool: Num[Array, "Lg P K page W2"], tokens: TokenWrite) -> Num[Array, "Lg P K page W2"]:
@@ -53,4 +52,4 @@ def write(pool: Num[Array, "Lg P K page W2"], tokens: TokenWrite) -> Num[Array, 
         at = (tokens.layer, *layout.at(*divmod(tokens.slots[token], page_size)))
         return new.at[at].set(packed[token])
 
-    return fori_loop(tokens.begin, tokens.end, put, pool)
+    return jax.lax.fori_loop(tokens.begin, tokens.end, put, pool)

@@ -1,7 +1,5 @@
 """Device: paged attention by its plain formula: the reference that every back end is compared with."""
 
-from typing import cast
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
@@ -82,5 +80,4 @@ def paged_attention(
         weights = jnp.where(visible, jax.nn.softmax(scores, axis=-1)[..., : len(visible)], 0)
         return jnp.einsum("kgc,ckh->kgh", weights, values, precision="highest").reshape(q.shape)
 
-    o = cast(jax.Array, jax.lax.map(attend, (q, meta.rows, visible)))
-    return o.astype(q.dtype), pool
+    return jax.lax.map(attend, (q, meta.rows, visible)).astype(q.dtype), pool

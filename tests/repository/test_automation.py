@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.repository.modules import ROOT
@@ -45,7 +46,14 @@ def test_the_commit_hook_runs_the_checks():
     (hook,) = yaml.safe_load(HOOKS.read_text())["repos"][0]["hooks"]
     assert (hook["entry"], hook["language"]) == ("scripts/check", "system")
     assert is_program(hook["entry"])
-    assert re.search(r"^scripts/docs\b", (ROOT / "scripts" / "check").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("script", ["scripts/check", "scripts/docs"])
+def test_the_website_is_built_strictly(script):
+    """`--quiet` would hide warnings from `--strict`."""
+    (command,) = re.findall(r"mkdocs build .*", (ROOT / script).read_text())
+    assert "--strict" in command
+    assert "--quiet" not in command
 
 
 def test_the_website_shows_every_page():

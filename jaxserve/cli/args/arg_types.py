@@ -1,4 +1,4 @@
-"""Host: argparse types that several verbs share."""
+"""Host: argparse types shared by several verbs."""
 
 import argparse
 from pathlib import Path
@@ -7,21 +7,21 @@ from jaxserve.bench.lengths import LengthRange
 
 
 def count(text: str) -> int:
-    """How many of something."""
+    """A positive integer."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be an integer of at least 1")
     return int(text)
 
 
 def whole_number(text: str) -> int:
-    """A count that may be 0, or a seed."""
+    """An integer of at least 0, such as a seed."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} must be an integer of at least 0")
     return int(text)
 
 
 def lengths(text: str) -> LengthRange:
-    """A range of lengths."""
+    """A range of lengths in tokens."""
     try:
         return LengthRange.parse(text)
     except ValueError as error:
@@ -31,14 +31,14 @@ def lengths(text: str) -> LengthRange:
 def existing_file(text: str) -> Path:
     """A file to read."""
     if not Path(text).is_file():
-        raise argparse.ArgumentTypeError(f"there is no file {text!r}")
+        raise argparse.ArgumentTypeError(f"the file {text!r} does not exist")
     return Path(text)
 
 
 def out_file(text: str) -> Path:
     """A file to write, in a folder that exists."""
     if not Path(text).absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {Path(text).parent} to write {Path(text).name} into")
+        raise argparse.ArgumentTypeError(f"the folder {Path(text).parent} of {Path(text).name} does not exist")
     if Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is a folder")
+        raise argparse.ArgumentTypeError(f"{text} is a folder, not a file")
     return Path(text)

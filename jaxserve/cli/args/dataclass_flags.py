@@ -1,4 +1,4 @@
-"""Host: command-line flags made from the fields of a frozen dataclass, so that no option is written twice."""
+"""Host: command-line flags generated from the fields of a frozen dataclass, so that each option is defined once."""
 
 import argparse
 import dataclasses
@@ -22,9 +22,9 @@ def add_flags(
     aliases: Mapping[str, str] = NO_ALIASES,
     defaults: Mapping[str, Any] = NO_DEFAULTS,
 ) -> None:
-    """A `--flag` for each field of `cls` but those in `skip`; unset flags leave no trace in the namespace.
+    """Adds a `--flag` for each field of `cls` except those in `skip`; unset flags do not appear in the namespace.
 
-    aliases: other names → the field that they mean. defaults: of fields whose own default is not the verb's.
+    aliases: alternative name → field. defaults: the verb's defaults where they differ from the field's.
     """
     hints = typing.get_type_hints(cls)
     group = parser.add_argument_group(cls.__name__)
@@ -57,35 +57,35 @@ def add_engine_flags(
     seed_help: str = "",
     defaults: Mapping[str, Any] = NO_DEFAULTS,
 ) -> None:
-    """Flags of all options of `EngineConfig` but those in `skip` and the model, which stands without a flag.
+    """Adds flags of all options of `EngineConfig` except those in `skip` and the model, a positional argument.
 
-    --seed belongs to what the engine is asked for; its own is --engine-seed, there only with a `seed_help`.
+    --seed is the seed of a request; that of the engine is --engine-seed, added only with a `seed_help`.
     """
     add_flags(parser, EngineConfig, skip=("model", "seed", *skip), aliases=ALIASES, defaults=defaults)
     if "keep_lowered" not in skip:
-        parser.set_defaults(keep_lowered=True)  # nobody patches functions in a command's process
+        parser.set_defaults(keep_lowered=True)  # safe here: a command's process has no patched functions
     if seed_help:
         parser.add_argument("--engine-seed", type=int, default=argparse.SUPPRESS, help=seed_help)
 
 
 def engine_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of the engine that the user set; `model` and `--seed` are none."""
+    """The options of the engine that the user set, without `model` and `--seed`."""
     options = {name: value for name, value in given(args, EngineConfig).items() if name not in ("model", "seed")}
     return options | ({"seed": args.engine_seed} if hasattr(args, "engine_seed") else {})
 
 
 def _parsing(hint: Any, choices: tuple[str, ...] | None) -> dict[str, Any]:
-    """How argparse reads a value of this type: flags for booleans, one word for scalars, words for a tuple of texts,
-    JSON for the rest."""
-    kinds = [t for t in _members(hint) if t is not type(None)]
+    """The argparse options for a value of this type: a flag for a boolean, one word for a scalar, several words for a
+    tuple of texts, JSON for the rest."""
+    value_types = [t for t in _members(hint) if t is not type(None)]
     if choices:
         return {"choices": choices}
-    if kinds == [bool]:
+    if value_types == [bool]:
         return {"action": argparse.BooleanOptionalAction}
-    if kinds == [tuple[str, ...]]:
+    if value_types == [tuple[str, ...]]:
         return {"nargs": "+", "action": "extend", "metavar": "STR"}
-    if kinds and kinds[0] in (int, float, str) and len(kinds) == 1:
-        return {"type": kinds[0], "metavar": kinds[0].__name__.upper()}
+    if value_types and value_types[0] in (int, float, str) and len(value_types) == 1:
+        return {"type": value_types[0], "metavar": value_types[0].__name__.upper()}
     return {"type": _json, "metavar": "JSON"}
 
 
@@ -96,7 +96,7 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 
 def _json(text: str) -> Any:
-    """A JSON value, or the text itself when it is none (`--stop END`)."""
+    """A JSON value, or the text itself where it is not JSON (`--stop END`)."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:

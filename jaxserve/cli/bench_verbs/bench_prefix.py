@@ -1,4 +1,4 @@
-"""Wiring: `jaxserve bench prefix`: what the prefix cache finds of a trace, beside what could be found."""
+"""Wiring: `jaxserve bench prefix`: prefix cache hits of a trace, beside the best possible."""
 
 import argparse
 import json
@@ -15,52 +15,67 @@ if TYPE_CHECKING:
     from jaxserve.bench.prefix.prefix_trace import Rows
 
 
-def add_parser(kinds: Any) -> None:
-    parser = kinds.add_parser(
+def add_parser(benchmarks: Any) -> None:
+    """Adds the parser of `bench prefix` to the subparsers of `bench`."""
+    parser = benchmarks.add_parser(
         "prefix",
-        help="tokens that the prefix cache finds, of a trace or of synthetic conversations; no model is needed",
+        help="prefix cache hits of a trace or of synthetic conversations; needs no model",
         description="Replay requests through the prefix cache alone: jaxserve bench prefix --trace mooncake.jsonl",
     )
     parser.add_argument(
-        "--trace", type=existing_file, help="Mooncake trace: JSON lines with hash_ids; default: conversations"
+        "--trace", type=existing_file, help="Mooncake trace: JSON lines with hash_ids (default: conversations)"
     )
-    parser.add_argument("--unit", type=count, default=512, help="tokens of an id of the trace (default: 512)")
-    parser.add_argument("--capacity", type=_share, nargs="+", default=[0.1, 0.5, 1.0], metavar="SHARE")
-    parser.add_argument("--policy", choices=PREFIX_EVICTIONS, nargs="+", default=list(PREFIX_EVICTIONS))
+    parser.add_argument("--unit", type=count, default=512, help="tokens per id of the trace (default: 512)")
+    parser.add_argument(
+        "--capacity",
+        type=_share,
+        nargs="+",
+        default=[0.1, 0.5, 1.0],
+        metavar="SHARE",
+        help="sizes of the cache, as shares of all different tokens (default: 0.1 0.5 1.0)",
+    )
+    parser.add_argument(
+        "--policy",
+        choices=PREFIX_EVICTIONS,
+        nargs="+",
+        default=list(PREFIX_EVICTIONS),
+        help="eviction policies (default: all)",
+    )
     parser.add_argument("--systems", type=count, default=20, help="system prompts of conversations (default: 20)")
-    parser.add_argument("--users", type=count, default=500, help="conversations (default: 500)")
-    parser.add_argument("--turns", type=count, default=8, help="requests of a conversation (default: 8)")
-    parser.add_argument("--seed", type=whole_number, default=0, help="of the conversations (default: 0)")
+    parser.add_argument("--users", type=count, default=500, help="number of conversations (default: 500)")
+    parser.add_argument("--turns", type=count, default=8, help="requests per conversation (default: 8)")
+    parser.add_argument("--seed", type=whole_number, default=0, help="seed of the conversations (default: 0)")
     parser.add_argument("--json", type=out_file, metavar="OUT", help="write all figures to this file")
-    parser.add_argument("--quiet", action="store_true", help="no progress, only the table")
+    parser.add_argument("--quiet", action="store_true", help="print the table only, no progress")
 
 
 def run(args: argparse.Namespace) -> int:
     from jaxserve.bench.prefix import replay as prefix
     from jaxserve.bench.prefix.prefix_trace import conversations, read_trace
-    from jaxserve.cli.report_tables import print_report
+    from jaxserve.cli.tables.report_tables import print_report
 
     if args.trace is not None:
         rows, name = read_trace(args.trace), str(args.trace)
     else:
         rows = conversations(args.systems, args.users, args.turns, seed=args.seed)
         name = f"{args.users} conversations of {args.turns} turns, {args.systems} system prompts"
-    most, found = prefix.unlimited(rows), []
+    num_hit_unlimited = prefix.unlimited(rows)
+    replays: list[dict[str, Any]] = []
     for share in sorted(args.capacity):
         capacity = max(1, round(share * prefix.num_units(rows)))
         if not args.quiet:
-            print(f"room for {capacity:,} units", file=sys.stderr)
+            print(f"capacity {capacity:,} units", file=sys.stderr)
         best = prefix.farthest(rows, capacity)
         for policy in args.policy:
-            found.append(asdict(prefix.replay(rows, policy, capacity)) | {"share": share, "num_hit_farthest": best})
-    record = {
+            replays.append(asdict(prefix.replay(rows, policy, capacity)) | {"share": share, "num_hit_farthest": best})
+    record: dict[str, Any] = {
         "trace": name,
         "unit_tokens": args.unit,
         "num_requests": len(rows),
         "num_units": sum(map(len, rows)),
         "num_different_units": prefix.num_units(rows),
-        "num_hit_unlimited": most,
-        "replays": found,
+        "num_hit_unlimited": num_hit_unlimited,
+        "replays": replays,
     }
     print_report([_table(record)], _notes(record, rows))
     if args.json is not None:
@@ -69,9 +84,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _table(record: dict[str, Any]) -> "Table":
-    from jaxserve.cli.report_tables import plain_table
+    from jaxserve.cli.tables.report_tables import plain_table
 
-    columns = "room", "policy", "tokens hit", "of all", "of unlimited", "of farthest", "units evicted", "host, µs"
+    columns = "capacity", "policy", "tokens hit", "of all", "of unlimited", "of farthest", "units evicted", "host, µs"
     table = plain_table(f"Prefix cache: {record['trace']}", *columns)
     for replay in record["replays"]:
         hit = replay["num_hit"]
@@ -94,11 +109,11 @@ def _totals(record: dict[str, Any], replay: dict[str, Any]) -> tuple[int, int, i
 def _notes(record: dict[str, Any], rows: "Rows") -> list[str]:
     unit = record["unit_tokens"]
     return [
-        f"{len(rows):,} requests of {record['num_units'] * unit:,} tokens; room is a share of the "
+        f"{len(rows):,} requests of {record['num_units'] * unit:,} tokens; capacity is a share of the "
         f"{record['num_different_units'] * unit:,} different ones.",
-        f"unlimited: {record['num_hit_unlimited'] * unit:,} tokens, all that came before. farthest: an oracle that "
-        "evicts what is needed last.",
-        "host: median of match, take and insert a request.",
+        f"unlimited: {record['num_hit_unlimited'] * unit:,} tokens, the hits of a cache that evicts nothing. farthest: "
+        "an oracle that evicts what is used again last.",
+        "host: median time to match, take and insert a request.",
     ]
 
 
@@ -108,5 +123,5 @@ def _share(text: str) -> float:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a share of the different units, above 0 and up to 1")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a share of the different tokens, above 0 and up to 1")
     return share

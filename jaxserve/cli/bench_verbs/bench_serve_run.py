@@ -1,4 +1,4 @@
-"""Host: what `jaxserve bench serve` does: it asks the server, measures, prints each run's table and writes files."""
+"""Host: `jaxserve bench serve` at work: connects to the server, measures, prints a table per run and writes files."""
 
 import argparse
 import asyncio
@@ -15,20 +15,20 @@ import aiohttp
 
 from jaxserve.bench import machine
 from jaxserve.bench.serving.benchmark import Schedule, measure
+from jaxserve.bench.serving.benchmark_progress import ProgressBars
 from jaxserve.bench.serving.client.http_client import BenchClient
+from jaxserve.bench.serving.client.server_session import ask, open_session, served_model, wait_ready
 from jaxserve.bench.serving.client.server_target import ServerTarget, clean_url, key_header
-from jaxserve.bench.serving.client.session import ask, open_session, served_model, wait_ready
 from jaxserve.bench.serving.datasets.encoders import Encoder, LocalEncoder, ServerEncoder
 from jaxserve.bench.serving.datasets.local_tokenizer import find_tokenizer
 from jaxserve.bench.serving.datasets.open_dataset import open_dataset
 from jaxserve.bench.serving.options import CHAT, COMPLETIONS, DATASETS, ArrivalOptions, DatasetOptions, needs_tokenizer
-from jaxserve.bench.serving.progress import ProgressBars
 from jaxserve.bench.serving.report.run_report import RunReport
 from jaxserve.cli.args.dataclass_flags import given
 from jaxserve.core.errors import ConfigError
 from jaxserve.text.tokenizer import Tokenizer
 
-INTERRUPTED = 130  # exit code, as shells have it
+INTERRUPTED = 130  # exit code, as in shells
 REPEATED = ("custom", "sharegpt")  # datasets whose prompts are the same in every run
 PACKAGES = ("jaxserve-engine", "aiohttp", "uvloop")
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         dataset, arrivals, args.max_concurrency, args.num_prompts, args.num_warmups, args.seed, args.prompt_token_ids
     )
     if args.dataset_name in REPEATED and len(args.max_concurrency) > 1:
-        print("all runs send the same prompts: a prefix cache makes later ones faster", file=sys.stderr)
+        print("all runs send the same prompts: a prefix cache makes the later runs faster", file=sys.stderr)
     tokenizer = None if args.tokenizer is None else find_tokenizer(args.tokenizer)
     counts = needs_tokenizer(options) or args.prompt_token_ids
     is_interrupted = False
@@ -54,34 +54,34 @@ def run(args: argparse.Namespace) -> int:
         report = RunReport(setup, args.percentile_metrics, args.metric_percentiles, dict(args.goodput))
         try:
             runner.run(_measure(schedule, target, tokenizer, counts, ProgressBars(_has_bars(args)), report))
-        except KeyboardInterrupt:  # between two runs: what has been measured is kept
+        except KeyboardInterrupt:  # between two runs: finished runs are saved
             is_interrupted = True
-        finally:  # also where the server is gone before the last run
-            _keep(report, args)
+        finally:  # also where the server disappears before the last run
+            _save(report, args)
     if is_interrupted or report.is_interrupted:
         return INTERRUPTED
     return 0 if report.has_completed else 1
 
 
-def _keep(report: RunReport, args: argparse.Namespace) -> None:
+def _save(report: RunReport, args: argparse.Namespace) -> None:
     try:
         if args.save_result:
             for path in report.save(args.result_dir or Path(), args.result_filename, is_detailed=args.save_detailed):
                 print(f"wrote {path}", file=sys.stderr)
-    finally:  # on another disk, perhaps
+    finally:  # the page may be on another disk
         if args.report is not None:
             report.save_page(args.report)
 
 
 async def _target(args: argparse.Namespace) -> ServerTarget:
-    """Finds the model's name out, and waits for the server if asked to."""
+    """The server to measure, with the name of its model; waits for it to start where the user asks for that."""
     base_url, headers = _base_url(args), key_header(args.api_key)
     async with open_session(base_url, headers, args.request_timeout) as session:
         if args.ready_check_timeout_sec:
             await wait_ready(session, base_url, args.ready_check_timeout_sec)
         model = args.model or await served_model(session, base_url)
-    wanted = {name: getattr(args, name) for name in ("temperature", "top_p", "top_k")}
-    extra = {name: value for name, value in wanted.items() if value is not None}
+    sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "top_k")}
+    extra: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
     extra |= ({"ignore_eos": True} if args.ignore_eos else {}) | args.extra_body
     return ServerTarget(base_url, args.endpoint, model, extra, args.request_timeout, headers)
 
@@ -111,7 +111,7 @@ async def _measure(
 def _encoder(
     session: aiohttp.ClientSession, target: ServerTarget, tokenizer: Tokenizer | None, counts: bool
 ) -> Encoder | None:
-    """The tokenizer that was named, or the server's where there is something to count."""
+    """The local tokenizer where one is named, the server's where tokens must be counted, else None."""
     adds_special = target.path != CHAT
     if tokenizer is not None:
         return LocalEncoder(tokenizer, adds_special=adds_special)
@@ -123,7 +123,7 @@ def _encoder(
 
 
 def _counter(tokenizer: Tokenizer | None) -> Callable[[str], int] | None:
-    """Counts the tokens of answers, for servers that do not."""
+    """Counts the tokens of answers of servers that report no usage."""
     return None if tokenizer is None else lambda text: len(tokenizer.encode(text, add_special_tokens=False))
 
 
@@ -132,20 +132,20 @@ def _dataset_options(args: argparse.Namespace) -> DatasetOptions:
     for name, options in DATASETS.items():
         if name != args.dataset_name and (others := given(args, options)):
             flag = next(iter(others))
-            raise ConfigError(f"--{flag.replace('_', '-')} is for --dataset-name {name}", param=flag)
+            raise ConfigError(f"--{flag.replace('_', '-')} needs --dataset-name {name}", param=flag)
     options = DATASETS[args.dataset_name]
     return options(**given(args, options))
 
 
 def _endpoint(args: argparse.Namespace) -> str:
-    """Its path, which --backend implies."""
+    """The path of the route, which --backend implies."""
     if args.backend and args.endpoint not in (None, args.backend):
-        raise ConfigError(f"--backend means --endpoint {args.backend}: leave one of them out", param="backend")
+        raise ConfigError(f"--backend implies --endpoint {args.backend}: leave one of them out", param="backend")
     return args.endpoint or args.backend or COMPLETIONS
 
 
 def _make_folder(folder: Path) -> None:
-    """Before the run, whose results would be lost. Raises `ConfigError` where nothing can be written."""
+    """Makes the result folder before the first run; raises `ConfigError` where it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
@@ -159,17 +159,17 @@ def _check(args: argparse.Namespace) -> None:
         if getattr(args, flag) and not args.save_result:
             raise ConfigError(f"--{flag.replace('_', '-')} needs --save-result", param=flag)
     if args.base_url is not None and (args.host is not None or args.port is not None):
-        raise ConfigError("--base-url tells host and port: leave out --host and --port", param="base_url")
+        raise ConfigError("--base-url includes host and port: leave out --host and --port", param="base_url")
     if args.prompt_token_ids and args.endpoint == CHAT:
-        raise ConfigError("--prompt-token-ids: chats have no prompts of token ids", param="prompt_token_ids")
+        raise ConfigError("--prompt-token-ids needs --endpoint completions: chats are text", param="prompt_token_ids")
     if hasattr(args, "trace_speed") and args.dataset_name != "trace":
-        raise ConfigError("--trace-speed is for --dataset-name trace", param="trace_speed")
+        raise ConfigError("--trace-speed needs --dataset-name trace", param="trace_speed")
 
 
 def _setup(
     args: argparse.Namespace, target: ServerTarget, options: DatasetOptions, arrivals: ArrivalOptions
 ) -> dict[str, Any]:
-    """What was asked for, for the record; the key is not part of it. JSON has no infinity: it is "inf", as in vLLM."""
+    """The settings for the JSON record, without the API key. Infinity is written as "inf", as in vLLM."""
     times = "trace" if args.dataset_name == "trace" and not arrivals.has_rate else "inf"
     rate = arrivals.request_rate if arrivals.request_rate not in (None, math.inf) else times
     return {
@@ -200,7 +200,7 @@ def _has_bars(args: argparse.Namespace) -> bool:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where it is installed: a chunk costs half as much then."""
+    """uvloop's where it is installed: it halves the client's time per chunk."""
     try:
         import uvloop
     except ImportError:

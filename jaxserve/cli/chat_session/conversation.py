@@ -1,6 +1,6 @@
-"""Host: a conversation with a model: its turns, how the next answer is drawn, and what became of the last one.
+"""Host: `Conversation`: the turns of a chat, the settings of the next answer and the figures of the last one.
 
-`llm` is anything with the `render_chat` and `stream` of `LLM`. Nothing here reads from or writes to a terminal.
+`llm` is any object with the `render_chat` and `stream` of `LLM`. This module does not use the terminal.
 """
 
 import json
@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
 
-NOT_IN_CHAT = ("n", "logprobs", "prompt_logprobs", "detokenize")  # one answer, read as text
+NOT_IN_CHAT = ("n", "logprobs", "prompt_logprobs", "detokenize")  # a chat shows one answer as text
 MAX_SAVED_BYTES = 64 << 20
 
 
@@ -23,7 +23,10 @@ class ContextFullError(RequestError):
 
 @dataclass(slots=True)
 class ChatTurn:
-    """The last answer: seconds from the question to the first token, and from there to the end."""
+    """Figures of one answer.
+
+    first_token_s: from the question to the first token. rest_s: from there to the last token so far.
+    """
 
     num_prompt_tokens: int
     num_tokens: int = 0
@@ -33,12 +36,15 @@ class ChatTurn:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """After the first token, whose time is the prompt's; None where only one came."""
+        """Rate after the first token, whose time is that of the prompt; None for a single token."""
         return (self.num_tokens - 1) / self.rest_s if self.num_tokens > 1 and self.rest_s > 0 else None
 
 
 class Conversation:
-    """options: fields of `SamplingParams`. variables: of the chat template, such as enable_thinking."""
+    """One chat.
+
+    options: fields of `SamplingParams`. variables: variables of the chat template, such as enable_thinking.
+    """
 
     def __init__(
         self,
@@ -64,48 +70,49 @@ class Conversation:
         return [*([] if self.system is None else [{"role": "system", "content": self.system}]), *self.turns]
 
     def ask(self, text: str) -> Iterator[str]:
-        """The answer, piece by piece. To close the iterator stops it; question and answer so far are kept then.
+        """The answer, piece by piece. Closing the iterator stops the answer; the question and the answer so far stay.
 
-        Where no answer begins, nothing is added to the turns. Raises `RequestError` (`ContextFullError`) at once.
+        If no token arrives, nothing is added to the turns. Raises `RequestError` (`ContextFullError`) at once.
         """
         return self._answer([*self.turns, {"role": "user", "content": text}])
 
     def retry(self) -> Iterator[str]:
-        """Another answer to the last question, in place of the one that it had."""
+        """Another answer to the last question, in place of the previous one."""
         return self._answer(self.turns[: self._last_question() + 1])
 
     def undo(self) -> str:
-        """Take back the last question and its answer; returns the question."""
+        """Removes the last question and its answer; returns the question."""
         start = self._last_question()
         question = self.turns[start]["content"]
         del self.turns[start:]
         return question
 
     def reset(self) -> None:
-        """Forget all turns; the system message stays."""
+        """Removes all turns; the system message stays."""
         self.turns = []
 
     def set(self, name: str, value: Any) -> None:
-        """Change a field of `SamplingParams` for the answers to come."""
+        """Changes a field of `SamplingParams` for the next answers."""
         if name in NOT_IN_CHAT:
             raise RequestError(f"{name} cannot be set in a chat, which shows one answer as text", name)
         options = self.options | {name: value}
         self.params, self.options = SamplingParams(**options), options
 
     def save(self, path: Path) -> None:
-        """All messages as JSON."""
+        """Writes all messages as JSON."""
         path.write_text(json.dumps(self.messages, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
     def load(self, path: Path) -> None:
-        """Go on from saved messages, in place of those there are."""
+        """Replaces all messages by saved ones."""
         if path.stat().st_size > MAX_SAVED_BYTES:
             raise RequestError(f"{path} is larger than {MAX_SAVED_BYTES >> 20} MiB")
         try:
-            messages = json.loads(path.read_text(encoding="utf-8"))
+            found: Any = json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
             raise RequestError(f"{path} is not JSON: {error}") from None
-        if not isinstance(messages, list) or not all(map(_is_message, messages)):
+        if not isinstance(found, list) or not all(map(_is_message, cast(list[Any], found))):
             raise RequestError(f"{path} must hold a list of messages, each with a role and a content that are text")
+        messages = cast(list[dict[str, str]], found)
         begins_with_system = bool(messages) and messages[0]["role"] == "system"
         turns = messages[begins_with_system:]
         for turn in turns:
@@ -115,10 +122,10 @@ class Conversation:
         self.system, self.turns = messages[0]["content"] if begins_with_system else None, turns
 
     def _last_question(self) -> int:
-        places = [i for i, turn in enumerate(self.turns) if turn["role"] == "user"]
-        if not places:
-            raise RequestError("nothing has been asked yet")
-        return places[-1]
+        questions = [i for i, turn in enumerate(self.turns) if turn["role"] == "user"]
+        if not questions:
+            raise RequestError("there is no question yet")
+        return questions[-1]
 
     def _answer(self, turns: list[dict[str, str]]) -> Iterator[str]:
         asked_s = time.monotonic()
@@ -127,8 +134,8 @@ class Conversation:
         num_tokens = len(prompt["prompt_token_ids"])
         if num_tokens >= self._max_model_len:
             raise ContextFullError(
-                f"the conversation has {num_tokens} tokens, and the context of {self._max_model_len} leaves no room "
-                "for an answer",
+                f"the conversation has {num_tokens} tokens: the context of {self._max_model_len} has no room for an "
+                "answer",
                 "messages",
             )
         return self._pieces(turns, self._llm.stream(prompt, self.params), ChatTurn(num_tokens), asked_s)
@@ -152,5 +159,6 @@ class Conversation:
             self.last = answer
 
 
-def _is_message(message: Any) -> bool:
-    return isinstance(message, dict) and all(isinstance(message.get(name), str) for name in ("role", "content"))
+def _is_message(value: Any) -> bool:
+    message = cast(dict[str, Any], value) if isinstance(value, dict) else {}
+    return all(isinstance(message.get(name), str) for name in ("role", "content"))

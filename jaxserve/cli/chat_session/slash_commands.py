@@ -1,4 +1,4 @@
-"""Host: the lines of a chat that begin with a slash: what each does to the conversation, and what it says."""
+"""Host: the slash commands of a chat, such as /set and /retry."""
 
 import dataclasses
 import difflib
@@ -17,28 +17,28 @@ _SETTING = re.compile(r"([\w-]+)(?:\s*=\s*|\s+|$)(.*)", re.DOTALL)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CommandResult:
-    """text: to be shown. pieces: an answer that begins. is_end: the user leaves."""
+    """text: to show. pieces: an answer to show as it arrives. is_end: the chat ends."""
 
     text: str = ""
     pieces: Iterator[str] | None = None
     is_end: bool = False
 
 
-def obey(conversation: Conversation, line: str) -> CommandResult:
-    """Run one command line; raises `RequestError` for what is unknown or cannot be done, `OSError` for files."""
+def run_command(conversation: Conversation, line: str) -> CommandResult:
+    """Runs one command line; raises `RequestError` for an unknown or impossible command, `OSError` for files."""
     name, _, argument = line.removeprefix("/").partition(" ")
     name = ALIASES.get(name, name)
     if name not in COMMANDS:
         close = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean /{close[0]}?" if close else "/help lists them; to send it as text, begin with a space"
-        raise RequestError(f"no command /{name}: {hint}")
+        hint = f"did you mean /{close[0]}?" if close else "/help lists all; to send it as text, begin with a space"
+        raise RequestError(f"there is no command /{name}: {hint}")
     return COMMANDS[name][2](conversation, argument.strip())
 
 
 def _help(_: Conversation, __: str) -> CommandResult:
     rows = [(f"/{name} {usage}".strip(), text) for name, (usage, text, _) in COMMANDS.items()]
     rows += [('""" ... """', "a message of several lines; or end a line with \\")]
-    rows += [("Ctrl-C", "stop the answer; twice at the prompt: leave"), ("Ctrl-D", "leave")]
+    rows += [("Ctrl-C", "stop the answer; twice at the prompt: exit"), ("Ctrl-D", "exit")]
     return CommandResult("\n".join(f"  {left:<20} {right}" for left, right in rows))
 
 
@@ -48,13 +48,13 @@ def _exit(_: Conversation, __: str) -> CommandResult:
 
 def _reset(conversation: Conversation, _: str) -> CommandResult:
     conversation.reset()
-    return CommandResult("All turns are forgotten.")
+    return CommandResult("All turns are removed.")
 
 
 def _system(conversation: Conversation, text: str) -> CommandResult:
     if text:
         conversation.system = None if text == "-" else text
-        return CommandResult("It holds from the next answer on.")
+        return CommandResult("The system message applies from the next answer on.")
     return CommandResult(conversation.system if conversation.system is not None else "There is no system message.")
 
 
@@ -76,12 +76,12 @@ def _settings(params: SamplingParams) -> Iterator[str]:
 
 
 def _value(text: str) -> Any:
-    """JSON, or Python's names of its constants, or the text itself."""
+    """A JSON value, a constant in Python's spelling, or the text itself."""
     try:
         return json.loads({"None": "null", "none": "null", "True": "true", "False": "false"}.get(text, text))
     except json.JSONDecodeError:
         if not text:
-            raise RequestError("give a value: /set temperature 0.7") from None
+            raise RequestError("the value is missing: /set temperature 0.7") from None
         return text
 
 
@@ -106,31 +106,31 @@ def _retry(conversation: Conversation, _: str) -> CommandResult:
 
 
 def _undo(conversation: Conversation, _: str) -> CommandResult:
-    return CommandResult(f"Taken back: {conversation.undo()}")
+    return CommandResult(f"Removed: {conversation.undo()}")
 
 
 def _stats(conversation: Conversation, _: str) -> CommandResult:
     last = conversation.last
     if last is None:
-        raise RequestError("there has been no answer yet")
+        raise RequestError("there is no answer yet")
     speed = "" if last.tokens_per_s is None else f", then {last.tokens_per_s:.1f} tokens/s"
     return CommandResult(
-        f"{last.num_prompt_tokens} tokens read, {last.num_tokens} written: "
+        f"{last.num_prompt_tokens} prompt tokens, {last.num_tokens} generated tokens: "
         f"the first after {last.first_token_s:.2f} s{speed}"
     )
 
 
 Command = Callable[[Conversation, str], CommandResult]
 COMMANDS: dict[str, tuple[str, str, Command]] = {
-    "help": ("", "this list", _help),
-    "exit": ("", "leave (also /quit)", _exit),
-    "reset": ("", "forget all turns (also /clear)", _reset),
+    "help": ("", "show this list", _help),
+    "exit": ("", "end the chat (also /quit)", _exit),
+    "reset": ("", "remove all turns (also /clear)", _reset),
     "system": ("TEXT", "set the system message; - for none; without TEXT, show it", _system),
-    "set": ("NAME VALUE", "set a sampling parameter, as in /set temperature 0.7; alone, show all", _set),
-    "retry": ("", "another answer to the last question", _retry),
-    "undo": ("", "take back the last question and its answer", _undo),
-    "stats": ("", "tokens and speed of the last answer", _stats),
+    "set": ("NAME VALUE", "set a sampling parameter, such as /set temperature 0.7; alone, show all", _set),
+    "retry": ("", "answer the last question again", _retry),
+    "undo": ("", "remove the last question and its answer", _undo),
+    "stats": ("", "show tokens and speed of the last answer", _stats),
     "save": ("FILE", "write all messages as JSON", _save),
-    "load": ("FILE", "go on from saved messages", _load),
+    "load": ("FILE", "continue from saved messages", _load),
 }
 ALIASES = {"quit": "exit", "clear": "reset"}

@@ -1,22 +1,22 @@
-"""Host: a conversation on a terminal, or line by line from a pipe."""
+"""Host: runs a conversation on a terminal, or line by line from a pipe."""
 
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 from jaxserve.cli.chat_session.conversation import ContextFullError, Conversation
-from jaxserve.cli.chat_session.slash_commands import ALIASES, COMMANDS, CommandResult, obey
+from jaxserve.cli.chat_session.slash_commands import ALIASES, COMMANDS, CommandResult, run_command
 from jaxserve.core.errors import RequestError
 
 PROMPT, MORE = ">>> ", "... "
 FENCE = '"""'
-NOT_FINITE = "the model's numbers are not finite: the answer is not kept"
+NOT_FINITE = "the model's logits are not finite: the answer is discarded"
 
 
 def talk(conversation: Conversation, read_line: Callable[[str], str] = input) -> None:
-    """Until the user leaves. read_line: shows a prompt and returns a line, as `input` does."""
+    """Reads and answers messages until the user exits. read_line: shows a prompt and returns a line, as `input`."""
     was_interrupted = False
     while True:
         try:
@@ -29,14 +29,13 @@ def talk(conversation: Conversation, read_line: Callable[[str], str] = input) ->
                 print()
                 return
             was_interrupted = True
-            print("\n(Ctrl-C again, Ctrl-D or /exit leaves)")
+            print("\n(Ctrl-C again, Ctrl-D or /exit ends the chat)")
             continue
         was_interrupted = False
         if text.strip():
             try:
-                reply = (
-                    obey(conversation, text) if text.startswith("/") else CommandResult(pieces=conversation.ask(text))
-                )
+                is_command = text.startswith("/")
+                reply = run_command(conversation, text) if is_command else CommandResult(pieces=conversation.ask(text))
                 if reply.text:
                     print(reply.text)
                 if reply.pieces is not None:
@@ -44,13 +43,13 @@ def talk(conversation: Conversation, read_line: Callable[[str], str] = input) ->
                 if reply.is_end:
                     return
             except ContextFullError as error:
-                print(f"{error}. /undo takes back the last question, /reset forgets all.")
+                print(f"{error}. /undo removes the last question, /reset removes all turns.")
             except (RequestError, OSError) as error:
                 print(error)
 
 
 def read_turn(read_line: Callable[[str], str]) -> str:
-    """One message: a line, lines joined by backslashes at their ends, or all between two fences."""
+    """One message: a line, lines that end with a backslash and the next one, or the lines between two fences."""
     line = read_line(PROMPT)
     if line.startswith(FENCE):
         lines = [line.removeprefix(FENCE)]
@@ -63,7 +62,7 @@ def read_turn(read_line: Callable[[str], str]) -> str:
 
 
 def answer_lines(conversation: Conversation, lines: Iterable[str]) -> int:
-    """Each line is a question, none a command. Returns the exit code: 1 if any could not be answered."""
+    """Answers each line as a question, never as a command. Returns the exit code: 1 if a question has no answer."""
     status = 0
     for line in lines:
         if text := line.rstrip("\r\n"):
@@ -79,7 +78,7 @@ def answer_lines(conversation: Conversation, lines: Iterable[str]) -> int:
 
 
 def _show(conversation: Conversation, pieces: Iterator[str]) -> None:
-    """Write an answer until it ends or the user stops it, and say why where that is not plain."""
+    """Prints an answer until it ends or the user stops it, and the reason where the answer is cut off."""
     with suppress(KeyboardInterrupt), _interruptible(pieces) as until_stopped:
         _write(until_stopped)
     print()
@@ -89,9 +88,9 @@ def _show(conversation: Conversation, pieces: Iterator[str]) -> None:
     elif last.finish_reason == "error":
         print(f"({NOT_FINITE})")
     elif last.finish_reason == "length" and limit is not None and last.num_tokens >= limit:
-        print(f"(stopped at max_tokens {limit}: /set max_tokens none lets an answer fill the context)")
+        print(f"(stopped at max_tokens {limit}: /set max_tokens none allows answers up to the context's end)")
     elif last.finish_reason == "length":
-        print("(the context is full: /undo takes back the last question, /reset forgets all)")
+        print("(the context is full: /undo removes the last question, /reset removes all turns)")
 
 
 def _write(pieces: Iterable[str]) -> None:
@@ -100,10 +99,10 @@ def _write(pieces: Iterable[str]) -> None:
 
 
 @contextmanager
-def _interruptible(pieces: Iterator[str]) -> Iterator[Iterator[str]]:
-    """The pieces, ending after the one that comes next when the user presses Ctrl-C; a second one interrupts at once.
+def _interruptible(pieces: Iterator[str]) -> Generator[Iterator[str]]:
+    """The pieces up to the next one after Ctrl-C; a second Ctrl-C interrupts at once.
 
-    So the engine is left between two steps, not in one.
+    So the engine stops between two steps and not inside one.
     """
     presses: list[int] = []
 
@@ -127,7 +126,7 @@ def _interruptible(pieces: Iterator[str]) -> Iterator[Iterator[str]]:
 
 
 def edit_lines() -> None:
-    """Let `input` edit its line, recall earlier ones and complete commands, where Python was built with readline."""
+    """Enables line editing, history and command completion in `input`, where Python was built with readline."""
     try:
         import readline
     except ImportError:

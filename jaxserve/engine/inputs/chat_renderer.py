@@ -1,4 +1,4 @@
-"""Host: conversations to prompts: the model's chat template, or one that the caller brings, and its token ids."""
+"""Host: `ChatRenderer`: conversations to prompts, by the model's chat template or one that the caller gives."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any, TypedDict, cast
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
-from jaxserve.engine.inputs.per_prompt import named
+from jaxserve.engine.inputs.per_prompt import as_list, name_of, named
 from jaxserve.engine.inputs.prompt import Prompt, check_chars
 from jaxserve.text.chat_template import ChatTemplate
 from jaxserve.text.client_template import ClientTemplate
@@ -20,7 +20,7 @@ OWN_VARIABLES = ("messages", "tools", "add_generation_prompt", "continue_final_m
 
 
 class ChatOptions(TypedDict, total=False):
-    """The options of `ChatRenderer.prompts`, for those who pass them on."""
+    """The options of `ChatRenderer.prompts`, for functions that pass them on."""
 
     chat_template: str | os.PathLike[str] | ClientTemplate | None
     add_generation_prompt: bool
@@ -31,11 +31,11 @@ class ChatOptions(TypedDict, total=False):
 
 
 class ChatCallOptions(ChatOptions, SchedulingKwargs, total=False):
-    """What a call of `chat` takes: how the conversation is written, and how the request is served."""
+    """The options of a call of `chat`: how the conversation is rendered, and how the request is scheduled."""
 
 
 def split_options(options: ChatCallOptions) -> tuple[ChatOptions, SchedulingKwargs]:
-    """The two kinds apart; names of neither stay with the first, which refuses them."""
+    """The two kinds apart; unknown names stay with the first, whose receiver refuses them."""
     names = SchedulingKwargs.__annotations__
     scheduling = {name: value for name, value in options.items() if name in names}
     rendering = {name: value for name, value in options.items() if name not in names}
@@ -44,7 +44,7 @@ def split_options(options: ChatCallOptions) -> tuple[ChatOptions, SchedulingKwar
 
 @dataclass(frozen=True, slots=True)
 class ChatRenderer:
-    """One model's way of writing conversations. May be used from several threads at once."""
+    """Renders conversations for one model. May be used from several threads at once."""
 
     template: ChatTemplate
     tokenizer: Tokenizer | None
@@ -62,10 +62,10 @@ class ChatRenderer:
     ) -> list[Prompt]:
         """Text and token ids of each conversation; the template writes all special tokens, the tokenizer adds none.
 
-        chat_template: jinja text or the path of a file with it, both trusted; what a service's clients send goes into a
-        `ClientTemplate`, which is rendered in a process of its own. add_generation_prompt: end where the assistant
-        begins to speak. continue_final_message: end within the final message instead, for the model to go on with it.
-        tools: JSON schemas of functions, for templates that show them. chat_template_kwargs: further variables of the
+        chat_template: jinja text or the path of a file with it, both trusted; templates of a server's clients go into a
+        `ClientTemplate`, which is rendered in a process of its own. add_generation_prompt: end with the header of an
+        assistant message. continue_final_message: end within the final message instead, for the model to continue it.
+        tools: JSON schemas of functions, for templates that list them. chat_template_kwargs: further variables of the
         template. max_model_len: a text that cannot be so few tokens is refused before it is encoded. Raises
         `RequestError` with the field at fault, and the conversation where there are several.
         """
@@ -74,43 +74,45 @@ class ChatRenderer:
             template = chat_template.with_special_tokens(template.special_tokens)
         elif chat_template is not None:
             template = template.with_source(read_template(chat_template))
-        options = {
-            "add_generation_prompt": _boolean("add_generation_prompt", add_generation_prompt),
-            "continue_final_message": _boolean("continue_final_message", continue_final_message),
-            "tools": _tools(tools),
-            "variables": _variables(chat_template_kwargs),
-        }
+        is_generation = _boolean("add_generation_prompt", add_generation_prompt)
+        is_continued = _boolean("continue_final_message", continue_final_message)
+        schemas, variables = _tools(tools), _variables(chat_template_kwargs)
         if self.tokenizer is None:
             raise RequestError("this model has no tokenizer, which a chat needs: name one (tokenizer=…)", "messages")
-        texts = []
+        texts: list[str] = []
         for i, messages in enumerate(conversations):
-            with named(f"conversation {i}" if len(conversations) > 1 else None):
-                texts.append(template.render(messages, **options))
+            with named(name_of(i, len(conversations), "conversation")):
+                text = template.render(
+                    messages,
+                    tools=schemas,
+                    add_generation_prompt=is_generation,
+                    continue_final_message=is_continued,
+                    variables=variables,
+                )
                 if max_model_len is not None:
-                    check_chars(texts[-1], self.tokenizer, max_model_len, "messages")
+                    check_chars(text, self.tokenizer, max_model_len, "messages")
+            texts.append(text)
         ids = self.tokenizer.encode_batch(texts, add_special_tokens=False)
         return [Prompt(text, token_ids) for text, token_ids in zip(texts, ids, strict=True)]
 
 
 def read_conversations(messages: Any) -> list[Any]:
-    """One conversation, a list of messages, or a list of such lists; the messages themselves are not looked at."""
-    if isinstance(messages, list | tuple) and messages and all(isinstance(item, list | tuple) for item in messages):
-        return list(messages)
-    return [messages]
+    """One conversation, a list of messages, or a list of such lists; the messages themselves are not checked."""
+    items = as_list(messages)
+    return items if items and all(isinstance(item, list | tuple) for item in items) else [messages]
 
 
-def read_template(template: str | os.PathLike[str]) -> str:
-    """Jinja text as it is: it holds a brace. What holds none is the path of a file with it."""
-    if not isinstance(template, str | os.PathLike):
-        raise RequestError(
-            f"chat_template must be jinja text or a path, not {type(template).__name__}", "chat_template"
-        )
+def read_template(template: Any) -> str:
+    """Jinja text, which holds a brace, as it is; any other text, or a path, as the path of a file with it."""
+    kind, shown = type(template).__name__, repr(str(template))
     if isinstance(template, str) and "{" in template:
         return template
+    if not isinstance(template, str | os.PathLike):
+        raise RequestError(f"chat_template must be jinja text or a path, not {kind}", "chat_template")
     try:
-        return Path(template).expanduser().read_text(encoding="utf-8")
+        return Path(cast("str | os.PathLike[str]", template)).expanduser().read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        message = f"chat_template={str(template)!r} is not jinja text, which holds '{{', nor a readable file: {error}"
+        message = f"chat_template={shown} is not jinja text, which holds '{{', nor a readable file: {error}"
         raise RequestError(message, "chat_template") from None
 
 
@@ -123,18 +125,20 @@ def _boolean(name: str, value: Any) -> bool:
 def _tools(tools: Any) -> list[Mapping[str, Any]] | None:
     if tools is None:
         return None
-    if not isinstance(tools, list | tuple) or not all(isinstance(tool, Mapping) for tool in tools):
+    schemas = as_list(tools)
+    if schemas is None or not all(isinstance(schema, Mapping) for schema in schemas):
         raise RequestError("tools must be a list of objects, each the schema of a function", "tools")
-    return list(tools)
+    return schemas
 
 
 def _variables(variables: Any) -> dict[str, Any]:
     if variables is None:
         return {}
-    if not isinstance(variables, Mapping) or not all(isinstance(name, str) for name in variables):
+    named_values = dict(cast(Mapping[Any, Any], variables)) if isinstance(variables, Mapping) else None
+    if named_values is None or not all(isinstance(name, str) for name in named_values):
         raise RequestError("chat_template_kwargs must map names to values", "chat_template_kwargs")
     for name in OWN_VARIABLES:
-        if name in variables:
+        if name in named_values:
             message = f"chat_template_kwargs holds {name}, which has a meaning of its own"
             raise RequestError(message, "chat_template_kwargs")
-    return dict(variables)
+    return named_values

@@ -1,6 +1,6 @@
 """Host: options that a call gives once for all prompts or in a list of one a prompt; errors that name the prompt."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ from jaxserve.core.options.scheduling_options import SchedulingOptions
 
 
 @contextmanager
-def named(name: str | None, param: str | None = None) -> Iterator[None]:
+def named(name: str | None, param: str | None = None) -> Generator[None]:
     """Prefix `RequestError`s raised within with `name`, if it is given, and blame `param` instead of their own."""
     try:
         yield
@@ -29,11 +29,11 @@ def params_for(sampling_params: Any, count: int, noun: str = "prompt") -> list[S
     params = SamplingParams() if sampling_params is None else sampling_params
     if isinstance(params, SamplingParams):
         return [params] * count
-    given = cast(list[Any], list(params)) if isinstance(params, list | tuple) else [params]
-    if not isinstance(params, list | tuple) or not all(isinstance(p, SamplingParams) for p in given):
+    listed = as_list(params)
+    if listed is None or not all(isinstance(each, SamplingParams) for each in listed):
         raise RequestError("sampling_params must be a SamplingParams or a list of them", "sampling_params")
-    _check_count(given, count, "sampling_params", noun)
-    return given
+    _check_count(listed, count, "sampling_params", noun)
+    return listed
 
 
 def only_params(sampling_params: Any) -> SamplingParams:
@@ -47,16 +47,20 @@ def scheduling_for(options: Mapping[str, Any], count: int, noun: str = "prompt")
     """`SchedulingOptions` for each of `count` prompts; each field is given for all or as a list of one a prompt."""
     columns: dict[str, list[Any]] = {}
     for name, value in options.items():
-        if isinstance(value, list | tuple):
-            columns[name] = cast(list[Any], list(value))
-            _check_count(columns[name], count, name, noun)
-        else:
-            columns[name] = [value] * count
+        listed = as_list(value)
+        if listed is not None:
+            _check_count(listed, count, name, noun)
+        columns[name] = [value] * count if listed is None else listed
     scheduling: list[SchedulingOptions] = []
     for i in range(count):
         with named(name_of(i, count, noun)):
             scheduling.append(SchedulingOptions(**{name: values[i] for name, values in columns.items()}))
     return scheduling
+
+
+def as_list(value: Any) -> list[Any] | None:
+    """The items of a list or tuple; None for any other value."""
+    return list(cast("list[Any] | tuple[Any, ...]", value)) if isinstance(value, list | tuple) else None
 
 
 def _check_count(values: list[Any], count: int, name: str, noun: str) -> None:

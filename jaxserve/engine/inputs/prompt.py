@@ -60,11 +60,12 @@ def read_prompt(prompt: Any, name: str) -> Prompt:
         return Prompt(prompt, None)
     if _is_ids(prompt):
         return Prompt(None, _ids(prompt, name))
-    if isinstance(prompt, list | tuple) and not prompt:
+    if isinstance(prompt, list | tuple) and len(cast(Sequence[Any], prompt)) == 0:
         raise RequestError(f"{name} is empty: give at least one token", "prompt")
-    if not isinstance(prompt, Mapping):
-        raise RequestError(f"{name} must be text, a list of token ids or a dict, not {type(prompt).__name__}", "prompt")
-    return _from_mapping(cast(Mapping[Any, Any], prompt), name)
+    if isinstance(prompt, Mapping):
+        return _from_mapping(cast(Mapping[Any, Any], prompt), name)
+    kind = type(cast(object, prompt)).__name__
+    raise RequestError(f"{name} must be text, a list of token ids or a dict, not {kind}", "prompt")
 
 
 def _from_mapping(prompt: Mapping[Any, Any], name: str) -> Prompt:

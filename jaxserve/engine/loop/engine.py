@@ -1,4 +1,4 @@
-"""Host: `Engine`, the step loop: plans a step while the one before runs, then commits that one; tokens only."""
+"""Host: `Engine`: the step loop: plans a step while the one before runs, then commits that one; tokens only."""
 
 import time
 from collections import deque
@@ -29,14 +29,14 @@ class _Step:
 class Engine:
     """A scheduler and a runner, and the one step that is in flight between calls of `step`.
 
-    A request that cannot be served raises `RequestError` from `add` and harms no other. If the runner fails, all
-    requests end with finish reason "error", the call raises `EngineDeadError`, and so does every later one. An
-    interrupt (Ctrl-C) leaves the engine usable: planned steps stay in line until they are committed.
+    A request that `add` refuses raises `RequestError` and affects no other. If the runner fails, all requests end with
+    finish reason "error", the call raises `EngineDeadError`, and so does every later one. An interrupt (Ctrl-C) leaves
+    the engine usable: planned steps stay queued until they are committed.
 
-    max_rounds: tokens that a row may draw in one step at most, while nobody waits. is_overlapped: a step is planned
-    while the one before runs; else after its commit. The tokens are the same whatever these say.
-    clock: seconds, by which requests arrive and become late.
-    observer: called with the record of each step once it is committed; None costs nothing but reading the clock.
+    max_rounds: most tokens that a row may draw in one step while the queue is empty. is_overlapped: a step is planned
+    while the one before runs; otherwise after its commit. The tokens do not depend on either. clock: in seconds, by
+    which requests arrive and become late. observer: called with the record of each step once it is committed; None
+    costs nothing but reading the clock.
     """
 
     def __init__(
@@ -50,16 +50,13 @@ class Engine:
     ):
         self.scheduler, self.clock = scheduler, clock
         self.runner = runner
-        self.rounds = MultiStepBudget(max_rounds)
+        self.multi_step = MultiStepBudget(max_rounds)
         self.observer: Observer | None = None
         self.is_overlapped = is_overlapped
         self._steps: deque[_Step] = deque()
-        self._late: list[Sequence] = []  # whose end no call of `step` has told yet: an interrupt came between
+        self._late: list[Sequence] = []  # ended, and not yet returned by `step`: an interrupt came between
+        self._collected_s = 0.0  # of the last step
         self._is_dead = False
-
-    @property
-    def is_dead(self) -> bool:
-        return self._is_dead
 
     @property
     def has_work(self) -> bool:
@@ -76,13 +73,13 @@ class Engine:
         return self.live().add(request)
 
     def abort(self, request_id: str) -> None:
-        """End all samples of a request; at any moment, and as often as wanted."""
+        """End all samples of a request; allowed at any moment, and repeatedly."""
         self.scheduler.abort(request_id)
 
     def step(self) -> TokenDeltas:
-        """End what is late, start the next step, then wait for the one before; returns what ended and was produced.
+        """End late sequences, start the next step, then wait for the one before; returns the tokens and ends.
 
-        When most sequences cannot be planned before their last token is known, wait first.
+        Where most sequences cannot be planned before their last token is known, waits first.
         """
         self._check_alive()
         try:
@@ -113,7 +110,7 @@ class Engine:
 
     def _start_step(self) -> None:
         planning_s = time.monotonic()
-        plan = self.scheduler.schedule(self.rounds.num_rounds)
+        plan = self.scheduler.schedule(self.multi_step.num_rounds)
         if plan is not None:
             self._steps.append(_Step(plan, StepMoments(planning_s, time.monotonic())))
             self._submit(self._steps[-1])
@@ -134,9 +131,10 @@ class Engine:
         step, moments = self._steps[0], self._steps[0].moments
         moments.collecting_s = time.monotonic()
         outcome = self.runner.collect(step.ticket)
-        moments.collected_s = time.monotonic()
-        self.rounds.observe(outcome.num_rounds, moments.submitted_s, moments.collected_s)
-        self.scheduler.observe(step.plan, moments.submitted_s, moments.collected_s)
+        moments.previous_s, self._collected_s = self._collected_s, time.monotonic()
+        moments.collected_s = self._collected_s
+        self.multi_step.observe(outcome.num_rounds, moments.device_s)
+        self.scheduler.observe(step.plan, moments.device_s)
         deltas = self.scheduler.commit(step.plan, outcome)
         self._steps.popleft()
         moments.committed_s = time.monotonic()

@@ -12,15 +12,12 @@ class MultiStepBudget:
     def __init__(self, max_rounds: int):
         self._max_rounds = max_rounds
         self._round_s = MAX_STEP_S  # unknown yet: one round
-        self._ended_s = 0.0
 
     @property
     def num_rounds(self) -> int:
         """Rounds for the next step."""
         return max(1, min(self._max_rounds, int(MAX_STEP_S / self._round_s)))
 
-    def observe(self, num_rounds: int, submitted_s: float, collected_s: float) -> None:
-        """A step that had the device from its submission, or from the end of the step before it."""
-        duration_s = collected_s - max(submitted_s, self._ended_s)
-        self._ended_s = collected_s
-        self._round_s = max(duration_s / max(1, num_rounds), 1e-6)
+    def observe(self, num_rounds: int, device_s: float) -> None:
+        """A step whose rounds had the device for so many seconds."""
+        self._round_s = max(device_s / max(1, num_rounds), 1e-6)

@@ -1,6 +1,6 @@
-"""Host: what the steps of an engine cost: a record a step, and from many of them times, padding and idleness.
+"""Host: `StepRecord`: what one step of an engine took; `StepReport`: times, padding and idleness of many.
 
-The engine hands each record to its `observer`, if it has one; without one it only reads the clock.
+The engine passes each record to its `observer`, if it has one; without one it only reads the clock.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ KINDS = ("decode", "mixed", "prefill")
 
 @dataclass(slots=True)
 class StepMoments:
-    """When a step passed each station, in seconds on the monotonic clock.
+    """When a step reached each stage, in seconds on the monotonic clock.
 
     Another step is collected and committed between `submitted_s` and `collecting_s`: the pipeline is one step deep.
     """
@@ -28,13 +28,20 @@ class StepMoments:
     collecting_s: float = 0.0
     collected_s: float = 0.0
     committed_s: float = 0.0
+    previous_s: float = 0.0
+    """When the step before was collected."""
+
+    @property
+    def device_s(self) -> float:
+        """Seconds that the step had the device, as the host sees it: an overlap belongs to the earlier step."""
+        return self.collected_s - max(self.submitted_s, self.previous_s)
 
 
 @dataclass(slots=True)
 class StepRecord:
-    """One committed step. num_rows, num_tokens: what was computed for sequences; the bucket's own are with padding.
+    """One committed step. num_rows, num_tokens: what was computed for sequences; those of the bucket include padding.
 
-    num_decodes: rows with a single token, the last chunk of a prompt among them if it is that short. num_rounds: rounds
+    num_decodes: rows with a single token, among them the last chunk of a prompt if it is that short. num_rounds: rounds
     that ran; each computes the bucket once.
     """
 
@@ -75,13 +82,13 @@ class KindTimes:
 class StepReport:
     """Many steps in `wall_s` seconds.
 
-    device_s: while a step was in flight, as the host sees it: each from its submission, or from the collection of the
-    step before where that is later, to its own collection. idle_share: the rest of wall_s over wall_s, in which the
-    device certainly had nothing to do. host_share: the part of wall_s in which the host did not wait for the device. A
-    device that ends a step before the host asks for it idles unseen, so its idleness lies between the two.
-    plan_s, submit_s, wait_s, commit_s: the host's time in the engine; outside_s: its rest (texts, the caller). Where
-    shapes are compiled on demand, that is in submit_s and in the step's time.
-    token_padding, row_padding: shares of the computed token positions, and of the head's rows, that were padding.
+    device_s: time with a step in flight, as the host sees it: each step from its submission, or from the collection of
+    the step before where that is later, to its own collection. idle_share: the fraction of wall_s outside device_s, in
+    which the device was certainly idle. host_share: the fraction of wall_s in which the host did not wait for the
+    device. A device that ends a step before the host collects it idles unseen, so its idle fraction lies between the
+    two. plan_s, submit_s, wait_s, commit_s: the host's time in the engine; outside_s: the rest of its time (texts, the
+    caller). Where shapes are compiled on demand, that time is in submit_s and in the step's time.
+    token_padding, row_padding: fractions of the computed token positions, and of the head's rows, that were padding.
     """
 
     wall_s: float
@@ -118,7 +125,7 @@ class StepLog:
         sizes = np.array([_sizes(r) for r in records], np.int64).reshape(-1, 4).sum(axis=0)
         num_rows, num_tokens, padded_rows, padded_tokens = sizes.tolist()
         moments = {f.name: np.array([getattr(r.moments, f.name) for r in records]) for f in fields(StepMoments)}
-        device = device_times(moments["submitted_s"], moments["collected_s"])
+        device = np.array([r.moments.device_s for r in records])
         wait_s, device_s = _total(moments, "collecting_s", "collected_s"), float(device.sum())
         plan_s, submit_s = _total(moments, "planning_s", "planned_s"), _total(moments, "submitting_s", "submitted_s")
         commit_s = _total(moments, "collected_s", "committed_s")
@@ -145,12 +152,6 @@ class StepLog:
             },
             buckets={name: names.count(name) for name in sorted(set(names), key=names.count, reverse=True)},
         )
-
-
-def device_times(submitted_s: np.ndarray, collected_s: np.ndarray) -> np.ndarray:
-    """Seconds that each step had the device, steps in order: overlaps belong to the earlier of two."""
-    before = np.concatenate([[-np.inf], collected_s[:-1]])[: len(collected_s)]
-    return collected_s - np.maximum(submitted_s, before)
 
 
 def _sizes(record: StepRecord) -> tuple[int, int, int, int]:

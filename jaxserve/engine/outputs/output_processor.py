@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 import numpy as np
@@ -57,8 +57,13 @@ class OutputProcessor:
         """Whether `step` would do anything."""
         return self.engine.has_work or bool(self._arrived)
 
+    def check(self, requests: list[Request]) -> None:
+        """Raise `QueueFullError` or `EngineDeadError` unless all of these checked requests can be started now."""
+        with self.exclusive() as engine:
+            engine.live().check(requests)
+
     @contextmanager
-    def exclusive(self) -> Iterator[Engine]:
+    def exclusive(self) -> Generator[Engine]:
         """The engine between two steps, for callers that add and read sequences of their own."""
         self.check_caller()
         with self._lock:

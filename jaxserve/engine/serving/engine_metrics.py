@@ -19,7 +19,7 @@ COUNTS = scale(1, 2_000_000)
 
 class StepSummary(NamedTuple):
     """What a step computed in each of its rounds: a token for each decode row, tokens of longer chunks of prompts, and
-    padding up to the shape that was compiled. ms: how long the device had all of it, as the host sees it."""
+    padding up to the compiled shape. ms: how long the device had the step, as the host sees it."""
 
     decode_rows: int
     prompt_tokens: int
@@ -27,34 +27,36 @@ class StepSummary(NamedTuple):
     ms: float
 
     @classmethod
-    def of(cls, record: StepRecord, ms: float) -> "StepSummary":
+    def of(cls, record: StepRecord) -> "StepSummary":
         decode_rows, bucket = record.num_decodes, record.bucket
         prompt_tokens = 0 if bucket.is_decode else record.num_tokens - decode_rows
-        return cls(decode_rows, prompt_tokens, bucket.num_tokens - decode_rows - prompt_tokens, ms)
+        return cls(
+            decode_rows, prompt_tokens, bucket.num_tokens - decode_rows - prompt_tokens, record.moments.device_s * 1000
+        )
 
 
 class EngineMetrics:
-    """Since the engine began to serve. The driver's thread feeds it; others may read any number at any moment.
+    """Counted since the engine began to serve. The engine's thread writes; other threads may read at any moment.
 
     Counted by sample: tokens, times, `finished` (by finish reason) and preemptions; once a request: prompts, parameters
-    and `refused` (by the bound of the queue). Times are seconds: `queue_time` from the call to the first slot,
+    and `refused` (by queue limit). Times are seconds: `queue_time` from the call to the first slot,
     `prefill_time` from there to the first token, `decode_time` from there to the last, `inference_time` from the first
     slot to the end, `latency` from the call to the end. A step that draws several tokens of a sample divides the time
-    since its last one among them. Samples that never got a slot or a token are missing where it takes one. num_queried,
-    num_hit: prompt tokens looked up in the prefix cache, and found. num_unseen: aborted before the engine saw them.
-    load, num_coming: how full the engine was after its last step, and the samples that it has not seen yet.
+    since its last one among them. Samples that never got a slot or a token are missing where one is needed.
+    num_queried, num_hit: prompt tokens looked up in the prefix cache, and found. num_unseen: samples aborted before
+    they reached the engine. load, num_coming: the last published load, and admitted samples that have not reached the
+    engine.
     """
 
     def __init__(self, load: QueueLoad, clock: Callable[[], float]):
         self._clock = clock
         self._live: set[SequenceOutput] = set()
-        self._collected_s = 0.0  # when the last step was read
         self.load, self.num_coming = load, 0
         self.num_unseen = self.num_queried = self.num_hit = 0
         self.num_prompt_tokens = self.num_generated_tokens = 0
         self.finished: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self._last_steps: deque[tuple[StepRecord, float]] = deque(maxlen=NUM_LAST_STEPS)
+        self._last_steps: deque[StepRecord] = deque(maxlen=NUM_LAST_STEPS)
 
         self.step_tokens, self.prompt_tokens, self.generated_tokens = (Histogram(COUNTS) for _ in range(3))
         self.params_n, self.params_max_tokens, self.preemptions = (Histogram(c) for c in (COUNTS, COUNTS, [0, *COUNTS]))
@@ -76,33 +78,27 @@ class EngineMetrics:
         return self.load.num_waiting + self.num_coming
 
     @property
-    def num_live(self) -> int:
-        """Samples that the engine knows and that have not ended."""
-        return len(self._live)
-
-    @property
     def tokens_per_s(self) -> float:
-        """Generated in the last seconds."""
+        """Tokens generated per second, over the last seconds."""
         return self._tokens.rate(self._clock())
 
     @property
     def recent_first_token_s(self) -> float | None:
-        """From call to first token, on the mean of the last seconds; None where there was none."""
+        """Mean time from call to first token over the last seconds; None without a token."""
         return self._first_token.mean(self._clock())
 
     @property
     def recent_inter_token_s(self) -> float | None:
-        """From token to token, likewise."""
+        """Mean time from token to token, likewise."""
         return self._inter_token.mean(self._clock())
 
     @property
     def last_steps(self) -> list[StepSummary]:
-        """The oldest first."""
-        steps = self._last_steps.copy()
-        return [StepSummary.of(record, seconds * 1000) for record, seconds in steps]
+        """The last `NUM_LAST_STEPS` steps, the oldest first."""
+        return [StepSummary.of(record) for record in self._last_steps.copy()]
 
     def begin(self, state: RequestState) -> None:
-        """A request has come to the engine."""
+        """Record that a request has reached the engine."""
         self._live.update(state.samples)
         self.prompt_tokens.observe(len(state.prompt_ids))
         self.params_n.observe(len(state.samples))
@@ -110,15 +106,12 @@ class EngineMetrics:
             self.params_max_tokens.observe(state.request.params.max_tokens)
 
     def observe_step(self, record: StepRecord) -> None:
-        """A step was committed."""
-        moments = record.moments
-        seconds = moments.collected_s - max(moments.submitted_s, self._collected_s)
-        self._collected_s = moments.collected_s
+        """Record a committed step."""
         self.step_tokens.observe(record.num_tokens)
-        self._last_steps.append((record, seconds))
+        self._last_steps.append(record)
 
     def observe(self, update: StepUpdate, samples: list[SequenceOutput]) -> None:
-        """What a step has brought; `samples` are those of `update`."""
+        """Record the tokens and ends of a step; `samples` are those of `update`."""
         if update.tokenless:
             counts = Counter(samples)
             counts.subtract(update.tokenless)
@@ -129,8 +122,8 @@ class EngineMetrics:
             self._end(sample, update.now_s)
 
     def _observe_tokens(self, samples: list[SequenceOutput], now: float) -> None:
-        """One entry a token. Most samples had their last one in the step before, all at one moment: such are counted
-        together."""
+        """`samples` has one entry a token. Most samples had their last token in the step before, all at one moment:
+        these are counted together."""
         distinct = set(samples)
         num_tokens = Counter([sample.last_token_s for sample in samples])
         num_samples = num_tokens
@@ -151,22 +144,22 @@ class EngineMetrics:
         self._tokens.add(now, len(samples))
 
     def drop(self, state: RequestState) -> None:
-        """A request was ended before its time; nothing happens if all of it has ended."""
+        """Record that a request was aborted; no effect if all of it has ended."""
         now = self._clock()
         for sample in state.samples:
             self._end(sample, now)
 
-    def refuse(self, bound: str) -> None:
-        """A queue that this bound calls full has turned a request away. Called by one thread at a time, any thread."""
-        self.refused[bound] += 1
+    def refuse(self, limit: str) -> None:
+        """Record a request refused by this queue limit. Any thread may call it, one at a time."""
+        self.refused[limit] += 1
 
     def drop_unseen(self, request: Request) -> None:
-        """A request was aborted before it came to the engine."""
+        """Record a request that was aborted before it reached the engine."""
         self.finished["abort"] += request.params.n
         self.num_unseen += request.params.n
 
     def _begin_output(self, sample: SequenceOutput, now: float) -> None:
-        """At the first token of a sample."""
+        """Record the first token of a sample."""
         sample.first_token_s = now
         waited_s = now - sample.state.request.arrival_s
         self.first_token.observe(waited_s)
@@ -200,5 +193,5 @@ class EngineMetrics:
             self.decode_time.observe(last_s - first_s)
             if num_tokens > 1:
                 self.time_per_token.observe((last_s - first_s) / (num_tokens - 1))
-        elif sequence.finish_reason == "length":  # nothing was to be drawn
+        elif sequence.finish_reason == "length":  # nothing is drawn for this request
             self._end_prompt(sample)

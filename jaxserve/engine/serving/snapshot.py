@@ -1,4 +1,4 @@
-"""Host: `Snapshot`, what an engine holds between two steps: its sequences, and what each page of the pool is for."""
+"""Host: `Snapshot`: numbers of sequences and the state of each KV page between two steps."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ FREE, CACHED, HELD, SHARED, SCRATCH = (np.uint8(state) for state in range(5))
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Numbers of one moment, which steps to come do not change.
+    """A copy, which later steps do not change.
 
-    num_running, num_waiting: sequences. pages: uint8[P], what each page is for, as an index into `PAGE_STATES`: *held*
+    num_running, num_waiting: sequences. pages: uint8[P], the state of each page as an index into `PAGE_STATES`: *held*
     by one sequence or *shared* by several, *cached* where only the prefix cache keeps it. num_host_pages: pages of
-    evicted prefixes in host memory; max_host_pages: how many have room there.
+    evicted prefixes in host memory; max_host_pages: the capacity there.
     """
 
     num_running: int
@@ -27,13 +27,13 @@ class Snapshot:
     max_host_pages: int
 
     def count_pages(self) -> dict[str, int]:
-        """How many pages are in each state."""
+        """The number of pages in each state."""
         counts = np.bincount(self.pages, minlength=len(PAGE_STATES)).tolist()
         return dict(zip(PAGE_STATES, counts, strict=True))
 
 
 def snapshot(engine: Engine) -> Snapshot:
-    """What the engine holds now; to be called between two steps, in the thread that makes them."""
+    """The state now; call it between two steps, in the thread that runs them."""
     state, host = engine.scheduler.state, engine.scheduler.state.host_tier
     return Snapshot(
         num_running=engine.scheduler.state.num_running,

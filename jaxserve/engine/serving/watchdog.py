@@ -1,4 +1,4 @@
-"""Host: `EngineHealth`, whether an engine lives and moves on, and `Watchdog`, by which another thread can tell."""
+"""Host: `Watchdog`: detects a stalled engine from any thread; `EngineHealth`: what it reports."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
-    """is_dead: no request will be served any more; reason says why. has_work: a request has not ended, or has not come
-    to the engine yet. stalled_s: while there is work, seconds since a step has ended, or since the work came."""
+    """is_dead: no more requests will be served; reason: why. has_work: a request has not ended, or has not reached the
+    engine yet. stalled_s: while there is work, seconds since the last step ended, or since the work came."""
 
     is_dead: bool
     reason: str | None
@@ -16,14 +16,17 @@ class EngineHealth:
 
 
 class Watchdog:
-    """The last sign of life while there is work. Its thread beats and rests, whoever brings work begins."""
+    """The time of the last progress while there is work.
+
+    The engine's thread calls `beat` and `rest`, a thread with new work `begin`.
+    """
 
     def __init__(self, clock: Callable[[], float]):
         self._clock = clock
         self._last_s: float | None = None  # None: nothing to do
 
     def begin(self) -> None:
-        """There is work, from now on unless there was before."""
+        """There is work; its time counts from now unless there was work before."""
         if self._last_s is None:
             self._last_s = self._clock()
 
@@ -36,7 +39,7 @@ class Watchdog:
         self._last_s = None
 
     def health(self, reason: str | None) -> EngineHealth:
-        """reason: why the engine is dead, None: it is not."""
+        """The health now. reason: why the engine is dead; None: it is not."""
         last_s = self._last_s
         if reason is not None or last_s is None:
             return EngineHealth(reason is not None, reason, False, 0.0)

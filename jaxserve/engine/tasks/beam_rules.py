@@ -1,8 +1,8 @@
-"""Host: beam search without an engine: which of the candidates after each running text go on, and which have ended.
+"""Host: `BeamFrontier`: the rules of beam search: which candidates continue, and which have ended.
 
 The rules are those of transformers 5 (`GenerationMixin._beam_search`) for one prompt, sums and scores in float32 as
-there. Of equal candidates the one of the better text comes first, and of one text the lower id (transformers leaves
-that to `torch.topk`); of equal scores the one that ended first.
+there. Of equal candidates, that of the better text comes first, and within a text the lower id (transformers leaves
+this to `torch.topk`); of equal scores, the text that ended first.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from jaxserve.core.sequence import TokenLogprobs
 
 @dataclass(frozen=True, slots=True)
 class BeamRules:
-    """eos_ids: tokens that end a text. max_tokens: those that a text has at most. The rest as in `BeamSearchParams`."""
+    """eos_ids: tokens that end a text. max_tokens: most tokens of a text. The others as in `BeamSearchParams`."""
 
     beam_width: int
     max_tokens: int
@@ -26,17 +26,17 @@ class BeamRules:
 
     @property
     def num_candidates(self) -> int:
-        """Candidates looked at in each step: so many that `beam_width` of them do not end a text."""
+        """Candidates compared in each step: so many that `beam_width` of them do not end a text."""
         return max(2, 1 + len(self.eos_ids)) * self.beam_width
 
     def score(self, total: np.float32, num_tokens: int) -> np.float32:
-        """A text's sum of log-probabilities with the penalty for its length."""
+        """The score of a text: its sum of log-probabilities with the length penalty."""
         return total / np.float32(num_tokens**self.length_penalty)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BeamNode:
-    """A token after the texts before it. place: where it stands in `candidates`. total: log-probabilities summed up."""
+    """A token after the node `before`. place: its index in `candidates`. total: sum of the text's log-probabilities."""
 
     before: "BeamNode | None"
     token: int
@@ -45,7 +45,7 @@ class BeamNode:
     total: np.float32
 
     def path(self) -> list["BeamNode"]:
-        """All tokens of the text, the first one first."""
+        """The nodes of the text, the first token's first."""
         return list(self._backwards())[::-1]
 
     def _backwards(self) -> Iterator["BeamNode"]:
@@ -57,7 +57,7 @@ class BeamNode:
 
 @dataclass(frozen=True, slots=True)
 class EndedBeam:
-    """A text that has ended, by a token of `eos_ids` or by its length."""
+    """A text that has ended: by a token of `eos_ids` (is_stop) or by its length."""
 
     node: BeamNode
     score: np.float32
@@ -65,9 +65,9 @@ class EndedBeam:
 
 
 class BeamFrontier:
-    """The running texts of one prompt, the best first, and the best of those that have ended.
+    """The running texts of one prompt, the best first, and the best of the ended ones.
 
-    running: None stands for the prompt alone. ended: at most `beam_width`, the best first. is_done: the search is over.
+    running: None is the prompt alone. ended: at most `beam_width`, the best first. is_done: the search is over.
     """
 
     def __init__(self, rules: BeamRules):
@@ -78,9 +78,9 @@ class BeamFrontier:
         self.is_done = False
 
     def advance(self, candidates: list[TokenLogprobs]) -> list[tuple[int, int]]:
-        """One token more, with the candidates after each running text, `num_candidates` of them, the likeliest first.
+        """Extend the texts by a token, from `num_candidates` candidates after each running text, the likeliest first.
 
-        Returns what runs now, the best first: the place of the text it continues among those before, and the token.
+        Returns the texts that run now, the best first: the index of the text that each continues, and the token.
         """
         rules = self.rules
         self.num_tokens += 1
@@ -99,7 +99,7 @@ class BeamFrontier:
         return [(parents[i], nodes[i].token) for i in going]
 
     def _best(self, candidates: list[TokenLogprobs]) -> tuple[list[int], list[BeamNode]]:
-        """The best candidates of all running texts: the text that each follows, and itself."""
+        """The best candidates of all running texts: the index of the text that each continues, and its node."""
         zero = np.float32(0)
         totals = np.stack(
             [c.top + (zero if b is None else b.total) for b, c in zip(self.running, candidates, strict=True)]
@@ -107,15 +107,17 @@ class BeamFrontier:
         ids = np.stack([c.top_ids for c in candidates])
         rows = np.broadcast_to(np.arange(len(ids))[:, None], ids.shape)
         order = np.lexsort((ids.ravel(), rows.ravel(), -totals.ravel()))[: self.rules.num_candidates]
-        parents, places = np.unravel_index(order, ids.shape)
+        unraveled = np.unravel_index(order, ids.shape)
+        parents: list[int] = unraveled[0].tolist()
+        places: list[int] = unraveled[1].tolist()
         nodes = [
             BeamNode(self.running[b], int(ids[b, i]), i, candidates[b], np.float32(totals[b, i]))
-            for b, i in zip(parents.tolist(), places.tolist(), strict=True)
+            for b, i in zip(parents, places, strict=True)
         ]
-        return parents.tolist(), nodes
+        return parents, nodes
 
     def _is_settled(self, best: BeamNode) -> bool:
-        """Whether no running text can come among the ended ones any more, as far as `early_stopping` wants to know."""
+        """Whether no running text can still enter the ended ones, by the criterion of `early_stopping`."""
         rules = self.rules
         if len(self.ended) < rules.beam_width:
             return False

@@ -22,7 +22,7 @@ from jaxserve.text.detokenize import Detokenizer
 
 
 class BeamSearch:
-    """The search of one prompt under way."""
+    """The running search of one prompt."""
 
     def __init__(self, outputs: OutputProcessor, request: Request, rules: BeamRules):
         self._outputs, self.request = outputs, request
@@ -55,7 +55,7 @@ class BeamSearch:
             self._sequences = scheduler.branch(self.request.request_id, choices)
 
     def output(self, detokenizer: Detokenizer | None, *, keeps_eos: bool) -> BeamSearchOutput:
-        """What was found, or what ran when logits were not finite."""
+        """The ended texts, or the running ones if logits were not finite."""
         beams, sequences = self._frontier, list[BeamSearchSequence]()
         if self._has_failed:
             ends = [(node, None, "error") for node in beams.running]
@@ -88,20 +88,20 @@ def beam_search(
     max_num_seqs: int,
     use_tqdm: bool = False,
 ) -> list[BeamSearchOutput]:
-    """The likeliest texts after each prompt, in order of the prompts; as many prompts at once as have slots.
+    """The likeliest texts after each prompt, in order of the prompts; as many prompts at once as there are slots for.
 
     max_num_seqs: the engine's slots. Raises `RequestError` naming prompt and parameter before anything runs. An
-    exception on the way, an interrupt too, ends these searches and no other request.
+    exception meanwhile, an interrupt too, ends these searches and no other request.
     """
-    if not isinstance(params, BeamSearchParams):
+    given: Any = params
+    if not isinstance(given, BeamSearchParams):
         raise RequestError("params must be a BeamSearchParams", "params")
     read = read_prompts(prompts)
     eos_ids = () if params.ignore_eos else inputs.eos_ids
     _check_width(params, 1 + len(eos_ids), inputs, max_num_seqs)
     sampling = SamplingParams(temperature=0, max_tokens=params.max_tokens, ignore_eos=params.ignore_eos)
     made = inputs.requests(read, [sampling] * len(read))
-    with outputs.exclusive() as engine:
-        engine.live().check(made)
+    outputs.check(made)
     requests = list(inputs.numbered(made, inputs.arrive(made)))
     rules = [
         BeamRules(params.beam_width, request.max_tokens, eos_ids, params.length_penalty, params.early_stopping)
@@ -127,7 +127,7 @@ def beam_search(
 
 
 def _check_width(params: BeamSearchParams, per_beam: int, inputs: InputProcessor, max_num_seqs: int) -> None:
-    """Raise `RequestError` for a width that this engine can never serve."""
+    """Raise `RequestError` for a width that the engine cannot serve."""
     width = params.beam_width
     if width > max_num_seqs:
         raise RequestError(f"beam_width={width} is more than the engine's max_num_seqs={max_num_seqs}", "beam_width")
@@ -141,7 +141,7 @@ def _check_width(params: BeamSearchParams, per_beam: int, inputs: InputProcessor
 
 
 def _entry(node: BeamNode) -> TokenLogprobs:
-    """The log-probabilities of the node's token and of those beside it."""
+    """The log-probabilities of the node's token and of the other candidates."""
     top_ids, top = node.candidates.top_ids, node.candidates.top
     rank = 1 + int(np.count_nonzero(top > top[node.place]))
     return TokenLogprobs(float(top[node.place]), rank, top_ids, top)

@@ -26,7 +26,7 @@ def embed(
     """One vector a prompt, in order: the mean over its tokens ("mean") or its last token's hidden state ("last").
 
     prompts: as `LLM.generate` takes them. normalize: to length 1. Raises `RequestError` naming the prompt before
-    anything runs. Where a model's hidden states are not finite the numbers are not either.
+    anything runs. Where hidden states are not finite, the vector is not finite either.
     """
     check_pooling(pooling)
     requests = inputs.requests(read_prompts(prompts), None, pooling=pooling)

@@ -1,56 +1,62 @@
-"""Wiring: what the layers of a running engine's model see of given texts, with the engine's own weights."""
+"""Wiring: `hidden_states`: the states of any layer for given texts, with the weights of a running engine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from collections.abc import Sequence as SequenceOf
 from functools import partial
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxserve.core.errors import RequestError
-from jaxserve.engine.build.build import EngineParts
+from jaxserve.engine.inputs.input_processor import InputProcessor
+from jaxserve.engine.inputs.per_prompt import named
+from jaxserve.engine.inputs.prompt import Prompt, token_ids
 from jaxserve.functional.forward_steps import forward
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params
 
-BATCH_TOKENS = 4096  # padding included: what bounds memory; a single longer text is a batch of its own
+BATCH_TOKENS = 4096  # with padding; bounds memory. A longer text is a batch of its own
 MIN_TOKENS = 16  # shorter texts share one compiled shape
 
 
 def hidden_states(
-    parts: EngineParts, prompts: Sequence[Sequence[int]], layers: Sequence[int] = (-1,)
+    settings: Settings,
+    params: Params,
+    inputs: InputProcessor,
+    prompts: SequenceOf[Prompt],
+    layers: SequenceOf[int] = (-1,),
 ) -> list[np.ndarray]:
     """Hidden states of each prompt, float32 [len(layers), T, D], in the order of `layers`.
 
-    prompts: token ids. layers: of the L + 1 states of an L-layer model: 0 the embeddings, i the input of layer i, L the
-    output after the final norm; negative numbers count from the end. Texts are padded to powers of two and run at most
-    `BATCH_TOKENS` at a time, beside whatever the engine does and without its KV memory. Raises RequestError.
+    layers: of the L + 1 states of an L-layer model: 0 the embeddings, i the input of layer i, L the output after the
+    final norm; negative numbers count from the end. Texts are padded to powers of two and run at most `BATCH_TOKENS` at
+    a time, beside whatever the engine does and without its KV memory. Raises RequestError.
     """
-    states = _indices(layers, parts.model.num_layers)
-    texts = [_checked(ids, i, parts) for i, ids in enumerate(prompts)]
-    settings, found = settings_of(parts), {}
+    states = _indices(layers, settings.config.num_layers)
+    texts: list[np.ndarray] = []
+    for i, ids in enumerate(token_ids(prompts, inputs.tokenizer)):
+        with named(f"prompt {i}", "prompts"):
+            texts.append(inputs.checked_ids(ids, room=0))
+    found: dict[int, np.ndarray] = {}
     for chosen, tokens in _batches(texts):
-        batch = np.asarray(_states(settings, states, parts.runner.params, tokens))
+        batch: np.ndarray = np.asarray(cast(Any, _states(settings, states, params, tokens)))
         for row, i in enumerate(chosen):
             found[i] = batch[:, row, : len(texts[i])].astype(np.float32)
     return [found[i] for i in range(len(texts))]
 
 
-def settings_of(parts: EngineParts) -> Settings:
-    """The static half of an engine's model, for the pure functions."""
-    return parts.runner.settings.model
-
-
 @partial(jax.jit, static_argnums=(0, 1))
 def _states(settings: Settings, states: tuple[int, ...], params: Params, tokens: jax.Array) -> jax.Array:
-    """[A, B, T, D]: the asked states of padded texts [B, T]."""
+    """[A, B, T, D]: the states asked for, of padded texts [B, T]."""
     inputs = tuple(sorted(set(states) - {settings.config.num_layers}))
     hidden, taps = forward(settings, params, tokens, layers=inputs)
     return jnp.stack([taps[inputs.index(i)] if i in inputs else hidden for i in states])
 
 
-def _batches(texts: Sequence[np.ndarray]) -> Iterator[tuple[list[int], np.ndarray]]:
-    """Texts of like length together: their places, and their tokens padded to powers of two [B, T]."""
+def _batches(texts: SequenceOf[np.ndarray]) -> Iterator[tuple[list[int], np.ndarray]]:
+    """Texts of similar length together: their indices, and their tokens padded to powers of two [B, T]."""
     waiting = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     while waiting:
         width = max(MIN_TOKENS, _power_of_two(len(texts[waiting[-1]])))
@@ -66,7 +72,8 @@ def _power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def _indices(layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
+def _indices(layers: SequenceOf[int], num_layers: int) -> tuple[int, ...]:
+    layer: Any
     for layer in layers:
         if not isinstance(layer, int | np.integer) or not -num_layers - 1 <= layer <= num_layers:
             message = f"layers holds {layer!r}; this model has states 0 to {num_layers} (or -1 to {-num_layers - 1})"
@@ -74,10 +81,3 @@ def _indices(layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
     if not layers:
         raise RequestError("layers is empty: name at least one (-1 is the output after the final norm)", "layers")
     return tuple(int(layer) % (num_layers + 1) for layer in layers)
-
-
-def _checked(ids: Sequence[int], index: int, parts: EngineParts) -> np.ndarray:
-    try:
-        return parts.input_processor.checked_ids(ids, room=0)
-    except RequestError as error:
-        raise RequestError(f"prompt {index}: {error}", "prompts") from None

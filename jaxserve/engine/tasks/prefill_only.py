@@ -16,9 +16,9 @@ def run_prompts(
     """
     sequences: list[Sequence] = []
     requests = [request for group, _ in groups for request in group]
+    outputs.check(requests)
     try:
         with outputs.exclusive() as engine:
-            engine.live().check(requests)
             for group, shared_len in groups:
                 sequences += engine.scheduler.add_sharing(group, shared_len)
         with CountBar(use_tqdm, desc=title, unit=noun, total=len(sequences)) as bar:

@@ -18,10 +18,10 @@ from jaxserve.engine.tasks.score_inputs import ScorePair, read_pairs
 
 
 def score(outputs: OutputProcessor, inputs: InputProcessor, pairs: Any, *, use_tqdm: bool = False) -> list[ScoreOutput]:
-    """Score each (context, continuation), both text or token ids (`read_pairs` says how text is cut), in their order.
+    """Score each (context, continuation), both text or token ids (`read_pairs` cuts text), in their order.
 
-    Raises `RequestError` naming the pair before anything runs. Where the logits are not finite the log-probabilities
-    are not numbers.
+    Raises `RequestError` naming the pair before anything runs. Where logits are not finite, the log-probabilities are
+    NaN.
     """
     read = read_pairs(inputs.tokenizer, pairs)
     requests: list[Request] = []

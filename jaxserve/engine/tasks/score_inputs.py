@@ -1,9 +1,10 @@
-"""Host: pairs of a context and its continuation, given as text or token ids, brought to token ids."""
+"""Host: `read_pairs`: pairs of a context and its continuation, given as text or token ids, as token ids."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from jaxserve.core.errors import RequestError
+from jaxserve.engine.inputs.per_prompt import as_list
 from jaxserve.engine.inputs.prompt import Prompt, read_prompt
 from jaxserve.text.tokenizer import Tokenizer
 
@@ -21,13 +22,14 @@ def read_pairs(tokenizer: Tokenizer | None, pairs: Any) -> list[ScorePair]:
     """Every pair as token ids; a `RequestError` names the pair and the part that cannot be read.
 
     Where both parts are text they are encoded as one and cut after as many tokens as the context has alone; spaces at
-    the end of the context go to the continuation, since most tokenizers join a space with the word after it. (So do
-    the evaluation harnesses, and scores can be compared.) A context in text begins with the tokenizer's
-    beginning-of-text token, where it puts one; token ids are taken as they are. An empty context is that token alone.
+    the end of the context go to the continuation, since most tokenizers join a space with the word after it.
+    (Evaluation harnesses do the same, so scores can be compared.) A context in text begins with the tokenizer's
+    beginning-of-text token, if it has one; token ids are taken as they are. An empty context is that token alone.
     """
-    if not isinstance(pairs, list | tuple):
+    items = as_list(pairs)
+    if items is None:
         raise RequestError("pairs must be a list of (context, continuation)", "pairs")
-    read = [_read(pair, i) for i, pair in enumerate(pairs)]
+    read = [_read(pair, i) for i, pair in enumerate(items)]
     texts = {text: None for pair in read for text in _texts(*pair)}
     if texts and tokenizer is None:
         raise RequestError(
@@ -42,10 +44,11 @@ def read_pairs(tokenizer: Tokenizer | None, pairs: Any) -> list[ScorePair]:
 
 
 def _read(pair: Any, i: int) -> tuple[Prompt, Prompt]:
-    if not isinstance(pair, list | tuple) or len(pair) != 2:
+    parts = as_list(pair)
+    if parts is None or len(parts) != 2:
         raise RequestError(f"pair {i} must be (context, continuation), each text or a list of token ids", "pairs")
-    context, continuation = pair
-    is_empty = isinstance(context, list | tuple) and not context
+    context, continuation = parts
+    is_empty = as_list(context) == []
     return (
         Prompt(None, []) if is_empty else read_prompt(context, f"pair {i}: the context"),
         read_prompt(continuation, f"pair {i}: the continuation"),
@@ -54,7 +57,7 @@ def _read(pair: Any, i: int) -> tuple[Prompt, Prompt]:
 
 def _texts(context: Prompt, continuation: Prompt) -> list[str]:
     """The texts to encode for one pair: the context alone, and the continuation, after its context if that is text."""
-    texts = []
+    texts: list[str] = []
     start = ""
     if context.token_ids is None:
         assert context.text is not None

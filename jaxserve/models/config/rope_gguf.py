@@ -26,9 +26,9 @@ def read_rope(keys: ConfigKeys, head_dim: int, max_position: int, tables: Tables
     if tables:
         if kind == "yarn" or factor != 1.0:
             raise ConfigError(f"the GGUF file scales rope by '{kind}' and by {', '.join(tables)}: only one is possible")
-        if tables.keys() == {FREQS}:
+        if set(tables) == {FREQS}:
             return Rope(base, tables[FREQS], attention, dim), max_position
-        if tables.keys() != {SHORT, LONG}:
+        if set(tables) != {SHORT, LONG}:
             raise ConfigError(f"the GGUF file has {', '.join(tables)}: {SHORT} and {LONG} go together, {FREQS} alone")
         return scaling.longrope(base, dim, tables[SHORT], tables[LONG], attention, original), max_position
     if kind == "longrope":

@@ -1,4 +1,4 @@
-"""Host: `FakePool`, pages that remember who wrote them, so that wrong paging is found instead of computed with."""
+"""Host: `FakePool`, KV pages that record which prefix wrote them, so that paging errors are detected."""
 
 import numpy as np
 
@@ -7,21 +7,21 @@ from jaxserve.core.step_plan import PageLoad, PageSave, StepPlan
 from jaxserve.kv.allocator import SCRATCH_PAGE
 from jaxserve.runner.fake.fake_model import mix
 
-# By group: pages, offsets and right content of the positions that a row's tokens see.
+# By group: pages, offsets and expected content of the positions that a row's tokens see.
 Seen = list[tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 class PagingError(AssertionError):
-    """A plan does not agree with the pages or with the slots' state."""
+    """A plan contradicts the pages or the slots' state."""
 
 
 class FakePool:
-    """Instead of a position's keys and values it holds a hash of the prefix that ends there, salted by KV group."""
+    """Stores at each position a hash of the prefix that ends there, salted by KV group, in place of keys and values."""
 
     def __init__(self, groups: KVGroups, num_pages: int):
         self.groups = groups
         self._content = np.zeros((num_pages, groups.page_size), np.uint64)
-        self._host: dict[int, np.ndarray] = {}  # what lies in pages of host memory
+        self._host: dict[int, np.ndarray] = {}  # content of the host tier's pages
         self._salts = np.array([mix(g + 1) for g in range(groups.num_groups)], np.uint64)
 
     def copy(self, src_pages: np.ndarray, dst_pages: np.ndarray) -> None:
@@ -36,12 +36,12 @@ class FakePool:
                 elif host_page in self._host:
                     self._content[page] = self._host[host_page]
                 else:
-                    raise PagingError(f"nothing was saved to page {host_page} of host memory")
+                    raise PagingError(f"page {host_page} of host memory is loaded but was never saved")
 
     def write(self, plan: StepPlan, row: int, start: int, prefixes: np.ndarray) -> Seen:
-        """Store the row's positions from `start` on, in every group; `prefixes` are those of all positions to its end.
+        """Store the row's positions from `start` on in every group; prefixes: of all the sequence's positions.
 
-        Returns what its tokens must be able to see, for `check`.
+        Returns the positions that the row's tokens see, for `check`.
         """
         seen: Seen = []
         for g, window in enumerate(self.groups.windows):
@@ -53,9 +53,9 @@ class FakePool:
         return seen
 
     def read(self, plan: StepPlan, row: int, prefixes: np.ndarray) -> None:
-        """Fill in the prefixes of the positions before a row that takes them over, as far as a group keeps them.
+        """Fill in the prefixes of the positions before a row that reuses cached pages, as far as a group keeps them.
 
-        Where groups disagree, or a position is not what the tokens say, `check` finds it, or the text is another one.
+        Where groups disagree or the content is wrong, `check` fails or the drawn tokens differ.
         """
         for g in range(self.groups.num_groups):
             first = int(plan.first_pages[g, row]) * self.groups.page_size
@@ -63,7 +63,7 @@ class FakePool:
             prefixes[first:] = self._content[pages, offsets] ^ self._salts[g]
 
     def check(self, plan: StepPlan, row: int, seen: Seen) -> None:
-        """Raise `PagingError` unless all that the row's tokens see is in its pages."""
+        """Raise `PagingError` unless every position that the row's tokens see has the expected content."""
         for g, (pages, offsets, content) in enumerate(seen):
             wrong = np.flatnonzero(self._content[pages, offsets] != content)
             if len(wrong):

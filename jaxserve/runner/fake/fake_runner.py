@@ -1,11 +1,12 @@
-"""Host: `FakeRunner`, a runner without a device, which proves on every row that paging is right.
+"""Host: `FakeRunner`, a `StepRunner` without a device that verifies paging on every row.
 
-A row may only draw when all positions it sees are in its pages as its own prefix left them, and when its slot is where
-the plan believes it to be; else `PagingError` tells what is wrong.
+A row draws only if its pages hold its own prefix at all positions that it sees, and if its slot is at the position that
+the plan assumes; otherwise it raises `PagingError`.
 """
 
 from collections.abc import Callable
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +17,13 @@ from jaxserve.core.step_plan import POOLING_FIELD, SlotEdits, StepPlan
 from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
 from jaxserve.runner.fake.fake_pool import FakePool, PagingError
 
-Asked = tuple[int, int]  # a prefix, and the token whose log-probability after it is asked for
+Scored = tuple[int, int]  # a prefix, and the token after it whose log-probability is requested
 
 FIELD = {name: i for i, name in enumerate(SAMPLING_FIELDS)}
 
 
 class FakeRunner:
-    """Like the real one it owns last token, length and edits by slot, and knows plans only; steps run when submitted.
+    """Owns last token, length and edits by slot, like `Runner`; steps run when they are submitted.
 
     num_slots, num_pages (with the scratch page) and max_model_len as in the scheduler. max_logprobs: candidates in each
     log-probability entry.
@@ -39,7 +40,7 @@ class FakeRunner:
         max_logprobs: int = 5,
     ):
         self.model, self.groups, self.max_logprobs = model, groups, max_logprobs
-        self.num_computed = 0  # tokens of all rows so far
+        self.num_computed = 0  # tokens of all rows
         self._pool = FakePool(groups, num_pages)
         self._prefixes = np.zeros((num_slots, max_model_len), np.uint64)  # by position, of the slot's sequence
         self._lengths = [0] * num_slots
@@ -65,13 +66,13 @@ class FakeRunner:
             self._prefixes[plan.forks.dst_slots] = self._prefixes[plan.forks.src_slots]
         offsets = np.concatenate([[0], np.cumsum(plan.query_lens)]).tolist()
         starts = [self._read_row(plan, row, offsets[row], offsets[row + 1]) for row in range(plan.num_rows)]
-        drawn, asked = self._draw_rounds(plan, starts)
+        drawn, scored = self._draw_rounds(plan, starts)
         outcome = StepOutcome(
             step_id=plan.step_id,
             num_rounds=plan.num_rounds,
             tokens=np.array([[token or 0 for token in row] for row in drawn], np.int32),
             is_bad=np.array([[token is None for token in row] for row in drawn], bool),
-            logprobs=self._logprobs(list(chain.from_iterable(asked))) if plan.has_logprobs else None,
+            logprobs=self._logprobs(list(chain.from_iterable(scored))) if plan.has_logprobs else None,
             prompt_logprobs=self._prompt_logprobs(plan, offsets, starts) if plan.num_targets else None,
             pooled=self._pooled(plan, starts) if plan.has_pooled else None,
         )
@@ -97,37 +98,39 @@ class FakeRunner:
             width = self.groups.num_columns(g, bucket.num_columns, bucket.max_row_tokens)
             _check(table.shape[1] <= width, f"group {g}: {table.shape[1]} table columns, {bucket} holds {width}")
 
-    def _draw_rounds(self, plan: StepPlan, first_starts: list[int]) -> tuple[list[list[int | None]], list[list[Asked]]]:
-        """By row and round: the token, None for bad logits, and (prefix, token).
+    def _draw_rounds(
+        self, plan: StepPlan, first_starts: list[int]
+    ) -> tuple[list[list[int | None]], list[list[Scored]]]:
+        """By row and decode round: the token, None for bad logits, and (prefix, token).
 
-        No row stops before its last planned round, as it may on a device: all that is planned must be in pages.
+        Unlike on a device, every row runs all its planned rounds: the pages must hold all planned positions.
         """
         starts = dict(enumerate(first_starts))
         drawn: list[list[int | None]] = [[0] * plan.num_rounds for _ in starts]
-        asked = [list[Asked]([(EMPTY_PREFIX, 0)]) * plan.num_rounds for _ in starts]
+        scored = [list[Scored]([(EMPTY_PREFIX, 0)]) * plan.num_rounds for _ in starts]
         for count in range(plan.num_rounds):
             rows = np.flatnonzero(plan.rounds > count).tolist()
             if count:
                 starts = {row: self._extend(int(plan.slots[row]), [-1]) for row in rows}
-            # Every row has written before any looks, so rows that share what they should not are found out.
+            # All rows write before any is checked, so a page wrongly shared by two rows is detected.
             seen = {row: self._pool.write(plan, row, starts[row], self._written(plan, row)) for row in rows}
             for row in rows:
                 self._pool.check(plan, row, seen[row])
             for row in rows:
                 token = self._draw(plan, row)
-                drawn[row][count], asked[row][count] = token, (self._prefix(plan.slots[row]), token or 0)
-        return drawn, asked
+                drawn[row][count], scored[row][count] = token, (self._prefix(plan.slots[row]), token or 0)
+        return drawn, scored
 
     def _take_prefixes(self, plan: StepPlan) -> None:
-        """Learn from the pool what new sequences take over; forks do so from their source's slot."""
-        forked = [] if plan.forks is None else plan.forks.dst_slots
+        """Read from the pool the prefixes that new sequences reuse; forks have them from their source's slot."""
+        forked: Any = [] if plan.forks is None else plan.forks.dst_slots
         for row in np.flatnonzero((plan.starts > 0) & ~np.isin(plan.slots, forked)).tolist():
             slot, start = int(plan.slots[row]), int(plan.starts[row])
             if plan.epochs[row] != self._epochs[slot]:
                 self._pool.read(plan, row, self._prefixes[slot, :start])
 
     def _read_row(self, plan: StepPlan, row: int, offset: int, end_offset: int) -> int:
-        """Take in the row's tokens and return the position of the first."""
+        """Append the row's tokens to its slot; returns the position of the first."""
         slot, start = int(plan.slots[row]), int(plan.starts[row])
         if plan.epochs[row] != self._epochs[slot]:
             _check(start >= 0, f"slot {slot}: a new sequence begins at {start}")
@@ -139,7 +142,7 @@ class FakeRunner:
         return self._extend(slot, plan.tokens[offset:end_offset].tolist())
 
     def _extend(self, slot: int, tokens: list[int]) -> int:
-        """Append tokens to a slot, -1 for the one it drew last; returns the position of the first."""
+        """Append tokens to a slot, -1: the token it drew last; returns the position of the first."""
         start = self._lengths[slot]
         prefix = int(self._prefixes[slot, start - 1]) if start else EMPTY_PREFIX
         for i, token in enumerate(tokens):
@@ -150,7 +153,7 @@ class FakeRunner:
         return start
 
     def _draw(self, plan: StepPlan, row: int) -> int | None:
-        """The row's token, None for bad logits; 0 for a row that does not sample."""
+        """The row's token, None for bad logits; 0 if the row does not sample."""
         if not plan.samples[row]:
             return 0
         slot, fields = int(plan.slots[row]), plan.sampling[row]
@@ -176,7 +179,7 @@ class FakeRunner:
         return lambda token: token not in banned and (mask is None or bool(mask[token // 32] >> (token % 32) & 1))
 
     def _written(self, plan: StepPlan, row: int) -> np.ndarray:
-        """The prefixes of all positions of the row's sequence, its own last."""
+        """The prefixes of all positions of the row's sequence, including the row's tokens."""
         slot = plan.slots[row]
         return self._prefixes[slot, : self._lengths[slot]]
 
@@ -185,16 +188,16 @@ class FakeRunner:
 
     def _prompt_logprobs(self, plan: StepPlan, offsets: list[int], starts: list[int]) -> TopLogprobs:
         assert plan.targets is not None
-        asked = []
+        scored: list[Scored] = []
         for row, start in enumerate(starts):
             targets = plan.targets[offsets[row] : offsets[row + 1]].tolist()
             prefixes = self._prefixes[plan.slots[row], start : start + len(targets)].tolist()
-            asked += [(prefix, target) for prefix, target in zip(prefixes, targets, strict=True) if target >= 0]
-        return self._logprobs(asked)
+            scored += [(prefix, target) for prefix, target in zip(prefixes, targets, strict=True) if target >= 0]
+        return self._logprobs(scored)
 
     def _pooled(self, plan: StepPlan, starts: list[int]) -> np.ndarray:
-        """[S, 1]: the hidden states of the row's tokens added up, or the last one."""
-        pooled = []
+        """[S, 1]: the sum of the hidden states of the row's tokens, or the last one."""
+        pooled: list[list[float]] = []
         for slot, start, mode in zip(plan.slots, starts, plan.sampling[:, POOLING_FIELD].tolist(), strict=True):
             states = [
                 self.model.hidden(prefix) for prefix in self._prefixes[slot, start : self._lengths[slot]].tolist()
@@ -202,13 +205,13 @@ class FakeRunner:
             pooled.append([sum(states) if mode == POOLING["mean"] else states[-1]])
         return np.array(pooled, np.float32)
 
-    def _logprobs(self, asked: list[tuple[int, int]]) -> TopLogprobs:
-        """For each (prefix, token) that token's log-probability, and the likeliest ids, of equals the first."""
-        chosen = np.array([self.model.logprob(prefix, token) for prefix, token in asked], np.float32)
-        logprobs = np.array([self.model.logprobs(prefix) for prefix, _ in asked], np.float32)
+    def _logprobs(self, scored: list[Scored]) -> TopLogprobs:
+        """For each (prefix, token) the token's log-probability, and the likeliest ids, the lowest ids among equals."""
+        chosen = np.array([self.model.logprob(prefix, token) for prefix, token in scored], np.float32)
+        logprobs = np.array([self.model.logprobs(prefix) for prefix, _ in scored], np.float32)
         top_ids = np.argsort(-logprobs, axis=1, kind="stable")[:, : self.max_logprobs]
         top = np.take_along_axis(logprobs, top_ids, axis=1)
-        return TopLogprobs(chosen, np.ones(len(asked), np.int32), top_ids.astype(np.int32), top)
+        return TopLogprobs(chosen, np.ones(len(scored), np.int32), top_ids.astype(np.int32), top)
 
 
 def _check(condition: object, message: str) -> None:

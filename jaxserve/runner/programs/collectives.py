@@ -1,4 +1,4 @@
-"""Host: what devices exchange in one run of a compiled program."""
+"""Host: `collectives`, the data that devices exchange in one run of a compiled program."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ KINDS = {
     "ragged-all-to-all",
 }
 
-Exchanges = Counter[tuple[str, int]]  # (kind, bytes of its result on a device) → how often
+Exchanges = Counter[tuple[str, int]]  # (kind, bytes of its result on a device) → count
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """All exchanges of one kind. num_bytes: of their results on one device, all together."""
+    """All exchanges of one kind. num_bytes: the sum of their results on one device."""
 
     kind: str
     count: int
@@ -28,10 +28,10 @@ class Collective:
 
 
 def collectives(program: Hlo) -> tuple[Collective, ...]:
-    """By kind, most bytes first.
+    """The exchanges by kind, most bytes first.
 
-    What is inside a loop counts for each of its turns, and once where only running it tells how often it turns. Of
-    branches the one that exchanges most counts.
+    A loop's exchanges count once for each iteration, or once if the number of iterations depends on data. Of branches
+    the one with the most bytes counts.
     """
     counts, sizes = Counter[str](), Counter[str]()
     for (kind, num_bytes), count in _of_computation(program, program.entry, {}).items():
@@ -49,12 +49,12 @@ def _of_computation(program: Hlo, name: str, known: dict[str, Exchanges]) -> Exc
 
 
 def _of_instruction(program: Hlo, line: Instruction, known: dict[str, Exchanges]) -> Exchanges:
-    if line.opcode.removesuffix("-done") in KINDS:  # the result of a start holds its operands too
+    if line.opcode.removesuffix("-done") in KINDS:  # the result of a start includes its operands
         return Exchanges([(line.opcode.removesuffix("-done"), line.num_bytes)])
-    if line.opcode.endswith(("-update", "-done")):  # what an asynchronous call runs counts where it starts
+    if line.opcode.endswith(("-update", "-done")):  # an asynchronous call counts where it starts
         return Exchanges()
     inner = [_of_computation(program, name, known) for name in line.called]
     if line.opcode == "conditional":
         return max(inner, key=lambda found: sum(count * size for (_, size), count in found.items()))
-    turns = program.num_turns(line) or 1 if line.opcode == "while" else 1
-    return Exchanges({key: count * turns for found in inner for key, count in found.items()})
+    iterations = program.num_iterations(line) or 1 if line.opcode == "while" else 1
+    return Exchanges({key: count * iterations for found in inner for key, count in found.items()})

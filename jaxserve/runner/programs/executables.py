@@ -1,8 +1,8 @@
-"""Device: `Executables`, each program compiled once: on demand until `freeze`, never after it."""
+"""Device: `Executables`, compiled programs: each compiled once, on demand until `freeze`, never afterwards."""
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any
 
 from jaxserve.core.errors import FrozenBucketError
@@ -14,7 +14,7 @@ Compiler = Callable[[Program], Any]
 class Executables:
     """Compiled programs by name.
 
-    compiler: what makes an executable of a program.
+    compiler: makes an executable of a program.
     """
 
     def __init__(self, compiler: Compiler = Program.compile):
@@ -23,23 +23,23 @@ class Executables:
         self._is_frozen = False
 
     def get(self, name: str, program: Callable[[], Program]) -> Any:
-        """The executable of this name; `program()` describes it, should it be needed for the first time."""
+        """The executable of this name; `program()` is called, and compiled, on first use."""
         if name not in self.by_name:
             if self._is_frozen:
                 raise FrozenBucketError(
-                    f"{name} was not compiled during warm-up and the engine is frozen; compiled are: "
+                    f"{name} was not compiled during warm-up and the engine is frozen; compiled programs: "
                     f"{', '.join(sorted(self.by_name))}. Add the shape to the buckets, or do not freeze."
                 )
             self.by_name[name] = self._compiler(program())
         return self.by_name[name]
 
     def compile_all(self, programs: list[Program], on_compiled: Callable[[str], None]) -> None:
-        """Compile what is missing, as many programs at a time as there are processors: XLA works without the GIL.
+        """Compile missing programs, as many at a time as there are processors: XLA releases the GIL.
 
-        on_compiled: called in this thread with the name of each program.
+        on_compiled: called in the calling thread with the name of each program.
         """
         with ThreadPoolExecutor(os.cpu_count(), "compile") as pool:
-            futures = {}
+            futures: dict[Future[Any], str] = {}
             for program in programs:
                 if program.name in self.by_name:
                     on_compiled(program.name)
@@ -50,9 +50,9 @@ class Executables:
                     self.by_name[futures[future]] = future.result()
                     on_compiled(futures[future])
             except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)  # nothing new begins after an error or an interrupt
+                pool.shutdown(wait=False, cancel_futures=True)  # no compilation starts after an error or an interrupt
                 raise
 
     def freeze(self) -> None:
-        """From now on a program that was not compiled is an error that names it."""
+        """Make every program that was not compiled an error from now on (`FrozenBucketError`)."""
         self._is_frozen = True

@@ -1,7 +1,8 @@
-"""Device: artefacts: programs lowered by one process (`jax.export`), which others compile without tracing them."""
+"""Device: exported programs (`jax.export`): lowered by one process, compiled by others without tracing."""
 
 from dataclasses import replace
 from importlib import import_module
+from typing import Any
 
 import jax
 from jax import export
@@ -12,22 +13,31 @@ from jaxserve.runner.step.step_output import Extras
 from jaxserve.sampling.slot_state import SlotState
 
 EXPORT_NAMES = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
-"""What `jax.export` calls a device's platform."""
+"""`jax.export`'s name of each platform."""
+
+
+def _no_bytes(_: Any) -> bytes:
+    return b""
+
+
+def _no_fields(_: bytes) -> tuple[()]:
+    return ()
+
 
 for record in (DeviceState, SlotState):
     export.register_pytree_node_serialization(
         record,
         serialized_name=f"jaxserve.{record.__name__}",
-        serialize_auxdata=lambda _: b"",
-        deserialize_auxdata=lambda _: (),
+        serialize_auxdata=_no_bytes,
+        deserialize_auxdata=_no_fields,
     )
 export.register_namedtuple_serialization(Extras, serialized_name=f"jaxserve.{Extras.__name__}")
 
 
 def export_program(program: Program) -> bytes:
-    """The artefact of a program: StableHLO with the trees and shapes of what goes in and comes out.
+    """A serialized program: StableHLO with the trees and shapes of its arguments and results.
 
-    No safety check is switched off: kernels for TPU and GPU are calls whose form JAX keeps stable.
+    No safety check is disabled: kernels for TPU and GPU are calls whose format JAX keeps stable.
     """
     platform = program.mesh.devices.flat[0].platform
     with jax.set_mesh(program.mesh):
@@ -35,11 +45,11 @@ def export_program(program: Program) -> bytes:
         return bytes(exported(*program.args).serialize())
 
 
-def from_artefact(program: Program, artefact: bytes) -> Program:
-    """The same program, its function taken from the artefact: nothing of its Python runs when it is compiled.
+def from_exported(program: Program, exported: bytes) -> Program:
+    """The same program with the exported function: compiling it runs none of its Python.
 
-    The artefact must be trusted as code is.
+    The bytes are code: they must come from a trusted source.
     """
     if program.mesh.devices.flat[0].platform == "gpu":
-        import_module("jax.experimental.mosaic.gpu")  # tells XLA where its kernels' run time lies
-    return replace(program, function=export.deserialize(bytearray(artefact)).call)
+        import_module("jax.experimental.mosaic.gpu")  # registers the kernels' run time with XLA
+    return replace(program, function=export.deserialize(bytearray(exported)).call)

@@ -1,4 +1,4 @@
-"""Host: a compiled program's text (HLO), read as far as planning needs it: instructions, by computation."""
+"""Host: `read_hlo`, the instructions of a compiled program's text (HLO) by computation."""
 
 import math
 import re
@@ -16,7 +16,7 @@ KNOWN_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 
 @dataclass(frozen=True)
 class Instruction:
-    """One line. result: its type, a tuple's in parentheses."""
+    """One instruction. result: its type, a tuple type in parentheses. line: its text."""
 
     name: str
     result: str
@@ -26,25 +26,25 @@ class Instruction:
 
     @property
     def num_bytes(self) -> int:
-        """Of its result."""
+        """Bytes of the result."""
         return type_bytes(self.result)
 
     @property
     def place(self) -> str:
-        """What it is called, and where in the model it comes from, as far as the compiler still knows."""
+        """Opcode and name, and the model code that it comes from, where the compiler keeps it."""
         found = re.search(r'op_name="([^"]*)"', self.line)
         return f"{self.opcode} %{self.name}" + (f" of {found[1]}" if found else "")
 
     @property
     def called(self) -> list[str]:
-        """Names of the computations that it runs; of a loop the body alone."""
+        """Names of the computations that it calls; of a loop only the body."""
         names = [name for group in CALLED.findall(self.line) for name in (group[0] or group[1]).split(",")]
         return [name.strip().lstrip("%") for name in names]
 
 
 @dataclass(frozen=True)
 class Hlo:
-    """Computations by name; `entry` is where the program begins."""
+    """Computations by name; `entry` is the program's entry computation."""
 
     computations: dict[str, list[Instruction]]
     entry: str
@@ -56,10 +56,10 @@ class Hlo:
     def root(self, computation: str) -> Instruction:
         return next(line for line in self.computations[computation] if line.is_root)
 
-    def num_turns(self, loop: Instruction) -> int | None:
-        """How often a loop turns; None where only running it tells.
+    def num_iterations(self, loop: Instruction) -> int | None:
+        """Iterations of a loop; None where they depend on data.
 
-        The compilers for CPU and GPU write it down; on TPU a scan's condition compares its counter with a constant.
+        The compilers for CPU and GPU record the number; on TPU a scan's condition compares its counter with a constant.
         """
         if known := KNOWN_COUNT.search(loop.line):
             return int(known[1])
@@ -71,9 +71,10 @@ class Hlo:
 
 
 def read_hlo(text: str) -> Hlo:
-    """`jax.stages.Compiled.as_text()`."""
+    """Parse the text of `jax.stages.Compiled.as_text()`."""
     computations: dict[str, list[Instruction]] = {}
-    entry, lines = "", []
+    entry = ""
+    lines: list[Instruction] = []
     for line in text.splitlines():
         if found := COMPUTATION.match(line):
             lines = computations[found[2]] = []
@@ -84,7 +85,7 @@ def read_hlo(text: str) -> Hlo:
 
 
 def type_bytes(result: str) -> int:
-    """Bytes of arrays of this type, "bf16[64,4096]{1,0}" or a tuple of such; padding to tiles is not counted."""
+    """Bytes of a type such as "bf16[64,4096]{1,0}", or of a tuple of such; padding to tiles is not counted."""
     total = 0
     for kind, bits, sizes in ARRAY.findall(result):
         size = math.prod(int(n) for n in sizes.split(",") if n)

@@ -1,4 +1,4 @@
-"""Device: whether a compiled program updates the pool where it lies."""
+"""Device: `pool_copies`, the instructions of a compiled program that copy the KV pool."""
 
 from typing import Any
 
@@ -7,19 +7,25 @@ import numpy as np
 from jaxserve.core.hardware.mesh import device_bytes, local_shape
 from jaxserve.runner.programs.hlo import Hlo, Instruction
 
-# Instructions whose result may be a whole pool, because they move nothing: kernels alias their operand.
+# Instructions whose result may be a whole pool because they move no data: kernels alias their operand.
 MOVE_NOTHING = {"parameter", "get-tuple-element", "tuple", "bitcast", "custom-call", "while", "conditional", "call"}
-# These write into their operand if the compiler gives them its memory; else they need room for another.
+# These write into their operand if the compiler aliases it; otherwise they need memory for a copy.
 MAY_WRITE_INTO_OPERAND = {"scatter", "dynamic-update-slice"}
 SLICED_OPERANDS = '"custom_fusion_config":{"name":"dynamic_slice_fusion"'  # a custom call on a GPU, in place too
-HLO_DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
-HLO_DTYPES |= {"int8": "s8", "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2"}
+HLO_DTYPES = {
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float32": "f32",
+    "int8": "s8",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e5m2": "f8e5m2",
+}
 
 
 def pool_copies(program: Hlo, pool: Any, temporary_bytes: int) -> list[str]:
-    """Instructions that make another array of the pool's shape, or of one layer's, on a device.
+    """Instructions that allocate another array of the pool's shape, or of one layer's, on a device.
 
-    pool: the array [Lg, P, K, page, W2], or its description. temporary_bytes: of the program.
+    pool: the array [Lg, P, K, page, W2], or its ShapeDtypeStruct. temporary_bytes: of the program.
     """
     whole, dtype = local_shape(pool), HLO_DTYPES[np.dtype(pool.dtype).name]
     shapes = [f"{dtype}[{','.join(map(str, shape))}]" for shape in (whole, (1, *whole[1:]), whole[1:])]
@@ -34,6 +40,6 @@ def pool_copies(program: Hlo, pool: Any, temporary_bytes: int) -> list[str]:
             return any(makes_pool(inner) for name in line.called for inner in program.computations[name])
         return line.opcode not in harmless and SLICED_OPERANDS not in line.line
 
-    # What is fused into an instruction is no array in memory unless that instruction returns it.
+    # A value inside a fusion is no array in memory unless the fusion returns it.
     outer = [line for name, lines in program.computations.items() if name not in fused for line in lines]
     return [line.place for line in outer if makes_pool(line)]

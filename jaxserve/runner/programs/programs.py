@@ -1,5 +1,5 @@
-"""Device: `Programs`, all that an engine of given sizes runs, described by shapes: nothing is allocated, and the mesh
-may have devices that are not here."""
+"""Device: `Programs`, the programs of an engine as functions and argument shapes. Nothing is allocated, and the mesh
+may be an AOT mesh, built from a topology description."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.hardware.mesh import replicated
@@ -19,7 +19,7 @@ from jaxserve.kv.pool_layout import KVLayout
 from jaxserve.models.params import Params, declare, targets, vocab_width
 from jaxserve.runner.device_state import MAX_EDITS, DeviceState, init_slots
 from jaxserve.runner.host_pages import TRANSFER_PAGES
-from jaxserve.runner.step.pack import BatchLayout
+from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.step import StepSettings, fork, step
 from jaxserve.sampling.penalty_counts import set_counts
 from jaxserve.sampling.slot_state import set_edits, set_mask
@@ -29,11 +29,11 @@ FORK_PAGES, FORK_SLOTS = 64, 16  # copies in one call; longer lists take several
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A function and the shapes of its arguments; the one at place `state` is donated, and comes back first."""
+    """A function and the shapes of its arguments; the argument at index `state` is donated and returned first."""
 
     name: str
     mesh: Mesh
-    function: Callable
+    function: Callable[..., Any]
     args: tuple[Any, ...]
     state: int
     out_shardings: Any
@@ -43,7 +43,7 @@ class Program:
         return jax.jit(self.function, donate_argnums=(self.state,), out_shardings=self.out_shardings)
 
     def lower(self) -> jax.stages.Lowered:
-        with jax.set_mesh(self.mesh):  # tells kernels what they are compiled for
+        with jax.set_mesh(self.mesh):  # kernels read the target device from the mesh
             return self.jitted.lower(*self.args)
 
     def compile(self) -> jax.stages.Compiled:
@@ -52,7 +52,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Programs:
-    """Sizes of an engine; num_pages with the scratch page, num_slots without the scratch slot.
+    """The settings and sizes of an engine; num_pages includes the scratch page, num_slots excludes the scratch slot.
 
     has_host_tier: pages are copied to host memory and back.
     """
@@ -61,7 +61,7 @@ class Programs:
     num_pages: int
     num_slots: int
     has_host_tier: bool = False
-    traces: Counter[str] = field(default_factory=Counter)
+    traces: Counter[str] = field(default_factory=Counter[str])
     """How often the Python of each program was traced."""
 
     @cached_property
@@ -81,23 +81,27 @@ class Programs:
 
     @cached_property
     def state(self) -> Any:
-        """A `DeviceState` of the shape, dtype and sharding of each array."""
+        """The shape, dtype and sharding of each array of `DeviceState`."""
         mesh, layout = self.settings.model.mesh, self.layout
         pool: Any = jax.ShapeDtypeStruct(layout.shape(self.num_pages), layout.dtype, sharding=layout.sharding(mesh))
         column: Any = self._whole((self.num_slots + 1,), jnp.int32)
+
+        def replicate(array: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+            return self._whole(array.shape, array.dtype)
+
         slots = jax.eval_shape(partial(init_slots, self.num_slots, self.vocab))
-        return DeviceState(pool, column, column, jax.tree.map(lambda a: self._whole(a.shape, a.dtype), slots))
+        return DeviceState(pool, column, column, jax.tree.map(replicate, slots))
 
     @cached_property
     def vocab(self) -> int:
-        """Width of the vocabulary on the device, padding included."""
+        """Width of the vocabulary on the device, including padding."""
         return vocab_width(self.settings.model.config, self.settings.model.mesh)
 
     def batch_layout(self, bucket: Bucket) -> BatchLayout:
         return BatchLayout(bucket, self.groups, self.settings.model.config.group_ranges)
 
     def step(self, bucket: Bucket) -> Program:
-        """(weights, state, buffer) -> (state, output, what was asked of prompts)."""
+        """(weights, state, buffer) -> (state, output, `Extras`)."""
         layout, whole = self.batch_layout(bucket), replicated(self.settings.model.mesh)
         args = (self.params, self.state, self._whole((layout.size,), jnp.int32))
         return self._program(str(bucket), partial(step, self.settings, layout), args, state=1, rest=(whole, whole))
@@ -110,25 +114,27 @@ class Programs:
     def set_edits(self) -> Program:
         """(state, slot, ids, bias, until) -> state."""
 
-        def function(state: DeviceState, slot, ids, bias, until) -> DeviceState:
+        def function(
+            state: DeviceState, slot: jax.Array, ids: jax.Array, bias: jax.Array, until: jax.Array
+        ) -> DeviceState:
             return replace(state, slots=set_edits(state.slots, slot, ids, bias, until))
 
         columns = [self._whole((MAX_EDITS,), dtype) for dtype in (jnp.int32, jnp.float32, jnp.int32)]
         return self._update("set_edits", function, self._whole((), jnp.int32), *columns)
 
     def set_mask(self) -> Program:
-        """(state, mask row, its words) -> state."""
+        """(state, mask row, mask words) -> state."""
 
-        def function(state: DeviceState, row, mask) -> DeviceState:
+        def function(state: DeviceState, row: jax.Array, mask: jax.Array) -> DeviceState:
             return replace(state, slots=set_mask(state.slots, row, mask))
 
         words = self._whole((-(-self.vocab // 32),), jnp.uint32)
         return self._update("set_mask", function, self._whole((), jnp.int32), words)
 
     def set_counts(self) -> Program:
-        """(state, slot, what `count_tokens` gives) -> state."""
+        """(state, slot, result of `count_tokens`) -> state."""
 
-        def function(state: DeviceState, slot, line) -> DeviceState:
+        def function(state: DeviceState, slot: jax.Array, line: jax.Array) -> DeviceState:
             return replace(state, slots=replace(state.slots, counts=set_counts(state.slots.counts, slot, line)))
 
         line = self._whole((self.vocab,), jnp.int16)
@@ -137,7 +143,7 @@ class Programs:
     def save_pages(self) -> Program:
         """(state, pages) -> (state, their content in host memory)."""
 
-        def function(state: DeviceState, ids) -> tuple[DeviceState, jax.Array]:
+        def function(state: DeviceState, ids: jax.Array) -> tuple[DeviceState, jax.Array]:
             return state, gather_pages(self.settings.model.mesh, state.pool, ids)
 
         ids = self._whole((TRANSFER_PAGES,), jnp.int32)
@@ -147,7 +153,7 @@ class Programs:
     def load_pages(self) -> Program:
         """(state, pages, their content) -> state."""
 
-        def function(state: DeviceState, ids, pages) -> DeviceState:
+        def function(state: DeviceState, ids: jax.Array, pages: jax.Array) -> DeviceState:
             return replace(state, pool=scatter_pages(self.settings.model.mesh, state.pool, ids, pages))
 
         layout, ids = self.layout, self._whole((TRANSFER_PAGES,), jnp.int32)
@@ -156,24 +162,35 @@ class Programs:
         return self._update("load_pages", function, ids, pages)
 
     def all(self, buckets: list[Bucket]) -> list[Program]:
-        """What a serving engine can need: a step for each bucket, forks, edits, masks and counts, and transfers."""
+        """All programs of an engine: a step for each bucket, forks, edits, masks, counts, and transfers."""
         transfers = [self.save_pages(), self.load_pages()] if self.has_host_tier else []
         return [*map(self.step, buckets), self.fork(), self.set_edits(), self.set_mask(), self.set_counts(), *transfers]
 
     def _whole(self, shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated(self.settings.model.mesh))
 
-    def _update(self, name: str, function: Callable, *arrays: jax.ShapeDtypeStruct) -> Program:
+    def _update(self, name: str, function: Callable[..., Any], *arrays: jax.ShapeDtypeStruct) -> Program:
         return self._program(name, function, (self.state, *arrays), state=0, rest=None)
 
-    def _program(self, name: str, function: Callable, args: tuple, *, state: int, rest: tuple | None) -> Program:
-        """`state` is the place of the state among the arguments, `rest` the shardings of what is returned after it."""
+    def _program(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        *,
+        state: int,
+        rest: tuple[NamedSharding, ...] | None,
+    ) -> Program:
+        """state: index of the state among the arguments. rest: shardings of the results after it; None: no results."""
 
-        def traced(*args):
+        def traced(*args: Any) -> Any:
             self.traces[name] += 1
             return function(*args)
 
-        traced.__name__ = name  # what profiles and compilers call it
-        kept = jax.tree.map(lambda a: a.sharding, self.state)
+        def sharding(array: jax.ShapeDtypeStruct) -> Any:
+            return array.sharding
+
+        traced.__name__ = name  # the program's name in profiles and in XLA
+        kept = jax.tree.map(sharding, self.state)
         out_shardings = kept if rest is None else (kept, *rest)
         return Program(name, self.settings.model.mesh, traced, args, state, out_shardings)

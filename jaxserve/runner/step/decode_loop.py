@@ -1,8 +1,8 @@
-"""Device: several tokens of each row in one step: rounds of a batch that decodes, until all of its rows have ended.
+"""Device: multi-step decoding: a loop of decode rounds in one step, until every row of the batch has finished.
 
-A row ends with its last planned round, with a stop token, or when its logits are not finite. The batch keeps its
-shape, so a row that has ended repeats its last round: it reads the same token at the same position again, stores the
-same key and value, and draws nothing.
+A row finishes with its last planned round, with a stop token, or when its logits are not finite. The batch keeps its
+shape, so a finished row repeats its last round: it reads the same token at the same position, rewrites identical KV,
+and draws nothing.
 """
 
 from collections.abc import Callable
@@ -15,68 +15,70 @@ from jaxtyping import Array, Bool, Int32
 
 from jaxserve.core.row_layout import ROW_INDEX, STOP_FIELDS
 from jaxserve.runner.device_state import DeviceState
+from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.device_batch import StepInputs, first_inputs
-from jaxserve.runner.step.pack import BatchLayout
 
 
 class DrawnTokens(NamedTuple):
-    """What one round drew. logprobs: packed, O = S·(2 + 2k)."""
+    """The result of one decode round. logprobs: packed, O = S·(2 + 2k)."""
 
     tokens: Int32[Array, "S"]
     is_bad: Bool[Array, "S"]
     logprobs: Int32[Array, "O"]
 
 
-class LoopCarry(NamedTuple):
-    """What all R = bucket.max_rounds of them drew, `count` of which ran; zeros beyond."""
+class RoundResults(NamedTuple):
+    """The results of all rounds, R = bucket.max_rounds; `num_rounds` of them ran, the others hold zeros."""
 
-    count: Int32[Array, ""]
+    num_rounds: Int32[Array, ""]
     tokens: Int32[Array, "R S"]
     is_bad: Bool[Array, "R S"]
     logprobs: Int32[Array, "R O"]
 
 
-# (state, inputs, rows that have not ended) -> (state, what was drawn): one pass through the model.
+Carry = tuple[DeviceState, StepInputs, jax.Array, RoundResults]  # the third: rows that are not finished
+
+# (state, inputs, unfinished rows) -> (state, drawn tokens): one forward pass.
 Advance = Callable[[DeviceState, StepInputs, jax.Array], tuple[DeviceState, DrawnTokens]]
 
 
-def run_rounds(
+def run_decode_rounds(
     advance: Advance, layout: BatchLayout, buffer: Int32[Array, "B"], state: DeviceState
-) -> tuple[DeviceState, LoopCarry]:
-    """Rounds of a decode bucket; the state is carried, so that it is updated in place."""
+) -> tuple[DeviceState, RoundResults]:
+    """Run the decode rounds of a batch; the state is carried through the loop, so it is updated in place."""
     rows = layout.split(buffer)["rows"]
     num_rounds = rows[:, ROW_INDEX["rounds"]]
     inputs = first_inputs(layout, buffer, state)
-    # Whoever drew a stop token in the step in flight at planning time has ended, which the host could not know yet.
-    has_ended = (rows[:, ROW_INDEX["start"]] < 0) & _is_stop(rows, inputs.tokens, inputs.starts)
+    # A row that drew a stop token in the step in flight at planning time is finished: the host did not know it yet.
+    is_finished = (rows[:, ROW_INDEX["start"]] < 0) & _is_stop(rows, inputs.tokens, inputs.starts)
 
-    _, drawn = jax.eval_shape(advance, state, inputs, has_ended)
-    nothing = [jnp.zeros((layout.bucket.max_rounds, *a.shape), a.dtype) for a in drawn]
-    carry = state, inputs, (num_rounds > 0) & ~has_ended, LoopCarry(jnp.int32(0), *nothing)
+    shapes: DrawnTokens = jax.eval_shape(advance, state, inputs, is_finished)[1]
+    nothing = [jnp.zeros((layout.bucket.max_rounds, *a.shape), a.dtype) for a in shapes]
+    carry: Carry = state, inputs, (num_rounds > 0) & ~is_finished, RoundResults(jnp.int32(0), *nothing)
 
-    def is_left(carry: tuple) -> jax.Array:
+    def is_unfinished(carry: Carry) -> jax.Array:
         return jnp.any(carry[2])
 
-    def run(carry: tuple) -> tuple:
+    def run_round(carry: Carry) -> Carry:
         state, inputs, is_active, rounds = carry
         state, drawn = advance(state, inputs, is_active)
-        count = rounds.count + 1
-        has_ended = drawn.is_bad | _is_stop(rows, drawn.tokens, inputs.starts + 1) | (count >= num_rounds)
-        is_active &= ~has_ended
+        num_done = rounds.num_rounds + 1
+        is_finished = drawn.is_bad | _is_stop(rows, drawn.tokens, inputs.starts + 1) | (num_done >= num_rounds)
+        is_active &= ~is_finished
         inputs = StepInputs(
             jnp.where(is_active, inputs.starts + 1, inputs.starts), jnp.where(is_active, drawn.tokens, inputs.tokens)
         )
-        kept = [
-            lax.dynamic_update_index_in_dim(table, of_round, rounds.count, 0)
+        tables: list[jax.Array] = [
+            lax.dynamic_update_index_in_dim(table, of_round, rounds.num_rounds, 0)
             for table, of_round in zip(rounds[1:], drawn, strict=True)
         ]
-        return state, inputs, is_active, LoopCarry(count, *kept)
+        return state, inputs, is_active, RoundResults(num_done, *tables)
 
-    state, _, _, rounds = lax.while_loop(is_left, run, carry)
+    state, _, _, rounds = lax.while_loop(is_unfinished, run_round, carry)
     return state, rounds
 
 
 def _is_stop(rows: Int32[Array, "S F"], tokens: Int32[Array, "S"], positions: Int32[Array, "S"]) -> Bool[Array, "S"]:
-    """Whether a token at this position ends its row."""
+    """Whether a token at this position finishes its row."""
     stop_ids = jnp.stack([rows[:, ROW_INDEX[name]] for name in STOP_FIELDS], axis=1)
     return jnp.any(stop_ids == tokens[:, None], axis=1) & (positions >= rows[:, ROW_INDEX["min_len"]])

@@ -1,4 +1,4 @@
-"""Device: `DeviceBatch`, a step's buffer unpacked and completed by what only the device knows."""
+"""Device: `DeviceBatch`, a step's input buffer unpacked and completed from device state."""
 
 from typing import NamedTuple
 
@@ -9,20 +9,20 @@ from jaxtyping import Array, Bool, Int32
 from jaxserve.core.row_layout import ROW_INDEX
 from jaxserve.models.attention_plan import kind_meta
 from jaxserve.runner.device_state import DeviceState
-from jaxserve.runner.step.pack import BatchLayout
+from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.sampling.sampling_batch import SamplingBatch, read_rows
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 
 class StepInputs(NamedTuple):
-    """What a batch begins with: the position of each row's first token, and all tokens."""
+    """The position of each row's first token, and the tokens of all rows."""
 
     starts: Int32[Array, "S"]
     tokens: Int32[Array, "T"]
 
 
 class DeviceBatch(NamedTuple):
-    """One batch's arrays. Row order as planned; `last` is each row's last token, where it draws."""
+    """One batch's arrays, rows in planned order. last: index of each row's last token, whose logits it draws from."""
 
     tokens: Int32[Array, "T"]
     positions: Int32[Array, "T"]
@@ -40,9 +40,9 @@ class DeviceBatch(NamedTuple):
 
 @jax.named_scope("unpack")
 def first_inputs(layout: BatchLayout, buffer: Int32[Array, "B"], state: DeviceState) -> StepInputs:
-    """Rows in flight at planning time (start -1, token -1) continue from the slot's length and last token.
+    """Inputs from the buffer and, for rows in flight at planning time (start -1, token -1), from their slots.
 
-    They have one token each, so token t of such a row is t == row.
+    Such a row continues at its slot's length with its last token. It has one token, whose index is the row's.
     """
     parts = layout.split(buffer)
     rows, tokens = parts["rows"], parts["tokens"]
@@ -54,7 +54,7 @@ def first_inputs(layout: BatchLayout, buffer: Int32[Array, "B"], state: DeviceSt
 
 @jax.named_scope("unpack")
 def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], inputs: StepInputs) -> DeviceBatch:
-    """All that the step's functions read."""
+    """The arrays of a batch by name."""
     parts = layout.split(buffer)
     rows = parts["rows"]
     column = {name: rows[:, i] for name, i in ROW_INDEX.items()}

@@ -1,6 +1,6 @@
-"""Device: what a step tells of prompts, where asked: log-probabilities of their tokens, and pooled hidden states.
+"""Device: prompt outputs on request: log-probabilities of prompt tokens, and pooled hidden states.
 
-Both lie behind conditions: a batch that asks for neither pays for neither.
+Both are conditional: a batch that requests neither does not compute them.
 """
 
 from collections.abc import Callable
@@ -14,17 +14,17 @@ from jaxserve.core.row_layout import POOLING
 from jaxserve.runner.step.device_batch import DeviceBatch
 from jaxserve.runner.step.step_output import DeviceLogprobs, pack_logprobs
 
-TILE = 64  # tokens whose logits are made at once: never [T, V]
+TILE = 64  # tokens whose logits exist at once: never [T, V]
 
 
 @jax.named_scope("prompt_logprobs")
 def prompt_logprobs(
     score: Callable[..., DeviceLogprobs], batch: DeviceBatch, hidden: Float[Array, "T D"], k: int
 ) -> Int32[Array, "O2"]:
-    """Log-probability of each wanted target after the token before it, with up to k candidates.
+    """Log-probability of each requested target after the token before it, with up to k candidates.
 
-    score: from hidden states [R, D], targets [R] and candidates wanted [R] to what `top_logprobs` gives. Wanted tokens
-    are gathered first, so that as many tiles of logits are made as they fill, wherever in the batch they stand.
+    score: maps hidden states [R, D], targets [R] and requested candidates [R] to the result of `top_logprobs`. The
+    requested tokens are gathered first, so only the tiles that they fill are computed, wherever they are in the batch.
     """
     all_targets = batch.targets
     assert all_targets is not None
@@ -56,9 +56,9 @@ def prompt_logprobs(
 
 @jax.named_scope("pooled")
 def pooled_states(batch: DeviceBatch, hidden: Float[Array, "T D"]) -> Float[Array, "S D"]:
-    """float32: for rows that want a mean the sum over their tokens of this step, for the others their last token's.
+    """float32: of rows with mean pooling the sum over their tokens of this step, of other rows the last token's state.
 
-    A sum by rows, not a product with a matrix of zeros and ones: a row that is not finite must not reach another.
+    A segment sum, not a product with a 0/1 matrix: a row that is not finite must not affect another row.
     """
     num_rows = len(batch.slots)
     modes = batch.sampling.pooling

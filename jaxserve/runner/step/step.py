@@ -20,9 +20,9 @@ from jaxserve.models.params import Params
 from jaxserve.models.row_tiles import each_tile
 from jaxserve.models.transformer import forward, logits
 from jaxserve.runner.device_state import DeviceState
-from jaxserve.runner.step.decode_loop import DrawnTokens, run_rounds
+from jaxserve.runner.step.batch_layout import BatchLayout
+from jaxserve.runner.step.decode_loop import DrawnTokens, run_decode_rounds
 from jaxserve.runner.step.device_batch import DeviceBatch, StepInputs, first_inputs, unpack
-from jaxserve.runner.step.pack import BatchLayout
 from jaxserve.runner.step.prompt_outputs import pooled_states, prompt_logprobs
 from jaxserve.runner.step.step_output import DeviceLogprobs, Extras, pack_logprobs, pack_output
 from jaxserve.sampling.logit_processors import mask_padding
@@ -61,8 +61,8 @@ def step(
             state, drawn, _ = _advance(settings, params, state, unpack(layout, buffer, inputs), is_active)
             return _keep_sharding(settings, state), _replicate(settings, drawn)
 
-        state, rounds = run_rounds(advance, layout, buffer, state)
-        output = pack_output(rounds.count, rounds.tokens, rounds.is_bad)
+        state, rounds = run_decode_rounds(advance, layout, buffer, state)
+        output = pack_output(rounds.num_rounds, rounds.tokens, rounds.is_bad)
         return state, output, Extras(rounds.logprobs.reshape(-1), None, None)
     batch = unpack(layout, buffer, first_inputs(layout, buffer, state))
     state, drawn, hidden = _advance(settings, params, state, batch, jnp.ones_like(batch.samples))

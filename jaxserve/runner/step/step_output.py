@@ -1,10 +1,10 @@
-"""Device: a step's result as the one int32 vector that returns to the host, and what is read only where asked for.
+"""Device: a step's results: the int32 vector that returns to the host, and `Extras`, read only on request.
 
-    [ number of rounds | tokens R x S | is_bad R x S ]              R = bucket.max_rounds
+    [ number of decode rounds | tokens R x S | is_bad R x S ]              R = bucket.max_rounds
 
-Log-probabilities, of drawn tokens and of prompts, are tables of (chosen, rank, k ids, k log-probabilities), floats as
-bit patterns; k is the engine's max_logprobs. They and pooled hidden states stay on the device unless a plan asks: at
-256 rows and k 20 the first has 688 KB.
+Log-probabilities of drawn tokens and of prompts are tables of (chosen, rank, k ids, k log-probabilities), floats as
+bit patterns; k is the engine's max_logprobs. They and pooled hidden states stay on the device unless a plan requests
+them: at 256 rows and k = 20, the log-probabilities of one round have 688 KB.
 """
 
 from typing import NamedTuple
@@ -22,9 +22,9 @@ DeviceLogprobs = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 class Extras(NamedTuple):
-    """What a plan may ask for. logprobs: of drawn tokens, O1 = R·S·(2 + 2k). The others are of mixed buckets.
+    """Results on request. logprobs: of drawn tokens, O1 = R·S·(2 + 2k). The others exist in mixed buckets only.
 
-    prompt_logprobs: one entry a wanted target, in the targets' order, anything after the last. pooled: one row a row.
+    prompt_logprobs: one entry for each requested target, in order, arbitrary after the last. pooled: one entry a row.
     """
 
     logprobs: Int32[Array, "O1"]
@@ -47,19 +47,19 @@ def pack_logprobs(logprobs: DeviceLogprobs) -> jax.Array:
 
 
 def read_output(vector: np.ndarray, bucket: Bucket, num_rows: int) -> tuple[int, np.ndarray, np.ndarray]:
-    """(rounds, tokens [S, R], is_bad [S, R]) of the first `num_rows` rows."""
+    """(number of decode rounds, tokens [S, R], is_bad [S, R]) of the first `num_rows` rows."""
     tables = vector[1:].reshape(2, bucket.max_rounds, bucket.num_rows)[:, :, :num_rows]
     return int(vector[0]), tables[0].T, tables[1].T != 0
 
 
 def read_row_logprobs(vector: np.ndarray, bucket: Bucket, num_rows: int, k: int) -> TopLogprobs:
-    """One entry a token, row by row, of the first `num_rows` rows."""
+    """Log-probabilities of the first `num_rows` rows: one entry a token, row by row."""
     tables = vector.reshape(bucket.max_rounds, bucket.num_rows, 2 + 2 * k)[:, :num_rows]
     return read_logprobs(tables.swapaxes(0, 1), num_rows * bucket.max_rounds, k)
 
 
 def read_logprobs(vector: np.ndarray, count: int, k: int) -> TopLogprobs:
-    """The first `count` log-probabilities of a vector."""
+    """The first `count` entries of a packed vector."""
     table = np.ascontiguousarray(vector).reshape(-1, 2 + 2 * k)[:count]
     return TopLogprobs(
         chosen=table[:, 0].view(np.float32),

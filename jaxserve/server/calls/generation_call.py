@@ -16,8 +16,7 @@ from jaxserve.server.openai.requests.completion_body import DEFAULT_MAX_TOKENS, 
 from jaxserve.server.openai.requests.generation_fields import SamplingFields
 from jaxserve.server.openai.responses.chat_response import ChatResponse
 from jaxserve.server.openai.responses.completion_response import CompletionResponse
-from jaxserve.server.openai.responses.envelope import Envelope
-from jaxserve.server.openai.responses.usage import Usage
+from jaxserve.server.openai.responses.envelope import Envelope, Usage
 from jaxserve.server.server_state import ServerState
 
 
@@ -27,7 +26,7 @@ class ResponseBuilder(Protocol):
     usage: Usage
 
     def whole(self, outputs: list[RequestOutput]) -> dict[str, Any]: ...
-    def chunks(self, prompt: int, output: RequestOutput) -> Iterator[dict[str, Any]]: ...
+    def chunks(self, prompt_index: int, output: RequestOutput) -> Iterator[dict[str, Any]]: ...
     def last_chunk(self) -> dict[str, Any]: ...
 
 

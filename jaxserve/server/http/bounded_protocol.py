@@ -1,11 +1,12 @@
 """Host: `BoundedProtocol`: uvicorn's HTTP protocol with limits on header size and on slow senders and readers."""
 
 import asyncio
+from collections.abc import Buffer, Callable
 from typing import Any
 
+from httptools import HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from jaxserve.server.http.no_upgrade_parser import NoUpgradeParser
 from jaxserve.server.server_config import ServerConfig
 
 
@@ -135,6 +136,30 @@ class BoundedProtocol(HttpToolsProtocol):
             self.send_400_response("The headers are too long, or took too long.")
         else:
             self.transport.close()
+
+
+class NoUpgradeParser(HttpRequestParser):
+    """httptools ends a message at a request to upgrade and skips its body; this parser reads the head again without it.
+
+    head_without_upgrade: returns the head to parse instead, or None where an upgrade is genuine (CONNECT).
+    """
+
+    def __init__(self, protocol: Any, head_without_upgrade: Callable[[], bytes | None]):
+        super().__init__(protocol)
+        self._head_without_upgrade = head_without_upgrade
+
+    def feed_data(self, data: Buffer) -> None:
+        rest = memoryview(data)
+        while True:
+            try:
+                super().feed_data(rest)
+                return
+            except HttpParserUpgrade as upgrade:
+                head = self._head_without_upgrade()
+                if head is None:
+                    raise
+                rest = rest[upgrade.args[0] :]
+            super().feed_data(head)
 
 
 def bounded(config: ServerConfig) -> type[BoundedProtocol]:

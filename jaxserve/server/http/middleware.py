@@ -1,8 +1,8 @@
-"""Host: `RequestMiddleware`: gives each request an id, checks its key, and turns exceptions into error responses."""
+"""Host: `RequestMiddleware`: gives requests ids, checks keys, counts responses, turns exceptions into responses."""
 
 import re
 import secrets
-from collections.abc import Callable
+from collections import Counter
 from dataclasses import dataclass
 
 import orjson
@@ -18,7 +18,7 @@ from jaxserve.server.server_config import ServerConfig
 REQUEST_ID = re.compile(r"[\w.:-]{1,128}")
 MAX_HEADERS = 256
 CLIENT_CLOSED_REQUEST = 499  # nginx's status for a client that disconnects before the response
-Count = Callable[[str, str, int], None]  # method, route, status
+METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS".split())
 
 
 @dataclass(slots=True)
@@ -33,14 +33,27 @@ def caller_of(request: Request) -> Caller:
     return request.scope["jaxserve.caller"]
 
 
+class HttpCounts:
+    """Counts responses by method, route and status; written and read in the event loop only."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str, int]] = Counter()
+
+    def count(self, method: str, handler: str, status: int) -> None:
+        """handler: the route's pattern, not the path. Unknown methods count as "other": clients could invent any
+        number of paths and methods, and each would become a time series."""
+        self._counts[method if method in METHODS else "other", handler, status] += 1
+
+    def items(self) -> list[tuple[tuple[str, str, int], int]]:
+        """Pairs of (method, handler, status) and the count."""
+        return sorted(self._counts.items())
+
+
 class RequestMiddleware:
-    """The outermost application, in plain ASGI so that streams pass through untouched.
+    """The outermost application, in plain ASGI so that streams pass through untouched."""
 
-    count: called for every response with the route's pattern, since clients could invent any number of paths.
-    """
-
-    def __init__(self, app: ASGIApp, config: ServerConfig, count: Count):
-        self._app, self._keys, self._count, self._config = app, ApiKeys(config), count, config
+    def __init__(self, app: ASGIApp, config: ServerConfig, counts: HttpCounts):
+        self._app, self._keys, self._counts, self._config = app, ApiKeys(config), counts, config
         self._max_header_bytes = config.max_header_bytes
         self._public = {"/health", *(["/metrics"] if config.public_metrics else [])}
 
@@ -69,7 +82,7 @@ class RequestMiddleware:
         finally:
             caller.record.route = getattr(scope.get("route"), "path", "none")
             status = response.status or CLIENT_CLOSED_REQUEST
-            self._count(scope["method"], caller.record.route, status)
+            self._counts.count(scope["method"], caller.record.route, status)
             if scope["method"] == "POST":
                 log_access(self._config, caller.record, status)
 

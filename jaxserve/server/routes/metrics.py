@@ -8,8 +8,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from jaxserve.server.http.middleware import HttpCounts
 from jaxserve.server.monitoring.engine_families import engine_families
-from jaxserve.server.monitoring.http_counts import HttpCounts
 from jaxserve.server.server_state import ServerState
 
 # Independent of the Accept header: Prometheus reads it, and newer formats escape the colon of `vllm:`.

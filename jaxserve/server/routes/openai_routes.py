@@ -16,8 +16,7 @@ from jaxserve.server.http.disconnect import unless_disconnected
 from jaxserve.server.http.error_responses import errors_name_field
 from jaxserve.server.http.json_response import Json, offloaded_json
 from jaxserve.server.http.middleware import caller_of
-from jaxserve.server.openai.openapi_bodies import describe_body
-from jaxserve.server.openai.requests.base_body import Body
+from jaxserve.server.openai.requests.base_body import Body, describe_body
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody

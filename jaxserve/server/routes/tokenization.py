@@ -10,7 +10,7 @@ from jaxserve.server.calls.prompt_inputs import chat_prompt, encode_texts, token
 from jaxserve.server.http.body_reader import read_body
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.http.json_response import Json, offloaded_json
-from jaxserve.server.openai.openapi_bodies import describe_body
+from jaxserve.server.openai.requests.base_body import describe_body
 from jaxserve.server.openai.requests.tokenization_bodies import DetokenizeBody, TokenizeBody
 from jaxserve.server.server_state import ServerState
 from jaxserve.text.tokenizer import Tokenizer

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from pallas_kernels.kernel_types import Copy, Scalar
-from pallas_kernels.typed_loop import fori_loop
 
 Copies = Callable[[Scalar], tuple[Copy, ...]]
 
@@ -64,10 +63,10 @@ def pipeline(
     def wait_write(item: Scalar, carry: None) -> None:
         wait(write(item))
 
-    fori_loop(0, jnp.minimum(ahead, num_items), start_read, None)
-    fori_loop(0, num_items, step, 0)
+    jax.lax.fori_loop(0, jnp.minimum(ahead, num_items), start_read, None)
+    jax.lax.fori_loop(0, num_items, step, 0)
     first_unwaited = jnp.maximum(num_items - (depth - ahead), 0)
-    fori_loop(first_unwaited, num_items, wait_write, None)
+    jax.lax.fori_loop(first_unwaited, num_items, wait_write, None)
 
 
 def start(copies: tuple[Copy, ...]) -> None:

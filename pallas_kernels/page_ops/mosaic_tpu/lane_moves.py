@@ -20,7 +20,6 @@ from pallas_kernels.page_layouts import NUM_LANES, PageLayout
 from pallas_kernels.page_ops.mosaic_tpu.lane_insert import insert_columns
 from pallas_kernels.page_ops.mosaic_tpu.pool_tiles import require_tiles
 from pallas_kernels.page_ops.mosaic_tpu.row_moves import DEPTH, Moves, largest_block, plan_moves, read_then_write
-from pallas_kernels.typed_loop import fori_loop
 
 
 def move_rows(
@@ -78,7 +77,7 @@ def _kernel(*refs: Ref, block: tuple[int, int]) -> None:
             old, new = target[(at[0], *head)], source[(at[1], *head)]
             target[(at[0], *head)] = insert_columns(old, [new], lane, to_lane, 1)
 
-        fori_loop(0, block[0] * block[1], move_head, None)
+        lax.fori_loop(0, block[0] * block[1], move_head, None)
 
     def pick(item: Scalar) -> None:
         at = (lax.div(item, NUM_LANES), lax.rem(item, DEPTH))
@@ -90,6 +89,6 @@ def _kernel(*refs: Ref, block: tuple[int, int]) -> None:
             move(tiles, at, waiting, lax.rem(pair, NUM_LANES), lax.rem(moves.dst[pair], NUM_LANES))
 
         first = moves.first_rows[item]
-        fori_loop(first, first + moves.counts[item], put, None)
+        lax.fori_loop(first, first + moves.counts[item], put, None)
 
     read_then_write(moves, tiles, semaphores, tile_of, pick, merge)

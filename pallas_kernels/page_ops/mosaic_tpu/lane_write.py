@@ -28,7 +28,6 @@ from pallas_kernels.page_ops.mosaic_tpu.copy_pipeline import OnlyIf, pipeline
 from pallas_kernels.page_ops.mosaic_tpu.lane_insert import insert_columns
 from pallas_kernels.page_ops.mosaic_tpu.pool_tiles import require_tiles
 from pallas_kernels.page_ops.token_write import TokenWrite
-from pallas_kernels.typed_loop import fori_loop
 
 MAX_RING_BYTES = 8 << 20
 """Half of the 16 MiB of VMEM that a kernel has by default."""
@@ -125,7 +124,7 @@ def _kernel(*refs: Ref) -> None:
             merged[buffer, head] = insert_columns(old, tiles, lax.rem(token, NUM_LANES), lane, counts[item])
             return carry
 
-        fori_loop(0, num_heads, merge_head, 0)
+        lax.fori_loop(0, num_heads, merge_head, 0)
 
     def write(item: Scalar) -> tuple[Copy, ...]:
         buffer, _, _, piece = place(item)

@@ -25,7 +25,6 @@ from pallas_kernels.page_layouts import NUM_LANES, PageLayout, tile_rows
 from pallas_kernels.page_ops.aligned_pieces import group
 from pallas_kernels.page_ops.mosaic_tpu.copy_pipeline import pipeline
 from pallas_kernels.page_ops.mosaic_tpu.pool_tiles import column_dtype, from_columns, require_tiles, to_columns
-from pallas_kernels.typed_loop import fori_loop
 
 DEPTH = 8
 """Tiles in flight."""
@@ -143,7 +142,7 @@ def _kernel(*refs: Ref, block: tuple[int, int]) -> None:
                 columns[c, :, :, pl.ds(lax.rem(moves.dst[row], tile), 1)] = rows[c, :, :, pl.ds(row, 1)]
 
         first = moves.first_rows[item]
-        fori_loop(first, first + moves.counts[item], put, None)
+        lax.fori_loop(first, first + moves.counts[item], put, None)
         tiles[lax.rem(item, DEPTH)] = from_columns([columns[c] for c in every_column], tiles.dtype)
 
     read_then_write(moves, tiles, semaphores, tile_of, pick, merge)

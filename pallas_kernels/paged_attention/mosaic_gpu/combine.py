@@ -12,7 +12,6 @@ from jaxtyping import Array, Float
 from pallas_kernels.dispatch import gpu_interpretation
 from pallas_kernels.kernel_types import Ref, Scalar
 from pallas_kernels.paged_attention.mosaic_gpu.items import Items
-from pallas_kernels.typed_loop import fori_loop
 
 THREADS = 128
 
@@ -38,7 +37,7 @@ def combine(
         def higher(item: Scalar, highest: jax.Array) -> jax.Array:
             return jnp.maximum(highest, log_sums_ref[item, head, line])
 
-        highest = fori_loop(first, end, higher, jnp.float32(-1e30))
+        highest = lax.fori_loop(first, end, higher, jnp.float32(-1e30))
 
         def add(item: Scalar, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             total, sums = carry
@@ -50,7 +49,7 @@ def combine(
 
         strided = plgpu.Layout.WG_STRIDED((width,), width // THREADS)
         zeros = cast(jax.Array, plgpu.layout_cast(jnp.zeros((width,), jnp.float32), strided))
-        total, sums = fori_loop(first, end, add, (jnp.float32(0), zeros))
+        total, sums = lax.fori_loop(first, end, add, (jnp.float32(0), zeros))
         o_ref[tile, head, line] = sums / jnp.maximum(total, np.finfo(np.float32).tiny)
         total_ref[tile, head, line] = highest + jnp.log2(total)
 

@@ -23,7 +23,6 @@ from pallas_kernels.kernel_types import Ref, Refs
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES, KernelSizes
 from pallas_kernels.paged_attention.mosaic_gpu.memory_warpgroup import Item, slot_of
-from pallas_kernels.typed_loop import fori_loop
 
 LOG2_E = math.log2(math.e)
 MATRIX = plgpu.Layout.WGMMA
@@ -100,9 +99,9 @@ def attend_item(refs: Refs, item: Item, group: jax.Array, sizes: KernelSizes, sp
     carry = _full((LINES,), 0.0, COLUMN), _full((LINES,), LOWEST, COLUMN), (nothing,) * (sizes.head_dim // sizes.width)
     whole_begin = jnp.clip(item.whole_begin, item.begin, item.end)
     whole_end = jnp.clip(item.whole_end, whole_begin, item.end)
-    carry = fori_loop(item.begin, whole_begin, partial(step, is_edge=True), carry)
-    carry = fori_loop(whole_begin, whole_end, partial(step, is_edge=False), carry)
-    total, highest, parts = fori_loop(whole_end, item.end, partial(step, is_edge=True), carry)
+    carry = lax.fori_loop(item.begin, whole_begin, partial(step, is_edge=True), carry)
+    carry = lax.fori_loop(whole_begin, whole_end, partial(step, is_edge=False), carry)
+    total, highest, parts = lax.fori_loop(whole_end, item.end, partial(step, is_edge=True), carry)
 
     total = jnp.maximum(total, np.finfo(np.float32).tiny)
     refs["sums"][group] = highest + jnp.log2(total)

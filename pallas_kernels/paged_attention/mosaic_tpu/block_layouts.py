@@ -23,7 +23,6 @@ from jax.experimental.pallas import tpu as pltpu
 from pallas_kernels.kernel_types import Ref, Scalar
 from pallas_kernels.page_layouts import LANES, NUM_LANES, ROWS, PageLayout, tile_rows
 from pallas_kernels.page_ops.mosaic_tpu.lane_insert import insert_columns
-from pallas_kernels.typed_loop import fori_loop
 
 Dims = tuple[tuple[int], tuple[int]]
 
@@ -212,7 +211,7 @@ class LaneBlocks(BlockLayout):
             block[slot, head, :, lanes] = insert_columns(old, [new[head]], lane, offset, 1)
             return carry
 
-        fori_loop(0, self.num_kv_heads, put_head, 0)
+        lax.fori_loop(0, self.num_kv_heads, put_head, 0)
 
 
 BLOCK_LAYOUTS: dict[str, type[BlockLayout]] = {blocks.layout.name: blocks for blocks in (RowBlocks, LaneBlocks)}

@@ -45,7 +45,6 @@ from pallas_kernels.paged_attention.mosaic_tpu.page_stream import (
     start,
     wait_for,
 )
-from pallas_kernels.typed_loop import fori_loop
 
 DEPTH = 3
 """Blocks in VMEM. Products take longer than copies here: one block ahead suffices, two bridge the ends of rows."""
@@ -323,7 +322,7 @@ def _kernel(
 
         first = jnp.maximum(tile.span.begin - begin, 0) // size
         last = (jnp.minimum(tile.span.end - begin, blocks.positions) - 1) // size
-        fori_loop(first, last + 1, piece, 0)
+        jax.lax.fori_loop(first, last + 1, piece, 0)
 
     def attend_tile(i: Scalar, carry: Scalar) -> Scalar:
         tile, slot = tile_of(i), i % 2
@@ -352,9 +351,9 @@ def _kernel(
         whole_from = jnp.minimum((tile.seen_from + blocks.positions - 1) // blocks.positions, last + 1)
         whole_to = jnp.clip(tile.seen_to // blocks.positions, whole_from, last + 1)
         if window is not None:
-            fori_loop(first, whole_from, edge, 0)
-        fori_loop(whole_from, whole_to, whole, 0)
-        fori_loop(whole_to, last + 1, edge, 0)
+            jax.lax.fori_loop(first, whole_from, edge, 0)
+        jax.lax.fori_loop(whole_from, whole_to, whole, 0)
+        jax.lax.fori_loop(whole_to, last + 1, edge, 0)
 
         def finish(heads: list[Scalar]) -> None:
             for head in heads:
@@ -383,5 +382,5 @@ def _kernel(
     def _() -> None:
         queries_of(0, 0, start)
         stream.begin()
-        fori_loop(0, num_tiles, attend_tile, 0)
+        jax.lax.fori_loop(0, num_tiles, attend_tile, 0)
         output_of(num_tiles - 1, (num_tiles - 1) % 2).wait()

@@ -36,7 +36,6 @@ from pallas_kernels.paged_attention.mosaic_tpu.page_stream import (
     scores,
     softmax_buffers,
 )
-from pallas_kernels.typed_loop import fori_loop
 
 DEPTH = 4
 """Blocks in VMEM. A block of 2 MiB is 1.3 µs of a v6e's memory, about the latency of a copy, so that a single
@@ -199,7 +198,7 @@ def _kernel(
 
         first = jnp.maximum(span.begin - start, 0) // size
         last = (jnp.minimum(span.end - start, blocks.positions) - 1) // size
-        fori_loop(first, last + 1, piece, 0)
+        jax.lax.fori_loop(first, last + 1, piece, 0)
 
     def new_tile(span: Span, block: Scalar) -> tuple[jax.Array, jax.Array]:
         """First position, in the block, of the tile that holds the new token, and the token's offset in the tile."""
@@ -247,7 +246,7 @@ def _kernel(
                 edge_block(i, span, first, stream.wait(span, first))
                 stream.release()
 
-        fori_loop(whole_from, last, whole_block, 0)
+        jax.lax.fori_loop(whole_from, last, whole_block, 0)
 
         slot = stream.wait(span, last)
         if new_ref is not None:
@@ -264,4 +263,4 @@ def _kernel(
         stream.release()
         return carry
 
-    fori_loop(0, jnp.clip(num_rows - first_row, 0, rows), attend_row, 0)
+    jax.lax.fori_loop(0, jnp.clip(num_rows - first_row, 0, rows), attend_row, 0)

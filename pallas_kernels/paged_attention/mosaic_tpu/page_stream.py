@@ -22,7 +22,6 @@ from pallas_kernels.kernel_types import Copy, Ref, Scalar
 from pallas_kernels.page_layouts import NUM_LANES
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import BlockLayout, Dims
-from pallas_kernels.typed_loop import fori_loop
 
 VMEM_BYTES = 48 * 2**20
 """Limit of a kernel: blocks by rule need up to 20 MiB; the smallest memory, a TPU7x core's, has 64 MiB."""
@@ -99,7 +98,7 @@ class PageStream:
             self._start_next()
             return carry
 
-        fori_loop(0, self.depth, start, 0)
+        jax.lax.fori_loop(0, self.depth, start, 0)
 
     def wait(self, span: Span, block: jax.Array) -> jax.Array:
         """The slot of this item's block, which must be the next in order."""
@@ -153,7 +152,7 @@ class PageStream:
 
             return carry
 
-        fori_loop(0, (last - first + num_pages) // num_pages, visit, 0)
+        jax.lax.fori_loop(0, (last - first + num_pages) // num_pages, visit, 0)
 
 
 class Softmax(NamedTuple):
@@ -262,4 +261,4 @@ def each_group(num_kv_heads: int, visit: Callable[[list[Scalar]], None], size: i
         visit([i * size + j for j in range(size)])
         return carry
 
-    fori_loop(0, num_kv_heads // size, group, 0)
+    jax.lax.fori_loop(0, num_kv_heads // size, group, 0)

@@ -8,7 +8,6 @@ from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.xla.page_groups import PagedRows, attend
-from pallas_kernels.typed_loop import fori_loop
 
 
 def decode_rows(
@@ -53,4 +52,4 @@ def decode_rows(
         out = jnp.where((end > 0)[:, None, None, None, None], out, 0)
         return jax.lax.dynamic_update_slice_in_dim(o, out.squeeze(3), start, 0)
 
-    return fori_loop(0, -(-num_decodes // block), attend_block, jnp.zeros_like(q, jnp.float32))
+    return jax.lax.fori_loop(0, -(-num_decodes // block), attend_block, jnp.zeros_like(q, jnp.float32))

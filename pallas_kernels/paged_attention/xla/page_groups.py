@@ -15,7 +15,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from pallas_kernels.page_layouts import PageLayout
-from pallas_kernels.typed_loop import fori_loop
 
 HIDDEN = float(np.finfo(np.float32).min)
 """Score of positions that a query does not attend to; finite, so that differences of two such scores are numbers."""
@@ -121,7 +120,7 @@ def attend(
     highest, total = jnp.full_like(nothing[..., 0], HIDDEN), nothing[..., 0]
     if sinks is not None:
         highest, total = nothing[..., 0] + sinks[None, :, :, None], nothing[..., 0] + 1
-    _, total, weighted = fori_loop(0, num_groups, step, (highest, total, nothing))
+    _, total, weighted = jax.lax.fori_loop(0, num_groups, step, (highest, total, nothing))
     return weighted / jnp.maximum(total, np.finfo(np.float32).tiny)[..., None]
 
 

@@ -16,7 +16,6 @@ from pallas_kernels.paged_attention.batch_meta import AttentionMeta, sequence_po
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.xla.page_groups import PagedRows, attend
 from pallas_kernels.paged_attention.xla.prefill import visible_to_tile
-from pallas_kernels.typed_loop import fori_loop
 
 
 def position_tiles(
@@ -72,4 +71,4 @@ def position_tiles(
         return o.at[jnp.where(is_own, tokens, num_tokens)].set(jnp.moveaxis(out, 3, 1), mode="drop")
 
     num_blocks = -(-end_tile[-1] // sizes.rows)
-    return fori_loop(0, num_blocks, attend_tiles, jnp.zeros_like(q, jnp.float32))
+    return jax.lax.fori_loop(0, num_blocks, attend_tiles, jnp.zeros_like(q, jnp.float32))

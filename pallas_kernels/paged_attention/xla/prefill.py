@@ -8,7 +8,6 @@ from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta, sequence_positions
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.xla.page_groups import PagedRows, attend
-from pallas_kernels.typed_loop import fori_loop
 
 
 def visible_to_tile(
@@ -88,4 +87,4 @@ def prefill_tiles(
         new = jnp.where(is_own[:, None, None, None], jnp.moveaxis(out[0], 2, 0), old)
         return jax.lax.dynamic_update_slice_in_dim(o, new, start, 0)
 
-    return fori_loop(0, last_tile[-1], attend_tile, o)
+    return jax.lax.fori_loop(0, last_tile[-1], attend_tile, o)

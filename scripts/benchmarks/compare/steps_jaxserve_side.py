@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxserve import LLM, SamplingParams
 from jaxserve.bench.machine import hardware, versions
-from jaxserve.engine.loop.step_stats import StepRecord, device_times
+from jaxserve.engine.loop.step_stats import StepRecord
 
 UNTIMED = 3  # steps of a case before those that count
 SPREAD = 24  # steps between the end of the first prompt and that of the last
@@ -46,9 +46,8 @@ def times(llm: LLM, spec: dict, case: dict) -> list[float]:
     llm.generate(prompts, params, use_tqdm=False)
     llm.parts.engine.observer = None
     is_full = [r.kind == "decode" and r.num_rows == case["rows"] for r in records]
-    submitted = np.array([r.moments.submitted_s for r in records])
-    collected = np.array([r.moments.collected_s for r in records])
-    return device_times(submitted, collected)[is_full][UNTIMED : UNTIMED + spec["num_steps"]].tolist()
+    device_s = np.array([r.moments.device_s for r in records])
+    return device_s[is_full][UNTIMED : UNTIMED + spec["num_steps"]].tolist()
 
 
 if __name__ == "__main__":

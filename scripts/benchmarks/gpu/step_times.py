@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxserve import LLM, SamplingParams
-from jaxserve.engine.loop.step_stats import StepLog, StepRecord, device_times
+from jaxserve.engine.loop.step_stats import StepLog, StepRecord
 from scripts.benchmarks.gpu.benchmark_sizes import EngineSizes
 from scripts.benchmarks.gpu.task_list import OutOfTime, Record, Task
 
@@ -67,8 +67,7 @@ def median_step(records: Sequence[StepRecord], batch: int) -> Record:
 
     The first such step may have waited for the compiler, which a median does not see.
     """
-    moments = [r.moments for r in records]
-    step_s = device_times(np.array([m.submitted_s for m in moments]), np.array([m.collected_s for m in moments]))
+    step_s = np.array([r.moments.device_s for r in records])
     positions = np.cumsum([r.num_tokens for r in records])  # no sequence has ended: what was computed is in the pool
     chosen = [i for i, r in enumerate(records) if is_whole(r, batch)]
     return {

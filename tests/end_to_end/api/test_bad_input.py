@@ -1,4 +1,4 @@
-"""Bad input: one sentence that names the fault, a ValueError, and nothing else disturbed."""
+"""Bad input raises a ValueError of one sentence that names the fault, and affects no other request."""
 
 import numpy as np
 import pytest
@@ -68,14 +68,14 @@ def test_a_bad_prompt_is_refused_before_anything_runs(name):
 
 
 @pytest.mark.parametrize("name", PARAMS)
-def test_parameters_that_the_model_cannot_honour_are_named(name):
+def test_parameters_that_the_model_cannot_honor_are_named(name):
     with pytest.raises(ValueError, match=name) as caught:
         tiny_engine("llama3").generate([GOLDEN.prompt], SamplingParams(**PARAMS[name]), use_tqdm=False)
     assert caught.value.param == name
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_options_that_cannot_be_honoured_are_named(name):
+def test_options_that_cannot_be_honored_are_named(name):
     with pytest.raises(ValueError, match=name):
         LLM(str(checkpoint("llama3")), **(SMALL | {name: OPTIONS[name]}))
 

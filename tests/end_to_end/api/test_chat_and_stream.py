@@ -1,4 +1,4 @@
-"""Chats, streams and coroutines over real arrays: the same answers whichever way one waits for them."""
+"""Chats, streams and coroutines over real arrays return the same answers."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ def test_the_demo_model_answers_as_an_assistant(llm):
     assert again.outputs == answer.outputs
 
 
-def test_the_assistant_goes_on_with_words_put_into_its_mouth(llm):
+def test_the_assistant_continues_its_final_message(llm):
     begun = [*CAPITAL, {"role": "assistant", "content": "The capital of France is"}]
     rendered = llm.render_chat(begun, add_generation_prompt=False, continue_final_message=True)
     assert rendered["prompt"].endswith("<|im_start|>assistant\nThe capital of France is")

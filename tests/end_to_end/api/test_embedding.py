@@ -1,4 +1,4 @@
-"""Embeddings are the naive forward pass's hidden states, pooled, whatever chunks and neighbours there are."""
+"""Embeddings are the pooled hidden states of the naive forward pass, for any chunking and batch."""
 
 from functools import cache
 
@@ -49,7 +49,7 @@ def test_embeddings_equal_the_naive_forward_pass(family, options, pooling):
     assert [s.token_ids for s in texts] == [g.greedy[:24] for g in goldens(family)]
 
 
-def test_they_have_length_one_by_default():
+def test_embeddings_have_length_one_by_default():
     plain = embed_on(tiny_engine("llama3"), PROMPTS, normalize=False)
     for out, other in zip(embed_on(tiny_engine("llama3"), PROMPTS), plain, strict=True):
         vector, raw = np.array(out.outputs.embedding), np.array(other.outputs.embedding)

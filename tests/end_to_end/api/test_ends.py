@@ -1,4 +1,4 @@
-"""How texts end and what may not be in them: limits, stop tokens, minimum length, bad words."""
+"""Ends of texts, and tokens that they must not contain: limits, stop tokens, minimum length, bad words."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_the_context_ends_the_text():
 
 @pytest.mark.parametrize("words", [1, 2, 3])
 def test_bad_words_of_several_tokens_never_appear(words):
-    """Words come as text; here their ids are put into the request, because the tiny model has no tokenizer."""
+    """Bad words are given as text; here their ids are put into the request, as the tiny model has no tokenizer."""
     llm = tiny_engine("llama3")
     bad = tuple(GOLDEN.greedy[:words])
     params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
@@ -49,7 +49,7 @@ def test_bad_words_of_several_tokens_never_appear(words):
 
 
 def test_one_bad_row_ends_alone():
-    """NaN in a sequence's pages ends it with an error; neighbours and later users of the pages do not notice."""
+    """NaN in a sequence's pages ends it with an error; other rows and later users of the pages are unaffected."""
     from dataclasses import replace
 
     import jax.numpy as jnp

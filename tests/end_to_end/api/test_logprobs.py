@@ -29,7 +29,7 @@ def test_prompt_logprobs_equal_transformers(family, options):
     for position, entry in enumerate(out.prompt_logprobs[1:], start=1):
         token, row = golden.prompt[position], law[position - 1]
         assert abs(entry[token].logprob - row[token]) < TOLERANCE
-        # Neighbours closer than rounding may change places.
+        # Tokens closer than rounding may swap ranks.
         assert (row > row[token] + 1e-5).sum() < entry[token].rank <= 1 + (row > row[token] - 1e-5).sum()
         for top in np.argsort(-row)[:3].tolist():
             assert abs(entry[top].logprob - row[top]) < TOLERANCE

@@ -1,4 +1,4 @@
-"""The pure functions on a real model, as a researcher would write them, beside the engine."""
+"""The pure functions on a real model agree with the engine."""
 
 from functools import partial
 
@@ -9,7 +9,6 @@ import pytest
 
 from jaxserve import LLM, SamplingParams, pure
 from jaxserve.core.errors import ConfigError
-from jaxserve.engine.tasks.hidden_states import settings_of
 from tests.support.golden_data import checkpoint
 
 NAME = "smollm2-135m-instruct"
@@ -39,11 +38,11 @@ def test_a_scan_over_decode_equals_generate(real_model):
     lengths = np.array([len(p) for p in prompts], np.int32)
     drawn = greedy(model.settings, model.params, tokens, lengths, pure.init_cache(model.settings, 2, 32))
 
-    llm = LLM(str(path), dtype="float32", max_model_len=64, max_num_seqs=2, max_num_batched_tokens=16, num_pages=16)
+    llm = LLM(str(path), dtype="float32", max_model_len=256, max_num_seqs=8, max_num_batched_tokens=32)
     params = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
     expected = [out.outputs[0].token_ids for out in llm.generate(PROMPTS, params, use_tqdm=False)]
     assert np.asarray(drawn).tolist() == expected
-    assert settings_of(llm.parts) == model.settings
+    assert llm.parts.runner.settings.model == model.settings
 
 
 @pytest.mark.parametrize("option", ["max_num_seqs", "num_pages", "memory_utilization"])
@@ -57,7 +56,7 @@ def test_a_context_beyond_the_models_is_refused():
         pure.load(str(checkpoint("llama3")), max_model_len=100_000)
 
 
-def test_random_weights_of_a_configuration_will_do():
+def test_random_weights_of_a_configuration_are_accepted():
     one, other = (pure.load(str(checkpoint("llama3")), load_format="dummy", seed=seed) for seed in (1, 2))
     assert one.config == other.config
     assert one.tokenizer is None

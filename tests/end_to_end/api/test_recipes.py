@@ -1,8 +1,12 @@
-"""docs/recipes.md is one program, block by block, and every block shows something."""
+"""docs/recipes.md is one program, block by block, and every block prints something."""
 
 import re
 
+import pytest
+
 from tests.repository.modules import ROOT
+
+pytestmark = pytest.mark.optimized
 
 PAGE = ROOT / "docs" / "recipes.md"
 
@@ -26,6 +30,6 @@ def test_the_recipes_run_from_top_to_bottom(real_model, capsys):
     found = blocks(PAGE.read_text(encoding="utf-8"))
     assert len(found) > 8
     for line, source in found:
-        # Blank lines before the block make its traceback name the page's own lines.
+        # Blank lines before the block make its traceback show the page's line numbers.
         exec(compile("\n" * (line - 1) + source, str(PAGE), "exec"), namespace)
         assert capsys.readouterr().out.strip(), f"the block at line {line} shows nothing"

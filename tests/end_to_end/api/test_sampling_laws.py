@@ -1,4 +1,4 @@
-"""What the engine draws follows the law that its parameters name, and does not depend on anything else."""
+"""Tokens follow the distribution that the sampling parameters define, and depend on nothing else."""
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ def test_penalties_see_prompt_and_output():
 def test_the_same_seed_gives_the_same_text_alone_and_among_31_others():
     params = SamplingParams(temperature=0.9, top_p=0.95, max_tokens=12, seed=77, ignore_eos=True)
     others = [SamplingParams(max_tokens=30 + i, seed=i, presence_penalty=i % 2, ignore_eos=True) for i in range(31)]
-    llm = tiny_engine("llama3", max_num_seqs=32, max_num_batched_tokens=64, num_pages=600)
+    llm = tiny_engine("llama3", max_num_seqs=32, max_num_batched_tokens=64, num_pages=600, buckets="8 32 64x32")
     alone = llm.generate([PROMPT], params, use_tqdm=False)[0].outputs[0].token_ids
     assert any("decode[tokens=8" in name for name in llm.parts.runner.traces)
     prompts = [[7 + i] * (1 + i) for i in range(31)]

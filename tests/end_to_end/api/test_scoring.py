@@ -1,4 +1,4 @@
-"""Scores are the prompt log-probabilities of lone calls, whatever is shared, cut, preempted or run beside them."""
+"""Scores are the prompt log-probabilities of separate calls, with sharing, chunking, preemption and other load."""
 
 from contextlib import contextmanager
 
@@ -14,7 +14,7 @@ from tests.support.golden_data import goldens
 from tests.support.tiny_engines import submit, tiny_engine
 
 TOLERANCE = 1e-5
-# With fewer slots than pairs, whoever gets none while its context's sequences run may have to compute it again.
+# With fewer slots than pairs, a pair that gets no slot while its context's sequences run may compute it again.
 CHUNKED = {"max_chunk_tokens": 7, "max_num_seqs": 16}
 WAYS = [("llama3", {}), ("llama3", CHUNKED), ("gemma3", {}), ("gemma3", CHUNKED)]
 SMALL = [
@@ -24,7 +24,7 @@ SMALL = [
 
 
 def pairs_of(rng, num_contexts: int, longest: int = 70) -> list[tuple[list[int], list[int]]]:
-    """Ragged contexts, each with one to six continuations; one context comes twice, apart."""
+    """Ragged contexts, each with one to six continuations; one context occurs twice, in different places."""
     contexts = [rng.integers(3, 320, rng.integers(1, longest)).tolist() for _ in range(num_contexts)]
     return [
         (context, rng.integers(3, 320, rng.integers(1, 9)).tolist())
@@ -38,7 +38,7 @@ def score_on(llm, pairs):
 
 
 def expected(llm, pairs) -> list[list[float]]:
-    """The same by a call for each pair's whole prompt."""
+    """The same by one call for each pair's whole prompt."""
     params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
     outputs = [llm.generate([c + x], params, use_tqdm=False)[0] for c, x in pairs]
     return [
@@ -66,13 +66,13 @@ def computed_tokens(llm):
 
 
 @pytest.mark.parametrize(("family", "options"), WAYS)
-def test_scores_equal_those_of_lone_calls(family, options):
+def test_scores_equal_those_of_separate_calls(family, options):
     llm, pairs = tiny_engine(family, **options), pairs_of(np.random.default_rng(1), 3)
     with computed_tokens(llm) as tokens:
         outputs = score_on(llm, pairs)
     num_contexts = len({tuple(c) for c, _ in pairs})
     once = sum(len(c) for c in {tuple(c) for c, _ in pairs})
-    # A context once, a fork its last token again, and of each continuation all tokens but the last.
+    # Each context once, for each fork its last token again, and of each continuation all tokens but the last.
     assert sum(tokens) == once + sum(len(x) - 1 for _, x in pairs) + len(pairs) - num_contexts
     with computed_tokens(llm) as tokens:
         wanted = expected(llm, pairs)
@@ -83,7 +83,7 @@ def test_scores_equal_those_of_lone_calls(family, options):
 
 @pytest.mark.parametrize(("family", "options"), SMALL)
 def test_scores_beside_texts_that_crowd_the_pool(family, options):
-    """Preemption on either side; the texts stay what they are alone."""
+    """Preemption on either side; the texts are those of a run alone."""
     llm, pairs = tiny_engine(family, **options), pairs_of(np.random.default_rng(2), 3, longest=50)
     wanted, before = expected(llm, pairs), llm.stats.num_preemptions
     texts = [g for g in goldens(family) for _ in range(2)]
@@ -97,7 +97,7 @@ def test_scores_beside_texts_that_crowd_the_pool(family, options):
     assert llm.stats.num_pages_free == options["num_pages"] - 1
 
 
-def test_what_the_model_would_say_is_greedy_and_nothing_else():
+def test_only_the_greedy_continuation_is_greedy():
     llm, golden = tiny_engine("llama3"), goldens("llama3")[1]
     own = golden.greedy[:6]
     outputs = score_on(llm, [(golden.prompt, own), (golden.prompt, [*own[:5], own[5] + 1]), (golden.prompt, [own[1]])])
@@ -105,13 +105,13 @@ def test_what_the_model_would_say_is_greedy_and_nothing_else():
 
 
 class Blind(FakeModel):
-    """Its logits are not finite; what is not a number has rank 1, for nothing is above it."""
+    """Its logits are not finite; NaN has rank 1, as nothing is above it."""
 
     def logprob(self, prefix, token):
         return float("nan")
 
 
-def test_what_is_not_a_number_is_not_greedy():
+def test_nan_is_not_greedy():
     found = [fake_llm(kind(264)).score([([5], [7, 8])], use_tqdm=False)[0] for kind in (FakeModel, Blind)]
     assert [out.is_greedy for out in found] == [True, False]
     assert np.isnan(found[1].token_logprobs).all()
@@ -159,10 +159,10 @@ def test_an_interrupt_ends_its_own_pairs_only(num_steps, monkeypatch):
 def test_scoring_does_not_change_what_unseeded_requests_draw():
     prompt, params = [4, 5, 6], SamplingParams(max_tokens=8, ignore_eos=True)
     llm = tiny_engine("llama3")
-    maker = llm.parts.input_processor
-    arrived = maker.num_arrived
+    processor = llm.parts.input_processor
+    arrived = processor.num_arrived
     first = llm.generate([prompt], params, use_tqdm=False)
-    maker.num_arrived = arrived
+    processor.num_arrived = arrived
     score_on(llm, [([5], [7]), ([5], [8])])
     again = llm.generate([prompt], params, use_tqdm=False)
     assert first[0].outputs[0].token_ids == again[0].outputs[0].token_ids

@@ -1,4 +1,4 @@
-"""Text in, text out, with the demo model: completions, stop strings, samples, and every form of a prompt."""
+"""Text in, text out, with the demo model: completions, stop strings, samples, all forms of a prompt."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The command line: a verb that works, and mistakes that end in one sentence and exit code 2."""
+"""The command line: `generate` works, and mistakes end with one sentence and exit code 2."""
 
 import json
 import re
@@ -6,14 +6,15 @@ import re
 import pytest
 
 from tests.support.golden_data import checkpoint
-from tests.support.processes.command_line import check_mistake, jaxserve
+from tests.support.processes.command_line import DEMO_SIZES, check_mistake, jaxserve
 
 NAME = "smollm2-135m-instruct"
 
 
 def test_generate_prints_the_completion_and_times_loading_compiling_and_generating_apart(real_model):
     real_model(NAME)
-    done = jaxserve("generate", NAME, "--prompt", "The capital of France is", "--temperature", "0", "--max-tokens", "4")
+    args = ["--prompt", "The capital of France is", "--temperature", "0", "--max-tokens", "4"]
+    done = jaxserve("generate", NAME, *DEMO_SIZES, *args)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(" Paris.")
     figures = re.search(
@@ -25,13 +26,13 @@ def test_generate_prints_the_completion_and_times_loading_compiling_and_generati
         re.MULTILINE,
     )
     assert figures, done.stderr
-    assert "\r" not in done.stderr  # a bar is for terminals
+    assert "\r" not in done.stderr  # bars are for terminals only
 
 
 def test_generate_reads_prompts_from_standard_input_and_writes_json(real_model):
     real_model(NAME)
     args = ["--prompts-file", "-", "--json", "--quiet", "--temperature", "0", "--max-tokens", "3", "--dtype", "float32"]
-    done = jaxserve("generate", NAME, *args, stdin="One and\n\nTwo and\n")
+    done = jaxserve("generate", NAME, *DEMO_SIZES, *args, stdin="One and\n\nTwo and\n")
     assert done.stderr == ""
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["prompt"] for line in lines] == ["One and", "Two and"]
@@ -59,7 +60,7 @@ def test_every_parameter_and_option_has_a_flag():
 
     from jaxserve import EngineConfig, SamplingParams
 
-    # What a verb cannot honour it does not know: `generate` has no conversation, `chat` one answer and no log.
+    # A verb lacks the flags that it cannot apply: `generate` has no conversation, `chat` one answer and no logprobs.
     in_chat = {"model", "n", "logprobs", "prompt_logprobs", "detokenize"}
     for verb, unknown in (("generate", {"model", "chat_template"}), ("chat", in_chat)):
         text = jaxserve(verb, "--help").stdout

@@ -14,7 +14,7 @@ from tests.support.tiny_engines import rescheduled
 pytestmark = pytest.mark.optimized
 
 OPTIONS = {"dtype": "float32", "max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 128}
-OPTIONS |= {"host_kv_cache_bytes": 2**29}
+OPTIONS |= {"host_kv_cache_bytes": 2**29, "buckets": "8 128x8"}
 CASES = [
     ("smollm2-135m-instruct", {}),
     ("gemma-3-270m", {"num_pages": 420}),
@@ -44,7 +44,7 @@ def test_greedy_tokens_and_logprobs_equal_transformers(real_model, name):
     assert result["logprob_difference"] < LOGPROB_TOLERANCE
 
 
-@pytest.mark.parametrize("name", dict(CASES))
+@pytest.mark.parametrize("name", ["smollm2-135m-instruct"])  # windows: the tiny models of test_host_tier.py
 def test_tokens_are_the_same_whatever_becomes_of_pages(real_model, name):
     """On six of the hundred prompts of `scripts/prove kv`, found in the cache, preempted, and brought back."""
     real_model(name)

@@ -1,4 +1,4 @@
-"""AsyncLLM: many coroutines, one engine: the same results, no request left behind, every waiter told the end."""
+"""`AsyncLLM`: many coroutines over one engine: the same results, no request left behind, every call ends."""
 
 import asyncio
 import gc
@@ -12,6 +12,7 @@ import pytest
 
 from jaxserve import AsyncLLM, SamplingParams
 from jaxserve.core.errors import EngineDeadError, RequestError
+from tests.support.fakes.async_llm import run, until
 from tests.support.fakes.fake_llm import NUM_PAGES, Reciter, all_pages_are_back, fake_llm, num_pages_free
 
 LONG = SamplingParams(max_tokens=80, ignore_eos=True)
@@ -19,33 +20,12 @@ PROMPTS = [f"hello {i}" for i in range(20)]
 PARAMS = [SamplingParams(max_tokens=5 + i, seed=i, n=1 + i % 3, logprobs=i % 2 or None, stop="z") for i in range(20)]
 
 
-def told(output):
+def content_of(output):
     return output.prompt, output.prompt_token_ids, output.outputs, output.finished
 
 
-def run(llm, main):
-    """The result of `main(AsyncLLM)`, after which the engine must be empty and the thread gone."""
-
-    async def with_llm():
-        async with AsyncLLM.from_llm(llm) as served:
-            return await main(served)
-
-    result = asyncio.run(with_llm())
-    assert all_pages_are_back(llm)
-    assert not [thread for thread in threading.enumerate() if thread.name == "jaxserve-engine"]
-    return result
-
-
-async def until(condition):
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("waited in vain")
-
-
 def test_twenty_at_once_are_as_generate_gives_them_while_one_is_cancelled_and_one_is_bad():
-    expected = [told(output) for output in fake_llm().generate(PROMPTS, PARAMS, use_tqdm=False)]
+    expected = [content_of(output) for output in fake_llm().generate(PROMPTS, PARAMS, use_tqdm=False)]
 
     async def main(llm):
         cancelled = asyncio.create_task(llm.generate("never read", LONG))
@@ -58,7 +38,7 @@ def test_twenty_at_once_are_as_generate_gives_them_while_one_is_cancelled_and_on
         results = await asyncio.gather(*good)
         with pytest.raises(asyncio.CancelledError):
             await cancelled
-        return [told(output) for output in results]
+        return [content_of(output) for output in results]
 
     assert run(fake_llm(), main) == expected
 
@@ -92,7 +72,7 @@ def test_pieces_make_the_whole():
 
 
 @pytest.mark.parametrize("leave", ["break", "aclose", "cancel"])
-def test_to_leave_a_stream_aborts_its_request(leave):
+def test_leaving_a_stream_aborts_its_request(leave):
     llm = fake_llm()
 
     async def read(served):
@@ -126,7 +106,7 @@ def test_to_leave_a_stream_aborts_its_request(leave):
 
 
 def hold_back(llm):
-    """Slow steps, so that nothing ends before it is left."""
+    """Slow the steps down, so that no request ends before it is left."""
     collect = llm.parts.runner.collect
     llm.parts.runner.collect = lambda ticket: time.sleep(0.01) or collect(ticket)
 
@@ -137,8 +117,8 @@ def test_a_chat_is_rendered_and_answered():
     expected = fake_llm().chat(messages, params, use_tqdm=False)[0]
 
     async def main(llm):
-        assert told(await llm.chat(messages, params)) == told(expected)
-        assert told(await llm.generate(await llm.render_chat(messages), params)) == told(expected)
+        assert content_of(await llm.chat(messages, params)) == content_of(expected)
+        assert content_of(await llm.generate(await llm.render_chat(messages), params)) == content_of(expected)
         with pytest.raises(RequestError, match="add_generation_prompt=False"):
             await llm.chat(messages, params, continue_final_message=True)
         return await llm.chat(messages, chat_template="{{ messages[0].content }}")
@@ -150,7 +130,7 @@ def test_a_chat_is_rendered_and_answered():
     ("prompt", "params", "message"),
     [(["a", "b"], None, "one prompt at a time"), ("a", [LONG], "one SamplingParams"), ("", None, "empty")],
 )
-def test_bad_input_reaches_its_own_caller(prompt, params, message):
+def test_bad_input_raises_in_its_own_call(prompt, params, message):
     async def main(llm):
         with pytest.raises(RequestError, match=message):
             await llm.generate(prompt, params)
@@ -160,7 +140,7 @@ def test_bad_input_reaches_its_own_caller(prompt, params, message):
     run(fake_llm(), main)
 
 
-def test_a_dead_engine_is_told_to_every_waiter_and_to_later_ones():
+def test_a_dead_engine_raises_in_every_waiting_and_later_call():
     llm = fake_llm()
 
     def broken(ticket):
@@ -189,8 +169,8 @@ def test_a_dead_engine_is_told_to_every_waiter_and_to_later_ones():
     asyncio.run(with_llm())
 
 
-def test_a_fault_of_the_text_is_the_engines_death_too(monkeypatch):
-    """What breaks between steps must not leave anybody waiting for ever."""
+def test_a_fault_between_steps_ends_the_engine(monkeypatch):
+    """An exception outside a step must not leave calls waiting forever."""
     llm = fake_llm()
     monkeypatch.setattr("jaxserve.engine.outputs.output_processor.OutputProcessor._extend", lambda *_: 1 / 0)
 
@@ -214,7 +194,7 @@ def test_the_prefix_cache_is_reset_between_steps_and_not_after_the_end():
     run(fake_llm(), main)
 
 
-def test_to_close_ends_requests_and_refuses_new_ones():
+def test_closing_ends_requests_and_refuses_new_ones():
     llm = fake_llm()
 
     async def main():
@@ -233,7 +213,7 @@ def test_to_close_ends_requests_and_refuses_new_ones():
     assert all_pages_are_back(llm)
 
 
-def test_the_llm_itself_is_refused_meanwhile_and_usable_afterwards():
+def test_the_llm_refuses_calls_meanwhile_and_is_usable_afterwards():
     llm = fake_llm()
 
     async def main(served):
@@ -245,12 +225,12 @@ def test_the_llm_itself_is_refused_meanwhile_and_usable_afterwards():
         return await served.generate("hello", PARAMS[0])
 
     expected = run(llm, main)
-    assert told(llm.generate("hello", PARAMS[0], use_tqdm=False)[0]) == told(expected)
+    assert content_of(llm.generate("hello", PARAMS[0], use_tqdm=False)[0]) == content_of(expected)
 
 
 def test_loops_of_several_threads_are_served_at_once():
     llm = fake_llm()
-    expected = [told(output) for output in fake_llm().generate(PROMPTS, PARAMS, use_tqdm=False)]
+    expected = [content_of(output) for output in fake_llm().generate(PROMPTS, PARAMS, use_tqdm=False)]
     served = AsyncLLM.from_llm(llm)
     results = {}
 
@@ -258,7 +238,7 @@ def test_loops_of_several_threads_are_served_at_once():
         async def main():
             return await asyncio.gather(*(served.generate(PROMPTS[i], PARAMS[i]) for i in range(start, 20, 4)))
 
-        results[start] = [told(output) for output in asyncio.run(main())]
+        results[start] = [content_of(output) for output in asyncio.run(main())]
 
     threads = [threading.Thread(target=serve, args=(start,)) for start in range(4)]
     for thread in threads:
@@ -279,7 +259,7 @@ def test_a_loop_that_ends_early_leaves_no_request_behind():
         await anext(served.stream([1, 2], LONG))
 
     asyncio.run(leave())
-    assert told(asyncio.run(served.generate("hello", PARAMS[0])))[3]
+    assert content_of(asyncio.run(served.generate("hello", PARAMS[0])))[3]
     asyncio.run(served.close())
     assert all_pages_are_back(llm)
 

@@ -43,11 +43,11 @@ def test_a_shared_page_is_free_when_its_last_holder_releases_it():
 def test_releasing_once_too_often_is_an_error_and_changes_nothing():
     pool = PagePool(4)
     ids = pool.allocate(2)
-    with pytest.raises(ValueError, match="more often than they are held"):
+    with pytest.raises(ValueError, match="more often than they are referenced"):
         pool.release(np.array([ids[0], ids[1], ids[1]]))
     assert pool.num_referenced == 2
     pool.release(ids)
-    with pytest.raises(ValueError, match="more often than they are held"):
+    with pytest.raises(ValueError, match="more often than they are referenced"):
         pool.release(ids[:1])
 
 

@@ -11,6 +11,7 @@ from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.eviction_policies import EVICTION_POLICIES
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import PrefixCache
+from tests.support.fakes.cached_pages import used_host_pages
 
 PAGE, NUM_GROUPS = 3, 2
 
@@ -113,7 +114,7 @@ def run_randomly(seed: int, num_operations: int = 1500) -> None:
             host.save(keys, pages)
         elif operation == "load":
             keys, host_pages = host.find(keys)
-            host.hold(keys)
+            host.pin(keys)
             # Pages are allocated now, and evict others, whose copies must not take the place of what is held.
             evicted = [bytes([n]) for n in draw.choice(12, 2, replace=False)]
             for key in evicted:
@@ -131,7 +132,7 @@ def run_randomly(seed: int, num_operations: int = 1500) -> None:
             host.forget(keys)
         else:
             memory.copy(host)
-        used = host.used_pages.tolist()
+        used = used_host_pages(host)
         assert len(used) == len(set(used)) == host.num_used <= host.num_pages
     assert host.num_loaded > num_operations / 4
 
@@ -141,10 +142,10 @@ def test_what_is_loaded_is_what_was_saved(seed):
     run_randomly(seed)
 
 
-def hold_nothing(host: HostTier, keys: list[bytes]) -> None:
-    host._held.update((key, host._places[key]) for key in keys)
+def pin_nothing(host: HostTier, keys: list[bytes]) -> None:
+    host._pinned.update((key, host._entries[key]) for key in keys)
 
 
-def test_the_random_run_finds_that_nothing_is_held():
-    with patch.object(HostTier, "hold", hold_nothing), pytest.raises((AssertionError, KeyError)):
+def test_the_random_run_finds_that_nothing_is_pinned():
+    with patch.object(HostTier, "pin", pin_nothing), pytest.raises((AssertionError, KeyError)):
         run_randomly(seed=0)

@@ -9,6 +9,7 @@ from jaxserve.core.kv_groups import KVGroups
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.eviction_policies import EVICTION_POLICIES
 from jaxserve.kv.prefix_cache import PrefixCache
+from tests.support.fakes.cached_pages import kept_pages
 
 PAGE = 3
 
@@ -232,7 +233,7 @@ def test_random_operations_agree_with_a_dict_of_beginnings(policy, seed):
             cache.clear()
             oracle.pages.clear()
         assert pool.num_free + pool.num_cached + pool.num_referenced == pool.num_pages - 1
-        assert sorted(cache.kept_pages.tolist()) == sorted(oracle.pages.values())
+        assert sorted(kept_pages(cache).tolist()) == sorted(oracle.pages.values())
     while held:
         pool.release(held.pop())
     assert pool.num_referenced == 0

@@ -10,7 +10,7 @@ import pytest
 from jaxserve.models.layers import rms_norm
 from jaxserve.models.row_tiles import each_tile
 
-pytestmark = pytest.mark.optimized
+pytestmark = pytest.mark.default_compiler
 
 WIDTH = 200
 RANDOM = np.random.default_rng(0)

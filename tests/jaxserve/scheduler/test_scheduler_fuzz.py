@@ -1,4 +1,4 @@
-"""Thirty thousand random operations: no page or slot is ever lost, and every output is what a lone run gives.
+"""Sixty thousand random operations: no page or slot is ever lost, and every output is what a lone run gives.
 
 `scripts/prove fuzz` does over a hundred thousand.
 """
@@ -59,8 +59,8 @@ def test_the_fuzz_finds_a_planted_fault(fault):
         _run_calm_then_quiet()
 
 
-def hold_nothing(host, keys):
-    host._held.update((key, host._places[key]) for key in keys)
+def pin_nothing(host, keys):
+    host._pinned.update((key, host._entries[key]) for key in keys)
 
 
 def transfers_without(kind):
@@ -72,7 +72,7 @@ def transfers_without(kind):
 HOST_FAULTS = {
     "what is evicted is not saved": (HostTier, "take_transfers", transfers_without(PageSave)),
     "what was saved is not loaded": (HostTier, "take_transfers", transfers_without(PageLoad)),
-    "what is about to be loaded makes room for others": (HostTier, "hold", hold_nothing),
+    "what is about to be loaded makes room for others": (HostTier, "pin", pin_nothing),
 }
 
 

@@ -37,7 +37,7 @@ def test_accepted_requests_are_served_and_others_are_refused_at_once(server, rec
     record_property("refused_p99_ms", 1000 * found.refused_p99_s)
     until(lambda: server.state.num_active == 0 and all_pages_are_back(server.llm))
     meters = server.state.engine.metrics
-    assert (meters.num_running, meters.num_waiting, meters.num_live) == (0, 0, 0)
+    assert (meters.num_running, meters.num_waiting, len(meters._live)) == (0, 0, 0)
     assert meters.refused.total() == len(found.refused)
     assert meters.finished == {"length": len(found.accepted)}
 

@@ -9,6 +9,7 @@ from pallas_kernels.page_layouts import LAYOUTS
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.workload_arguments import Workload
 from pallas_kernels.paged_attention.workloads import in_bucket
+from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS
 from tests.pallas_kernels.paged_attention.pairwise import pairwise
 
 BATCHES: dict[str, dict[str, dict[str, Any]]] = {
@@ -44,6 +45,8 @@ CI_AXES = AXES | {
     "head_dim": (64, 80, 128, 256),
     "heads": ((3, 1), (4, 2), (6, 3)),
     "pool": ("same", "other", "int8", "float8_e4m3fn"),
+    # Every feature meets every back end; `scripts/prove kernels` runs all features on all back ends.
+    "backend": BACKENDS,
 }
 CASES = pairwise(CI_AXES)
 GPU_AXES = AXES | {
@@ -59,7 +62,7 @@ Case = dict[str, Any]
 
 
 def name_of(case: Case) -> str:
-    return "-".join(str(case[name]) for name in AXES)
+    return "-".join(str(value) for value in case.values())
 
 
 def workload_of(case: Case, batch: str) -> Workload:

@@ -26,12 +26,11 @@ from tests.pallas_kernels.paged_attention.feature_cases import (
 by_backend = pytest.mark.parametrize("backend", BACKENDS)
 
 
-@by_backend
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_every_two_features_together_equal_the_reference(case, backend):
+def test_every_two_features_together_equal_the_reference(case):
     for batch in BATCHES[case["bucket"]]:
         workload = workload_of(case, batch)
-        check(workload, backend, small_blocks(workload))
+        check(workload, case["backend"], small_blocks(workload))
 
 
 @by_backend

@@ -1,4 +1,4 @@
-"""What tests of `AsyncLLM` share: to run one over an engine that must be empty afterwards, and to hold its steps."""
+"""Helpers for tests of `AsyncLLM`: run one over an engine that must be empty afterwards; block its steps."""
 
 import asyncio
 import threading
@@ -11,13 +11,13 @@ from tests.support.fakes.fake_llm import all_pages_are_back
 
 
 def run[T](llm: LLM, main: Callable[[AsyncLLM], Awaitable[T]]) -> T:
-    """The result of `main`; afterwards no thread is left, no page is held, and no gauge counts anybody."""
+    """The result of `main`; afterwards no thread is left, no page is held, and all gauges are 0."""
 
     async def with_llm() -> T:
         async with AsyncLLM.from_llm(llm) as served:
             meters = served.meters
             result = await main(served)
-        assert meters.num_live == meters.num_running == meters.num_waiting == 0
+        assert len(meters._live) == meters.num_running == meters.num_waiting == 0
         return result
 
     result = asyncio.run(with_llm())
@@ -36,7 +36,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 @contextmanager
 def held(llm: LLM) -> Iterator[threading.Event]:
-    """No step ends inside; the event tells that one is waited for."""
+    """Block steps inside; the event is set once the engine waits for one."""
     collect, is_waiting, may_end = llm.parts.runner.collect, threading.Event(), threading.Event()
 
     def wait(ticket):

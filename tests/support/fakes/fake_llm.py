@@ -1,4 +1,4 @@
-"""`LLM` over the fake runner: real scheduler, jobs and text, no arrays; bytes are tokens, so any text can be said."""
+"""`LLM` over the fake runner: real scheduler, outputs and text, no arrays; bytes are tokens, so any text can appear."""
 
 import time
 from collections.abc import Callable
@@ -35,7 +35,7 @@ PLAIN_TEMPLATE = (
 
 @dataclass(frozen=True, slots=True)
 class Reciter(FakeModel):
-    """Says one text over and over, sample i from its i-th byte on, whatever it has read."""
+    """Generates one text over and over, sample i from its i-th byte on, for any prompt."""
 
     said: str = "a"
 

@@ -14,6 +14,7 @@ from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.scheduler.memory.prefix_sharing import num_deferred
 from jaxserve.scheduler.policy.fair import FairShares
 from jaxserve.scheduler.state import SchedulerState
+from tests.support.fakes.cached_pages import kept_pages, used_host_pages
 from tests.support.fakes.fake_engine import MODEL, SimulatedClock, make_request, naive, naive_logprobs, naive_pooled
 
 AGEING_S = 10.0
@@ -98,7 +99,7 @@ def check_pages(state: SchedulerState) -> None:
     assert (named == pool.references(slice(None))).all(), "references differ from the tables"
     assert named[0] == 0, "the scratch page is held"
     num_deferred = np.count_nonzero(pool.references(slice(None)))
-    kept = np.zeros(0, np.int32) if state.prefix_cache is None else state.prefix_cache.kept_pages
+    kept = np.zeros(0, np.int32) if state.prefix_cache is None else kept_pages(state.prefix_cache)
     assert sorted(kept.tolist()) == np.flatnonzero(pool.is_kept(slice(None))).tolist(), (
         "the cache lost or shares a page"
     )
@@ -114,7 +115,7 @@ def check_pages(state: SchedulerState) -> None:
 def check_host_pages(state: SchedulerState) -> None:
     """Every page of host memory is free or belongs to one place of one prefix."""
     if (host := state.host_tier) is not None:
-        used = host.used_pages.tolist()
+        used = used_host_pages(host)
         assert len(used) == len(set(used)) == host.num_used <= host.num_pages
         assert all(1 <= page <= host.num_pages for page in used)
 
@@ -184,7 +185,7 @@ class RandomRounds:
     def num_rounds(self) -> int:
         return int(self._random.choice([1, 2, 5, MAX_ROUNDS]))
 
-    def observe(self, num_rounds: int, submitted_s: float, collected_s: float) -> None:
+    def observe(self, num_rounds: int, device_s: float) -> None:
         assert num_rounds >= 1
 
 
@@ -205,7 +206,7 @@ class Fuzz:
     ):
         self.engine, self.model = engine, model
         self.clock = engine.clock = SimulatedClock()
-        engine.rounds = RandomRounds(seed)
+        engine.multi_step = RandomRounds(seed)
         self.longest, self.abort_share, self.max_operations_a_step = longest, abort_share, max_operations_a_step
         self.max_quiet_steps = max_quiet_steps
         self.random = np.random.default_rng(seed)

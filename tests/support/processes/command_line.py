@@ -3,6 +3,9 @@
 import subprocess
 import sys
 
+# Sizes of the demo model's engine in every test of a command and in docs/recipes.md: its programs are compiled once.
+DEMO_SIZES = ("--max-model-len", "256", "--max-num-seqs", "8", "--max-num-batched-tokens", "32")
+
 
 def jaxserve(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "jaxserve.cli.main", *args]

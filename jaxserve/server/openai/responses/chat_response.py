@@ -5,9 +5,8 @@ from typing import Any
 
 from jaxserve.core.outputs import CompletionOutput, RequestOutput
 from jaxserve.server.openai.requests.chat_body import ChatBody
-from jaxserve.server.openai.responses.envelope import Envelope
+from jaxserve.server.openai.responses.envelope import Envelope, Usage
 from jaxserve.server.openai.responses.openai_logprobs import TokenTexts, chat_logprobs, prompt_logprobs
-from jaxserve.server.openai.responses.usage import Usage
 from jaxserve.text.tokenizer import Tokenizer
 
 WHOLE, CHUNK = "chat.completion", "chat.completion.chunk"
@@ -41,7 +40,7 @@ class ChatResponse:
             response["prompt_token_ids"] = output.prompt_token_ids
         return response
 
-    def chunks(self, prompt: int, output: RequestOutput) -> Iterator[dict[str, Any]]:
+    def chunks(self, prompt_index: int, output: RequestOutput) -> Iterator[dict[str, Any]]:
         """The chunks for a part of the output: the first of a choice has its role, later ones its new text."""
         self.usage.add(0, output)
         for completion in output.outputs:

@@ -1,10 +1,11 @@
-"""Host: `Envelope`: the fields that start every response: id, object, created, model, system_fingerprint."""
+"""Host: `Envelope` and `Usage`: the fields that start every generated response, and its token counts."""
 
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 import jaxserve
+from jaxserve.core.outputs import RequestOutput
 
 FINGERPRINT = f"jaxserve-{jaxserve.__version__}"
 
@@ -25,4 +26,40 @@ class Envelope:
             "created": self.created,
             "model": self.model,
             "system_fingerprint": FINGERPRINT,
+        }
+
+
+class Usage:
+    """A prompt counts once, whatever its number of samples; cached tokens are those found in the prefix cache.
+
+    counts_output: False if the sampled tokens are not part of the response.
+    """
+
+    def __init__(self, num_prompts: int, *, counts_output: bool = True):
+        self._counts_output = counts_output
+        self._prompt = [0] * num_prompts
+        self._cached = [0] * num_prompts
+        self.num_completion_tokens = 0
+
+    def add(self, prompt_index: int, output: RequestOutput) -> None:
+        """Count an output, or a part of one. prompt_index: of its prompt."""
+        self._prompt[prompt_index] = len(output.prompt_token_ids)
+        self._cached[prompt_index] = output.num_cached_tokens
+        if self._counts_output:
+            self.num_completion_tokens += sum(len(completion.token_ids) for completion in output.outputs)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(self._prompt)
+
+    @property
+    def num_cached_tokens(self) -> int:
+        return sum(self._cached)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "prompt_tokens": self.num_prompt_tokens,
+            "total_tokens": self.num_prompt_tokens + self.num_completion_tokens,
+            "completion_tokens": self.num_completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.num_cached_tokens},
         }

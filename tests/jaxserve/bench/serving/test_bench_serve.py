@@ -1,4 +1,4 @@
-"""`jaxserve bench serve` as users start it, against a scripted server in real time, of which nothing here depends."""
+"""`jaxserve bench serve` as started by users, against a scripted server in real time; no result depends on timing."""
 
 import json
 import signal
@@ -73,7 +73,7 @@ def test_runs_of_several_concurrencies_are_measured_and_kept(tmp_path, capsys):
             | {"temperature": 0.0, "ignore_eos": True, "top_k": 3}
         )
     }
-    assert len({body["prompt"] for body in server.bodies}) == 16  # no run repeats another's
+    assert len({body["prompt"] for body in server.bodies}) == 16  # no run repeats another run's prompts
     assert all("Authorization: Bearer k-123" in head for head in server.headers)
     kept = [*(tmp_path / "results").iterdir(), page]
     assert not [path for path in kept if "k-123" in path.read_text("utf-8")]
@@ -106,7 +106,7 @@ def test_the_record_is_json_and_tells_how_many_requests_there_were(tmp_path, cap
 
 
 def test_runs_that_were_measured_are_kept_where_the_server_goes_away(tmp_path, monkeypatch):
-    write, asked = benchmark.write, []
+    write, asked = benchmark.build_requests, []
 
     async def gone(*given, **more):
         asked.append(given)
@@ -114,7 +114,7 @@ def test_runs_that_were_measured_are_kept_where_the_server_goes_away(tmp_path, m
             raise ConfigError("cannot reach it")
         return await write(*given, **more)
 
-    monkeypatch.setattr(benchmark, "write", gone)
+    monkeypatch.setattr(benchmark, "build_requests", gone)
     kept = ["--save-result", "--result-dir", str(tmp_path / "r"), "--report", str(tmp_path / "page.html")]
     with served_in_thread(good) as server:
         arguments = ["--base-url", server.url, "--max-concurrency", "1,2", "--num-prompts", "2"]
@@ -171,7 +171,7 @@ def test_lines_of_a_file_may_have_token_ids_and_salts_but_not_in_chats(tmp_path,
         flags = ["--base-url", server.url, "--dataset-name", "custom", "--dataset-path", str(file), "--quiet"]
         assert main(["bench", "serve", *flags]) == 0
         assert main(["bench", "serve", *flags, "--endpoint", "chat"]) == 2
-    assert "chats have no prompts of token ids" in capsys.readouterr().err
+    assert "prompts of token ids need --endpoint completions" in capsys.readouterr().err
     assert [(body["prompt"], body["cache_salt"]) for body in server.bodies] == [([4, 5], "s")]
 
 
@@ -190,10 +190,10 @@ def test_it_runs_where_jax_is_not():
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "Successful requests:                     2 " in done.stdout
-    assert not [head for head in server.headers if "/tokenize" in head]  # it was counted there
+    assert not [head for head in server.headers if "/tokenize" in head]  # counted by the server
 
 
-# Shells let what they run in the background ignore interrupts, and so would a child of these tests.
+# Background processes of a shell ignore interrupts, and so would a child of these tests.
 LISTENING = """
 import signal, sys
 from jaxserve.cli.main import main
@@ -218,14 +218,14 @@ def test_an_interrupt_shows_what_has_been_done():
                 process.kill()
         assert process.returncode == 130, said
     assert "Successful requests:                     2 " in shown
-    assert "interrupted: 2 requests were under way, 5 were not sent" in shown
+    assert "interrupted: 2 requests were in flight, 5 were not sent" in shown
     assert "Traceback" not in said
 
 
 MISTAKES = {
     "dataset's flag": (["--sharegpt-output-len", "3"], "--sharegpt-output-len"),
     "no file": (["--dataset-name", "custom"], "--dataset-path"),
-    "file": (["--dataset-path", __file__], "reads no file"),
+    "file": (["--dataset-path", __file__], "leave out --dataset-path"),
     "concurrency": (["--max-concurrency", "1,0"], "--max-concurrency"),
     "twice": (["--max-concurrency", "4,4"], "--max-concurrency"),
     "endpoint": (["--endpoint", "/v1/embeddings"], "--endpoint"),

@@ -1,4 +1,4 @@
-"""A conversation keeps its turns whole, whatever becomes of an answer."""
+"""A conversation keeps its turns consistent, however an answer ends."""
 
 import json
 
@@ -64,7 +64,7 @@ def test_undo_takes_back_one_question_with_its_answer(talk):
     assert contents(talk) == ["a", "A "]
     talk.undo()
     for call in (talk.undo, talk.retry):
-        with pytest.raises(RequestError, match="nothing has been asked"):
+        with pytest.raises(RequestError, match="there is no question yet"):
             call()
 
 

@@ -1,4 +1,4 @@
-"""What a chat shows for what is typed, commands and Ctrl-C included."""
+"""The output of a chat for typed lines, commands and Ctrl-C."""
 
 import io
 import os
@@ -17,7 +17,7 @@ def conversation():
 
 
 def typing(*lines):
-    """`input` for these lines; KeyboardInterrupt stands for Ctrl-C, and the end for Ctrl-D."""
+    """`input` that returns these lines; KeyboardInterrupt stands for Ctrl-C, the end for Ctrl-D."""
     left = iter(lines)
 
     def read_line(prompt):
@@ -31,7 +31,7 @@ def typing(*lines):
 
 @pytest.fixture
 def session(conversation, capsys):
-    """Type lines, and read what was shown."""
+    """Types lines and returns the output."""
 
     def run(*lines):
         talk(conversation, typing(*lines))
@@ -78,7 +78,7 @@ def test_settings_are_changed_and_shown(session, conversation):
     assert "stopped at max_tokens 1" in session("one two")
     assert session("/set max_tokens none", "one two").startswith("max_tokens = None\nONE TWO")
     assert "top_p" in session("/set top_p 7")
-    assert "give a value" in session("/set top_p")
+    assert "the value is missing" in session("/set top_p")
     assert session("/set stop a=b", "/set top-p = 0.5") == "stop = ('a=b',)\ntop_p = 0.5\n\n"
     assert "name a parameter" in session("/set =5")
     assert session('/set stop ["x", "y"]').startswith("stop = ('x', 'y')")
@@ -91,7 +91,7 @@ def test_the_system_message_is_set_shown_and_taken_away(session, conversation):
 
 
 def test_turns_are_undone_forgotten_and_tried_again(session, conversation):
-    assert session("one", "/retry", "/undo", "/retry") == "ONE \nONE \nTaken back: one\nnothing has been asked yet\n\n"
+    assert session("one", "/retry", "/undo", "/retry") == "ONE \nONE \nRemoved: one\nthere is no question yet\n\n"
     session("one", "/clear")
     assert conversation.turns == []
 
@@ -110,7 +110,7 @@ def test_stats_tell_tokens_and_speed(session):
     assert "no answer yet" in session("/stats")
     shown = session("one two three", "/stats")
     assert "1 tokens read" not in shown
-    assert "3 tokens read, 3 written" in shown
+    assert "3 prompt tokens, 3 generated tokens" in shown
     assert "tokens/s" in shown
 
 
@@ -156,7 +156,7 @@ def test_a_second_ctrl_c_interrupts_an_answer_that_does_not_come(session, conver
 
 def test_two_times_ctrl_c_at_the_prompt_leaves_and_one_does_not(session):
     shown = session(KeyboardInterrupt, "one", KeyboardInterrupt, KeyboardInterrupt, "never read")
-    assert shown.count("leaves)") == 2
+    assert shown.count("ends the chat)") == 2
     assert "ONE" in shown
     assert "NEVER" not in shown
 
@@ -172,7 +172,7 @@ def test_a_failed_answer_from_a_pipe_is_said_and_counts(conversation, capsys):
     assert answer_lines(conversation, ["one", "two"]) == 1
     shown = capsys.readouterr()
     assert shown.out == "ONE \nTWO \n"
-    assert shown.err.count("numbers are not finite") == 2
+    assert shown.err.count("logits are not finite") == 2
 
 
 def test_a_line_that_cannot_be_answered_is_said_and_counts(conversation, capsys):

@@ -1,4 +1,4 @@
-"""Chat: the template's text, its tokens as they are, the model's answer; faults name conversation and field."""
+"""Chat: the template's text and tokens, the model's answer; errors name conversation and field."""
 
 import pytest
 
@@ -38,11 +38,11 @@ def tokens_of(outputs):
 
 
 @pytest.mark.parametrize("name", RENDERINGS)
-def test_a_chat_is_a_completion_of_what_the_template_writes(name):
+def test_a_chat_completes_the_rendered_template(name):
     messages, options, text = RENDERINGS[name]
     llm = fake_llm()
     if "chat_template" not in options:
-        text = "<|im_end|>" + text  # the template writes the beginning of the text itself
+        text = "<|im_end|>" + text  # the template writes the beginning-of-text token itself
     rendered = llm.render_chat(messages, **options)
     assert rendered["prompt"] == text
     assert rendered["prompt_token_ids"] == llm.get_tokenizer().encode(text, add_special_tokens=False)
@@ -91,7 +91,7 @@ def test_an_answer_fills_the_context_unless_told_otherwise():
     assert len(answer.outputs[0].token_ids) > 16
 
 
-def test_a_template_may_lie_in_a_file(tmp_path):
+def test_a_template_may_be_a_file(tmp_path):
     path = tmp_path / "mine.jinja"
     path.write_text("[{{ messages[0].content }}]")
     llm = fake_llm()
@@ -124,7 +124,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_chat_names_its_fault(name):
+def test_a_bad_chat_is_refused_by_field(name):
     messages, options, message, param = BAD[name]
     llm = fake_llm()
     for call in (llm.chat, llm.render_chat):
@@ -145,7 +145,7 @@ def test_of_many_conversations_the_bad_one_is_named():
     assert all_pages_are_back(llm)
 
 
-def test_a_model_without_a_template_says_what_to_do():
+def test_a_model_without_a_template_asks_for_one():
     llm = fake_llm(template=None)
     with pytest.raises(RequestError, match="set chat_template"):
         llm.chat(HI)

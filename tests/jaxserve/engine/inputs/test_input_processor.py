@@ -1,4 +1,4 @@
-"""Requests: seeds come from the engine's seed and the order of arrival; the prompt's forms become one."""
+"""`InputProcessor`: seeds follow from the engine's seed and the order of arrival; every field is checked."""
 
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,7 @@ from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import Prompt, read_prompts
 
 
-def maker(seed=0):
+def processor(seed=0):
     return InputProcessor(None, (7,), vocab_size=50, max_model_len=32, max_logprobs=5, max_edits=10, seed=seed)
 
 
@@ -25,18 +25,18 @@ def seeds(of, count=4, params=PLAIN):
 
 
 def test_unseeded_requests_get_seeds_by_engine_seed_and_arrival():
-    first, same, other = maker(1), maker(1), maker(2)
+    first, same, other = processor(1), processor(1), processor(2)
     assert seeds(first) + seeds(first) == seeds(same, 8)
-    assert not set(seeds(maker(1))) & set(seeds(other))
-    assert len(set(seeds(maker(3), 1000))) == 1000
+    assert not set(seeds(processor(1))) & set(seeds(other))
+    assert len(set(seeds(processor(3), 1000))) == 1000
 
 
 def test_a_request_of_its_own_seed_keeps_it():
-    assert seeds(maker(), params=SamplingParams(seed=-5)) == [2**64 - 5] * 4
+    assert seeds(processor(), params=SamplingParams(seed=-5)) == [2**64 - 5] * 4
 
 
 def test_a_refused_request_does_not_count_as_arrived():
-    one, two = maker(), maker()
+    one, two = processor(), processor()
     with pytest.raises(RequestError):
         one.make([99], SamplingParams())
     assert seeds(one) == seeds(two)
@@ -45,34 +45,34 @@ def test_a_refused_request_does_not_count_as_arrived():
 @pytest.mark.parametrize(("prompt_len", "room"), [(0, 1), (32, 1), (33, 0)])
 def test_a_prompt_that_is_empty_or_leaves_no_room_is_refused(prompt_len, room):
     with pytest.raises(RequestError) as caught:
-        maker().checked_ids([1] * prompt_len, room)
+        processor().checked_ids([1] * prompt_len, room)
     assert caught.value.param == "prompt"
 
 
 @pytest.mark.parametrize("name", ["priority", "tenant"])
 def test_options_that_mean_nothing_to_the_policy_are_refused(name):
     options = SchedulingOptions(**{name: 1 if name == "priority" else "a"})
-    for make in (partial(maker().make, [1], PLAIN), partial(maker().make_prompt_only, [1])):
+    for make in (partial(processor().make, [1], PLAIN), partial(processor().make_prompt_only, [1])):
         with pytest.raises(RequestError, match="means nothing") as caught:
             make(scheduling=options)
         assert caught.value.param == name
-    assert replace(maker(), scheduling_fields=(name,)).make([1], PLAIN, scheduling=options).scheduling is options
+    assert replace(processor(), scheduling_fields=(name,)).make([1], PLAIN, scheduling=options).scheduling is options
 
 
 def test_max_tokens_ends_at_the_context():
-    assert maker().make([1] * 30, SamplingParams(max_tokens=16)).max_tokens == 2
-    assert maker().make([1] * 30, SamplingParams(max_tokens=None)).max_tokens == 2
+    assert processor().make([1] * 30, SamplingParams(max_tokens=16)).max_tokens == 2
+    assert processor().make([1] * 30, SamplingParams(max_tokens=None)).max_tokens == 2
 
 
 def test_nothing_left_to_draw_is_refused():
     params = SamplingParams(allowed_token_ids=[7], min_tokens=1)
     with pytest.raises(RequestError, match="nothing is left"):
-        maker().make([1], params)
+        processor().make([1], params)
 
 
 def test_too_many_changed_logits_are_refused():
     with pytest.raises(RequestError, match="at most 10"):
-        maker().make([1], SamplingParams(logit_bias=dict.fromkeys(range(11), 1.0)))
+        processor().make([1], SamplingParams(logit_bias=dict.fromkeys(range(11), 1.0)))
 
 
 def test_forms_of_prompts():

@@ -1,4 +1,4 @@
-"""The step loop: one step ahead of the device, and dead when the device is."""
+"""The step loop is one step ahead of the device, and dies with it."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.support.fakes.fake_engine import make_engine, make_request, naive
 
 
 class Trace:
-    """Notes what the engine asks of its runner; breaks down at a given call."""
+    """Records the calls of the engine; fails at a given one."""
 
     def __init__(self, runner, broken_call: tuple[str, int] | None = None):
         self.runner, self.calls, self.broken_call = runner, [], broken_call
@@ -42,17 +42,17 @@ def test_mostly_synchronous_rows_are_collected_first():
     assert trace.calls == [(name, step) for step in range(3) for name in ("submit", "collect")]
 
 
-def test_deltas_tell_the_sequences_story():
+def test_deltas_add_up_to_the_sequences():
     engine = make_engine(model=FakeModel(stop_chance=0.1))
     requests = [make_request(str(i), 3 + i, 20, seed=i, n=1 + i % 2) for i in range(6)]
     sequences = [s for request in requests for s in engine.add(request)]
-    told = {s.sequence_id: [] for s in sequences}
+    seen = {s.sequence_id: [] for s in sequences}
     for deltas in engine.drain():
         rows = zip(deltas.sequences, deltas.tokens.tolist(), deltas.is_finished, strict=True)
         for sequence, token, is_finished in rows:
-            told[sequence.sequence_id].append(token)
+            seen[sequence.sequence_id].append(token)
             assert is_finished == sequence.is_finished
-    assert told == {s.sequence_id: s.token_ids for s in sequences}
+    assert seen == {s.sequence_id: s.token_ids for s in sequences}
 
 
 @pytest.mark.parametrize("broken_call", [("submit", 0), ("submit", 3), ("collect", 0), ("collect", 2)])
@@ -63,7 +63,8 @@ def test_a_broken_runner_ends_the_engine_and_all_its_requests(broken_call):
     with pytest.raises(EngineDeadError, match="the device is gone"):
         list(engine.drain())
     assert {s.finish_reason for s in sequences} == {"error"}
-    assert engine.is_dead
+    with pytest.raises(EngineDeadError):
+        engine.live()
     assert not engine.has_work
     for call in (engine.step, lambda: engine.add(make_request("late", 4))):
         with pytest.raises(EngineDeadError):
@@ -71,7 +72,7 @@ def test_a_broken_runner_ends_the_engine_and_all_its_requests(broken_call):
     engine.abort("1")
 
 
-def test_a_bad_request_harms_nobody():
+def test_a_refused_request_affects_no_other():
     engine = make_engine()
     good = make_request("good", 4, 10)
     (sequence,) = engine.add(good)

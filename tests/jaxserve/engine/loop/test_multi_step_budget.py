@@ -1,4 +1,4 @@
-"""As many rounds as fit in 50 ms, by the last step that was seen."""
+"""As many rounds as fit in 50 ms, by the duration of the last step."""
 
 import pytest
 
@@ -14,13 +14,6 @@ def test_one_round_until_a_step_was_seen():
 )
 def test_steps_take_50_ms_at_most(round_s, expected):
     budget = MultiStepBudget(16)
-    budget.observe(4, submitted_s=10.0, collected_s=10.0 + 4 * round_s)
+    budget.observe(4, 4 * round_s)
     assert budget.num_rounds == expected
     assert budget.num_rounds * round_s <= MAX_STEP_S or budget.num_rounds == 1
-
-
-def test_a_step_that_waited_for_the_one_before_is_measured_from_its_end():
-    budget = MultiStepBudget(16)
-    budget.observe(1, submitted_s=0.0, collected_s=1.0)
-    budget.observe(1, submitted_s=0.5, collected_s=1.010)
-    assert budget.num_rounds == 4

@@ -1,15 +1,15 @@
-"""Records of steps add up to what was computed, and reports to what a hand computes from them."""
+"""Records of steps add up to what was computed, and reports equal values computed by hand."""
 
 import numpy as np
 import pytest
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.engine.loop.step_stats import StepLog, StepMoments, StepRecord, device_times
+from jaxserve.engine.loop.step_stats import StepLog, StepMoments, StepRecord
 from tests.support.fakes.fake_engine import make_engine, make_request
 
 
 def run(num_requests: int = 12, **limits) -> tuple[StepLog, int]:
-    """The log of an engine that served some requests, and how many tokens its runner computed."""
+    """The log of an engine that served some requests, and the number of tokens its runner computed."""
     engine = make_engine(**limits)
     engine.observer = log = StepLog()
     for i in range(num_requests):
@@ -48,13 +48,13 @@ def test_every_step_is_recorded_once_and_in_order():
 
 
 def test_a_step_is_submitted_before_the_one_before_it_is_collected():
-    """What makes overlap possible; a control for the order of the moments above."""
+    """This makes overlap possible; a control for the order of the moments above."""
     log, _ = run()
     pairs = list(zip(log.records[1:], log.records, strict=False))
     assert sum(later.moments.submitted_s < earlier.moments.collecting_s for later, earlier in pairs) > len(pairs) / 2
 
 
-def test_the_hosts_time_is_divided_without_rest():
+def test_the_parts_of_the_hosts_time_add_up():
     log, _ = run()
     wall_s = log.records[-1].moments.committed_s - log.records[0].moments.planning_s
     report = log.report(wall_s)
@@ -68,13 +68,13 @@ def record(bucket: Bucket, num_rows: int, num_tokens: int, num_decodes: int, *mo
     return StepRecord(bucket, num_rows, num_tokens, num_decodes, StepMoments(*moments))
 
 
-def test_padding_times_and_shares_are_those_of_a_hand():
+def test_padding_times_and_fractions_equal_values_by_hand():
     """Two overlapping steps and, after a pause, a third: 32 + 8 + 8 positions for 20 + 6 + 4 tokens."""
     log = StepLog()
     decode, mixed = Bucket(8, 8, 4), Bucket(32, 8, 4)
-    log(record(mixed, 6, 20, 3, 0.0, 0.1, 0.1, 0.2, 1.0, 2.0, 2.1))
-    log(record(decode, 6, 6, 6, 0.5, 0.6, 0.6, 0.7, 2.2, 3.0, 3.1))
-    log(record(decode, 4, 4, 4, 5.0, 5.1, 5.1, 5.2, 5.3, 6.0, 6.1))
+    log(record(mixed, 6, 20, 3, 0.0, 0.1, 0.1, 0.2, 1.0, 2.0, 2.1, 0.0))
+    log(record(decode, 6, 6, 6, 0.5, 0.6, 0.6, 0.7, 2.2, 3.0, 3.1, 2.0))
+    log(record(decode, 4, 4, 4, 5.0, 5.1, 5.1, 5.2, 5.3, 6.0, 6.1, 3.0))
     report = log.report(10.0)
     assert report.token_padding == pytest.approx(1 - 30 / 48)
     assert report.row_padding == pytest.approx(1 - 16 / 24)
@@ -92,9 +92,23 @@ def test_kinds_depend_on_the_rows_alone():
     assert [record(Bucket(32, 8, 4), 4, 9, n, 0.0, 0.0).kind for n in (0, 3, 4)] == ["prefill", "mixed", "decode"]
 
 
+def device_s(submitted_s: float, collected_s: float, previous_s: float) -> float:
+    moments = StepMoments(0.0, 0.0, submitted_s=submitted_s, collected_s=collected_s, previous_s=previous_s)
+    return moments.device_s
+
+
 def test_steps_that_do_not_overlap_have_the_device_for_themselves():
-    np.testing.assert_allclose(device_times(np.array([0.0, 3.0]), np.array([2.0, 4.0])), [2.0, 1.0])
-    np.testing.assert_allclose(device_times(np.array([0.0, 1.0]), np.array([2.0, 4.0])), [2.0, 2.0])
+    assert device_s(0.0, 2.0, previous_s=0.0) == 2.0
+    assert device_s(3.0, 4.0, previous_s=2.0) == 1.0
+
+
+def test_a_step_that_waited_for_the_one_before_is_measured_from_its_end():
+    assert device_s(1.0, 4.0, previous_s=2.0) == 2.0
+
+
+def test_each_record_knows_when_the_step_before_was_collected():
+    moments = [record.moments for record in run()[0].records]
+    assert [m.previous_s for m in moments] == [0.0, *(m.collected_s for m in moments[:-1])]
 
 
 def test_a_log_without_steps_has_a_report():

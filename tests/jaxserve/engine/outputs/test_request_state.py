@@ -1,4 +1,4 @@
-"""A sample's text is the same whenever and however often it is read, and stop strings are found in time."""
+"""A sample's text does not depend on when it is read, and stop strings are found as they complete."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,7 +22,7 @@ TOKENS = st.lists(st.integers(0, len(RAW) - 1), min_size=1, max_size=12)
 
 
 class Growing:
-    """A sequence that grows as commits let it."""
+    """A sequence that grows as by commits."""
 
     def __init__(self):
         self.ids, self.prompt_len, self.finish_reason = [9, 9], 2, None
@@ -54,19 +54,19 @@ def test_reading_in_between_changes_nothing(tokens, is_read, reason):
     shown = tokens[:-1] if reason == "stop" else tokens
     whole = b"".join(RAW[token] for token in shown)
     assert read.text == unread.text
-    if reason == "abort":  # the bytes of a character that nobody will complete are not shown
+    if reason == "abort":  # the bytes of an incomplete character are not shown
         assert whole.decode("utf-8", "ignore") in (unread.text, unread.text.replace("\ufffd", ""))
     else:
         assert unread.text == whole.decode("utf-8", "replace")
 
 
-def test_stop_strings_are_looked_for_in_every_token():
+def test_stop_strings_are_searched_in_every_token():
     stopped, _ = sample(stop="ba")
     assert [stopped.push(token, None) for token in (0, 1, 0)] == [None, None, ("ba", 3)]
     assert stopped.text == "a"
 
 
-def test_what_may_become_a_stop_string_is_held_back_until_the_end():
+def test_a_possible_stop_string_is_buffered_until_the_end():
     cut, _ = sample(stop="ba")
     cut.push(0, None)
     cut.push(1, None)
@@ -75,16 +75,16 @@ def test_what_may_become_a_stop_string_is_held_back_until_the_end():
     assert cut.text == "ab"
 
 
-def test_a_step_tells_what_it_brought_to_whom():
+def test_an_update_maps_tokens_to_requests():
     first, second = sample()[0], sample()[0]
     first.state, second.state = cast(Any, "first"), cast(Any, "second")
     sequences: list[Any] = [SimpleNamespace(sequence_id=i) for i in (7, 8, 9, 7)]
-    moved = StepUpdate(sequences, {7: first})
-    moved.note(1, second, 5, True)  # 8 has ended and is no longer among the samples; 9 is nobody's
-    assert list(moved) == [("first", False), ("second", True), ("first", False)]
-    assert (moved.samples(), moved.ended, moved.tokenless) == ([first, second, first], [second], [])
-    moved.note(3, None, NO_TOKEN, False)
-    assert list(moved) == [("first", False), ("second", True)]
-    assert (moved.samples(), moved.ended, moved.tokenless) == ([first, second], [second], [])
-    moved.note(0, first, NO_TOKEN, True)
-    assert (moved.ended, moved.tokenless) == ([second, first], [first])
+    update = StepUpdate(sequences, {7: first})
+    update.note(1, second, 5, True)  # 8 has ended and is no longer among the samples; 9 is of no request here
+    assert list(update) == [("first", False), ("second", True), ("first", False)]
+    assert (update.samples(), update.ended, update.tokenless) == ([first, second, first], [second], [])
+    update.note(3, None, NO_TOKEN, False)
+    assert list(update) == [("first", False), ("second", True)]
+    assert (update.samples(), update.ended, update.tokenless) == ([first, second], [second], [])
+    update.note(0, first, NO_TOKEN, True)
+    assert (update.ended, update.tokenless) == ([second, first], [first])

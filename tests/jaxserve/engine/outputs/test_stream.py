@@ -1,4 +1,4 @@
-"""Streams: pieces that together are what `generate` gives at once, however many run and wherever one is left."""
+"""Streams: their pieces together are the output of `generate`, with other streams running or left early."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ ANY = fake_llm()
 
 
 def joined(pieces):
-    """One output of many pieces; pieces must be new, whole in themselves, and end once."""
+    """One output from many pieces; each piece must be new, and only the last one finished."""
     samples: dict[int, CompletionOutput] = {}
     for i, piece in enumerate(pieces):
         assert piece.finished == (i == len(pieces) - 1)
@@ -70,7 +70,7 @@ def test_pieces_make_the_whole(n, stop, logprobs):
     min_tokens=st.integers(0, 10),
 )
 def test_pieces_make_the_whole_of_any_text(allowed, stop, n, seed, max_tokens, min_tokens):
-    """Bytes in random order: characters that break off, stop strings that begin and do not end."""
+    """Bytes in random order: incomplete characters, and stop strings that begin and do not end."""
     params = SamplingParams(
         allowed_token_ids=allowed,
         stop=stop,
@@ -109,7 +109,7 @@ def test_two_streams_and_a_generate_in_between_do_not_disturb_each_other():
     assert all_pages_are_back(together)
 
 
-def test_what_others_have_stepped_comes_in_one_piece():
+def test_tokens_of_steps_by_other_callers_come_in_one_piece():
     llm = fake_llm()
     stream = llm.stream([5, 1], SamplingParams(max_tokens=30, seed=1, ignore_eos=True))
     next(stream)
@@ -119,7 +119,7 @@ def test_what_others_have_stepped_comes_in_one_piece():
 
 
 @pytest.mark.parametrize("leave", ["break", "close", "forget", "raise"])
-def test_to_leave_a_stream_aborts_its_request(leave):
+def test_leaving_a_stream_aborts_its_request(leave):
     llm = fake_llm()
     stream = llm.stream([1, 2], SamplingParams(max_tokens=80, n=3, ignore_eos=True))
     for _ in range(4):
@@ -140,7 +140,7 @@ def test_to_leave_a_stream_aborts_its_request(leave):
     assert all_pages_are_back(llm)
 
 
-def test_to_leave_one_stream_keeps_the_others_running():
+def test_leaving_one_stream_keeps_the_others_running():
     llm = fake_llm()
     params = SamplingParams(max_tokens=20, seed=3, ignore_eos=True)
     expected = joined(list(llm.stream([7], params)))
@@ -191,7 +191,7 @@ def test_bad_input_is_refused_when_it_is_given(prompt, params, message):
     assert all_pages_are_back(llm)
 
 
-def test_a_stream_that_nobody_reads_never_starts():
+def test_an_unread_stream_never_starts():
     llm = fake_llm()
     llm.stream("hello")
     assert not llm.parts.engine.has_work

@@ -1,4 +1,4 @@
-"""The door of the queue counts who has come in and who is still on the way, and says when to try again."""
+"""`AdmissionControl` counts admitted requests once until they reach the engine, and says when to try again."""
 
 import pickle
 
@@ -14,10 +14,10 @@ EMPTY = QueueLoad(num_waiting=0, num_tokens=0, num_running=0, num_free=2, num_sl
 BUSY = QueueLoad(num_waiting=4, num_tokens=40, num_running=2, num_free=0, num_slots=2)
 
 
-def door(load=BUSY, **bounds):
+def make_admission(load=BUSY, **limits):
     clock = SimulatedClock()
     meters = EngineMetrics(load, clock)
-    return AdmissionControl(QueueLimits(**(bounds or {"max_num_waiting": 4})), meters, clock), meters, clock
+    return AdmissionControl(QueueLimits(**(limits or {"max_num_waiting": 4})), meters, clock), meters, clock
 
 
 def refusal(admission, count=1, num_tokens=10):
@@ -26,8 +26,8 @@ def refusal(admission, count=1, num_tokens=10):
     return caught.value
 
 
-def test_those_on_the_way_count_once_until_they_have_come_or_gone():
-    admission, meters, _ = door(EMPTY, max_num_waiting=1)
+def test_admitted_requests_count_once_until_they_arrive_or_leave():
+    admission, meters, _ = make_admission(EMPTY, max_num_waiting=1)
     for name in "abc":
         admission.enter({name: make_request(name, 5)})
     assert meters.num_waiting == 3
@@ -46,9 +46,9 @@ def test_those_on_the_way_count_once_until_they_have_come_or_gone():
     assert (meters.num_waiting, meters.num_running, meters.refused) == (0, 2, {"max_num_waiting": 2})
 
 
-def test_one_is_told_to_come_back_when_as_many_have_left_as_are_too_many():
-    """Every second one starts and another comes in."""
-    admission, _, clock = door()
+def test_retry_after_is_the_time_in_which_the_excess_leaves():
+    """Every second, one starts and another comes in."""
+    admission, _, clock = make_admission()
     for i in range(25):
         clock.now_s += 1
         admission.publish(QueueLoad(3, 30, 2, 0, 2))
@@ -57,8 +57,8 @@ def test_one_is_told_to_come_back_when_as_many_have_left_as_are_too_many():
     assert [refusal(admission, count).retry_after_s for count in (1, 3, 5)] == [1, 3, 5]
 
 
-def test_tokens_have_a_pace_of_their_own():
-    admission, _, clock = door(max_waiting_tokens=40)
+def test_tokens_have_a_rate_of_their_own():
+    admission, _, clock = make_admission(max_waiting_tokens=40)
     for i in range(10):
         clock.now_s += 1
         admission.publish(QueueLoad(3, 35, 2, 0, 2))
@@ -67,8 +67,8 @@ def test_tokens_have_a_pace_of_their_own():
     assert refusal(admission, 1, 35).retry_after_s == 7
 
 
-def test_where_nothing_moves_the_answer_grows_and_has_an_end():
-    admission, _, clock = door()
+def test_where_nothing_leaves_retry_after_grows_to_a_limit():
+    admission, _, clock = make_admission()
     waits = []
     for now_s in (0.5, 10, 20):
         clock.now_s = now_s
@@ -82,8 +82,8 @@ def test_where_nothing_moves_the_answer_grows_and_has_an_end():
     assert refusal(admission).retry_after_s == MAX_RETRY_AFTER_S
 
 
-def test_times_in_which_the_queue_was_empty_do_not_count():
-    admission, _, clock = door(EMPTY)
+def test_times_with_an_empty_queue_do_not_count():
+    admission, _, clock = make_admission(EMPTY)
     clock.now_s = 25.0
     for i in range(6):
         admission.enter({i: make_request(str(i), 10)})
@@ -94,6 +94,6 @@ def test_times_in_which_the_queue_was_empty_do_not_count():
     assert refusal(admission, 4).retry_after_s == 6  # two have left in three seconds, not in twenty-eight
 
 
-def test_the_refusal_can_be_sent_elsewhere():
+def test_the_error_can_be_pickled():
     error = pickle.loads(pickle.dumps(QueueFullError("full", "max_num_waiting", 3, 7)))
     assert (str(error), error.param, error.excess, error.retry_after_s) == ("full", "max_num_waiting", 3, 7)

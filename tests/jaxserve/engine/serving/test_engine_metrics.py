@@ -1,4 +1,4 @@
-"""Meters: what is counted adds up to what was served, however steps, samples and ends fall."""
+"""`EngineMetrics`: counts add up to what was served, for all kinds of steps, samples and ends."""
 
 import asyncio
 
@@ -21,10 +21,10 @@ PARAMS = [
 @pytest.mark.parametrize("max_rounds", [1, 8])
 @pytest.mark.parametrize("num_pages", [200, 26])
 @pytest.mark.parametrize("model", [FakeModel(264, bad_chance=0.05), Reciter(264, said="tick tock ")])
-def test_what_is_counted_is_what_was_served(model, num_pages, max_rounds):
+def test_counts_are_what_was_served(model, num_pages, max_rounds):
     """With stop strings of several tokens, preemption, failures, and several tokens a step."""
     llm = fake_llm(model, num_pages=num_pages)
-    llm.parts.engine.rounds = MultiStepBudget(max_rounds)
+    llm.parts.engine.multi_step = MultiStepBudget(max_rounds)
 
     async def main(served):
         asked = (served.generate(f"prompt {i}", params) for i, params in enumerate(PARAMS))
@@ -36,7 +36,7 @@ def test_what_is_counted_is_what_was_served(model, num_pages, max_rounds):
     begun = sum(length > 0 for length in lens)
     assert meters.finished == {reason: reasons.count(reason) for reason in set(reasons)}
     assert (meters.generated_tokens.count, meters.generated_tokens.sum) == (len(samples), sum(lens))
-    assert meters.num_generated_tokens >= sum(lens)  # what a stop string cut off was generated, too
+    assert meters.num_generated_tokens >= sum(lens)  # tokens cut off by a stop string count as generated
     assert meters.num_generated_tokens == meters.inter_token.count + begun
     assert meters.first_token.count == meters.prefill_time.count == meters.decode_time.count == begun
     assert meters.latency.count == meters.queue_time.count == meters.inference_time.count == len(samples)
@@ -54,7 +54,7 @@ def test_what_is_counted_is_what_was_served(model, num_pages, max_rounds):
 
 
 def test_times_are_those_of_the_clock():
-    """One request alone, whose steps take a second each: its prompt is read in three, then come ten tokens."""
+    """One request alone, with steps of a second each: three for its prompt, then ten tokens."""
     clock = SimulatedClock()
     llm = fake_llm(clock=clock)
     collect = llm.parts.runner.collect
@@ -74,7 +74,7 @@ def test_times_are_those_of_the_clock():
     assert (meters.first_token.sum, meters.latency.sum, meters.inter_token.sum) == (3, 12, 9)
     assert meters.time_per_token.sum == 1
     assert tokens_per_s == pytest.approx(1, rel=0.2)
-    assert meters.recent_first_token_s is None  # it was long ago
+    assert meters.recent_first_token_s is None  # beyond the window
     assert meters.recent_inter_token_s == 1
     steps = [(step.prompt_tokens, step.decode_rows) for step in meters.last_steps]
     assert steps == [(32, 0), (32, 0), (16, 0)] + [(0, 1)] * 9

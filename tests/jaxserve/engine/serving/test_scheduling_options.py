@@ -16,7 +16,7 @@ USER = [{"role": "user", "content": "hello"}]
 
 
 def timed_llm(**options):
-    """A step of it takes a second."""
+    """An engine whose steps take a second."""
     clock = SimulatedClock()
     llm = fake_llm(Reciter(264, said="tick tock "), clock=clock, **options)
     submit = llm.parts.runner.submit
@@ -50,7 +50,7 @@ def test_each_prompt_has_its_tenant():
 
 
 @pytest.mark.parametrize("stop", [None, "never"])
-def test_what_is_late_keeps_its_text_and_the_others_get_theirs(stop):
+def test_late_samples_keep_their_text_and_the_others_finish(stop):
     llm = timed_llm()
     params = SamplingParams(max_tokens=60, ignore_eos=True, stop=stop)
     late, other = llm.generate(["a", "b"], params, deadline_s=[10, None], use_tqdm=False)
@@ -59,12 +59,12 @@ def test_what_is_late_keeps_its_text_and_the_others_get_theirs(stop):
     assert completion.stop_reason is None
     assert 5 < len(completion.token_ids) < 12
     assert completion.text == ("tick tock " * 9)[1 : 1 + len(completion.token_ids)]
-    assert (late.finished, late.metrics.finish_s) == (True, 11)  # it is told at the end of the step
+    assert (late.finished, late.metrics.finish_s) == (True, 11)  # noticed at the end of the step
     assert (other.outputs[0].finish_reason, len(other.outputs[0].token_ids)) == ("length", 60)
     assert all_pages_are_back(llm)
 
 
-def test_who_waits_too_long_has_no_text():
+def test_a_queue_timeout_leaves_no_text():
     llm = timed_llm(max_num_seqs=1)
     first, second = llm.generate(["a", "b"], LONG, queue_timeout_s=5.5, use_tqdm=False)
     assert [o.outputs[0].finish_reason for o in (first, second)] == ["length", "timeout"]
@@ -108,7 +108,7 @@ def test_an_unknown_argument_is_no_field():
             call(USER if call.__name__ == "chat" else "a", SHORT, urgency=1)
 
 
-def test_a_batch_over_the_bound_is_refused_whole_and_leaves_nothing():
+def test_a_batch_over_the_limit_is_refused_whole_and_leaves_nothing():
     llm, same = (fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=2)) for _ in range(2))
     stream = llm.stream("busy", LONG)
     next(stream)
@@ -120,7 +120,7 @@ def test_a_batch_over_the_bound_is_refused_whole_and_leaves_nothing():
     stream.close()
     next(same.stream("busy", LONG))
     texts = [[o.outputs[0].text for o in each.generate(["a"] * 3, SHORT, use_tqdm=False)] for each in (llm, same)]
-    assert texts[0] == texts[1]  # seeds too are as if nothing had been refused
+    assert texts[0] == texts[1]  # seeds, too, are as if nothing had been refused
     assert llm.parts.engine.scheduler.state.num_waiting == 0
 
 
@@ -134,7 +134,7 @@ def served(llm, main):
     return result
 
 
-def test_coroutines_are_told_that_they_are_late_while_another_holds_the_engine():
+def test_a_late_coroutine_ends_while_another_occupies_the_engine():
     async def main(llm):
         holder = llm.stream("a", LONG)
         await anext(holder)

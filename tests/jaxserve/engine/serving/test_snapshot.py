@@ -1,16 +1,17 @@
-"""Snapshots say of every page what the tables of sequences and the prefix cache say, after any operations."""
+"""A snapshot shows of every page what page tables and prefix cache hold, after any operations."""
 
 import numpy as np
 import pytest
 
 from jaxserve.engine.serving.snapshot import CACHED, FREE, HELD, SCRATCH, SHARED, snapshot
+from tests.support.fakes.cached_pages import kept_pages
 from tests.support.fakes.fake_engine import make_engine, make_request
 from tests.support.fakes.scheduler_fuzz import CALM, MODEL, make_pool_engine
 from tests.support.fakes.scheduler_laws import Fuzz
 
 
 def holders(state) -> np.ndarray:
-    """int[P]: how many slots name each page, counted in their tables one by one."""
+    """int[P]: how many slots reference each page, counted in their tables one by one."""
     slots = [slot for slot, sequence in enumerate(state.slot_table.sequences) if sequence is not None]
     named = [np.zeros(0, np.int32), *(state.slot_table.pages(slot) for slot in slots)]
     return np.bincount(np.concatenate(named), minlength=state.pool.num_pages)
@@ -19,12 +20,12 @@ def holders(state) -> np.ndarray:
 def is_kept(state) -> np.ndarray:
     kept = np.zeros(state.pool.num_pages, bool)
     if state.prefix_cache is not None:
-        kept[state.prefix_cache.kept_pages] = True
+        kept[kept_pages(state.prefix_cache)] = True
     return kept
 
 
 def check(engine) -> dict[str, int]:
-    """The snapshot of an engine, whose pages must be what the scheduler's tables say they are."""
+    """Check the snapshot of an engine against the scheduler's tables."""
     scheduler, state, taken = engine.scheduler, engine.scheduler.state, snapshot(engine)
     by_hand, kept = holders(state), is_kept(state)
     expected = [

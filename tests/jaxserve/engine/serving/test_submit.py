@@ -1,4 +1,4 @@
-"""To submit: let in or refused at once, whatever the engine is doing, exactly up to the bounds; left at any moment."""
+"""`submit` admits or refuses at once, during any step, exactly up to the limits; requests may be left at any moment."""
 
 import asyncio
 import random
@@ -19,20 +19,20 @@ SHORT = SamplingParams(max_tokens=4, ignore_eos=True)
 
 
 async def first(llm, is_waiting, prompt=(1, 2)):
-    """A request whose first step is waited for, which does not end."""
-    submission = await llm.submit(list(prompt), LONG, wants_pieces=False)
+    """A request whose first step is awaited and does not end."""
+    stream = await llm.submit(list(prompt), LONG, wants_pieces=False)
     await until(is_waiting.is_set)
-    return submission
+    return stream
 
 
 async def submitted(llm, prompts, params=SHORT):
-    """What became of each prompt: a Submission, or the exception."""
+    """For each prompt its `ResultStream`, or the exception."""
     asked = (llm.submit(prompt, params, wants_pieces=False) for prompt in prompts)
     return await asyncio.gather(*asked, return_exceptions=True)
 
 
 def test_all_is_decided_while_a_step_is_in_flight():
-    """No step ends before the block does: whoever waited for one would wait in vain."""
+    """No step ends before the block does: a call that waited for one would hang."""
     llm = fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=3))
 
     async def main(served):
@@ -56,14 +56,14 @@ def test_all_is_decided_while_a_step_is_in_flight():
         assert all(isinstance(e.retry_after_s, int) and e.retry_after_s >= 1 for e in refused)
         assert {e.param for e in refused} == {"max_num_waiting"}
         assert served.meters.refused == {"max_num_waiting": 17}
-        for submission in [started, *accepted]:
-            assert (await submission.next()).finished
+        for stream in [started, *accepted]:
+            assert (await stream.next()).finished
 
     run(llm, main)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_threads_that_race_for_the_last_places_get_them_exactly(n):
+def test_racing_threads_get_exactly_the_remaining_places(n):
     llm = fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=9))
     params = SamplingParams(max_tokens=4, n=n, ignore_eos=True)
     accepted, refused = [], []
@@ -76,9 +76,9 @@ def test_threads_that_race_for_the_last_places_get_them_exactly(n):
             accepted.extend(s for s in results if not isinstance(s, Exception))
             refused.extend(s for s in results if isinstance(s, QueueFullError))
             assert is_full.wait(120)
-            for submission in results:
-                if not isinstance(submission, Exception):
-                    assert len((await submission.next()).outputs) == n
+            for stream in results:
+                if not isinstance(stream, Exception):
+                    assert len((await stream.next()).outputs) == n
 
         asyncio.run(ask())
 
@@ -86,7 +86,7 @@ def test_threads_that_race_for_the_last_places_get_them_exactly(n):
 
     async def main(served):
         with held(llm) as is_waiting:
-            submission = await first(served, is_waiting)
+            stream = await first(served, is_waiting)
             threads = [threading.Thread(target=crowd, args=(served, i)) for i in range(4)]
             for thread in threads:
                 thread.start()
@@ -95,14 +95,14 @@ def test_threads_that_race_for_the_last_places_get_them_exactly(n):
             assert len(accepted) == 10 // n  # one slot and nine places
             assert served.meters.num_waiting == len(accepted) * n
         is_full.set()
-        await submission.next()
+        await stream.next()
         for thread in threads:
             await asyncio.to_thread(thread.join)
 
     run(llm, main)
 
 
-def test_tokens_are_bounded_too_and_a_place_left_is_free_at_once():
+def test_tokens_are_limited_too_and_an_aborted_place_is_free_at_once():
     llm = fake_llm(max_num_seqs=1, queue_limits=QueueLimits(max_waiting_tokens=100))
 
     async def main(served):
@@ -125,7 +125,7 @@ def test_tokens_are_bounded_too_and_a_place_left_is_free_at_once():
 
 
 def test_places_of_those_that_have_ended_are_free_again():
-    """They end by a token, while a step that they are part of is in flight."""
+    """They end by a token while a step with a row of theirs is in flight."""
     llm = fake_llm(Reciter(264, said="aaab"), max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=1))
     params = SamplingParams(max_tokens=40, stop_token_ids=[ord("b")])
 
@@ -138,8 +138,8 @@ def test_places_of_those_that_have_ended_are_free_again():
     run(llm, main)
 
 
-def test_whoever_was_refused_has_not_arrived():
-    """Seeds follow from the order of those that came in: the same as if nobody else had asked."""
+def test_a_refused_request_has_not_arrived():
+    """Seeds follow from the order of admission, as if no other request had been made."""
     llm, params = fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=2)), SamplingParams(max_tokens=9)
     prompts = [[i, i + 1] for i in range(12)]
 
@@ -157,7 +157,7 @@ def test_whoever_was_refused_has_not_arrived():
     assert tokens == [output.outputs[0].token_ids for output in expected[1:]]
 
 
-def test_two_hundred_leave_at_any_moment_and_the_next_one_is_answered():
+def test_two_hundred_requests_are_left_at_any_moment_and_the_next_one_is_answered():
     llm = fake_llm()
     collect = llm.parts.runner.collect
     llm.parts.runner.collect = lambda ticket: threading.Event().wait(0.001) or collect(ticket)
@@ -169,15 +169,15 @@ def test_two_hundred_leave_at_any_moment_and_the_next_one_is_answered():
         if i % 5 == 4:
             task = asyncio.ensure_future(served.embed([i % 250] * 90))
         else:
-            submission = await served.submit([i % 250] * rng.randint(1, 30), params, wants_pieces=True)
+            stream = await served.submit([i % 250] * rng.randint(1, 30), params, wants_pieces=True)
             if not is_cancelled:
                 for _ in range(steps):
-                    if (await submission.next()).finished:
+                    if (await stream.next()).finished:
                         return
-                submission.abort()
+                stream.abort()
                 return
-            task = asyncio.ensure_future(submission.next())
-            task.add_done_callback(lambda _: submission.abort())
+            task = asyncio.ensure_future(stream.next())
+            task.add_done_callback(lambda _: stream.abort())
         await asyncio.sleep(wait_s)
         task.cancel()
 
@@ -186,7 +186,7 @@ def test_two_hundred_leave_at_any_moment_and_the_next_one_is_answered():
         answer = await served.generate("hello", SHORT)
         await until(lambda: all_pages_are_back(llm) and not served.client._thread._by_key)
         meters = served.meters
-        assert (meters.num_running, meters.num_waiting, meters.num_live) == (0, 0, 0)
+        assert (meters.num_running, meters.num_waiting, len(meters._live)) == (0, 0, 0)
         assert meters.finished["abort"] > 100
         assert meters.finished.total() == meters.latency.count + meters.num_unseen
         return answer
@@ -196,7 +196,7 @@ def test_two_hundred_leave_at_any_moment_and_the_next_one_is_answered():
     assert num_pages_free(llm) == NUM_PAGES - 1
 
 
-def test_who_comes_in_just_before_the_end_is_told_of_it():
+def test_requests_admitted_just_before_the_engine_dies_raise():
     llm = fake_llm()
 
     def broken(ticket):
@@ -204,19 +204,19 @@ def test_who_comes_in_just_before_the_end_is_told_of_it():
 
     async def main():
         async with AsyncLLM.from_llm(llm) as served:
-            dying = asyncio.ensure_future(served.wait_dead())
-            cancelled = asyncio.ensure_future(served.wait_dead())
+            dying = asyncio.ensure_future(served.client.wait_dead())
+            cancelled = asyncio.ensure_future(served.client.wait_dead())
             with held(llm) as is_waiting:
-                submissions = [await first(served, is_waiting), *await submitted(served, ["a", "b"])]
+                streams = [await first(served, is_waiting), *await submitted(served, ["a", "b"])]
                 llm.parts.runner.submit = broken
                 cancelled.cancel()
                 assert not served.health().is_dead
-            for submission in submissions:
+            for stream in streams:
                 for _ in range(2):
                     with pytest.raises(EngineDeadError, match="the device is gone"):
-                        await submission.next()
+                        await stream.next()
             assert "the device is gone" in str(await dying)
-            assert "the device is gone" in str(await served.wait_dead())
+            assert "the device is gone" in str(await served.client.wait_dead())
             health = served.health()
             assert (health.is_dead, health.has_work, health.stalled_s) == (True, False, 0)
             assert "the device is gone" in health.reason
@@ -225,16 +225,16 @@ def test_who_comes_in_just_before_the_end_is_told_of_it():
             with pytest.raises(EngineDeadError, match="the device is gone"):
                 await served.embed("c")
             meters = served.meters
-            assert (meters.num_live, meters.num_waiting, meters.num_running) == (0, 0, 0)
+            assert (len(meters._live), meters.num_waiting, meters.num_running) == (0, 0, 0)
             assert meters.finished == {"error": 3}
 
     asyncio.run(main())
 
 
-def test_to_close_is_not_to_die():
+def test_closing_is_no_death():
     async def main():
         served = AsyncLLM.from_llm(fake_llm())
-        dying = asyncio.ensure_future(served.wait_dead())
+        dying = asyncio.ensure_future(served.client.wait_dead())
         await served.close()
         await asyncio.sleep(0)
         assert not dying.done()
@@ -245,15 +245,15 @@ def test_to_close_is_not_to_die():
     asyncio.run(main())
 
 
-def test_what_is_read_of_one_request_may_fail_alone(monkeypatch):
+def test_reading_one_request_may_fail_alone(monkeypatch):
     take = OutputStream.take
     monkeypatch.setattr(OutputStream, "take", lambda reader: 1 / (reader._state.request.prompt != "a") and take(reader))
 
     async def main(served):
         other = asyncio.create_task(served.generate("other", LONG))
-        submission = await served.submit("a", LONG, wants_pieces=True)
+        stream = await served.submit("a", LONG, wants_pieces=True)
         with pytest.raises(ZeroDivisionError):
-            await submission.next()
+            await stream.next()
         assert not served.health().is_dead
         assert (await other).finished
         assert served.meters.finished == {"abort": 1, "length": 1}
@@ -261,15 +261,15 @@ def test_what_is_read_of_one_request_may_fail_alone(monkeypatch):
     run(fake_llm(), main)
 
 
-def test_an_abort_is_told_to_whoever_waits_though_the_engine_hangs():
+def test_an_abort_ends_a_waiting_call_though_the_engine_hangs():
     llm = fake_llm()
 
     async def main(served):
         with held(llm) as is_waiting:
-            submission = await first(served, is_waiting)
-            waiting = asyncio.create_task(submission.next())
+            stream = await first(served, is_waiting)
+            waiting = asyncio.create_task(stream.next())
             await asyncio.sleep(0)
-            submission.abort()
+            stream.abort()
             with pytest.raises(AbortedError):
                 await waiting
         await until(lambda: not served.health().has_work)
@@ -278,12 +278,12 @@ def test_an_abort_is_told_to_whoever_waits_though_the_engine_hangs():
     run(llm, main)
 
 
-def test_after_the_last_output_there_is_none():
+def test_reading_after_the_last_output_raises():
     async def main(served):
-        submission = await served.submit("a", SHORT, wants_pieces=False)
-        assert (await submission.next()).prompt_token_ids == [97]
+        stream = await served.submit("a", SHORT, wants_pieces=False)
+        assert (await stream.next()).prompt_token_ids == [97]
         with pytest.raises(RuntimeError, match="has ended"):
-            await submission.next()
+            await stream.next()
 
     run(fake_llm(), main)
 
@@ -306,19 +306,19 @@ def test_calls_run_between_steps_and_neither_their_failures_nor_their_cancelling
         with pytest.raises(ZeroDivisionError):
             await served.client.call(lambda: 1 / 0)
         with held(llm) as is_waiting:
-            submission = await first(served, is_waiting)
+            stream = await first(served, is_waiting)
             task = asyncio.create_task(served.client.call(lambda: ran.append(1)))
             await asyncio.sleep(0)
             task.cancel()
             await asyncio.sleep(0)
-        assert (await submission.next()).finished
+        assert (await stream.next()).finished
         assert not ran
 
     run(llm, main)
 
 
 @pytest.mark.parametrize("prompt", ["hello " * 500, [1] * 5000, {"prompt_token_ids": [1] * 5000}])
-def test_what_takes_long_is_not_done_in_the_event_loop(prompt, monkeypatch):
+def test_long_prompts_are_not_read_in_the_event_loop(prompt, monkeypatch):
     threads = []
     read = "jaxserve.engine.serving.engine_client.read_only_prompt"
 
@@ -344,18 +344,18 @@ def test_a_full_queue_reads_no_prompt(monkeypatch):
 
     async def main(served):
         with held(llm) as is_waiting:
-            submission = await first(served, is_waiting)
+            stream = await first(served, is_waiting)
             with monkeypatch.context() as patched:
                 patched.setattr("jaxserve.engine.serving.engine_client.read_only_prompt", lambda _: 1 / 0)
                 for call in (served.submit("a", wants_pieces=True), served.embed("a")):
                     with pytest.raises(QueueFullError):
                         await call
-        await submission.next()
+        await stream.next()
 
     run(llm, main)
 
 
-def test_embeddings_come_among_other_requests():
+def test_embeddings_run_beside_other_requests():
     expected = fake_llm().embed(["hello", "other"], use_tqdm=False)
     last = fake_llm().embed([1, 2, 3], pooling="last", normalize=False, use_tqdm=False)
 
@@ -370,7 +370,7 @@ def test_embeddings_come_among_other_requests():
     run(fake_llm(), main)
 
 
-def test_what_embeddings_leave_to_the_prefix_cache_is_found_with_their_salt_only():
+def test_cached_prefixes_of_embeddings_are_found_with_their_salt_only():
     llm, ids = fake_llm(prefix_eviction="lru"), [1] * 40
 
     async def main(served):

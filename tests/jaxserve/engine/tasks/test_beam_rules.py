@@ -1,4 +1,4 @@
-"""The rules of beam search, by themselves: against all texts there are, and against the definition on whole rows."""
+"""The rules of beam search alone: against all possible texts, and against the definition on whole rows."""
 
 from itertools import product
 
@@ -44,7 +44,7 @@ def text_of(node) -> Text:
 
 
 def search(language: Language, rules: BeamRules, num_candidates: int | None = None) -> list[tuple[Text, float]]:
-    """What the search finds, given as many candidates a text as it asks for."""
+    """The results of the search, given as many candidates a text as it asks for."""
     beams, count = BeamFrontier(rules), num_candidates or rules.num_candidates
     while not beams.is_done:
         before = [text_of(node) for node in beams.running]
@@ -54,7 +54,7 @@ def search(language: Language, rules: BeamRules, num_candidates: int | None = No
 
 
 def defined(language: Language, rules: BeamRules) -> list[tuple[Text, float]]:
-    """The search as transformers' code reads, over every token of the vocabulary, with Python's lists."""
+    """The search as in transformers' code, over every token of the vocabulary, with Python's lists."""
     width, running, ended = rules.beam_width, [((), np.float32(0))], []
     for length in range(1, rules.max_tokens + 1):
         grown = [
@@ -100,7 +100,7 @@ def test_fewer_candidates_would_not_suffice():
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("eos_ids", [(), (1,)])
 def test_a_search_as_wide_as_the_language_finds_the_best_of_all_texts(penalty, eos_ids):
-    """With all texts running, nothing but the scores can decide; a narrow search misses some of them."""
+    """With all texts running, only the scores decide; a narrow search misses some of them."""
     num_missed = 0
     for seed in range(8):
         language = Language(seed, 3)
@@ -132,5 +132,5 @@ def test_every_rule_for_the_end_makes_a_difference():
     for stopping in STOPPING:
         found[stopping] = [search(Language(seed, 6), BeamRules(2, 12, (3,), 1.0, stopping)) for seed in range(30)]
     assert found[True] != found[False] != found["never"]
-    for narrow, wide in ((True, False), (False, "never")):  # who searches longer never returns worse
+    for narrow, wide in ((True, False), (False, "never")):  # a longer search never returns worse texts
         assert all(a[-1][1] <= b[-1][1] for a, b in zip(found[narrow], found[wide], strict=True))

@@ -1,4 +1,4 @@
-"""`LLM.beam_search` over the fake runner: what it gives back, what it refuses, and what an end on the way leaves."""
+"""`LLM.beam_search` over the fake runner: its results, what it refuses, and the state after an interrupt."""
 
 from functools import cache, reduce
 
@@ -25,7 +25,7 @@ def search(llm, prompts=PROMPTS, params: BeamSearchParams | None = None):
 
 
 def expected(ids: list[int], params: BeamSearchParams) -> list[tuple[list[int], float]]:
-    """Tokens and scores by the rules alone, over the model's own words."""
+    """Tokens and scores by the rules alone, over the fake model."""
     return _expected(tuple(ids), params)
 
 
@@ -59,7 +59,7 @@ def check_all_free(llm) -> None:
 
 @pytest.mark.parametrize("limits", [{}, {"max_num_seqs": 4}, {"num_pages": 27}])
 @pytest.mark.parametrize("width", [1, 2, 4])
-def test_every_prompt_gets_what_the_rules_say_however_many_run_at_once(limits, width):
+def test_every_prompt_gets_the_results_of_the_rules_however_many_run_at_once(limits, width):
     llm = fake_llm(max_logprobs=20, **limits)
     num_preemptions = 0
     for options in ({}, {"length_penalty": 0.0, "early_stopping": True}, {"early_stopping": "never"}):
@@ -72,7 +72,7 @@ def test_every_prompt_gets_what_the_rules_say_however_many_run_at_once(limits, w
     assert (num_preemptions > 0) == ("num_pages" in limits)
 
 
-def test_a_sequence_tells_all_about_its_text():
+def test_a_sequence_has_all_fields():
     llm = fake_llm(max_logprobs=20)
     tokenizer = llm.get_tokenizer()
     with_end, without = (search(llm, params=params_of(4, include_stop_str_in_output=keeps)) for keeps in (True, False))
@@ -125,7 +125,7 @@ def test_logits_that_are_not_finite_end_the_search_of_that_prompt_alone():
 
 
 @pytest.mark.parametrize("num_steps", [0, 1, 2, 5, 9])
-def test_an_interrupt_leaves_no_page_held_and_the_engine_of_use(num_steps):
+def test_an_interrupt_releases_all_pages_and_leaves_the_engine_usable(num_steps):
     llm = fake_llm(max_logprobs=20)
     before = search(llm)
     collect, left = llm.parts.runner.collect, iter(range(num_steps))
@@ -167,7 +167,7 @@ def test_parameters_are_refused_by_name(param, wrong):
 
 
 @pytest.mark.parametrize(
-    ("param", "prompts", "width", "told"),
+    ("param", "prompts", "width", "message"),
     [
         ("beam_width", PROMPTS, 9, "max_num_seqs=8"),
         ("beam_width", PROMPTS, 3, "max_logprobs is 5"),
@@ -175,9 +175,9 @@ def test_parameters_are_refused_by_name(param, wrong):
         ("prompt", [[1] * 96], 1, "context"),
     ],
 )
-def test_what_can_never_be_served_is_refused_before_anything_runs(param, prompts, width, told):
+def test_impossible_searches_are_refused_before_anything_runs(param, prompts, width, message):
     llm = fake_llm()
-    with pytest.raises(RequestError, match=told) as caught:
+    with pytest.raises(RequestError, match=message) as caught:
         search(llm, prompts, params_of(width))
     assert caught.value.param == param
     check_all_free(llm)

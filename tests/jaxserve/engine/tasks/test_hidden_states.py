@@ -1,4 +1,4 @@
-"""Hidden states of a running engine are transformers', whatever the lengths, the order and the mesh."""
+"""Hidden states of a running engine equal those of transformers, for any lengths, order and mesh."""
 
 import jax
 import numpy as np
@@ -6,18 +6,24 @@ import pytest
 
 from jaxserve import SamplingParams
 from jaxserve.core.errors import RequestError
+from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.tasks import hidden_states as module
-from jaxserve.engine.tasks.hidden_states import hidden_states, settings_of
+from jaxserve.engine.tasks.hidden_states import hidden_states
 from jaxserve.functional.forward_steps import logits
 from tests.support.golden_data import FAMILIES, FOLDER, goldens
 from tests.support.tiny_engines import drain, submit, tiny_engine
+
+
+def states_of(parts, prompts, layers=(-1,)):
+    model, prompts = parts.runner.settings.model, [Prompt(None, ids) for ids in prompts]
+    return hidden_states(model, parts.runner.params, parts.input_processor, prompts, layers)
 
 
 @pytest.mark.parametrize(("family", "size"), [("llama3", 1), ("qwen2", 1), ("gemma3", 1), ("gemma3", 2)])
 def test_all_states_equal_those_of_transformers(family, size):
     golden = np.load(FOLDER / "hidden_states.npz")[family]
     prompt = goldens(family)[1].prompt
-    (states,) = hidden_states(tiny_engine(family, tensor_parallel_size=size).parts, [prompt], range(len(golden)))
+    (states,) = states_of(tiny_engine(family, tensor_parallel_size=size).parts, [prompt], range(len(golden)))
     assert states.dtype == np.float32
     np.testing.assert_allclose(states, golden, atol=1e-4)
 
@@ -25,34 +31,34 @@ def test_all_states_equal_those_of_transformers(family, size):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_last_state_gives_the_logits(family):
     parts, golden = tiny_engine(family).parts, goldens(family)[2]
-    (states,) = hidden_states(parts, [golden.prompt])
-    found = jax.jit(logits, static_argnums=0)(settings_of(parts), parts.runner.params, states[0])
+    (states,) = states_of(parts, [golden.prompt])
+    found = jax.jit(logits, static_argnums=0)(parts.runner.settings.model, parts.runner.params, states[0])
     np.testing.assert_allclose(found, golden.logits, atol=2e-4)
 
 
 def test_states_depend_on_no_other_text(monkeypatch):
     monkeypatch.setattr(module, "BATCH_TOKENS", 64)
     parts, prompts = tiny_engine("gemma3").parts, [g.prompt for g in goldens("gemma3")]
-    together = hidden_states(parts, [*prompts, *prompts[::-1], [7] * 20], (2, -1))
+    together = states_of(parts, [*prompts, *prompts[::-1], [7] * 20], (2, -1))
     assert [s.shape[:2] for s in together] == [(2, n) for n in (1, 17, 60, 60, 17, 1, 20)]
     for prompt, states, again in zip(prompts, together, together[5:2:-1], strict=False):
-        (alone,) = hidden_states(parts, [prompt], (2, -1))
+        (alone,) = states_of(parts, [prompt], (2, -1))
         np.testing.assert_allclose(states, alone, atol=1e-4)
         np.testing.assert_allclose(again, alone, atol=1e-4)
 
 
 def test_negative_numbers_count_from_the_end_and_may_repeat():
-    (states,) = hidden_states(tiny_engine("llama3").parts, [[5, 6, 7]], (3, -1, -4, 0))
+    (states,) = states_of(tiny_engine("llama3").parts, [[5, 6, 7]], (3, -1, -4, 0))
     np.testing.assert_array_equal(states[0], states[1])
     np.testing.assert_array_equal(states[2], states[3])
     assert not np.array_equal(states[0], states[2])
 
 
-def test_requests_under_way_are_left_alone():
+def test_running_requests_are_unaffected():
     llm, golden = tiny_engine("llama3"), goldens("llama3")[1]
     sequence = submit(llm, golden.prompt, SamplingParams(temperature=0, max_tokens=8, ignore_eos=True))
     llm.parts.engine.step()
-    hidden_states(llm.parts, [golden.prompt])
+    states_of(llm.parts, [golden.prompt])
     drain(llm)
     assert sequence.token_ids == golden.greedy[:8]
 
@@ -70,11 +76,11 @@ def test_requests_under_way_are_left_alone():
         ([[1]], (), "layers"),
     ],
 )
-def test_what_is_not_there_is_refused_by_name(prompts, layers, param):
+def test_bad_prompts_and_layers_are_refused_by_name(prompts, layers, param):
     with pytest.raises(RequestError) as refusal:
-        hidden_states(tiny_engine("llama3").parts, prompts, layers)
+        states_of(tiny_engine("llama3").parts, prompts, layers)
     assert refusal.value.param == param
 
 
 def test_no_texts_have_no_states():
-    assert hidden_states(tiny_engine("llama3").parts, []) == []
+    assert states_of(tiny_engine("llama3").parts, []) == []

@@ -1,4 +1,4 @@
-"""Pairs of a context and a continuation, text or token ids, become the ids that the model reads and those it judges."""
+"""Pairs of a context and a continuation, as text or token ids, are read as token ids of both parts."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_spaces_at_the_end_of_the_context_go_to_the_continuation():
 
 
 def test_a_continuation_that_joins_the_context_is_cut_by_the_number_of_tokens():
-    """ "he" and "hello" are one token each, so the cut would leave nothing: that is told."""
+    """ "he" and "hello" are one token each, so the cut would leave nothing, which is an error."""
     assert pieces(PLAIN, "he", "llx") == (["he"], ["x"])  # encoded together: hell, x
     with pytest.raises(RequestError, match="pair 0: the continuation adds no token"):
         pieces(PLAIN, "he", "llo")
@@ -68,7 +68,7 @@ def test_token_ids_are_taken_as_they_are_on_either_side():
         ([([1, True], "b")], "pair 0: the context"),
     ],
 )
-def test_what_cannot_be_read_is_named(pairs, message):
+def test_unreadable_pairs_are_named(pairs, message):
     with pytest.raises(RequestError, match=message):
         read_pairs(PLAIN, pairs)
 

@@ -64,5 +64,5 @@ def test_after_freezing_only_compiled_programs_are_there():
     executables.compile_all(PROGRAMS[:2], lambda name: None)
     executables.freeze()
     assert executables.get("b", lambda: PROGRAMS[1]) == "b"
-    with pytest.raises(FrozenBucketError, match=r"c was not compiled during warm-up.*compiled are: a, b"):
+    with pytest.raises(FrozenBucketError, match=r"c was not compiled during warm-up.*compiled programs: a, b"):
         executables.get("c", lambda: PROGRAMS[2])

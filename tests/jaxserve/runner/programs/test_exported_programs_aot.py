@@ -7,7 +7,7 @@ from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.models.families.named_shapes import SHAPES
-from jaxserve.runner.programs.exported_programs import export_program, from_artefact
+from jaxserve.runner.programs.exported_programs import export_program, from_exported
 from tests.support.compiled.aot import gpu_mesh, tpu_mesh
 
 SIZES = {"max_model_len": 512, "max_num_seqs": 8, "max_num_batched_tokens": 64, "num_pages": 300}
@@ -17,9 +17,9 @@ def spec_on(mesh) -> EngineSpec:
     return make_spec(EngineConfig.create("qwen3-0.6b", **SIZES), SHAPES["qwen3-0.6b"], mesh, limit_bytes=None)
 
 
-def test_a_program_for_several_tpus_is_updated_in_place_when_it_comes_from_an_artefact():
+def test_a_program_for_several_tpus_is_updated_in_place_when_it_comes_from_an_export():
     programs = spec_on(tpu_mesh("v6e:2x2", 2)).programs
-    fork = from_artefact(programs.fork(), export_program(programs.fork()))
+    fork = from_exported(programs.fork(), export_program(programs.fork()))
     assert programs.traces == {"fork": 1}
     with no_persistent_cache():
         memory = fork.compile().memory_analysis()
@@ -30,12 +30,12 @@ def test_a_program_for_several_tpus_is_updated_in_place_when_it_comes_from_an_ar
 def test_a_step_for_tpus_needs_no_safety_check_switched_off():
     spec = spec_on(tpu_mesh("v6e:2x2"))
     step = spec.programs.step(spec.buckets.all()[0])
-    artefact = export_program(step)
-    assert not jax.export.deserialize(bytearray(artefact)).disabled_safety_checks
-    assert "tpu_custom_call" in from_artefact(step, artefact).lower().as_text()
+    exported = export_program(step)
+    assert not jax.export.deserialize(bytearray(exported)).disabled_safety_checks
+    assert "tpu_custom_call" in from_exported(step, exported).lower().as_text()
 
 
-def test_a_program_for_gpus_comes_from_an_artefact_too():
+def test_a_program_for_gpus_comes_from_an_export_too():
     programs = spec_on(gpu_mesh()).programs
-    fork = from_artefact(programs.fork(), export_program(programs.fork()))
+    fork = from_exported(programs.fork(), export_program(programs.fork()))
     assert "mosaic_gpu_v2" in fork.lower().as_text()

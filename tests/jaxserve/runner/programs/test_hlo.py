@@ -76,7 +76,7 @@ def test_the_size_of_a_type_is_that_of_its_arrays(result, num_bytes):
 
 def test_loops_turn_as_often_as_their_text_says():
     hlo = read_hlo(TEXT)
-    loops = {line.name: hlo.num_turns(line) for line in hlo.instructions if line.opcode == "while"}
+    loops = {line.name: hlo.num_iterations(line) for line in hlo.instructions if line.opcode == "while"}
     assert loops == {"scan": 32, "known": 5, "open": None}
 
 

@@ -33,7 +33,7 @@ def test_no_body_damages_the_server(server):
     assert 0.25 < found.num_accepted / NUM_CASES < 0.6
     until(lambda: server.state.num_active == 0 and not server.llm.parts.engine.has_work)
     meters = server.state.engine.metrics
-    assert (meters.num_running, meters.num_waiting, meters.num_live) == (0, 0, 0)
+    assert (meters.num_running, meters.num_waiting, len(meters._live)) == (0, 0, 0)
     assert server.post("/reset_prefix_cache", {}, headers={"Authorization": "Bearer key"}).status_code == 200
     assert all_pages_are_back(server.llm)
     assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 3}).json()["usage"]["completion_tokens"] == 3

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from jaxserve import AsyncLLM, QueueFullError, SamplingParams
 from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.scheduler.queue_limits import QueueLimits
-from jaxserve.server.monitoring.http_counts import HttpCounts
+from jaxserve.server.http.middleware import HttpCounts
 from jaxserve.server.routes.metrics import routes
 from tests.support.fakes.async_llm import held, until
 from tests.support.fakes.fake_llm import fake_llm

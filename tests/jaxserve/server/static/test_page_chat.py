@@ -145,13 +145,13 @@ def test_settings_out_of_range_are_shown_and_not_sent(page):
 
 def test_refusals_are_explained_and_can_be_retried(open_page, server):
     page = open_page()
-    server.state.state = ServerStatus.DRAINING
+    server.state.status = ServerStatus.DRAINING
     try:
         ask(page, "a")
         page.wait(IS_DONE)
         assert page.text(".note") == "Not now: the server is draining. Try again in 30 s."
     finally:
-        server.state.state = ServerStatus.READY
+        server.state.status = ServerStatus.READY
     page.click(".actions button:last-child")
     page.wait("document.querySelector('.answer').textContent && " + IS_DONE)
     ask(page, "a" * 200)

@@ -22,7 +22,7 @@ def test_after_a_long_silence_the_page_reconnects_and_requests_the_model(open_pa
         patch.setattr(Frames, "next", lambda self: asyncio.sleep(3600))
         page.wait("document.querySelector('#state').textContent === 'no data: reconnecting'")
     with monkeypatch.context() as patch:
-        patch.setattr(server.state, "names", ("other",))
+        patch.setattr(server.state, "model_names", ("other",))
         page.wait("document.querySelector('#state').textContent === 'idle'")
         page.wait("document.querySelector('#model').textContent === 'other'")
     assert page.text(".turn h2:nth-of-type(2)") == NAME
@@ -50,8 +50,8 @@ def test_the_map_and_its_legend_match_the_pool(open_page, server):
         for state in PAGE_STATES[:4]:
             assert page.text(f"#{state}") == str(counts[state]) == page.text(f"#{state}")
         page.read("new Promise(requestAnimationFrame)")
-        colours = [page.read(f"getComputedStyle(map).getPropertyValue('--{state}')") for state in PAGE_STATES[:4]]
-        assert drawn_squares(page, len(taken.pages) - 1) == [colours[state] for state in taken.pages[1:].tolist()]
+        colors = [page.read(f"getComputedStyle(map).getPropertyValue('--{state}')") for state in PAGE_STATES[:4]]
+        assert drawn_squares(page, len(taken.pages) - 1) == [colors[state] for state in taken.pages[1:].tolist()]
     finally:
 
         def give_back():

@@ -29,7 +29,7 @@ def test_a_phone_shows_one_view_at_a_time_and_never_scrolls_sideways(open_page):
 
 def luminance(color):
     """The relative luminance of #rrggbb, by the W3C's formula."""
-    parts = [int(part, 16) / 255 for part in re.findall("[0-9a-f]{2}", colour)]
+    parts = [int(part, 16) / 255 for part in re.findall("[0-9a-f]{2}", color)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
@@ -47,13 +47,13 @@ def test_colors_differ_without_hue_and_text_is_legible_in_light_and_dark_mode(pa
         names = ("paper", "ink", "quiet", "warn", "accent", *PAGE_STATES[:4], "padding", "prompt", "decode")
         style = "getComputedStyle(document.body)"
         found = page.read(f"{list(names)}.map((name) => {style}.getPropertyValue(`--${{name}}`))")
-        colours = dict(zip(names, found, strict=True))
+        colors = dict(zip(names, found, strict=True))
         for scale in (PAGE_STATES[:4], ("padding", "prompt", "decode")):
-            for one, other in pairwise(colours[name] for name in scale):
+            for one, other in pairwise(colors[name] for name in scale):
                 assert contrast(one, other) > 1.35
                 assert (luminance(one) < luminance(other)) == dark  # busier states have more contrast to the background
-        assert contrast(colours["ink"], colours["paper"]) > 7
-        assert min(contrast(colours[name], colours["paper"]) for name in ("quiet", "warn", "accent")) > 4.5
+        assert contrast(colors["ink"], colors["paper"]) > 7
+        assert min(contrast(colors[name], colors["paper"]) for name in ("quiet", "warn", "accent")) > 4.5
     assert len(grounds) == 2
 
 
@@ -92,13 +92,13 @@ def test_logging_in_with_the_key_gives_access_to_everything(chromium):
 
 
 def test_a_page_opened_before_the_model_is_loaded_waits_for_it(chromium, server):
-    llm, server.state._llm = server.state._llm, None
+    engine, server.state._engine = server.state._engine, None
     try:
         with chromium.tab(f"{server.url}/") as page:
             page.wait("document.querySelector('#model').textContent.includes('the model is being loaded')")
             page.wait("document.querySelector('#state').textContent.includes('the model is being loaded')")
-            server.state._llm = llm
+            server.state._engine = engine
             page.wait(f"document.querySelector('#model').textContent === '{NAME}'")
             page.wait("document.querySelector('#state').textContent === 'idle'")
     finally:
-        server.state._llm = llm
+        server.state._engine = engine

@@ -13,7 +13,7 @@ from pallas_kernels.paged_attention.batch_meta import make_meta
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from tests.pallas_kernels.paged_attention.attention_calls import attend
 
-pytestmark = pytest.mark.optimized
+pytestmark = pytest.mark.default_compiler
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, PAGE = 6, 2, 64, 8
 BLOCK = BlockSizes(positions=32, rows=4, queries=16)

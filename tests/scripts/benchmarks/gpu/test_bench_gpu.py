@@ -55,15 +55,15 @@ def test_what_cannot_run_is_listed_with_its_reason():
     assert len(said) == 4
 
 
-def step(num_rows: int, num_decodes: int, num_tokens: int, collected_s: float) -> StepRecord:
-    """Submitted a moment after the step before was collected."""
-    moments = StepMoments(0, 0, 0, collected_s - 0.5, 0, collected_s)
+def step(num_rows: int, num_decodes: int, num_tokens: int, collected_s: float, previous_s: float = 0.0) -> StepRecord:
+    """Submitted half a second before it was collected."""
+    moments = StepMoments(0, 0, submitted_s=collected_s - 0.5, collected_s=collected_s, previous_s=previous_s)
     return StepRecord(Bucket(num_tokens, num_rows, 8), num_rows, num_tokens, num_decodes, moments)
 
 
 def test_the_median_step_is_one_in_which_all_sequences_decode():
     """Two prompts of 10 tokens; the first sequence decodes alone while the second is computed."""
-    records = [step(1, 0, 10, 1), step(2, 1, 11, 2), step(2, 2, 2, 9), step(2, 2, 2, 9.25), step(2, 2, 2, 9.5)]
+    records = [step(1, 0, 10, 1), step(2, 1, 11, 2), step(2, 2, 2, 9), step(2, 2, 2, 9.25, 9), step(2, 2, 2, 9.5, 9.25)]
     assert median_step(records, 2) == {"num_steps": 3, "step_s": 0.25, "context": (10 + 11 + 4) / 2}
 
 

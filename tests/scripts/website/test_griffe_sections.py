@@ -5,7 +5,7 @@ from textwrap import dedent
 
 import griffe
 
-from scripts.griffe_sections import Sections, as_code, as_list
+from scripts.website.griffe_sections import Sections, as_code, as_list
 
 NAMES = {"n", "seed", "top_p", "top_k"}
 

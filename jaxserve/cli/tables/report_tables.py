@@ -1,4 +1,4 @@
-"""Wiring: tables of a report, wide enough to be read when they go to a file."""
+"""Wiring: prints the tables and notes of a report on a terminal or into a file."""
 
 from collections.abc import Iterable
 
@@ -6,11 +6,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-FILE_WIDTH = 130  # characters of a line where no terminal says otherwise
+FILE_WIDTH = 130  # characters per line where there is no terminal
 
 
 def print_report(tables: Iterable[Table], notes: Iterable[str]) -> None:
-    """Print tables under their titles, then lines of text, on standard output."""
+    """Prints tables under their titles, then lines of text, on standard output."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = FILE_WIDTH
@@ -23,7 +23,7 @@ def print_report(tables: Iterable[Table], notes: Iterable[str]) -> None:
 
 
 def plain_table(title: str, *columns: str, shows_header: bool = True) -> Table:
-    """A table with one rule, under its header; all columns but the first are of numbers."""
+    """A table with one rule, under its header; all columns after the first hold numbers."""
     table = Table(title=title, box=box.SIMPLE_HEAD, show_header=shows_header)
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i and shows_header else "left")
@@ -31,7 +31,7 @@ def plain_table(title: str, *columns: str, shows_header: bool = True) -> Table:
 
 
 def byte_text(count: int | None) -> str:
-    """A size in decimal units; "-" where there is none."""
+    """A size in decimal units; "-" for None."""
     if count is None:
         return "-"
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

@@ -6,7 +6,7 @@ from jaxserve.core.buckets import Bucket
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.row_layout import ROW_FIELDS, ROW_INDEX, SAMPLING_FIELDS, STEP_FIELDS, pack_sampling
 from jaxserve.core.step_plan import StepPlan
-from jaxserve.runner.step.pack import BatchLayout, pack
+from jaxserve.runner.step.batch_layout import BatchLayout, pack
 
 GROUPS = KVGroups((32, 32, None), 16)
 SCRATCH = 9

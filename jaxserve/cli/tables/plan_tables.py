@@ -7,32 +7,32 @@ from rich.table import Table
 
 from jaxserve.analysis.capacity_report import CapacityReport, MemoryReport, StepFloor
 from jaxserve.analysis.program_info import ProgramInfo
-from jaxserve.cli.report_tables import byte_text, plain_table, print_report
+from jaxserve.cli.tables.report_tables import byte_text, plain_table, print_report
 
 
 def show(plan: CapacityReport) -> None:
-    """Print the report on standard output."""
-    print_report((_memory(plan), _sequences(plan), _programs(plan), _floors(plan)), verdict(plan))
+    """Prints the report on standard output."""
+    print_report((_memory(plan), _sequences(plan), _programs(plan), _lower_bounds(plan)), verdict(plan))
 
 
 def verdict(plan: CapacityReport) -> list[str]:
-    """What to conclude, in sentences."""
+    """The conclusion, in sentences."""
     if plan.problems:
         return ["FAILS:", *(f"  {problem}" for problem in plan.problems)]
-    return ["Every program updates the pool where it lies.", *_whether_it_fits(plan.memory), *_best_rate(plan.steps)]
+    return ["Every program updates the pool in place.", *_fit(plan.memory), *_best_rate(plan.steps)]
 
 
-def _whether_it_fits(memory: MemoryReport) -> Iterator[str]:
+def _fit(memory: MemoryReport) -> Iterator[str]:
     if memory.limit_bytes is None:
-        yield "The memory of this device is not known: whether the engine fits is not either."
+        yield "The memory of this device is not known, so it is not known whether the engine fits."
         return
     total, limit = byte_text(memory.total_bytes), byte_text(memory.limit_bytes)
     yield f"It fits: {total} of a device's {limit}, {memory.total_bytes / memory.limit_bytes:.0%}."
     if memory.total_bytes > memory.memory_utilization * memory.limit_bytes:
         needed, reserved = byte_text(memory.step_bytes + memory.code_bytes), byte_text(memory.reserved_bytes)
         yield (
-            f"That is more than the {memory.memory_utilization:.0%} to be used: temporaries and code take {needed}, of "
-            f"which {reserved} were foreseen."
+            f"That is more than the {memory.memory_utilization:.0%} of memory_utilization: temporaries and code take "
+            f"{needed}, {reserved} were reserved for them."
         )
 
 
@@ -40,14 +40,14 @@ def _best_rate(steps: Sequence[StepFloor]) -> Iterator[str]:
     rates = {step.name: step.tokens_per_s for step in steps if step.tokens_per_s and step.num_tokens == step.num_rows}
     if rates:
         name = max(rates, key=rates.__getitem__)
-        yield f"Decoding is no faster than {rates[name]:,.0f} tokens/s ({name})."
+        yield f"Decoding makes at most {rates[name]:,.0f} tokens/s ({name})."
 
 
 def _memory(plan: CapacityReport) -> Table:
     memory = plan.memory
     title = (
         f"{plan.model} in {plan.dtype} on {plan.target}: {plan.num_devices} × {plan.device}; context "
-        f"{plan.max_model_len:,}, {plan.max_num_seqs} sequences, {plan.max_num_batched_tokens:,} tokens a step"
+        f"{plan.max_model_len:,}, {plan.max_num_seqs} sequences, {plan.max_num_batched_tokens:,} tokens per step"
     )
     table = plain_table(escape(title), "memory of one device", "")
     rows = {
@@ -67,7 +67,7 @@ def _memory(plan: CapacityReport) -> Table:
 def _sequences(plan: CapacityReport) -> Table:
     memory = plan.memory
     lengths = [f"{n:,} tokens" for n in memory.sequences]
-    title = f"Sequences at once, were the pool to take what {memory.memory_utilization:.0%} of the memory leave"
+    title = f"Sequences at once, if the pool takes all that is left of {memory.memory_utilization:.0%} of the memory"
     table = plain_table(title, "room for the pool", *lengths)
     if memory.room_bytes is not None:
         table.add_row(byte_text(memory.room_bytes), *(f"{n:,}" for n in memory.sequences.values()))
@@ -77,22 +77,22 @@ def _sequences(plan: CapacityReport) -> Table:
 
 
 def _programs(plan: CapacityReport) -> Table:
-    title = "Programs, bytes on one device; exchanges of one step (of a decode program: of one round)"
-    table = plain_table(title, "", "temporaries", "in place", "code", "exchanges", "compiled in")
+    title = "Programs, bytes on one device; collectives of one step (of a decode program: of one round)"
+    table = plain_table(title, "", "temporaries", "in place", "code", "collectives", "compiled in")
     for program in plan.programs:
         sizes = (program.temporary_bytes, program.aliased_bytes, program.code_bytes or None)
-        table.add_row(escape(program.name), *map(byte_text, sizes), _exchanges(program), f"{program.compile_s:.1f} s")
+        table.add_row(escape(program.name), *map(byte_text, sizes), _collectives(program), f"{program.compile_s:.1f} s")
     return table
 
 
-def _exchanges(program: ProgramInfo) -> str:
+def _collectives(program: ProgramInfo) -> str:
     return "\n".join(f"{c.count} {c.kind}, {byte_text(c.num_bytes)}" for c in program.collectives) or "none"
 
 
-def _floors(plan: CapacityReport) -> Table:
+def _lower_bounds(plan: CapacityReport) -> Table:
     title = (
-        f"Floors of a step (of a round), sequences of {plan.context:,} tokens where so many fit: weights and KV read "
-        "once, products at the peak rate"
+        f"Lower bounds of a step (of a round), sequences of {plan.context:,} tokens where they fit: weights and KV "
+        "read once, peak arithmetic"
     )
     columns = ("tokens each", "bytes", "operations", "memory", "arithmetic", "tokens/s")
     table = plain_table(title, "on each device", *columns)

@@ -1,14 +1,15 @@
-"""Host: a plan packed into the one int32 buffer that a step receives.
+"""Host: `BatchLayout` and `pack`: a plan packed into the single int32 buffer that a step receives.
 
     [ num_rows, num_decodes | tokens T | targets T | rows S x fields | kind 0: first pages G x S, tables G x S x W | … ]
 
-Targets are there in mixed buckets only. Padding rows have no tokens and use the scratch slot; zero is a valid value of
-everything else, and page 0 is the scratch page.
+Only mixed buckets have targets. Padding rows have no tokens and use the scratch slot; all their other fields are zero,
+and page 0 is the scratch page.
 """
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +23,9 @@ HEADER = 2
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """Where each part of a bucket's buffer lies; shared by `pack` on the host and `unpack` on the device.
+    """The offset of each part of a bucket's buffer; shared by `pack` on the host and `unpack` on the device.
 
-    kinds: for each layer kind the half-open range of its KV groups.
+    kinds: the half-open range of KV groups of each layer kind.
     """
 
     bucket: Bucket
@@ -48,9 +49,10 @@ class BatchLayout:
     def size(self) -> int:
         return sum(math.prod(shape) for shape in self.shapes.values())
 
-    def split(self, buffer):
-        """The parts of a buffer by name: views of a numpy array, slices of a traced one."""
-        parts, offset = {}, 0
+    def split(self, buffer: Any) -> dict[str, Any]:
+        """The parts of a buffer by name: views of a numpy array, slices of a traced array."""
+        parts: dict[str, Any] = {}
+        offset = 0
         for name, shape in self.shapes.items():
             end = offset + math.prod(shape)
             parts[name] = buffer[offset:end].reshape(shape)
@@ -59,7 +61,7 @@ class BatchLayout:
 
 
 def pack(layout: BatchLayout, plan: StepPlan, scratch_slot: int) -> np.ndarray:
-    """The buffer of one step; a new array each time, because the device may read the last one still."""
+    """The buffer of one step; a new array each time, because the device may still read the previous one."""
     buffer = np.zeros(layout.size, np.int32)
     parts = layout.split(buffer)
     num_rows, num_tokens = plan.num_rows, plan.num_tokens

@@ -1,4 +1,4 @@
-"""Wiring: the report of `jaxserve inspect` as tables, wide enough to be read when they go to a file."""
+"""Wiring: the report of `jaxserve inspect` as tables."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,15 +7,15 @@ from rich.table import Table
 
 from jaxserve.analysis.device_fit import DeviceFit
 from jaxserve.analysis.inspect_model import Inspection
-from jaxserve.cli.report_tables import byte_text, plain_table, print_report
+from jaxserve.cli.tables.report_tables import byte_text, plain_table, print_report
 from jaxserve.core.hardware.device_specs import GPU_SHARE
 
 
 def show(found: Inspection) -> None:
-    """Print the report on standard output."""
+    """Prints the report on standard output."""
     notes = (
-        f"JAX takes {GPU_SHARE:.0%} of a GPU's memory unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise.",
-        "Floor: the time in which the weights are read once at full bandwidth; real decode steps take longer.",
+        f"JAX takes {GPU_SHARE:.0%} of a GPU's memory unless XLA_PYTHON_CLIENT_MEM_FRACTION is set.",
+        "Lower bound: the time to read the weights once at full bandwidth; real decode steps take longer.",
     )
     print_report((_model(found), _parts(found), _kv(found), _fits(found)), notes)
 
@@ -31,8 +31,8 @@ def _model(found: Inspection) -> Table:
         "parameters": f"{found.num_params:,}",
         "layers": f"{a.num_layers}: " + "; ".join(_kind(kind) for kind in a.kinds),
         "sizes": f"model {a.d_model:,}, MLP {a.d_mlp:,} ({a.activation})",
-        "heads": f"{a.num_heads} query, {a.num_kv_heads} key-value, {a.head_dim} wide",
-        "vocabulary": f"{a.vocab_size:,}, head {'tied to the embedding' if a.is_tied else 'of its own'}",
+        "heads": f"{a.num_heads} query, {a.num_kv_heads} key-value, dimension {a.head_dim}",
+        "vocabulary": f"{a.vocab_size:,}, head {'tied to the embedding' if a.is_tied else 'not tied'}",
         "context": context,
         "tokenizer": "none",
     }
@@ -52,7 +52,7 @@ def _kind(kind: Any) -> str:
 
 
 def _parts(found: Inspection) -> Table:
-    stored = "in no file" if found.stored_bytes is None else ", ".join(found.stored_types)
+    stored = "no file" if found.stored_bytes is None else ", ".join(found.stored_types)
     table = plain_table(
         f"Weights: {stored}; loaded as {found.dtype}, norms as float32", "part", "parameters", "in the file", "loaded"
     )
@@ -66,8 +66,8 @@ def _parts(found: Inspection) -> Table:
 def _kv(found: Inspection) -> Table:
     kv = found.kv
     lengths = [f"{n:,} tokens" for n in kv.sequence_bytes]
-    title = f"KV memory on one device: {kv.bytes_per_token:,} bytes a token ({found.dtype}, pages of {kv.page_size})"
-    table = plain_table(title, "KV groups", "bytes a token", "kept", *lengths)
+    title = f"KV memory on one device: {kv.bytes_per_token:,} bytes per token ({found.dtype}, pages of {kv.page_size})"
+    table = plain_table(title, "KV groups", "bytes per token", "kept", *lengths)
     for group in kv.groups:
         kept = "all" if group.window is None else f"last {group.window:,}"
         name = f"{group.num_groups} × {group.layers_per_group} {group.kind} layers"
@@ -78,9 +78,9 @@ def _kv(found: Inspection) -> Table:
 
 def _fits(found: Inspection) -> Table:
     lengths = list(found.fits[0].sequences)
-    title = f"What fits, with {found.memory_utilization:.0%} of the memory that JAX takes; bytes of one device"
+    title = f"Fitting devices, with {found.memory_utilization:.0%} of the memory that JAX takes; bytes of one device"
     columns = ["devices", "memory", "weights", "room for KV", "tokens of KV"]
-    table = plain_table(title, "", *columns, *(f"sequences of {n:,}" for n in lengths), "floor of a step")
+    table = plain_table(title, "", *columns, *(f"sequences of {n:,}" for n in lengths), "lower bound of a step")
     for fit in _smallest(found.fits):
         row = [fit.device, str(fit.num_devices), byte_text(fit.memory_bytes), byte_text(fit.weight_bytes)]
         if fit.does_fit:
@@ -93,7 +93,7 @@ def _fits(found: Inspection) -> Table:
 
 
 def _smallest(fits: Iterable[DeviceFit]) -> list[DeviceFit]:
-    """Of each device the smallest number on which the model fits, or the largest that was tried."""
+    """For each device the smallest number on which the model fits, or the largest number tried."""
     chosen: dict[str, DeviceFit] = {}
     for fit in fits:
         if fit.device not in chosen or not chosen[fit.device].does_fit:

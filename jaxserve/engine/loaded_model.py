@@ -1,0 +1,129 @@
+"""Wiring: `LoadedModel`: a built engine over its life: loading, warm-up, statistics, new weights, saving."""
+
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.core.progress_bars import LoadBar
+from jaxserve.engine.build.build import EngineParts, build
+from jaxserve.engine.build.engine_weights import save_model, update_weights
+from jaxserve.engine.build.warm_up import warmed_up
+from jaxserve.engine.inputs.chat_renderer import ChatRenderer
+from jaxserve.engine.outputs.output_processor import OutputProcessor
+from jaxserve.scheduler.stats import SchedulerStats
+from jaxserve.text.detokenize import Detokenizer
+from jaxserve.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Stats(SchedulerStats):
+    """`SchedulerStats`; num_executables: programs compiled so far. num_reads: steps read back, each awaited once."""
+
+    num_executables: int
+    num_reads: int
+
+
+class LoadedModel:
+    """An engine with its configuration.
+
+    parts: the engine, the runner and what else it was built from, for inspection and for driving them by hand.
+    chats: renders conversations.
+    """
+
+    config: EngineConfig
+    parts: EngineParts
+    chats: ChatRenderer
+
+    def __init__(self, model: str | os.PathLike[str], **options: Any):
+        self._load(EngineConfig.create(model, **options), show_progress=sys.stderr.isatty())
+
+    @classmethod
+    def from_config(cls, config: EngineConfig, *, show_progress: bool = False) -> Self:
+        """As the constructor, from a configuration that was read elsewhere."""
+        loaded = cls.__new__(cls)
+        loaded._load(config, show_progress=show_progress)
+        return loaded
+
+    @classmethod
+    def from_parts(cls, config: EngineConfig, parts: EngineParts) -> Self:
+        """Over an engine that was built elsewhere."""
+        loaded = cls.__new__(cls)
+        loaded._use(config, parts)
+        return loaded
+
+    def _load(self, config: EngineConfig, *, show_progress: bool) -> None:
+        with LoadBar(show_progress) as bar:
+            self._use(config, build(config, bar.update))
+        if show_progress:
+            print(self._description(), file=sys.stderr)
+
+    def _use(self, config: EngineConfig, parts: EngineParts) -> None:
+        self.config, self.parts = config, parts
+        tokenizer = parts.tokenizer
+        detokenizer = None if tokenizer is None else Detokenizer(tokenizer, parts.model.vocab_size)
+        self._outputs = OutputProcessor(parts.engine, detokenizer)
+        self.chats = ChatRenderer(parts.chat_template, tokenizer)
+
+    def _description(self) -> str:
+        """One line: what was built, and the sizes that the configuration left open."""
+        parts, model = self.parts, self.parts.runner.settings.model
+        limits = parts.limits
+        lost = f" ({limits.lost_pages} fewer than planned: memory ran out)" if limits.lost_pages else ""
+        return (
+            f"jaxserve: {parts.model.family} on {model.mesh.size} {model.mesh.devices.flat[0].platform} device(s), "
+            f"{model.dtype}, context {limits.max_model_len}, {limits.max_num_seqs} sequences, "
+            f"{limits.num_pages} pages of {limits.page_size} positions{lost}"
+        )
+
+    @property
+    def output_processor(self) -> OutputProcessor:
+        """Starts requests and steps the engine; raises RuntimeError while an `AsyncLLM` drives it."""
+        self._outputs.check_caller()
+        return self._outputs
+
+    def get_tokenizer(self) -> Tokenizer | None:
+        """The model's tokenizer, None where it has none."""
+        return self.parts.tokenizer
+
+    @property
+    def stats(self) -> Stats:
+        """Counters since the engine was built."""
+        runner, counts = self.parts.runner, asdict(self.parts.engine.scheduler.stats)
+        return Stats(**counts, num_executables=len(runner.executables), num_reads=runner.num_reads)
+
+    def warm_up(self, *, use_tqdm: bool = True) -> None:
+        """Compile every bucket now and refuse all other shapes from then on.
+
+        Where memory turns out not to suffice, the pool shrinks: `parts` are then new, and a line on standard error says
+        by how much.
+        """
+        self._outputs.check_caller()
+        parts = warmed_up(self.config, self.parts, show_progress=use_tqdm)
+        if parts is not self.parts:
+            self._use(self.config, parts)
+
+    def reset_prefix_cache(self) -> bool:
+        """Drop the KV that is kept of ended requests. Always True, as in vLLM."""
+        with self.output_processor.exclusive() as engine:
+            engine.scheduler.reset_prefix_cache()
+        return True
+
+    def update_weights(self, params: Any) -> None:
+        """Serve all later requests with other weights: a tree like `parts.runner.params`, of device or numpy arrays.
+
+        Nothing is cast or compiled anew. Raises RequestError for a leaf that does not fit, by name and before anything
+        changes, and while requests are running.
+        """
+        self._outputs.check_caller()
+        update_weights(self.parts, params)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the current weights, configuration and tokenizer as an Orbax folder for `LLM(folder)`, on any mesh.
+
+        The folder must be empty or not exist.
+        """
+        self._outputs.check_caller()
+        save_model(self.parts, Path(folder))

@@ -1,0 +1,61 @@
+"""Kernels and steps compile for every TPU generation and for Hopper, update the pool in place, and spill no register.
+
+The product of which the tests named `aot` compile a part: attention kernels on every TPU topology and workload, and the
+steps and layers of Llama 3 8B (four chips) and Gemma 3 1B (two chips) in a decode and a mixed bucket. On a GPU target,
+every workload of the GPU tests. No device is needed. A case that copies the pool, needs more temporaries than its test
+allows, or spills registers ends the proof.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from tests.jaxserve.runner.step import test_gemma_step_aot as gemma
+from tests.jaxserve.runner.step import test_llama_step_aot as llama
+from tests.pallas_kernels.paged_attention.mosaic_gpu import test_attention_gpu_aot as gpu
+from tests.pallas_kernels.paged_attention.mosaic_tpu import test_attention_aot as tpu
+from tests.support.compiled.aot import TPU_TOPOLOGIES
+
+Case = tuple[str, str, Callable[[], None]]
+
+
+def cases() -> Iterator[Case]:
+    """(what is compiled, for which target, the check)."""
+    for topology in TPU_TOPOLOGIES:
+        for name in tpu.WORKLOADS:
+            yield (
+                f"attention, {name}",
+                topology,
+                partial(tpu.test_kernels_compile_and_leave_the_pool_in_place, topology, name),
+            )
+        for bucket in (llama.DECODE, llama.MIXED):
+            check = partial(llama.test_the_backbone_needs_little_memory, topology, bucket)
+            yield f"Llama 3 8B, layers, {bucket}", topology, check
+    for topology in ("v5e:2x2", "v6e:2x2"):
+        for bucket in (gemma.DECODE, gemma.MIXED):
+            yield (
+                f"Gemma 3 1B, layers, {bucket}",
+                topology,
+                partial(gemma.test_the_backbone_needs_little_memory, topology, bucket),
+            )
+            yield f"Gemma 3 1B, step, {bucket}", topology, partial(gemma.check_whole_step, topology, bucket)
+    yield "Llama 3 8B, step", "v6e:2x2", llama.test_the_whole_step_updates_its_state_in_place
+    for name in gpu.CASES:
+        check = partial(gpu.test_kernels_compile_without_spilling_and_leave_the_pool_in_place, name)
+        yield f"attention, {name}", "h200", check
+
+
+def main(argv: list[str]) -> str:
+    parser = argparse.ArgumentParser(prog="scripts/prove aot")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name or target contains TEXT")
+    args = parser.parse_args(argv)
+    lines = ["| compiled | target | seconds |", "|---|---|---|"]
+    for name, target, check in cases():
+        if args.only in f"{name} {target}":
+            began_s = time.monotonic()
+            check()
+            lines.append(f"| {name} | {target} | {time.monotonic() - began_s:.0f} |")
+            print(lines[-1], file=sys.stderr)
+    return "\n".join([*lines, "", f"{len(lines) - 2} programs; none copies the pool."])

@@ -1,0 +1,52 @@
+"""The run fails where one test file takes too long, and names the slowest files."""
+
+import pytest
+
+from tests.support.slow_files import SlowFiles
+
+
+class Terminal:
+    def __init__(self):
+        self.lines = []
+
+    def section(self, title):
+        self.lines.append(title)
+
+    def line(self, text, **markup):
+        self.lines.append(text)
+
+
+class Session:
+    exitstatus = pytest.ExitCode.OK
+
+
+def run_of(durations, max_file_s):
+    """A finished run: its plugin, the exit status, the printed lines."""
+    plugin, session, terminal = SlowFiles(max_file_s), Session(), Terminal()
+    for nodeid, duration in durations:
+        report = pytest.TestReport(nodeid, ("", 0, ""), {}, "passed", None, "call", duration=duration)
+        plugin.pytest_runtest_logreport(report)
+    plugin.pytest_sessionfinish(session)
+    plugin.pytest_terminal_summary(terminal)
+    return session.exitstatus, terminal.lines
+
+
+DURATIONS = [("a.py::test_1", 40.0), ("a.py::test_2", 25.0), ("b.py::test_1", 59.0)]
+
+
+def test_the_tests_of_a_file_are_added_up():
+    status, lines = run_of(DURATIONS, 60)
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert lines == [
+        "2 slowest files",
+        "  65.0 s  a.py",
+        "  59.0 s  b.py",
+        "a.py took longer than 60 s: make it faster or split it",
+    ]
+
+
+@pytest.mark.parametrize("max_file_s", [70, None])
+def test_within_the_limit_nothing_fails(max_file_s):
+    status, lines = run_of(DURATIONS, max_file_s)
+    assert status == pytest.ExitCode.OK
+    assert len(lines) == 3

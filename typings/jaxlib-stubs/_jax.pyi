@@ -1,0 +1,16 @@
+"""The extension module of jaxlib, which has no stubs."""
+
+from typing import Any
+
+class Device:
+    id: int
+    platform: str
+    device_kind: str
+    process_index: int
+    client: Any
+    def memory_stats(self) -> dict[str, int] | None: ...
+    def memory(self, kind: str) -> Any: ...
+    def default_memory(self) -> Any: ...
+    def addressable_memories(self) -> list[Any]: ...
+
+def __getattr__(name: str) -> Any: ...
