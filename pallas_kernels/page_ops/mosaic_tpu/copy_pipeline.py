@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax.numpy as jnp
+from jax import lax
 from jax.experimental import pallas as pl
 
 from pallas_kernels.kernel_types import Copy, Scalar
@@ -63,10 +64,10 @@ def pipeline(
     def wait_write(item: Scalar, carry: None) -> None:
         wait(write(item))
 
-    jax.lax.fori_loop(0, jnp.minimum(ahead, num_items), start_read, None)
-    jax.lax.fori_loop(0, num_items, step, 0)
+    lax.fori_loop(0, jnp.minimum(ahead, num_items), start_read, None)
+    lax.fori_loop(0, num_items, step, 0)
     first_unwaited = jnp.maximum(num_items - (depth - ahead), 0)
-    jax.lax.fori_loop(first_unwaited, num_items, wait_write, None)
+    lax.fori_loop(first_unwaited, num_items, wait_write, None)
 
 
 def start(copies: tuple[Copy, ...]) -> None:
