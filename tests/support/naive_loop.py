@@ -11,7 +11,7 @@ import numpy as np
 from checkpoints.open_checkpoint import open_checkpoint
 from checkpoints.sources import resolve
 from jaxserve.core.hardware.mesh import make_mesh
-from jaxserve.models.attention_plan import kind_meta
+from jaxserve.models.attention_metadata import kind_meta
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.kv_heads import kv_layout
 from jaxserve.models.layers import Context
