@@ -12,8 +12,6 @@ from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.pool_aliasing import pool_copies
 from jaxserve.runner.programs.programs import Program
 
-_errors: Any = jax.errors  # defined in C++, without types
-
 
 @dataclass(frozen=True, slots=True)
 class ProgramInfo:
@@ -37,7 +35,7 @@ def describe_program(program: Program, state: Any) -> ProgramInfo:
     started_s = time.monotonic()
     try:
         compiled = program.compile()
-    except _errors.JaxRuntimeError as error:
+    except jax.errors.JaxRuntimeError as error:
         problem = f"the compiler refuses it: {str(error).partition('\n')[0]}"
         return ProgramInfo(program.name, 0, 0, 0, (), (problem,), time.monotonic() - started_s)
     memory, text = compiled.memory_analysis(), compiled.as_text()

@@ -20,8 +20,6 @@ from jaxserve.models.kv_heads import kv_layout
 
 MAX_DEVICES = 16
 
-_jax: Any = jax  # whose devices have no types
-
 
 @dataclass(frozen=True, slots=True)
 class LocalSizes:
@@ -38,7 +36,7 @@ class LocalSizes:
 
 def local_devices() -> LocalSizes | None:
     """None where the devices do not report their memory."""
-    devices = _jax.devices()
+    devices = jax.devices()
     limit_bytes = device_limit(devices[0])
     if limit_bytes is None:
         return None

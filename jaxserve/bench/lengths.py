@@ -1,4 +1,4 @@
-"""Host: ranges of lengths as one types them: 128, or 16:256 for a uniform draw with both ends."""
+"""Host: `LengthRange`: a range of lengths as typed by the user: 128, or 16:256 for uniform draws with both ends."""
 
 import re
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LengthRange:
-    """Tokens, from `low` to `high` inclusive."""
+    """Lengths in tokens from `low` to `high` inclusive."""
 
     low: int
     high: int
 
     @classmethod
     def parse(cls, text: str) -> "LengthRange":
-        """Raises ValueError saying what a range looks like."""
+        """Raises `ValueError` with the expected form."""
         found = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", text, re.ASCII)
         low, high = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
         if not 1 <= low <= high:

@@ -1,20 +1,20 @@
-"""Wiring: what a figure was measured on: processor, devices, versions, and the memory that was used."""
+"""Wiring: the machine of a measurement: processor, devices, package versions and peak memory."""
 
 import os
 import platform
 import re
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 PACKAGES = ("jaxserve-engine", "jax", "jaxlib", "numpy")
 
 
 def hardware() -> dict[str, Any]:
-    """The host, and the devices that JAX sees."""
+    """The host and the devices of JAX."""
     import jax
 
-    devices = jax.devices()
+    devices = cast(list[Any], jax.devices())
     return host() | {"num_devices": len(devices), "device": devices[0].device_kind, "platform": devices[0].platform}
 
 
@@ -36,7 +36,7 @@ def num_cores() -> int:
 
 
 def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
-    """Python's version and those of the packages that are installed."""
+    """Versions of Python and of the installed packages among `packages`."""
     found = {"python": platform.python_version()}
     for package in packages:
         try:
@@ -47,15 +47,16 @@ def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
 
 
 def peak_memory() -> dict[str, int | None]:
-    """Bytes, at their highest so far: resident in this process, and on one device where it tells (CPUs do not)."""
+    """Peak bytes so far: resident in this process, and on one device; None where the device has no statistics (CPU)."""
     import jax
 
-    stats = jax.local_devices()[0].memory_stats() or {}
+    device = cast(Any, jax.local_devices()[0])
+    stats: dict[str, int] = device.memory_stats() or {}
     return {"rss_bytes": peak_rss_bytes(), "device_bytes": stats.get("peak_bytes_in_use")}
 
 
 def peak_rss_bytes() -> int:
-    """VmHWM; where there is no /proc, as on macOS, what getrusage says (on Linux it tells of the parent too)."""
+    """VmHWM; without /proc, as on macOS, the figure of getrusage (which on Linux includes the parent process)."""
     found = re.search(r"^VmHWM:\s*(\d+) kB$", _read("/proc/self/status"), re.MULTILINE)
     if found:
         return int(found[1]) * 1024

@@ -45,7 +45,7 @@ def run(argv: list[str]) -> int:
         warm_up=args.warmup,
         repeats=args.repeats,
         use_tqdm=not args.quiet and sys.stderr.isatty(),
-        say=report_progress,
+        on_progress=report_progress,
     )
     result = getattr(summaries, args.benchmark)(measured.passes)
     record = offline_report.record(llm, description, {"benchmark": args.benchmark, **result}, measured)

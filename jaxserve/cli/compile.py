@@ -14,8 +14,8 @@ def run(argv: list[str]) -> int:
     config = EngineConfig.create(args.model, **engine_options(args))
 
     from jaxserve.core.progress_bars import CompileBar
+    from jaxserve.engine.build.startup.compiled_folder import CACHE, clear
     from jaxserve.engine.build.startup.precompile import write_compiled
-    from jaxserve.engine.build.startup.program_store import CACHE, clear
     from jaxserve.engine.llm import LLM
 
     clear(args.out)

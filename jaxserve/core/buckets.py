@@ -1,4 +1,4 @@
-"""Host: buckets, the finite list of compiled shapes, and which of them a step uses."""
+"""Host: `Buckets`: the finite list of compiled shapes, and which of them a step uses."""
 
 import re
 from collections.abc import Iterable
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from jaxserve.core.errors import ConfigError
 
-NARROW_COLUMNS = 512  # of a page table that is sent to the device as it is
-MAX_ROUNDS = 16  # tokens that a row of a decode bucket draws in one step at most, one after the other
+NARROW_COLUMNS = 512  # up to this width of page tables, one width is compiled
+MAX_ROUNDS = 16  # the most tokens that a row of a decode bucket draws in one step, one after the other
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Bucket:
-    """A compiled shape: `num_tokens` T, `num_rows` S, `num_columns` W (page-table columns of unwindowed groups).
+    """A compiled shape: `num_tokens` T, `num_rows` S, `num_columns` W (page-table columns of groups without a window).
 
-    T == S means decode only: one token a row, in up to `max_rounds` rounds.
+    T == S means decode only: one token per row, in up to `max_rounds` rounds.
     """
 
     num_tokens: int
@@ -27,6 +27,7 @@ class Bucket:
 
     @property
     def max_rounds(self) -> int:
+        """Tokens that a row can draw one after the other."""
         return MAX_ROUNDS if self.is_decode else 1
 
     @property
@@ -41,13 +42,13 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """All buckets of an engine, those that decode and those that may hold longer rows, each in the order of cost."""
+    """All buckets of an engine: decode buckets, and mixed ones, whose rows may be longer; each in the order of cost."""
 
     decode: tuple[Bucket, ...]
     mixed: tuple[Bucket, ...]
 
     def fit(self, num_tokens: int, num_rows: int, num_columns: int, *, is_decode: bool) -> Bucket:
-        """The smallest bucket that holds a step; `is_decode` says that every row has exactly one token."""
+        """The smallest bucket that holds a step. is_decode: every row has exactly one token."""
         for bucket in self.decode if is_decode else self.mixed:
             if bucket.num_tokens >= num_tokens and bucket.num_rows >= num_rows and bucket.num_columns >= num_columns:
                 return bucket
@@ -57,7 +58,7 @@ class Buckets:
         return [*self.decode, *self.mixed]
 
     def __str__(self) -> str:
-        """The list as `read_buckets` takes it: rows of decode buckets, then tokens x rows of the others."""
+        """The list in the format of `read_buckets`: rows of decode buckets, then TOKENSxROWS of mixed ones."""
         words = [str(b.num_rows) if b.is_decode else f"{b.num_tokens}x{b.num_rows}" for b in self.all()]
         return " ".join(dict.fromkeys(words))
 
@@ -65,12 +66,13 @@ class Buckets:
 def make_buckets(max_num_seqs: int, max_num_batched_tokens: int, max_columns: int, min_rows: int = 1) -> Buckets:
     """Buckets for the limits of a workload.
 
-    Rows of decode buckets double from 8, the last being `max_num_seqs` or `min_rows`: most steps decode, and a padded
-    row costs a whole forward pass of a token. Rows of mixed buckets grow by 4, for there only the head and the sampler
-    pay, and so do tokens, from 32: a bucket costs a compilation. Pairs with no more tokens than rows hold no chunk.
-    Where decode tables have one width, rows grow by an eighth of the most, below that also to 24, 48, 96, ..., and
-    there are mixed buckets of 256 tokens: of 64 requests of 27 to 256 tokens, 64 at once, 8 % of the rows are padding
-    and not 22; 32 at once, 16 % of the tokens and not 31.
+    Rows of decode buckets double from 8 up to `max_num_seqs` or `min_rows`: most steps decode, and a padded row costs a
+    whole forward pass of a token. Rows of mixed buckets grow by a factor of 4, because padding only costs the head and
+    the sampler there, and so do tokens, from 32, because each bucket costs a compilation. Pairs with no more tokens
+    than rows hold no chunk.
+    If decode tables have one width, rows also grow in steps of an eighth of the maximum, and below that to 24, 48, 96,
+    ...; and there are mixed buckets of 256 tokens. For 64 requests of 27 to 256 tokens, padding is then 8 % of the rows
+    instead of 22 % with 64 at once, and 16 % of the tokens instead of 31 % with 32 at once.
     """
     max_rows = max(min_rows, max_num_seqs)
     rows = _ladder(8, max_rows, 4)
@@ -84,9 +86,10 @@ def make_buckets(max_num_seqs: int, max_num_batched_tokens: int, max_columns: in
 
 
 def read_buckets(text: str, max_num_seqs: int, max_num_batched_tokens: int, max_columns: int) -> Buckets:
-    """A list that a user wrote: "8 32 32x8 512x32" are decode buckets of 8 and 32 rows, and mixed ones of 32 tokens in
-    up to 8 rows and of 512 in up to 32. Raises ConfigError unless every step within the limits fits into one."""
-    decode_rows, pairs = [], []
+    """Parse a list such as "8 32 32x8 512x32": decode buckets of 8 and 32 rows, and mixed ones of 32 tokens in up to 8
+    rows and of 512 tokens in up to 32 rows. Raises ConfigError unless every step within the limits fits a bucket."""
+    decode_rows = list[int]()
+    pairs = list[tuple[int, int]]()
     for word in text.replace(",", " ").split():
         numbers = re.fullmatch(r"([1-9]\d{0,6})(?:x([1-9]\d{0,6}))?", word)
         if numbers is None:
@@ -108,15 +111,15 @@ def read_buckets(text: str, max_num_seqs: int, max_num_batched_tokens: int, max_
 
 
 def _of_sizes(decode_rows: Iterable[int], pairs: Iterable[tuple[int, int]], max_columns: int) -> Buckets:
-    """Decode buckets have a narrow table too where the widest is over 512 pages; only the transfer grows with it, and
-    steps with chunks of prompts are few and long."""
+    """Decode buckets also come with a narrow table if the widest has over 512 pages. Mixed buckets do not: the width
+    costs only the transfer, and steps with chunks of prompts are few and long."""
     widths = {max_columns // 8, max_columns} if max_columns > NARROW_COLUMNS else {max_columns}
     decode = sorted(Bucket(r, r, w) for r in set(decode_rows) for w in widths)
     return Buckets(tuple(decode), tuple(sorted(Bucket(t, r, max_columns) for t, r in set(pairs))))
 
 
 def _ladder(start: int, end: int, factor: int) -> tuple[int, ...]:
-    """start, start · factor, ..., and in the end `end`."""
+    """start, start · factor, ..., and `end` as the last."""
     steps: list[int] = []
     value = start
     while value < end:

@@ -1,14 +1,14 @@
-"""Host: `Histogram`, how often values fell between bounds, as Prometheus counts them."""
+"""Host: `Histogram`: counts of values between bounds, as in Prometheus."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
 
 
 class Histogram:
-    """bounds: ascending; value v counts at the first bound with v <= bound, or beyond the last of them.
+    """bounds: ascending; a value v counts at the first bound with v <= bound, or above the last one.
 
-    counts: one a bound, and one for what lies beyond. sum: of all values. One thread observes; others may read at any
-    moment and see a sum that is ahead of, or behind, the counts by what is being observed just then.
+    counts: one per bound, and one above the last. sum: of all values. One thread observes; other threads may read at
+    any time, and see a sum that differs from the counts by the value being observed.
     """
 
     __slots__ = ("bounds", "counts", "sum")
@@ -19,12 +19,13 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, value: float, count: int = 1) -> None:
-        """`count` times the same value."""
+        """Add the same value `count` times."""
         self.counts[bisect_left(self.bounds, value)] += count
         self.sum += value * count
 
     @property
     def count(self) -> int:
+        """Values observed."""
         return sum(self.counts)
 
 

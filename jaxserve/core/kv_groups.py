@@ -1,4 +1,4 @@
-"""Host: what the host half must know of KV groups: which positions each group keeps, in pages."""
+"""Host: `KVGroups`: which positions each KV group keeps, in pages."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,9 @@ import numpy as np
 class KVGroups:
     """KV groups of a model; group g keeps the same positions in all of its layers.
 
-    A page belongs to one group and holds `page_size` positions of each of the group's layers. All groups draw from one
-    free list. A token at position p of a windowed group sees positions (p - window, p], itself included.
+    A page belongs to one group and has `page_size` positions of each of the group's layers. All groups share one free
+    list. A token at position p of a windowed group sees positions (p - window, p], its own included. windows: per
+    group, None for full attention.
     """
 
     windows: tuple[int | None, ...]
@@ -25,7 +26,7 @@ class KVGroups:
         return any(window is not None for window in self.windows)
 
     def first_page[I: (int, np.ndarray)](self, group: int, num_committed: I) -> I:
-        """First page that a token at position `num_committed` or later can still see; of one number or an array."""
+        """The first page that a token at position `num_committed` or later sees; for an int or elementwise."""
         window = self.windows[group]
         if window is None:
             return 0 * num_committed
@@ -33,19 +34,19 @@ class KVGroups:
         return (start > 0) * start // self.page_size
 
     def end_page[I: (int, np.ndarray)](self, num_tokens: I) -> I:
-        """One past the last page that holds any of the first `num_tokens` positions; of one number or an array."""
+        """One past the last page of the first `num_tokens` positions; for an int or elementwise."""
         return -(-num_tokens // self.page_size)
 
     def num_pages(self, num_committed: int, num_tokens: int) -> int:
-        """Pages held over all groups by a sequence that keeps [its windows before num_committed, num_tokens)."""
+        """Pages of all groups for the windows before `num_committed` and the positions from there to `num_tokens`."""
         end = self.end_page(num_tokens)
         return sum(end - self.first_page(g, num_committed) for g in range(self.num_groups))
 
     def num_columns(self, group: int, num_columns: int, num_tokens: int) -> int:
-        """Table width of `group` where a row has up to `num_tokens` tokens and unwindowed groups have `num_columns`.
+        """Table width of `group` if a row has up to `num_tokens` tokens and groups without a window `num_columns`.
 
-        A windowed group holds the window before its committed length, the step in flight and this step's tokens;
-        both ends may lie inside a page, hence the two pages on top.
+        A windowed group keeps the window before its committed length, the step in flight and this step's tokens; both
+        ends may lie within a page, hence two pages more.
         """
         window = self.windows[group]
         if window is None:

@@ -1,6 +1,6 @@
-"""Host: what a request gives back; the names are vLLM's, so that scripts written for it read these too.
+"""Host: results of requests, with vLLM's names, so that scripts written for vLLM can read them.
 
-Fields of type None belong to what jaxserve has not built: they are there to be read, and always None.
+Fields of type None belong to features that jaxserve does not have; they are always None.
 """
 
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 class Logprob:
     """One candidate at one position.
 
-    logprob: natural logarithm of its probability. rank: 1 for the most probable token, None where it was not asked.
-    decoded_token: its text; U+FFFD stands for the bytes of a character that it holds only in part.
+    logprob: natural logarithm of its probability. rank: 1 for the most probable token, None if not asked for.
+    decoded_token: its text; U+FFFD replaces the bytes of an incomplete character.
     """
 
     logprob: float
@@ -23,10 +23,10 @@ class Logprob:
 class CompletionOutput:
     """One of a request's n samples.
 
-    token_ids end with the token that ended the text (an end-of-sequence id, a stop id, or the token that completed a
-    stop string). logprobs hold a dict for each of them: the top k and the sampled token, so k or k + 1 entries.
-    finish_reason: "stop", "length", "abort", "timeout" (its `queue_timeout_s` or `deadline_s` passed) or "error"; None
-    while running. stop_reason: the stop string or the stop token id that was met, None for an end-of-sequence id.
+    token_ids: include the token that ended the text (an end-of-sequence id, a stop id, or the token that completed a
+    stop string). logprobs: a dict per token with the top k and the sampled token, so k or k + 1 entries.
+    finish_reason: "stop", "length", "abort", "timeout" (`queue_timeout_s` or `deadline_s` has passed) or "error"; None
+    while running. stop_reason: the stop string or stop token id that ended the text, None for an end-of-sequence id.
     """
 
     index: int
@@ -42,7 +42,7 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """Moments of a request's life in seconds on the engine's monotonic clock; None until they have come.
+    """Times of a request in seconds on the engine's monotonic clock; None until they are reached.
 
     started_s: its first sample left the queue. first_token_s: of any sample. finish_s: of the last sample.
     """
@@ -55,13 +55,13 @@ class RequestMetrics:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """A request and its samples. prompt_logprobs: a dict a prompt token, None for the first, which nothing predicts."""
+    """A request and its samples. prompt_logprobs: a dict per prompt token, None for the first, which has no context."""
 
     request_id: str
     prompt: str | None
     prompt_token_ids: list[int]
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
-    outputs: list[CompletionOutput] = field(default_factory=list)
+    outputs: list[CompletionOutput] = field(default_factory=list[CompletionOutput])
     finished: bool = False
     num_cached_tokens: int = 0
     metrics: RequestMetrics | None = None
@@ -75,12 +75,13 @@ class RequestOutput:
 
 @dataclass(slots=True)
 class BeamSearchSequence:
-    """One of the texts that a beam search found.
+    """One of the texts found by a beam search.
 
-    tokens: the prompt's and its own, without the end-of-sequence token unless that was asked for. logprobs: the
-    candidates at each of its own tokens, the end-of-sequence token among them. cum_logprob: their sum. score: that with
-    the length penalty. text: that of `tokens`, the prompt included. finish_reason: "stop" by an end-of-sequence token,
-    "length", or "error" where logits were not finite; then the text is as it was before, and has no score.
+    tokens: of the prompt and the text, without the end-of-sequence token unless that was asked for. logprobs: the
+    candidates at each token of the text, the end-of-sequence token included. cum_logprob: sum over the tokens of the
+    text. score: cum_logprob with the length penalty. text: of `tokens`, the prompt included. finish_reason: "stop" by
+    an end-of-sequence token, "length", or "error" if logits were not finite; the text then ends before them and has no
+    score.
     """
 
     tokens: list[int]
@@ -95,18 +96,18 @@ class BeamSearchSequence:
 
 @dataclass(slots=True)
 class BeamSearchOutput:
-    """What a beam search found after one prompt, the best first."""
+    """The texts that a beam search found for one prompt, the best first."""
 
     sequences: list[BeamSearchSequence]
 
 
 @dataclass(slots=True)
 class ScoreOutput:
-    """How likely one continuation is after its context: natural logarithms, under the model's raw logits.
+    """Log-probability of a continuation after its context: natural logarithms, from the model's raw logits.
 
-    token_ids: the continuation's. logprob: the sum of token_logprobs. is_greedy: each token was the likeliest one after
-    those before it. num_context_tokens: with the token that begins a text, where one was put before it. text: the
-    continuation's, where it was given as text.
+    token_ids: of the continuation. logprob: the sum of token_logprobs. is_greedy: each token is the likeliest one after
+    those before it. num_context_tokens: including the beginning-of-sequence token, if one was added. text: of the
+    continuation, if it was given as text.
     """
 
     token_ids: list[int]
@@ -119,14 +120,14 @@ class ScoreOutput:
 
 @dataclass(slots=True)
 class EmbeddingOutput:
-    """One number a model dimension."""
+    """embedding: one number per model dimension."""
 
     embedding: list[float]
 
 
 @dataclass(slots=True)
 class EmbeddingRequestOutput:
-    """A prompt and its embedding. metrics: when it came, and when it left the queue."""
+    """A prompt and its embedding. metrics: its arrival, and when it left the queue."""
 
     request_id: str
     outputs: EmbeddingOutput

@@ -1,4 +1,4 @@
-"""Host: `Request`, what a user asked, checked and tokenized."""
+"""Host: `Request`: one tokenized prompt with its checked parameters."""
 
 from dataclasses import dataclass
 
@@ -11,18 +11,18 @@ from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, Schedul
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt with its parameters; becomes `params.n` sequences.
+    """A prompt with its parameters; becomes `params.n` sequences.
 
     seed: the 64-bit seed of sample 0 (the user's, or derived from the engine's seed and the order of arrival).
-    max_tokens: tokens to generate at most; params.max_tokens, or what the context leaves when that is None. 0: nothing
-    is drawn, and the sequence ends as soon as what is asked of its prompt is computed.
+    max_tokens: the most tokens to generate: params.max_tokens, or the rest of the context if that is None. 0: nothing
+    is drawn, and the sequence ends when the results of its prompt are computed.
     eos_ids: the model's end-of-sequence tokens, which end the text unless params.ignore_eos.
-    bad_words: token-id sequences that must not be produced.
-    cache_salt: only requests with an equal one share cached prefixes.
-    arrival_s: when it was asked, in seconds of the engine's clock; the time limits of `scheduling` count from there.
+    bad_words: token-id sequences that must not be generated.
+    cache_salt: only requests with the same salt share cached prefixes.
+    arrival_s: time of the call, in seconds on the engine's clock; the time limits of `scheduling` start there.
     logprobs_start: the first prompt position whose log-probability params.prompt_logprobs asks for.
-    pooling: "mean" or "last" for hidden states over the prompt or of its last token; only where max_tokens is 0.
-    prompt: the prompt's text where it is known, reported with the outputs.
+    pooling: "mean" or "last": hidden states over the prompt, or of its last token; only if max_tokens is 0.
+    prompt: the prompt's text if it is known, reported with the outputs.
     """
 
     request_id: str
@@ -50,5 +50,5 @@ class Request:
         return (() if self.params.ignore_eos else self.eos_ids) + tuple(self.params.stop_token_ids or ())
 
     def stop_reason(self, token: int) -> int | None:
-        """What to report when `token` has ended the text: None for an end-of-sequence token, else the token."""
+        """The stop reason if `token` ended the text: None for an end-of-sequence token, else the token."""
         return None if token in self.eos_ids and not self.params.ignore_eos else token

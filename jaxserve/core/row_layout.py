@@ -1,7 +1,7 @@
-"""Host: the columns that a batch row carries to the device, in order; floats travel as their int32 bit patterns.
+"""Host: the int32 columns of a batch row on its way to the device; floats are sent as their bit patterns.
 
-One table for both sides: the host fills `SAMPLING_FIELDS` once when a sequence takes its slot, the runner puts
-`STEP_FIELDS` before them each step, and the device reads both by name.
+One table for both sides: the host fills `SAMPLING_FIELDS` once, when a sequence gets its slot; the runner puts
+`STEP_FIELDS` before them in each step; the device reads both by name.
 """
 
 import numpy as np
@@ -17,23 +17,23 @@ FLOAT_FIELDS = (
     "repetition_penalty",
 )
 
-# Stop tokens that the device knows, -1: none. A row with more of them may draw past its end: the host cuts there.
+# Stop tokens known to the device, -1: none. A row with more of them may draw past its end, where the host truncates.
 STOP_FIELDS = ("stop_0", "stop_1", "stop_2", "stop_3")
 
 INT_FIELDS = (
     "top_k",  # 0: off
     "seed_low",  # the request's seed, 64 bits in two words
     "seed_high",
-    "sample_index",  # i of n
+    "sample_index",  # index among the n samples of a request
     "prompt_len",
     "num_logprobs",  # -1: none asked
     "num_prompt_logprobs",  # -1: none asked
     "has_penalties",
     "has_edits",
-    "mask_row",  # row 0 allows every token
-    "adapter",  # adapter 0 is empty
+    "mask_row",  # of the token masks; row 0 allows every token
+    "adapter",  # 0: none
     "pooling",  # a value of POOLING; 0: none asked
-    "min_len",  # position from which a stop token may stand
+    "min_len",  # first position at which a stop token may be drawn
     *STOP_FIELDS,
 )
 
@@ -45,7 +45,7 @@ ROW_INDEX = {name: i for i, name in enumerate(ROW_FIELDS)}
 
 
 def pack_sampling(values: dict[str, float | int]) -> np.ndarray:
-    """One int32 row in the order of SAMPLING_FIELDS; every field must be given."""
+    """int32[len(SAMPLING_FIELDS)]: one row; `values` must have every field."""
     if values.keys() != set(SAMPLING_FIELDS):
         raise KeyError(f"sampling fields differ: {sorted(values.keys() ^ set(SAMPLING_FIELDS))}")
     floats = np.array([values[name] for name in FLOAT_FIELDS], np.float32).view(np.int32)

@@ -1,4 +1,4 @@
-"""Host: `Sequence`, one sample of a request as its user sees it."""
+"""Host: `Sequence`: one sample of a request, with its tokens, results and status."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class Status(StrEnum):
 
 
 class TokenLogprobs(NamedTuple):
-    """What one token's log-probabilities are: its own, its rank (1 is the likeliest), and the likeliest tokens'."""
+    """Log-probabilities at one position: the token's own, its rank (1 is the likeliest), and the likeliest tokens'."""
 
     logprob: float
     rank: int
@@ -29,22 +29,20 @@ class TokenLogprobs(NamedTuple):
 
 
 class Sequence:
-    """Sample `index` of a request: its tokens and how it ended.
+    """Sample `index` of a request.
 
-    The tokens lie in the sequence's slot while it has one, and in an array of its own before and after.
-    `sequence_id` counts sequences in the order of arrival.
+    The tokens are stored in the sequence's slot while it has one, and in an array of its own before and after.
 
-    finish_reason: "stop", "length", "abort", "timeout" or "error", None until then. stop_reason: the stop token's id or
-    the stop string, None for an end-of-sequence token. logprobs: one entry a generated token. prompt_logprobs: one
-    entry a prompt token, None for the first, which nothing precedes, and before request.logprobs_start; kept by sample
-    0 only.
-    started_s: when it first got a slot, on the clock by which requests arrive; None until then. num_overtaken:
-    sequences that came later and got a slot before it. num_preemptions: times that it lost its slot.
-    num_charged: prompt tokens that went on its tenant's account.
-    num_cached_tokens: those at the beginning of the prompt whose KV another sequence had left in the prefix cache, None
-    where none were looked up.
-    pooled: float64[D], by request.pooling the sum of the hidden states computed since the sequence took its slot, or
-    the last of them.
+    sequence_id: counts sequences in the order of arrival. status: set at each transition; see `Status`.
+    finish_reason: "stop", "length", "abort", "timeout" or "error"; None until the sequence ends. stop_reason: the stop
+    token id or stop string, None for an end-of-sequence token. logprobs: one entry per generated token.
+    prompt_logprobs: one entry per prompt token, None for the first, which has no context, and before
+    request.logprobs_start; only in sample 0.
+    started_s: when the sequence first got a slot, on the clock of the arrival times. num_overtaken: later sequences
+    that got a slot before it. num_preemptions: times that it lost its slot. num_charged: prompt tokens charged to its
+    tenant. num_cached_tokens: prompt tokens taken over from the prefix cache, None if none were looked up.
+    pooled: float64[D]: by request.pooling the sum of the hidden states computed since the sequence got its slot, or the
+    last of them.
     """
 
     __slots__ = (
@@ -103,23 +101,23 @@ class Sequence:
 
     @property
     def tokens(self) -> np.ndarray:
-        """int32[num_tokens]: prompt and generated tokens; a view, valid until the next step."""
+        """int32[num_tokens]: prompt and generated tokens; a view that is valid until the next step."""
         return self._tokens[: self.num_tokens]
 
     @property
     def token_ids(self) -> list[int]:
-        """The generated tokens, the one that ended the sequence included."""
+        """The generated tokens, including the one that ended the sequence."""
         return self.tokens[self.prompt_len :].tolist()
 
     @property
     def first_unscored(self) -> int | None:
-        """The first prompt position whose log-probability is asked for and not known yet; None where there is none."""
+        """The first prompt position whose log-probability is asked for and not known yet, or None."""
         known, start = self.prompt_logprobs or [], max(1, self.request.logprobs_start)
         return next((i for i in range(start, len(known)) if known[i] is None), None)
 
     @property
     def has_started(self) -> bool:
-        """Whether it has had a slot."""
+        """Whether the sequence has had a slot."""
         return self.started_s is not None
 
     @property
@@ -132,30 +130,30 @@ class Sequence:
         return self.status is Status.FINISHED
 
     def attach(self, slot: int, tokens: np.ndarray, num_tokens: np.ndarray) -> None:
-        """Move the tokens into a slot's row `tokens`, whose count is `num_tokens[0]`: both views that commits write."""
+        """Move the tokens into a slot's row `tokens`, their count to `num_tokens[0]`: views that commits write."""
         tokens[: self.num_tokens] = self.tokens
         num_tokens[0] = self.num_tokens
         self.slot, self._tokens, self._num_tokens = slot, tokens, num_tokens
 
     def detach(self) -> None:
-        """Take the tokens back from the slot."""
+        """Copy the tokens out of the slot."""
         self._tokens, self._num_tokens = self.tokens.copy(), self._num_tokens.copy()
         self.slot = -1
 
     def append(self, token: int) -> None:
-        """One token more, which the host has chosen."""
+        """Append a token that the host has chosen."""
         count = self.num_tokens
-        if self.slot < 0:  # else the slot's row has room for all that a sequence may have
+        if self.slot < 0:  # a slot's row has room for the longest sequence
             self._tokens = np.append(self.tokens, np.int32(0))
         self._tokens[count] = token
         self._num_tokens[0] = count + 1
 
     def take_tokens(self, tokens: np.ndarray) -> None:
-        """Have these tokens instead of its own; it must have no slot."""
+        """Replace the tokens; the sequence must have no slot."""
         self._tokens, self._num_tokens = tokens.copy(), np.array([len(tokens)], np.int32)
 
     def finish(self, reason: str, stop_reason: int | str | None = None, keep_tokens: int | None = None) -> None:
-        """End here, keeping the first `keep_tokens` generated tokens; by default all of them."""
+        """End the sequence, keeping its first `keep_tokens` generated tokens, by default all."""
         self.detach()
         if keep_tokens is not None:
             self._num_tokens[0] = min(self.num_tokens, self.prompt_len + keep_tokens)

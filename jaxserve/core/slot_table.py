@@ -1,4 +1,4 @@
-"""Host: `SlotTable`, the state of running sequences as numpy columns by slot."""
+"""Host: `SlotTable`: the state of running sequences as numpy arrays with one row per slot."""
 
 import numpy as np
 
@@ -8,21 +8,21 @@ from jaxserve.core.sequence import Sequence
 
 
 class SlotTable:
-    """One row a slot, so that a step is planned and committed by a few array operations whatever the number of rows.
+    """A step is planned and committed by a few array operations, whatever the number of rows.
 
     KV positions: [0, num_computed) are committed, [num_computed, num_scheduled) are being written by steps in flight.
-    num_scheduled == num_tokens says that the next token is in flight too, for the last known one has been submitted.
-    Positions from max_computed on are never computed: nobody reads the KV of the last token that is drawn.
-    Pages: in every group a slot holds the absolute pages [first_pages[g], end_page), and page_tables[g][slot, j] is
-    page first_pages[g] + j; columns past the held ones are 0, the scratch page.
+    num_scheduled == num_tokens means that the next token is in flight too, as the last known one has been submitted.
+    Positions from max_computed on are never computed: the KV of the last token is never read.
+    Pages: in every group a slot has the pages [first_pages[g], end_page) of its sequence; page_tables[g][slot, j] is
+    the id of page first_pages[g] + j, and 0, the scratch page, past end_page.
     """
 
     def __init__(self, num_slots: int, max_model_len: int, groups: KVGroups, widths: tuple[int, ...]):
-        self.epoch = np.zeros(num_slots, np.int32)  # changes when the slot's outcomes in flight cease to matter
+        self.epoch = np.zeros(num_slots, np.int32)  # changes when results in flight are to be dropped
         self.is_running = np.zeros(num_slots, bool)
-        self.is_synchronous = np.zeros(num_slots, bool)  # the host must see a token before the next can be drawn
-        self.is_beam = np.zeros(num_slots, bool)  # the host chooses the tokens among candidates: nothing is drawn
-        self.has_extras = np.zeros(num_slots, bool)  # asks for more than tokens: log-probabilities, pooling, edits
+        self.is_synchronous = np.zeros(num_slots, bool)  # the host must see a token before the next is drawn
+        self.is_beam = np.zeros(num_slots, bool)  # the host chooses the tokens: nothing is drawn
+        self.has_extras = np.zeros(num_slots, bool)  # needs log-probabilities, pooling or edits besides tokens
         self.last_step = np.full(num_slots, -1, np.int64)  # the last step with a row of this slot
 
         self.tokens = np.zeros((num_slots, max_model_len), np.int32)
@@ -33,11 +33,11 @@ class SlotTable:
         self.prompt_len = np.zeros(num_slots, np.int32)
         self.max_len = np.zeros(num_slots, np.int32)  # tokens at which the sequence ends
         self.max_computed = np.zeros(num_slots, np.int32)
-        self.min_len = np.zeros(num_slots, np.int32)  # position from which a stop token may stand
+        self.min_len = np.zeros(num_slots, np.int32)  # first position at which a stop token may be drawn
         self.stop_ids = np.full((num_slots, 1), -1, np.int32)  # padded with -1
         self.sampling = np.zeros((num_slots, len(SAMPLING_FIELDS)), np.int32)
 
-        self.num_kept = np.zeros(num_slots, np.int32)  # first pages of the slot that the prefix cache has
+        self.num_kept = np.zeros(num_slots, np.int32)  # leading pages that the prefix cache has
         self.end_page = np.zeros(num_slots, np.int32)
         self.first_pages = np.zeros((groups.num_groups, num_slots), np.int32)
         self.page_tables = tuple(np.zeros((num_slots, width), np.int32) for width in widths)
@@ -46,7 +46,7 @@ class SlotTable:
         self.free_slots = list(range(num_slots))[::-1]
 
     def assign(self, sequence: Sequence) -> int:
-        """Give the sequence a free slot, its tokens moved there and no KV computed; the caller fills the limits."""
+        """Move the sequence into a free slot, with no KV computed; the caller sets limits and parameters."""
         slot = self.free_slots.pop()
         self.sequences[slot] = sequence
         sequence.attach(slot, self.tokens[slot], self.num_tokens[slot : slot + 1])
@@ -56,7 +56,7 @@ class SlotTable:
         return slot
 
     def free(self, slot: int) -> None:
-        """Free the slot; its pages must have been released and its sequence detached."""
+        """Free a slot whose pages have been released and whose sequence is detached."""
         self.sequences[slot] = None
         self.is_running[slot] = False
         self.epoch[slot] += 1
@@ -68,7 +68,7 @@ class SlotTable:
         self.free_slots.append(slot)
 
     def set_stop_ids(self, slot: int, ids: tuple[int, ...]) -> None:
-        """The tokens that end the slot's sequence; the column grows to the longest list seen."""
+        """Set the stop tokens of a slot; the array grows to the longest list."""
         missing = len(ids) - self.stop_ids.shape[1]
         if missing > 0:
             self.stop_ids = np.pad(self.stop_ids, ((0, 0), (0, missing)), constant_values=-1)
@@ -77,14 +77,14 @@ class SlotTable:
 
     @property
     def num_inputs(self) -> np.ndarray:
-        """int32[slots]: known tokens that are computed already or must be."""
+        """int32[slots]: known tokens that are or will be computed."""
         return np.minimum(self.num_tokens, self.max_computed)
 
     @property
     def num_pages(self) -> np.ndarray:
-        """int32[G, slots]: pages held in each group."""
+        """int32[G, slots]: pages in each group."""
         return self.end_page - self.first_pages
 
     def pages(self, slot: int) -> np.ndarray:
-        """Every page that the slot holds, over all groups."""
+        """All page ids of a slot, of every group."""
         return np.concatenate([t[slot, :n] for t, n in zip(self.page_tables, self.num_pages[:, slot], strict=True)])

@@ -1,4 +1,4 @@
-"""Host: `StepOutcome`, what one step produced, which the runner returns to the scheduler."""
+"""Host: `StepOutcome`: the results of one step, which the runner returns to the scheduler."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class TopLogprobs:
-    """Log-probabilities of chosen tokens and of the K likeliest ones, under the raw logits; R rows or tokens."""
+    """Log-probabilities, from raw logits, of R tokens and of the K likeliest tokens in their places."""
 
     chosen: np.ndarray  # float32[R]
     ranks: np.ndarray  # int32[R]: 1 is the likeliest
@@ -17,12 +17,12 @@ class TopLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What one step produced, in the order of the plan's rows.
+    """The results of one step, in the order of the plan's rows.
 
-    num_rounds: those that ran; fewer than planned when all rows had ended. tokens[s, r]: the token drawn by row s in
-    round r, anything where it drew none. is_bad: its logits were not finite. logprobs: one entry a token, row by row,
-    meaningful where asked for; None where no row asks. prompt_logprobs: one entry a target of the plan (those >= 0, in
-    their order). pooled: where the plan asks, the sum of the hidden states of the row's tokens, or the last of them.
+    num_rounds: rounds that ran, fewer than planned if all rows ended earlier. tokens[s, r]: the token drawn by row s in
+    round r, undefined if it drew none. is_bad: its logits were not finite. logprobs: one entry per token, row by row,
+    defined for rows that need it; None if no row does. prompt_logprobs: one entry for each target >= 0 of the plan, in
+    order. pooled: for rows that need it, the sum of the hidden states of the row's tokens, or the last of them.
     """
 
     step_id: int

@@ -1,4 +1,4 @@
-"""Host: `StepPlan`, the decisions of one step, which the scheduler hands to the runner."""
+"""Host: `StepPlan`: one step as the scheduler decides it and the runner executes it."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ NUM_LOGPROBS_FIELD = SAMPLING_FIELDS.index("num_logprobs")
 
 @dataclass(frozen=True, slots=True)
 class SlotEdits:
-    """Changes to one slot's logits, kept on the device until replaced.
+    """Changes to the logits of one slot, which stay on the device until they are replaced.
 
-    `logits[ids] += bias` while the position drawn is below `until` (logit_bias, bad_words, min_tokens); `mask`, if
-    given, is a bitmask of allowed tokens for the slot's mask row (slot + 1).
+    `logits[ids] += bias` while the position to draw is below `until` (logit_bias, bad_words, min_tokens). mask: bitmask
+    of allowed tokens for the slot's mask row (slot + 1).
     """
 
     slot: int
@@ -28,16 +28,16 @@ class SlotEdits:
 
 @dataclass(frozen=True, slots=True)
 class PenaltyPrefix:
-    """What the penalties of a slot must know of tokens that it does not compute: their KV comes from elsewhere."""
+    """Tokens that a slot does not compute, as their KV is cached, but that its penalties count."""
 
     slot: int
-    tokens: np.ndarray  # int32[n]: all from the first one on
+    tokens: np.ndarray  # int32[n]: from the first position on
     prompt_len: int
 
 
 @dataclass(frozen=True, slots=True)
 class Forks:
-    """Copies made before the step runs: partial pages of forks; counts, edits and mask rows by slot."""
+    """Copies to make before the step: partial pages, and the counts, edits and mask rows of slots."""
 
     src_pages: np.ndarray  # int32[C]
     dst_pages: np.ndarray  # int32[C]
@@ -47,7 +47,7 @@ class Forks:
 
 @dataclass(frozen=True, slots=True)
 class PageSave:
-    """Pages of the pool copied to host memory before the step runs."""
+    """Pages of the pool to copy to host memory before the step."""
 
     pages: np.ndarray  # int32[C]
     host_pages: np.ndarray  # int32[C]
@@ -55,7 +55,7 @@ class PageSave:
 
 @dataclass(frozen=True, slots=True)
 class PageLoad:
-    """Pages in host memory copied to the pool before the step runs."""
+    """Pages of host memory to copy to the pool before the step."""
 
     host_pages: np.ndarray  # int32[C]
     pages: np.ndarray  # int32[C]
@@ -63,12 +63,12 @@ class PageLoad:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step's decisions. Rows with one token come first (`num_decodes` of them), longer chunks follow.
+    """S rows with T tokens. Rows with one token come first (`num_decodes` of them), longer chunks follow.
 
-    tokens: concatenated row by row; -1 means the slot's last token, which only the device knows yet.
-    starts: KV position of each row's first token; -1 means the slot's length on the device.
-    targets: the prompt token after each token of rows that want prompt log-probabilities, else -1; None if none does.
-    tables[g][s, j]: page of row s at absolute page index first_pages[g, s] + j, for KV group g.
+    tokens: row by row; -1 stands for the slot's last token, which only the device has yet.
+    starts: KV position of each row's first token; -1 stands for the slot's length on the device.
+    targets: the prompt token after each token of rows that need prompt log-probabilities, else -1; None without any.
+    tables[g][s, j]: id of page first_pages[g, s] + j of row s, for KV group g.
     """
 
     step_id: int
@@ -78,18 +78,18 @@ class StepPlan:
     query_lens: np.ndarray  # int32[S]
     starts: np.ndarray  # int32[S]
     samples: np.ndarray  # bool[S]: the row draws a token after its last one
-    rounds: np.ndarray  # int32[S]: tokens that it draws and reads one after the other; 1 in mixed buckets
+    rounds: np.ndarray  # int32[S]: tokens that the row computes one after the other; 1 in mixed buckets
     num_decodes: int
     tokens: np.ndarray  # int32[T]
     targets: np.ndarray | None  # int32[T]
     sampling: np.ndarray  # int32[S, len(SAMPLING_FIELDS)]
-    extra_rows: np.ndarray  # int64[X]: rows that ask for more than tokens; most steps have none, and look no further
+    extra_rows: np.ndarray  # int64[X]: rows that need more than tokens (`SlotTable.has_extras`); mostly none
     first_pages: np.ndarray  # int32[G, S]
     tables: tuple[np.ndarray, ...]  # per group int32[S, columns used]
     edits: tuple[SlotEdits, ...] = ()
     penalty_prefixes: tuple[PenaltyPrefix, ...] = ()
     forks: Forks | None = None
-    transfers: tuple[PageSave | PageLoad, ...] = ()  # in this order, before the forks
+    transfers: tuple[PageSave | PageLoad, ...] = ()  # to make in this order, before the forks
 
     @property
     def num_rows(self) -> int:
@@ -105,25 +105,25 @@ class StepPlan:
 
     @property
     def num_computed(self) -> np.ndarray:
-        """int32[S]: positions that each row computes, unless its sequence ends before."""
+        """int32[S]: positions that each row computes, unless its sequence ends earlier."""
         return self.query_lens + self.rounds - 1
 
     @property
     def num_targets(self) -> int:
-        """Prompt log-probabilities asked for."""
+        """Prompt log-probabilities to compute."""
         return 0 if self.targets is None else int(np.count_nonzero(self.targets >= 0))
 
     @property
     def has_logprobs(self) -> bool:
-        """Whether a row asks for log-probabilities of the tokens it draws."""
+        """Whether a row needs log-probabilities of the tokens that it draws."""
         return len(self.extra_rows) > 0 and bool((self.sampling[self.extra_rows, NUM_LOGPROBS_FIELD] >= 0).any())
 
     @property
     def has_pooled(self) -> bool:
-        """Whether a row's hidden states are asked for."""
+        """Whether a row needs pooled hidden states."""
         return len(self.extra_rows) > 0 and bool(self.is_pooled.any())
 
     @property
     def is_pooled(self) -> np.ndarray:
-        """bool[S]: rows whose hidden states are asked for."""
+        """bool[S]: rows that need pooled hidden states."""
         return self.sampling[:, POOLING_FIELD] > 0

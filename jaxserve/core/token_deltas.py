@@ -1,4 +1,4 @@
-"""Host: `TokenDeltas`, what one commit added to the sequences."""
+"""Host: `TokenDeltas`: the tokens that one commit appended, and the sequences that it ended."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,10 @@ NO_TOKEN = -1
 
 @dataclass(frozen=True, slots=True)
 class TokenDeltas:
-    """One entry a token, each sequence's in their order; a sequence that has ended says how.
+    """One entry per token, in order for each sequence.
 
-    tokens: the token appended, NO_TOKEN where the sequence ended without one: in an error, because none was asked, or
-    because its time was over.
-    is_finished: the sequence ended with this entry, its last.
+    tokens: the token appended, or NO_TOKEN if the sequence ended without one: in an error, after a prompt for which
+    nothing is drawn, or at a timeout. is_finished: this is the last entry of its sequence.
     """
 
     sequences: list[Sequence]
@@ -26,7 +25,7 @@ class TokenDeltas:
         return len(self.sequences)
 
     def with_ended(self, ended: list[Sequence]) -> "TokenDeltas":
-        """With entries for sequences that have ended without a token."""
+        """Add entries for sequences that ended without a token."""
         if not ended:
             return self
         return TokenDeltas(
@@ -37,4 +36,5 @@ class TokenDeltas:
 
 
 def no_deltas() -> TokenDeltas:
+    """No entries."""
     return TokenDeltas([], np.zeros(0, np.int32), np.zeros(0, bool))

@@ -132,7 +132,7 @@ class AsyncLLM:
         return self.client.now()
 
     def health(self) -> EngineHealth:
-        """Whether the engine lives and moves on; from any thread, at any moment."""
+        """Whether the engine is alive and makes progress; from any thread, at any moment."""
         return self.client.health()
 
     async def close(self) -> None:

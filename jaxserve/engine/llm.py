@@ -146,7 +146,12 @@ class LLM(LoadedModel):
         return hidden_states(runner.settings.model, runner.params, inputs, read_prompts(prompts), layers)
 
     def admit(
-        self, prompts: SequenceOf[Prompt], sampling_params: Any, scheduling: Mapping[str, Any], *, noun: str = "prompt"
+        self,
+        prompts: SequenceOf[Prompt],
+        sampling_params: Any = None,
+        scheduling: Mapping[str, Any] | None = None,
+        *,
+        noun: str = "prompt",
     ) -> list[Request]:
         """Checked and numbered requests that the queue has room for, for `output_processor.start`.
 
@@ -154,7 +159,7 @@ class LLM(LoadedModel):
         prompt.
         """
         count, inputs = len(prompts), self.parts.input_processor
-        params, options = params_for(sampling_params, count, noun), scheduling_for(scheduling, count, noun)
+        params, options = params_for(sampling_params, count, noun), scheduling_for(scheduling or {}, count, noun)
         requests = inputs.requests(prompts, params, options, noun=noun)
         self.output_processor.check(requests)
         return list(inputs.numbered(requests, inputs.arrive(requests)))

@@ -148,11 +148,11 @@ class PrefixCache:
 
     def _num_usable(self, pages: np.ndarray) -> int:
         """The longest prefix of these pages after which every group has all pages that the next token sees."""
-        num_pages = pages.shape[1]
+        num_pages = int(pages.shape[1])
         if pages.all():
             return num_pages
-        ends: np.ndarray = np.arange(1, num_pages + 1)
-        is_usable: np.ndarray = np.ones(num_pages, bool)
+        ends = np.arange(1, num_pages + 1)
+        is_usable = np.ones(num_pages, bool)
         for g, line in enumerate(pages):
             last_gap = np.maximum.accumulate(np.where(line == 0, ends - 1, -1))
             is_usable &= last_gap < self._groups.first_page(g, ends * self._groups.page_size)

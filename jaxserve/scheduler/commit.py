@@ -80,7 +80,7 @@ def _append(state: SchedulerState, plan: StepPlan, outcome: StepOutcome, drawing
         entries = drawing[rows] * outcome.tokens.shape[1] + steps
         _append_logprobs([sequences[row] for row in rows.tolist()], outcome.logprobs, entries, wanted)
     for i in np.flatnonzero(is_end).tolist():
-        sequence: Sequence = sequences[rows[i]]
+        sequence = sequences[int(rows[i])]
         if is_bad[i]:
             end_sequence(state, sequence, "error")
         elif is_stop[rows[i], steps[i]]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from jaxserve import LLM, AsyncLLM
 from tests.repository.modules import PACKAGES, ROOT, modules
 
 NAMED = re.compile(r"`((?:jaxserve|checkpoints|pallas_kernels|tests|scripts|docs|requirements)/[\w./-]*\w)`")
@@ -34,6 +35,18 @@ def test_classes_that_the_design_names_exist():
     defined = set(re.findall(r"^\s*class (\w+)", source, re.MULTILINE))
     assert {"OutputProcessor", "StepPlan"} <= named
     assert not named - defined
+
+
+def test_calls_that_the_python_page_names_exist():
+    text = (ROOT / "docs" / "python.md").read_text()
+    calls = set(re.findall(r"\bllm\.(\w+)", text))
+    own = set(
+        re.findall(r"`(\w+)(?:\(\))?`", next(line for line in text.splitlines() if line.startswith("| `AsyncLLM`")))
+    )
+    assert {"generate", "stats"} <= calls
+    assert {"submit", "health", "meters"} <= own
+    assert [name for name in calls if not hasattr(LLM, name)] == []
+    assert [name for name in own - {"AsyncLLM"} if not hasattr(AsyncLLM, name)] == []
 
 
 def test_a_dead_link_and_a_missing_file_are_noticed():

@@ -20,6 +20,7 @@ VIOLATIONS = {
     "Layers of jaxserve.runner": ("jaxserve/runner/step/planted.py", "import jaxserve.runner.runner"),
     "Layers of jaxserve.models": ("jaxserve/models/config/planted.py", "import jaxserve.models.layers"),
     "Layers of jaxserve.server": ("jaxserve/server/http/planted.py", "import jaxserve.server.routes.live"),
+    "The server and batch files": ("jaxserve/batch/planted.py", "import jaxserve.scheduler.state"),
     "Layers of jaxserve.bench": ("jaxserve/bench/prefix/planted.py", "import jaxserve.bench.serving.options"),
     "Layers of jaxserve.core": ("jaxserve/core/options/planted.py", "import jaxserve.core.sequence"),
     "Layers of checkpoints": ("checkpoints/formats/planted.py", "import checkpoints.sources"),

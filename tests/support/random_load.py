@@ -61,7 +61,7 @@ class RandomLoad:
             beginning = self._recent[self.random.integers(len(self._recent))]
             prompt = (beginning[: self.random.integers(1, len(beginning) + 1)] + prompt)[: self.max_prompt_len]
         self._recent.append(prompt)
-        (request,) = self.llm.admit([Prompt(None, prompt)], params, {})
+        (request,) = self.llm.admit([Prompt(None, prompt)], params)
         self.llm.parts.engine.add(request)
         self._under_way.append(request.request_id)
         self.num_requests += 1

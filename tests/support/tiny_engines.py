@@ -104,18 +104,18 @@ class FixedRounds:
 def driven(llm: LLM, num_rounds: int, is_overlapped: bool) -> Iterator[list[int]]:
     """An engine whose steps have up to `num_rounds` rounds, overlapped or not; yields the rounds of each plan."""
     engine, runner = llm.parts.engine, llm.parts.runner
-    before, submit, planned = (engine.rounds, engine.is_overlapped), runner.submit, []
-    engine.rounds, engine.is_overlapped = FixedRounds(num_rounds), is_overlapped
+    before, submit, planned = (engine.multi_step, engine.is_overlapped), runner.submit, []
+    engine.multi_step, engine.is_overlapped = FixedRounds(num_rounds), is_overlapped
     runner.submit = lambda plan: planned.append(plan.num_rounds) or submit(plan)
     try:
         yield planned
     finally:
-        (engine.rounds, engine.is_overlapped), runner.submit = before, submit
+        (engine.multi_step, engine.is_overlapped), runner.submit = before, submit
 
 
 def submit(llm: LLM, prompt: list[int], params: SamplingParams, **changes: Any) -> Sequence:
     """Queue one request by hand, fields of it replaced by `changes`; returns its first sample."""
-    (request,) = llm.admit([Prompt(None, prompt)], params, {})
+    (request,) = llm.admit([Prompt(None, prompt)], params)
     return llm.parts.engine.add(replace(request, **changes))[0]
 
 

@@ -1,4 +1,4 @@
-"""Wiring: `measure`, what every benchmark of the offline engine does: warm up apart, then timed passes."""
+"""Wiring: `measure`: runs a benchmark of the offline engine: a warm-up, then timed passes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,11 +14,9 @@ from jaxserve.engine.loop.step_stats import StepLog, StepReport
 if TYPE_CHECKING:
     from jaxserve.engine.llm import LLM
 
-WARM_UPS = ("pass", "all", "none")
-
 
 class Workloads(Protocol):
-    """The workload of each pass; warm-up is a pass too."""
+    """The workload of each pass; pass 0 is the warm-up."""
 
     def of_pass(self, number: int) -> Workload: ...
 
@@ -34,9 +32,9 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Timed passes, their steps together, and what was apart from them.
+    """The timed passes, the statistics of all their steps, and the cost of the warm-up.
 
-    warm_up, timed: seconds, executables made, compilations by XLA and the seconds they took.
+    warm_up, timed: seconds, number of executables built, number of compilations by XLA and their seconds.
     """
 
     passes: list[Pass]
@@ -53,38 +51,39 @@ def measure(
     warm_up: str,
     repeats: int,
     use_tqdm: bool = False,
-    say: Callable[[str], None] = lambda line: None,
+    on_progress: Callable[[str], None] = lambda line: None,
 ) -> Measurement:
-    """Run `repeats` timed passes.
+    """Runs `repeats` timed passes.
 
-    warm_up: "pass" runs one untimed pass, which compiles what passes of the same lengths need; "all" compiles every
-    bucket and refuses other shapes from then on; "none" leaves compilation in the first timed pass. say: gets a line of
-    progress before each part.
+    warm_up: "pass" runs one untimed pass, which compiles the programs of the same lengths; "all" compiles every bucket
+    and refuses other shapes afterwards; "none" leaves compilation to the first timed pass. on_progress: is called with
+    a line of text before each part.
     """
     first = workloads.of_pass(0)
     first.check_fits(llm.parts.limits.max_model_len)
-    passes, log = [], StepLog()
-    with _Watch(llm) as warm_up_watch:
+    passes: list[Pass] = []
+    log = StepLog()
+    with _CompileStats(llm) as warm_up_stats:
         if warm_up == "all":
-            say("warm-up: compiling every bucket")
+            on_progress("warm-up: compiling every bucket")
             llm.warm_up(use_tqdm=use_tqdm)
         elif warm_up == "pass":
-            say(f"warm-up: {len(first.prompts)} requests, untimed")
+            on_progress(f"warm-up: {len(first.prompts)} requests, untimed")
             _run(llm, first, use_tqdm)
-    with _Watch(llm) as timed_watch:
+    with _CompileStats(llm) as timed_stats:
         llm.parts.engine.observer = log
         try:
             for number in range(1, repeats + 1):
-                say(f"timed pass {number} of {repeats}")
+                on_progress(f"timed pass {number} of {repeats}")
                 passes.append(_run(llm, workloads.of_pass(number), use_tqdm))
         finally:
             llm.parts.engine.observer = None
     report = log.report(sum(p.elapsed_s for p in passes))
-    return Measurement(passes, report, warm_up_watch.seen, timed_watch.seen, peak_memory())
+    return Measurement(passes, report, warm_up_stats.values, timed_stats.values, peak_memory())
 
 
 def _run(llm: "LLM", workload: Workload, use_tqdm: bool) -> Pass:
-    llm.reset_prefix_cache()  # passes must not find what earlier ones have computed
+    llm.reset_prefix_cache()  # a pass must not reuse the prefixes of an earlier one
     started_s = time.monotonic()
     outputs = llm.generate(workload.prompts, workload.params(), use_tqdm=use_tqdm)
     elapsed_s = time.monotonic() - started_s
@@ -92,21 +91,21 @@ def _run(llm: "LLM", workload: Workload, use_tqdm: bool) -> Pass:
     return Pass(workload, outputs, elapsed_s)
 
 
-class _Watch:
-    """What is compiled while it is entered."""
+class _CompileStats:
+    """Counts compilations while it is entered; `values` holds the figures afterwards."""
 
     def __init__(self, llm: "LLM"):
-        self.seen: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}
         self._runner, self._clock = llm.parts.runner, CompileClock()
 
-    def __enter__(self) -> "_Watch":
+    def __enter__(self) -> "_CompileStats":
         self._clock.__enter__()
         self._started_s, self._num_executables = time.monotonic(), len(self._runner.executables)
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._clock.__exit__(*error)
-        self.seen |= {
+        self.values |= {
             "seconds": time.monotonic() - self._started_s,
             "num_executables": len(self._runner.executables) - self._num_executables,
             "num_compiled": self._clock.num_compiled,

@@ -1,4 +1,4 @@
-"""Host: the report of a benchmark: a record that is written as JSON, and tables for people."""
+"""Host: the report of an offline benchmark: a JSON record and the tables on the terminal."""
 
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ LATENCIES = {"ttft": "time to first token", "tpot": "time per output token", "e2
 
 
 def record(llm: "LLM", workload: dict[str, Any], result: dict[str, Any], measured: "Measurement") -> dict[str, Any]:
-    """All there is to know about one run; `result` is a summary. Times in seconds where no key says otherwise."""
+    """The complete record of one run; `result` is a summary. Times are in seconds unless the key has another unit."""
     return {
         **result,
         "workload": workload,
@@ -38,7 +38,7 @@ def record(llm: "LLM", workload: dict[str, Any], result: dict[str, Any], measure
 
 
 def about(llm: "LLM") -> dict[str, Any]:
-    """What was measured, on what, and when."""
+    """Model, options, hardware, versions and date of a measurement."""
     return {
         "model": llm.config.model,
         "dtype": str(llm.parts.runner.settings.model.dtype),
@@ -51,13 +51,13 @@ def about(llm: "LLM") -> dict[str, Any]:
 
 
 def options(config: EngineConfig) -> dict[str, Any]:
-    """The options that are not at their defaults; secrets are left out."""
+    """The options that differ from their defaults, without secrets."""
     values = {f.name: getattr(config, f.name) for f in fields(config) if f.repr and f.name != "model"}
     return {f.name: values[f.name] for f in fields(config) if f.name in values and values[f.name] != f.default}
 
 
 def tables(report: dict[str, Any]) -> "list[Table]":
-    """The result, then where the time went."""
+    """The result, then the time of the steps and other costs."""
     result = _throughput(report) if "output_throughput" in report else _latency(report)
     return [result, _steps(report), _costs(report)]
 
@@ -80,7 +80,7 @@ def _latency(report: dict[str, Any]) -> "Table":
 
 
 def _steps(report: dict[str, Any]) -> "Table":
-    table = _table("Steps", "kind", "count", "p50 ms", "p99 ms", "total s", "share of the time")
+    table = _table("Steps", "kind", "count", "p50 ms", "p99 ms", "total s", "share of time")
     for kind, times in report["steps"]["kinds"].items():
         share = times["total_s"] / report["steps"]["wall_s"]
         milliseconds = (f"{1e3 * times[name]:.1f}" for name in ("p50_s", "p99_s"))
@@ -91,17 +91,17 @@ def _steps(report: dict[str, Any]) -> "Table":
 def _costs(report: dict[str, Any]) -> "Table":
     steps, memory, hardware = report["steps"], report["memory"], report["hardware"]
     table = _table("Costs", "", "")
-    table.add_row("token positions that were padding", f"{steps['token_padding']:.1%}")
-    table.add_row("time with nothing in flight", f"{steps['idle_share']:.1%}")
+    table.add_row("padding in token positions", f"{steps['token_padding']:.1%}")
+    table.add_row("time with no step in flight", f"{steps['idle_share']:.1%}")
     table.add_row("time in which the host did not wait", f"{steps['host_share']:.1%}")
     parts = ("plan", "submit", "wait", "commit", "outside")
-    table.add_row("the host's seconds", ", ".join(f"{part} {steps[f'{part}_s']:.2f}" for part in parts))
-    for name, seen in (("warm-up", report["warm_up"]), ("timed passes", report["timed"])):
-        what = f"{seen['num_executables']} executables, {seen['compile_s']:.1f} s in the compiler"
-        table.add_row(name, f"{seen['seconds']:.1f} s, {what}")
-    table.add_row("memory at its peak", f"{memory['rss_bytes'] / 2**20:,.0f} MiB resident")
+    table.add_row("host seconds", ", ".join(f"{part} {steps[f'{part}_s']:.2f}" for part in parts))
+    for name, stats in (("warm-up", report["warm_up"]), ("timed passes", report["timed"])):
+        compiled = f"{stats['num_executables']} executables, {stats['compile_s']:.1f} s in the compiler"
+        table.add_row(name, f"{stats['seconds']:.1f} s, {compiled}")
+    table.add_row("peak memory", f"{memory['rss_bytes'] / 2**20:,.0f} MiB resident")
     if memory["device_bytes"] is not None:
-        table.add_row("device memory at its peak", f"{memory['device_bytes'] / 2**20:,.0f} MiB")
+        table.add_row("peak device memory", f"{memory['device_bytes'] / 2**20:,.0f} MiB")
     table.add_row("model", f"{report['model']}, {report['dtype']}")
     table.add_row("processor", f"{hardware['cpu']}, {hardware['num_cores']} cores, {hardware['memory_gib']} GiB")
     table.add_row("devices", f"{hardware['num_devices']} × {hardware['device']}")

@@ -1,18 +1,18 @@
-"""Host: `read_prompt_file`, the prompts that a file holds, one a line."""
+"""Host: `read_prompt_file`: reads the prompts of a file, one per line."""
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jaxserve.core.errors import RequestError
 from jaxserve.engine.inputs.prompt import Prompt, read_prompt
 
 
 def read_prompt_file(path: Path, num_prompts: int | None = None) -> list[tuple[Prompt, int | None]]:
-    """The first `num_prompts`, or all, and the tokens that each is to generate, where that is known.
+    """The first `num_prompts` prompts, or all, each with its output length where the file has it.
 
-    A text a line, or in .jsonl files a JSON object a line, with `prompt` or `prompt_token_ids`, and maybe `output_len`.
-    Raises `RequestError` naming the line at fault.
+    A line is a text, or in .jsonl files a JSON object with `prompt` or `prompt_token_ids` and optionally `output_len`.
+    Raises `RequestError` with the invalid line.
     """
     lines = [line for line in path.read_text("utf-8").split("\n") if line.strip()][:num_prompts]
     if len(lines) < (num_prompts or 1):
@@ -26,8 +26,8 @@ def _entry(line: str, name: str) -> tuple[Prompt, int | None]:
     try:
         entry: Any = json.loads(line)
     except json.JSONDecodeError as error:
-        raise RequestError(f"{name} is not JSON ({error}); files of other names than .jsonl are read as text") from None
-    output_len = entry.pop("output_len", None) if isinstance(entry, dict) else None
+        raise RequestError(f"{name} is not JSON ({error}); files without the suffix .jsonl are read as text") from None
+    output_len: Any = cast(dict[str, Any], entry).pop("output_len", None) if isinstance(entry, dict) else None
     is_count = isinstance(output_len, int) and not isinstance(output_len, bool) and output_len >= 1
     if output_len is not None and not is_count:
         raise RequestError(f"{name}: output_len={output_len!r} must be an integer of at least 1", "output_len")

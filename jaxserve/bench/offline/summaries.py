@@ -1,4 +1,4 @@
-"""Host: what measurements say: rates, or latencies by request; keys are vLLM's where it has one."""
+"""Host: summaries of timed passes: rates, or latencies by request, under vLLM's keys where vLLM has them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ QUANTILES = (50, 90, 99)
 
 
 def throughput(passes: "list[Pass]") -> dict[str, Any]:
-    """Requests and tokens a second over all timed passes together; elapsed_s tells the passes apart."""
+    """Requests and tokens per second over all timed passes; elapsed_s lists the passes."""
     duration = sum(p.elapsed_s for p in passes)
     completed = sum(len(p.outputs) for p in passes)
     num_input = sum(p.workload.num_input_tokens for p in passes)
@@ -32,17 +32,17 @@ def throughput(passes: "list[Pass]") -> dict[str, Any]:
 
 
 def latency(passes: "list[Pass]") -> dict[str, Any]:
-    """Milliseconds by request, over all requests of all passes.
+    """Milliseconds per request, over all requests of all passes.
 
     ttft: from arrival to the first token; e2el: to the last; tpot: (e2el - ttft) / (output tokens - 1), left out where
-    no request has two.
+    no request has two tokens.
     """
     outputs = [output for p in passes for output in p.outputs]
-    moments = [_moments_ms(output) for output in outputs]
+    times = [_times_ms(output) for output in outputs]
     samples = {
-        "ttft": [first for first, _, _ in moments],
-        "tpot": [(end - first) / (count - 1) for first, end, count in moments if count > 1],
-        "e2el": [end for _, end, _ in moments],
+        "ttft": [first for first, _, _ in times],
+        "tpot": [(end - first) / (count - 1) for first, end, count in times if count > 1],
+        "e2el": [end for _, end, _ in times],
     }
     duration = sum(p.elapsed_s for p in passes)
     counts = {"completed": len(outputs), "duration": duration, "elapsed_s": [p.elapsed_s for p in passes]}
@@ -59,10 +59,10 @@ def _figures(values: list[float]) -> dict[str, float]:
     return {"mean": float(np.mean(values)), **{f"p{q}": point for q, point in zip(QUANTILES, points, strict=True)}}
 
 
-def _moments_ms(output: RequestOutput) -> tuple[float, float, int]:
-    """First token and end, after arrival, and the number of tokens."""
+def _times_ms(output: RequestOutput) -> tuple[float, float, int]:
+    """Times of the first token and of the end, after arrival, and the number of tokens."""
     metrics = output.metrics
     if metrics is None or metrics.first_token_s is None or metrics.finish_s is None:
         raise RuntimeError(f"request {output.request_id} has no times")
-    first, end = (1e3 * (moment - metrics.arrival_s) for moment in (metrics.first_token_s, metrics.finish_s))
+    first, end = (1e3 * (time_s - metrics.arrival_s) for time_s in (metrics.first_token_s, metrics.finish_s))
     return first, end, len(output.outputs[0].token_ids)

@@ -1,4 +1,4 @@
-"""Host: `Workload`, the requests of a benchmark: random token ids of ragged lengths, or the prompts of a file."""
+"""Host: `Workload`: the requests of a benchmark: random token ids of ragged lengths, or the prompts of a file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from jaxserve.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Prompts as token ids, in order of arrival (all at once), and how many tokens each is to generate."""
+    """Prompts as token ids, which arrive at once in this order, and the number of tokens that each generates."""
 
     prompts: list[list[int]]
     output_lens: list[int]
@@ -31,32 +31,33 @@ class Workload:
         return sum(self.output_lens)
 
     def params(self) -> list[SamplingParams]:
-        """Greedy, and exactly as long as asked: no token ends a text."""
+        """Greedy sampling of exactly `output_lens` tokens: end tokens are ignored."""
         return [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True) for n in self.output_lens]
 
     def check_fits(self, max_model_len: int) -> None:
+        """Raises `RequestError` where a request is longer than the context."""
         for i, (prompt, output_len) in enumerate(zip(self.prompts, self.output_lens, strict=True)):
             if len(prompt) + output_len > max_model_len:
                 raise RequestError(
                     f"prompt {i} has {len(prompt)} tokens and {output_len} to generate, more than the context of "
-                    f"{max_model_len}: shorten --input-len or --output-len, or raise --max-model-len",
+                    f"{max_model_len}: lower --input-len or --output-len, or raise --max-model-len",
                     "input_len",
                 )
 
     def check_complete(self, outputs: Sequence[RequestOutput]) -> None:
-        """Raise if an output is not as long as was asked; rates would mean nothing."""
-        for i, (output, wanted) in enumerate(zip(outputs, self.output_lens, strict=True)):
+        """Raises `RuntimeError` where an output has not its full length: the rates would be wrong."""
+        for i, (output, output_len) in enumerate(zip(outputs, self.output_lens, strict=True)):
             completion = output.outputs[0]
-            if len(completion.token_ids) != wanted:
+            if len(completion.token_ids) != output_len:
                 raise RuntimeError(
                     f"request {i} ended with {completion.finish_reason!r} after {len(completion.token_ids)} tokens of "
-                    f"{wanted}"
+                    f"{output_len}"
                 )
 
 
 @dataclass(frozen=True, slots=True)
 class RandomWorkload:
-    """Lengths that depend on the seed, token ids that also depend on the pass: no pass profits from one before."""
+    """Lengths depend on the seed, token ids also on the pass, so no pass hits the prefix cache of an earlier one."""
 
     num_prompts: int
     input_len: LengthRange
@@ -82,15 +83,16 @@ class FileWorkload:
 
 
 def draw(rng: np.random.Generator, lengths: LengthRange, count: int) -> list[int]:
+    """`count` lengths from the range."""
     return rng.integers(lengths.low, lengths.high, count, endpoint=True).tolist()
 
 
 def read_workload(
     path: Path, tokenizer: Tokenizer | None, *, num_prompts: int | None, output_len: LengthRange | None, seed: int
 ) -> FileWorkload:
-    """The first `num_prompts` of a file, or all; see `prompt_file`.
+    """The first `num_prompts` requests of a file, or all; see `prompt_file`.
 
-    Where `output_len` is missing, it is drawn from the range, by default 16:256.
+    Missing output lengths are drawn from the range `output_len`, by default 16:256.
     """
     read = read_prompt_file(path, num_prompts)
     lens = [n for _, n in read]
@@ -99,6 +101,6 @@ def read_workload(
     drawn = draw(np.random.default_rng([seed, 0]), output_len or LengthRange(16, 256), len(read))
     prompts = [prompt for prompt, _ in read]
     if tokenizer is None and any(prompt.token_ids is None for prompt in prompts):
-        raise RequestError(f"{path} holds text and this model has no tokenizer: add --tokenizer FOLDER", "tokenizer")
-    output_lens = [n or spare for n, spare in zip(lens, drawn, strict=True)]
+        raise RequestError(f"{path} holds text and the model has no tokenizer: add --tokenizer FOLDER", "tokenizer")
+    output_lens = [given or random for given, random in zip(lens, drawn, strict=True)]
     return FileWorkload(Workload(list(map(list, token_ids(prompts, tokenizer))), output_lens))

@@ -1,6 +1,6 @@
-"""Host: what `jaxserve bench prefix` replays: requests as rows of ids, each standing for a unit and all before it.
+"""Host: the traces of `jaxserve bench prefix`: requests as rows of ids, each for a unit and all units before it.
 
-Equal ids therefore mean equal beginnings: a request hits in as many units as its row shares with one before it.
+Equal ids therefore mean equal prefixes: a request hits as many units as its row shares with an earlier row.
 """
 
 import json
@@ -13,17 +13,17 @@ import numpy as np
 from jaxserve.core.errors import RequestError
 
 Rows = list[np.ndarray]
-"""int32[units] a request, in the order of arrival."""
+"""int32[units] per request, in the order of arrival."""
 
 MAX_UNITS = 1 << 20  # of one request
 
 
 def read_trace(path: Path) -> Rows:
-    """A Mooncake trace: JSON lines with `hash_ids`, one id a block of 512 tokens (Qin et al., arXiv 2407.00079).
+    """A Mooncake trace: JSON lines with `hash_ids`, one id per block of 512 tokens (Qin et al., arXiv 2407.00079).
 
-    Raises `RequestError` naming the line that is none of it.
+    Raises `RequestError` with the invalid line.
     """
-    rows = []
+    rows: Rows = []
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
@@ -36,7 +36,7 @@ def read_trace(path: Path) -> Rows:
                 ) from None
             rows.append(np.array(ids, np.int32))
     if not rows:
-        raise RequestError(f"{path} has no requests: give a line of JSON with hash_ids for each")
+        raise RequestError(f"{path} has no requests: each is a line of JSON with hash_ids")
     _check_ids(rows, path)
     return rows
 
@@ -47,20 +47,21 @@ def _check_ids(rows: Rows, path: Path) -> None:
         previous = -1
         for i in row.tolist():
             if before.setdefault(i, previous) != previous:
-                raise RequestError(f"{path}, line {number}: id {i} stands after other ids than before")
+                raise RequestError(f"{path}, line {number}: id {i} follows other ids than in an earlier line")
             previous = i
 
 
 def conversations(num_systems: int, num_users: int, num_turns: int, *, seed: int) -> Rows:
-    """Users who talk in turn, each after one of a few system prompts, every turn repeating all before it.
+    """Conversations of several users, each after one of a few system prompts; every turn repeats all earlier ones.
 
-    System prompts have 4 to 16 units, turns 1 to 8; who speaks next is drawn, so pauses are of all lengths.
+    System prompts have 4 to 16 units, turns 1 to 8. The next user is drawn at random, so pauses have all lengths.
     """
     draw, ids = np.random.default_rng(seed), count()
     systems = [_new(ids, int(draw.integers(4, 17))) for _ in range(num_systems)]
-    contexts = [systems[draw.integers(num_systems)] for _ in range(num_users)]
-    rows = []
-    for user in draw.permutation(np.repeat(np.arange(num_users), num_turns)).tolist():
+    contexts: Rows = [systems[draw.integers(num_systems)] for _ in range(num_users)]
+    rows: Rows = []
+    order: list[int] = draw.permutation(np.repeat(np.arange(num_users), num_turns)).tolist()
+    for user in order:
         contexts[user] = np.concatenate([contexts[user], _new(ids, int(draw.integers(1, 9)))])
         rows.append(contexts[user])
     return rows

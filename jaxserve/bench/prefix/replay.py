@@ -1,4 +1,4 @@
-"""Host: replays requests through the prefix cache alone, and says what could have been hit."""
+"""Host: replays requests through the prefix cache alone, and computes the best possible number of hits."""
 
 import heapq
 import time
@@ -17,7 +17,10 @@ from jaxserve.kv.prefix_cache import PrefixCache
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """capacity: units that fit. num_hit: units found. host_us: median time of match, take and insert a request."""
+    """Result of one replay.
+
+    capacity: units that fit. num_hit: units found. host_us: median time to match, take and insert a request.
+    """
 
     policy: str
     capacity: int
@@ -27,8 +30,9 @@ class Replay:
 
 
 def replay(rows: Rows, policy: str, capacity: int) -> Replay:
-    """One request after the other, each held until it is inserted; one that does not fit is left out."""
-    pool, seconds = PagePool(capacity + 1), []
+    """Replays one request after the other; its pages are referenced until it is inserted. Longer ones are skipped."""
+    pool = PagePool(capacity + 1)
+    seconds: list[float] = []
     cache = PrefixCache(pool, KVGroups((None,), 1), EVICTION_POLICIES[policy]())
     for row in rows:
         if len(row) > capacity:
@@ -41,7 +45,7 @@ def replay(rows: Rows, policy: str, capacity: int) -> Replay:
         if missing > pool.num_free:
             cache.evict(missing - pool.num_free)
         own = pool.allocate(missing)
-        assert own is not None, "what nobody holds was evicted"
+        assert own is not None, "eviction frees unreferenced pages"
         inserting_s = time.perf_counter()
         pages = np.concatenate([match.pages[0], own])
         cache.insert(None, row, pages[None])
@@ -51,17 +55,17 @@ def replay(rows: Rows, policy: str, capacity: int) -> Replay:
 
 
 def unlimited(rows: Rows) -> int:
-    """Units found where nothing is ever evicted: each but the first time that it comes."""
+    """Units found without eviction: all except the first occurrence of each."""
     return sum(map(len, rows)) - num_units(rows)
 
 
 def num_units(rows: Rows) -> int:
-    """Different units."""
+    """The number of different units."""
     return len(np.unique(np.concatenate(rows)))
 
 
 def farthest(rows: Rows, capacity: int) -> int:
-    """Units found by whoever knows the future, and evicts the leaf whose next use is farthest (Belady, 1966)."""
+    """Units found by an oracle that evicts the leaf whose next use is farthest in the future (Belady, 1966)."""
     uses: dict[int, list[int]] = defaultdict(list)
     parents: dict[int, int] = {}
     for number, row in enumerate(rows):
@@ -70,7 +74,7 @@ def farthest(rows: Rows, capacity: int) -> int:
             parents[unit] = int(row[i - 1]) if i else -1
     kept: set[int] = set()
     num_children: Counter[int] = Counter()
-    leaves: list[tuple[int, int]] = []  # by next use, the farthest first; entries of before a use are passed over
+    leaves: list[tuple[int, int]] = []  # heap by next use, the farthest first; outdated entries are skipped
     num_hit = 0
 
     def next_use(unit: int, number: int) -> int:
@@ -78,15 +82,15 @@ def farthest(rows: Rows, capacity: int) -> int:
         return uses[unit][at] if at < len(uses[unit]) else len(rows)
 
     def evict(number: int, in_use: set[int]) -> None:
-        held = []
+        skipped: list[tuple[int, int]] = []
         while True:
             entry = heapq.heappop(leaves)
             unit = entry[1]
             if unit in kept and not num_children[unit] and -entry[0] == next_use(unit, number):
                 if unit not in in_use:
                     break
-                held.append(entry)
-        for entry in held:
+                skipped.append(entry)
+        for entry in skipped:
             heapq.heappush(leaves, entry)
         kept.discard(unit)
         parent = parents[unit]

@@ -1,42 +1,42 @@
-"""Host: the parts of a step of `OutputProcessor`, and an engine whose parts something watches."""
+"""Host: the parts of a host step, and a context in which each call of a part is instrumented."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
 PARTS = {
-    "step": "texts, and what the engine does between its parts",
+    "step": "update texts, and the engine's work between its parts",
     "schedule": "plan the next step",
-    "submit": "the rest of handing it over: edits, forks, the copy of its output",
+    "submit": "the rest of submission: edits, forks, the copy of the output",
     "pack": "write the plan into the buffer",
     "dispatch": "call the executable",
-    "wait": "for the device",
-    "collect": "read its output",
+    "wait": "wait for the device",
+    "collect": "read the output",
     "commit": "append tokens, end sequences",
 }
-"""By name, what each does apart from those within it."""
+"""Part → its work, without the parts inside it."""
 
-# Makes of a part's name and function what is called in its place.
-Watch = Callable[[str, Callable[..., Any]], Callable[..., Any]]
+# (name of a part, its function) → the function that is called instead
+Instrument = Callable[[str, Callable[..., Any]], Callable[..., Any]]
 
 
-class Watched:
-    """Stands for `inner`, with `methods` that are watched; everything else is as it was."""
+class Instrumented:
+    """A proxy of `inner` with instrumented `methods`."""
 
-    def __init__(self, inner: Any, watch: Watch, *methods: str):
+    def __init__(self, inner: Any, instrument: Instrument, *methods: str):
         self._inner = inner
-        self._methods = {name: watch(name, getattr(inner, name)) for name in methods}
+        self._methods = {name: instrument(name, getattr(inner, name)) for name in methods}
 
     def __getattr__(self, name: str) -> Any:
         return self._methods.get(name) or getattr(self._inner, name)
 
 
 @contextmanager
-def watched_engine(engine: Any, watch: Watch) -> Iterator[None]:
-    """While entered, the engine's planning, submission, collection and commits are watched."""
+def instrumented_engine(engine: Any, instrument: Instrument) -> Generator[None]:
+    """Instruments the engine's scheduling, submission, collection and commits inside the context."""
     scheduler, runner = engine.scheduler, engine.runner
-    engine.scheduler = Watched(scheduler, watch, "schedule", "commit")
-    engine.runner = Watched(runner, watch, "submit", "collect")
+    engine.scheduler = Instrumented(scheduler, instrument, "schedule", "commit")
+    engine.runner = Instrumented(runner, instrument, "submit", "collect")
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Wiring: what `jax.profiler` wrote: the operations of each run of a program, and annotated stretches of host time."""
+"""Wiring: reads a trace of `jax.profiler`: the operations of each run of a program, and annotated host time."""
 
 import warnings
 from collections import defaultdict
@@ -9,12 +9,12 @@ from typing import Any
 
 from jaxserve.bench.profile.timeline import Span
 
-TPU_LINE = "XLA Ops"  # there events carry no name of the operation but their own
+TPU_LINE = "XLA Ops"  # on this line the event's name is the operation
 
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """One run of a program on one device. program: the profiler's number, another for each that was loaded."""
+    """One run of a program on one device. program: the profiler's id of the loaded program."""
 
     module: str
     program: int
@@ -24,29 +24,31 @@ class RunKey:
 
 @dataclass(slots=True)
 class Trace:
-    """runs: the operations of each, by the names of their instructions. host: annotations, by name in order."""
+    """runs: operations of each run, under the names of their instructions. host: annotations in order of time."""
 
     runs: dict[RunKey, list[Span]] = field(default_factory=lambda: defaultdict(list))
-    host: list[Span] = field(default_factory=list)
+    host: list[Span] = field(default_factory=list[Span])
 
 
 def read_trace(folder: Path, annotations: Collection[str]) -> Trace:
     """The newest trace in a folder that `jax.profiler.trace` wrote to."""
-    from jax.profiler import ProfileData
+    import jax
 
     files = sorted(folder.glob("plugins/profile/*/*.xplane.pb"), key=lambda path: path.stat().st_mtime)
     if not files:
         raise FileNotFoundError(f"the profiler left no trace in {folder}")
-    return from_profile(ProfileData.from_file(str(files[-1])), annotations)
+    profiler: Any = jax.profiler
+    return from_profile(profiler.ProfileData.from_file(str(files[-1])), annotations)
 
 
 def from_profile(profile: Any, annotations: Collection[str]) -> Trace:
-    """Of a `jax.profiler.ProfileData`. On CPUs an operation may end in another thread than it began in.
+    """The trace in a `jax.profiler.ProfileData`.
 
-    Its end is then an event that points to the beginning (`_c` to `_p`); without it, what other threads do for an
-    operation would count as nothing.
+    On CPU an operation may end in another thread. Its end is then an event that points to its start (`_c` to `_p`);
+    without it the work of other threads for an operation would not count.
     """
-    trace, ends = Trace(), {}
+    trace = Trace()
+    ends: dict[Any, float] = {}
     begun: list[tuple[RunKey, Span, int | None]] = []
     for plane, line, event in _events(profile):
         end_ns = event.start_ns + event.duration_ns
@@ -69,8 +71,8 @@ def from_profile(profile: Any, annotations: Collection[str]) -> Trace:
 
 
 def _events(profile: Any) -> Iterator[tuple[str, str, Any]]:
-    """(plane, line, event), planes being devices or the host, lines threads or streams."""
-    with warnings.catch_warnings():  # Python warns of jaxlib's type of an event's statistics, which names no module
+    """(plane, line, event): a plane is a device or the host, a line is a thread or a stream."""
+    with warnings.catch_warnings():  # Python warns that jaxlib's type of an event's statistics has no module
         warnings.simplefilter("ignore", DeprecationWarning)
         for plane in profile.planes:
             for line in plane.lines:

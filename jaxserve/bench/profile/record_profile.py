@@ -1,15 +1,15 @@
-"""Wiring: `record`, a trace of an engine's first steps with a batch, and what it says of device and host."""
+"""Wiring: `record`: traces the first steps of a batch and computes the times of device and host."""
 
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jaxserve.bench.lengths import LengthRange
 from jaxserve.bench.offline.workload import RandomWorkload, Workload
-from jaxserve.bench.profile.host_parts import PARTS, watched_engine
+from jaxserve.bench.profile.host_parts import PARTS, instrumented_engine
 from jaxserve.bench.profile.profiler_trace import read_trace
 from jaxserve.bench.profile.scopes import read_scopes
 from jaxserve.bench.profile.trace_times import device_times, host_times
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """`num_steps` from the first of a batch on: prompts of `input_len` random tokens, sampled as `params` say."""
+    """The first `num_steps` steps of a batch of prompts of `input_len` random tokens, sampled with `params`."""
 
     num_steps: int
     batch_size: int
@@ -35,11 +35,11 @@ class ProfileOptions:
     seed: int
 
 
-def record(llm: "LLM", options: ProfileOptions, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Profile the engine; the trace stays in `folder`.
+def record(llm: "LLM", options: ProfileOptions, folder: Path, on_progress: Callable[[str], None]) -> dict[str, Any]:
+    """Profiles the engine; the trace stays in `folder`.
 
-    Three passes: the first compiles, the second tells what steps take untraced, the third is traced. Times are in
-    milliseconds where no key says otherwise.
+    Three passes: the first compiles, the second measures untraced steps, the third is traced. Times are in
+    milliseconds unless the key has another unit.
     """
     import jax
 
@@ -47,16 +47,17 @@ def record(llm: "LLM", options: ProfileOptions, folder: Path, say: Callable[[str
     input_len, output_len = (LengthRange(n, n) for n in (options.input_len, options.num_steps))
     vocab_size = llm.parts.model.vocab_size
     workloads = RandomWorkload(options.batch_size, input_len, output_len, vocab_size, options.seed)
-    say("warm-up: one pass, which compiles")
+    on_progress("warm-up: one pass, which compiles")
     _steps(llm, workloads.of_pass(0), options)
-    say("untraced pass")
+    on_progress("untraced pass")
     untraced = _steps(llm, workloads.of_pass(1), options)
-    say(f"traced pass: {options.num_steps} steps")
-    settings = jax.profiler.ProfileOptions()
-    settings.python_tracer_level = 0  # an event for each call of Python would slow the host many times
-    with watched_engine(llm.parts.engine, _shown):
-        traced = _steps(llm, workloads.of_pass(2), options, jax.profiler.trace(str(folder), profiler_options=settings))
-    say("reading the trace")
+    on_progress(f"traced pass: {options.num_steps} steps")
+    profiler: Any = jax.profiler
+    settings = profiler.ProfileOptions()
+    settings.python_tracer_level = 0  # an event per Python call would slow the host down many times
+    with instrumented_engine(llm.parts.engine, _annotated_part):
+        traced = _steps(llm, workloads.of_pass(2), options, profiler.trace(str(folder), profiler_options=settings))
+    on_progress("reading the trace")
     trace = read_trace(folder, PARTS)
     programs = {name: read_scopes(e.as_text()) for name, e in llm.parts.runner.executables.items()}
     return {
@@ -69,6 +70,7 @@ def record(llm: "LLM", options: ProfileOptions, folder: Path, say: Callable[[str
 
 
 def check(llm: "LLM", options: ProfileOptions) -> None:
+    """Raises `RequestError` where the batch does not fit the engine."""
     limits = llm.parts.limits
     if options.batch_size > limits.max_num_seqs:
         raise RequestError(
@@ -85,7 +87,7 @@ def check(llm: "LLM", options: ProfileOptions) -> None:
 
 
 def annotated(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose calls show in traces."""
+    """A function whose calls appear in traces."""
     from jax.profiler import TraceAnnotation
 
     def call(*args: Any, **options: Any) -> Any:
@@ -95,13 +97,13 @@ def annotated(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _shown(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A part of a step as traces show it: of the collection the wait apart."""
+def _annotated_part(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A part of a step with its annotation; the wait inside `collect` gets one of its own."""
     if name != "collect":
         return annotated(name, function)
     import jax
 
-    wait = annotated("wait", jax.block_until_ready)
+    wait = annotated("wait", cast(Callable[[Any], Any], jax.block_until_ready))
 
     def collect(ticket: Any) -> Any:
         wait(ticket.output)
@@ -111,15 +113,15 @@ def _shown(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _steps(llm: "LLM", workload: Workload, options: ProfileOptions, traced: Any = None) -> StepReport:
-    """Run the first steps of a batch, a token a row in each, and drop the rest of it."""
+    """Runs the first steps of a batch, each with one token per row, and aborts the rest of it."""
     params = replace(options.params, max_tokens=options.num_steps, ignore_eos=True)
-    requests = llm.admit(read_prompts(workload.prompts), params, {})
+    requests = llm.admit(read_prompts(workload.prompts), params)
     outputs, engine, log = llm.output_processor, llm.parts.engine, StepLog()
-    engine.observer, rounds, engine.rounds = log, engine.rounds, MultiStepBudget(1)
-    step, begun = annotated("step", outputs.step), list[RequestState]()
+    engine.observer, budget, engine.multi_step = log, engine.multi_step, MultiStepBudget(1)
+    step, started = annotated("step", outputs.step), list[RequestState]()
     try:
         for request in requests:
-            begun.append(outputs.start(request))
+            started.append(outputs.start(request))
         with traced or nullcontext():
             started_s = time.monotonic()
             for _ in range(options.num_steps):
@@ -127,6 +129,6 @@ def _steps(llm: "LLM", workload: Workload, options: ProfileOptions, traced: Any 
                     step()
             ended_s = time.monotonic()
     finally:
-        engine.observer, engine.rounds = None, rounds
-        outputs.close(begun)
+        engine.observer, engine.multi_step = None, budget
+        outputs.close(started)
     return log.report(ended_s - started_s)

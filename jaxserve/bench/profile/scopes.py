@@ -1,22 +1,22 @@
-"""Host: the named scopes of a compiled program: which part of the model each of its instructions computes."""
+"""Host: the named scopes of a compiled program: the part of the model that each instruction computes."""
 
 import re
 from dataclasses import dataclass
 
 from jaxserve.runner.programs.hlo import read_hlo
 
-# As `jax.named_scope` has them in Device modules; norms are called like their weights.
+# The names given to `jax.named_scope` in Device modules; norms have the names of their weights.
 SCOPES = frozenset(
     "unpack counts embed attention_plan rope layers weights attn_norm qkv q_norm k_norm attention o post_attn_norm "
     "mlp_norm mlp post_mlp_norm final_norm sample head process draw logprobs prompt_logprobs pooled output".split()
 )
-CONTAINERS = frozenset(("while", "conditional", "call"))  # they last as long as what they run
+CONTAINERS = frozenset(("while", "conditional", "call"))  # each lasts as long as the instructions that it runs
 OP_NAME = re.compile(r'op_name="([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramScopes:
-    """Of a program: the scope of each instruction by its name, "" where it has none; containers: see CONTAINERS."""
+    """scopes: scope by name of instruction, "" for none. containers: names of the instructions in `CONTAINERS`."""
 
     module: str
     scopes: dict[str, str]
@@ -24,10 +24,9 @@ class ProgramScopes:
 
 
 def read_scopes(text: str) -> ProgramScopes:
-    """From XLA's text of an executable (`jax.stages.Compiled.as_text`).
+    """The scopes in XLA's text of an executable (`jax.stages.Compiled.as_text`).
 
-    An instruction that XLA made itself, a copy say, has no name to tell: it belongs where the computation in which it
-    stands was called.
+    An instruction that XLA added, such as a copy, has no op_name: it gets the scope of the call of its computation.
     """
     program = read_hlo(text)
     names = {line.name: OP_NAME.search(line.line) for line in program.instructions}

@@ -1,4 +1,4 @@
-"""Host: stretches of time: who had the device when, and what a stretch took without those inside it."""
+"""Host: divides time among spans: device time among operations, and the own time of nested spans."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """What ran from `start_ns` to `end_ns`."""
+    """A named interval from `start_ns` to `end_ns`."""
 
     start_ns: float
     end_ns: float
@@ -14,9 +14,10 @@ class Span(NamedTuple):
 
 
 def share_time(spans: Iterable[Span], containers: Collection[str] = ()) -> tuple[dict[str, float], float]:
-    """(nanoseconds by name, nanoseconds in which nothing ran): together all the time from first start to last end.
+    """(nanoseconds by name, idle nanoseconds): together the time from the first start to the last end.
 
-    Spans that run at once divide the time. Containers get what none of the others takes, the latest begun first.
+    Spans that run at once share the time. A container gets only the time in which no other span runs; of several
+    containers, the latest to start.
     """
     spans = [span for span in spans if span.end_ns > span.start_ns]
     edges = sorted(
@@ -26,15 +27,15 @@ def share_time(spans: Iterable[Span], containers: Collection[str] = ()) -> tuple
     shares: dict[str, float] = defaultdict(float)
     idle_ns, now = 0.0, edges[0][0] if edges else 0.0
     leaves: dict[int, None] = {}
-    holders: dict[int, None] = {}
-    for moment, is_start, i in edges:
-        passed, now = moment - now, moment
+    open_containers: dict[int, None] = {}
+    for edge_ns, is_start, i in edges:
+        passed, now = edge_ns - now, edge_ns
         if passed:
-            owners = list(leaves) or list(holders)[-1:]
+            owners = list(leaves) or list(open_containers)[-1:]
             for owner in owners:
                 shares[spans[owner].name] += passed / len(owners)
             idle_ns += 0.0 if owners else passed
-        active = holders if spans[i].name in containers else leaves
+        active = open_containers if spans[i].name in containers else leaves
         if is_start:
             active[i] = None
         else:
@@ -43,7 +44,7 @@ def share_time(spans: Iterable[Span], containers: Collection[str] = ()) -> tuple
 
 
 def own_times(spans: Iterable[Span]) -> dict[str, float]:
-    """Nanoseconds by name, of spans of one thread, without the spans inside them."""
+    """Nanoseconds by name, of the spans of one thread, without the spans inside them."""
     own: dict[str, float] = defaultdict(float)
     stack: list[Span] = []
     for span in sorted(spans, key=lambda s: (s.start_ns, -s.end_ns)):

@@ -1,4 +1,4 @@
-"""Wiring: what a trace says: the device's time by program and scope, the host's by part of a step."""
+"""Wiring: the times in a trace: device time by program and scope, host time by part of a step."""
 
 from collections import defaultdict
 from typing import Any
@@ -12,20 +12,20 @@ from jaxserve.bench.profile.timeline import own_times, share_time
 
 
 def device_times(trace: Trace, programs: dict[str, ProgramScopes]) -> list[dict[str, Any]]:
-    """By program, the costliest first: its runs, and the milliseconds of one by scope.
+    """For each program, the costliest first: its runs, and the milliseconds per run by scope.
 
-    Of a run's wall time each moment belongs to the operations that are under way then. unnamed_ms: operations of no
-    scope; between_ms: no operation ran.
+    The wall time of a run is shared among the operations that run at each instant. unnamed_ms: operations without a
+    scope. between_ms: time without any operation.
     """
     runs: dict[tuple[str, int], list[RunKey]] = defaultdict(list)
     for key in trace.runs:
         runs[key.module, key.program].append(key)
-    found = []
+    times: list[dict[str, Any]] = []
     for (module, _), keys in runs.items():
         ops = {span.name for key in keys for span in trace.runs[key]}
         name, program = best_match(module, ops, programs)
         scopes: dict[str, float] = defaultdict(float)
-        between_ns, walls = 0.0, []
+        between_ns, walls = 0.0, list[float]()
         for key in keys:
             spans = trace.runs[key]
             walls.append(max(s.end_ns for s in spans) - min(s.start_ns for s in spans))
@@ -35,7 +35,7 @@ def device_times(trace: Trace, programs: dict[str, ProgramScopes]) -> list[dict[
                 scopes[program.scopes.get(op, "")] += spent_ns
         each = 1e6 * len(keys)
         unnamed_ns = scopes.pop("", 0.0)
-        found.append(
+        times.append(
             {
                 "name": name,
                 "num_runs": len(keys),
@@ -46,11 +46,11 @@ def device_times(trace: Trace, programs: dict[str, ProgramScopes]) -> list[dict[
                 "between_ms": between_ns / each,
             }
         )
-    return sorted(found, key=lambda p: -p["num_runs"] * p["mean_ms"])
+    return sorted(times, key=lambda p: -p["num_runs"] * p["mean_ms"])
 
 
 def best_match(module: str, ops: set[str], programs: dict[str, ProgramScopes]) -> tuple[str, ProgramScopes]:
-    """The program that has these operations. Modules may be named alike, instructions are not all."""
+    """The program with most of these operations: module names may be equal, the instructions differ."""
     known = {name: len(ops & p.scopes.keys()) for name, p in programs.items() if p.module == module or not module}
     name = max(known, key=known.__getitem__, default="")
     if not known.get(name):
@@ -59,7 +59,7 @@ def best_match(module: str, ops: set[str], programs: dict[str, ProgramScopes]) -
 
 
 def host_times(trace: Trace) -> dict[str, float]:
-    """The median over all steps of what each part took by itself, and "whole", that of the whole step."""
+    """Median milliseconds over all steps of each part without the parts inside it, and "whole" for the whole step."""
     steps = [span for span in trace.host if span.name == "step"]
     samples: dict[str, list[float]] = {name: [] for name in PARTS}
     for step in steps:

@@ -1,4 +1,4 @@
-"""Host: `measure`, a benchmark from the first prompt to the last answer: a warm-up, and a run for each concurrency."""
+"""Host: `measure`: runs a serving benchmark: a warm-up, then one run per concurrency."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -10,17 +10,17 @@ import numpy as np
 
 from jaxserve.bench.serving.arrivals import arrival_times
 from jaxserve.bench.serving.client.http_client import BenchClient
-from jaxserve.bench.serving.client.reply import RequestResult
+from jaxserve.bench.serving.client.request_result import RequestResult
 from jaxserve.bench.serving.client.speculation_metrics import read_counts, speculation
 from jaxserve.bench.serving.datasets.encoders import Encoder
-from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest, write
-from jaxserve.bench.serving.datasets.request_specs import Dataset, Draw
+from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest, build_requests
+from jaxserve.bench.serving.datasets.request_specs import Dataset, Selection
 from jaxserve.bench.serving.load_generator import LoadResult, run_load
 from jaxserve.bench.serving.options import ArrivalOptions
 
 
 class Progress(Protocol):
-    """Shows how far one part of the benchmark is: each entry makes a bar."""
+    """Shows the progress of a part of the benchmark; each method opens a bar."""
 
     def prompts(self, total: int) -> AbstractContextManager[Callable[[int], object]]: ...
 
@@ -29,8 +29,11 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What is sent, and when. num_prompts None: all that the dataset has, within its bound. concurrencies: of one run
-    each, None: without a limit. sends_ids: prompts as token ids."""
+    """The requests of a benchmark and their times.
+
+    num_prompts: None for the whole dataset, up to `MAX_DEFAULT_PROMPTS`. concurrencies: one per run, None for no limit.
+    sends_ids: prompts are sent as token ids.
+    """
 
     dataset: Dataset
     arrivals: ArrivalOptions
@@ -43,7 +46,10 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkRun:
-    """cpu_s: seconds of a processor that this process took meanwhile. speculation: see there; empty where none was."""
+    """Result of one run.
+
+    cpu_s: processor time of this process during the run. speculation: see `speculation_metrics`; empty without it.
+    """
 
     max_concurrency: int | None
     requests: list[BenchRequest]
@@ -57,16 +63,16 @@ class BenchmarkRun:
 
     @property
     def cpu_share(self) -> float:
-        """Of one core, over the run."""
+        """Processor time as a share of one core."""
         return self.cpu_s / max(self.load.end_s - self.load.start_s, 1e-9)
 
 
 async def measure(
     schedule: Schedule, client: BenchClient, encoder: Encoder | None, progress: Progress
 ) -> AsyncIterator[BenchmarkRun]:
-    """One run for each concurrency, in their order; an interrupted one is the last.
+    """Yields one run per concurrency, in order; an interrupted run is the last.
 
-    Raises `ConfigError` or `RequestError` for what can be known before anything is sent.
+    Raises `ConfigError` or `RequestError` for mistakes that are visible before anything is sent.
     """
     if schedule.num_warmups:
         requests = await _requests(schedule, 0, client, encoder, progress)
@@ -77,17 +83,17 @@ async def measure(
         requests = await _requests(schedule, i, client, encoder, progress)
         name = "requests" if max_concurrency is None else f"{max_concurrency} at once"
         before = read_counts(await client.metrics())
-        began_s = time.process_time()
-        load = await _send(requests, moments(schedule, requests), client, max_concurrency, name, progress)
-        cpu_s = time.process_time() - began_s
+        started_s = time.process_time()
+        load = await _send(requests, due_times(schedule, requests), client, max_concurrency, name, progress)
+        cpu_s = time.process_time() - started_s
         speculated = speculation(before, read_counts(await client.metrics()))
         yield BenchmarkRun(max_concurrency, requests, load, cpu_s, speculated)
         if load.is_interrupted:
             return
 
 
-def moments(schedule: Schedule, requests: list[BenchRequest]) -> np.ndarray:
-    """float64[requests]: seconds after the start at which they are due; of a trace its own, unless a rate is given."""
+def due_times(schedule: Schedule, requests: list[BenchRequest]) -> np.ndarray:
+    """float64[requests]: due times in seconds after the start; those of a trace are its own unless a rate is set."""
     recorded = [request.arrival_s for request in requests if request.arrival_s is not None]
     if recorded and not schedule.arrivals.has_rate:
         return np.array(recorded) / schedule.arrivals.trace_speed
@@ -97,10 +103,10 @@ def moments(schedule: Schedule, requests: list[BenchRequest]) -> np.ndarray:
 async def _requests(
     schedule: Schedule, run: int, client: BenchClient, encoder: Encoder | None, progress: Progress
 ) -> list[BenchRequest]:
-    """Of a run, 0 being the warm-up."""
-    drafts = schedule.dataset(Draw(schedule.num_prompts if run else schedule.num_warmups, schedule.seed, run))
-    with progress.prompts(len(drafts)) as done:
-        requests = await write(drafts, encoder, sends_ids=schedule.sends_ids, done=done)
+    """The requests of a run; run 0 is the warm-up."""
+    specs = schedule.dataset(Selection(schedule.num_prompts if run else schedule.num_warmups, schedule.seed, run))
+    with progress.prompts(len(specs)) as done:
+        requests = await build_requests(specs, encoder, sends_ids=schedule.sends_ids, done=done)
     client.target.check(requests)
     return requests
 

@@ -1,10 +1,10 @@
-"""Host: `run_load`: requests sent when they are due, as many at once as may be, until all have been answered."""
+"""Host: `run_load`: sends each request at its due time, within the concurrency limit, until all are answered."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from jaxserve.bench.serving.client.reply import RequestResult
+from jaxserve.bench.serving.client.request_result import RequestResult
 from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest
 
 Send = Callable[[BenchRequest], Awaitable[RequestResult]]
@@ -12,7 +12,7 @@ Send = Callable[[BenchRequest], Awaitable[RequestResult]]
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What came of a run. replies: by request; None: it was not sent, or not answered when the run was interrupted."""
+    """Results of a run. replies: by request; None where it was not sent, or not answered before an interrupt."""
 
     start_s: float
     end_s: float
@@ -33,10 +33,10 @@ async def run_load(
     clock: Callable[[], float],
     done: Callable[[RequestResult], object] = lambda reply: None,
 ) -> LoadResult:
-    """Send request i `times_s[i]` seconds after the start, or, if `max_concurrency` are under way then, when one of
-    them has ended; always in order. times_s: not falling. done: gets each reply at once.
+    """Sends request i `times_s[i]` seconds after the start, in order; if `max_concurrency` requests are in flight then,
+    as soon as one of them ends. times_s: ascending. done: is called with each result when it arrives.
 
-    Cancelling the task that awaits this ends the run: it returns with the replies that there are.
+    Cancelling the task that awaits this ends the run: it returns the results so far.
     """
     replies: list[RequestResult | None] = [None] * len(requests)
     slots = None if max_concurrency is None else asyncio.Semaphore(max_concurrency)
@@ -51,13 +51,13 @@ async def run_load(
         done(reply)
 
     try:
-        async with asyncio.TaskGroup() as under_way:
+        async with asyncio.TaskGroup() as in_flight:
             for i, due_s in enumerate(times_s):
                 if (wait_s := start_s + due_s - clock()) > 0:
                     await asyncio.sleep(wait_s)
                 if slots is not None:
                     await slots.acquire()
-                under_way.create_task(serve(i))
+                in_flight.create_task(serve(i))
                 num_sent += 1
     except asyncio.CancelledError:
         task = asyncio.current_task()

@@ -1,10 +1,10 @@
-"""Host: `ProgressBars`, the progress of a serving benchmark on the terminal, with its rates."""
+"""Host: `ProgressBars`: the progress of a serving benchmark on the terminal, with its rates."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from jaxserve.bench.serving.client.reply import RequestResult
+from jaxserve.bench.serving.client.request_result import RequestResult
 
 
 class ProgressBars:
@@ -14,15 +14,16 @@ class ProgressBars:
         self.is_shown = is_shown
 
     @contextmanager
-    def prompts(self, total: int) -> Iterator[Callable[[int], object]]:
+    def prompts(self, total: int) -> Generator[Callable[[int], object]]:
+        """A bar of prompts that are built."""
         from tqdm import tqdm
 
         with tqdm(total=total, desc="prompts", unit="prompt", disable=not self.is_shown, leave=False) as bar:
             yield bar.update
 
     @contextmanager
-    def replies(self, name: str, total: int) -> Iterator[Callable[[RequestResult], object]]:
-        """The rate of output tokens counts requests that have ended."""
+    def replies(self, name: str, total: int) -> Generator[Callable[[RequestResult], object]]:
+        """A bar of answered requests; the rate of output tokens counts requests that have ended."""
         from tqdm import tqdm
 
         num_output, num_failed, start_s = 0, 0, time.perf_counter()

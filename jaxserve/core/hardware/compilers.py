@@ -1,12 +1,12 @@
-"""Host: the compilers of accelerators that need not be here: whether they are installed, and what they are told."""
+"""Host: compilers for absent accelerators: whether they are installed, and their environment variables."""
 
 import os
 from importlib.util import find_spec
 
 from jaxserve.core.errors import ConfigError
 
-# Several processes may compile at once; no network is asked which TPU this is, and no line logged for each answer that
-# is missing.
+# Several processes may compile at the same time; libtpu does not ask the network for the TPU's type, nor log a line for
+# each missing answer.
 LIBTPU_VARIABLES = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -17,15 +17,16 @@ LIBTPU_VARIABLES = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
 COMPILERS = {"tpu": "libtpu", "gpu": "jax_cuda13_plugin"}
-"""Module of the compiler by platform."""
+"""Platform → module of its compiler."""
 
 
 def has_compiler(platform: str) -> bool:
+    """Whether the compiler of a platform is installed."""
     return find_spec(COMPILERS[platform]) is not None
 
 
 def require_compiler(platform: str) -> None:
-    """Raises ConfigError, which says what to install, where the compiler for a platform is missing."""
+    """Raise ConfigError, with the package to install, unless the compiler of a platform is installed."""
     if not has_compiler(platform):
         raise ConfigError(
             f"compiling for a {platform.upper()} that is not here needs {COMPILERS[platform]}, which is not installed: "
@@ -34,11 +35,11 @@ def require_compiler(platform: str) -> None:
 
 
 def compile_without_devices() -> None:
-    """Before jax is imported: this process compiles for devices that are not here.
+    """Prepare this process, before it imports jax, to compile for absent devices.
 
-    jax is to use none but the CPU, and libtpu not to look for a TPU.
+    JAX uses only the CPU, and libtpu does not look for a TPU.
     """
     os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")  # versions of libraries that only running needs
+    os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")  # library versions matter only for execution
     for name, value in LIBTPU_VARIABLES.items():
         os.environ.setdefault(name, value)

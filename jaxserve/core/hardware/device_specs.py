@@ -1,6 +1,6 @@
-"""Host: accelerators by name: memory, memory bandwidth and rate of products, as their makers publish them.
+"""Host: `DEVICES`: published memory, memory bandwidth and peak compute of accelerators.
 
-Rates are of matrix products in bfloat16 that are summed up in float32, without sparsity. TPUs: Cloud TPU documentation,
+Peak rates are those of dense bfloat16 matrix products with float32 accumulation. TPUs: Cloud TPU documentation,
 pages "TPU v5p", "TPU v6e" (also of v5e) and "TPU7x". NVIDIA: data sheets of A100, H100, H200 (SXM modules), DGX B200
 (an eighth of it), L4 and L40S; the papers on the architectures GA102, Ada and Blackwell for the RTX cards.
 """
@@ -8,14 +8,14 @@ pages "TPU v5p", "TPU v6e" (also of v5e) and "TPU7x". NVIDIA: data sheets of A10
 from dataclasses import dataclass
 
 GB = 10**9
-GPU_SHARE = 0.75  # of a GPU's memory, what JAX takes unless XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise
+GPU_SHARE = 0.75  # fraction of a GPU's memory that JAX uses unless XLA_PYTHON_CLIENT_MEM_FRACTION is set
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceType:
-    """One accelerator. bandwidth_bytes_s, bfloat16_operations_s: at best; None where they are not known.
+    """An accelerator. bandwidth_bytes_s, bfloat16_operations_s: peak rates, None if unknown.
 
-    memory_share: of its memory, what JAX takes by default.
+    memory_share: fraction of the memory that JAX uses by default.
     """
 
     name: str
@@ -26,11 +26,11 @@ class DeviceType:
 
     @property
     def usable_bytes(self) -> int:
-        """The memory that JAX takes of it by default."""
+        """Memory that JAX uses by default."""
         return int(self.memory_bytes * self.memory_share)
 
 
-# The makers' GB are taken as 10**9 bytes: where they mean 2**30, a device has 7 % more than is counted with.
+# Published GB are taken as 10**9 bytes; where 2**30 is meant, a device has 7 % more memory than stated here.
 def _tpu(name: str, memory_gb: int, bandwidth_gb_s: int, tera_operations_s: float) -> DeviceType:
     return DeviceType(name, memory_gb * GB, bandwidth_gb_s * GB, 1.0, int(tera_operations_s * 10**12))
 
@@ -56,7 +56,7 @@ DEVICES: tuple[DeviceType, ...] = (
     _gpu("RTX 5090", 32, 1792, 209),
 )
 
-# What JAX calls a device (`Device.device_kind`) → its row above.
+# `Device.device_kind` of JAX → name in DEVICES.
 KINDS: dict[str, str] = {
     "TPU v5 lite": "TPU v5e",
     "TPU v5": "TPU v5p",
@@ -76,5 +76,5 @@ KINDS: dict[str, str] = {
 
 
 def device_type(kind: str) -> DeviceType | None:
-    """The device that JAX calls `kind`; None where it is not in the table."""
+    """The accelerator with this `Device.device_kind`; None if it is not in the table."""
     return next((device for device in DEVICES if device.name == KINDS.get(kind)), None)

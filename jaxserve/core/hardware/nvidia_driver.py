@@ -1,18 +1,18 @@
-"""Host: why an NVIDIA GPU that is in this machine may be out of JAX's reach."""
+"""Host: `unusable_gpu`: why JAX cannot use an NVIDIA GPU of this machine."""
 
 from importlib.util import find_spec
 from pathlib import Path
 
 PCI_VENDOR = "0x10de"
 DISPLAY_CLASSES = ("0x0300", "0x0302")
-"""VGA and 3D controllers: the first digits of a PCI device's class."""
+"""First digits of the PCI classes of VGA and 3D controllers."""
 PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 
 
 def unusable_gpu(root: Path = Path("/")) -> str | None:
-    """What is missing for a GPU that is here; None where there is no GPU. Ask when JAX found no GPU.
+    """What is missing, if JAX has found no GPU although the machine has one; None if it has none.
 
-    root: where the system's files are.
+    root: the root of the file system.
     """
     if not _has_gpu(root):
         return None

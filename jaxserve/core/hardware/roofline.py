@@ -1,7 +1,7 @@
-"""Host: the least that a step can take: bytes that memory must move, operations that must be done, over the peak rates.
+"""Host: roofline: lower bounds on the time of a step, from bytes moved and operations at peak rates.
 
-Weights are read once, keys and values of what a row sees once a row; activations, logits and sampling count for
-nothing. Floors, not forecasts: real steps take longer.
+Weights are read once, and the keys and values that a row sees once per row; activations, logits and sampling are
+neglected. Real steps take longer.
 """
 
 from dataclasses import dataclass
@@ -11,31 +11,31 @@ from jaxserve.core.hardware.device_specs import DeviceType
 
 @dataclass(frozen=True, slots=True)
 class LayerCosts:
-    """All layers of one kind, on one device."""
+    """All layers with the same window, on one device."""
 
     window: int | None
     position_bytes: int
-    """Of one position's keys and values."""
+    """Keys and values of one position."""
     pair_operations: int
-    """Of one token that looks at one position."""
+    """Attention of one token to one position."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCosts:
-    """What one device does of a model. An addition and a multiplication are two operations."""
+    """Cost of a model on one device. An addition and a multiplication are two operations."""
 
     weight_bytes: int
-    """That a step reads."""
+    """Read in each step."""
     token_operations: int
-    """Of the layers' matrices."""
+    """Matrix products of all layers, per token."""
     row_operations: int
-    """Of the head: a row scores its last token alone."""
+    """The head, per row: only the last token has logits."""
     layers: tuple[LayerCosts, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """One step on one device; a time is None where the peak rate is not known."""
+    """One step on one device; a time is None if the peak rate is unknown."""
 
     num_bytes: int
     num_operations: int
@@ -44,13 +44,13 @@ class Roofline:
 
     @property
     def step_s(self) -> float | None:
-        """The later of the two; None where either is not known."""
+        """The longer of both times; None if either is unknown."""
         return None if self.bandwidth_s is None or self.compute_s is None else max(self.bandwidth_s, self.compute_s)
 
 
 def step_floor(costs: ModelCosts, num_tokens: int, num_rows: int, context: int, device: DeviceType | None) -> Roofline:
-    """Of a step whose tokens are shared out evenly among its rows, each of which ends it with `context` positions (or
-    with its own tokens, if those are more)."""
+    """The lower bound for a step whose tokens are spread evenly over its rows, each of which then has `context`
+    positions, or its own tokens if those are more."""
     length, num_longer = divmod(num_tokens, num_rows)
     num_bytes = costs.weight_bytes
     num_operations = num_tokens * costs.token_operations + num_rows * costs.row_operations
@@ -65,15 +65,15 @@ def step_floor(costs: ModelCosts, num_tokens: int, num_rows: int, context: int, 
 
 
 def read_time(num_bytes: int, device: DeviceType | None) -> float | None:
-    """Seconds in which a device reads these bytes of its memory at full bandwidth; None where that is not known."""
+    """Seconds to read these bytes of device memory at peak bandwidth; None if that is unknown."""
     return num_bytes / device.bandwidth_bytes_s if device and device.bandwidth_bytes_s is not None else None
 
 
 def _touched(window: int | None, num_tokens: int, end: int) -> int:
-    """Positions that the last `num_tokens` of `end` see; their own are written, the others read."""
+    """Positions that the last `num_tokens` of `end` positions see: their own are written, the others read."""
     return end if window is None else min(end, window + num_tokens - 1)
 
 
 def _pairs(window: int | None, num_tokens: int, end: int) -> int:
-    """Positions that each of the last `num_tokens` of `end` sees, all together."""
+    """Sum over the last `num_tokens` of `end` positions of the positions that each sees."""
     return sum(min(window or end, position + 1) for position in range(end - num_tokens, end))

@@ -1,4 +1,4 @@
-"""Host: `BeamSearchParams`, how to search for the likeliest texts; the names are vLLM's and transformers'."""
+"""Host: `BeamSearchParams`: parameters of beam search, with the names of vLLM and transformers."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -6,21 +6,21 @@ from typing import Any, Literal
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_checks import boolean, integer, number
 
-MAX_PENALTY = 5.0  # lengths to a higher power leave float32
+MAX_PENALTY = 5.0  # lengths to a higher power overflow float32
 
 
 @dataclass(frozen=True)
 class BeamSearchParams:
-    """Checked when it is made; a value that cannot be honoured raises `RequestError`.
+    """Values are checked at construction; one that is not supported raises `RequestError`.
 
-    beam_width: texts that grow side by side, and that are returned. max_tokens: the most that a text gets.
-    ignore_eos: the model's end-of-sequence tokens do not end a text. temperature: 0 only, for nothing is drawn.
-    length_penalty: the score of a text that has ended is the sum of its log-probabilities divided by its number of
-    tokens to this power; above 0 longer texts gain. include_stop_str_in_output: keep the end-of-sequence token in
-    `tokens`; it counts as one of the text's tokens either way.
-    early_stopping, as in transformers: when the search ends, once `beam_width` texts have ended. True: at once. False:
-    when the best running one would not be among them if it ended now. "never": when it never can be (for a penalty
-    above 0, if it kept its sum up to `max_tokens`).
+    beam_width: texts that are extended at the same time, and returned. max_tokens: the most tokens of a text.
+    ignore_eos: the model's end-of-sequence tokens do not end a text. temperature: must be 0, as nothing is drawn.
+    length_penalty: the score of an ended text is the sum of its log-probabilities divided by its number of tokens to
+    this power; values above 0 favor longer texts. include_stop_str_in_output: keep the end-of-sequence token in
+    `tokens`; it counts as one of the text's tokens in any case.
+    early_stopping, as in transformers: when the search ends after `beam_width` texts have ended. True: at once. False:
+    when the best running text would not be among them if it ended now. "never": when it cannot be among them any more
+    (for a penalty above 0, if it kept its sum up to `max_tokens`).
     """
 
     beam_width: int
@@ -31,13 +31,13 @@ class BeamSearchParams:
     include_stop_str_in_output: bool = False
     early_stopping: bool | Literal["never"] = False
 
-    def __new__(cls, *args, **kwargs):
+    def __new__(cls, *args: Any, **kwargs: Any) -> "BeamSearchParams":
         known = [field.name for field in fields(cls)]
         for name in kwargs.keys() - set(known):
             raise RequestError(f"unknown beam search parameter {name!r}; known: {', '.join(known)}", name)
         return object.__new__(cls)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
             object.__setattr__(self, name, check(name, getattr(self, name)))
 

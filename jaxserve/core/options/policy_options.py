@@ -1,22 +1,22 @@
-"""Host: what the options of an engine say of its queue: the policies, their own options, and how these are checked."""
+"""Host: the scheduling policies, the engine options of each, and the checks of these."""
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from jaxserve.core.errors import ConfigError
 
-# Policy → the options that mean something to it.
+# Policy → its options.
 POLICIES: dict[str, tuple[str, ...]] = {
     "fcfs": (),
     "priority": ("priority_ageing_s",),
     "fair": ("priority_ageing_s", "tenant_weights"),
 }
-PRIORITY_AGEING_S = 60.0  # default seconds of waiting that are worth one step of priority
+PRIORITY_AGEING_S = 60.0  # default: seconds of waiting that equal one step of priority
 
 
 def check_policy_options(policy: str, options: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for an option (None: not given) that the policy has no use for, or of a bad value."""
+    """Raise `ConfigError` for an option (None: not given) that the policy does not have, or with a bad value."""
     for name, value in options.items():
         if value is None:
             continue
@@ -32,9 +32,10 @@ def _check_ageing(value: Any) -> None:
 
 
 def _check_weights(value: Any) -> None:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
+    weights = cast(Mapping[Any, Any], value) if isinstance(value, Mapping) else None
+    if weights is None or not all(isinstance(name, str) and name for name in weights):
         raise ConfigError(f"tenant_weights={value!r} must map names of tenants to numbers", param="tenant_weights")
-    for name, weight in value.items():
+    for name, weight in weights.items():
         if not _is_positive(weight):
             raise ConfigError(
                 f"tenant_weights: {name!r} has {weight!r}; a weight must be finite and more than 0",

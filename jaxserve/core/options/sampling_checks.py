@@ -1,13 +1,13 @@
-"""Host: checks of one field each: `check(name, value)` gives the value in its one form, or raises `RequestError`."""
+"""Host: checks of single fields: `check(name, value)` returns the value in one form, or raises `RequestError`."""
 
 import math
 import operator
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeGuard, cast
 
 from jaxserve.core.errors import RequestError
 
-MAX_STRINGS_CHARS = 4096  # of all stop strings, or bad words: to make them ready takes 15 ms, and a megabyte
+MAX_STRINGS_CHARS = 4096  # of all stop strings, or bad words: their preparation takes 15 ms and 1 MB
 MAX_LOGIT_BIAS = 300  # OpenAI's limit
 MAX_TOKEN_IDS = 1 << 20  # of one list of ids; more than any vocabulary
 INT32_MAX = (1 << 31) - 1
@@ -19,6 +19,8 @@ def _shown(value: Any) -> str:
 
 
 def integer(low: int, high: int = INT32_MAX) -> Callable[[str, Any], int]:
+    """An integer in [low, high]."""
+
     def check(name: str, given: Any) -> int:
         try:
             value = None if isinstance(given, bool) else operator.index(given)
@@ -34,12 +36,12 @@ def integer(low: int, high: int = INT32_MAX) -> Callable[[str, Any], int]:
 
 
 def optional(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
-    """None stays None."""
+    """The check, except that None is accepted."""
     return lambda name, value: None if value is None else check(name, value)
 
 
 def number(low: float, high: float = math.inf, *, above: bool = False) -> Callable[[str, Any], float]:
-    """A finite float in [low, high], or in (low, high] where `above`."""
+    """A finite float in [low, high], or in (low, high] if `above`."""
     bounds = f"{'above' if above else 'at least'} {low:g}" + (f", at most {high:g}" if high < math.inf else "")
 
     def check(name: str, value: Any) -> float:
@@ -57,32 +59,37 @@ def number(low: float, high: float = math.inf, *, above: bool = False) -> Callab
 
 
 def boolean(name: str, value: Any) -> bool:
+    """True or False."""
     if not isinstance(value, bool):
         raise RequestError(f"{name} must be true or false, got {_shown(value)}", name)
     return value
 
 
 def strings(limit: int) -> Callable[[str, Any], tuple[str, ...]]:
-    """A list of non-empty strings as a tuple; None is the empty one."""
+    """At most `limit` non-empty strings, as a tuple; None is the empty tuple."""
 
     def check(name: str, value: Any) -> tuple[str, ...]:
-        value = () if value is None else value
-        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-            raise RequestError(f"{name} must be a list of strings, got {_shown(value)}", name)
-        if len(value) > limit:
-            raise RequestError(f"{name} holds {len(value)} strings; at most {limit} are allowed", name)
-        if not all(value):
+        items = () if value is None else value
+        if not _is_string_list(items):
+            raise RequestError(f"{name} must be a list of strings, got {_shown(items)}", name)
+        if len(items) > limit:
+            raise RequestError(f"{name} holds {len(items)} strings; at most {limit} are allowed", name)
+        if not all(items):
             raise RequestError(f"{name} holds an empty string", name)
-        if (num_chars := sum(map(len, value))) > MAX_STRINGS_CHARS:
+        if (num_chars := sum(map(len, items))) > MAX_STRINGS_CHARS:
             message = f"{name} holds {num_chars} characters; at most {MAX_STRINGS_CHARS} are allowed in all"
             raise RequestError(message, name)
-        return tuple(value)
+        return tuple(items)
 
     return check
 
 
+def _is_string_list(value: Any) -> TypeGuard[list[str] | tuple[str, ...]]:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in cast(Iterable[Any], value))
+
+
 def token_ids(name: str, value: Any) -> tuple[int, ...]:
-    """A list, set or array of ids as a tuple in first-seen order, each once."""
+    """A list, set or array of ids as a tuple, each once, in the order of first occurrence."""
     is_list = hasattr(value, "__len__") and hasattr(value, "__iter__")
     if not is_list or isinstance(value, str | bytes | Mapping):
         raise RequestError(f"{name} must be a list of token ids, got {_shown(value)}", name)
@@ -93,14 +100,15 @@ def token_ids(name: str, value: Any) -> tuple[int, ...]:
 
 
 def logit_bias(name: str, value: Any) -> dict[int, float]:
-    """Token id -> bias in [-100, 100]; keys may be digits, for JSON has no integer keys."""
+    """Token id → bias, clamped to [-100, 100]; keys may be digits, as JSON has no integer keys."""
     if not isinstance(value, Mapping):
         raise RequestError(f"{name} must map token ids to numbers, got {_shown(value)}", name)
-    if len(value) > MAX_LOGIT_BIAS:
-        raise RequestError(f"{name} holds {len(value)} entries; at most {MAX_LOGIT_BIAS} are allowed", name)
+    entries = cast(Mapping[Any, Any], value)
+    if len(entries) > MAX_LOGIT_BIAS:
+        raise RequestError(f"{name} holds {len(entries)} entries; at most {MAX_LOGIT_BIAS} are allowed", name)
     id_of, bias_of = integer(0), number(-math.inf)
-    biases = {}
-    for key, bias in value.items():
+    biases: dict[int, float] = {}
+    for key, bias in entries.items():
         is_digits = isinstance(key, str) and key.isascii() and key.isdigit() and len(key) <= 10
         biases[id_of(name, int(key) if is_digits else key)] = max(-100.0, min(100.0, bias_of(name, bias)))
     return biases

@@ -1,4 +1,4 @@
-"""Host: `SamplingParams`, how a request's tokens are chosen and when they end; names and defaults are vLLM's."""
+"""Host: `SamplingParams`: how tokens are drawn and when a text ends, with the names and defaults of vLLM."""
 
 import difflib
 import logging
@@ -22,9 +22,9 @@ MAX_N = 128
 MAX_STOP_STRINGS = 64
 MAX_BAD_WORDS = 128
 GREEDY_BELOW = 1e-5  # a lower temperature is greedy
-MAX_TEMPERATURE = 1e6  # every token is equally likely long before
-MIN_REPETITION_PENALTY = 1e-6  # logits divided by less leave float32
-MAX_STOP_TOKEN_IDS = 1024  # each token drawn is compared with every one
+MAX_TEMPERATURE = 1e6  # all tokens are equally likely at far lower values
+MIN_REPETITION_PENALTY = 1e-6  # logits divided by less overflow float32
+MAX_STOP_TOKEN_IDS = 1024  # every token drawn is compared with each of them
 MIN_TEMPERATURE = 1e-2  # below it logits / temperature leave the range where a float32 softmax is useful
 
 UNSUPPORTED = frozenset(
@@ -50,24 +50,25 @@ OTHER_NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """Checked and brought to one form when it is made; a value that cannot be honoured raises `RequestError`.
+    """Values are checked and normalized at construction; one that is not supported raises `RequestError`.
 
-    Once made, stop, stop_token_ids and bad_words are tuples, empty when there are none; allowed_token_ids is a tuple or
+    After construction stop, stop_token_ids and bad_words are tuples, possibly empty; allowed_token_ids is a tuple or
     None, and logit_bias a dict or None.
 
-    n: samples of one prompt. temperature: 0 (or below 1e-5) is greedy, and then top_p, top_k and min_p mean nothing.
-    top_k: 0 keeps all, and -1 is read as 0. seed: None draws one from the engine's seed, and -1 is read as None.
-    presence_, frequency_penalty: subtracted from the logits of generated tokens, once and once an occurrence;
-    repetition_penalty divides (or multiplies, below zero) the logits of tokens in prompt and output.
-    stop: text at which the output ends, without it unless include_stop_str_in_output. stop_token_ids: the same for
-    tokens, besides the model's end-of-sequence ids, which ignore_eos keeps from ending it. min_tokens: neither ends the
-    output sooner. max_tokens: None fills the context.
-    logprobs, prompt_logprobs: how many candidates to report a position; 0 only the token itself, -1 all.
+    n: samples of one prompt. temperature: 0 (or below 1e-5) is greedy; top_p, top_k and min_p then have no effect.
+    top_k: 0 keeps all tokens; -1 means 0. seed: None draws a seed from the engine's; -1 means None.
+    presence_penalty, frequency_penalty: subtracted from the logits of generated tokens, once and once per occurrence.
+    repetition_penalty: divides positive logits, and multiplies negative ones, of tokens in prompt and output.
+    stop: strings that end the output, which excludes them unless include_stop_str_in_output. stop_token_ids: tokens
+    that end the output, besides the model's end-of-sequence ids, which ignore_eos disables. min_tokens: none of these
+    ends the output earlier. max_tokens: None fills the context.
+    logprobs, prompt_logprobs: number of candidates reported per position; 0: only the token itself, -1: all.
     detokenize: False leaves the text empty. skip_special_tokens: leave them out of the text.
-    spaces_between_special_tokens: accepted either way, for text is made from the tokens' own bytes and nothing is ever
-    put between two of them.
-    logit_bias: added to the logits of ids, clamped to [-100, 100]. allowed_token_ids: only these. bad_words: none of
-    these may be produced. skip_reading_prefix_cache: compute the whole prompt, whatever is cached of it; None is False.
+    spaces_between_special_tokens: has no effect, as text is made from the tokens' own bytes, and nothing is inserted
+    between them.
+    logit_bias: added to the logits of token ids, clamped to [-100, 100]. allowed_token_ids: only these are drawn.
+    bad_words: none of these is generated. skip_reading_prefix_cache: compute the whole prompt, even if it is cached;
+    None is False.
     """
 
     n: int = 1
@@ -95,13 +96,13 @@ class SamplingParams:
     bad_words: Sequence[str] | None = None
     skip_reading_prefix_cache: bool | None = None
 
-    def __new__(cls, *args, **kwargs):
+    def __new__(cls, *args: Any, **kwargs: Any) -> "SamplingParams":
         known = {field.name for field in fields(cls)}
         for name in kwargs.keys() - known:
             raise RequestError(_refusal(name, known), name)
         return object.__new__(cls)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
             object.__setattr__(self, name, check(name, getattr(self, name)))
         if self.is_greedy:
@@ -119,10 +120,11 @@ class SamplingParams:
 
     @property
     def is_greedy(self) -> bool:
+        """Whether the likeliest token is always taken."""
         return self.temperature < GREEDY_BELOW
 
     def validate_for(self, vocab_size: int, max_logprobs: int, max_model_len: int) -> None:
-        """Raise `RequestError` for what this model cannot do: ids outside it, more log-probabilities than it gives.
+        """Raise `RequestError` for ids outside the vocabulary, and log-probabilities or min_tokens above a limit.
 
         max_logprobs: the engine's limit for logprobs and prompt_logprobs; -1 for no limit.
         """

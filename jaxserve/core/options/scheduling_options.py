@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from jaxserve.core.errors import RequestError
 
@@ -11,7 +11,7 @@ MAX_TENANT_CHARS = 128
 
 
 class SchedulingKwargs(TypedDict, total=False):
-    """The fields of `SchedulingOptions` as calls take them: of each, one for all prompts, or a list of one a prompt."""
+    """The fields of `SchedulingOptions` in calls: each one value for all prompts, or a list with one per prompt."""
 
     priority: int | Sequence[int]
     tenant: str | Sequence[str | None] | None
@@ -21,10 +21,10 @@ class SchedulingKwargs(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class SchedulingOptions:
-    """priority: the lower, the earlier served; a 64-bit integer. tenant: on whose account the tokens go; None: those of
-    all who name nobody. queue_timeout_s: seconds from the call in which a sequence must have got its first slot.
-    deadline_s: seconds from the call in which it must have ended. What is late ends with finish_reason "timeout" and
-    keeps its tokens. Raises `RequestError` naming the field.
+    """priority: a 64-bit integer; the lowest is served first. tenant: account to which tokens are charged; None: the
+    account of all requests without a tenant. queue_timeout_s: seconds from the call within which a sequence must get
+    its first slot. deadline_s: seconds from the call within which it must end. A late sequence ends with finish_reason
+    "timeout" and keeps its tokens. Raises `RequestError` naming the field.
     """
 
     priority: int = 0
@@ -33,7 +33,8 @@ class SchedulingOptions:
     deadline_s: float | None = None
 
     def __post_init__(self) -> None:
-        priority, tenant = self.priority, self.tenant
+        priority: Any = self.priority
+        tenant: Any = self.tenant
         if not isinstance(priority, int) or isinstance(priority, bool) or not -(2**63) <= priority < 2**63:
             raise RequestError(f"priority={priority!r} must be an integer of 64 bits", "priority")
         if tenant is not None and (not isinstance(tenant, str) or not 0 < len(tenant) <= MAX_TENANT_CHARS):

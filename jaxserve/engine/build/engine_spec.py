@@ -31,7 +31,7 @@ from jaxserve.runner.step.step import StepSettings
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """What `build` makes an engine of, and `plan` compiles for devices that may not be here.
+    """What `build` makes an engine of, and `plan` compiles for devices that may be absent.
 
     memory: what its parts are expected to take; an upper bound for what only the compiler knows.
     """

@@ -1,4 +1,4 @@
-"""Wiring: memory that runs out while an engine is made: its KV pool becomes smaller, and the user is told."""
+"""Wiring: the retry loop for memory that runs out while an engine is made: its KV pool becomes smaller."""
 
 import re
 import sys
@@ -16,9 +16,7 @@ from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.engine.build.kv_pool_size import bytes_left, is_sized_by_memory, max_sequence_pages, memory_share
 from jaxserve.models.config.model_config import ModelConfig
 
-_errors: Any = jax.errors  # defined in C++, without types
-
-SHARE = 0.9  # of the pages stay where an error does not say how much memory is missing
+KEPT_SHARE = 0.9  # of the pages stay where an error does not say how much memory is missing
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 SIZE = r"([\d.]+)\s?([KMGT]?)(?:i?B)?"
 EXCEEDED = re.compile(rf"Exceeded hbm capacity by {SIZE}")
@@ -65,7 +63,7 @@ def detect_shortage(spec: EngineSpec, why: str) -> Generator[None]:
     """Raises `MemoryShortage` where JAX runs out of device memory within it."""
     try:
         yield
-    except _errors.JaxRuntimeError as error:
+    except jax.errors.JaxRuntimeError as error:
         if not is_out_of_memory(error):
             raise
         raise MemoryShortage(spec, missing_bytes(error), why) from error
@@ -116,7 +114,11 @@ def _smaller(config: EngineConfig, model: ModelConfig, shortage: MemoryShortage)
         )
     shortest = min(config.max_model_len or chunk, sizes.max_model_len)
     fewest = 1 + max_sequence_pages(programs.groups, shortest, chunk)
-    lost = before - int(before * SHARE) if shortage.missing is None else -(-shortage.missing * mesh.size // page_bytes)
+    lost = (
+        before - int(before * KEPT_SHARE)
+        if shortage.missing is None
+        else -(-shortage.missing * mesh.size // page_bytes)
+    )
     kept = replace(config, max_num_seqs=sizes.max_num_seqs, page_size=sizes.page_size)
     is_open = is_sized_by_memory(config, memory) and may_have_fewer_rows(config, sizes.max_num_seqs)
     if before - lost < fewest and is_open:

@@ -50,7 +50,7 @@ class Engine:
     ):
         self.scheduler, self.clock = scheduler, clock
         self.runner = runner
-        self.rounds = MultiStepBudget(max_rounds)
+        self.multi_step = MultiStepBudget(max_rounds)
         self.observer: Observer | None = None
         self.is_overlapped = is_overlapped
         self._steps: deque[_Step] = deque()
@@ -110,7 +110,7 @@ class Engine:
 
     def _start_step(self) -> None:
         planning_s = time.monotonic()
-        plan = self.scheduler.schedule(self.rounds.num_rounds)
+        plan = self.scheduler.schedule(self.multi_step.num_rounds)
         if plan is not None:
             self._steps.append(_Step(plan, StepMoments(planning_s, time.monotonic())))
             self._submit(self._steps[-1])
@@ -133,7 +133,7 @@ class Engine:
         outcome = self.runner.collect(step.ticket)
         moments.previous_s, self._collected_s = self._collected_s, time.monotonic()
         moments.collected_s = self._collected_s
-        self.rounds.observe(outcome.num_rounds, moments.device_s)
+        self.multi_step.observe(outcome.num_rounds, moments.device_s)
         self.scheduler.observe(step.plan, moments.device_s)
         deltas = self.scheduler.commit(step.plan, outcome)
         self._steps.popleft()

@@ -1,5 +1,6 @@
 """Host: `AdmissionControl`: admits or refuses requests of a serving engine at once, while a step is under way."""
 
+import threading
 from collections.abc import Callable, Mapping
 from math import ceil
 
@@ -16,35 +17,38 @@ MAX_RETRY_AFTER_S = 600
 class AdmissionControl:
     """Checks the queue's limits for a serving engine; the scheduler's own check serves offline calls alone.
 
-    The load is the last published one, and what was admitted since without having reached the engine. Methods may be
-    called from any thread, but not at the same time: the owner holds a lock, for moments only.
+    The load is the last published one, and what was admitted since without having reached the engine. Any thread may
+    call any method; a lock is held for moments only.
     """
 
     def __init__(self, limits: QueueLimits, metrics: EngineMetrics, clock: Callable[[], float]):
         self._limits, self._metrics, self._clock = limits, metrics, clock
+        self._lock = threading.RLock()
         self._coming: dict[int, tuple[int, int]] = {}  # samples and tokens by key, until the engine has them
         self._num_coming = self._num_coming_tokens = 0
         self._left = {name: TimeWindow(WINDOW_S, clock()) for name in ("max_num_waiting", "max_waiting_tokens")}
 
     def check(self, num_samples: int, num_tokens: int) -> None:
         """Raise `QueueFullError` with the time to try again, or `RequestError` where that would never help."""
-        load = self._metrics.load.with_more(self._num_coming, self._num_coming_tokens)
-        try:
-            self._limits.check(load, num_samples, num_tokens)
-        except QueueFullError as error:
-            self._metrics.refuse(error.param or "")
-            error.retry_after_s = self._retry_after_s(error)
-            raise
+        with self._lock:
+            load = self._metrics.load.with_more(self._num_coming, self._num_coming_tokens)
+            try:
+                self._limits.check(load, num_samples, num_tokens)
+            except QueueFullError as error:
+                self._metrics.refuse(error.param or "")
+                error.retry_after_s = self._retry_after_s(error)
+                raise
 
     def enter(self, requests: Mapping[int, Request]) -> None:
         """Admit requests by key: all of them, or raise as `check` does."""
         num_samples, num_tokens = queue_cost(list(requests.values()))
-        self.check(num_samples, num_tokens)
-        if not self._metrics.num_waiting:  # times in which the queue was empty do not count for its rate
-            now = self._clock()
-            self._left = {name: TimeWindow(WINDOW_S, now) for name in self._left}
-        self._coming.update((key, queue_cost([request])) for key, request in requests.items())
-        self._count(num_samples, num_tokens)
+        with self._lock:
+            self.check(num_samples, num_tokens)
+            if not self._metrics.num_waiting:  # times in which the queue was empty do not count for its rate
+                now = self._clock()
+                self._left = {name: TimeWindow(WINDOW_S, now) for name in self._left}
+            self._coming.update((key, queue_cost([request])) for key, request in requests.items())
+            self._count(num_samples, num_tokens)
 
     def is_coming(self, key: int) -> bool:
         """Whether the request was admitted and has neither reached the engine nor left."""
@@ -52,23 +56,26 @@ class AdmissionControl:
 
     def leave(self, key: int) -> None:
         """A request goes before it has reached the engine; no effect if it has reached it."""
-        num_samples, num_tokens = self._coming.pop(key, (0, 0))
-        self._count(-num_samples, -num_tokens)
+        with self._lock:
+            num_samples, num_tokens = self._coming.pop(key, (0, 0))
+            self._count(-num_samples, -num_tokens)
 
     def arrive(self, key: int, load: QueueLoad) -> None:
         """A request has reached the engine, whose load is `load` now."""
-        num_samples, num_tokens = self._coming.pop(key, (0, 0))
-        self._count(-num_samples, -num_tokens)
-        self._metrics.load = self._metrics.load.with_more(num_samples, num_tokens)
-        self.publish(load)
+        with self._lock:
+            num_samples, num_tokens = self._coming.pop(key, (0, 0))
+            self._count(-num_samples, -num_tokens)
+            self._metrics.load = self._metrics.load.with_more(num_samples, num_tokens)
+            self.publish(load)
 
     def publish(self, load: QueueLoad) -> None:
         """The engine's load is `load` now, and no request has reached it since the last call."""
-        before, self._metrics.load = self._metrics.load, load
-        if before.num_waiting or before.num_tokens:
-            now = self._clock()
-            self._left["max_num_waiting"].add(now, max(0, before.num_waiting - load.num_waiting))
-            self._left["max_waiting_tokens"].add(now, max(0, before.num_tokens - load.num_tokens))
+        with self._lock:
+            before, self._metrics.load = self._metrics.load, load
+            if before.num_waiting or before.num_tokens:
+                now = self._clock()
+                self._left["max_num_waiting"].add(now, max(0, before.num_waiting - load.num_waiting))
+                self._left["max_waiting_tokens"].add(now, max(0, before.num_tokens - load.num_tokens))
 
     def _count(self, num_samples: int, num_tokens: int) -> None:
         self._num_coming += num_samples

@@ -33,8 +33,8 @@ REQUEST_SIZE = 100  # making a request takes as long as reading so many characte
 class EngineClient:
     """Requests come in here: the prompts of a call are checked as a whole, and admitted together or not at all.
 
-    Nothing here waits for a step, except what says so. Methods may be called from several event loops at once. The
-    engine's thread ends by `close`, or when nothing refers to the client any more.
+    No method waits for a step, unless its description says so. Methods may be called from several event loops at once.
+    The engine's thread ends by `close`, or when nothing refers to the client any more.
 
     info: what does not change. metrics: counters since the client was made, readable from any thread. tokenizer,
     detokenizer: None where the model has no tokenizer.
@@ -61,9 +61,8 @@ class EngineClient:
 
     def check_room(self, num_samples: int) -> None:
         """Raise as `generate` would for any prompts of so many samples, before they are read."""
-        with self._thread.commands.lock:
-            self._thread.check_alive()
-            self._thread.admission.check(num_samples, num_samples)
+        self._thread.check_alive()
+        self._thread.admission.check(num_samples, num_samples)
 
     async def generate(
         self,
@@ -139,7 +138,7 @@ class EngineClient:
         return await asyncio.wrap_future(cast("Future[T]", command.future))
 
     def health(self) -> EngineHealth:
-        """Whether the engine lives and moves on; from any thread, at any moment."""
+        """Whether the engine is alive and makes progress; from any thread, at any moment."""
         return self._thread.health()
 
     async def wait_dead(self) -> EngineDeadError:
@@ -158,7 +157,7 @@ class EngineClient:
     ) -> ResultStream[Any]:
         """Admit checked requests as the next that arrive, all or none."""
         thread = self._thread
-        with thread.commands.lock:
+        with thread.commands.lock:  # the order of arrival is that of the commands
             thread.check_alive()
             keys = range(self._num_keys, self._num_keys + len(requests))
             thread.admission.enter(dict(zip(keys, requests, strict=True)))

@@ -47,7 +47,7 @@ class EngineThread:
 
     Results go to each event loop in one call a step. When the engine dies every request ends with an `EngineDeadError`,
     and so does every later one; `close` ends the thread, and running requests the same way. death: the engine's error,
-    when it dies; not done by `close`. commands: its lock guards `admission`, too.
+    when it dies; not done by `close`.
     """
 
     def __init__(self, outputs: OutputProcessor, inputs: InputProcessor):
@@ -61,7 +61,7 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="jaxserve-engine", daemon=True)
         outputs.claim(self._thread, self._observe)
         self._watchdog = Watchdog(inputs.clock)
-        self.metrics = EngineMetrics(QueueLoad.of(self._scheduler.state), inputs.clock)
+        self.metrics = EngineMetrics(self._load, inputs.clock)
         self.admission = AdmissionControl(self._scheduler.queue_limits, self.metrics, inputs.clock)
         self.commands, self.results = CommandQueue(self._watchdog), ResultRouter()
         atexit.register(self.close)  # a thread that ran on while the interpreter ends would crash in the device's code
@@ -76,11 +76,10 @@ class EngineThread:
 
     def abort(self, keys: list[int]) -> None:
         """End requests and send their streams an `AbortedError` at once, though a step may be under way for long."""
-        with self.commands.lock:
-            for key in keys:
-                self.admission.leave(key)
-            if not self.commands.is_closed:
-                self.commands.put(Abort(keys))
+        for key in keys:
+            self.admission.leave(key)
+        with suppress(EngineDeadError):
+            self.commands.put(Abort(keys))
         self.results.send([StepOutput(key, AbortedError("the request was aborted")) for key in keys])
 
     def health(self) -> EngineHealth:
@@ -113,6 +112,10 @@ class EngineThread:
         self._outputs.release()
 
     @property
+    def _load(self) -> QueueLoad:
+        return QueueLoad.of(self._scheduler.state)
+
+    @property
     def _has_work(self) -> bool:
         return self.error is None and self._outputs.has_work
 
@@ -141,15 +144,14 @@ class EngineThread:
         except Exception as error:
             self._send([StepOutput(key, error)])
         finally:
-            with self.commands.lock:
-                self.admission.arrive(key, QueueLoad.of(self._scheduler.state))
+            self.admission.arrive(key, self._load)
 
     def _end(self, key: int) -> None:
         if (running := self._by_key.get(key)) is not None:
             self._forget(running.state)
             self._outputs.close([running.state])
             self.metrics.drop(running.state)
-            self._publish()
+            self.admission.publish(self._load)
 
     def _forget(self, state: RequestState) -> bool:
         """Send nothing more of a request; returns whether anything was still to be sent."""
@@ -162,7 +164,7 @@ class EngineThread:
         update = self._outputs.step()
         samples = update.samples()
         self.metrics.observe(update, samples)
-        self._publish()
+        self.admission.publish(self._load)
         states = dict.fromkeys([sample.state for sample in samples])
         running = [self._by_state[state] for state in states if state in self._by_state]
         results = [StepOutput(each.key, new) for each in running if (new := each.take()) is not None]
@@ -170,7 +172,7 @@ class EngineThread:
         finished = [state for state in states if state.is_finished and self._forget(state)]
         if finished:
             self._outputs.close(finished)
-            self._publish()
+            self.admission.publish(self._load)
         for key, output in results:
             if isinstance(output, Exception):
                 self._end(key)
@@ -178,10 +180,6 @@ class EngineThread:
     def _observe(self, record: StepRecord) -> None:
         self._watchdog.beat()
         self.metrics.observe_step(record)
-
-    def _publish(self) -> None:
-        with self.commands.lock:
-            self.admission.publish(QueueLoad.of(self._scheduler.state))
 
     def _die(self, error: EngineDeadError) -> None:
         self.error = error
@@ -197,7 +195,7 @@ class EngineThread:
             self._outputs.close(failed)
             for state in failed:
                 self.metrics.drop(state)
-            self._publish()
+            self.admission.publish(self._load)
 
     def _send(self, results: list[StepOutput]) -> None:
         for key in self.results.send(results):

@@ -68,7 +68,7 @@ async def _events(
 
 
 def _chunks(response: ResponseBuilder, part: OutputPart) -> list[dict[str, Any]]:
-    return list(response.chunks(part.prompt, part.output))
+    return list(response.chunks(part.prompt_index, part.output))
 
 
 def _num_items(output: RequestOutput) -> int:

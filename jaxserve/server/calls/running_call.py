@@ -16,9 +16,9 @@ from jaxserve.server.server_state import ServerState
 
 @dataclass(frozen=True, slots=True)
 class OutputPart:
-    """The new part of one prompt's output. prompt: its index in the request."""
+    """The new part of one prompt's output. prompt_index: the index of its prompt in the request."""
 
-    prompt: int
+    prompt_index: int
     output: RequestOutput
 
 
@@ -47,8 +47,8 @@ class RunningCall:
         outputs: dict[int, RequestOutput] = {}
         async for part in self.parts(record):
             assert part is not None
-            outputs[part.prompt] = part.output
-        return [outputs[prompt] for prompt in sorted(outputs)]
+            outputs[part.prompt_index] = part.output
+        return [outputs[index] for index in sorted(outputs)]
 
     async def parts(self, record: AccessRecord, idle_s: float = 0) -> AsyncGenerator[OutputPart | None, None]:
         """Every part when it arrives, also passed to `record`; None after each `idle_s` seconds without one (0: never).
@@ -58,13 +58,13 @@ class RunningCall:
         while self._results.has_more:
             try:
                 async with asyncio.timeout(idle_s or None):
-                    prompt, output = await self._results.next_indexed()
+                    prompt_index, output = await self._results.next_indexed()
             except TimeoutError:
                 yield None
                 continue
             record.note(output)
             self._check(output)
-            yield OutputPart(prompt, output)
+            yield OutputPart(prompt_index, output)
 
     def _check(self, output: RequestOutput) -> None:
         self._num_tokens += sum(len(completion.token_ids) for completion in output.outputs)

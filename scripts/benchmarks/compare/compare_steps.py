@@ -1,10 +1,8 @@
 """Compares the decode steps of jaxserve and transformers on this machine's processor; run by scripts/compare_steps."""
 
 import argparse
-import json
 import os
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,18 @@ from jaxserve.bench.machine import num_cores
 from jaxserve.cli.args.arg_types import count
 from scripts.benchmarks.compare.alternating_runs import Round, run_round
 from scripts.benchmarks.compare.comparison import BUSY_SHARE
-from scripts.benchmarks.compare.comparison_page import commit, without_folder
+from scripts.benchmarks.report_page import (
+    as_markdown,
+    as_text,
+    commit,
+    conditions,
+    document,
+    hardware_text,
+    listing,
+    now,
+    without_folder,
+    write,
+)
 
 REPORT = Path(__file__).resolve().parents[3] / "docs" / "benchmarks" / "cpu-steps.md"
 GREEDY, DRAWN = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9}
@@ -56,13 +65,9 @@ def main(argv: list[str]) -> int:
         python = os.environ["ORACLE_PYTHON"]
         rounds.append(run_round(spec, python, is_ours_first=number % 2 == 0, what="steps_"))
     rows = [_row(case, rounds) for case in CASES]
-    date = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(_page(args, rows, rounds, date))
-    record = {"date": date, "commit": commit(), "cases": rows, "versions": _versions(rounds)}
-    args.out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
-    print(f"{_table(rows)}\n\n{_drawing(rows)}")
-    print(f"Wrote {args.out}")
+    record = {"date": now(), "commit": commit(), "cases": rows, "versions": _versions(rounds)}
+    print(f"{as_text(_table(rows))}\n\n{_drawing(rows)}")
+    write(args.out, _page(args, argv, rows, rounds), record)
     return 0
 
 
@@ -77,15 +82,12 @@ def _row(case: dict[str, Any], rounds: list[Round]) -> dict[str, Any]:
     return {"name": case["name"], "aim": case["aim"], "ratio": ratio, "jaxserve_ms": ours, "transformers_ms": theirs}
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        "| decode step | jaxserve, ms, by round | transformers, ms, by round | ratio | aim, at most |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+def _table(rows: list[dict[str, Any]]) -> list[list[str]]:
+    table = [["decode step", "jaxserve, ms, by round", "transformers, ms, by round", "ratio", "aim, at most"]]
     for row in rows:
-        ours, theirs = (", ".join(f"{ms:.1f}" for ms in row[f"{side}_ms"]) for side in ("jaxserve", "transformers"))
-        lines.append(f"| {row['name']} | {ours} | {theirs} | {row['ratio']:.2f} | {row['aim']:.1f} |")
-    return "\n".join(lines)
+        sides = (", ".join(f"{ms:.1f}" for ms in row[f"{side}_ms"]) for side in ("jaxserve", "transformers"))
+        table.append([row["name"], *sides, f"{row['ratio']:.2f}", f"{row['aim']:.1f}"])
+    return table
 
 
 def _drawing(rows: list[dict[str, Any]]) -> str:
@@ -93,32 +95,18 @@ def _drawing(rows: list[dict[str, Any]]) -> str:
     return f"Drawing, the second case less the first, takes jaxserve {drawn - greedy:.1f} ms of {MOST_DRAWING_MS:.0f}."
 
 
-def _page(args: argparse.Namespace, rows: list[dict[str, Any]], rounds: list[Round], date: str) -> str:
-    host = rounds[-1].jaxserve["hardware"]
+def _page(args: argparse.Namespace, argv: list[str], rows: list[dict[str, Any]], rounds: list[Round]) -> str:
     busy = max(max(r.jaxserve_others_share, r.transformers_others_share) for r in rounds)
-    about = {
-        "command": f"`scripts/compare_steps --rounds {args.rounds} --num-steps {args.num_steps}`",
-        "commit": commit(),
-        "date": date,
-        "hardware": f"{host['cpu']}, {host['num_cores']} cores, {host['memory_gib']} GiB",
-        "model": f"{without_folder(args.model)}, {args.dtype}",
-        "versions": ", ".join(f"{name} {version}" for name, version in _versions(rounds).items()),
-        "other processes": f"took up to {busy:.0%} of the processor"
-        + ("" if busy <= BUSY_SHARE else ": measure again"),
-    }
-    return (
-        "\n\n".join(
-            [
-                "# Decode steps of jaxserve and transformers on a processor",
-                RULES,
-                _table(rows),
-                _drawing(rows),
-                "\n".join(["| | |", "| --- | --- |", *(f"| {key} | {value} |" for key, value in about.items())]),
-                LIMITS,
-            ]
-        )
-        + "\n"
+    table = conditions(
+        "scripts/compare_steps",
+        argv,
+        hardware=hardware_text(rounds[-1].jaxserve["hardware"]),
+        model=f"{without_folder(args.model)}, {args.dtype}",
+        versions=listing(_versions(rounds)),
+        other_processes=f"took up to {busy:.0%} of the processor" + ("" if busy <= BUSY_SHARE else ": measure again"),
     )
+    title = "# Decode steps of jaxserve and transformers on a processor"
+    return document([title, RULES, as_markdown(_table(rows)), _drawing(rows), table, LIMITS])
 
 
 def _versions(rounds: list[Round]) -> dict[str, str]:

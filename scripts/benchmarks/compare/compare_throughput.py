@@ -1,11 +1,9 @@
 """Compares jaxserve with transformers on this machine's processor; run by scripts/compare_transformers."""
 
 import argparse
-import json
 import os
 import sys
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,8 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.runner.load_weights import read_config
 from scripts.benchmarks.compare.alternating_runs import Round, run_round
 from scripts.benchmarks.compare.comparison import Comparison, compare
-from scripts.benchmarks.compare.comparison_page import commit, page, ratio_lines, without_folder
+from scripts.benchmarks.compare.comparison_page import page, ratio_lines
+from scripts.benchmarks.report_page import commit, now, without_folder, write
 
 REPORT = Path(__file__).resolve().parents[3] / "docs" / "benchmarks" / "cpu-transformers.md"
 # Options that have a flag of their own here, or mean nothing to a GGUF file on this machine.
@@ -42,12 +41,8 @@ def main(argv: list[str]) -> int:
         rounds.append(run_round(spec, os.environ["ORACLE_PYTHON"], is_ours_first=number % 2 == 1))
     comparison = compare(rounds, sum(specs[0]["timed"]["output_lens"]))
     about = {"model": args.model, "jaxserve": rounds[-1].jaxserve, "transformers": rounds[-1].transformers}
-    date = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(page(comparison, argv, specs[-1], about, date))
-    args.out.with_suffix(".json").write_text(json.dumps(_record(comparison, rounds, date), indent=1) + "\n")
     print(ratio_lines(comparison))
-    print(f"Wrote {args.out}")
+    write(args.out, page(comparison, argv, specs[-1], about), _record(comparison, rounds))
     return 0
 
 
@@ -72,9 +67,9 @@ def _specs(args: argparse.Namespace) -> list[dict[str, Any]]:
     return [common | {"timed": asdict(workload.of_pass(number))} for number in range(1, args.rounds + 1)]
 
 
-def _record(comparison: Comparison, rounds: list[Round], date: str) -> dict[str, Any]:
+def _record(comparison: Comparison, rounds: list[Round]) -> dict[str, Any]:
     return {
-        "date": date,
+        "date": now(),
         "commit": commit(),
         "ratio": comparison.ratio,
         "round_ratios": comparison.round_ratios,

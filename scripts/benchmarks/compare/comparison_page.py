@@ -1,11 +1,9 @@
 """The page of a comparison: ratio, how it was measured, every figure, and what limits jaxserve."""
 
-import os
-import shlex
 from typing import Any
 
 from scripts.benchmarks.compare.comparison import BUSY_SHARE, Comparison
-from scripts.prove import git
+from scripts.benchmarks.report_page import as_markdown, conditions, document, hardware_text, listing, without_folder
 
 TITLE = "# jaxserve and transformers on a processor"
 RULES = """\
@@ -16,18 +14,19 @@ the same GGUF file and are dense, of the same type, on both sides. Loading, comp
 sides. The two run in turn, in processes of their own; which goes first changes from round to round."""
 
 
-def page(comparison: Comparison, argv: list[str], spec: dict[str, Any], about: dict[str, Any], date: str) -> str:
-    parts = [
-        TITLE,
-        ratio_lines(comparison),
-        RULES,
-        _header(argv, spec, about, date),
-        _rates(comparison),
-        _agreement(comparison, spec["dtype"]),
-        "## What limits jaxserve",
-        _limits(about["jaxserve"]["steps"]),
-    ]
-    return "\n\n".join(parts) + "\n"
+def page(comparison: Comparison, argv: list[str], spec: dict[str, Any], about: dict[str, Any]) -> str:
+    return document(
+        [
+            TITLE,
+            ratio_lines(comparison),
+            RULES,
+            _conditions(argv, spec, about),
+            _rates(comparison),
+            _agreement(comparison, spec["dtype"]),
+            "## What limits jaxserve",
+            _limits(about["jaxserve"]["steps"]),
+        ]
+    )
 
 
 def ratio_lines(comparison: Comparison) -> str:
@@ -44,38 +43,32 @@ def ratio_lines(comparison: Comparison) -> str:
     return line
 
 
-def _header(argv: list[str], spec: dict[str, Any], about: dict[str, Any], date: str) -> str:
+def _conditions(argv: list[str], spec: dict[str, Any], about: dict[str, Any]) -> str:
     inputs, outputs = ([f(lens) for f in (min, max, sum)] for lens in _lens(spec["timed"]))
-    host = about["jaxserve"]["hardware"]
-    rows = {
-        "command": f"`{shlex.join(['scripts/compare_transformers', *map(without_folder, argv)])}`",
-        "commit": commit(),
-        "date": date,
-        "hardware": f"{host['cpu']}, {host['num_cores']} cores, {host['memory_gib']} GiB; torch on "
-        f"{spec['num_threads']} threads",
-        "model": f"{without_folder(about['model'])}, {spec['dtype']}",
-        "workload": f"{len(spec['timed']['prompts'])} requests, {inputs[2]:,} input tokens ({inputs[0]} to {inputs[1]} "
+    ours, theirs = about["jaxserve"], about["transformers"]
+    return conditions(
+        "scripts/compare_transformers",
+        argv,
+        hardware=f"{hardware_text(ours['hardware'])}; torch on {spec['num_threads']} threads",
+        model=f"{without_folder(about['model'])}, {spec['dtype']}",
+        workload=f"{len(spec['timed']['prompts'])} requests, {inputs[2]:,} input tokens ({inputs[0]} to {inputs[1]} "
         f"each), {outputs[2]:,} output tokens ({outputs[0]} to {outputs[1]})",
-        "jaxserve": _listing(about["jaxserve"]["versions"] | about["jaxserve"]["limits"]),
-        "transformers": _listing(about["transformers"]["versions"] | {"attention": about["transformers"]["attention"]}),
-    }
-    return "\n".join(["| | |", "| --- | --- |", *(f"| {key} | {value} |" for key, value in rows.items())])
+        jaxserve=listing(ours["versions"] | ours["limits"]),
+        transformers=listing(theirs["versions"] | {"attention": theirs["attention"]}),
+    )
 
 
 def _rates(comparison: Comparison) -> str:
-    lines = [
-        "| | output tokens/s | by round | jaxserve's ratio to it | of the tokens made, asked for | memory, MiB |",
-        "| --- | --- | --- | --- | --- | --- |",
+    rows = [
+        ["", "output tokens/s", "by round", "jaxserve's ratio to it", "of the tokens made, asked for", "memory, MiB"]
     ]
     for row in (comparison.jaxserve, *comparison.rows):
         name = f"**{row.name}**" if row is comparison.best else row.name
         rounds = ", ".join(f"{rate:.1f}" for rate in row.rates)
-        ratio = comparison.jaxserve.rate / row.rate
-        lines.append(
-            f"| {name} | {row.rate:.1f} | {rounds} | {ratio:.2f} | {row.useful_share:.0%} | {row.rss_bytes >> 20:,} |"
-        )
-    lines += ["", "Memory is the resident set at its peak, loading included; jaxserve's holds its pool of pages."]
-    return "\n".join(lines)
+        ratio = f"{comparison.jaxserve.rate / row.rate:.2f}"
+        rows.append([name, f"{row.rate:.1f}", rounds, ratio, f"{row.useful_share:.0%}", f"{row.rss_bytes >> 20:,}"])
+    memory = "Memory is the resident set at its peak, loading included; jaxserve's holds its pool of pages."
+    return f"{as_markdown(rows)}\n\n{memory}"
 
 
 def _agreement(comparison: Comparison, dtype: str) -> str:
@@ -87,37 +80,18 @@ def _agreement(comparison: Comparison, dtype: str) -> str:
 
 
 def _limits(steps: dict[str, Any]) -> str:
-    lines = ["| step | count | p50, ms | p99, ms | share of the time |", "| --- | --- | --- | --- | --- |"]
+    rows = [["step", "count", "p50, ms", "p99, ms", "share of the time"]]
     for kind, times in steps["kinds"].items():
         share = times["total_s"] / steps["wall_s"]
-        milliseconds = " | ".join(f"{1e3 * times[name]:.1f}" for name in ("p50_s", "p99_s"))
-        lines.append(f"| {kind} | {times['count']} | {milliseconds} | {share:.1%} |")
-    lines += [
-        "",
+        milliseconds = [f"{1e3 * times[name]:.1f}" for name in ("p50_s", "p99_s")]
+        rows.append([kind, str(times["count"]), *milliseconds, f"{share:.1%}"])
+    text = (
         f"{steps['token_padding']:.1%} of the token positions that were computed were padding, "
         f"{steps['row_padding']:.1%} of the rows of the head. In {steps['idle_share']:.1%} of the time nothing was in "
-        f"flight; in {steps['host_share']:.1%} the host did not wait for the device. Figures of the last round.",
-    ]
-    return "\n".join(lines)
-
-
-def without_folder(word: str) -> str:
-    """A word, or where it is a path on this machine its last part alone."""
-    flag, equals, value = word.rpartition("=")
-    folder, name = os.path.split(os.path.expanduser(value))
-    return f"{flag}{equals}{name}" if folder and os.path.isdir(folder) else word
-
-
-def commit() -> str:
-    """The commit measured, marked when anything but a page of docs differs from it."""
-    changed = git("status", "--porcelain", "--", ".", ":(exclude)docs")
-    head = git("rev-parse", "--short=12", "HEAD") or "no commit yet"
-    return f"{head}, with uncommitted changes" if changed else head
+        f"flight; in {steps['host_share']:.1%} the host did not wait for the device. Figures of the last round."
+    )
+    return f"{as_markdown(rows)}\n\n{text}"
 
 
 def _lens(workload: dict[str, list]) -> tuple[list[int], list[int]]:
     return [len(prompt) for prompt in workload["prompts"]], workload["output_lens"]
-
-
-def _listing(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())

@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     from scripts.benchmarks.gpu import gpu_page
     from scripts.benchmarks.gpu.benchmark_sizes import FULL, TINY
     from scripts.benchmarks.gpu.environment import about
-    from scripts.benchmarks.kernels.kernel_tables import as_text
+    from scripts.benchmarks.report_page import as_text
 
     tuned = args.tuned or (out / "tuned" if args.dry_run else tuned_blocks.TUNED)
     name = f"gpu-{tuned_blocks.slug(device.device_kind).replace('_', '-')}"

@@ -2,10 +2,9 @@
 
 import shlex
 import subprocess
-from datetime import UTC, datetime
 
 from jaxserve.bench import machine
-from scripts.benchmarks.compare.comparison_page import commit, without_folder
+from scripts.benchmarks.report_page import commit, hardware_text, listing, now, without_folder
 
 PACKAGES = (
     "jax",
@@ -25,11 +24,11 @@ def about(argv: list[str], device_kind: str) -> dict[str, str]:
     found = {
         "device": device_kind,
         "driver": driver(),
-        "host": f"{host['cpu']}, {host['num_cores']} cores, {host['memory_gib']} GiB",
-        "versions": ", ".join(f"{name} {version}" for name, version in machine.versions(PACKAGES).items()),
+        "host": hardware_text(host),
+        "versions": listing(machine.versions(PACKAGES)),
         "command": f"`{shlex.join(['scripts/bench_gpu', *map(without_folder, argv)])}`",
         "commit": commit(),
-        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "date": now(),
     }
     return {key: text for key, text in found.items() if text}
 

@@ -7,7 +7,7 @@ from typing import Any
 from scripts.benchmarks.gpu import gpu_tables
 from scripts.benchmarks.gpu.svg_bars import bars
 from scripts.benchmarks.gpu.task_list import Results
-from scripts.benchmarks.kernels.kernel_tables import as_markdown
+from scripts.benchmarks.report_page import as_markdown, document
 
 AIMS = {"decode": 0.75, "prefill": 0.55, "engine": 0.8}
 DRY = "**A dry run on a processor: it shows that the script works, and its numbers mean nothing.**"
@@ -52,7 +52,7 @@ def page(results: Results, about: dict[str, str], drawings: list[str], *, is_dry
             parts += [f"## {title}", *([EXPLAINED[title]] if title in EXPLAINED else []), as_markdown(rows)]
     parts += [f"![{file}]({file})" for file in drawings]
     parts.append("[gpu.md](gpu.md) says how it is measured.")
-    return "\n\n".join(parts) + "\n"
+    return document(parts)
 
 
 def sections(results: Results) -> dict[str, gpu_tables.Rows]:

@@ -17,11 +17,10 @@ def main(argv: list[str]) -> int:
     hardware, load = machine.host(), os.getloadavg()[0]
     pin()
 
-    from scripts.benchmarks.benchmark_record import facts_of_run, write
     from scripts.benchmarks.host.empty_model_engine import make_engine, tokenizer_of
     from scripts.benchmarks.host.host_page import page, rows_of
     from scripts.benchmarks.host.measure_steps import LONGEST, MARGIN, Case, measure
-    from scripts.benchmarks.kernels.kernel_tables import as_text
+    from scripts.benchmarks.report_page import as_text, machine_facts, write
 
     tokenizer = tokenizer_of(args.tokenizer)
     max_model_len = 2 * LONGEST + MARGIN + args.steps
@@ -40,7 +39,7 @@ def main(argv: list[str]) -> int:
         "steps_of_a_round": args.steps,
         "vocab_size": args.vocab_size,
         "tokenizer": Path(args.tokenizer).name,
-        **facts_of_run(load, hardware),
+        **machine_facts(load, hardware),
     }
     print(as_text(rows_of(record)))
     write(args.out, page(record, argv), record)

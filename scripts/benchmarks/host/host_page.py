@@ -1,13 +1,11 @@
 """The page docs/benchmarks/host.md."""
 
-import shlex
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from scripts.benchmarks.compare.comparison_page import without_folder
 from scripts.benchmarks.host.measure_steps import PARTS
-from scripts.benchmarks.kernels.kernel_tables import as_markdown
+from scripts.benchmarks.report_page import as_markdown, conditions, document, hardware_text, listing
 
 TARGETS_US = {
     "64 rows": {"total": 500},
@@ -61,25 +59,24 @@ def verdicts(record: dict[str, Any]) -> list[str]:
 
 
 def page(record: dict[str, Any], argv: Sequence[str]) -> str:
-    host = record["hardware"]
-    header = {
-        "command": f"`{shlex.join(['scripts/bench_host', *map(without_folder, argv)])}`",
-        "commit": record["commit"],
-        "date": record["date"],
-        "hardware": f"{host['cpu']}, {host['num_cores']} cores, {host['memory_gib']} GiB; this process on one of them",
-        "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
-        "load": "{:.1f} before, {:.1f} after: processes that want a core, this one among them".format(*record["load"]),
-        "steps": f"{record['steps_of_a_round']} a round",
-        "vocabulary": f"{record['vocab_size']:,} tokens of {record['tokenizer']}",
-    }
-    parts = [
-        INTRODUCTION,
-        as_markdown([["", ""], *([key, text] for key, text in header.items())]),
-        as_markdown(rows_of(record)),
-        "\n".join(verdicts(record)),
-        METHOD,
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    before, after = record["load"]
+    return document(
+        [
+            INTRODUCTION,
+            conditions(
+                "scripts/bench_host",
+                argv,
+                hardware=f"{hardware_text(record['hardware'])}; this process on one of them",
+                versions=listing(record["versions"]),
+                load=f"{before:.1f} before, {after:.1f} after: processes that want a core, this one among them",
+                steps=f"{record['steps_of_a_round']} a round",
+                vocabulary=f"{record['vocab_size']:,} tokens of {record['tokenizer']}",
+            ),
+            as_markdown(rows_of(record)),
+            "\n".join(verdicts(record)),
+            METHOD,
+        ]
+    )
 
 
 def _spread(values: Sequence[float]) -> str:

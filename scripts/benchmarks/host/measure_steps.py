@@ -6,7 +6,7 @@ from unittest import mock
 
 import numpy as np
 
-from jaxserve.bench.profile.host_parts import watched_engine
+from jaxserve.bench.profile.host_parts import instrumented_engine
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.llm import LLM
@@ -58,14 +58,14 @@ def measure(llm: LLM, case: Case, num_steps: int, seed: int) -> dict[str, Any]:
     ]
     params = SamplingParams(temperature=1.0, max_tokens=num_steps + LONGEST + MARGIN, ignore_eos=True, seed=seed)
     outputs = llm.output_processor
-    begun = [outputs.start(request) for request in llm.admit(prompts, params, {})]
+    begun = [outputs.start(request) for request in llm.admit(prompts, params)]
     running = begun[: case.num_rows]
     try:
         while any(job.metrics.first_token_s is None for job in running):
             outputs.step()
         with (
             mock.patch.object(runner, "pack", clock.watch("pack", runner.pack)),
-            watched_engine(llm.parts.engine, clock.watch),
+            instrumented_engine(llm.parts.engine, clock.watch),
         ):
             step, read, taken = clock.watch("step", outputs.step), clock.watch("texts", texts), []
             read(running)

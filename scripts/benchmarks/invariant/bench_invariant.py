@@ -8,7 +8,6 @@ from pathlib import Path
 from jaxserve.bench import machine
 from jaxserve.cli.args.arg_types import count
 from jaxserve.engine.llm import LLM
-from scripts.benchmarks.benchmark_record import facts_of_run, write
 from scripts.benchmarks.invariant.invariant_cases import (
     CASES,
     MAX_BATCHED_TOKENS,
@@ -18,7 +17,7 @@ from scripts.benchmarks.invariant.invariant_cases import (
     seconds_of,
 )
 from scripts.benchmarks.invariant.invariant_page import page, rows_of
-from scripts.benchmarks.kernels.kernel_tables import as_text
+from scripts.benchmarks.report_page import as_text, machine_facts, write
 
 REPORT = Path(__file__).parents[3] / "docs" / "benchmarks" / "batch-invariant.md"
 SIDES = {"fast": False, "invariant": True}
@@ -54,7 +53,7 @@ def main(argv: list[str]) -> int:
         "steps": args.steps,
         "dtype": args.dtype,
         "model": Path(args.model).name,
-        **facts_of_run(load, machine.host()),
+        **machine_facts(load, machine.host()),
     }
     print(as_text(rows_of(record)))
     write(args.out, page(record, argv), record)

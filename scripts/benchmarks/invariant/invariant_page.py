@@ -1,12 +1,10 @@
 """The page docs/benchmarks/batch-invariant.md."""
 
-import shlex
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from scripts.benchmarks.compare.comparison_page import without_folder
-from scripts.benchmarks.kernels.kernel_tables import as_markdown
+from scripts.benchmarks.report_page import as_markdown, conditions, document, hardware_text, listing
 
 INTRODUCTION = """# What `batch_invariant` costs
 
@@ -33,18 +31,7 @@ def rows_of(record: dict[str, Any]) -> list[list[str]]:
 
 
 def page(record: dict[str, Any], argv: Sequence[str]) -> str:
-    host, found = record["hardware"], record["differences"]
-    header = {
-        "command": f"`{shlex.join(['scripts/bench_invariant', *map(without_folder, argv)])}`",
-        "commit": record["commit"],
-        "date": record["date"],
-        "hardware": f"{host['cpu']}, {host['num_cores']} cores, {host['memory_gib']} GiB",
-        "model": f"{record['model']}, {record['dtype']}",
-        "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
-        "load": "{:.1f} before, {:.1f} after: processes that want a core; this one is among them after".format(
-            *record["load"]
-        ),
-    }
+    found, (before, after) = record["differences"], record["load"]
     completions = [["", "different texts", "different log-probabilities", "others when recomputed"]] + [
         [
             name,
@@ -53,14 +40,21 @@ def page(record: dict[str, Any], argv: Sequence[str]) -> str:
         ]
         for side, name in (("fast", "without"), ("invariant", "with"))
     ]
-    is_busy = record["load"][0] > BUSY_LOAD
-    parts = [
-        INTRODUCTION + (BUSY if is_busy else ""),
-        as_markdown(rows_of(record)),
-        f"{record['num_completions']} greedy completions of one prompt beside as many random requests, and the "
-        "log-probabilities of the random ones' outputs\nwhen their texts are computed again, as prompts:",
-        as_markdown(completions),
-        as_markdown([["", ""], *([key, text] for key, text in header.items())]),
-        LIMITS,
-    ]
-    return "\n\n".join(parts) + "\n"
+    return document(
+        [
+            INTRODUCTION + (BUSY if before > BUSY_LOAD else ""),
+            as_markdown(rows_of(record)),
+            f"{record['num_completions']} greedy completions of one prompt beside as many random requests, and the "
+            "log-probabilities of the random ones' outputs\nwhen their texts are computed again, as prompts:",
+            as_markdown(completions),
+            conditions(
+                "scripts/bench_invariant",
+                argv,
+                hardware=hardware_text(record["hardware"]),
+                model=f"{record['model']}, {record['dtype']}",
+                versions=listing(record["versions"]),
+                load=f"{before:.1f} before, {after:.1f} after: processes that want a core; this one among them after",
+            ),
+            LIMITS,
+        ]
+    )

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from scripts.benchmarks.kernels import rpa_checkout
-from scripts.benchmarks.kernels.kernel_tables import as_text, measured_rows, static_rows
+from scripts.benchmarks.kernels.kernel_tables import measured_rows, static_rows
 from scripts.benchmarks.kernels.tpu_chips import CHIPS
 from scripts.benchmarks.kernels.workload_names import HELP, workloads
+from scripts.benchmarks.report_page import as_text
 
 
 def main(argv: list[str]) -> int:

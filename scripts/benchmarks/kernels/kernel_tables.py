@@ -64,21 +64,3 @@ def measured_rows(records: Sequence[dict[str, Any]]) -> list[list[str]]:
         ]
         for r in records
     ]
-
-
-def as_text(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        first, *rest = (
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        lines.append("  ".join([first, *rest]))
-    return "\n".join(lines)
-
-
-def as_markdown(rows: Sequence[Sequence[str]]) -> str:
-    heading, *body = rows
-    lines = [heading, ["---"] * len(heading), *body]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -1,16 +1,13 @@
 """The page docs/benchmarks/kernels.md."""
 
-import shlex
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-from scripts.benchmarks.compare.comparison_page import commit
 from scripts.benchmarks.kernels import rpa_checkout
-from scripts.benchmarks.kernels.kernel_tables import as_markdown, static_rows
+from scripts.benchmarks.kernels.kernel_tables import static_rows
 from scripts.benchmarks.kernels.tpu_chips import CHIPS
+from scripts.benchmarks.report_page import as_markdown, conditions, document
 
 TITLE = """# Paged attention on TPUs, counted without one
 
@@ -40,8 +37,7 @@ METHOD = """## How it is counted
 
 On a machine with a device, `scripts/bench_kernel WORKLOAD` without `--target` measures time, MBU and MFU against a copy
 and a bfloat16 product timed in the same run. `python -m
-scripts.benchmarks.kernels.dump_schedule PROGRAM.py` shows all loops of all kernels
-that a program compiles."""
+scripts.benchmarks.kernels.dump_schedule PROGRAM.py` shows all loops of all kernels that a program compiles."""
 
 CHIP_FACTS = """## What the model knows of TPUs
 
@@ -51,32 +47,21 @@ schedules back-to-back products."""
 
 
 def page(records: Sequence[dict[str, Any]], notes: Sequence[str], argv: Sequence[str], rival_commit: str | None) -> str:
-    date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     installed = {d.metadata["Name"] for d in metadata.distributions()}
     versions = [f"{name} {metadata.version(name)}" for name in ("jax", "jaxlib", "libtpu") if name in installed]
-    header = [
-        ["", ""],
-        ["command", f"`{shlex.join(['scripts/bench_kernel', *map(_without_folder, argv)])}`"],
-        ["commit", commit()],
-        ["date", date],
-        ["versions", ", ".join(versions)],
-        ["hardware", "none: compiled for it, not run"],
+    rival = f"{rpa_checkout.URL} at {rival_commit}, `{rpa_checkout.KERNEL}`" if rival_commit else ""
+    hardware = "none: compiled for it, not run"
+    parts = [
+        TITLE,
+        conditions("scripts/bench_kernel", argv, versions=", ".join(versions), hardware=hardware, RPA_v3=rival),
     ]
-    if rival_commit:
-        header.append(["RPA v3", f"{rpa_checkout.URL} at {rival_commit}, `{rpa_checkout.KERNEL}`"])
-    parts = [TITLE, as_markdown(header)]
     for title, is_decode in (("## Decode", True), ("## Prefill", False)):
         chosen = [r for r in records if r["is_decode"] == is_decode]
         if chosen:
             parts += [title, as_markdown(static_rows(chosen))]
     if notes:
         parts += ["Not counted:", "\n".join(f"- {note}" for note in notes)]
-    return "\n\n".join([*parts, METHOD, _chips()]) + "\n"
-
-
-def _without_folder(word: str) -> str:
-    """A word of the command; of a path that only this machine has, the last part."""
-    return Path(word).name if word.startswith(("/", "~")) else word
+    return document([*parts, METHOD, _chips()])
 
 
 def _chips() -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 from pallas_kernels import tuned_blocks
 from pallas_kernels.paged_attention.workloads import Workload
-from scripts.benchmarks.kernels.kernel_tables import as_text
 from scripts.benchmarks.kernels.workload_names import HELP, workloads
+from scripts.benchmarks.report_page import as_text
 
 OP = "paged_attention"
 

@@ -62,11 +62,11 @@ def alone(llm: LLM, prompt: list[int], **changes):
 
 
 @cache
-def witnesses(family: str, dtype: str, num_devices: int, is_invariant: bool) -> tuple[dict, dict]:
+def witnesses(family: str, dtype: str, num_devices: int) -> tuple[dict, dict]:
     """Bits of one request's drawn tokens, and of its prompt's, by what it ran beside and how it was cut."""
 
     def variant(**options) -> LLM:
-        return engine(family, dtype, num_devices, is_invariant, **options)
+        return engine(family, dtype, num_devices, **options)
 
     prompt, llm = goldens(family)[2].prompt, variant()
     scored = SamplingParams(**ASKED, prompt_logprobs=0)
@@ -99,13 +99,14 @@ def witnesses(family: str, dtype: str, num_devices: int, is_invariant: bool) -> 
 
 @by_kind
 def test_bits_depend_on_the_request_alone(family, dtype, num_devices):
-    for found in witnesses(family, dtype, num_devices, True):
+    for found in witnesses(family, dtype, num_devices):
         assert {name for name, bits in found.items() if bits != found["alone"]} == set()
 
 
 def test_the_control_without_the_option_some_bits_differ():
-    found, _ = witnesses("gemma3", "float32", 1, False)
-    assert len(set(found.values())) > 1
+    llm, prompt = engine("gemma3", "float32", 1, is_invariant=False), goldens("gemma3")[2].prompt
+    found = {drawn(alone(llm, prompt)), *(drawn(beside(llm, prompt, SamplingParams(**ASKED), n)) for n in (1, 9, 39))}
+    assert len(found) > 1
 
 
 @by_kind

@@ -44,7 +44,7 @@ def test_greedy_tokens_and_logprobs_equal_transformers(real_model, name):
     assert result["logprob_difference"] < LOGPROB_TOLERANCE
 
 
-@pytest.mark.parametrize("name", dict(CASES))
+@pytest.mark.parametrize("name", ["smollm2-135m-instruct"])  # windows: the tiny models of test_host_tier.py
 def test_tokens_are_the_same_whatever_becomes_of_pages(real_model, name):
     """On six of the hundred prompts of `scripts/prove kv`, found in the cache, preempted, and brought back."""
     real_model(name)

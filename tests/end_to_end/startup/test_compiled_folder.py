@@ -38,14 +38,14 @@ def test_a_second_engine_traces_nothing_and_compiles_nothing(folder):
     with cache_events() as events:
         llm = LLM(str(checkpoint(FAMILY)), dtype="float32", compiled=str(folder))
         golden = goldens(FAMILY)[1]
-        # Several samples fork; edits and masks have programs of their own.
+        # Several samples fork; logit edits and masks have programs of their own.
         many = SamplingParams(max_tokens=2, n=3, logit_bias={4: 1.0}, allowed_token_ids=[1, 2, 3])
         (plain, _) = llm.generate([golden.prompt] * 2, [GREEDY, many], use_tqdm=False)
     runner = llm.parts.runner
     assert plain.outputs[0].token_ids == golden.greedy[:8]
     assert len(runner.executables) == 5
     assert not runner.traces
-    assert events["cache_hits"] > len(runner.executables)  # what loads the weights and makes the pool is there too
+    assert events["cache_hits"] > len(runner.executables)  # those that load weights and make the pool too
     assert not events["cache_misses"]
 
     # The sizes that were left open are those that the folder was made with.
@@ -79,7 +79,7 @@ def test_options_that_do_not_fit_are_named(folder, options, message):
         LLM(model, **{"dtype": "float32", "compiled": str(folder)} | options)
 
 
-def test_what_compilers_are_told_must_agree(folder, monkeypatch):
+def test_compiler_flags_and_sources_must_agree(folder, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"] + " --xla_cpu_enable_fast_math=true")
     monkeypatch.setattr(cache_key, "sources_digest", lambda: "another")
     with pytest.raises(ConfigError, match=r"sources of jaxserve is .* and 'another' here; XLA_FLAGS is"):

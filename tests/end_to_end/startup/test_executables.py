@@ -1,4 +1,4 @@
-"""One trace and one executable a bucket; nothing new after warm-up; the state updated in place; one read a step."""
+"""One trace and one executable per bucket; nothing new after warm-up; the state updated in place; one read per step."""
 
 import jax
 import numpy as np
@@ -24,7 +24,7 @@ FEATURES = [
 
 @pytest.fixture(scope="module")
 def llm():
-    llm = LLM(str(checkpoint("gemma3")), **OPTIONS)  # all that llama3 has, and windows
+    llm = LLM(str(checkpoint("gemma3")), **OPTIONS)  # everything that llama3 has, and windows
     llm.warm_up(use_tqdm=False)
     return llm
 
@@ -37,7 +37,7 @@ def test_a_random_load_after_warm_up_compiles_nothing(llm):
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
     )
-    jax.jit(lambda x: x * 3 + 1)(np.arange(7))  # control: the listener hears a compilation
+    jax.jit(lambda x: x * 3 + 1)(np.arange(7))  # control: the listener sees a compilation
     assert compiled
     compiled.clear()
     rng = np.random.default_rng(0)
@@ -99,7 +99,7 @@ def test_an_interrupt_leaves_the_engine_usable(llm):
     """Ctrl-C while a step is submitted, and while one is collected: nothing is lost but the interrupted call."""
     golden = goldens("gemma3")[1]
     runner, params = llm.parts.runner, SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
-    assert params.max_tokens > 3 * MAX_ROUNDS  # so that a third step comes
+    assert params.max_tokens > 3 * MAX_ROUNDS  # so that there is a third step
 
     for name in ("submit", "collect"):
         original, calls = getattr(runner, name), []

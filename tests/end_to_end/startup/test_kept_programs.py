@@ -1,5 +1,5 @@
-"""Programs lowered by one process start another: nothing is traced again, whatever changed is, and a damaged or missing
-folder costs time alone."""
+"""Programs that one process exports start another: only what has changed is traced again; damaged or missing files
+only cost time."""
 
 import jax
 import pytest
@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
 
 
 def traced(folder, **options) -> set[str]:
-    """What a new engine traces to say what it must."""
+    """The programs that a new engine traces to produce the golden tokens."""
     jax.clear_caches()  # as in a process of its own
     options = SIZES | {"keep_lowered": True, "compilation_cache_dir": str(folder)} | options
     llm = LLM(str(checkpoint(FAMILY)), **options)
@@ -54,19 +54,19 @@ def test_from_python_functions_may_be_patched_so_nothing_is_kept(tmp_path):
     assert not (tmp_path / "programs").exists()
 
 
-def test_a_damaged_program_is_lowered_again(folder, tmp_path):
-    kept = tmp_path / "programs"
-    kept.mkdir()
+def test_a_damaged_program_is_exported_again(folder, tmp_path):
+    store = tmp_path / "programs"
+    store.mkdir()
     for path in (folder / "programs").rglob("*.export"):
-        copy = kept / path.relative_to(folder / "programs")
+        copy = store / path.relative_to(folder / "programs")
         copy.parent.mkdir(exist_ok=True)
         copy.write_bytes(path.read_bytes()[:-1])
     assert traced(tmp_path) == {"mixed", "decode"}
     assert traced(tmp_path) == set()
-    assert not list(kept.rglob("*.partial"))
+    assert not list(store.rglob("*.partial"))
 
 
-def test_a_folder_that_cannot_be_written_is_told_of(tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "programs").write_text("in the way")
     with pytest.warns(UserWarning, match="later processes trace again"):
         assert traced(tmp_path) == {"mixed", "decode"}

@@ -1,4 +1,4 @@
-"""A context that the pool makes shorter is the one that LongRoPE's table is chosen for."""
+"""LongRoPE's table is chosen for the context that the pool leaves."""
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ OPTIONS = SMALL | {"max_model_len": None, "page_size": 16}
 
 
 def error_to(logits: np.ndarray, num_pages: int) -> float:
-    """How far the scores of an engine with so many pages are from what these logits say."""
+    """The largest difference of an engine's scores, with so many pages, from those of these logits."""
     prompt = goldens("phi3")[1].prompt
     llm = LLM(str(checkpoint("phi3")), **(OPTIONS | {"num_pages": num_pages}))
     (out,) = llm.score([(prompt[:1], prompt[1:])], use_tqdm=False)

@@ -1,4 +1,4 @@
-"""A plan foretells what the engine of the same options takes, and refuses programs that copy the pool."""
+"""A plan predicts the memory of the engine of the same options, and refuses programs that copy the pool."""
 
 import json
 from dataclasses import asdict, fields, replace
@@ -34,7 +34,7 @@ def model() -> ModelConfig:
 
 
 def plan(**options):
-    """Without context and of the local device; `limit_bytes` instead of its memory."""
+    """A plan for the local device; `limit_bytes` replaces its memory."""
     target = local_target(None)
     if "limit_bytes" in options:
         target = replace(target, limit_bytes=options.pop("limit_bytes"))
@@ -43,21 +43,21 @@ def plan(**options):
 
 
 def only(monkeypatch, *makers) -> None:
-    """An engine needs these programs alone: each of the others costs seconds."""
+    """Reduces an engine to these programs: each of the others costs seconds."""
     monkeypatch.setattr(Programs, "all", lambda programs, buckets: [make(programs) for make in makers])
 
 
-class Kept(Program):
-    """A program that donates nothing: the state that it is given stays as it was."""
+class NotDonating(Program):
+    """A program that donates nothing: its argument state keeps its memory."""
 
     @property
     def jitted(self):
         return jax.jit(self.function, out_shardings=self.out_shardings)
 
 
-def kept(programs: Programs) -> Program:
+def not_donating(programs: Programs) -> Program:
     program = programs.set_mask()
-    return Kept(*(getattr(program, field.name) for field in fields(program)))
+    return NotDonating(*(getattr(program, field.name) for field in fields(program)))
 
 
 def decode(programs: Programs) -> Program:
@@ -92,7 +92,7 @@ def test_a_program_that_keeps_the_old_pool_fails_by_name(monkeypatch, capsys):
     flags = flags_of(SIZES)
     only(monkeypatch, Programs.set_mask)
     assert verb.run([str(checkpoint("llama3")), "--quiet", *flags]) == 0
-    only(monkeypatch, kept)
+    only(monkeypatch, not_donating)
     assert verb.run([str(checkpoint("llama3")), "--quiet", *flags]) == 1
     shown = capsys.readouterr().out
     assert "FAILS:\n  set_mask: it aliases 0 of the state's" in shown
@@ -119,7 +119,7 @@ def test_an_engine_that_is_larger_than_the_device_fails(monkeypatch):
 
 
 def test_the_room_holds_as_many_sequences_as_their_pages_say(monkeypatch):
-    """Of 2 layers with 1 KV head, a page of 16 positions has 2 · 16 · 128 · 4 bytes; page 0 is no sequence's."""
+    """Of 2 layers with 1 KV head, a page of 16 positions has 2 · 16 · 128 · 4 bytes; page 0 is the scratch page."""
     only(monkeypatch, Programs.set_mask)
     found = plan(limit_bytes=40 * 10**6, memory_utilization=0.5, num_pages=None)
     memory = found.memory

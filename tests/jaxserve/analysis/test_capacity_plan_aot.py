@@ -1,4 +1,4 @@
-"""A plan for chips that are not here: what libtpu makes of a tiny model on two of a v6e's."""
+"""A plan without the devices: libtpu compiles a tiny model for two devices of a v6e."""
 
 import pytest
 
@@ -19,7 +19,7 @@ NUM_LAYERS = 3
 
 
 def plan(monkeypatch, **options) -> CapacityReport:
-    """Of two programs: each of the others costs seconds."""
+    """A plan with two programs: each of the others costs seconds."""
     tpu_mesh("v6e:2x2")  # skips where libtpu is missing
     config = EngineConfig.create(str(checkpoint("llama3")), **{**SMALL, "dtype": "bfloat16", **options})
     with open_description(config) as source:
@@ -38,7 +38,7 @@ def test_a_pool_of_real_size_stays_where_it_is(monkeypatch):
     assert step.code_bytes > fork.code_bytes > 0
     exchanges = {part.kind: part for part in step.collectives}
     assert exchanges["all-reduce"].count >= 2 * NUM_LAYERS
-    # 9 KB of activations and masks. Once XLA divided the penalty counts that the loop of rounds carries: 67 KB.
+    # 9 KB of activations and masks; 67 KB when XLA divides the penalty counts that the loop of rounds carries.
     assert exchanges["all-reduce"].num_bytes + exchanges["all-gather"].num_bytes < 16_000
     assert not fork.collectives
     decode = found.steps[0]
@@ -47,7 +47,7 @@ def test_a_pool_of_real_size_stays_where_it_is(monkeypatch):
 
 
 def test_a_pool_so_small_that_it_is_moved_to_the_chips_own_memory_is_noticed(monkeypatch):
-    """Control: the compiler brings it near, and back again."""
+    """Control: the compiler copies it to fast memory and back."""
     monkeypatch.setattr(Programs, "all", lambda self, buckets: [self.fork()])
     (problem,) = plan(monkeypatch, num_pages=17).problems
     assert problem.startswith("fork: it makes 4 arrays of the pool's shape, the first by copy-")

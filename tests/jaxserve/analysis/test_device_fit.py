@@ -1,4 +1,4 @@
-"""What fits is plain arithmetic: bytes in, positions and sequences out."""
+"""The fit of a model is arithmetic: from bytes to positions and sequences."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_memory_goes_to_weights_scratch_and_pages_and_the_rest_is_left():
     assert found.step_floor_s == 3.0
 
 
-def test_a_window_lets_pages_go():
+def test_a_window_frees_pages():
     windowed = KVGroups((16, None), 16)
     found = fit(DeviceType("a", 1000, None), SHARE, windowed, (160,), memory_utilization=0.9)
     assert found.sequences == {160: 45 // (1 + 10)}

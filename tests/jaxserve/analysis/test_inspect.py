@@ -1,4 +1,4 @@
-"""What is told of a model before it is loaded is what loading it brings."""
+"""What is reported of a model before it is loaded equals what loading it gives."""
 
 import json
 import math
@@ -105,7 +105,7 @@ def test_every_number_of_devices_that_divides_the_model_is_tried():
 
 
 def test_a_70b_model_needs_as_many_devices_as_an_engine_would_take():
-    """Of a GPU JAX takes 75 %: 141 GB of weights are on two of 80 GB only for those who raise that."""
+    """JAX takes 75 % of a GPU: 141 GB of weights fit on two of 80 GB only if that share is raised."""
     smallest = {}
     for fit in inspect("llama-3-70b").fits:
         if fit.does_fit:

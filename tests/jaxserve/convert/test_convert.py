@@ -1,4 +1,4 @@
-"""A converted model is the model: the same tree from every form, the same folder from every run."""
+"""Conversion keeps the model: every format gives the same tree, and every run the same folder."""
 
 import json
 import shutil
@@ -29,12 +29,12 @@ def convert(source, folder, *options):
 
 
 def options_of(form):
-    """Several files of weights in either form."""
+    """Several weight files in either format."""
     return ("--format", form, *(("--max-shard-size", "100KB") if form == "safetensors" else ()))
 
 
 def tree_of(source, num_devices=1, dtype="float32"):
-    """(the model's description, its weights on a mesh)."""
+    """(the configuration of the model, its weights on a mesh)."""
     with open_checkpoint(resolve(str(source))) as opened:
         model, mesh = read_config(opened), make_mesh(num_devices)
         if isinstance(opened.file, OrbaxFile):
@@ -78,7 +78,7 @@ def test_tensors_keep_names_shapes_and_values(family, tmp_path):
     ours, theirs = (load_file(path / "model.safetensors") for path in (folder, checkpoint(family)))
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
-        if "gemma" in family and "norm" in name:  # 1 + w was rounded to float32 on the way
+        if "gemma" in family and "norm" in name:  # 1 + w is rounded to float32 on the way
             np.testing.assert_allclose(ours[name], tensor, rtol=0, atol=1.3e-7)
         else:
             np.testing.assert_array_equal(ours[name], tensor, err_msg=name)
@@ -222,7 +222,7 @@ def test_a_small_file_of_the_source_that_changed_is_another_source(name, tmp_pat
 
 @pytest.mark.parametrize("form", ["safetensors", "orbax"])
 def test_an_unfinished_conversion_is_no_model_yet(form, tmp_path, monkeypatch):
-    """Interrupted at its last file or part."""
+    """An interrupt at the last file or part."""
     options = options_of(form)
     whole = convert(checkpoint("llama3"), tmp_path / "whole", *options)
     module = sys.modules[f"checkpoints.writing.write_{form}"]

@@ -1,4 +1,4 @@
-"""A GGUF file becomes a folder: the same weights, the same token ids, the same ends of texts."""
+"""A GGUF file becomes a folder with the same weights, token ids and end-of-sequence ids."""
 
 import json
 
@@ -19,7 +19,7 @@ TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}
 
 
 def arrays(metadata):
-    """Lists as typed arrays, which is how the file keeps them."""
+    """Lists as typed arrays, as in the file."""
     kinds = {str: 8, int: 5, float: 6}
     lists = {key: Typed(9, value, kinds[type(value[0])]) for key, value in metadata.items() if isinstance(value, list)}
     return metadata | lists

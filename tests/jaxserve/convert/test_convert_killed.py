@@ -1,4 +1,4 @@
-"""A conversion that was killed goes on where it was, and ends with what an uninterrupted one writes."""
+"""A conversion that was killed continues where it stopped, and ends with the files of an uninterrupted one."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from jaxserve.cli.convert import run
 from tests.repository.modules import ROOT
 from tests.support.golden_data import checkpoint
 
-# The command itself, made slow enough to be met in the middle of a file or a part.
+# The command, slowed down so that it can be killed in the middle of a file or a part.
 SLOWLY = """
 import sys, time
 from checkpoints.loading import leaf_reader
@@ -29,7 +29,7 @@ sys.exit(run(sys.argv[1:]))
 
 
 def killed_after(num_files, pattern, folder, args):
-    """Runs the command until so many files of the pattern are there, then kills it."""
+    """Runs the command until so many files match the pattern, then kills it."""
     child = subprocess.Popen([sys.executable, "-c", SLOWLY, *args], env={**os.environ, "PYTHONPATH": str(ROOT)})
     limit_s = time.monotonic() + 120
     while len(list(folder.glob(pattern))) < num_files and time.monotonic() < limit_s:
@@ -50,7 +50,7 @@ def test_finished_shards_are_kept_and_the_folder_ends_byte_for_byte_the_same(num
     before = stamps(tmp_path / "cut", "model-*.safetensors")
     run(args)
     after = stamps(tmp_path / "cut", "model-*.safetensors")
-    # The manifest may not have heard of the last one.
+    # The manifest may not list the last one yet.
     assert num_files <= len(before) < len(after)
     assert sum(after[name] == before[name] for name in before) >= len(before) - 1
     run([args[0], str(tmp_path / "whole"), *args[2:]])

@@ -1,4 +1,4 @@
-"""Programs compiled for TPUs and GPUs that are not here, and what the compilers say of their memory and registers.
+"""Programs compiled ahead of time for TPUs and GPUs without any device, with their memory and registers.
 
 Tests that use this have `aot` in their names. Where a compiler is missing they are skipped, but never in CI.
 """
@@ -38,7 +38,7 @@ def gpu_mesh(name: str = "h200", num_devices: int = 1) -> Mesh:
 def _require(platform: str) -> None:
     if not has_compiler(platform):
         message = f"{COMPILERS[platform]} is not installed: run scripts/test --aot, or pip install the extra 'aot'"
-        # Half a gigabyte is not for every machine to fetch; CI installs it, where a silent skip would prove nothing.
+        # Half a gigabyte is optional on most machines; CI installs it, where a silent skip would prove nothing.
         pytest.fail(message) if "CI" in os.environ else pytest.skip(message)
 
 
@@ -50,28 +50,28 @@ def on(mesh: Mesh, shape: tuple[int, ...], dtype: Any, *axes: str | None) -> jax
 def compile_on(
     mesh: Mesh, function: Callable[..., Any], *args: Any, donate: tuple[int, ...] = (), **options: Any
 ) -> jax.stages.Compiled:
-    """`function` compiled for a mesh, which is also what tells kernels their target; `options` are those of `jit`."""
+    """`function` compiled for a mesh, from which kernels take their target; `options` are those of `jit`."""
     with jax.set_mesh(mesh), no_persistent_cache():
         return jax.jit(function, donate_argnums=donate, **options).lower(*args).compile()
 
 
 class Ptxas(NamedTuple):
-    """What NVIDIA's assembler says of a kernel."""
+    """The report of NVIDIA's assembler on a kernel."""
 
     kernel: str
     registers: int
-    """Of a thread."""
+    """Per thread."""
     spill_bytes: int
-    """That a thread stores and loads for want of registers."""
+    """Stored and loaded by a thread for lack of registers."""
 
 
 @contextmanager
 def ptxas_report() -> Iterator[list[Ptxas]]:
-    """Mosaic kernels compiled within it, once it has ended; not those that XLA makes."""
+    """Reports on the Mosaic kernels compiled within the block, once it has ended; not on those that XLA makes."""
     report: list[Ptxas] = []
     with TemporaryFile() as printed, pytest.MonkeyPatch.context() as environment:
-        # Printed by the compiler itself, past Python's stdout. MOSAIC_GPU_DUMP_TO would keep it in files, and with it
-        # all that can be dumped: twice the processor's time.
+        # The compiler prints it, past Python's stdout. MOSAIC_GPU_DUMP_TO would write it to files, with everything
+        # else that can be dumped: twice the CPU time.
         environment.setenv("MOSAIC_GPU_DUMP_PTXAS", "1")
         stdout = os.dup(1)
         os.dup2(printed.fileno(), 1)
@@ -92,7 +92,7 @@ def ptxas_report() -> Iterator[list[Ptxas]]:
 def assert_in_place(
     compiled: jax.stages.Compiled, pool: jax.ShapeDtypeStruct, *, max_temp_bytes: int, donated: Any = None
 ) -> None:
-    """What is donated (the pool alone by default) is updated where it lies, and little memory is needed beside it."""
+    """Checks that donated arrays (the pool alone by default) are updated in place, with little memory beside them."""
     memory = compiled.memory_analysis()
     # Small arrays are padded to whole tiles, the pool never is.
     assert memory.alias_size_in_bytes >= device_bytes(pool if donated is None else donated)

@@ -1,4 +1,4 @@
-"""The engine's step of a model of real shape, compiled for a mesh of accelerators: nothing of it is ever allocated."""
+"""The engine's step of a model of real shape, compiled for a mesh of accelerators; nothing of it is allocated."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""JAX's compilation cache while a test points it elsewhere, and what JAX tells of its use."""
+"""JAX's compilation cache in tests that point it elsewhere, and counts of its use."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ NAMES = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_sec
 
 @contextmanager
 def cache_restored() -> Iterator[None]:
-    """Whatever folder engines choose within it, JAX returns to the present one."""
+    """Restores JAX's present folder at the end of the block, whatever folder engines choose within it."""
     before = {name: getattr(jax.config, name) for name in NAMES}
     try:
         yield
@@ -24,7 +24,7 @@ def cache_restored() -> Iterator[None]:
 
 @contextmanager
 def cache_events() -> Iterator[Counter[str]]:
-    """How many programs were found in the cache within it ("cache_hits"), and how many were not ("cache_misses")."""
+    """Counts the programs found in the cache within the block ("cache_hits"), and those not found ("cache_misses")."""
     found: Counter[str] = Counter()
 
     def listen(event: str, **_) -> None:

@@ -206,7 +206,7 @@ class Fuzz:
     ):
         self.engine, self.model = engine, model
         self.clock = engine.clock = SimulatedClock()
-        engine.rounds = RandomRounds(seed)
+        engine.multi_step = RandomRounds(seed)
         self.longest, self.abort_share, self.max_operations_a_step = longest, abort_share, max_operations_a_step
         self.max_quiet_steps = max_quiet_steps
         self.random = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Host: `ServerTarget`, the server that is measured: where it is, and what it is asked."""
+"""Host: `ServerTarget`: the measured server: its address, its model and the body of each request."""
 
 import json
 import os
@@ -16,9 +16,10 @@ KEY_VARIABLES = ("OPENAI_API_KEY", "JAXSERVE_API_KEY")
 
 @dataclass(frozen=True, slots=True)
 class ServerTarget:
-    """base_url: without /v1. path: of what is measured. extra: fields of every request beside those that are measured.
+    """One server and route.
 
-    timeout_s: for a whole request. headers hold the key, so they are not shown.
+    base_url: without /v1. path: the measured route. extra: additional fields of every request. timeout_s: limit of a
+    whole request. headers: include the API key, so they are left out of the representation.
     """
 
     base_url: str
@@ -37,6 +38,7 @@ class ServerTarget:
         return self.base_url + self.path
 
     def body(self, request: BenchRequest) -> bytes:
+        """The JSON body of a streamed request."""
         body: dict[str, Any] = {"model": self.model, "stream": True, "stream_options": {"include_usage": True}}
         if self.is_chat:
             body["messages"] = [{"role": "user", "content": request.prompt}]
@@ -48,19 +50,19 @@ class ServerTarget:
         return json.dumps(body | dict(self.extra)).encode()
 
     def check(self, requests: Sequence[BenchRequest]) -> None:
-        """Raises `RequestError` for chats of token ids."""
+        """Raises `RequestError` for prompts of token ids in chats."""
         if self.is_chat and not all(isinstance(request.prompt, str) for request in requests):
-            raise RequestError("chats have no prompts of token ids: use --endpoint completions", "endpoint")
+            raise RequestError("prompts of token ids need --endpoint completions: chats are text", "endpoint")
 
 
 def clean_url(url: str) -> str:
-    """Without what requests add themselves. Raises `ConfigError` for what is no address of a server."""
+    """The URL without trailing slash and /v1. Raises `ConfigError` where it is not the address of a server."""
     url = url.rstrip("/").removesuffix("/v1")
     try:
         parts = urlsplit(url)
         has_user = "@" in parts.netloc
         is_server = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is none, half of an IPv6 address
+    except ValueError:  # an invalid port or an incomplete IPv6 address
         has_user = is_server = False
     if has_user:
         raise ConfigError("base_url must have no user and password, which results would show", param="base_url")
@@ -70,6 +72,6 @@ def clean_url(url: str) -> str:
 
 
 def key_header(api_key: str | None) -> dict[str, str]:
-    """The key that is given, or one of the environment."""
+    """The header of the given key, or of the one in the environment."""
     key = api_key or next((os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)), None)
     return {"Authorization": f"Bearer {key}"} if key else {}

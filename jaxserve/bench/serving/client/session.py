@@ -1,4 +1,4 @@
-"""Host: connections to the server that is measured, and what is asked of it before the clock starts."""
+"""Host: the connections to the measured server, and untimed requests: model name, readiness, metrics."""
 
 import asyncio
 import ipaddress
@@ -9,18 +9,18 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from jaxserve.bench.serving.client.reply import one_line
+from jaxserve.bench.serving.client.request_result import one_line
 from jaxserve.bench.serving.client.streamed_answer import error_message
 from jaxserve.core.errors import ConfigError
 
-KEEP_ALIVE_S = 2.0  # below the 5 s after which uvicorn closes an idle connection, perhaps just when it is used again
-RETRY_S = 0.5  # between two questions whether a server is there
-BRIEF, PATIENT = aiohttp.ClientTimeout(total=5), aiohttp.ClientTimeout(total=60)  # seconds, for what is not measured
+KEEP_ALIVE_S = 2.0  # below uvicorn's 5 s, so that the server does not close a connection just as it is reused
+RETRY_S = 0.5  # between two readiness checks
+BRIEF, PATIENT = aiohttp.ClientTimeout(total=5), aiohttp.ClientTimeout(total=60)  # seconds, for untimed requests
 UNREADY = (502, 503, 504)
 
 
 def open_session(base_url: str, headers: Mapping[str, str], timeout_s: float) -> aiohttp.ClientSession:
-    """As many connections as requests; proxies of the environment, where the server is not on this machine."""
+    """A session with unlimited connections; proxies of the environment apply unless the server is on this machine."""
     return aiohttp.ClientSession(
         headers=headers,
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
@@ -30,7 +30,7 @@ def open_session(base_url: str, headers: Mapping[str, str], timeout_s: float) ->
 
 
 async def ask(session: aiohttp.ClientSession, url: str, body: dict[str, Any] | None = None) -> Any:
-    """What GET, or POST of a body, brings, as JSON. Raises `ConfigError` saying what came instead."""
+    """The JSON answer to GET, or to POST with a body. Raises `ConfigError` for an error or another answer."""
     method = "GET" if body is None else "POST"
     try:
         async with session.request(method, url, json=body, timeout=PATIENT) as response:
@@ -38,12 +38,12 @@ async def ask(session: aiohttp.ClientSession, url: str, body: dict[str, Any] | N
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise ConfigError(f"cannot reach {url}: {error or type(error).__name__}", param="base_url") from None
     if response.status != 200:
-        said = one_line(said_in(text) or response.reason or "")
-        raise ConfigError(f"{url} answers {response.status}: {said}", param="base_url")
+        message = one_line(message_in(text) or response.reason or "")
+        raise ConfigError(f"{url} answers {response.status}: {message}", param="base_url")
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise ConfigError(f"{url} answers with something else than JSON", param="base_url") from None
+        raise ConfigError(f"the answer of {url} is not JSON", param="base_url") from None
 
 
 async def served_model(session: aiohttp.ClientSession, base_url: str) -> str:
@@ -52,20 +52,20 @@ async def served_model(session: aiohttp.ClientSession, base_url: str) -> str:
     try:
         return str(found["data"][0]["id"])
     except (LookupError, TypeError):
-        raise ConfigError(f"{base_url}/v1/models names no model: give --model", param="model") from None
+        raise ConfigError(f"{base_url}/v1/models lists no model: add --model", param="model") from None
 
 
 async def wait_ready(session: aiohttp.ClientSession, base_url: str, wait_s: float) -> None:
-    """Returns once /health is 200, or anything that is no refusal; raises `ConfigError` after `wait_s` seconds."""
+    """Waits until /health answers with any status except 502, 503 and 504; `ConfigError` after `wait_s` seconds."""
     end_s = asyncio.get_running_loop().time() + wait_s
-    while (reason := await _refusal(session, f"{base_url}/health")) is not None:
+    while (reason := await _unready_reason(session, f"{base_url}/health")) is not None:
         if asyncio.get_running_loop().time() >= end_s:
             raise ConfigError(f"{base_url} is not ready after {wait_s:g} s: {reason}", param="ready_check_timeout_sec")
         await asyncio.sleep(RETRY_S)
 
 
 async def metrics_text(session: aiohttp.ClientSession, base_url: str) -> str:
-    """What /metrics answers; nothing where it does not."""
+    """The text of /metrics; empty where the server has none."""
     try:
         async with session.get(f"{base_url}/metrics", timeout=BRIEF) as response:
             return await text_of(response) if response.status == 200 else ""
@@ -73,7 +73,7 @@ async def metrics_text(session: aiohttp.ClientSession, base_url: str) -> str:
         return ""
 
 
-async def _refusal(session: aiohttp.ClientSession, url: str) -> str | None:
+async def _unready_reason(session: aiohttp.ClientSession, url: str) -> str | None:
     try:
         async with session.get(url, timeout=BRIEF) as response:
             return f"{url} answers {response.status}" if response.status in UNREADY else None
@@ -82,12 +82,12 @@ async def _refusal(session: aiohttp.ClientSession, url: str) -> str | None:
 
 
 async def text_of(response: aiohttp.ClientResponse) -> str:
-    """UTF-8, as all of these servers write, whatever the header says: it may name a codec that makes no text."""
+    """The body as UTF-8, which all of these servers write; the header may name a codec that is not for text."""
     return (await response.read()).decode("utf-8", "replace")
 
 
-def said_in(text: str) -> str | None:
-    """The message of an answer that is an error, or its text."""
+def message_in(text: str) -> str | None:
+    """The error message in the text of an answer, or the text itself."""
     try:
         return error_message(json.loads(text)) or text
     except (ValueError, RecursionError):

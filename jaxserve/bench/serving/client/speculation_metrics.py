@@ -1,4 +1,4 @@
-"""Host: what a server's metrics say of speculative decoding, under vLLM's names."""
+"""Host: the figures of speculative decoding in a server's metrics, under vLLM's names."""
 
 import re
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ _SAMPLE = re.compile(
 _POSITION = re.compile(r'position="(\d+)"')
 
 Counts = Mapping[tuple[str, int | None], float]
-"""By name and, where there is one, position in the draft."""
+"""Count by name and, for counts per position, position in the draft."""
 
 
 def read_counts(metrics: str) -> Counts:
-    """Of the text that /metrics answers with, over all labels; empty where nothing is speculated."""
+    """The counts in the text of /metrics, summed over labels; empty without speculation."""
     counts: dict[tuple[str, int | None], float] = {}
     for name, labels, value in _SAMPLE.findall(metrics):
         position = _POSITION.search(labels)
@@ -25,8 +25,10 @@ def read_counts(metrics: str) -> Counts:
 
 
 def speculation(before: Counts, after: Counts) -> dict[str, Any]:
-    """Figures of the time between, with vLLM's keys; empty where nothing was drafted. The acceptance rate is in
-    percent, those by position are fractions."""
+    """The figures between two readings, under vLLM's keys; empty where nothing was drafted.
+
+    The acceptance rate is in percent, those by position are fractions.
+    """
     grown = {key: value - before.get(key, 0.0) for key, value in after.items()}
     drafts, drafted, accepted = (grown.get((name, None), 0.0) for name in ("drafts", "draft_tokens", "accepted_tokens"))
     if drafts <= 0 or drafted <= 0:

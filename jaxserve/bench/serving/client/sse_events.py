@@ -1,17 +1,17 @@
-"""Host: `SSEDecoder`, the data of server-sent events out of the bytes of a stream (HTML standard, 9.2)."""
+"""Host: `SSEDecoder`: extracts the data of server-sent events from a byte stream (HTML standard, 9.2)."""
 
 
 class SSEDecoder:
-    """Takes bytes as they come, cut anywhere. Comments and fields other than data are passed over."""
+    """Takes pieces of the stream, cut anywhere. Comments and fields other than data are ignored."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[bytes] = []
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The data of the events that are complete with this piece."""
+        """The data of the events that this piece completes."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
-        found = []
+        found: list[bytes] = []
         for line in lines:
             line = line.removesuffix(b"\r")
             if line.startswith(b"data:"):

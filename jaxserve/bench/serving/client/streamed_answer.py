@@ -1,22 +1,23 @@
-"""Host: `StreamedAnswer`, a streamed answer of `/v1/completions` or `/v1/chat/completions`, chunk by chunk."""
+"""Host: `StreamedAnswer`: reads a streamed answer of `/v1/completions` or `/v1/chat/completions`, chunk by chunk."""
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
-from jaxserve.bench.serving.client.reply import Failure, RequestResult
+from jaxserve.bench.serving.client.request_result import Failure, RequestResult
 
 DONE = b"[DONE]"
-# Where a chat's delta has text: OpenAI's name, and those that reasoning has.
+# Fields of a chat's delta that hold text: OpenAI's, and those of reasoning.
 DELTA_TEXTS = ("content", "reasoning_content", "reasoning")
-MAX_TOKENS = 1 << 40  # of an answer; a server that counts more does not count
-UNFINISHED = ("abort", "error", "timeout")  # reasons to end that are no ends
+MAX_TOKENS = 1 << 40  # of an answer; a larger count is invalid
+UNFINISHED = ("abort", "error", "timeout")  # finish reasons of incomplete answers
 
 
 class StreamedAnswer:
-    """Grows by `take`; `reply` tells all of it once the stream has ended.
+    """Collects events with `take`; `result` returns the `RequestResult` when the stream has ended.
 
-    A chunk holds tokens if it has text, or neither names a role nor ends the answer: some tokens add no text yet.
+    A chunk counts as one with tokens if it has text, or if it has neither a role nor a finish reason: some tokens add
+    no text yet.
     """
 
     def __init__(self, sent_s: float) -> None:
@@ -29,7 +30,7 @@ class StreamedAnswer:
         self._failure: Failure | None = None
 
     def take(self, event: bytes, now_s: float) -> None:
-        """An event's data, and when it came."""
+        """Takes the data of an event and its arrival time."""
         if event == DONE:
             self._is_whole = True
             return
@@ -44,10 +45,10 @@ class StreamedAnswer:
             self._fail("error in the stream", error)
             return
         if choices := chunk.get("choices"):
-            choice = choices[0]
-            delta = choice.get("delta") or {}
-            text = choice.get("text") or next((delta[name] for name in DELTA_TEXTS if delta.get(name)), "")
-            reason = choice.get("finish_reason")
+            choice: dict[str, Any] = choices[0]
+            delta: dict[str, Any] = choice.get("delta") or {}
+            text: str = choice.get("text") or next((delta[name] for name in DELTA_TEXTS if delta.get(name)), "")
+            reason: Any = choice.get("finish_reason")
             if text or (reason is None and not delta.get("role")):
                 self._token_s.append(now_s)
                 self._text += text
@@ -59,11 +60,11 @@ class StreamedAnswer:
             self._usage = {name: _count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens")}
 
     def _fail(self, kind: str, message: str) -> None:
-        """The first failure is the one that counts."""
+        """Records a failure; the first one is kept."""
         self._failure = self._failure or Failure.of(kind, message)
 
-    def reply(self, now_s: float, failure: Failure | None, count_tokens: Callable[[str], int] | None) -> RequestResult:
-        """failure: of the request as a whole. count_tokens: of a text, where the server does not tell."""
+    def result(self, now_s: float, failure: Failure | None, count_tokens: Callable[[str], int] | None) -> RequestResult:
+        """failure: of the whole request. count_tokens: counts the text's tokens where the server reports no usage."""
         input_len, output_len = (self._usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
         if output_len is None and count_tokens is not None:
             output_len = count_tokens(self._text.encode("utf-8", "replace").decode())  # JSON may hold half characters
@@ -71,22 +72,24 @@ class StreamedAnswer:
         if failure is None and not self._is_whole:
             failure = Failure.of("stream cut short", "it ended without finish_reason and [DONE]")
         if failure is None and output_len is None:
-            failure = Failure.of("no usage", "the stream does not tell its tokens: give --tokenizer, to count them")
+            failure = Failure.of("no usage", "the stream reports no token counts: add --tokenizer to count them")
         if failure is not None or output_len is None:
             return RequestResult(self.sent_s, self._token_s, now_s, input_len, 0, failure)
-        # Of an answer without any text one knows only when it ended.
+        # An answer without any text has only its end as a time.
         token_s = self._token_s or [self._end_s] * min(1, output_len)
         return RequestResult(self.sent_s, token_s, self._end_s, input_len, output_len)
 
 
 def error_message(body: Any) -> str | None:
-    """What is wrong, as OpenAI, SGLang or llama.cpp say it; None where nothing is."""
+    """The error message in the form of OpenAI, SGLang or llama.cpp; None where the body is not an error."""
     if not isinstance(body, dict):
         return None
-    error = body.get("error", body if body.get("object") == "error" else None)
-    if error is None:
-        return None
-    return str(error.get("message") or error) if isinstance(error, dict) else str(error)
+    fields = cast(dict[str, Any], body)
+    error: Any = fields.get("error", fields if fields.get("object") == "error" else None)
+    if isinstance(error, dict):
+        details = cast(dict[str, Any], error)
+        return str(details.get("message") or details)
+    return None if error is None else str(error)
 
 
 def _count(value: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""Host: `write`, from drafts to requests: made-up prompts have as many tokens as was asked for, to the token."""
+"""Host: `build_requests`: turns request specs into requests; synthetic prompts have exactly the specified tokens."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,12 +9,12 @@ from jaxserve.bench.serving.datasets.words import FILLER, WORDS
 from jaxserve.core.errors import ConfigError
 from jaxserve.engine.inputs.prompt import Prompt
 
-SLICE = 64  # drafts whose tokens are held at once
+SLICE = 64  # specs that are encoded at once
 
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest:
-    """What is sent. prompt_len: its tokens as an encoder counts them; None: only the server knows."""
+    """One request to send. prompt_len: tokens counted by an encoder; None where only the server can count them."""
 
     prompt: str | Sequence[int]
     prompt_len: int | None
@@ -23,77 +23,79 @@ class BenchRequest:
     cache_salt: str | None = None
 
 
-async def write(
-    drafts: Sequence[RequestSpec],
+async def build_requests(
+    specs: Sequence[RequestSpec],
     encoder: Encoder | None,
     *,
     sends_ids: bool = False,
     done: Callable[[int], object] = lambda count: None,
 ) -> list[BenchRequest]:
-    """encoder None: there is none, which will do for texts and outputs that are given. sends_ids: prompts as token ids.
-    done: gets the number of requests that were written, each time some are.
+    """The requests of `specs`, in order.
 
-    Raises `ConfigError` if an encoder is needed, or cannot make a text of the length that is wanted.
+    encoder: None is enough for given texts with given output lengths. sends_ids: prompts become token ids. done: is
+    called with the number of new requests after each slice. Raises `ConfigError` where an encoder is needed, or where
+    no text of the specified length exists.
     """
-    requests = []
-    for start in range(0, len(drafts), SLICE):
-        part = drafts[start : start + SLICE]
+    requests: list[BenchRequest] = []
+    for start in range(0, len(specs), SLICE):
+        part = specs[start : start + SLICE]
         prompts = await _prompts(part, encoder, sends_ids)
         output_lens = await _output_lens(part, encoder)
-        for draft, prompt, output_len in zip(part, prompts, output_lens, strict=True):
+        for spec, prompt, output_len in zip(part, prompts, output_lens, strict=True):
             sent = prompt.token_ids if sends_ids or prompt.text is None else prompt.text
             prompt_len = None if prompt.token_ids is None else len(prompt.token_ids)
             assert sent is not None
-            requests.append(BenchRequest(sent, prompt_len, output_len, draft.arrival_s, prompt.cache_salt))
+            requests.append(BenchRequest(sent, prompt_len, output_len, spec.arrival_s, prompt.cache_salt))
         done(len(part))
     return requests
 
 
-def needed(encoder: Encoder | None) -> Encoder:
+def required(encoder: Encoder | None) -> Encoder:
+    """The encoder; raises `ConfigError` where there is none."""
     if encoder is None:
-        raise ConfigError("lengths in tokens need a tokenizer: give --tokenizer", param="tokenizer")
+        raise ConfigError("lengths in tokens need a tokenizer: add --tokenizer", param="tokenizer")
     return encoder
 
 
-async def _prompts(drafts: Sequence[RequestSpec], encoder: Encoder | None, needs_ids: bool) -> list[Prompt]:
-    """With their token ids, where an encoder is at hand."""
-    made_up = [draft.prompt for draft in drafts if isinstance(draft.prompt, Words)]
-    made = iter(await fit(made_up, needed(encoder)) if made_up else [])
-    prompts = [next(made) if isinstance(draft.prompt, Words) else draft.prompt for draft in drafts]
+async def _prompts(specs: Sequence[RequestSpec], encoder: Encoder | None, needs_ids: bool) -> list[Prompt]:
+    """The prompts, with their token ids where there is an encoder."""
+    synthetic = [spec.prompt for spec in specs if isinstance(spec.prompt, Words)]
+    fitted = iter(await fit(synthetic, required(encoder)) if synthetic else [])
+    prompts = [next(fitted) if isinstance(spec.prompt, Words) else spec.prompt for spec in specs]
     texts = {i: p.text for i, p in enumerate(prompts) if p.token_ids is None and p.text is not None}
     if texts and (encoder is not None or needs_ids):
-        encoded = await needed(encoder).encode(list(texts.values()))
+        encoded = await required(encoder).encode(list(texts.values()))
         for i, ids in zip(texts, encoded, strict=True):
             prompts[i] = replace(prompts[i], token_ids=ids)
     return prompts
 
 
-async def _output_lens(drafts: Sequence[RequestSpec], encoder: Encoder | None) -> list[int]:
-    answers = [draft.output for draft in drafts if isinstance(draft.output, str)]
-    lens = map(len, await needed(encoder).encode(answers) if answers else [])
-    return [max(1, next(lens)) if isinstance(draft.output, str) else draft.output for draft in drafts]
+async def _output_lens(specs: Sequence[RequestSpec], encoder: Encoder | None) -> list[int]:
+    answers = [spec.output for spec in specs if isinstance(spec.output, str)]
+    lens = map(len, await required(encoder).encode(answers) if answers else [])
+    return [max(1, next(lens)) if isinstance(spec.output, str) else spec.output for spec in specs]
 
 
-async def fit(wanted: Sequence[Words], encoder: Encoder) -> list[Prompt]:
-    """Texts of exactly the tokens that are wanted, and their ids.
+async def fit(specified: Sequence[Words], encoder: Encoder) -> list[Prompt]:
+    """Texts of exactly the specified numbers of tokens, and their ids.
 
-    As many words as tokens are never too few, for each has at least one. By the same law a text that is c tokens too
-    long is not too long without its last c words, and what it lacks then is filled with words of one token.
+    A word has at least one token, so as many words as tokens are never too few. For the same reason a text that is c
+    tokens too long is not too long without its last c words; words of one token then fill the rest.
     """
-    spelled = [[WORDS[i] for i in words.indices[: words.num_tokens].tolist()] for words in wanted]
+    spelled: list[list[str]] = [[WORDS[i] for i in words.indices[: words.num_tokens].tolist()] for words in specified]
     ids = await encoder.encode([" ".join(words) for words in spelled])
     for _ in ("cut", "fill"):
-        missing = {i: words.num_tokens - len(ids[i]) for i, words in enumerate(wanted)}
+        missing = {i: words.num_tokens - len(ids[i]) for i, words in enumerate(specified)}
         wrong = [i for i in missing if missing[i]]
         for i in wrong:
             spelled[i] = spelled[i][: missing[i]] if missing[i] < 0 else spelled[i] + [FILLER] * missing[i]
         encoded = await encoder.encode([" ".join(spelled[i]) for i in wrong]) if wrong else []
         for i, found in zip(wrong, encoded, strict=True):
             ids[i] = found
-    for words, text, found in zip(wanted, spelled, ids, strict=True):
+    for words, text, found in zip(specified, spelled, ids, strict=True):
         if len(found) != words.num_tokens or not text:
             raise ConfigError(
-                f"no prompt of exactly {words.num_tokens} tokens can be made of words: ask for another length, or give "
+                f"no prompt of exactly {words.num_tokens} tokens can be built from words: use another length or "
                 "another --tokenizer",
                 param="tokenizer",
             )

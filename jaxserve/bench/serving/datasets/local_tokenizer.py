@@ -1,4 +1,4 @@
-"""Host: `find_tokenizer`, a model's tokenizer by any name that a model has, without its weights where that can be."""
+"""Host: `find_tokenizer`: the tokenizer of a model under any of its names, without its weights where possible."""
 
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
 
 
 def find_tokenizer(source: str) -> Tokenizer:
-    """source: a folder with a tokenizer.json, or what the rest of jaxserve takes for a model.
+    """The tokenizer of `source`, a folder with a tokenizer.json or any source of a model.
 
-    Of a Hugging Face id only the small files are fetched; the tokenizer of a GGUF file is read from its header. Raises
+    For a Hugging Face id only the small files are fetched; for a GGUF file only the header is read. Raises
     `SourceError` or `ConfigError`.
     """
     path = Path(source).expanduser()

@@ -1,4 +1,4 @@
-"""Host: `open_dataset`, what requests are drawn from, by name."""
+"""Host: `open_dataset`: a dataset by its name."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ from jaxserve.bench.serving.datasets.request_specs import Dataset
 from jaxserve.bench.serving.options import FROM_FILES, DatasetOptions
 from jaxserve.core.errors import ConfigError
 
-KINDS: dict[str, Callable[..., Dataset]] = {
+OPENERS: dict[str, Callable[..., Dataset]] = {
     "random": random_dataset.random_prompts,
     "prefix_repetition": random_dataset.prefix_repetition,
     "custom": text_files.custom,
@@ -19,9 +19,9 @@ KINDS: dict[str, Callable[..., Dataset]] = {
 
 
 def open_dataset(name: str, options: DatasetOptions, path: Path | None) -> Dataset:
-    """path: of the datasets `FROM_FILES`, and of no other. Raises `RequestError` naming what the file lacks."""
+    """path: of the datasets in `FROM_FILES` only. Raises `RequestError` where the file is malformed."""
     if (name in FROM_FILES) != (path is not None):
-        fault = "is made up and reads no file" if path else "needs --dataset-path"
+        fault = "is synthetic: leave out --dataset-path" if path else "needs --dataset-path"
         raise ConfigError(f"--dataset-name {name} {fault}", param="dataset_path")
     arguments: list[Any] = [options] if path is None else [options, path]
-    return KINDS[name](*arguments)
+    return OPENERS[name](*arguments)

@@ -1,4 +1,4 @@
-"""Host: datasets of random words: prompts that have nothing in common but, if that is asked for, how they begin."""
+"""Host: synthetic datasets: prompts of random words, with common prefixes where specified."""
 
 import math
 
@@ -7,8 +7,8 @@ import numpy as np
 from jaxserve.bench.serving.datasets.request_specs import (
     MAX_DEFAULT_PROMPTS,
     Dataset,
-    Draw,
     RequestSpec,
+    Selection,
     Words,
     random_words,
 )
@@ -16,8 +16,10 @@ from jaxserve.bench.serving.options import PrefixRepetitionOptions, RandomOption
 
 
 def random_prompts(options: RandomOptions) -> Dataset:
-    def draw(wanted: Draw) -> list[RequestSpec]:
-        count, lens, words = wanted.count or MAX_DEFAULT_PROMPTS, wanted.lengths(), wanted.words()
+    """Prompts of random words, all with the same prefix if one is specified."""
+
+    def draw(selection: Selection) -> list[RequestSpec]:
+        count, lens, words = selection.count or MAX_DEFAULT_PROMPTS, selection.lengths(), selection.words()
 
         def around(middle: int) -> list[int]:
             low, high = (middle * (1 + sign * options.random_range_ratio) for sign in (-1, 1))
@@ -34,15 +36,15 @@ def random_prompts(options: RandomOptions) -> Dataset:
 
 
 def prefix_repetition(options: PrefixRepetitionOptions) -> Dataset:
-    """All prefixes equally often, up to one, in random order."""
+    """Prompts with one of several prefixes, each equally often (up to one), in random order."""
 
-    def draw(wanted: Draw) -> list[RequestSpec]:
-        count, words = wanted.count or MAX_DEFAULT_PROMPTS, wanted.words()
+    def draw(selection: Selection) -> list[RequestSpec]:
+        count, words = selection.count or MAX_DEFAULT_PROMPTS, selection.words()
         num_prefixes = options.prefix_repetition_num_prefixes
         prefixes = [random_words(words, options.prefix_repetition_prefix_len) for _ in range(num_prefixes)]
-        order = wanted.lengths().permutation(count) % num_prefixes
+        order: list[int] = (selection.lengths().permutation(count) % num_prefixes).tolist()
         suffix_len, output_len = options.prefix_repetition_suffix_len, options.prefix_repetition_output_len
-        return [RequestSpec(_joined(prefixes[i], random_words(words, suffix_len)), output_len) for i in order.tolist()]
+        return [RequestSpec(_joined(prefixes[i], random_words(words, suffix_len)), output_len) for i in order]
 
     return draw
 

@@ -1,4 +1,4 @@
-"""Host: `RequestSpec`, a request as a dataset draws it, before its prompt has been made."""
+"""Host: `RequestSpec`: a request drawn from a dataset, whose prompt may still have to be built; `Selection`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,13 +10,12 @@ from jaxserve.bench.serving.datasets.words import WORDS
 from jaxserve.core.errors import RequestError
 from jaxserve.engine.inputs.prompt import Prompt
 
-MAX_DEFAULT_PROMPTS = 1000  # where nobody says how many
+MAX_DEFAULT_PROMPTS = 1000  # without --num-prompts
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A prompt to be made: `num_tokens` tokens of these words (int[≥ num_tokens], indices into `WORDS`), cut at the
-    end."""
+    """A prompt to build: the first `num_tokens` tokens of these words (int[≥ num_tokens], indices into `WORDS`)."""
 
     indices: np.ndarray
     num_tokens: int
@@ -24,8 +23,11 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class RequestSpec:
-    """prompt: to be made, or given. output: tokens to generate, or a text of as many. arrival_s: in a trace, after the
-    first one."""
+    """One request of a dataset.
+
+    prompt: words to build it from, or the prompt itself. output: number of tokens to generate, or a text with that
+    number of tokens. arrival_s: time in a trace, after the first request.
+    """
 
     prompt: Words | Prompt
     output: int | str
@@ -33,11 +35,13 @@ class RequestSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
-    """Which requests of a dataset. count None: all, up to `MAX_DEFAULT_PROMPTS`. run: 0 is the warm-up.
+class Selection:
+    """Which requests a run takes from a dataset.
 
-    Where prompts are made up, their lengths depend on the seed, and their words on the run too: none finds in a prefix
-    cache what one before it has sent.
+    count: None for all, up to `MAX_DEFAULT_PROMPTS`. run: 0 is the warm-up.
+
+    The lengths of synthetic prompts depend on the seed, their words also on the run, so no run hits the prefix cache of
+    an earlier one.
     """
 
     count: int | None
@@ -45,24 +49,24 @@ class Draw:
     run: int
 
     def lengths(self) -> np.random.Generator:
-        """The same in every run."""
+        """A generator that is the same in every run."""
         return np.random.default_rng([self.seed, 0])
 
     def words(self, *of: int) -> np.random.Generator:
-        """Another one in every run, and `of` every thing."""
+        """A generator that differs by run and by `of`."""
         return np.random.default_rng([self.seed, 1, self.run, *of])
 
     def count_of(self, available: int, where: Path) -> int:
-        """How many of those that a file has. Raises `RequestError` if it has too few."""
+        """The number of requests to take from a file; raises `RequestError` if the file has too few."""
         count = min(available, MAX_DEFAULT_PROMPTS) if self.count is None else self.count
         if not 0 < count <= available:
-            raise RequestError(f"{where} has {available} requests that can be sent: lower --num-prompts", "num_prompts")
+            raise RequestError(f"{where} has {available} usable requests: lower --num-prompts", "num_prompts")
         return count
 
 
-Dataset = Callable[[Draw], list[RequestSpec]]
+Dataset = Callable[[Selection], list[RequestSpec]]
 
 
 def random_words(rng: np.random.Generator, count: int) -> np.ndarray:
-    """int32[count]"""
+    """int32[count]: indices into `WORDS`."""
     return rng.integers(0, len(WORDS), count, dtype=np.int32)

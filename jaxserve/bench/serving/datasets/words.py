@@ -1,4 +1,4 @@
-"""Host: the words that made-up prompts consist of: common ones, each a single token of most vocabularies."""
+"""Host: the words of synthetic prompts: common ones, each a single token in most vocabularies."""
 
 WORDS = tuple(
     """ability accept access action active address adult advice affect age agent air allow almost amount animal answer
@@ -45,4 +45,4 @@ WORDS = tuple(
     whole wide wife wild wind window wing winter wish woman wonder wood word work world write wrong yard year yellow
     yes young zero zone""".split()
 )
-FILLER = "the"  # one token wherever it stands; fills a text up to the length that is wanted
+FILLER = "the"  # one token in any position; fills a text up to its specified length

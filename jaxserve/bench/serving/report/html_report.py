@@ -1,4 +1,4 @@
-"""Host: `page`, the report of a serving benchmark as one HTML file that needs nothing else, for light and dark."""
+"""Host: `page`: the report of a serving benchmark as one self-contained HTML file, for light and dark mode."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -15,39 +15,39 @@ STYLE = "page.css"
 
 
 def page(runs: Sequence[BenchmarkRun], results: Sequence[Mapping[str, Any]], setup: Mapping[str, Any]) -> str:
-    """results: of the runs, in the same order, as `result.result` makes them."""
+    """The page of all runs. results: one per run, in the same order, from `json_result.result`."""
     style = resources.files(__package__).joinpath(STYLE).read_text("utf-8")
     title = f"{setup['model_id']}: serving benchmark"
-    asked = "".join(
+    settings = "".join(
         f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>"
         for name, value in setup.items()
         if value is not None and value != {}
     )
-    by_concurrency = plots.by_concurrency(results) if len(results) > 1 else []
+    by_concurrency = list(plots.by_concurrency(results)) if len(results) > 1 else list[str]()
     sections = "".join(_section(run, result) for run, result in zip(runs, results, strict=True))
     return (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'
         f"<style>{style}</style>\n<h1>{escape(title)}</h1>\n{_table(results)}\n"
         f'<div class="charts">{"".join(by_concurrency)}</div>\n{sections}\n'
-        f"<h2>What was asked for</h2>\n<dl>{asked}</dl>\n</html>\n"
+        f"<h2>Settings</h2>\n<dl>{settings}</dl>\n</html>\n"
     )
 
 
 def _section(run: BenchmarkRun, result: Mapping[str, Any]) -> str:
-    name = "The run" if run.max_concurrency is None else f"At most {run.max_concurrency} at once"
-    said = "".join(f"<li>{escape(note)}</li>" for note in notes(result))
+    name = "Run" if run.max_concurrency is None else f"At most {run.max_concurrency} requests at once"
+    items = "".join(f"<li>{escape(note)}</li>" for note in notes(result))
     charts = "".join(plots.of_run(run))
     failed = "".join(
         f"<tr><th>{escape(failure['kind'])}</th><td>{failure['count']}</td><th>{escape(failure['message'])}</th></tr>"
         for failure in result["failures"]
     )
     table = f"<h3>Failed requests by kind</h3>\n<table>{failed}</table>" if failed else ""
-    return f'<h2>{name}</h2>\n<ul>{said}</ul>\n{table}<div class="charts">{charts}</div>'
+    return f'<h2>{name}</h2>\n<ul>{items}</ul>\n{table}<div class="charts">{charts}</div>'
 
 
 def _table(results: Sequence[Mapping[str, Any]]) -> str:
-    """A column for each run."""
+    """The table of all figures, with a column per run."""
     rows = [(label.rstrip(":"), key, form) for label, key, form in ROWS]
     rows += [
         (f"{figure.capitalize()} {metric.upper()} (ms)", f"{figure}_{metric}_ms", "{:.2f}")

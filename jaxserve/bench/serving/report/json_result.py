@@ -1,18 +1,18 @@
-"""Host: the result of a run as JSON, with vLLM's keys, and the notes that go below its table."""
+"""Host: the JSON result of a run, under vLLM's keys, and the notes below its table."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jaxserve.bench.serving.benchmark import BenchmarkRun
-from jaxserve.bench.serving.client.reply import RequestResult
+from jaxserve.bench.serving.client.request_result import RequestResult
 from jaxserve.bench.serving.report.summary import input_len
 
-BUSY = 0.8  # share of a core from which on the client itself may be what is measured
+BUSY = 0.8  # share of a core above which the client itself may limit the figures
 
 
 def result(run: BenchmarkRun, summary: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[str, Any]:
-    """setup: what was asked for. failures: the most frequent kind first, with what the first of them said."""
+    """The record of a run. setup: its settings. failures: by kind, the most frequent first, with its first message."""
     return {
         **setup,
         "num_prompts": len(run.requests),
@@ -29,7 +29,10 @@ def result(run: BenchmarkRun, summary: Mapping[str, Any], setup: Mapping[str, An
 
 
 def details(run: BenchmarkRun) -> dict[str, list[Any]]:
-    """What `--save-detailed` adds, a value a request, in the order of sending; None where there is none. Seconds."""
+    """The additional keys of `--save-detailed`: a value per request, in the order of sending; None where it is missing.
+
+    Times are in seconds.
+    """
     replies, start_s = run.load.replies, run.load.start_s
     pairs = list(zip(replies, run.requests, strict=True))
     return {
@@ -44,6 +47,7 @@ def details(run: BenchmarkRun) -> dict[str, list[Any]]:
 
 
 def failures(run: BenchmarkRun) -> list[dict[str, Any]]:
+    """Failures by kind, the most frequent first, each with its count and first message."""
     found = [reply.failure for reply in run.load.replies if reply is not None and reply.failure is not None]
     first = {failure.kind: failure.message for failure in reversed(found)}
     counts = Counter(failure.kind for failure in found)
@@ -51,13 +55,13 @@ def failures(run: BenchmarkRun) -> list[dict[str, Any]]:
 
 
 def notes(result: Mapping[str, Any]) -> Iterator[str]:
-    """Lines for people: what was left out, and what the client took."""
+    """Lines below the table: the interrupt and the client's processor time."""
     if result["interrupted"]:
-        yield f"interrupted: {result['unanswered']} requests were under way, {result['unsent']} were not sent"
+        yield f"interrupted: {result['unanswered']} requests were in flight, {result['unsent']} were not sent"
     share = result["client_cpu_share"]
-    yield f"client: {result['client_cpu_s']:.2f} s of a processor, {share:.1%} of one core"
+    yield f"client: {result['client_cpu_s']:.2f} s of processor time, {share:.1%} of one core"
     if share > BUSY:
-        yield "client: it may be what limits these figures; measure from another machine, or from several"
+        yield "client: it may limit these figures; measure from another machine, or from several"
 
 
 def _error(reply: RequestResult | None) -> str:

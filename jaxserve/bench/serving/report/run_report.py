@@ -1,4 +1,4 @@
-"""Host: `RunReport`, all runs of a benchmark: their tables as they end, and the files that tell of them."""
+"""Host: `RunReport`: collects the runs of a benchmark: a table per run, JSON files and the HTML page."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,18 +15,21 @@ from jaxserve.bench.serving.report.text_table import failure_lines, table
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """setup: what was asked for, the first part of every result. metrics: those of the table. goodput_ms, percentiles:
-    as in `summarize`."""
+    """All runs so far.
+
+    setup: the settings, which begin every result. metrics: those of the table. goodput_ms, percentiles: see
+    `summarize`.
+    """
 
     setup: Mapping[str, Any]
     metrics: Sequence[str]
     percentiles: Sequence[float]
     goodput_ms: Mapping[str, float]
-    runs: list[BenchmarkRun] = field(default_factory=list)
-    results: list[dict[str, Any]] = field(default_factory=list)
+    runs: list[BenchmarkRun] = field(default_factory=list[BenchmarkRun])
+    results: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def add(self, run: BenchmarkRun) -> str:
-        """The run's table, and what is to be said of it."""
+        """Adds a run; returns its table with failures and notes."""
         figures = summarize(run.load, run.requests, goodput_ms=self.goodput_ms, percentiles=self.percentiles)
         found = result(run, figures, self.setup)
         self.runs.append(run)
@@ -35,7 +38,7 @@ class RunReport:
         return "\n".join([figures_table, *failure_lines(found["failures"]), *notes(found)])
 
     def save(self, folder: Path, name: str | None, *, is_detailed: bool) -> Iterator[Path]:
-        """A JSON file a run; the folder is made. name: None for one that tells the runs apart."""
+        """Writes a JSON file per run into `folder`, which is created. name: None for a generated name."""
         folder.mkdir(parents=True, exist_ok=True)
         for run, found in zip(self.runs, self.results, strict=True):
             path = folder / (name or self._name(run))
@@ -46,6 +49,7 @@ class RunReport:
             yield path
 
     def save_page(self, path: Path) -> None:
+        """Writes the HTML page, unless there is no run."""
         if self.runs:
             path.write_text(page(self.runs, self.results, self.setup), encoding="utf-8")
 
@@ -55,11 +59,11 @@ class RunReport:
 
     @property
     def has_completed(self) -> bool:
-        """Whether any request was answered."""
+        """Whether any request completed."""
         return any(run.completed for run in self.runs)
 
     def _name(self, run: BenchmarkRun) -> str:
-        """LABEL-RATEqps-concurrencyN-MODEL-TIME.json, as vLLM names it."""
+        """LABEL-RATEqps-concurrencyN-MODEL-TIME.json, as in vLLM."""
         limit = [] if run.max_concurrency is None else [f"concurrency{run.max_concurrency}"]
         model = str(self.setup["model_id"]).rpartition("/")[2]
         parts = [self.setup["label"], f"{self.setup['request_rate']}qps", *limit, model, self.setup["date"]]

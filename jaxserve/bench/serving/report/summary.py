@@ -1,7 +1,7 @@
-"""Host: `summarize`, the figures of a run; their names and definitions are those of `vllm bench serve`.
+"""Host: `summarize`: the figures of a run, with the names and definitions of `vllm bench serve`.
 
-TTFT, from sending to the first chunk with tokens. TPOT, (E2EL - TTFT) / (output tokens - 1). ITL, gaps between chunks,
-which may hold several tokens. E2EL, from sending to the end of the text.
+TTFT: from sending to the first chunk with tokens. TPOT: (E2EL - TTFT) / (output tokens - 1). ITL: gaps between chunks,
+which may hold several tokens. E2EL: from sending to the end of the text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxserve.bench.serving.client.reply import RequestResult
+from jaxserve.bench.serving.client.request_result import RequestResult
 from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest
 from jaxserve.bench.serving.load_generator import LoadResult
 
@@ -17,8 +17,10 @@ from jaxserve.bench.serving.load_generator import LoadResult
 def summarize(
     load: LoadResult, requests: Sequence[BenchRequest], *, goodput_ms: Mapping[str, float], percentiles: Sequence[float]
 ) -> dict[str, Any]:
-    """goodput_ms: the most that a request's metrics may take for it to be good; empty: none is asked for. percentiles:
-    0 to 100. Figures that nothing was measured for are None."""
+    """The figures of a run; None where there are no samples.
+
+    goodput_ms: limits of the metrics of a good request; empty for no goodput. percentiles: from 0 to 100.
+    """
     duration = load.end_s - load.start_s
     answered = [(reply, request) for reply, request in zip(load.replies, requests, strict=True) if reply is not None]
     completed = [reply for reply, _ in answered if reply.failure is None]
@@ -47,7 +49,7 @@ def summarize(
 
 
 def samples_ms(completed: Sequence[RequestResult]) -> dict[str, list[float]]:
-    """Milliseconds by metric; of ITL all gaps of all requests."""
+    """Milliseconds by metric; for ITL all gaps of all requests."""
     seconds = {
         "ttft": [reply.ttft_s for reply in completed],
         "tpot": [reply.tpot_s for reply in completed],
@@ -58,37 +60,39 @@ def samples_ms(completed: Sequence[RequestResult]) -> dict[str, list[float]]:
 
 
 def is_good(reply: RequestResult, limits_ms: Mapping[str, float]) -> bool:
-    """Whether it met all limits; a metric that it does not have, it meets."""
+    """Whether a request kept all limits; a metric that it lacks counts as kept."""
     taken_s = {"ttft": reply.ttft_s, "tpot": reply.tpot_s, "e2el": reply.e2el_s}
     return all(1e3 * (taken_s[name] or 0.0) <= limit for name, limit in limits_ms.items())
 
 
 def input_len(reply: RequestResult, request: BenchRequest) -> int | None:
-    """As the server counted it, or else as it was counted before."""
+    """The server's count, or else the local one."""
     return request.prompt_len if reply.input_len is None else reply.input_len
 
 
 def tokens_by_second(completed: Sequence[RequestResult], start_s: float) -> list[float]:
-    """Output tokens that came in each second from the start on; those of a request are divided among its chunks."""
+    """Output tokens in each second from the start on; the tokens of a request are divided equally among its chunks."""
     chunks = [
-        (moment - start_s, reply.output_len / len(reply.token_s)) for reply in completed for moment in reply.token_s
+        (arrival_s - start_s, reply.output_len / len(reply.token_s))
+        for reply in completed
+        for arrival_s in reply.token_s
     ]
     if not chunks:
         return []
-    seconds, tokens = np.array(chunks).T
-    return np.bincount(seconds.astype(int), tokens).tolist()
+    table = np.array(chunks)
+    return np.bincount(table[:, 0].astype(int), table[:, 1]).tolist()
 
 
 def most_at_once(replies: Sequence[RequestResult]) -> int:
-    """Requests under way at one moment; where one ends as another is sent, they are not together."""
+    """The maximum of requests in flight; a request that ends as another is sent does not overlap it."""
     edges = sorted([(reply.sent_s, 1) for reply in replies] + [(reply.end_s, -1) for reply in replies])
     return int(max(np.cumsum([change for _, change in edges]), default=0))
 
 
 def figures_of(metric: str, result: Mapping[str, Any]) -> list[str]:
-    """mean, median, std, p99 and so on: those that a result has of a metric."""
-    end = f"_{metric}_ms"
-    return [key.removesuffix(end) for key in result if key.endswith(end)]
+    """The figures of a metric in a result: mean, median, std, p99 and so on."""
+    suffix = f"_{metric}_ms"
+    return [key.removesuffix(suffix) for key in result if key.endswith(suffix)]
 
 
 def percentile_name(percentile: float) -> str:

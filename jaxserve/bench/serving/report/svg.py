@@ -1,6 +1,6 @@
-"""Host: `chart`, a drawing of numbers as SVG: dots, bars or lines over two axes with round numbers.
+"""Host: `chart`: an SVG chart of dots, bars or lines over two axes with round numbers.
 
-Colours are CSS classes (`s1`, `s2` for the series), so that a page decides them, for light and dark.
+Colors are CSS classes (`s1`, `s2` for the series), which the page defines for light and dark mode.
 """
 
 import math
@@ -17,6 +17,8 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class DotSeries:
+    """A dot per point."""
+
     points: Sequence[Point]
     name: str = ""
 
@@ -27,24 +29,24 @@ class DotSeries:
 
 @dataclass(frozen=True, slots=True)
 class LineSeries:
-    """shows_points: a mark on each, which tells its number under the pointer."""
+    """A line through the points. shows_points: each point has a mark that shows its value under the pointer."""
 
     points: Sequence[Point]
     name: str = ""
     shows_points: bool = False
 
     def draw(self, place: "Scales", series: str) -> str:
-        way = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place.at, self.points))
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place.at, self.points))
         marks = (
             f'<circle class="{series}" cx="{x:.1f}" cy="{y:.1f}" r="4">{_hint(f"{self.name} {number(value)}")}</circle>'
             for (_, value), (x, y) in zip(self.points, map(place.at, self.points), strict=True)
         )
-        return f'<polyline class="line {series}" points="{way}"/>' + ("".join(marks) if self.shows_points else "")
+        return f'<polyline class="line {series}" points="{path}"/>' + ("".join(marks) if self.shows_points else "")
 
 
 @dataclass(frozen=True, slots=True)
 class BarSeries:
-    """edges: one more than counts."""
+    """A bar per count. edges: the bounds of the bars, one more than counts."""
 
     edges: Sequence[float]
     counts: Sequence[float]
@@ -55,7 +57,7 @@ class BarSeries:
         return [(self.edges[0], 0.0), (self.edges[-1], max(self.counts))]
 
     def draw(self, place: "Scales", series: str) -> str:
-        found = []
+        found: list[str] = []
         for low, high, count in zip(self.edges, self.edges[1:], self.counts, strict=False):
             if count:
                 (x, y), (right, floor) = place.at((low, count)), place.at((high, 0))
@@ -77,7 +79,7 @@ class Scales:
     top: float
 
     def at(self, point: Point) -> Point:
-        """Where a point is drawn."""
+        """The position of a point in the drawing."""
         x = LEFT + (point[0] - self.left) / (self.right - self.left) * (WIDTH - LEFT - RIGHT)
         return x, HEIGHT - BOTTOM - point[1] / self.top * (HEIGHT - TOP - BOTTOM)
 
@@ -91,14 +93,14 @@ def chart(
     marks: Iterable[tuple[float, str]] = (),
     counts: bool = False,
 ) -> str:
-    """x_names: instead of numbers; x is the index of one then. marks: upright lines at values of x, with a word each.
-    counts: y is whole.
+    """An HTML figure with the chart.
 
-    No value is negative; the title tells the unit of y.
+    x_names: names on the x axis instead of numbers; x is then an index. marks: vertical lines at values of x, each with
+    a label. counts: y values are integers. No value is negative; the title names the unit of y.
     """
     points = [point for layer in layers for point in layer.points]
     if not points:
-        return f'<figure><figcaption>{escape(title)}</figcaption><p class="none">nothing was measured</p></figure>'
+        return f'<figure><figcaption>{escape(title)}</figcaption><p class="none">no data</p></figure>'
     right, top = (max(point[axis] for point in points) or 1.0 for axis in (0, 1))
     named = list(enumerate(x_names)) or [(x, number(x)) for x in ticks(right)]
     ys = ticks(top, 1.0 if counts else 0.0)
@@ -115,7 +117,7 @@ def chart(
 
 
 def ticks(most: float, least_step: float = 0.0) -> list[float]:
-    """Round numbers from 0 to the first that is not less than `most`: steps of 1, 2 or 5 times a power of ten."""
+    """Round numbers from 0 to the first that is at least `most`, in steps of 1, 2 or 5 times a power of ten."""
     rough = max(most / MAX_TICKS, least_step)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(f * power for f in (1, 2, 5, 10) if f * power >= rough * (1 - 1e-9))
@@ -123,7 +125,7 @@ def ticks(most: float, least_step: float = 0.0) -> list[float]:
 
 
 def number(value: float) -> str:
-    """Short: 0.25, 12.5, 1,200"""
+    """A short form of a number: 0.25, 12.5, 1,200."""
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
@@ -141,11 +143,11 @@ def _axes(place: Scales, xs: Sequence[tuple[float, str]], ys: Sequence[float], x
 
 
 def _marks(place: Scales, marks: Iterable[tuple[float, str]]) -> Iterable[str]:
-    for i, (value, word) in enumerate(marks):
+    for i, (value, label) in enumerate(marks):
         x, _ = place.at((value, 0))
         side, shift = ("end", -4) if x > WIDTH - RIGHT - 90 else ("start", 4)
         yield f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 8}" y2="{HEIGHT - BOTTOM}"/>'
-        yield f'<text class="{side}" x="{x + shift:.1f}" y="{TOP + 2 + 14 * i}">{escape(word)}</text>'
+        yield f'<text class="{side}" x="{x + shift:.1f}" y="{TOP + 2 + 14 * i}">{escape(label)}</text>'
 
 
 def _legend(names: Sequence[str]) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Host: `table`, the figures of a run as `vllm bench serve` prints them, line by line the same."""
+"""Host: `table`: the figures of a run, in the same lines as `vllm bench serve` prints."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ TITLES = {
     "itl": "Inter-token Latency",
     "e2el": "End-to-end Latency",
 }
-# Label, key of the result, form; rows of `IF_SET` are there only if they have a number.
+# (label, key of the result, format); rows in `IF_SET` appear only if their value is a number.
 ROWS = (
     ("Successful requests:", "completed", "{}"),
     ("Failed requests:", "failed", "{}"),
@@ -37,7 +37,7 @@ IF_SET = ("max_concurrency", "request_rate", "request_goodput")
 
 
 def table(result: Mapping[str, Any], metrics: Sequence[str], percentiles: Sequence[str]) -> str:
-    """metrics: keys of `TITLES`. percentiles: names of them in the result's keys, such as p99."""
+    """The table of a result. metrics: keys of `TITLES`. percentiles: their names in the result's keys, such as p99."""
     return "\n".join(_lines(result, metrics, percentiles))
 
 
@@ -60,7 +60,7 @@ def _lines(result: Mapping[str, Any], metrics: Sequence[str], percentiles: Seque
 
 
 def failure_lines(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """By kind: how many, and what the first of them said; nothing where none failed."""
+    """A line per kind of failure: count and first message; nothing without failures."""
     if failures:
         yield f"{'Failed requests by kind':-^{WIDTH}}"
     for failure in failures:
@@ -68,7 +68,7 @@ def failure_lines(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def cell(value: float | str | None, form: str) -> str:
-    """A figure as it is shown, also where there is none."""
+    """A formatted figure; "-" for None."""
     return form.format(value) if isinstance(value, int | float) else str(value or "-")
 
 

@@ -20,6 +20,8 @@ from jaxserve.runner.programs.programs import Programs
 VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 SETTINGS = ("jax_default_matmul_precision", "jax_default_prng_impl", "jax_enable_x64", "jax_threefry_partitionable")
 
+KERNEL_FILES = (".py", ".json")  # code, and block sizes that were measured
+
 # `import jaxserve.a` or `from jaxserve.a import b, c`, whose names may be modules or not.
 IMPORTS = re.compile(r"^[ \t]*(?:from|import)[ \t]+(jaxserve\.[\w.]+)(?:[ \t]+import[ \t]+(\([^)]*\)|[^\n#]+))?", re.M)
 
@@ -74,10 +76,11 @@ def traced_sources() -> dict[str, bytes]:
     """What exporting a program imports, directly or through other modules: content by module name.
 
     Of jaxserve the modules that are named in import statements, of pallas_kernels, whose back ends are imported by
-    computed names, every one.
+    computed names, every one, and their measured block sizes.
     """
     root, kernels = (Path(str(package.__file__)).parent for package in (jaxserve, pallas_kernels))
-    sources = {f"pallas_kernels/{path.relative_to(kernels)}": path.read_bytes() for path in kernels.rglob("*.py")}
+    paths = [path for path in kernels.rglob("*") if path.suffix in KERNEL_FILES]
+    sources = {f"pallas_kernels/{path.relative_to(kernels)}": path.read_bytes() for path in paths}
     pending = [exported_programs.__name__]
     while pending:
         module = pending.pop()

@@ -14,17 +14,16 @@ import jax
 from etils import epath  # pyright: ignore[reportMissingTypeStubs]
 
 from jaxserve.core.errors import ConfigError
-from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.core.options.engine_config import POOL_SIZES, EngineConfig
 from jaxserve.engine.build.engine_spec import EngineSpec
 from jaxserve.engine.build.memory_fallback import excess_bytes
 from jaxserve.engine.build.startup import cache_key
-from jaxserve.engine.build.startup.program_store import PROGRAMS, CompiledFolder, ProgramStore, read_compiled
+from jaxserve.engine.build.startup.compiled_folder import CompiledFolder, read_compiled
+from jaxserve.engine.build.startup.program_store import PROGRAMS, ProgramStore
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.programs.executables import Compiler, Executables
 from jaxserve.runner.programs.exported_programs import export_program, from_exported
 from jaxserve.runner.programs.programs import Program
-
-POOL_SIZES = ("num_pages", "kv_cache_memory_bytes", "memory_utilization")  # each says how large the pool is
 
 
 def compiler_for(config: EngineConfig, spec: EngineSpec) -> Compiler:
@@ -61,7 +60,7 @@ def with_compiled_sizes(config: EngineConfig, model: ModelConfig) -> EngineConfi
 def write_compiled(
     config: EngineConfig, spec: EngineSpec, described: ModelConfig, path: Path, on_compiled: Callable[[str], None]
 ) -> None:
-    """Fill a folder that `program_store.clear` has made, whose cache JAX uses already, with all programs of an engine.
+    """Fill a folder, made by `compiled_folder.clear` and whose cache JAX uses already, with an engine's programs.
 
     described: the model as its checkpoint describes it. on_compiled: called with the name of each program. Raises
     ConfigError where the programs need more memory than the pool leaves.
@@ -73,9 +72,9 @@ def write_compiled(
     digest = cache_key.program_digest(programs)
 
     def compile(program: Program) -> Any:
-        artefact = export_program(program)
-        folder.put(program.name, digest, artefact)
-        return from_exported(program, artefact).compile()  # later processes do the same, and find it in the cache
+        exported = export_program(program)
+        folder.put(program.name, digest, exported)
+        return from_exported(program, exported).compile()  # later processes do the same, and find it in the cache
 
     executables = Executables(compile)
     executables.compile_all(programs.all(spec.buckets.all()), on_compiled)
@@ -94,13 +93,13 @@ def _engine_key(spec: EngineSpec) -> dict[str, Any]:
 
 def _exported(store: ProgramStore, program: Program, digest: str) -> bytes:
     """From the store, or put there now; a store that cannot be read or written costs time alone."""
-    artefact = None
+    exported = None
     with suppress(OSError):
-        artefact = store.get(program.name, digest)
-    if artefact is None:
-        artefact = export_program(program)
+        exported = store.get(program.name, digest)
+    if exported is None:
+        exported = export_program(program)
         try:
-            store.put(program.name, digest, artefact)
+            store.put(program.name, digest, exported)
         except OSError as error:
             warnings.warn(f"{store.folder} cannot be written ({error}): later processes trace again", stacklevel=2)
-    return artefact
+    return exported

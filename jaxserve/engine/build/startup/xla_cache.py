@@ -9,7 +9,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from checkpoints.fetch.download_cache import cache_folder
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.startup.program_store import CACHE
+from jaxserve.engine.build.startup.compiled_folder import CACHE
 
 _config: Any = jax.config  # whose settings have no types
 

@@ -40,7 +40,7 @@ class ChatResponse:
             response["prompt_token_ids"] = output.prompt_token_ids
         return response
 
-    def chunks(self, prompt: int, output: RequestOutput) -> Iterator[dict[str, Any]]:
+    def chunks(self, prompt_index: int, output: RequestOutput) -> Iterator[dict[str, Any]]:
         """The chunks for a part of the output: the first of a choice has its role, later ones its new text."""
         self.usage.add(0, output)
         for completion in output.outputs:

@@ -31,20 +31,20 @@ class CompletionResponse:
 
     def whole(self, outputs: list[RequestOutput]) -> dict[str, Any]:
         choices: list[dict[str, Any]] = []
-        for prompt, output in enumerate(outputs):
-            self.usage.add(prompt, output)
-            choices += [self._choice(prompt, output, completion, is_whole=True) for completion in output.outputs]
+        for prompt_index, output in enumerate(outputs):
+            self.usage.add(prompt_index, output)
+            choices += [self._choice(prompt_index, output, completion, is_whole=True) for completion in output.outputs]
         choices.sort(key=lambda choice: choice["index"])
         response = {**self._envelope.fields("text_completion"), "choices": choices, "usage": self.usage.as_json()}
         if self._body.return_token_ids and len(outputs) == 1:
             response["prompt_token_ids"] = outputs[0].prompt_token_ids
         return response
 
-    def chunks(self, prompt: int, output: RequestOutput) -> Iterator[dict[str, Any]]:
+    def chunks(self, prompt_index: int, output: RequestOutput) -> Iterator[dict[str, Any]]:
         """The chunks for a part of the output: one for each sample with new text or tokens."""
-        self.usage.add(prompt, output)
+        self.usage.add(prompt_index, output)
         for completion in output.outputs:
-            choice = self._choice(prompt, output, completion, is_whole=False)
+            choice = self._choice(prompt_index, output, completion, is_whole=False)
             if choice["text"] or choice["finish_reason"] or choice["logprobs"] or self._body.return_token_ids:
                 yield {**self._envelope.fields("text_completion"), "choices": [choice]}
 
@@ -53,12 +53,12 @@ class CompletionResponse:
         return {**self._envelope.fields("text_completion"), "choices": []}
 
     def _choice(
-        self, prompt: int, output: RequestOutput, completion: CompletionOutput, *, is_whole: bool
+        self, prompt_index: int, output: RequestOutput, completion: CompletionOutput, *, is_whole: bool
     ) -> dict[str, Any]:
-        body, index = self._body, prompt * self._body.n + completion.index
+        body, index = self._body, prompt_index * self._body.n + completion.index
         is_first, self._has_started[index] = not self._has_started[index], True
         if output.prompt_logprobs is not None:  # they arrive once, with the first part of any sample
-            self._prompt_logprobs[prompt] = output.prompt_logprobs
+            self._prompt_logprobs[prompt_index] = output.prompt_logprobs
         text, logprobs, ids = completion.text, None, completion.token_ids
         is_prompt_only = body.max_tokens == 0
         if is_prompt_only:
@@ -68,7 +68,7 @@ class CompletionResponse:
             covered_ids, positions = list(ids), list(entries)
             if body.echo and is_first:
                 covered_ids = [*output.prompt_token_ids, *covered_ids]
-                positions = [*self._prompt_logprobs[prompt], *positions]
+                positions = [*self._prompt_logprobs[prompt_index], *positions]
             if is_first:
                 stream = self._stream(() if body.echo else output.prompt_token_ids)
                 self._logprobs[index] = CompletionLogprobs(self._texts, body.logprobs, stream)

@@ -41,10 +41,10 @@ class Usage:
         self._cached = [0] * num_prompts
         self.num_completion_tokens = 0
 
-    def add(self, prompt: int, output: RequestOutput) -> None:
-        """Count an output, or a part of one. prompt: the index of its prompt."""
-        self._prompt[prompt] = len(output.prompt_token_ids)
-        self._cached[prompt] = output.num_cached_tokens
+    def add(self, prompt_index: int, output: RequestOutput) -> None:
+        """Count an output, or a part of one. prompt_index: of its prompt."""
+        self._prompt[prompt_index] = len(output.prompt_token_ids)
+        self._cached[prompt_index] = output.num_cached_tokens
         if self._counts_output:
             self.num_completion_tokens += sum(len(completion.token_ids) for completion in output.outputs)
 

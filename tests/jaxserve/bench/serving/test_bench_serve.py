@@ -106,7 +106,7 @@ def test_the_record_is_json_and_tells_how_many_requests_there_were(tmp_path, cap
 
 
 def test_runs_that_were_measured_are_kept_where_the_server_goes_away(tmp_path, monkeypatch):
-    write, asked = benchmark.write, []
+    write, asked = benchmark.build_requests, []
 
     async def gone(*given, **more):
         asked.append(given)
@@ -114,7 +114,7 @@ def test_runs_that_were_measured_are_kept_where_the_server_goes_away(tmp_path, m
             raise ConfigError("cannot reach it")
         return await write(*given, **more)
 
-    monkeypatch.setattr(benchmark, "write", gone)
+    monkeypatch.setattr(benchmark, "build_requests", gone)
     kept = ["--save-result", "--result-dir", str(tmp_path / "r"), "--report", str(tmp_path / "page.html")]
     with served_in_thread(good) as server:
         arguments = ["--base-url", server.url, "--max-concurrency", "1,2", "--num-prompts", "2"]
@@ -171,7 +171,7 @@ def test_lines_of_a_file_may_have_token_ids_and_salts_but_not_in_chats(tmp_path,
         flags = ["--base-url", server.url, "--dataset-name", "custom", "--dataset-path", str(file), "--quiet"]
         assert main(["bench", "serve", *flags]) == 0
         assert main(["bench", "serve", *flags, "--endpoint", "chat"]) == 2
-    assert "chats have no prompts of token ids" in capsys.readouterr().err
+    assert "prompts of token ids need --endpoint completions" in capsys.readouterr().err
     assert [(body["prompt"], body["cache_salt"]) for body in server.bodies] == [([4, 5], "s")]
 
 
@@ -218,14 +218,14 @@ def test_an_interrupt_shows_what_has_been_done():
                 process.kill()
         assert process.returncode == 130, said
     assert "Successful requests:                     2 " in shown
-    assert "interrupted: 2 requests were under way, 5 were not sent" in shown
+    assert "interrupted: 2 requests were in flight, 5 were not sent" in shown
     assert "Traceback" not in said
 
 
 MISTAKES = {
     "dataset's flag": (["--sharegpt-output-len", "3"], "--sharegpt-output-len"),
     "no file": (["--dataset-name", "custom"], "--dataset-path"),
-    "file": (["--dataset-path", __file__], "reads no file"),
+    "file": (["--dataset-path", __file__], "leave out --dataset-path"),
     "concurrency": (["--max-concurrency", "1,0"], "--max-concurrency"),
     "twice": (["--max-concurrency", "4,4"], "--max-concurrency"),
     "endpoint": (["--endpoint", "/v1/embeddings"], "--endpoint"),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxserve.bench.serving.benchmark import BenchmarkRun
-from jaxserve.bench.serving.client.reply import Failure
+from jaxserve.bench.serving.client.request_result import Failure
 from jaxserve.bench.serving.client.session import ask, open_session, served_model, wait_ready
 from jaxserve.bench.serving.client.streamed_answer import StreamedAnswer, error_message
 from jaxserve.bench.serving.report.json_result import details, result
@@ -98,13 +98,13 @@ def test_a_count_that_is_none_does_not_count(count):
     reading = StreamedAnswer(0.0)
     for event in (text_chunk("a", "stop"), usage_chunk(5, count)):
         reading.take(event.encode(), 1.0)
-    assert reading.reply(2.0, None, None).failure.kind == "no usage"
+    assert reading.result(2.0, None, None).failure.kind == "no usage"
 
 
 def test_a_text_with_half_a_character_can_be_counted():
     reading = StreamedAnswer(0.0)
     reading.take(text_chunk("a\ud800", "stop").encode(), 1.0)
-    assert reading.reply(2.0, None, lambda text: len(text.encode())).output_len == 2
+    assert reading.result(2.0, None, lambda text: len(text.encode())).output_len == 2
 
 
 def test_a_request_that_times_out_ends_then(run):
@@ -163,7 +163,7 @@ def test_no_stream_breaks_the_client(events):
     reading = StreamedAnswer(0.0)
     for event in events:
         reading.take(event.encode(), 1.0)
-    reply = reading.reply(2.0, None, len)
+    reply = reading.result(2.0, None, len)
     assert (reply.output_len == 0) or reply.failure is None
     assert reply.failure is None or all(type(text) is str for text in (reply.failure.kind, reply.failure.message))
 

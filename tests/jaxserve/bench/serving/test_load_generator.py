@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxserve.bench.serving.arrivals import arrival_times, unit_arrivals
-from jaxserve.bench.serving.client.reply import RequestResult
+from jaxserve.bench.serving.client.request_result import RequestResult
 from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest
 from jaxserve.bench.serving.load_generator import run_load
 from jaxserve.bench.serving.options import ArrivalOptions

@@ -37,7 +37,8 @@ def test_flags_of_several_texts_add_up():
 def test_the_help_tells_the_verb_s_own_default():
     parser = serve._parser()
     (told,) = [action.help for action in parser._actions if action.dest == "max_num_waiting"]
-    assert told == "samples that may wait beyond those for which a slot is free; more are refused (default: 512)"
+    text = "most samples that wait beyond those for which a slot is free; further ones are refused (default: 512)"
+    assert told == text
     assert engine_options(parser.parse_args(["m"]))["max_num_waiting"] == 512
     assert engine_options(parser.parse_args(["m", "--max-num-waiting", "3"]))["max_num_waiting"] == 3
 

@@ -1,4 +1,4 @@
-"""The limits of an engine: what the user asked is kept or refused, the rest fits the memory."""
+"""The sizes of an engine: what the user set is kept or refused, the rest fits the memory."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def memory(platform="gpu", limit=10**9, weights=10**8):
     return MemoryBudget(platform=platform, limit_bytes=limit, weight_bytes=weights, state_bytes=10**6, step_bytes=10**7)
 
 
-def limits(groups=LLAMA, mem=None, max_position=4096, **options):
+def sizes_of(groups=LLAMA, mem=None, max_position=4096, **options):
     config = EngineConfig.create("m", **options)
     return resolve(config, max_position=max_position, groups=groups, page_bytes=PAGE_BYTES, memory=mem or memory())
 
@@ -32,26 +32,26 @@ def test_longest_is_the_longest_that_fits(groups, num_pages):
 
 def test_the_pool_takes_what_memory_leaves_and_no_more_than_all_slots_can_use():
     left = int(0.92 * 5 * 10**7) - 10**7 - 10**6 - 10**7
-    assert limits(mem=memory(limit=5 * 10**7, weights=10**7)).num_pages == left // PAGE_BYTES
-    assert limits(max_num_seqs=2, max_model_len=64).num_pages == 1 + 2 * 4
+    assert sizes_of(mem=memory(limit=5 * 10**7, weights=10**7)).num_pages == left // PAGE_BYTES
+    assert sizes_of(max_num_seqs=2, max_model_len=64).num_pages == 1 + 2 * 4
 
 
-def test_a_context_that_nobody_asked_for_shrinks_to_the_pool():
-    assert limits(num_pages=11).max_model_len == 160
+def test_a_context_that_was_left_open_shrinks_to_the_pool():
+    assert sizes_of(num_pages=11).max_model_len == 160
     with pytest.raises(ConfigError, match="at most 160"):
-        limits(num_pages=11, max_model_len=161)
+        sizes_of(num_pages=11, max_model_len=161)
 
 
 def test_a_context_beyond_the_model_is_refused():
     with pytest.raises(ConfigError, match="4096"):
-        limits(max_model_len=4097)
+        sizes_of(max_model_len=4097)
 
 
 def test_a_model_that_fills_the_memory_is_refused_with_advice():
     with pytest.raises(ConfigError, match="tensor_parallel_size"):
-        limits(mem=memory(weights=10**9))
+        sizes_of(mem=memory(weights=10**9))
 
 
 def test_fewer_tokens_than_rows_are_refused():
     with pytest.raises(ConfigError, match="max_num_batched_tokens"):
-        limits(max_num_seqs=64, max_num_batched_tokens=63)
+        sizes_of(max_num_seqs=64, max_num_batched_tokens=63)

@@ -1,4 +1,4 @@
-"""Memory that runs out, or that compiled programs turn out to need, makes the pool smaller; the user is told."""
+"""Memory that runs out, or that compiled programs need, makes the pool smaller, which standard error reports."""
 
 from types import SimpleNamespace
 
@@ -25,7 +25,7 @@ def engine(**options) -> LLM:
 
 @pytest.fixture
 def room(monkeypatch):
-    """The most pages that an injected allocator gives."""
+    """The most pages that an injected allocator grants."""
     found = SimpleNamespace(num_pages=10**6)
     original = runner_module.init_state
 
@@ -56,7 +56,7 @@ def compiled(monkeypatch):
     return found
 
 
-def test_a_pool_that_finds_no_memory_shrinks_and_says_so(room, capsys):
+def test_a_pool_that_finds_no_memory_shrinks_and_reports_it(room, capsys):
     room.num_pages = 250
     llm = engine(num_pages=300)
     limits, runner = llm.parts.limits, llm.parts.runner
@@ -69,7 +69,7 @@ def test_a_pool_that_finds_no_memory_shrinks_and_says_so(room, capsys):
 
 
 def test_a_smaller_pool_gets_a_compiler_of_its_own(room, monkeypatch):
-    """Programs that are kept are found by the number of pages that they were traced for."""
+    """Stored programs are found by the number of pages that they were traced for, among other things."""
     planned = []
     original = build_module.compiler_for
 
@@ -179,7 +179,7 @@ def test_where_programs_leave_no_room_for_a_sequence_fewer_run_at_once(compiled,
         ("Out of memory allocating 5 bytes.", None),
     ],
 )  # fmt: skip
-def test_the_message_tells_how_much_is_missing_or_not(message, missing):
+def test_the_missing_bytes_are_read_from_the_message(message, missing):
     error = jax.errors.JaxRuntimeError(f"RESOURCE_EXHAUSTED: {message}")
     assert is_out_of_memory(error)
     assert missing_bytes(error) == missing

@@ -66,9 +66,9 @@ def test_steps_that_leave_nothing_for_kv_have_fewer_rows():
     memory = whole.memory
     assert whole.sizes.max_num_seqs == 32
     scarce = memory.weight_bytes + memory.state_bytes + memory.step_bytes
-    drawn = make_spec(config, model, mesh, limit_bytes=scarce)
-    assert 8 <= drawn.sizes.max_num_seqs < 32
-    assert drawn.memory.state_bytes < memory.state_bytes
+    narrow = make_spec(config, model, mesh, limit_bytes=scarce)
+    assert 8 <= narrow.sizes.max_num_seqs < 32
+    assert narrow.memory.state_bytes < memory.state_bytes
     with pytest.raises(ConfigError, match="leaves nothing for KV"):
         make_spec(
             EngineConfig.create("m", dtype="float32", memory_utilization=1.0, max_num_seqs=32), model, mesh, scarce

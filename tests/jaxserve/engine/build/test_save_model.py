@@ -1,4 +1,4 @@
-"""Weights that a researcher changed live on in a folder, and orbax folders are models like all others."""
+"""Weights that were changed in a running engine are saved to a folder, and Orbax folders load like all others."""
 
 import jax
 import numpy as np
@@ -31,7 +31,7 @@ def test_changed_weights_are_saved_from_one_mesh_and_loaded_on_another(tmp_path)
     assert loaded.parts.model == llm.parts.model
     again = text_of(loaded)
     assert again[0] == changed[0]
-    np.testing.assert_allclose(again[1], changed[1], rtol=1e-4, atol=1e-5)  # sums over four devices round otherwise
+    np.testing.assert_allclose(again[1], changed[1], rtol=1e-4, atol=1e-5)  # sums over four devices round differently
     with pytest.raises(CheckpointError, match="is not empty"):
         llm.save(tmp_path / "tuned")
 

@@ -1,4 +1,4 @@
-"""New weights make a running engine what an engine built with them is; nothing is compiled, nothing kept."""
+"""An engine with new weights equals one built with them; nothing is compiled, and no KV is kept."""
 
 import gc
 import weakref

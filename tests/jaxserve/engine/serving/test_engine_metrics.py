@@ -24,7 +24,7 @@ PARAMS = [
 def test_counts_are_what_was_served(model, num_pages, max_rounds):
     """With stop strings of several tokens, preemption, failures, and several tokens a step."""
     llm = fake_llm(model, num_pages=num_pages)
-    llm.parts.engine.rounds = MultiStepBudget(max_rounds)
+    llm.parts.engine.multi_step = MultiStepBudget(max_rounds)
 
     async def main(served):
         asked = (served.generate(f"prompt {i}", params) for i, params in enumerate(PARAMS))

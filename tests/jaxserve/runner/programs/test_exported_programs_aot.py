@@ -17,7 +17,7 @@ def spec_on(mesh) -> EngineSpec:
     return make_spec(EngineConfig.create("qwen3-0.6b", **SIZES), SHAPES["qwen3-0.6b"], mesh, limit_bytes=None)
 
 
-def test_a_program_for_several_tpus_is_updated_in_place_when_it_comes_from_an_artefact():
+def test_a_program_for_several_tpus_is_updated_in_place_when_it_comes_from_an_export():
     programs = spec_on(tpu_mesh("v6e:2x2", 2)).programs
     fork = from_exported(programs.fork(), export_program(programs.fork()))
     assert programs.traces == {"fork": 1}
@@ -30,12 +30,12 @@ def test_a_program_for_several_tpus_is_updated_in_place_when_it_comes_from_an_ar
 def test_a_step_for_tpus_needs_no_safety_check_switched_off():
     spec = spec_on(tpu_mesh("v6e:2x2"))
     step = spec.programs.step(spec.buckets.all()[0])
-    artefact = export_program(step)
-    assert not jax.export.deserialize(bytearray(artefact)).disabled_safety_checks
-    assert "tpu_custom_call" in from_exported(step, artefact).lower().as_text()
+    exported = export_program(step)
+    assert not jax.export.deserialize(bytearray(exported)).disabled_safety_checks
+    assert "tpu_custom_call" in from_exported(step, exported).lower().as_text()
 
 
-def test_a_program_for_gpus_comes_from_an_artefact_too():
+def test_a_program_for_gpus_comes_from_an_export_too():
     programs = spec_on(gpu_mesh()).programs
     fork = from_exported(programs.fork(), export_program(programs.fork()))
     assert "mosaic_gpu_v2" in fork.lower().as_text()

@@ -9,12 +9,13 @@ import pytest
 
 from scripts.benchmarks.kernels import bench_kernel, compile_rpa, rpa_checkout
 from scripts.benchmarks.kernels.inner_loops import find_inner
-from scripts.benchmarks.kernels.kernel_tables import as_markdown, as_text, static_rows
+from scripts.benchmarks.kernels.kernel_tables import static_rows
 from scripts.benchmarks.kernels.kernels_page import page
 from scripts.benchmarks.kernels.static_figures import OURS, Figures
 from scripts.benchmarks.kernels.tpu_chips import CHIPS
 from scripts.benchmarks.kernels.tpu_schedule import Kernel, Loop
 from scripts.benchmarks.kernels.workload_names import KNOWN
+from scripts.benchmarks.report_page import as_markdown, as_text
 
 SLOTS = {"MXU": 256, "EUP": 40, "VLOAD:FILL": 3, "VSTORE:SPILL": 2}
 

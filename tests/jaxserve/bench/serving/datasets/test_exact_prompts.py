@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxserve.bench.serving.datasets.encoders import LocalEncoder, ServerEncoder
-from jaxserve.bench.serving.datasets.exact_prompts import fit, write
+from jaxserve.bench.serving.datasets.exact_prompts import build_requests, fit
 from jaxserve.bench.serving.datasets.random_dataset import prefix_repetition, random_prompts
-from jaxserve.bench.serving.datasets.request_specs import Draw, RequestSpec, Words, random_words
+from jaxserve.bench.serving.datasets.request_specs import RequestSpec, Selection, Words, random_words
 from jaxserve.bench.serving.datasets.text_files import custom, sharegpt
 from jaxserve.bench.serving.datasets.traces import BLOCK_TOKENS, read_trace, trace
 from jaxserve.bench.serving.datasets.words import FILLER, WORDS
@@ -43,7 +43,7 @@ class Pieces:
 
 
 def written(drafts, encoder, **options):
-    return asyncio.run(write(drafts, encoder, **options))
+    return asyncio.run(build_requests(drafts, encoder, **options))
 
 
 def words(seed: int, count: int) -> Words:
@@ -75,7 +75,7 @@ def test_a_length_that_cannot_be_met_is_an_error(encoder):
 @pytest.mark.parametrize("adds_special", [True, False])
 def test_real_tokenizers_count_what_was_asked_for(name, adds_special):
     tokenizer = tokenizer_of(name)
-    drafts = random_prompts(RandomOptions(random_input_len=60, random_range_ratio=0.9))(Draw(40, 3, 1))
+    drafts = random_prompts(RandomOptions(random_input_len=60, random_range_ratio=0.9))(Selection(40, 3, 1))
     requests = written(drafts, LocalEncoder(tokenizer, adds_special=adds_special))
     for request, draft in zip(requests, drafts, strict=True):
         assert len(tokenizer.encode(request.prompt, adds_special)) == request.prompt_len == draft.prompt.num_tokens
@@ -86,7 +86,8 @@ def test_real_tokenizers_count_what_was_asked_for(name, adds_special):
 def test_lengths_depend_on_the_seed_and_words_on_the_run_too():
     dataset = random_prompts(RandomOptions(random_input_len=20, random_output_len=10, random_range_ratio=0.5))
     first, again, second, other = (
-        dataset(draw) for draw in (Draw(300, 0, 1), Draw(300, 0, 1), Draw(300, 0, 2), Draw(300, 1, 1))
+        dataset(draw)
+        for draw in (Selection(300, 0, 1), Selection(300, 0, 1), Selection(300, 0, 2), Selection(300, 1, 1))
     )
 
     def lens(drafts):
@@ -104,7 +105,7 @@ def test_lengths_depend_on_the_seed_and_words_on_the_run_too():
 
 def test_random_prompts_begin_alike_only_where_that_is_asked_for():
     options = RandomOptions(random_input_len=12, random_prefix_len=7)
-    texts = [r.prompt.split() for r in written(random_prompts(options)(Draw(20, 0, 1)), Pieces())]
+    texts = [r.prompt.split() for r in written(random_prompts(options)(Selection(20, 0, 1)), Pieces())]
     assert {len(text) for text in texts} == {19}
     assert {common(a, b) for a, b in combinations(texts, 2)} <= {7, 8}
 
@@ -117,7 +118,7 @@ def test_prefixes_repeat_evenly_and_out_of_order():
     options = PrefixRepetitionOptions(
         prefix_repetition_num_prefixes=4, prefix_repetition_prefix_len=16, prefix_repetition_suffix_len=5
     )
-    texts = [r.prompt.split() for r in written(prefix_repetition(options)(Draw(22, 0, 1)), Pieces())]
+    texts = [r.prompt.split() for r in written(prefix_repetition(options)(Selection(22, 0, 1)), Pieces())]
     prefixes = [tuple(text[:16]) for text in texts]
     assert sorted(prefixes.count(prefix) for prefix in set(prefixes)) == [5, 5, 6, 6]
     assert prefixes[:4] != prefixes[4:8]
@@ -142,7 +143,7 @@ def mooncake(tmp_path) -> Path:
 
 def test_equal_blocks_get_equal_text_and_others_another(mooncake):
     dataset = trace(TraceOptions(), mooncake)
-    requests = written(dataset(Draw(None, 0, 1)), Pieces(extra=1))
+    requests = written(dataset(Selection(None, 0, 1)), Pieces(extra=1))
     assert [(r.prompt_len, r.output_len, r.arrival_s) for r in requests] == [
         (1030, 3, 0.0),
         (1500, 7, 2.0),
@@ -154,15 +155,16 @@ def test_equal_blocks_get_equal_text_and_others_another(mooncake):
     for (i, a), (j, b) in combinations(enumerate(texts), 2):
         assert shared.get((i, j), 0) <= common(a, b) <= shared.get((i, j), 0) + 1
     assert all(
-        common(a, b.prompt.split()) < 2 for a, b in zip(texts, written(dataset(Draw(4, 0, 2)), Pieces()), strict=True)
+        common(a, b.prompt.split()) < 2
+        for a, b in zip(texts, written(dataset(Selection(4, 0, 2)), Pieces()), strict=True)
     )
 
 
 def test_longer_requests_are_left_out_and_too_few_are_an_error(mooncake):
     dataset = trace(TraceOptions(trace_max_len=1100), mooncake)
-    assert [draft.output for draft in dataset(Draw(None, 0, 1))] == [3, 9]
-    with pytest.raises(RequestError, match="has 2 requests"):
-        dataset(Draw(3, 0, 1))
+    assert [draft.output for draft in dataset(Selection(None, 0, 1))] == [3, 9]
+    with pytest.raises(RequestError, match="has 2 usable requests"):
+        dataset(Selection(3, 0, 1))
 
 
 def test_azure_traces_have_lengths_and_times_to_the_microsecond(tmp_path):
@@ -170,7 +172,7 @@ def test_azure_traces_have_lengths_and_times_to_the_microsecond(tmp_path):
     rows = [("2023-11-16 23:59:59.9799600", 374, 44), ("2023-11-17 00:00:00.0319600", 2, 109)]
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([("TIMESTAMP", "ContextTokens", "GeneratedTokens"), *rows])
-    requests = written(trace(TraceOptions(), path)(Draw(None, 0, 1)), Pieces())
+    requests = written(trace(TraceOptions(), path)(Selection(None, 0, 1)), Pieces())
     assert [(r.prompt_len, r.output_len) for r in requests] == [(374, 44), (2, 109)]
     assert requests[1].arrival_s - requests[0].arrival_s == pytest.approx(0.052)
 
@@ -200,13 +202,13 @@ def test_files_of_prompts_are_sent_as_they_are(tmp_path):
     lines.write_text("one two\n\nthree\nfour\n")
     objects.write_text('{"prompt": "five six", "output_len": 3}\n{"prompt_token_ids": [7, 8, 9]}\n')
     text = custom(CustomOptions(custom_output_len=11), lines)
-    assert written(text(Draw(2, 0, 1)), None) == written(text(Draw(2, 0, 5)), None)
-    assert [(r.prompt, r.prompt_len, r.output_len) for r in written(text(Draw(2, 0, 1)), None)] == [
+    assert written(text(Selection(2, 0, 1)), None) == written(text(Selection(2, 0, 5)), None)
+    assert [(r.prompt, r.prompt_len, r.output_len) for r in written(text(Selection(2, 0, 1)), None)] == [
         ("one two", None, 11),
         ("three", None, 11),
     ]
-    assert [r.prompt for r in written(text(Draw(1, 0, 0)), None)] == ["four"]  # the warm-up takes from the end
-    both = custom(CustomOptions(), objects)(Draw(None, 0, 1))
+    assert [r.prompt for r in written(text(Selection(1, 0, 0)), None)] == ["four"]  # the warm-up takes from the end
+    both = custom(CustomOptions(), objects)(Selection(None, 0, 1))
     assert [(r.prompt, r.prompt_len, r.output_len) for r in written(both, Pieces(extra=1))] == [
         ("five six", 3, 3),
         ([7, 8, 9], 3, 256),
@@ -224,11 +226,11 @@ def test_conversations_give_their_first_turn_and_the_length_of_its_answer(tmp_pa
     path.write_text(
         json.dumps([{"conversations": [{"from": who, "value": text} for who, text in talk]} for talk in talks])
     )
-    drafts = sharegpt(ShareGPTOptions(), path)(Draw(None, 0, 1))
+    drafts = sharegpt(ShareGPTOptions(), path)(Selection(None, 0, 1))
     assert [(r.prompt, r.output_len) for r in written(drafts, Pieces())] == [("a b c", 2), ("u", 4)]
     with pytest.raises(ConfigError, match="--tokenizer"):
         written(drafts, None)
-    given_len = sharegpt(ShareGPTOptions(sharegpt_output_len=9), path)(Draw(None, 0, 1))
+    given_len = sharegpt(ShareGPTOptions(sharegpt_output_len=9), path)(Selection(None, 0, 1))
     assert [r.output_len for r in written(given_len, None)] == [9, 9]
 
 
@@ -239,7 +241,7 @@ def test_what_holds_no_conversations_is_refused(tmp_path, text):
     path = tmp_path / "share.json"
     path.write_text(text)
     with pytest.raises(RequestError, match=r"share\.json"):
-        sharegpt(ShareGPTOptions(), path)(Draw(None, 0, 1))
+        sharegpt(ShareGPTOptions(), path)(Selection(None, 0, 1))
 
 
 def test_the_server_counts_where_no_tokenizer_is_named():
@@ -249,7 +251,7 @@ def test_the_server_counts_where_no_tokenizer_is_named():
         asked.append((path, body["model"], body["add_special_tokens"]))
         return {"tokens": [len(word) for word in body["prompt"].split()]}
 
-    drafts = random_prompts(RandomOptions(random_input_len=5))(Draw(3, 0, 1))
+    drafts = random_prompts(RandomOptions(random_input_len=5))(Selection(3, 0, 1))
     requests = written(drafts, ServerEncoder(ask, "m", adds_special=False))
     assert [len(request.prompt.split()) for request in requests] == [5, 5, 5]
     assert set(asked) == {("/tokenize", "m", False)}
@@ -263,7 +265,7 @@ def test_a_server_that_does_not_count_is_told_of(answer):
             raise answer
         return answer
 
-    with pytest.raises(ConfigError, match="give --tokenizer"):
+    with pytest.raises(ConfigError, match="add --tokenizer"):
         written([RequestSpec(words(0, 3), 1)], ServerEncoder(ask, "m", adds_special=True))
 
 

@@ -7,11 +7,11 @@ from html.parser import HTMLParser
 import pytest
 
 from jaxserve.bench.serving.benchmark import BenchmarkRun
-from jaxserve.bench.serving.client.reply import Failure, RequestResult
+from jaxserve.bench.serving.client.request_result import Failure, RequestResult
 from jaxserve.bench.serving.client.speculation_metrics import read_counts, speculation
 from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest
 from jaxserve.bench.serving.load_generator import LoadResult
-from jaxserve.bench.serving.report.plots import of_run, under_way
+from jaxserve.bench.serving.report.plots import in_flight, of_run
 from jaxserve.bench.serving.report.run_report import RunReport
 from jaxserve.bench.serving.report.svg import BarSeries, DotSeries, LineSeries, chart, ticks
 
@@ -117,7 +117,7 @@ def test_runs_have_files_of_their_own(tmp_path):
 def test_an_interrupted_run_says_what_it_left_out():
     load = LoadResult(10.0, 12.0, [REPLIES[0], None, None], 2)
     found = report()
-    assert "interrupted: 1 requests were under way, 1 were not sent" in found.add(
+    assert "interrupted: 1 requests were in flight, 1 were not sent" in found.add(
         BenchmarkRun(4, REQUESTS, load, 0.1, {})
     )
     assert found.is_interrupted
@@ -126,8 +126,8 @@ def test_an_interrupted_run_says_what_it_left_out():
 
 def test_a_client_that_is_busy_says_so():
     load = LoadResult(10.0, 12.0, REPLIES, 3)
-    assert "may be what limits" in report().add(BenchmarkRun(4, REQUESTS, load, 1.9, {}))
-    assert "may be what limits" not in report().add(BenchmarkRun(4, REQUESTS, load, 1.0, {}))
+    assert "may limit these figures" in report().add(BenchmarkRun(4, REQUESTS, load, 1.9, {}))
+    assert "may limit these figures" not in report().add(BenchmarkRun(4, REQUESTS, load, 1.0, {}))
 
 
 METRICS = """\
@@ -203,7 +203,7 @@ def test_a_page_of_failures_alone_can_be_made(tmp_path):
     found = report()
     found.add(run(replies=[REPLIES[2]] * 3))
     found.save_page(tmp_path / "page.html")
-    assert "nothing was measured" in (tmp_path / "page.html").read_text("utf-8")
+    assert "no data" in (tmp_path / "page.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("most", [1e-7, 0.3, 1.0, 5.999, 6.0, 6.001, 999.0, 1000.0, 123456.7])
@@ -241,6 +241,6 @@ def test_requests_under_way_are_counted_at_every_moment():
         RequestResult(11.0, [], 13.0, None, 1),
         RequestResult(12.0, [], 12.5, None, 1),
     ]
-    steps = under_way(replies, 10.0)
+    steps = in_flight(replies, 10.0)
     assert [after for _, after in steps[2::2]] == [1, 2, 1, 2, 1, 0]
     assert [moment for moment, _ in steps[1::2]] == [0, 1, 2, 2, 2.5, 3]

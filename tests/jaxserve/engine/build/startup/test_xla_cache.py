@@ -1,4 +1,4 @@
-"""Which folder JAX keeps executables in: the option's, the one that it was told of, or the user's own."""
+"""The folder of JAX's executables: the option's, the one that JAX is configured with, or the user's own."""
 
 import jax
 import numpy as np
@@ -10,12 +10,12 @@ from jaxserve.engine.build.startup import xla_cache
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from tests.support.compiled.compilation_cache import cache_events, cache_restored
 
-TOLD = "/told/of"  # nothing is compiled while it is set
+CONFIGURED = "/configured"  # nothing is compiled while it is set
 
 
 @pytest.fixture(autouse=True)
 def _fresh_process(monkeypatch):
-    """As in a process whose JAX was told of no folder."""
+    """As in a process whose JAX has no folder configured."""
     with cache_restored():
         jax.config.update("jax_compilation_cache_dir", None)
         monkeypatch.setattr(xla_cache, "_choice", xla_cache._Choice())
@@ -38,15 +38,15 @@ def test_the_default_is_in_the_users_cache_folder(monkeypatch, tmp_path):
     assert chosen() == "/scratch/compiled"
 
 
-def test_jax_keeps_the_folder_that_it_was_told_of_unless_an_option_names_another(monkeypatch, tmp_path):
+def test_jax_keeps_its_configured_folder_unless_an_option_names_another(monkeypatch, tmp_path):
     """JAX reads JAX_COMPILATION_CACHE_DIR into this setting when it is imported."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
-    jax.config.update("jax_compilation_cache_dir", TOLD)
-    assert chosen() == TOLD
+    jax.config.update("jax_compilation_cache_dir", CONFIGURED)
+    assert chosen() == CONFIGURED
     assert chosen(compilation_cache_dir="/my/own") == "/my/own"
-    assert chosen() == TOLD
+    assert chosen() == CONFIGURED
     assert chosen(compiled="/out") == "/out/cache"
-    assert chosen() == TOLD
+    assert chosen() == CONFIGURED
     jax.config.update("jax_compilation_cache_dir", "/another")
     assert chosen() == "/another"
     with pytest.raises(ConfigError, match="of its own"):
@@ -54,7 +54,7 @@ def test_jax_keeps_the_folder_that_it_was_told_of_unless_an_option_names_another
 
 
 def test_each_engine_of_a_process_uses_its_own_folder(tmp_path):
-    """JAX alone stays with the folder that it used first."""
+    """JAX itself keeps the folder of its first use."""
     kept = {}
     for name in ("first", "second", "first"):
         chosen(compilation_cache_dir=str(tmp_path / name))

@@ -1,4 +1,4 @@
-"""Host: `RequestResult`, what came of one request, and when; `Failure`, why nothing did."""
+"""Host: `RequestResult`: times and token counts of one request; `Failure`: the reason why it failed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,27 +9,28 @@ MAX_MESSAGE_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """kind: "HTTP 429", "timeout" and so on; requests that fail alike are counted under one. message: what was said."""
+    """kind: "HTTP 429", "timeout" and so on, by which failures are counted. message: the server's or library's text."""
 
     kind: str
     message: str
 
     @classmethod
     def of(cls, kind: str, message: str) -> "Failure":
+        """A failure with its message on one line."""
         return cls(kind, one_line(message))
 
 
 def one_line(message: str) -> str:
-    """Short, and without what is no text: a server could write on the terminal otherwise."""
+    """A short line of printable characters, so that a server cannot write control characters on the terminal."""
     return "".join(filter(str.isprintable, " ".join(message.split())))[:MAX_MESSAGE_CHARS]
 
 
 @dataclass(frozen=True, slots=True)
 class RequestResult:
-    """Moments are seconds on one clock.
+    """Times are seconds on one clock.
 
-    token_s: when each chunk came that held tokens, whatever their number. end_s: when the text's last chunk came, or
-    the failure. input_len, output_len: tokens as the server counted them; None: it did not say.
+    token_s: arrival of each chunk with tokens, of any number. end_s: arrival of the last chunk of text, or the time of
+    the failure. input_len, output_len: token counts reported by the server; None where it reports none.
     """
 
     sent_s: float
@@ -41,7 +42,7 @@ class RequestResult:
 
     @property
     def ttft_s(self) -> float | None:
-        """From sending to the first chunk with tokens; None where no token came."""
+        """From sending to the first chunk with tokens; None without tokens."""
         return self.token_s[0] - self.sent_s if self.token_s else None
 
     @property
@@ -56,7 +57,7 @@ class RequestResult:
 
     @property
     def tpot_s(self) -> float | None:
-        """Mean time of a token after the first; None where there is none."""
+        """Mean time per token after the first; None for fewer than two tokens."""
         if self.output_len < 2 or not self.token_s:
             return None
         return (self.end_s - self.token_s[0]) / (self.output_len - 1)

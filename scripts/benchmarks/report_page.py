@@ -1,0 +1,93 @@
+"""The page of a benchmark: markdown with its tables and the conditions of its run, and the figures as JSON."""
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from scripts.prove import git
+
+Rows = Sequence[Sequence[str]]
+
+
+def write(out: Path, page: str, record: Mapping[str, Any]) -> None:
+    """Write the page, and the record as OUT.json."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page)
+    out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
+    print(f"Wrote {out}")
+
+
+def document(parts: Sequence[str]) -> str:
+    """Paragraphs, tables and headings as one page; empty parts are left out."""
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def conditions(script: str, argv: Sequence[str], **rows: str) -> str:
+    """The table of how the figures were made. rows: further lines, by their heading; empty ones are left out."""
+    found = {
+        "command": f"`{shlex.join([script, *map(without_folder, argv)])}`",
+        "commit": commit(),
+        "date": now(),
+    } | rows
+    return as_markdown([["", ""], *([name.replace("_", " "), text] for name, text in found.items() if text)])
+
+
+def machine_facts(load: float, hardware: dict[str, Any]) -> dict[str, Any]:
+    """For the record: load and hardware as they were when the run began, before a process was bound to a core."""
+    from jaxserve.bench import machine
+
+    return {
+        "hardware": hardware,
+        "load": (load, os.getloadavg()[0]),
+        "versions": machine.versions(),
+        "commit": commit(),
+        "date": now(),
+    }
+
+
+def listing(values: Mapping[str, Any]) -> str:
+    """Names with values, such as versions, in one line."""
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def hardware_text(host: Mapping[str, Any]) -> str:
+    """`machine.host()` in one line."""
+    return f"{host['cpu']}, {host['num_cores']} cores, {host['memory_gib']} GiB"
+
+
+def now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def commit() -> str:
+    """The measured commit, marked when anything but a page of docs differs from it."""
+    changed = git("status", "--porcelain", "--", ".", ":(exclude)docs")
+    head = git("rev-parse", "--short=12", "HEAD") or "no commit yet"
+    return f"{head}, with uncommitted changes" if changed else head
+
+
+def without_folder(word: str) -> str:
+    """A word of a command; of a path on this machine, its last part."""
+    flag, equals, value = word.rpartition("=")
+    folder, name = os.path.split(os.path.expanduser(value))
+    return f"{flag}{equals}{name}" if folder and os.path.isdir(folder) else word
+
+
+def as_text(rows: Rows) -> str:
+    """A table for a terminal: the first column flush left, the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines: list[str] = []
+    for first, *rest in rows:
+        cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))]
+        lines.append("  ".join(cells))
+    return "\n".join(lines)
+
+
+def as_markdown(rows: Rows) -> str:
+    """The first row is the heading."""
+    heading, *body = rows
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heading, ["---"] * len(heading), *body))
