@@ -9,6 +9,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
@@ -80,7 +81,7 @@ def _attend(
     scores = jnp.einsum("bqkgh,btkh->bkgqt", queries.astype(jnp.float32) * spec.scale, keys, precision=precision)
     if spec.softcap is not None:
         scores = spec.softcap * jnp.tanh(scores / spec.softcap)
-    scores = jnp.where(is_seen[None, None, None], scores, float(jnp.finfo(jnp.float32).min))
+    scores = jnp.where(is_seen[None, None, None], scores, float(np.finfo(np.float32).min))
     if sinks is not None:
         sink = jnp.broadcast_to(sinks[None, :, :, None, None], (*scores.shape[:-1], 1))
         scores = jnp.concatenate([scores, sink], axis=-1)

@@ -1,5 +1,5 @@
-"""The step of Llama 3 8B on one GPU, compiled by XLA: the state is updated in place, on Hopper by kernels that spill
-nothing."""
+"""The step of Llama 3 8B on one GPU, compiled by XLA: the state is updated in place, on Hopper by kernels without
+register spills."""
 
 import re
 from dataclasses import replace
@@ -37,7 +37,7 @@ def test_the_whole_step_updates_its_state_in_place():
 
 
 def test_the_layers_of_an_older_gpu_are_xlas_and_copy_no_pool():
-    """What the step has beside its layers is the same on all GPUs."""
+    """Only the layers: the rest of the step is the same on all GPUs."""
     step = StepCase(gpu_mesh("a100"), NAME, DECODE)
     compiled = step.compile_backbone()
     assert kernels_called(compiled.as_text()) == []
