@@ -1,7 +1,7 @@
-# Sourced by the other scripts: goes to the repository's root and defines make_env.
+# Sourced by the other scripts: changes to the repository's root and defines make_env and install_browser.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# With the compilers for absent GPUs JAX's CUDA plugin is here, which complains of the CUDA libraries that are not.
+# The compilers for absent GPUs include JAX's CUDA plugin, which complains of missing CUDA libraries.
 [[ ! -f .venv/installed-aot ]] || export JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1
 
 find_python() {  # prints the first Python that is new enough
@@ -12,11 +12,11 @@ find_python() {  # prints the first Python that is new enough
       return
     fi
   done
-  echo "jaxserve needs Python 3.12 or newer: install it, or name it as in 'PYTHON=/path/to/python3.12 $0'." >&2
+  echo "jaxserve needs Python 3.12 or newer: install it, or set its path: 'PYTHON=/path/to/python3.12 $0'." >&2
   return 2
 }
 
-is_installed() {  # is_installed main|dev|aot: .venv was made here and holds what that lock file says today
+is_installed() {  # is_installed main|dev|aot: .venv was made here from the current version of that lock file
   [[ -x .venv/bin/python && "$(cat ".venv/installed-$1" 2>/dev/null)" == "$(fingerprint "$1")" ]]
 }
 
@@ -24,7 +24,7 @@ fingerprint() {
   { pwd; cat "requirements/$1.txt" pyproject.toml; } | cksum
 }
 
-make_env() {  # make_env main|dev|aot: .venv holds what requirements/$1.txt says; dev is main and more, aot dev and more
+make_env() {  # make_env main|dev|aot: installs requirements/$1.txt into .venv; dev includes main, aot includes dev
   case "$1" in
     main) is_installed main || is_installed dev || is_installed aot ;;
     dev) is_installed dev || is_installed aot ;;
@@ -33,22 +33,22 @@ make_env() {  # make_env main|dev|aot: .venv holds what requirements/$1.txt says
   if ! grep -qsF " $PWD/.venv" .venv/pyvenv.cfg || ! .venv/bin/python -m pip --version &>/dev/null; then
     local python
     python=$(find_python)
-    echo "Making .venv with $("$python" --version)"
+    echo "Creating .venv with $("$python" --version)"
     "$python" -m venv --clear .venv || {
-      echo "$python cannot make environments: install its venv module (Debian, Ubuntu: apt install python3-venv)." >&2
+      echo "$python cannot create environments: install its venv module (Debian, Ubuntu: apt install python3-venv)." >&2
       return 2
     }
   fi
-  echo "Installing requirements/$1.txt into .venv (again only when it changes; a minute or two the first time)"
+  echo "Installing requirements/$1.txt into .venv (only when it changes; one or two minutes the first time)"
   rm -f .venv/installed-*
   .venv/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r "requirements/$1.txt"
   .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
   fingerprint "$1" >".venv/installed-$1"
 }
 
-install_browser() {  # Chromium, with Debian's packages
+install_browser() {  # installs Chromium from Debian's packages where it is missing
   command -v chromium >/dev/null && return
-  echo "Installing Chromium for the tests of the page"
+  echo "Installing Chromium for the tests of the web page"
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends chromium fonts-liberation >/dev/null
 }

@@ -1,4 +1,4 @@
-"""Runs one proof of scripts/proofs and writes its table, under a header that says how to repeat it, to docs/proofs."""
+"""Runs one proof of scripts/proofs and writes its table to docs/proofs, under a header with command and versions."""
 
 import ast
 import importlib
@@ -20,7 +20,7 @@ PACKAGES = ("jax", "jaxlib", "numpy", "flax", "gguf", "tokenizers")
 
 
 def descriptions() -> dict[str, str]:
-    """The first docstring line of each proof, by name; modules that begin with an underscore are their helpers."""
+    """The first docstring line of each proof, by name; names that begin with an underscore are not proofs."""
     files = sorted(PROOFS.glob("[!_]*.py"))
     docstrings = {file.stem: ast.get_docstring(ast.parse(file.read_text())) or "" for file in files}
     return {name: docstring.partition("\n")[0] for name, docstring in docstrings.items()}
@@ -31,14 +31,14 @@ def git(*args: str) -> str:
 
 
 def commit() -> str:
-    """The commit under test, marked when anything but an earlier proof's report differs from it."""
+    """The commit under test, marked where the working tree differs from it outside docs/proofs."""
     changed = git("status", "--porcelain", "--", ".", ":(exclude)docs/proofs")
     head = git("rev-parse", "--short=12", "HEAD") or "no commit yet"
     return f"{head}, with uncommitted changes" if changed else head
 
 
 def hardware() -> str:
-    """Processor, cores and memory, and the accelerators if the proof ran on any."""
+    """CPU, cores and memory, and the JAX devices where the proof imported jax."""
     host = machine.host()
     parts = [host["cpu"], f"{host['num_cores']} cores", f"{host['memory_gib']:.0f} GiB"]
     if "jax" in sys.modules:
@@ -62,7 +62,7 @@ def header(name: str, description: str, argv: list[str], took_s: float) -> str:
 
 
 def prove(name: str, description: str, argv: list[str]) -> Path:
-    """Runs the proof and returns the report's path. A proof that fails raises, and the last good report stays."""
+    """Runs the proof, writes its report and returns the path. A failed proof raises and leaves the old report."""
     started_s = time.monotonic()
     body = importlib.import_module(f"scripts.proofs.{name}").main(argv)
     report = REPORTS / f"{name}.md"
@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
         return 0
     name, *options = argv
     if name not in known:
-        print(f"There is no proof named {name!r}; these are the proofs:\n{listing}", file=sys.stderr)
+        print(f"There is no proof named {name!r}; choose one of:\n{listing}", file=sys.stderr)
         return 2
     print(f"Wrote {prove(name, known[name], options).relative_to(ROOT)}")
     return 0

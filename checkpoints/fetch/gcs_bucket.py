@@ -105,8 +105,8 @@ def _described(path: Any, name: str) -> _Remote:
 
 def _update(item: Path, remote: Sequence[_Remote], workspace: Path, url: str) -> None:
     """Makes the folder `item` hold exactly the remote files."""
-    wanted = {item / file.name for file in remote}
-    for stray in [path for path in item.rglob("*") if path.is_file() and path not in wanted]:
+    expected = {item / file.name for file in remote}
+    for stray in [path for path in item.rglob("*") if path.is_file() and path not in expected]:
         stray.unlink()
     missing = [file for file in remote if not file.is_at(item / file.name)]
     if not missing:

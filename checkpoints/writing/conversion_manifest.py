@@ -77,11 +77,11 @@ def _read(path: Path, job: dict[str, Any]) -> tuple[dict[str, int], bool]:
         case {"job": dict(), "done": dict(), "is_finished": bool(is_finished)} if all(
             type(size) is int for size in values["done"].values()
         ):
-            begun: dict[str, Any] = values["job"]
+            earlier: dict[str, Any] = values["job"]
             done: dict[str, int] = values["done"]
         case _:
             raise CheckpointError(f"{path}: is not a conversion manifest; {advice}")
-    if begun != job:
-        changed = ", ".join(sorted(key for key in begun.keys() | job.keys() if begun.get(key) != job.get(key)))
+    if earlier != job:
+        changed = ", ".join(sorted(key for key in earlier.keys() | job.keys() if earlier.get(key) != job.get(key)))
         raise CheckpointError(f"{path.parent} holds a different conversion (different {changed}); {advice}")
     return done, is_finished

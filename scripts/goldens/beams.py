@@ -1,9 +1,9 @@
-"""Makes the goldens of beam search on some of the tiny checkpoints that `models.py` made, with transformers and torch.
+"""Makes the goldens of beam search on some of the tiny checkpoints of `models.py`, with transformers and torch.
 
 Run in an environment with requirements/oracle.txt:  python scripts/goldens/beams.py
-Writes tests/goldens/beams.json: for each case its settings, and by prompt, the best first, the generated tokens and the
-score of each text. Tokens that the model likes are made to end texts. Cases in which noise of 2e-5 on the
-log-probabilities changes a token are left out: there rounding decides.
+Writes tests/goldens/beams.json: the settings of each case, and per prompt the generated tokens and the score of each
+text, best first. Tokens that the model prefers serve as end tokens, so texts end early. Cases in which noise of 2e-5 on
+the log-probabilities changes a token are left out, because rounding would decide them.
 """
 
 import json
@@ -34,7 +34,7 @@ class Noise(LogitsProcessor):
 
 @torch.no_grad()
 def search(model, prompt: list[int], case: dict, noise: tuple[Noise, ...] = ()) -> tuple[list[list[int]], list[float]]:
-    """Generated tokens, those that end a text included, and scores."""
+    """Generated tokens, including end tokens, and scores."""
     config = GenerationConfig(
         num_beams=case["beam_width"],
         num_return_sequences=case["beam_width"],
@@ -55,7 +55,7 @@ def search(model, prompt: list[int], case: dict, noise: tuple[Noise, ...] = ()) 
 
 
 def cases_of(model, prompts: list[list[int]]) -> Iterator[dict]:
-    """Settings: every width and rule, with one token that ends texts, or two; and some without any."""
+    """Settings of all cases: each width and rule with one or two end tokens, and some without end tokens."""
     plain = {"beam_width": 4, "max_tokens": MAX_TOKENS, "eos_ids": [], "length_penalty": 1.0, "early_stopping": False}
     first, last = (search(model, prompt, plain)[0] for prompt in (prompts[0], prompts[-1]))
     liked = list(dict.fromkeys([first[0][3], *last[1][6:], *last[0]]))[:2]
@@ -66,7 +66,7 @@ def cases_of(model, prompts: list[list[int]]) -> Iterator[dict]:
 
 
 def main() -> None:
-    # A width of 1 is searched as well, not left to greedy decoding.
+    # transformers would decode a width of 1 greedily; this makes it use beam search too.
     GenerationConfig.get_generation_mode = lambda self, assistant_model=None: GenerationMode.BEAM_SEARCH
     made, num_left_out = [], 0
     for family in FAMILIES:

@@ -1,8 +1,8 @@
-"""Host: the conversations on which chat templates are compared, each with the options of its rendering.
+"""Host: the chats on which chat templates are compared with transformers, each with its rendering options.
 
-Where a chat has `plainly`, its messages are in a form that clients send and few templates read (null content, parts of
-text, arguments as JSON text): ours renders them as the plain form, which is what transformers is given, but for the
-templates named in `read_by`, which are given the messages as they stand.
+A chat with `plainly` has messages in a form that clients send but few templates support (null content, text parts,
+arguments as JSON text). jaxserve renders them like the plain form, so transformers renders the plain form. Templates
+named in `read_by` support the original messages and receive them unchanged.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ TOOLS = [WEATHER, CLOCK]
 
 
 def _say(*turns: str) -> list[dict[str, Any]]:
-    """Turns of user and assistant, in turn."""
+    """Messages of user and assistant, alternating."""
     return [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(turns)]
 
 
@@ -151,10 +151,10 @@ OPTIONS = ("add_generation_prompt", "continue_final_message", "tools", "enable_t
 
 
 def options_of(chat: dict[str, Any]) -> dict[str, Any]:
-    """What is given to the rendering beside the messages."""
+    """The rendering options of a chat."""
     return {"add_generation_prompt": True} | {name: chat[name] for name in OPTIONS if name in chat}
 
 
 def seen_by(model: str, chat: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages that transformers renders with this model's template."""
+    """The messages that transformers renders with the template of this model."""
     return chat["messages"] if model in chat.get("read_by", ()) else chat.get("plainly", chat["messages"])

@@ -1,7 +1,7 @@
-"""Makes the golden hidden states of some of the tiny checkpoints that `models.py` made, with transformers and torch.
+"""Makes the golden hidden states of some of the tiny checkpoints of `models.py`, with transformers and torch.
 
 Run in an environment with requirements/oracle.txt:  python scripts/goldens/hidden_states.py
-Writes tests/goldens/hidden_states.npz: `output_hidden_states` of each family's prompt of 17 tokens, [L + 1, T, D].
+Writes tests/goldens/hidden_states.npz: `output_hidden_states` of the prompt of 17 tokens per family, [L + 1, T, D].
 """
 
 from pathlib import Path

@@ -1,9 +1,9 @@
-"""Makes the tiny random checkpoints of each family and their golden logits, with transformers and torch.
+"""Makes a tiny random checkpoint per family and its golden logits, with transformers and torch.
 
 Run in an environment with requirements/oracle.txt, at the root:  PYTHONPATH=. python scripts/goldens/models.py [NAME …]
 Writes tests/goldens/<name>/: config.json, model.safetensors, goldens.npz (prompts, logits, greedy tokens). Asserts that
-transformers gives the same logits from the GGUF file that the tests write of the checkpoint, and with the config.json
-that jaxserve writes of its own description of the model.
+transformers gives the same logits from the GGUF file that the tests make of the checkpoint, and with the config.json
+that jaxserve writes from its own model configuration.
 """
 
 import json
@@ -39,8 +39,8 @@ LONGROPE = {
     "short_factor": [1.0, 1.1, 1.3, 1.6],
     "long_factor": [1.2, 2.5, 5.0, 8.0],
 }
-# Transformers takes LongRoPE's second table for sequences of more than 32 tokens; logits of a prompt are made with
-# tokens behind it, which it cannot see, so that all are the second table's.
+# transformers uses LongRoPE's second table for sequences of more than 32 tokens. Prompts are padded at the end, which
+# causal attention cannot see, so that all logits come from the second table.
 MIN_LENS = {"phi3": 40}
 COMMON = dict(vocab_size=VOCAB, hidden_size=48, intermediate_size=80, head_dim=16, max_position_embeddings=256)
 SMALL = dict(
@@ -73,7 +73,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
             rope_parameters=LLAMA3_ROPE,
         ),
     ),
-    # Seven local layers and two global ones: KV groups of two layers, the last of them half empty.
+    # Seven local and two global layers: KV groups of two layers, the last one half empty.
     "gemma3": (
         hf.Gemma3ForCausalLM,
         hf.Gemma3TextConfig(
@@ -87,7 +87,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
         ),
     ),
     "mistral": (hf.MistralForCausalLM, hf.MistralConfig(**SMALL, sliding_window=20)),
-    # A window that the prompt of 60 tokens outgrows on the last two of four layers.
+    # The last two of four layers have a window that the prompt of 60 tokens exceeds.
     "qwen2": (
         hf.Qwen2ForCausalLM,
         hf.Qwen2Config(
@@ -103,7 +103,7 @@ MODELS: dict[str, tuple[Any, Any]] = {
             **SMALL | {"max_position_embeddings": 128}, head_dim=16, tie_word_embeddings=True, rope_parameters=YARN
         ),
     ),
-    # Caps low enough to bend most scores and logits; three local layers and two global ones.
+    # Soft caps low enough to affect most scores and logits; three local and two global layers.
     "gemma2": (
         hf.Gemma2ForCausalLM,
         hf.Gemma2Config(
@@ -133,11 +133,11 @@ MODELS: dict[str, tuple[Any, Any]] = {
 def main() -> None:
     for name in sys.argv[1:] or MODELS:
         cls, config = MODELS[name]
-        config._attn_implementation = "eager"  # the others leave soft caps out
+        config._attn_implementation = "eager"  # the other implementations ignore soft caps
         torch.manual_seed(7)
         model = cls(config).eval().float()
         with torch.no_grad():
-            for key, parameter in model.named_parameters():  # larger than the default, so that attention is not uniform
+            for key, parameter in model.named_parameters():  # larger than the default, for non-uniform attention
                 spread = (0.0, 0.15) if parameter.ndim > 1 or key.endswith("bias") else (0.5, 0.3)
                 parameter.normal_(*spread)
         folder = OUT / name
@@ -162,20 +162,20 @@ def main() -> None:
 
 
 def logits(model: Any, ids: torch.Tensor, min_len: int = 0) -> np.ndarray:
-    """Logits after each token; tokens 0 are put behind a shorter sequence."""
+    """Logits after each token; a sequence shorter than `min_len` is padded with tokens 0 at the end."""
     padded = torch.nn.functional.pad(ids, (0, max(0, min_len - ids.shape[1])))
     with torch.no_grad():
         return model(padded).logits[0, : ids.shape[1]].numpy()
 
 
 def check_other_spellings(folder: Path, arrays: dict[str, np.ndarray], min_len: int) -> None:
-    """Transformers on the GGUF file that the tests write, and on jaxserve's config.json with the same weights."""
+    """Checks transformers' logits from the tests' GGUF file, and with jaxserve's config.json and the same weights."""
     config = json.loads((folder / "config.json").read_text())
     with tempfile.TemporaryDirectory() as scratch:
         if config["model_type"] in ARCHITECTURES:
             write_gguf(folder, Path(scratch) / "model.gguf")
-            # The reader of GGUF leaves out windows, caps and rope scaling, so the configuration is given: this is about
-            # names and the order of rows. It knows no Mistral, which is a Llama up to the length of its window.
+            # transformers' GGUF reader ignores windows, caps and rope scaling, so the configuration is passed: the
+            # check covers names and row order. It does not support Mistral, which equals Llama within its window.
             known = hf.AutoConfig.from_pretrained(folder)
             if config["model_type"] == "mistral":
                 known = hf.LlamaConfig.from_dict(config | {"model_type": "llama"})

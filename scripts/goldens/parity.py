@@ -1,10 +1,10 @@
-"""Makes the goldens of `scripts/prove parity`: greedy tokens and log-probabilities of the real models by transformers.
+"""Makes the goldens of `scripts/prove parity`: transformers' greedy tokens and log-probabilities of a real model.
 
 Run in an environment with requirements/oracle.txt:
 
     python scripts/goldens/parity.py MODEL.gguf prompts.txt tests/goldens/parity-NAME.npz
 
-prompts.txt: a long text; 100 ragged prompts of 1 to 700 tokens are cut from it. float32, one prompt at a time.
+prompts.txt: a long text, from which 100 prompts of 1 to 700 tokens are cut. float32, one prompt at a time.
 """
 
 import sys
@@ -18,7 +18,7 @@ NUM_PROMPTS, NUM_TOKENS, MAX_LEN = 100, 64, 700
 
 
 def cut_prompts(tokenizer, text: str) -> list[list[int]]:
-    """Ragged prompts: lengths log-uniform in [1, 700], places uniform in the text."""
+    """Prompts with log-uniform lengths in [1, 700], at uniform positions of the text."""
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     rng = np.random.default_rng(11)
     lens = np.exp(rng.uniform(0, np.log(MAX_LEN), NUM_PROMPTS)).astype(int)

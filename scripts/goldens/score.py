@@ -1,11 +1,11 @@
-"""Makes the goldens of `scripts/prove score`: log-probabilities of continuations on the real models by transformers.
+"""Makes the goldens of `scripts/prove score`: transformers' log-probabilities of continuations on a real model.
 
 Run in an environment with requirements/oracle.txt:
 
     python scripts/goldens/score.py MODEL.gguf prompts.txt tests/goldens/score-NAME.npz
 
 prompts.txt: a long text. 50 contexts of 60 to 200 tokens are cut from it, each with four continuations of 2 to 12
-tokens: what follows, what the model itself would say, and two from elsewhere. float32, one pair at a time.
+tokens: the text that follows, the model's greedy continuation, and two from elsewhere. float32, one pair at a time.
 """
 
 import sys
@@ -19,7 +19,7 @@ NUM_CONTEXTS = 50
 
 
 def cut_contexts(ids: list[int], rng: np.random.Generator) -> list[tuple[list[int], list[list[int]]]]:
-    """Contexts, each with what follows and two continuations from elsewhere."""
+    """Contexts, each with the text that follows and two continuations from elsewhere."""
 
     def piece(length: int) -> tuple[list[int], int]:
         start = int(rng.integers(0, len(ids) - length))
@@ -35,7 +35,7 @@ def cut_contexts(ids: list[int], rng: np.random.Generator) -> list[tuple[list[in
 
 @torch.no_grad()
 def judge(model, context: list[int], continuation: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """(log-probability of each token, by how much the largest logit exceeds its own)."""
+    """(log-probability of each token, the largest logit minus the token's logit)."""
     ids = torch.tensor([context + continuation])
     logits = model(ids).logits[0, len(context) - 1 : -1].double()
     own = logits.gather(1, torch.tensor(continuation)[:, None])[:, 0]

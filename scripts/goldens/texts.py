@@ -1,6 +1,6 @@
-"""Host: the texts on which tokenizers are compared: scripts, emoji, code, white space, and what looks like tokens.
+"""Host: the texts on which tokenizers are compared: scripts, emoji, code, white space, and text like special tokens.
 
-The order is part of the goldens (tests/goldens/tokenizers.json): add at the end of a section and write them anew.
+The goldens (tests/goldens/tokenizers.json) depend on the order: after a change, write them again.
 """
 
 import random
@@ -126,7 +126,7 @@ JOINTS = (" ", "  ", "\n", "\t", "\r\n", "\u00a0", "\u200d", "\ufe0f", "'s", "1"
 
 
 def random_texts(seed: int, count: int) -> Iterator[str]:
-    """Three mixtures in turn: characters of one range, of all, and pieces of the texts above, with joints between."""
+    """Alternates three mixtures: characters of one range, of all ranges, and joined pieces of the texts above."""
     rng = random.Random(seed)
     for i in range(count):
         if i % 3 == 0:
@@ -141,7 +141,7 @@ def random_texts(seed: int, count: int) -> Iterator[str]:
 
 
 def _character(rng: random.Random, between: tuple[int, int]) -> str:
-    """Any character but halves of surrogate pairs, which are not text."""
+    """A random character of the range, surrogates excluded."""
     while unicodedata.category(found := chr(rng.randrange(*between))) == "Cs":
         pass
     return found

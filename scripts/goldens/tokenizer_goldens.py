@@ -1,10 +1,10 @@
-"""Host: write tests/goldens/tokenizers.json: what transformers makes of texts and conversations, for five tokenizers.
+"""Host: writes tests/goldens/tokenizers.json: transformers' results for all texts and chats, for five tokenizers.
 
     PYTHONPATH=. python scripts/goldens/tokenizer_goldens.py ORACLE_PYTHON
 
-Run it in jaxserve's environment; ORACLE_PYTHON is a Python with requirements/oracle.txt, and the models are fetched. In
-`decoded`, null stands for the text itself. Renderings are kept as [sha256, characters], null where transformers raises:
-their words are the templates' own.
+Run it in jaxserve's environment; ORACLE_PYTHON is a Python with requirements/oracle.txt. The models are downloaded. In
+`decoded`, null stands for the text itself. Renderings are stored as [sha256, characters], because they contain the
+text of the templates; null where transformers raises.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from scripts.goldens.chats import CHATS, options_of, seen_by
 from scripts.goldens.texts import TEXTS
 from tests.support.golden_tokenizers import ALL, GOLDENS, path_of, template_of
 
-PUBLISHED = {"gemma-3-270m": "gemma3"}  # a file's tokenizer → the same one as published
+PUBLISHED = {"gemma-3-270m": "gemma3"}  # tokenizer in a GGUF file → the published tokenizer
 ORACLE = Path(__file__).with_name("tokenizer_oracle.py")
 
 
 def ask(oracle_python: str, name: str, texts: list[str], ids: list[list[int]]) -> dict[str, Any]:
-    """The oracle's answer for one tokenizer, in a process of its own."""
+    """The oracle's answer for one tokenizer, from a separate process."""
     chats = [(seen_by(name, chat), options_of(chat)) for chat in CHATS] if template_of(name).source else []
     published = str(path_of(PUBLISHED[name])) if name in PUBLISHED else None
     question = {"model": name, "path": str(path_of(name)), "published": published, "texts": texts, "ids": ids}

@@ -1,17 +1,17 @@
-"""Host: what transformers makes of texts, ids and conversations: one JSON object in, one out.
+"""Host: encodes, decodes and renders with transformers: reads one JSON object, writes one.
 
     python scripts/goldens/tokenizer_oracle.py <question.json >answer.json    (needs requirements/oracle.txt)
 
 question: {"model": NAME, "path": a .gguf file or a folder, "published": a folder or null, "texts": [...],
 "ids": [[...]], "chats": [[messages, options]]}
-answer: {"encoded": ids a text, "decoded": text a row of ids, "rendered": text a chat, null where transformers raises,
-"versions": what answered}
+answer: {"encoded": ids per text, "decoded": text per row of ids, "rendered": text per chat, null where transformers
+raises, "versions": versions of the packages}
 
-The truth is the tokenizer.json that a model was published with, and transformers' reading of a GGUF file is not always
-that. It does not know the pre-tokenizer that SmolLM2's file names (`smollm`) and cuts as GPT-2 does, which differs
-where spaces stand before a digit: the published rule, digits one by one, is put in its place; llama.cpp gives the same
-ids. And it puts the merges of SentencePiece's runs of spaces in another order (32 spaces become 16 + 16, published are
-31 + 1): where `published` is given, texts are encoded with that.
+The reference is the published tokenizer.json of a model, from which transformers' GGUF reader deviates in two cases.
+It does not support the pre-tokenizer of SmolLM2's file (`smollm`) and splits like GPT-2, which differs for spaces
+before digits; here the published rule, single digits, replaces it, and llama.cpp gives the same ids. It also orders the
+merges of SentencePiece's runs of spaces differently (32 spaces become 16 + 16, the published tokenizer gives 31 + 1):
+where `published` is given, texts are encoded with that tokenizer.
 """
 
 import json
@@ -38,7 +38,7 @@ def load(model: str, path: Path) -> Any:
 def rendered(tokenizer: Any, messages: list[dict[str, Any]], options: dict[str, Any]) -> str | None:
     try:
         return tokenizer.apply_chat_template(messages, tokenize=False, **options)
-    except Exception:  # a template is a program: it may raise anything
+    except Exception:  # a template is a program, which may raise any exception
         return None
 
 

@@ -1,4 +1,4 @@
-"""Writes a GGUF model as a folder that transformers, and so lm-eval, reads. For the oracle's Python alone.
+"""Converts a GGUF model to a folder in the format of transformers, for lm-eval; runs in the oracle's environment.
 
 python transformers_folder.py MODEL.gguf FOLDER
 """
@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 def main(gguf: str, folder: str) -> None:
     path = Path(gguf)
-    # Dense weights in float32, as jaxserve has them.
+    # Dense float32 weights, as in jaxserve.
     model = AutoModelForCausalLM.from_pretrained(
         path.parent,
         gguf_file=path.name,

@@ -1,4 +1,4 @@
-"""Clients of a server, for as long as somebody wants to see it busy."""
+"""`clients`: threads that keep a server busy with chat requests."""
 
 import itertools
 import threading
@@ -19,7 +19,7 @@ THINGS = (
 
 
 class Clients:
-    """Each asks for one article after the other, some for three versions of it."""
+    """Threads that each request one article after another; every fourth requests three samples per article."""
 
     def __init__(self, url: str):
         self._url, self._is_over = url, threading.Event()
@@ -54,7 +54,7 @@ class Clients:
 
 @contextmanager
 def clients(url: str, count: int) -> Iterator[Clients]:
-    """So many of them, until the block ends."""
+    """Runs `count` clients until the block ends."""
     made = Clients(url)
     made.add(count)
     try:

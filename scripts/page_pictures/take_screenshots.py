@@ -1,4 +1,4 @@
-"""Pictures of the page while the demo model serves it and other clients keep it busy."""
+"""Takes screenshots of the web page of a server of the demo model while other clients keep it busy."""
 
 import argparse
 import re
@@ -21,9 +21,9 @@ QUESTION = "Why is the sky blue? Answer in two or three sentences."
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/screenshots", description=__doc__)
-    parser.add_argument("--url", help="a server that runs already; default: one is started")
-    parser.add_argument("--clients", type=int, default=10, help="that keep it busy (default: 10)")
-    parser.add_argument("--seconds", type=float, default=60, help="of load before the first picture (default: 60)")
+    parser.add_argument("--url", help="address of a running server (default: start one)")
+    parser.add_argument("--clients", type=int, default=10, help="clients that produce load (default: 10)")
+    parser.add_argument("--seconds", type=float, default=60, help="load before the first screenshot (default: 60)")
     args = parser.parse_args()
     if args.url:
         take(args.url.rstrip("/"), args.clients, args.seconds)
@@ -34,7 +34,7 @@ def main() -> None:
 
 @contextmanager
 def serving() -> Iterator[str]:
-    """The address of a server that is ready."""
+    """Yields the address of a ready server."""
     command = [sys.executable, "-m", "jaxserve.cli.main", "serve", MODEL, *OPTIONS]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -47,7 +47,7 @@ def serving() -> Iterator[str]:
                 if "ready after" in line:
                     break
             else:
-                raise SystemExit("the server has ended")
+                raise SystemExit("the server exited before it was ready")
             yield url
         finally:
             process.terminate()
@@ -55,7 +55,7 @@ def serving() -> Iterator[str]:
 
 
 def take(url: str, num_clients: int, seconds: float) -> None:
-    """Light, dark and two of a phone, all of one conversation's length under the same load."""
+    """Takes four screenshots under the same load: light, dark, and two on a phone."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with clients(url, num_clients), browser() as chromium:
         with chromium.tab(f"{url}/", WIDE, scale=1.5) as page:
@@ -73,7 +73,7 @@ def take(url: str, num_clients: int, seconds: float) -> None:
 
 
 def ask(page: Tab) -> None:
-    """A conversation of two questions, the second of which is being answered."""
+    """Asks two questions and returns while the second answer is streamed."""
     page.wait("document.title.includes('–')")
     page.click("summary")
     page.fill("[name=temperature]", "0.2")
@@ -90,7 +90,7 @@ def keep(page: Tab, name: str) -> None:
     page.read("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     picture = page.screenshot()
     if len(picture) > MAX_BYTES:
-        raise SystemExit(f"{name}: {len(picture)} bytes")
+        raise SystemExit(f"{name}: {len(picture)} bytes; a screenshot may have at most {MAX_BYTES}")
     (FOLDER / f"{name}.png").write_bytes(picture)
     print(f"{FOLDER / name}.png: {len(picture) / 1000:.0f} kB")
 

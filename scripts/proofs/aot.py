@@ -31,16 +31,17 @@ def cases() -> Iterator[Case]:
                 partial(tpu.test_kernels_compile_and_leave_the_pool_in_place, topology, name),
             )
         for bucket in (llama.DECODE, llama.MIXED):
-            yield (
-                f"Llama 3 8B, layers, {bucket}",
-                topology,
-                partial(llama.test_the_backbone_needs_little_memory, topology, bucket),
-            )
+            check = partial(llama.test_the_backbone_needs_little_memory, topology, bucket)
+            yield f"Llama 3 8B, layers, {bucket}", topology, check
+    for topology in ("v5e:2x2", "v6e:2x2"):
+        for bucket in (gemma.DECODE, gemma.MIXED):
             yield (
                 f"Gemma 3 1B, layers, {bucket}",
                 topology,
                 partial(gemma.test_the_backbone_needs_little_memory, topology, bucket),
             )
+            yield f"Gemma 3 1B, step, {bucket}", topology, partial(gemma.check_whole_step, topology, bucket)
+    yield "Llama 3 8B, step", "v6e:2x2", llama.test_the_whole_step_updates_its_state_in_place
     for name in gpu.CASES:
         check = partial(gpu.test_kernels_compile_without_spilling_and_leave_the_pool_in_place, name)
         yield f"attention, {name}", "h200", check

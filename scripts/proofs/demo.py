@@ -1,7 +1,7 @@
 """The demo's first token comes within 20 s of the process start with a cold compilation cache, 5 s with a warm one.
 
-The demo's command, three times with an empty compilation cache each, three times with the first of them, and three
-times with what `jaxserve compile` wrote; the weights are on the disk. Times are the command's own: from the start of
+The demo's command runs three times with an empty compilation cache, three times with a filled one, and three times
+with the output of `jaxserve compile`; the weights are on disk. The command itself reports the time from the start of
 its process to the first token. The warm-up compiles the steps of all default buckets, with an empty cache.
 """
 
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> str:
         raise SystemExit("scripts/prove demo takes no options")
     times: dict[str, list[float]] = {name: [] for name in LIMITS_S}
     with tempfile.TemporaryDirectory() as folder:
-        run_demo("--compilation-cache-dir", f"{folder}/first")  # fetches the model, if need be
+        run_demo("--compilation-cache-dir", f"{folder}/first")  # downloads the model if it is not cached
         for i in range(RUNS):
             times["cold cache"].append(run_demo("--compilation-cache-dir", f"{folder}/{i}"))
         for _ in range(RUNS):
@@ -47,8 +47,8 @@ def main(argv: list[str]) -> str:
     for name, seconds in times.items():
         lines.append(f"| {name} | {', '.join(f'{s:.1f}' for s in seconds)} | {LIMITS_S[name]:.0f} |")
     if any(max(seconds) > LIMITS_S[name] for name, seconds in times.items()):
-        raise SystemExit("\n".join([*lines, "", "failed: a run was late"]))
-    return "\n".join([*lines, "", "All runs are in time."])
+        raise SystemExit("\n".join([*lines, "", "failed: a run exceeded its limit"]))
+    return "\n".join([*lines, "", "All runs are within their limits."])
 
 
 def run_demo(*options: str) -> float:
@@ -59,7 +59,7 @@ def run_demo(*options: str) -> float:
     )
     found = re.search(r"first token ([\d.]+) s", done.stderr)
     if found is None:
-        raise RuntimeError(f"the demo did not report when its first token came:\n{done.stderr}")
+        raise RuntimeError(f"the demo did not report the time of its first token:\n{done.stderr}")
     return float(found[1])
 
 

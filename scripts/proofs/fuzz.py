@@ -1,8 +1,9 @@
-"""Over a hundred thousand random operations no page or slot is lost, and every output is what a lone run gives.
+"""In over 100,000 random operations no page or slot is lost, and every output equals that of the request run alone.
 
-The scheduler and the engine over a runner without arrays (jaxserve/runner/fake), in all pools and with all habits of
-the tests (tests/support/fakes/scheduler_fuzz.py), which do a part of it. Operations are requests, aborts, ends, forks,
-preemptions. After each step the laws of pages and slots are checked, at the end each token and log-probability.
+Scheduler and engine run over a runner without arrays (jaxserve/runner/fake), in all pools and load patterns of the
+tests (tests/support/fakes/scheduler_fuzz.py), which run a part of this. Operations are requests, aborts, ends, forks
+and preemptions. The invariants of pages and slots are checked after each step, all tokens and log-probabilities at the
+end.
 """
 
 import argparse
@@ -15,10 +16,10 @@ NUM_OPERATIONS = {"quiet": 300, "calm": 1500, "storm": 12_800}
 
 def main(argv: list[str]) -> str:
     parser = argparse.ArgumentParser(prog="scripts/prove fuzz")
-    parser.add_argument("--seed", type=int, default=0, help="of all draws (default: 0)")
-    parser.add_argument("--times", type=int, default=1, metavar="N", help="so many times as many operations")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
+    parser.add_argument("--times", type=int, default=1, metavar="N", help="multiply the number of operations by N")
     args = parser.parse_args(argv)
-    columns = "pool | habits | operations | steps | rounds a step | forks | preemptions | texts compared"
+    columns = "pool | load | operations | steps | rounds per step | forks | preemptions | texts compared"
     lines = [f"| {columns} |", "|---" * 8 + "|"]
     total = 0
     for pool in POOLS:
@@ -31,4 +32,4 @@ def main(argv: list[str]) -> str:
             counts += [watch.num_forks, num_preemptions, sum(map(len, done.added))]
             lines.append(f"| {pool} | {habits} | {' | '.join(map(str, counts))} |")
             print(lines[-1], file=sys.stderr)
-    return "\n".join([*lines, "", f"{total} operations; all laws hold."])
+    return "\n".join([*lines, "", f"{total} operations; all invariants hold."])

@@ -1,8 +1,8 @@
-"""Loading needs no more host memory than the arrays it makes and a few pieces of the file.
+"""Loading needs no more host memory than the resulting arrays and a few pieces of the file.
 
-A Llama-shaped GGUF of 1.5 billion parameters, written block by block into a temporary folder, is loaded as bfloat16
-onto one CPU device in a process of its own while this one samples that process's anonymous memory (RssAnon) every
-20 ms. The peak above the moment before loading must stay within the bytes of the arrays plus 256 MB.
+A separate process loads a Llama-shaped GGUF file of 1.5 billion parameters, written block by block into a temporary
+folder, as bfloat16 onto one CPU device, while this process samples its anonymous memory (RssAnon) every 20 ms. The peak
+minus the memory before loading must not exceed the bytes of the arrays plus 256 MB.
 """
 
 import argparse
@@ -21,13 +21,13 @@ import numpy as np
 
 BOUND_BYTES = 256 * 10**6
 SAMPLE_PERIOD_S = 0.02
-# Type id, values a block, bytes a block; each block begins with its float16 scale.
+# Type id, values per block, bytes per block; each quantized block begins with its float16 scale.
 F32, Q4_0, Q8_0 = (0, 1, 4), (2, 32, 18), (8, 32, 34)
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """A Llama-shaped model, by default of the shape of the usual 1.5B one, with tied embedding."""
+    """Sizes of a Llama-shaped model with tied embeddings; the defaults have 1.5 billion parameters."""
 
     vocab_size: int = 151936
     model_dim: int = 1536
@@ -38,7 +38,7 @@ class Sizes:
     head_dim: int = 128
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...], tuple[int, int, int]]]:
-        """Name, shape and type of every tensor: the embedding in Q8_0, the layers in Q4_0."""
+        """Yields name, shape and type of each tensor: the embedding in Q8_0, the layers in Q4_0, norms in F32."""
         d, f, q, k = self.model_dim, self.mlp_dim, self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         yield "token_embd.weight", (self.vocab_size, d), Q8_0
         yield "output_norm.weight", (d,), F32
@@ -64,7 +64,7 @@ class Measured:
 
 
 def write_model(path: Path, sizes: Sizes) -> None:
-    """Random blocks of scale 0.01 under a minimal header; nothing of the model's size is held in memory."""
+    """Writes a minimal header and random blocks of scale 0.01, with little memory."""
     rng = np.random.default_rng(0)
     declarations, offset, spans = b"", 0, []
     for name, shape, (type_id, block_len, block_bytes) in sizes.tensors():
@@ -95,7 +95,7 @@ def anonymous_bytes(pid: int) -> int:
 
 
 def load_here(path: str, sizes_json: str, piece_bytes: str) -> None:
-    """What the measured process does: prints its memory before loading as soon as jax is up, then what it loaded."""
+    """Body of the measured process: prints its memory once JAX is initialized, loads, prints sizes and seconds."""
     import jax
     import jax.numpy as jnp
 
@@ -134,7 +134,7 @@ def load_here(path: str, sizes_json: str, piece_bytes: str) -> None:
 
 
 def measure(path: Path, sizes: Sizes, piece_bytes: int = 0) -> Measured:
-    """Loads `path` in a fresh process; `piece_bytes` overrides the size of pieces, for a control."""
+    """Loads `path` in a new process and samples its memory; `piece_bytes` overrides the piece size, for a control."""
     code = "import sys; from scripts.proofs import loading; loading.load_here(*sys.argv[1:])"
     root = Path(__file__).resolve().parents[2]
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": str(root)}
@@ -152,10 +152,10 @@ def measure(path: Path, sizes: Sizes, piece_bytes: int = 0) -> Measured:
 
 
 def main(args: list[str]) -> str:
-    """The table; raises where the bound does not hold."""
+    """The table. Raises AssertionError where the bound does not hold."""
     parser = argparse.ArgumentParser(prog="scripts/prove loading", description=__doc__)
     parser.add_argument(
-        "--folder", type=Path, help="where the model is written (about 1 GB; default: a temporary folder)"
+        "--folder", type=Path, help="parent of the model's temporary folder, needs 1 GB (default: the system's)"
     )
     options = parser.parse_args(args)
     sizes = Sizes()
@@ -164,13 +164,13 @@ def main(args: list[str]) -> str:
         write_model(path, sizes)
         measured = measure(path, sizes)
     if measured.overhead_bytes > BOUND_BYTES:
-        raise AssertionError(f"loading took {measured.overhead_bytes / 1e6:.0f} MB beside the arrays, bound 256 MB")
+        raise AssertionError(f"loading took {measured.overhead_bytes / 1e6:.0f} MB besides the arrays; bound: 256 MB")
     rows = {
         "parameters": f"{measured.num_params / 1e9:.3f} billion",
         "file (Q4_0, embedding Q8_0)": f"{measured.file_bytes / 1e6:.0f} MB",
         "arrays (bfloat16, norms float32)": f"{measured.target_bytes / 1e6:.0f} MB",
-        "peak RssAnon above the start": f"{measured.peak_bytes / 1e6:.0f} MB",
-        "beside the arrays": f"{measured.overhead_bytes / 1e6:.0f} MB (bound {BOUND_BYTES / 1e6:.0f} MB)",
+        "peak RssAnon minus start": f"{measured.peak_bytes / 1e6:.0f} MB",
+        "besides the arrays": f"{measured.overhead_bytes / 1e6:.0f} MB (bound {BOUND_BYTES / 1e6:.0f} MB)",
         "time to load": f"{measured.load_s:.1f} s",
     }
     return "| | |\n| --- | --- |\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items())

@@ -1,9 +1,9 @@
-"""Greedy tokens and log-probabilities of the real models equal transformers', however the engine gets there.
+"""Greedy tokens and log-probabilities of the real models equal those of transformers in every way of running them.
 
-100 ragged prompts x 64 tokens in float32 (tests/goldens/parity-*.npz, made by scripts/goldens/parity.py), run alone, in
-a busy batch, in chunks, with preemption, with shuffled pages, and tensor-parallel. A token that differs is excused only
-where the two largest logits lie within 1e-3 of each other, and the gap is printed. Finished rows are kept in
-.cache/proofs, so that an interrupted run goes on while everything that tokens depend on stays the same.
+100 prompts of different lengths x 64 tokens in float32 (tests/goldens/parity-*.npz, made by scripts/goldens/parity.py),
+run alone, in a busy batch, in chunks, with preemption, with shuffled pages, and tensor-parallel. A different token is a
+tie, not a fault, only where the two largest logits lie within 1e-3 of each other; the gap is printed. Finished rows are
+stored in .cache/proofs: an interrupted run continues as long as the sources that affect tokens are unchanged.
 """
 
 import argparse
@@ -42,21 +42,21 @@ def main(argv: list[str]) -> str:
     if args.row:
         print(json.dumps(run_row(*args.row)))
         return ""
-    kept = ROOT / ".cache" / "proofs" / f"parity-{state_of_sources()}.json"
-    rows = json.loads(kept.read_text()) if kept.exists() else {}
+    stored = ROOT / ".cache" / "proofs" / f"parity-{state_of_sources()}.json"
+    rows = json.loads(stored.read_text()) if stored.exists() else {}
     for model in MODELS:
         for variant in VARIANTS:
             key = f"{model}, {variant}"
             if key not in rows:
                 rows[key] = _in_process(model, variant)
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                kept.write_text(json.dumps(rows))
+                stored.parent.mkdir(parents=True, exist_ok=True)
+                stored.write_text(json.dumps(rows))
             print(key, rows[key], file=sys.stderr)
     return _table(rows)
 
 
 def state_of_sources() -> str:
-    """A hash of what tokens depend on: the packages but for text, options and command line, and the goldens."""
+    """Hash of the files that affect tokens: the packages without text, options and command line, and the goldens."""
     files = [*ROOT.glob("pallas_kernels/**/*.py"), *ROOT.glob("checkpoints/**/*.py")]
     for folder in ("core", "kv", "models", "sampling", "scheduler", "runner"):
         files += ROOT.glob(f"jaxserve/{folder}/**/*.py")
@@ -69,7 +69,7 @@ def state_of_sources() -> str:
 
 
 def _in_process(model: str, variant: str) -> dict:
-    """One row in a process of its own, because the number of CPU devices is fixed when jax starts."""
+    """One row in a separate process, because JAX fixes the number of CPU devices at its initialization."""
     size = MODELS[model] if VARIANTS[variant].get("is_parallel") else 1
     env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={size}"}
     code = (
@@ -81,7 +81,7 @@ def _in_process(model: str, variant: str) -> dict:
 
 
 def run_row(model: str, variant: str) -> dict:
-    """Run all prompts of one model in one way and compare."""
+    """Runs all prompts of one model in one variant and compares them with the goldens."""
     from jaxserve import LLM, SamplingParams
 
     settings = dict(VARIANTS[variant])
@@ -111,15 +111,15 @@ def read_goldens(model: str) -> tuple[list[list[int]], dict[str, np.ndarray]]:
 
 
 def shuffle_pages(llm) -> None:
-    """Hand pages out in random order, so that no table is a run of neighbours."""
+    """Shuffles the free pages, so that page tables are not contiguous."""
     pool = llm.parts.engine.scheduler.state.pool
     np.random.default_rng(1).shuffle(pool.free_pages)  # a view of the pool's own stack
     if (np.diff(pool.free_pages) == -1).mean() > 0.1:
-        raise RuntimeError("the pages are still in order")
+        raise RuntimeError("the free pages are still in order after the shuffle")
 
 
 def compare(outputs, golden: dict[str, np.ndarray]) -> dict:
-    """Prompts equal to the last token, ties with their gaps, faults, and the largest log-probability difference."""
+    """Number of prompts with all tokens equal, ties with their gaps, faults, largest log-probability difference."""
     equal, ties, faults, worst = 0, [], [], 0.0
     for i, output in enumerate(outputs):
         got, wanted = np.array(output.token_ids), golden["tokens"][i]
@@ -140,7 +140,7 @@ def compare(outputs, golden: dict[str, np.ndarray]) -> dict:
 
 def _table(rows: dict[str, dict]) -> str:
     titles = (
-        "model, way",
+        "model, variant",
         "prompts",
         "equal",
         "ties (top-2 gap)",
@@ -156,7 +156,7 @@ def _table(rows: dict[str, dict]) -> str:
             f"| {key} | {row['prompts']} | {row['equal']} | {ties} | {len(row['faults'])} "
             f"| {row['logprob_difference']:.1e} | {row['preemptions']} | {row['seconds']} |"
         )
-    lines += ["", f"Sources {state_of_sources()}, goldens of transformers 5.23.0 with torch 2.13.0 in float32."]
+    lines += ["", f"Sources {state_of_sources()}, goldens made by transformers 5.23.0 with torch 2.13.0 in float32."]
     bad = [key for key, row in rows.items() if row["faults"] or row["logprob_difference"] > LOGPROB_TOLERANCE]
     bad += [key for key, row in rows.items() if key.endswith("preempted") and not row["preemptions"]]
     if bad:

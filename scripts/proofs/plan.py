@@ -1,14 +1,13 @@
-"""`jaxserve plan` compiles Llama 3 for TPUs and GPUs that are not here, and foretells the memory of an engine that is.
+"""`jaxserve plan` compiles Llama 3 ahead of time for absent TPUs and GPUs, and predicts the memory of a local engine.
 
-Every program updates the pool where it lies and makes no other array of its shape; its temporaries stay under 5 % of
-the pool. On TPU7x XLA lays the bfloat16 weights of a scan out anew in each step, which its temporaries show. Of each
-engine the smallest and largest decode program and the largest mixed one are compiled, and all that copy pages or change
-slots.
+Every program updates the pool in place and makes no other array of its shape; its temporaries stay under 5 % of the
+pool. On TPU7x, XLA changes the layout of a scan's bfloat16 weights in each step, which its temporaries include. For
+each engine the smallest and largest decode program and the largest mixed one are compiled, and all programs that copy
+pages or change slots.
 
-On the CPU that is here, an engine of SmolLM2-135M with a pool of 3 GiB runs in a process of its own while this one
-samples that process's anonymous memory (RssAnon): weights, pool, slots and temporaries of the plan come within 10 % of
-the most that it takes above the moment before it is built. What it takes beside them is the host's: the tokenizer, and
-programs as Python traced them and LLVM compiled them.
+On the local CPU, an engine of SmolLM2-135M with a pool of 3 GiB runs in a separate process while this one samples that
+process's anonymous memory (RssAnon): the planned weights, pool, slots and temporaries are within 10 % of the peak minus
+the memory before the engine is built. The rest is host memory: the tokenizer, traced Python programs and LLVM's code.
 """
 
 import argparse
@@ -40,7 +39,7 @@ TARGETS = {
 }
 BUCKETS = "8 256 2048x256"
 MAX_TEMPORARIES = 0.05
-"""Of the pool."""
+"""Share of the pool."""
 RELAID_ON = "TPU7x"
 LOCAL_MODEL = "smollm2-135m-instruct"
 LOCAL_OPTIONS: dict[str, Any] = {"kv_cache_memory_bytes": 3 * 2**30, "max_num_seqs": 32, "max_num_batched_tokens": 512}
@@ -49,7 +48,7 @@ PROMPT_LEN, OUTPUT_LEN = 400, 40
 
 
 def plan(model: str, *options: str) -> dict[str, Any]:
-    """What the command writes; raises where it fails."""
+    """The JSON output of the command. Raises AssertionError where the command fails."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
         command = [sys.executable, "-m", "jaxserve.cli.main", "plan", model, *options, "--json", str(path)]
@@ -72,8 +71,8 @@ def target_row(model: str, options: list[str]) -> str:
         model,
         f"{found['num_devices']} × {found['target']}",
         *(f"{memory[name] / 1e9:.2f}" for name in ("weight_bytes", "pool_bytes")),
-        f"{memory['step_bytes'] / 1e6:,.0f} ({share:.1%}{' beside the weights, laid out anew' if relaid else ''})",
-        exchanged(found, decode["name"]),
+        f"{memory['step_bytes'] / 1e6:,.0f} ({share:.1%}{' besides relaid weights' if relaid else ''})",
+        collectives_cell(found, decode["name"]),
         f"{decode['num_rows']} × {decode['context']:,}",
         *(f"{floor[name] * 1e3:.1f}" for name in ("bandwidth_s", "compute_s")),
         f"{decode['tokens_per_s']:,.0f}",
@@ -82,8 +81,8 @@ def target_row(model: str, options: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def exchanged(found: dict[str, Any], name: str) -> str:
-    """In one round of the decode program."""
+def collectives_cell(found: dict[str, Any], name: str) -> str:
+    """Number and bytes of the collectives in one round of the decode program."""
     (program,) = (program for program in found["programs"] if program["name"] == name)
     parts = program["collectives"]
     if not parts:
@@ -92,8 +91,8 @@ def exchanged(found: dict[str, Any], name: str) -> str:
 
 
 def run_engine(options: str) -> None:
-    """What the measured process does: says when it begins, fills the engine once, and says when it has."""
-    import gguf  # noqa: F401  what would be imported on demand belongs to the beginning
+    """Body of the measured process: prints its memory before the engine is built, then generates with all slots."""
+    import gguf  # noqa: F401  imported on demand later; counts to the memory at the start
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -109,8 +108,8 @@ def run_engine(options: str) -> None:
     llm.generate(prompts, SamplingParams(max_tokens=OUTPUT_LEN, ignore_eos=True, detokenize=False), use_tqdm=False)
 
 
-def most_taken(options: dict[str, Any]) -> int:
-    """Most anonymous memory of an engine's process above its beginning, in bytes."""
+def peak_bytes_of(options: dict[str, Any]) -> int:
+    """Peak of the anonymous memory of the engine's process minus its memory at the start, in bytes."""
     code = "import sys; from scripts.proofs import plan; plan.run_engine(*sys.argv[1:])"
     env = {
         **os.environ,
@@ -120,36 +119,36 @@ def most_taken(options: dict[str, Any]) -> int:
     command = [sys.executable, "-c", code, json.dumps(options)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None
-        start_bytes, most_bytes = int(process.stdout.readline()), 0
+        start_bytes, peak_bytes = int(process.stdout.readline()), 0
         while process.poll() is None:
-            most_bytes = max(most_bytes, anonymous_bytes(process.pid))
+            peak_bytes = max(peak_bytes, anonymous_bytes(process.pid))
             time.sleep(SAMPLE_PERIOD_S)
         if process.returncode:
             raise RuntimeError(f"the engine's process ended with status {process.returncode}")
-    return most_bytes - start_bytes
+    return peak_bytes - start_bytes
 
 
 def local_table() -> str:
     flags = [word for name, value in LOCAL_OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     memory = plan(LOCAL_MODEL, *flags)["memory"]
-    taken = most_taken(LOCAL_OPTIONS)
+    taken = peak_bytes_of(LOCAL_OPTIONS)
     error = memory["total_bytes"] / taken - 1
     rows = {
         "weights": memory["weight_bytes"],
         "pool": memory["pool_bytes"],
         "slots": memory["slot_bytes"],
         "temporaries of the largest program": memory["step_bytes"],
-        "foretold": memory["total_bytes"],
-        "most RssAnon above the start": taken,
+        "predicted": memory["total_bytes"],
+        "peak RssAnon minus start": taken,
     }
     table = "\n".join(f"| {name} | {count / 1e6:,.0f} MB |" for name, count in rows.items())
     if memory["pool_bytes"] < 2 * 10**9 or abs(error) > MAX_ERROR:
-        raise AssertionError(f"{table}\nforetold {error:+.1%}, bound ±{MAX_ERROR:.0%}")
+        raise AssertionError(f"{table}\nerror of the prediction {error:+.1%}, bound ±{MAX_ERROR:.0%}")
     return f"| {LOCAL_MODEL} | |\n| --- | --- |\n{table}\n| difference | {error:+.1%} (bound ±{MAX_ERROR:.0%}) |"
 
 
 def main(args: list[str]) -> str:
-    """Both tables; raises where a bound does not hold."""
+    """Both tables. Raises AssertionError where a bound does not hold."""
     parser = argparse.ArgumentParser(prog="scripts/prove plan", description=__doc__)
     parser.parse_args(args)
     columns = (
@@ -158,18 +157,18 @@ def main(args: list[str]) -> str:
         "weights, GB",
         "pool, GB",
         "temporaries, MB (of the pool)",
-        "exchanges of a decode round",
+        "collectives of a decode round",
         "rows × context",
         "memory floor, ms",
         "compute floor, ms",
         "tokens/s at the floor",
-        "compiled in, s",
+        "compile time, s",
     )
     rows = [target_row(model, options) for model, targets in TARGETS.items() for options in targets]
     header = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
     notes = (
-        "Sizes are of one device; temporaries of the largest program; exchanges by their results' bytes on one device. "
-        "In all rows the pool is aliased and no other array of its shape is made. Floors count weights and KV once and "
-        "the operations of matrices and attention, at the makers' peak rates."
+        "Sizes are per device; temporaries are those of the largest program; collectives are counted by the bytes of "
+        "their results on one device. In all rows the pool is aliased and no other array of its shape is made. Floors "
+        "count weights and KV once, and the operations of matrices and attention, at the vendors' peak rates."
     )
     return "\n".join([local_table(), "", *header, *rows, "", notes])

@@ -1,9 +1,9 @@
-"""Scores of continuations equal transformers', and cost a fraction of asking `generate` for each pair.
+"""Scores of continuations equal those of transformers, and cost a fraction of one call of `generate` per pair.
 
-Accuracy: 200 pairs a model in float32, 50 contexts of 60 to 200 tokens with 4 continuations of 2 to 12 tokens
+Accuracy: 200 pairs per model in float32, 50 contexts of 60 to 200 tokens with 4 continuations of 2 to 12 tokens
 (tests/goldens/score-*.npz, made by scripts/goldens/score.py). Speed: the same pairs on SmolLM2 with the engine's
-default options, every shape compiled before; once by a call of `generate` for each pair, with one token and
-`prompt_logprobs=0`, then by one such call for all, then by `score`.
+default options and all shapes compiled in advance: first one call of `generate` per pair, with one token and
+`prompt_logprobs=0`, then one such call for all pairs, then `score`.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 MODELS = ("smollm2-135m-instruct", "gemma-3-270m")
 TOLERANCE = 1e-3
-TIE_GAP = 1e-3  # a token is held to be the likeliest, or not, where the largest logit is not this close
+TIE_GAP = 1e-3  # within this distance of the largest logit, a token may or may not count as greedy
 SPEED_MODEL, WANTED_SPEEDUP = "smollm2-135m-instruct", 5
 OPTIONS = {"dtype": "float32", "max_model_len": 512, "max_num_seqs": 32, "max_num_batched_tokens": 512}
 CHOICES = 4  # continuations of each context
@@ -29,9 +29,9 @@ Pair = tuple[list[int], list[int]]
 
 def main(argv: list[str]) -> str:
     parser = argparse.ArgumentParser(prog="scripts/prove score")
-    parser.add_argument("--pairs", type=int, default=200, help="pairs to score, for a quick look (default: all 200)")
+    parser.add_argument("--pairs", type=int, default=200, help="pairs to score, fewer for a quick run (default: 200)")
     args = parser.parse_args(argv)
-    lines = ["| model | pairs | tokens | log-probability error | greedy flags wrong |", "|---" * 5 + "|"]
+    lines = ["| model | pairs | tokens | log-probability error | wrong greedy flags |", "|---" * 5 + "|"]
     bad = []
     for model in MODELS:
         row = accuracy(model, args.pairs)
@@ -40,20 +40,20 @@ def main(argv: list[str]) -> str:
         if row["error"] > TOLERANCE or row["faults"]:
             bad.append(model)
     seconds, num_tokens = speed(args.pairs)
-    slowest = seconds["generate, one call a pair"]
-    lines += ["", "| way | s | times faster | tokens computed |", "|---" * 4 + "|"]
+    slowest = seconds["generate, one call per pair"]
+    lines += ["", "| method | s | times faster | tokens computed |", "|---" * 4 + "|"]
     for name, took in seconds.items():
         lines.append(f"| {name} | {took:.2f} | {slowest / took:.1f} | {num_tokens[name]} |")
     if slowest / seconds["score"] < WANTED_SPEEDUP:
-        bad.append(f"less than {WANTED_SPEEDUP} times faster")
-    lines += ["", f"{args.pairs} pairs; goldens of transformers 5.23.0 with torch 2.13.0 in float32."]
+        bad.append(f"score is less than {WANTED_SPEEDUP} times faster")
+    lines += ["", f"{args.pairs} pairs; goldens made by transformers 5.23.0 with torch 2.13.0 in float32."]
     if bad:
         raise SystemExit("\n".join([*lines, "", f"failed: {', '.join(bad)}"]))
     return "\n".join([*lines, "", "All rows pass."])
 
 
 def read_goldens(model: str) -> tuple[list[Pair], list[np.ndarray], list[np.ndarray]]:
-    """Pairs; for each the log-probabilities of its continuation, and by how much another token was likelier."""
+    """Pairs; per pair the log-probabilities of its continuation, and the distances of its logits from the largest."""
     arrays = np.load(ROOT / "tests" / "goldens" / f"score-{model}.npz")
     contexts = np.split(arrays["context_ids"], np.cumsum(arrays["context_lens"])[:-1])
     ends = np.cumsum(arrays["continuation_lens"])[:-1]
@@ -63,9 +63,9 @@ def read_goldens(model: str) -> tuple[list[Pair], list[np.ndarray], list[np.ndar
 
 
 def compare(outputs, logprobs: list[np.ndarray], gaps: list[np.ndarray]) -> dict:
-    """The largest difference of a log-probability, and the pairs whose greedy flag is wrong beyond doubt."""
+    """The largest log-probability difference, and the pairs with a wrong greedy flag, ties excepted."""
     errors = [np.abs(np.array(out.token_logprobs) - own).max() for out, own in zip(outputs, logprobs, strict=True)]
-    # Beyond doubt: greedy though another token was clearly likelier, or not greedy though every gap is nothing.
+    # Wrong: greedy although another token is likelier by more than a tie, or not greedy although all gaps are 0.
     faults = [
         i
         for i, (out, gap) in enumerate(zip(outputs, gaps, strict=True))
@@ -82,7 +82,7 @@ def accuracy(model: str, count: int) -> dict:
 
 
 def speed(count: int) -> tuple[dict[str, float], dict[str, int]]:
-    """Seconds and computed tokens of each way."""
+    """Seconds and computed tokens of each method."""
     from jaxserve import LLM, SamplingParams
 
     llm = LLM(SPEED_MODEL, max_model_len=1024)
@@ -90,13 +90,13 @@ def speed(count: int) -> tuple[dict[str, float], dict[str, int]]:
     pairs = read_goldens(SPEED_MODEL)[0][:count]
     prompts = [context + continuation for context, continuation in pairs]
     params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
-    ways: dict[str, tuple[int, Callable[[], object]]] = {
-        "generate, one call a pair": (1, lambda: [llm.generate([p], params, use_tqdm=False) for p in prompts]),
+    methods: dict[str, tuple[int, Callable[[], object]]] = {
+        "generate, one call per pair": (1, lambda: [llm.generate([p], params, use_tqdm=False) for p in prompts]),
         "generate, one call": (3, lambda: llm.generate(prompts, params, use_tqdm=False)),
         "score": (3, lambda: llm.score(pairs, use_tqdm=False)),
     }
     seconds, num_tokens = {}, {}
-    for name, (repeats, run) in ways.items():
+    for name, (repeats, run) in methods.items():
         llm.generate(prompts[:2], params, use_tqdm=False)
         with counted(llm) as steps:
             seconds[name] = statistics.median(timed(run) for _ in range(repeats))
@@ -113,7 +113,7 @@ def timed(run: Callable[[], object]) -> float:
 
 @contextmanager
 def counted(llm) -> Iterator[list[int]]:
-    """A list that receives the number of tokens of each step."""
+    """Yields a list to which the number of tokens of each step is appended."""
     engine, steps = llm.parts.engine, []
     engine.observer = lambda record: steps.append(record.num_tokens)
     try:

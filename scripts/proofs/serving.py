@@ -1,13 +1,13 @@
-"""A served SmolLM2 is what it promises: whatever clients do, under load, after a kill, and at which speed.
+"""A served SmolLM2 stays correct and responsive under cancellation, overload, arbitrary bodies, kills and long prompts.
 
-Each part talks to a real `jaxserve serve` (or runs `jaxserve batch`) in a process of its own. cancel: clients that
-leave. overload: four times the requests that can be served. fuzz: bodies drawn from the API's description of itself
-(`body_fuzz.py`). stream: what is streamed is what is not. batch: killed and run again. speed: tokens a
-second against the engine without a server. loop: how long anything keeps the server's event loop from others while a
-prompt of 100,000 tokens comes in.
+Each part sends requests to a real `jaxserve serve` (or runs `jaxserve batch`) in a separate process. cancel: clients
+disconnect. overload: four times as many requests as can be served. fuzz: bodies generated from the server's OpenAPI
+schema (`body_fuzz.py`). stream: streamed answers equal whole ones. batch: a run is killed and restarted. speed:
+throughput relative to the engine without a server. loop: how long the event loop is blocked while a prompt of 100,000
+tokens arrives.
 
-Rows that hold are kept in .cache/proofs while the sources stay the same, so an interrupted run goes on, and a part that
-is named runs again.
+Rows that hold are stored in .cache/proofs: an interrupted run continues as long as the sources are unchanged. A part
+named on the command line always runs.
 """
 
 import argparse
@@ -38,24 +38,24 @@ PARTS: dict[str, Callable[[float], list[Row]]] = {
 
 def main(argv: list[str]) -> str:
     parser = argparse.ArgumentParser(prog="scripts/prove serving")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: those not kept)")
-    parser.add_argument("--size", type=float, default=1.0, help="of everything, for a quick look without a report")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all not stored)")
+    parser.add_argument("--size", type=float, default=1.0, help="scale of all parts; other than 1 writes no report")
     args = parser.parse_args(argv)
     if unknown := set(args.parts) - set(PARTS):
-        raise SystemExit(f"no such part: {', '.join(sorted(unknown))}")
-    kept = ROOT / ".cache" / "proofs" / f"serving-{state_of_sources()}.json"
+        raise SystemExit(f"unknown part {', '.join(sorted(unknown))}: must be one of {', '.join(PARTS)}")
+    stored = ROOT / ".cache" / "proofs" / f"serving-{state_of_sources()}.json"
     rows: dict[str, list[Row]] = {}
-    if kept.exists() and args.size == 1.0:
-        rows = {part: [Row(**row) for row in found] for part, found in json.loads(kept.read_text()).items()}
+    if stored.exists() and args.size == 1.0:
+        rows = {part: [Row(**row) for row in found] for part, found in json.loads(stored.read_text()).items()}
     for part in args.parts or [part for part in PARTS if part not in rows]:
         started_s = time.monotonic()
         print(f"{part} …", file=sys.stderr)
         rows[part] = PARTS[part](args.size)
         print(*table({part: rows[part]})[2:], f"({time.monotonic() - started_s:.0f} s)", sep="\n", file=sys.stderr)
         if args.size == 1.0 and all(row.holds for row in rows[part]):
-            kept.parent.mkdir(parents=True, exist_ok=True)
+            stored.parent.mkdir(parents=True, exist_ok=True)
             good = {name: [row.as_dict() for row in found] for name, found in rows.items() if all_hold(found)}
-            kept.write_text(json.dumps(good))
+            stored.write_text(json.dumps(good))
     lines = table(rows)
     if args.size != 1.0:
         print(*lines, sep="\n")
@@ -75,7 +75,7 @@ def table(rows: dict[str, list[Row]]) -> list[str]:
 
 
 def state_of_sources() -> str:
-    """A hash of all that the rows depend on."""
+    """Hash of the files that the rows depend on."""
     files, digest = list[Path](), hashlib.sha256()
     for pattern in ("jaxserve/**/*.py", "tests/support/**/*.py", "scripts/proofs/**/*serv*.py"):
         files += ROOT.glob(pattern)

@@ -1,10 +1,10 @@
-"""Token ids, texts and rendered conversations of five tokenizers equal transformers', and streams of text the whole.
+"""Token ids, texts and rendered chats of five tokenizers equal those of transformers; streamed text equals whole text.
 
-Texts: the corpus of scripts/goldens/texts.py, this repository's own files in pieces, and random mixtures of characters
-and of pieces of the corpus, from a seed. Conversations: scripts/goldens/chats.py; "refused" are those in which both
-transformers and jaxserve raise. Random ids are streamed one by one; the stream of the tokenizers package, DecodeStream,
-runs beside ours, and the table counts how often it raises. The oracle runs in a Python of its own that has
-requirements/oracle.txt; name it with --oracle-python or in ORACLE_PYTHON.
+Texts: the corpus of scripts/goldens/texts.py, the files of this repository in pieces, and seeded random mixtures of
+characters and of pieces of the corpus. Chats: scripts/goldens/chats.py; "refused" are those for which both transformers
+and jaxserve raise. Random ids are streamed one by one, by jaxserve and by DecodeStream of the tokenizers package; the
+table counts how often the latter raises. The oracle, transformers, runs in a separate Python environment with
+requirements/oracle.txt; name its interpreter with --oracle-python or in ORACLE_PYTHON.
 """
 
 import argparse
@@ -31,7 +31,7 @@ ENDINGS = (".py", ".md", ".toml", ".txt", ".sh")
 
 @dataclass(slots=True)
 class Row:
-    """What one tokenizer's comparison found: counts, and what was not equal."""
+    """The result for one tokenizer: counts, and descriptions of all differences."""
 
     name: str
     num_texts: int
@@ -43,7 +43,9 @@ class Row:
     faults: list[str]
 
     def cells(self) -> str:
-        chats = f"{self.num_chats} of {self.num_chats} ({self.num_refused} refused)" if self.num_chats else "has none"
+        chats = (
+            f"{self.num_chats} of {self.num_chats} ({self.num_refused} refused)" if self.num_chats else "no template"
+        )
         texts, rows = f"{self.num_texts:,} of {self.num_texts:,}", f"{NUM_ID_ROWS:,} of {NUM_ID_ROWS:,}"
         cells = [self.name, f"{self.num_texts:,}", f"{self.num_tokens:,}", texts, texts, texts, rows]
         return f"| {' | '.join([*cells, f'{self.num_decode_stream_raised:,} of {NUM_ID_ROWS:,}', chats])} |"
@@ -52,23 +54,23 @@ class Row:
 def main(argv: list[str]) -> str:
     parser = argparse.ArgumentParser(prog="scripts/prove tokenizers", description=__doc__)
     parser.add_argument("--oracle-python", default=os.environ.get("ORACLE_PYTHON"), help="default: $ORACLE_PYTHON")
-    parser.add_argument("--num-random", type=int, default=6000, help="random texts a tokenizer (default: 6000)")
+    parser.add_argument("--num-random", type=int, default=6000, help="random texts per tokenizer (default: 6000)")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     if args.oracle_python is None:
-        raise SystemExit("name a Python that has requirements/oracle.txt: --oracle-python, or ORACLE_PYTHON")
+        raise SystemExit("set --oracle-python or ORACLE_PYTHON to a Python with requirements/oracle.txt installed")
     texts = [*TEXTS, *repository_texts(), *random_texts(args.seed, args.num_random)]
     rows = []
     for name in ALL:
         rows.append(compare(args.oracle_python, name, texts))
         print(f"{name}: {len(rows[-1].faults)} differences", *rows[-1].faults[:5], sep="\n  ", file=sys.stderr)
     if any(row.faults for row in rows):
-        raise SystemExit("failed: not all are equal")
+        raise SystemExit("failed: there are differences")
     return _table(rows)
 
 
 def repository_texts() -> list[str]:
-    """The files that git knows, in pieces."""
+    """The text files tracked by git, in pieces of `PIECE_CHARS` characters."""
     listing = subprocess.run(["git", "ls-files"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
     files = [ROOT / name for name in listing.splitlines() if name.endswith(ENDINGS)]
     whole = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
@@ -113,13 +115,13 @@ def render(name: str, chat: dict) -> str | None:
 
 
 def stream(detokenizer: Detokenizer, ids: list[int]) -> str:
-    """The text of ids that come one by one."""
+    """The text of ids that are streamed one by one."""
     text_stream = detokenizer.stream()
     return "".join(text_stream.push((token_id,)) for token_id in ids) + text_stream.finish()
 
 
 def rows_of_ids(tokenizer: Tokenizer):
-    """Half of the ids from the whole vocabulary, half of single bytes, of which many make no character."""
+    """Random rows of ids: half from the whole vocabulary, half single bytes, many of which form no character."""
     rng = random.Random(1)
     single_bytes = [i for i, data in enumerate(tokenizer.token_bytes) if len(data) == 1]
     for _ in range(NUM_ID_ROWS):
@@ -144,10 +146,10 @@ def _table(rows: list[Row]) -> str:
     heads += ["DecodeStream raises", "templates equal"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *(row.cells() for row in rows)]
     notes = [
-        f"The oracle: {rows[0].versions}. Nothing differs.",
-        "The ids of gemma-3-270m, read from its GGUF file, are compared with those of the published tokenizer,",
-        "which transformers does not quite restore from the file. Null",
-        "content, arguments as JSON text, and parts of text where a template does not read them are compared with the",
-        "plain form that they stand for. Refused: transformers and jaxserve both raise.",
+        f"The oracle: {rows[0].versions}. There are no differences.",
+        "The ids of gemma-3-270m, whose tokenizer is read from its GGUF file, are compared with those of the published",
+        "tokenizer, because transformers restores it from the file with another order of merges. Null content,",
+        "arguments as JSON text, and text parts are compared with their plain form where a template lacks support.",
+        "Refused: transformers and jaxserve both raise.",
     ]
     return "\n".join([*lines, "", *notes])

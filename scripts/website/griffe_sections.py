@@ -1,4 +1,4 @@
-"""An extension of griffe, which reads the docstrings of the API pages: it shows what they enumerate in prose as lists.
+"""Extension of griffe, the docstring reader of the API pages: enumerations in prose become lists.
 
 - Lines after ">>> " become a code block.
 - A paragraph "n: samples of one prompt. seed: …", whose names are parameters or fields, becomes a list.
@@ -17,7 +17,7 @@ ERRORS = re.compile(r"(?<=\.)\s(?=Raises? )")
 
 
 def as_list(paragraph: str, names: set[str]) -> str:
-    """The paragraph as a list of its entries, or as it is if it does not begin with one."""
+    """The paragraph as a list of its entries, or unchanged if it does not begin with one."""
     starts = [m for m in ENTRY.finditer(paragraph) if any(name in names for name in m[1].split(", "))]
     if not starts or starts[0].start() != 0:
         return paragraph
@@ -38,13 +38,13 @@ def as_code(text: str) -> str:
 
 
 def improved(text: str, names: set[str]) -> str:
-    """A docstring with lists and code blocks; indented paragraphs stay."""
+    """The docstring with lists and code blocks; indented paragraphs are unchanged."""
     paragraphs = text.split("\n\n")
     return as_code("\n\n".join(p if p.startswith(" ") else as_list(p, names) for p in paragraphs))
 
 
 def help_of(attr: griffe.Attribute) -> str | None:
-    """The help of an `option`; names in its braces are replaced by what they stand for."""
+    """The help text of an `option`, with the names in braces replaced by their values."""
     value = attr.value
     if not isinstance(value, griffe.ExprCall) or str(value.function) != "option":
         return None
@@ -57,7 +57,7 @@ def help_of(attr: griffe.Attribute) -> str | None:
 
 
 class Sections(griffe.Extension):
-    """Named by .mkdocs.yml."""
+    """The extension that .mkdocs.yml loads."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         self._improve(pkg)

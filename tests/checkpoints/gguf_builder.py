@@ -1,4 +1,4 @@
-"""Writes GGUF files, well-formed unless asked otherwise, independently of the reader."""
+"""Writes GGUF files, well-formed by default, independently of the reader."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ STRING, ARRAY = 8, 9
 
 @dataclass(frozen=True)
 class Typed:
-    """A metadata value with its type id; `item_id` is that of an array's items."""
+    """A metadata value with its type id; `item_id`: the type id of an array's items."""
 
     type_id: int
     value: Any
@@ -25,7 +25,7 @@ class Typed:
 
 @dataclass(frozen=True)
 class Tensor:
-    """What one declaration says; `offset` None puts the tensor behind the one before."""
+    """One tensor declaration; `offset` None places the tensor after the previous one."""
 
     name: str
     shape: Sequence[int]
@@ -62,7 +62,7 @@ def infer(plain: Any) -> Typed:
 
 
 def pack(tensor: str, array: np.ndarray, kind: str = "F32") -> Tensor:
-    """A float array as a tensor of the named type."""
+    """A float array encoded as a tensor of the named type."""
     type_id = GGMLQuantizationType[kind]
     return Tensor(tensor, array.shape, int(type_id), quants.quantize(array.astype(np.float32), type_id).tobytes())
 
@@ -82,7 +82,7 @@ def build(
     num_pairs: int | None = None,
     extra_pairs: bytes = b"",
 ) -> bytes:
-    """The bytes of a file; the keywords are for lies about it."""
+    """The bytes of a file; the keyword arguments make its header false."""
     pairs = b"".join(
         string(key) + struct.pack("<I", infer(plain).type_id) + value(infer(plain))
         for key, plain in (metadata or {}).items()

@@ -1,4 +1,4 @@
-"""Small random models as their vendors spell them, and the tree that loading must give, by plain numpy formulas."""
+"""Small random models with their vendors' tensor names, and the expected tree by plain numpy formulas."""
 
 from dataclasses import dataclass, replace
 
@@ -85,7 +85,7 @@ def tree(sizes: Sizes, tensors: dict[str, np.ndarray], *, is_gemma: bool = False
 
 
 def grouped(sizes: Sizes, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """`[K, (G+2)·H, D]` head by head: query head n attends to key head n // (N / Kfile)."""
+    """`[K, (G+2)·H, D]`, built head by head: query head n uses key head n // (N / Kfile)."""
     num_groups, h = sizes.num_kv_heads * sizes.kv_repeat, sizes.head_dim
     groups: list[list[np.ndarray]] = [[] for _ in range(num_groups)]
     for n in range(sizes.num_heads):
@@ -97,7 +97,7 @@ def grouped(sizes: Sizes, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.nda
 
 
 def interleaved(rows: np.ndarray, head_dim: int) -> np.ndarray:
-    """Half-split rows as a Llama GGUF stores them: within a head, row i of each half next to the other."""
+    """Half-split rows in the order of a Llama GGUF file: in a head, rows i of both halves are adjacent."""
     out = np.empty_like(rows)
     for start in range(0, len(rows), head_dim):
         for i in range(head_dim // 2):
@@ -123,7 +123,7 @@ GEMMA_NORMS = {
 def gguf_tensors(
     sizes: Sizes, tensors: dict[str, np.ndarray], kind: str = "F32", *, is_gemma: bool = False
 ) -> list[build.Tensor]:
-    """The model as a GGUF converter writes it: other names, 1 + w in Gemma's norms, Llama's q and k interleaved."""
+    """The model as written by a GGUF converter: other names, 1 + w in Gemma's norms, Llama's q and k interleaved."""
     names = GGUF_NAMES | (GEMMA_NORMS if is_gemma else LLAMA_NORMS)
     written = []
     for name, tensor in tensors.items():

@@ -1,4 +1,4 @@
-"""Writes safetensors files with FP8 tensors, which the package cannot, independently of our own writer."""
+"""Writes safetensors files with FP8 tensors, which the package does not support, independently of jaxserve's writer."""
 
 import json
 import struct

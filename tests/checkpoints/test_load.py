@@ -1,4 +1,4 @@
-"""Loading gives the tree that plain formulas give, on any sharding, and moves only what each device needs."""
+"""Loading gives the tree of plain formulas on any sharding, and reads only what each device needs."""
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +40,7 @@ def checkpoint_of(folder, sizes, tensors, spelling, *, is_gemma=False, kind="F32
 
 
 def structs(expected, num_devices=None, dtype=jnp.float32):
-    """The target of an expected tree: on `num_devices` in tensor parallel, or without any sharding."""
+    """The target of an expected tree: tensor parallel on `num_devices`, or without a sharding."""
     mesh = num_devices and jax.make_mesh(
         (num_devices,), ("tensor",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:num_devices]
     )
@@ -160,7 +160,7 @@ def test_each_device_is_sent_its_own_columns_only(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("num_devices", [None, 4])
 def test_vectors_are_placed_by_value_and_stacks_by_their_first_axis(num_devices, tmp_path):
-    """As biases of the grouped projection and experts need it."""
+    """As for the biases of the grouped projection and for experts."""
     sizes, rng = Sizes(num_kv_heads=2, kv_repeat=2, num_layers=1), np.random.default_rng(0)
     q, k, v = (rng.standard_normal(n * sizes.head_dim, np.float32) for n in (8, 2, 2))
     experts = rng.standard_normal((6, 5, 8), np.float32)
@@ -188,7 +188,7 @@ def test_vectors_are_placed_by_value_and_stacks_by_their_first_axis(num_devices,
 
 
 def test_writes_happen_in_place():
-    """Else loading would hold two copies of the largest leaf."""
+    """Otherwise loading would hold two copies of the largest leaf."""
     leaf = Leaf(jax.ShapeDtypeStruct((4, 1000), jnp.float32))
     [shard] = leaf._shards
     address = shard.buffer.unsafe_buffer_pointer()

@@ -1,4 +1,4 @@
-"""Loading holds the arrays and a few pieces, never a whole decoded tensor; the full size is `scripts/prove loading`."""
+"""Loading holds the arrays and a few pieces, never a whole decoded tensor; `scripts/prove loading` tests full size."""
 
 from scripts.proofs.loading import BOUND_BYTES, Sizes, measure, write_model
 

@@ -1,4 +1,4 @@
-"""Opening tells Hugging Face folders from GGUF files and gives each one's configuration."""
+"""Opening distinguishes Hugging Face folders from GGUF files and reads the configuration of each."""
 
 import json
 

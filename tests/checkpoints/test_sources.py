@@ -1,4 +1,4 @@
-"""What a user may call a model, and what is answered to what is none."""
+"""The names of models that a user may give, and the errors for other names."""
 
 import re
 from pathlib import Path

@@ -49,7 +49,7 @@ def from_profile(profile: Any, annotations: Collection[str]) -> Trace:
     """
     trace = Trace()
     ends: dict[Any, float] = {}
-    begun: list[tuple[RunKey, Span, int | None]] = []
+    spans: list[tuple[RunKey, Span, int | None]] = []
     for plane, line, event in _events(profile):
         end_ns = event.start_ns + event.duration_ns
         if event.name in annotations:
@@ -61,10 +61,10 @@ def from_profile(profile: Any, annotations: Collection[str]) -> Trace:
             device = f"{plane}:{stats.get('device_ordinal', '')}"
             program, run = int(stats.get("program_id", 0)), int(stats.get("run_id", 0))
             key = RunKey(str(stats.get("hlo_module", "")), program, run, device)
-            begun.append((key, Span(event.start_ns, end_ns, op), stats.get("_p")))
+            spans.append((key, Span(event.start_ns, end_ns, op), stats.get("_p")))
         elif "_c" in stats and event.name.startswith("end: "):
             ends[stats["_c"]] = end_ns
-    for key, span, place in begun:
+    for key, span, place in spans:
         trace.runs[key].append(span._replace(end_ns=max(span.end_ns, ends.get(place, 0.0))))
     trace.host.sort()
     return trace

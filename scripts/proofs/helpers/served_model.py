@@ -1,4 +1,4 @@
-"""A real `jaxserve serve` in a process of its own, for proofs that talk to it."""
+"""Runs a real `jaxserve serve` in a separate process for the proofs that send it requests."""
 
 import signal
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ START_LIMIT_S = 600
 
 @contextmanager
 def served(model: str, *options: str, key: str = "", command: tuple[str, ...] = SERVE) -> Iterator[str]:
-    """The address of a server that is ready, on a free port of this machine; it must end well when it is told to."""
+    """Yields the address of a ready server on a free local port; then stops it and checks its exit code."""
     with ServerProcess(model, *options, key=key, command=command) as server:
         server.until("ready after", START_LIMIT_S)
         yield server.url
         server.send(signal.SIGTERM)
         if code := server.exit_code():
-            raise RuntimeError(f"the server ended with {code}:\n{server.log}")
+            raise RuntimeError(f"the server exited with status {code} after SIGTERM:\n{server.log}")

@@ -1,4 +1,4 @@
-"""Clients that leave, that are too many, and that send anything: the parts cancel, overload and fuzz."""
+"""The parts cancel, overload and fuzz: clients that disconnect, more clients than can be served, arbitrary bodies."""
 
 import asyncio
 import json
@@ -36,26 +36,24 @@ def cancel(size: float) -> list[Row]:
     number = round(200 * size)
     with served(MODEL, "--max-model-len", "512", *OPTIONS) as url:
         free = _num_free(url)
-        left = asyncio.run(_all_leave(url, number))
+        left = asyncio.run(_cancel_all(url, number))
         answer = asyncio.run(ask(url, "/v1/completions", SHORT))
         quiet_s = until_quiet(url)
-        found = f"{left} left before their end; answered in {answer.seconds:.2f} s; quiet {quiet_s:.1f} s after that"
+        found = f"{left} canceled before their end; answered in {answer.seconds:.2f} s; idle {quiet_s:.1f} s later"
         is_answered = answer.status == 200 and answer.seconds < ANSWER_LIMIT_S and left > number / 2
         return [
-            Row(
-                f"{number} requests cancelled, then one", found, f"an answer within {ANSWER_LIMIT_S:.0f} s", is_answered
-            ),
+            Row(f"{number} requests canceled, then one more", found, f"answer in {ANSWER_LIMIT_S:.0f} s", is_answered),
             _quiet(url, free),
         ]
 
 
-async def _all_leave(url: str, number: int) -> int:
-    """Within eight seconds, some before their body has come, some while they wait, some while they run."""
+async def _cancel_all(url: str, number: int) -> int:
+    """Number of requests canceled within eight seconds: while their body arrives, while they wait or while they run."""
 
     async def one(rng: random.Random) -> bool:
         streamed = {"stream": True} if rng.random() < 0.5 else {}
-        asked = {"max_tokens": 300, "ignore_eos": True, "n": rng.randint(1, 2)}
-        body = {"prompt": "A long story: " * 10, **asked, **streamed}
+        params = {"max_tokens": 300, "ignore_eos": True, "n": rng.randint(1, 2)}
+        body = {"prompt": "A long story: " * 10, **params, **streamed}
         await asyncio.sleep(8 * rng.random())
         try:
             async with asyncio.timeout(rng.choice((0.003, 0.5, 3.0)) * rng.random()):
@@ -77,13 +75,13 @@ def overload(size: float) -> list[Row]:
         found = asyncio.run(overloading.overload(url, number, seconds, lambda i: _body(i, num_tokens)))
         overloading.check_overloaded(found, num_tokens)
         until_quiet(url)
-        counts = f"{len(found.accepted)} answered whole, {len(found.refused)} refused with 429 and Retry-After"
+        counts = f"{len(found.accepted)} answered in full, {len(found.refused)} refused with 429 and Retry-After"
         p99_ms = 1000 * found.refused_p99_s if found.refused else float("inf")
         return [
             Row(
-                f"{number} requests in {seconds:.0f} s, {times:.1f} times what {speed:.0f} tokens/s can serve",
-                f"{counts}; refusals' p99 {p99_ms:.0f} ms after the body",
-                f"every request answered so; p99 under {1000 * REFUSAL_LIMIT_S:.0f} ms",
+                f"{number} requests in {seconds:.0f} s, {times:.1f} times the capacity of {speed:.0f} tokens/s",
+                f"{counts}; refusal p99 {p99_ms:.0f} ms after the body",
+                f"each request answered or refused like this; p99 under {1000 * REFUSAL_LIMIT_S:.0f} ms",
                 p99_ms < 1000 * REFUSAL_LIMIT_S and len(found.refused) > number / 4,
             ),
             _quiet(url, free),
@@ -96,7 +94,7 @@ def _body(i: int, num_tokens: int) -> dict[str, Any]:
 
 
 async def _tokens_per_s(url: str) -> float:
-    """What the server generates when it has as many requests as it can run at once, and others that follow."""
+    """Throughput of the server in tokens/s with all slots occupied by closed-loop clients."""
     num_tokens, num_rounds = 16, 3
 
     async def client(i: int) -> None:
@@ -121,16 +119,16 @@ def fuzz(size: float) -> list[Row]:
         statuses = Counter[int]()
         for (_, status), count in fuzzed.statuses.items():
             statuses[status] += count
-        told = ", ".join(f"{status}: {count}" for status, count in sorted(statuses.items()))
+        by_status = ", ".join(f"{status}: {count}" for status, count in sorted(statuses.items()))
         answer = asyncio.run(ask(url, "/v1/completions", SHORT))
         for fault in fuzzed.faults:
             print(fault)
         fields = sum(len(schema["properties"]) for schema in schemas.values())
         return [
             Row(
-                f"{number} bodies over the {fields} fields of {len(schemas)} routes",
-                f"by status {told}; {len(fuzzed.faults)} faults; then an answer {answer.status}",
-                "refusals by name and well-formed answers; 429 and 503 only from the queue",
+                f"{number} bodies from the {fields} fields of {len(schemas)} routes",
+                f"by status {by_status}; {len(fuzzed.faults)} faults; then status {answer.status} for a valid request",
+                "well-formed answers, refusals that name the field; 429 and 503 only from a full queue",
                 not fuzzed.faults and answer.status == 200 and fuzzed.num_accepted > number / 4,
             ),
             _quiet(url, free),
@@ -138,7 +136,7 @@ def fuzz(size: float) -> list[Row]:
 
 
 def _num_free(url: str) -> int:
-    """Free pages, once nothing is kept for prompts that begin alike."""
+    """Number of free pages after the prefix cache is cleared."""
     with urlopen(Request(f"{url}/reset_prefix_cache", b"", {"Authorization": f"Bearer {ADMIN}"}), timeout=30):
         return int(gauge(url, "jaxserve:kv_pages", state="free"))
 
@@ -146,4 +144,4 @@ def _num_free(url: str) -> int:
 def _quiet(url: str, free: int) -> Row:
     busy, now = num_busy(url), _num_free(url)
     found = f"{busy} running or waiting; {now} of {free} pages free"
-    return Row("afterwards", found, "0; all pages as before", (busy, now) == (0, free))
+    return Row("afterwards", found, "0 requests; all pages free", (busy, now) == (0, free))

@@ -1,6 +1,6 @@
-"""What must not differ: an answer streamed and not, a batch killed and not. The parts stream and batch.
+"""The parts stream and batch: streamed answers equal whole answers, an interrupted batch equals an uninterrupted one.
 
-Both in float32 and batch-invariant, so that the engine itself says the same however requests come together.
+Both run in float32 with `batch_invariant`, so the engine's outputs do not depend on how requests are batched.
 """
 
 import asyncio
@@ -28,28 +28,28 @@ def stream(size: float) -> list[Row]:
     number = round(50 * size)
     with served(MODEL, *EXACT) as url:
         pairs = [asyncio.run(_both(url, i)) for i in range(number)]
-    equal = sum(told == streamed for told, streamed in pairs)
-    choices = [choice for told, _ in pairs for choice in told["choices"]]
+    equal = sum(whole == streamed for whole, streamed in pairs)
+    choices = [choice for whole, _ in pairs for choice in whole["choices"]]
     num_wide = sum(not text.isascii() for _, text, *_ in choices)
     num_stopped = sum(isinstance(stop, str) for *_, stop, _ in choices)
-    shown = f"{len(choices)} texts, {num_wide} of them multi-byte, {num_stopped} ended by a stop string"
+    counts = f"{len(choices)} texts, {num_wide} of them multi-byte, {num_stopped} ended by a stop string"
     is_hard = num_wide >= len(choices) / 4 and num_stopped >= len(choices) / 10
-    what = f"{number} prompts, completions and chats, with stop strings, streamed and not"
-    return [
-        Row(what, f"{equal} equal: {shown}", "texts, tokens, reasons and usage of all", equal == number and is_hard)
-    ]
+    what = f"{number} prompts, completions and chats, with stop strings, streamed and not streamed"
+    wanted = "equal texts, tokens, finish reasons and usage for all"
+    return [Row(what, f"{equal} equal: {counts}", wanted, equal == number and is_hard)]
 
 
 async def _both(url: str, i: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the i-th request is told in one piece and in many."""
-    path, body = _asked(i)
+    """The i-th request's answer, not streamed and streamed."""
+    path, body = _request(i)
     whole, streamed = await asyncio.gather(
         ask(url, path, body), ask(url, path, {**body, "stream": True, "stream_options": {"include_usage": True}})
     )
-    return _told(whole), _joined(streamed)
+    return _from_whole(whole), _from_stream(streamed)
 
 
-def _asked(i: int) -> tuple[str, dict[str, Any]]:
+def _request(i: int) -> tuple[str, dict[str, Any]]:
+    """Path and body of the i-th request."""
     topic, stop = TOPICS[i % len(TOPICS)], STOPS[i // len(TOPICS) % len(STOPS)]
     body = {"stop": stop, "max_tokens": 48, "n": 1 + i % 2, "seed": i, "temperature": 1.2, "return_token_ids": True}
     if i % 2:
@@ -57,8 +57,8 @@ def _asked(i: int) -> tuple[str, dict[str, Any]]:
     return "/v1/completions", {"prompt": topic, **body}
 
 
-def _told(answer: Answer) -> dict[str, Any]:
-    """Index, text, finish reason, stop reason and tokens of each choice; usage but for what the cache knew."""
+def _from_whole(answer: Answer) -> dict[str, Any]:
+    """Index, text, finish reason, stop reason and tokens of each choice; usage without the cached tokens."""
     choices = [
         (choice["index"], _text(choice, "message"), choice["finish_reason"], choice["stop_reason"], choice["token_ids"])
         for choice in answer.json["choices"]
@@ -66,8 +66,8 @@ def _told(answer: Answer) -> dict[str, Any]:
     return {"choices": choices, "usage": _usage(answer.json)}
 
 
-def _joined(answer: Answer) -> dict[str, Any]:
-    """The same of a stream."""
+def _from_stream(answer: Answer) -> dict[str, Any]:
+    """The same fields, assembled from the chunks of a stream."""
     texts: dict[int, str] = {}
     tokens: dict[int, list[int]] = {}
     ends: dict[int, tuple[Any, Any]] = {}
@@ -93,10 +93,10 @@ def _usage(answer: dict[str, Any]) -> dict[str, Any]:
 
 def batch(size: float) -> list[Row]:
     number = round(300 * size)
-    url: Callable[[int], str] = lambda i: _asked(i)[0]  # noqa: E731
+    url: Callable[[int], str] = lambda i: _request(i)[0]  # noqa: E731
     with tempfile.TemporaryDirectory() as folder:
         source, whole, killed = (Path(folder, name) for name in ("in.jsonl", "whole.jsonl", "killed.jsonl"))
-        batch_kill.written(source, [_asked(i)[1] for i in range(number)], url)
+        batch_kill.written(source, [_request(i)[1] for i in range(number)], url)
         options = ("--model", MODEL, *EXACT)
         batch_kill.run(source, whole, *options)
         counts = [batch_kill.kill_at(round(number * share), source, killed, *options) for share in (0.2, 0.6)]
@@ -106,6 +106,7 @@ def batch(size: float) -> list[Row]:
         expected, found = batch_kill.answers(whole), batch_kill.answers(killed)
         num_failed = sum(json.loads(line)["error"] is not None for line in killed.read_text().splitlines())
     num_equal = sum(found.get(name) == answer for name, answer in expected.items())
-    told = f"killed with {counts[0]} and {counts[1]} lines written; then {len(found)} answered, {num_equal} equal"
+    result = f"killed after {counts[0]} and {counts[1]} lines; then {len(found)} answered, {num_equal} equal"
     holds = is_kept and len(found) == len(expected) == num_equal == number and not num_failed
-    return [Row(f"a batch of {number} lines, killed (9) twice", told, "all, none twice, as in one go", holds)]
+    wanted = "all answered once, equal to an uninterrupted run"
+    return [Row(f"a batch of {number} lines, killed twice (SIGKILL)", result, wanted, holds)]

@@ -1,8 +1,8 @@
-"""How long anything keeps the event loop of a server from others' requests while a long prompt comes in. The part loop.
+"""The part loop: how long the server's event loop is blocked while a long prompt arrives.
 
-A heart beats in the loop of `jaxserve serve` itself, every two milliseconds; as late as a beat comes, a stranger's
-request would have been looked at. What it waited for a processor, which the model computes on, is told apart: it says
-nothing of the server. Bodies are made and sent by a process of their own.
+A task in the event loop of `jaxserve serve` wakes up every two milliseconds; the delay of a wake-up is the delay that
+another client's request would have seen. Time spent waiting for a CPU core, on which the model computes, is reported
+separately, because the server does not cause it. Request bodies are built and sent by a separate process.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from scripts.proofs.helpers.serving_row import MODEL, SIZES, Row
 from tests.support.golden_tokenizers import tokenizer_of
 
 ROOT = Path(__file__).parents[3]
-BEAT_S, LIMIT_S = 0.002, 0.02
+PERIOD_S, LIMIT_S = 0.002, 0.02
 NUM_TOKENS = 100_000
 LONG_CONTEXT = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
@@ -34,26 +34,26 @@ COMMAND = (sys.executable, "-c", "from scripts.proofs.helpers.serving_event_loop
 
 
 def loop(size: float) -> list[Row]:
-    """Refused, cut and turned into tokens by SmolLM2, whose context is 8,192; computed by a small model of 131,072."""
+    """SmolLM2 (context of 8,192) refuses, truncates and tokenizes the prompt; a small model (131,072) computes it."""
     text, ids = _prompt(round(NUM_TOKENS * size))
     chat = {"messages": [{"role": "user", "content": text}]}
-    cut = {"truncate_prompt_tokens": 100, "max_tokens": 4}
+    truncated = {"truncate_prompt_tokens": 100, "max_tokens": 4}
     refused = {
         "nothing": None,
         "text, refused": ("/v1/completions", {"prompt": text}),
         "token ids, refused": ("/v1/completions", {"prompt": ids}),
         "a chat, refused": ("/v1/chat/completions", chat),
-        "text, cut to 100 tokens": ("/v1/completions", {"prompt": text, **cut}),
-        "token ids, cut": ("/v1/completions", {"prompt": ids, **cut}),
+        "text, truncated to 100 tokens": ("/v1/completions", {"prompt": text, **truncated}),
+        "token ids, truncated": ("/v1/completions", {"prompt": ids, **truncated}),
         "text to /tokenize": ("/tokenize", {"prompt": text}),
-        "text to /tokenize, with its tokens": ("/tokenize", {"prompt": text, "return_token_strs": True}),
+        "text to /tokenize, with token strings": ("/tokenize", {"prompt": text, "return_token_strs": True}),
         "token ids to /detokenize": ("/detokenize", {"tokens": ids}),
-        "text to /v1/embeddings, cut": ("/v1/embeddings", {"input": text, "truncate_prompt_tokens": 100}),
+        "text to /v1/embeddings, truncated": ("/v1/embeddings", {"input": text, "truncate_prompt_tokens": 100}),
     }
-    all_of_it = {"max_tokens": 4, "skip_reading_prefix_cache": True}
+    uncached = {"max_tokens": 4, "skip_reading_prefix_cache": True}
     computed = {
-        "text, computed": ("/v1/completions", {"prompt": text, **all_of_it}),
-        "token ids, computed, streamed": ("/v1/completions", {"prompt": ids, "stream": True, **all_of_it}),
+        "text, computed": ("/v1/completions", {"prompt": text, **uncached}),
+        "token ids, computed, streamed": ("/v1/completions", {"prompt": ids, "stream": True, **uncached}),
     }
     rows = _measured(refused, 5, MODEL, "--max-model-len", "8192", *SIZES)
     with tempfile.TemporaryDirectory() as folder:
@@ -66,35 +66,35 @@ def loop(size: float) -> list[Row]:
 
 
 def _prompt(num_tokens: int) -> tuple[str, list[int]]:
-    """Words of this project's design in any order, as text and as tokens."""
+    """Random words from docs/design.md, as text and as token ids."""
     words, rng, tokenizer = Path(ROOT, "docs/design.md").read_text().split(), random.Random(0), tokenizer_of(MODEL)
     ids = tokenizer.encode(" ".join(rng.choice(words) for _ in range(num_tokens)))[:num_tokens]
     return tokenizer.decode(ids), ids
 
 
 def _measured(cases: dict[str, Any], num_times: int, model: str, *options: str) -> list[Row]:
-    """A row for each case: the latest beat each time, and the status."""
+    """One row per case: the longest delay of each repetition, and the HTTP status."""
     with tempfile.TemporaryDirectory() as folder:
-        beats = Path(folder, "beats.json")
+        wake_up_file = Path(folder, "wake_ups.json")
         spans: dict[str, list[tuple[float, float, int]]] = {name: [] for name in cases}
-        with served(model, *options, command=(*COMMAND, str(beats))) as url:
+        with served(model, *options, command=(*COMMAND, str(wake_up_file))) as url:
             for _ in range(num_times):
                 for name, case in cases.items():
                     spans[name].append(_span(url, *case) if case else _pause())
                     time.sleep(0.1)
-        told = json.loads(beats.read_text())
-    rows, moments = [], [moment for moment, *_ in told]
+        wake_ups = json.loads(wake_up_file.read_text())
+    rows, moments = [], [moment for moment, *_ in wake_ups]
     for name, times in spans.items():
-        within = [told[bisect_left(moments, start) : bisect_left(moments, end) + 1] for start, end, _ in times]
+        within = [wake_ups[bisect_left(moments, start) : bisect_left(moments, end) + 1] for start, end, _ in times]
         blocked = [max(late_s - queued_s for _, late_s, queued_s in each) for each in within]
         queued = max(queued_s for each in within for *_, queued_s in each)
         status = "/".join(sorted({str(status) for *_, status in times if status}))
         late = ", ".join(f"{1000 * late_s:.1f}" for late_s in blocked)
-        found = f"{late} ms; besides, no processor for {1000 * queued:.1f} ms at most"
-        found += f"; answered {status} within {max(end - start for start, end, _ in times):.1f} s" if status else ""
-        # What blocks does so each time; what befalls a machine of its own comes once.
-        wanted, is_free = f"{1000 * LIMIT_S:.0f} ms at most, in the median", statistics.median(blocked) <= LIMIT_S
-        rows.append(Row(f"latest beats: {name}", found, wanted, is_free))
+        found = f"{late} ms; waiting for a CPU core: at most {1000 * queued:.1f} ms more"
+        found += f"; status {status} within {max(end - start for start, end, _ in times):.1f} s" if status else ""
+        # The median, because blocking code blocks every time, while noise of the machine occurs once.
+        wanted, is_free = f"median at most {1000 * LIMIT_S:.0f} ms", statistics.median(blocked) <= LIMIT_S
+        rows.append(Row(f"longest delays: {name}", found, wanted, is_free))
     return rows
 
 
@@ -105,7 +105,7 @@ def _pause() -> tuple[float, float, int]:
 
 
 def _span(url: str, path: str, body: Any) -> tuple[float, float, int]:
-    """When a request was sent, when its answer had come, and its status."""
+    """Start and end of one request, on the monotonic clock, and its status."""
     command = [
         sys.executable,
         "-c",
@@ -119,7 +119,10 @@ def _span(url: str, path: str, body: Any) -> tuple[float, float, int]:
 
 
 def client() -> None:
-    """Run as a program: one request, whose body comes from standard input. Clocks of one machine's processes agree."""
+    """Entry point of the client process: sends one request with the body from standard input.
+
+    The monotonic clock is common to all processes of a machine.
+    """
     from tests.support.serving.raw_http import ask
 
     url, path = sys.argv[1:]
@@ -129,36 +132,36 @@ def client() -> None:
 
 
 def serve() -> None:
-    """Run as a program: `jaxserve serve` with a heart, whose beats it writes down at its end."""
+    """Entry point of the server process: `jaxserve serve` with the periodic task, whose wake-ups it writes at exit."""
     from jaxserve.cli.main import main
     from jaxserve.server.run import Process
 
-    beats, *options = sys.argv[1:]
-    told: list[tuple[float, float, float]] = []
+    wake_up_file, *options = sys.argv[1:]
+    wake_ups: list[tuple[float, float, float]] = []
     run = Process.run
 
-    async def run_with_heart(self: Process) -> int:
-        heart = asyncio.create_task(_beat(told))
+    async def run_with_timer(self: Process) -> int:
+        timer = asyncio.create_task(_wake_up_periodically(wake_ups))
         try:
             return await run(self)
         finally:
-            heart.cancel()
-            Path(beats).write_text(json.dumps(told))
+            timer.cancel()
+            Path(wake_up_file).write_text(json.dumps(wake_ups))
 
-    Process.run = run_with_heart  # type: ignore[method-assign]
+    Process.run = run_with_timer  # type: ignore[method-assign]
     sys.exit(main(["serve", *options]))
 
 
-async def _beat(beats: list[tuple[float, float, float]]) -> None:
-    """When each beat came, how late it was, and for how long of that the thread was ready and had no processor."""
+async def _wake_up_periodically(wake_ups: list[tuple[float, float, float]]) -> None:
+    """Appends per wake-up: its time, its delay, and how long the thread was runnable without a CPU core meanwhile."""
     last_s, last_queued_s = time.monotonic(), _queued_s()
     while True:
-        await asyncio.sleep(BEAT_S)
+        await asyncio.sleep(PERIOD_S)
         now_s, queued_s = time.monotonic(), _queued_s()
-        beats.append((now_s, max(0.0, now_s - last_s - BEAT_S), queued_s - last_queued_s))
+        wake_ups.append((now_s, max(0.0, now_s - last_s - PERIOD_S), queued_s - last_queued_s))
         last_s, last_queued_s = now_s, queued_s
 
 
 def _queued_s() -> float:
-    """Linux: how long this thread has waited for a processor in all."""
+    """Total time that this thread has spent runnable but not running (Linux schedstat)."""
     return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9

@@ -1,4 +1,4 @@
-"""`Row`, one line of the proof's table, and what all parts have in common."""
+"""`Row`, one line of the table of `scripts/prove serving`, and the settings and helpers that its parts share."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ SIZES = ("--max-num-seqs", str(NUM_SEQS), "--max-num-batched-tokens", "256", "--
 
 @dataclass(frozen=True)
 class Row:
-    """what: was done. found, wanted: in words. holds: whether the one is the other."""
+    """what: the action. found, wanted: the result and the requirement, as text. holds: the requirement is met."""
 
     what: str
     found: str
@@ -30,19 +30,19 @@ class Row:
 
 
 class Progress:
-    """Says on standard error how far it is, a few times a minute."""
+    """Prints progress to standard error at most every ten seconds."""
 
     def __init__(self, noun: str, total: int):
-        self._noun, self._total, self._told_s = noun, total, time.monotonic()
+        self._noun, self._total, self._printed_s = noun, total, time.monotonic()
 
     def __call__(self, done: int) -> None:
-        if time.monotonic() - self._told_s > 10:
-            self._told_s = time.monotonic()
+        if time.monotonic() - self._printed_s > 10:
+            self._printed_s = time.monotonic()
             print(f"  {done} of {self._total} {self._noun}", file=sys.stderr)
 
 
 def gauge(url: str, name: str, **labels: str) -> float:
-    """A number of /metrics."""
+    """The value of a metric of /metrics with these labels. Raises LookupError where there is none."""
     with urlopen(f"{url}/metrics", timeout=30) as answer:
         lines = answer.read().decode().splitlines()
     wanted = [f'{label}="{value}"' for label, value in labels.items()]
@@ -53,12 +53,12 @@ def gauge(url: str, name: str, **labels: str) -> float:
 
 
 def num_busy(url: str) -> int:
-    """Samples that run or wait."""
+    """Number of running and waiting samples."""
     return int(gauge(url, "jaxserve:num_requests_running") + gauge(url, "jaxserve:num_requests_waiting"))
 
 
 def until_quiet(url: str, limit_s: float = 30.0) -> float:
-    """Seconds until nothing runs nor waits; at most `limit_s`, though something still does then."""
+    """Waits until no sample runs or waits, for at most `limit_s`; returns the seconds that passed."""
     started_s = time.monotonic()
     while num_busy(url) and time.monotonic() - started_s < limit_s:
         time.sleep(0.02)

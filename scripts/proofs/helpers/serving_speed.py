@@ -1,7 +1,7 @@
-"""Tokens a second through HTTP, in streams, against the engine alone. The part speed.
+"""The part speed: throughput in tokens/s of streamed HTTP requests, relative to the engine without a server.
 
-Rounds of the two take turns, so that whatever else the machine does befalls both. The clients live in a process of
-their own and look at nothing before all has come.
+Rounds of both alternate, so that other load on the machine affects both. The clients run in a separate process and
+parse the streams only after the last one has ended.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def speed(size: float) -> list[Row]:
     rates: dict[str, list[float]] = {"engine": [], "HTTP": []}
     cpu_s, progress = 0.0, Progress("rounds", num_rounds)
     with served(MODEL, "--max-model-len", "512", "--no-enable-prefix-caching", *SIZES) as url:
-        for i in range(-1, num_rounds):  # the first is to warm up
+        for i in range(-1, num_rounds):  # round -1 warms up
             prompts = _prompts(i, number, llm.parts.model.vocab_size)
             started_s = time.monotonic()
             outputs = llm.generate(prompts, params, use_tqdm=False)
@@ -47,12 +47,12 @@ def speed(size: float) -> list[Row]:
                 rates["HTTP"].append(number * NUM_TOKENS / clients["seconds"])
                 cpu_s += clients["cpu_s"]
             progress(i + 1)
-    told = {name: "/".join(f"{rate:.0f}" for rate in found) for name, found in rates.items()}
+    listed = {name: "/".join(f"{rate:.0f}" for rate in found) for name, found in rates.items()}
     ratio = statistics.mean(rates["HTTP"]) / statistics.mean(rates["engine"])
-    found = f"{ratio:.3f} of the engine's: {told['HTTP']} against {told['engine']} tokens/s; clients' processor time"
+    found = f"{ratio:.3f} of the engine's: {listed['HTTP']} against {listed['engine']} tokens/s; clients' CPU time"
     per_token_us = 1e6 * cpu_s / (num_rounds * number * NUM_TOKENS)
-    what = f"{number} prompts of {PROMPT_LEN} tokens, {NUM_TOKENS} drawn, {NUM_SEQS} at a time, {num_rounds} rounds"
-    return [Row(what, f"{found} {per_token_us:.0f} µs a token", f"at least {MIN_RATIO}", ratio >= MIN_RATIO)]
+    what = f"{number} prompts of {PROMPT_LEN} tokens, {NUM_TOKENS} sampled, {NUM_SEQS} at a time, {num_rounds} rounds"
+    return [Row(what, f"{found} {per_token_us:.0f} µs per token", f"at least {MIN_RATIO}", ratio >= MIN_RATIO)]
 
 
 def _prompts(seed: int, number: int, vocab_size: int) -> list[list[int]]:
@@ -61,16 +61,16 @@ def _prompts(seed: int, number: int, vocab_size: int) -> list[list[int]]:
 
 
 def _clients(url: str, prompts: list[list[int]]) -> dict[str, Any]:
-    """All prompts through HTTP by a process that does nothing else; what it tells."""
-    asked = {"max_tokens": NUM_TOKENS, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
-    bodies = [json.dumps({"prompt": prompt, **asked}) for prompt in prompts]
+    """Sends all prompts over HTTP from a separate process; returns its seconds, CPU seconds and number of tokens."""
+    params = {"max_tokens": NUM_TOKENS, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
+    bodies = [json.dumps({"prompt": prompt, **params}) for prompt in prompts]
     command = [sys.executable, "-c", "from scripts.proofs.helpers.serving_speed import client; client()", url]
     done = subprocess.run(command, input="\n".join(bodies), stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
     return json.loads(done.stdout)
 
 
 def client() -> None:
-    """Run as a program: a body a line from standard input, so many at a time."""
+    """Entry point of the client process: sends the bodies from standard input, one per line, `NUM_SEQS` at a time."""
     url, bodies = sys.argv[1], iter(sys.stdin.read().encode().splitlines())
     answers = []
 
@@ -83,6 +83,6 @@ def client() -> None:
 
     started_s, before_s = time.monotonic(), time.process_time()
     asyncio.run(main())
-    told = {"seconds": time.monotonic() - started_s, "cpu_s": time.process_time() - before_s}
+    times = {"seconds": time.monotonic() - started_s, "cpu_s": time.process_time() - before_s}
     num_tokens = sum(answer.events[-1]["usage"]["completion_tokens"] for answer in answers)
-    print(json.dumps({**told, "num_tokens": num_tokens}))
+    print(json.dumps({**times, "num_tokens": num_tokens}))

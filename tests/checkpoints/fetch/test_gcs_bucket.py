@@ -1,4 +1,4 @@
-"""Models in a bucket come into the cache file by file; an emulator of Google Cloud Storage holds them."""
+"""Models in a bucket are copied into the cache file by file; an emulator of Google Cloud Storage serves them."""
 
 import os
 import time
@@ -20,7 +20,7 @@ def storage():
 
 @pytest.fixture
 def put(storage, request):
-    """Writes files of one model into the bucket, and returns its address."""
+    """Writes the files of one model into the bucket and returns its address."""
     import gcsfs
     from etils import epath
 
@@ -29,7 +29,7 @@ def put(storage, request):
     def write(**files):
         for name, data in files.items():
             (root / name.replace("__", "/").replace("_json", ".json").replace("_st", ".safetensors")).write_bytes(data)
-        gcsfs.GCSFileSystem.clear_instance_cache()  # it remembers listings, and a process reads a model once
+        gcsfs.GCSFileSystem.clear_instance_cache()  # the client caches listings, since a process reads a model once
         return str(root)
 
     return write
@@ -37,7 +37,7 @@ def put(storage, request):
 
 @pytest.fixture
 def copied(monkeypatch):
-    """The names of the files that were copied."""
+    """Names of the copied files."""
     names, copy = [], gcs_bucket._copy
 
     def count(file, *rest):
@@ -120,7 +120,7 @@ def test_an_interrupted_fetch_goes_on_with_the_file_that_was_lost(put, copied, t
 
 
 class Endless:
-    """A file that never ends by itself; `num_reads` counts, and at `LIMIT` (seconds later) gives up."""
+    """A file without an end; `num_reads` counts reads, and reading fails at `LIMIT` (seconds later)."""
 
     LIMIT = 1000
 

@@ -1,4 +1,4 @@
-"""The hub's client is asked for the right files, and its failures become one sentence each."""
+"""The hub's client fetches the right files, and each of its errors becomes one sentence."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from checkpoints.fetch import hf_hub
 
 @pytest.fixture
 def remote(tmp_path, monkeypatch):
-    """A pretended model: the files in it, and the patterns that it was asked for."""
+    """A fake model: its files, and the patterns that were requested."""
     monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: False)
     files: list[str] = []
     asked: list[dict] = []
@@ -64,11 +64,11 @@ def test_a_model_without_weights_is_told(remote):
 
 
 class ConnectError(Exception):
-    """As the client's HTTP library has them."""
+    """The error of the client's HTTP library."""
 
 
 def bare(kind: type[Exception]) -> Exception:
-    """An error of the client as it would come with an HTTP response, without one."""
+    """An error of the client that normally has an HTTP response, without it."""
     return kind.__new__(kind)
 
 

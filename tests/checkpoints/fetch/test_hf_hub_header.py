@@ -1,4 +1,4 @@
-"""Headers of a hub's model: tensors without their values, small files only, and failures in one sentence."""
+"""Headers of a hub model: tensors without values, small files only, and errors in one sentence."""
 
 from types import SimpleNamespace
 
@@ -20,7 +20,7 @@ def file_metadata(**tensors):
 
 @pytest.fixture
 def remote(tmp_path, monkeypatch):
-    """A pretended model of two files, whose small files lie in a folder; what was asked for."""
+    """A fake model of two weight files, with its small files in a folder, and the requested patterns."""
     asked = []
 
     def metadata(repo, **options):

@@ -17,7 +17,7 @@ with open_checkpoint(resolve("someone/tiny-llama")) as checkpoint:
 
 
 def cached_model(cache: Path) -> None:
-    """A snapshot laid out as the hub's client leaves it."""
+    """A snapshot in the folder layout of the hub's client."""
     repo = cache / "hub" / "models--someone--tiny-llama"
     (repo / "refs").mkdir(parents=True)
     (repo / "refs" / "main").write_text(COMMIT)

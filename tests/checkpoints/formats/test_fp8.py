@@ -1,4 +1,4 @@
-"""FP8 weights read as value times scale, whichever way the scales are kept; scales that do not fit are refused."""
+"""FP8 weights read as value times scale for every layout of scales; scales that do not fit are refused."""
 
 import json
 
@@ -28,7 +28,7 @@ def compressed(strategy, **more):
 
 
 def decoded(code, exponent_bits, bias, nan):
-    """An 8-bit float by its definition: sign, exponent, mantissa."""
+    """The value of an 8-bit float by definition: sign, exponent, mantissa."""
     sign, magnitude = -1.0 if code & 128 else 1.0, code & 127
     mantissa_bits = 7 - exponent_bits
     exponent, mantissa = magnitude >> mantissa_bits, magnitude % 2**mantissa_bits
@@ -60,7 +60,7 @@ def test_every_code_is_its_value_times_the_scale(dtype, table, tmp_path):
 
 
 def scales_of(strategy, rng, num_rows, num_columns):
-    """(scales as a file keeps them, the scale of each value by plain loops)."""
+    """(scales in the file's layout, the scale of each value by plain loops)."""
     if strategy == "tensor":
         scale = rng.random((), np.float32)
         return scale, np.full((num_rows, num_columns), scale)
@@ -87,7 +87,7 @@ CASES = {
 def test_rows_of_any_range_are_scaled(name, tmp_path):
     quantization, strategy, suffix = CASES[name]
     rng = np.random.default_rng(0)
-    codes = rng.integers(0, 127, (37, 21), np.uint8)  # neither divides by its block
+    codes = rng.integers(0, 127, (37, 21), np.uint8)  # neither size is a multiple of its block
     scale, each = scales_of(strategy, rng, 37, 21)
     tensors = {"a.weight": codes.view(ml_dtypes.float8_e4m3fn), f"a.weight{suffix}": scale}
     tensors["a.input_scale"] = np.ones((), np.float32)

@@ -1,4 +1,4 @@
-"""GGUF files: what was written is what is read, whole or piece by piece, for every type that can be decoded."""
+"""GGUF files: tensors read back as written, whole or in pieces, for every type that can be decoded."""
 
 from itertools import pairwise
 
@@ -19,7 +19,7 @@ NUM_ROWS = 7
 
 
 def stored_rows(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, int]:
-    """Rows `[7, bytes]` of a type: quantised where the package can, else random bytes; and the values in a row."""
+    """Rows `[7, bytes]` of a type, quantized if the package supports it, else random; and the values per row."""
     type_id = GGMLQuantizationType[kind]
     block_len, block_bytes = GGML_QUANT_SIZES[type_id]
     values = rng.standard_normal((NUM_ROWS, 2 * block_len), np.float32)

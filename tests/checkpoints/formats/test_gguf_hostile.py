@@ -1,4 +1,4 @@
-"""Hostile GGUF files are refused in one sentence, before anything of the claimed size is allocated."""
+"""Hostile GGUF files are refused in one sentence, before memory of the claimed size is allocated."""
 
 import struct
 import tracemalloc

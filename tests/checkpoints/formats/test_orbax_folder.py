@@ -1,4 +1,4 @@
-"""Parts are whole or refused, and an index is checked before it is trusted."""
+"""Incomplete parts are refused, and an index is checked before use."""
 
 import json
 

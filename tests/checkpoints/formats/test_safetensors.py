@@ -1,4 +1,4 @@
-"""safetensors files: values as the package itself writes them, shards joined, and every lie refused."""
+"""safetensors files: values equal those written by the package, shards are joined, and false headers are refused."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""Saved leaves widen to what a mesh needs and narrow back, and lie on its devices wherever they divide."""
+"""Saved leaves widen to the shapes of a mesh and narrow back, and are sharded along any divisible axis."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""A tensor that holds several projections fills what the single ones would, from rows that follow each other."""
+"""A fused tensor fills the same rows as the separate projections, from consecutive rows."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Names and shapes are settled, and all misfits told at once, before a byte of weights is read."""
+"""Names and shapes are checked, and all mismatches reported together, before any weights are read."""
 
 import re
 
@@ -120,7 +120,7 @@ def test_an_untied_head_is_needed(spelling, name):
 
 
 def runs_of(*runs: Run):
-    """A map of one tensor `w` [rows, 4] that gives these runs to the leaf `w` [2, 6, 4]."""
+    """A rule for one tensor `w` [rows, 4] that copies these runs to the leaf `w` [2, 6, 4]."""
     dims = ModelDims(1, 1, 2, 6, (("all", 0),))
     rows = max(run.source + run.num_rows for run in runs)
     tensors = {"w": TensorInfo("w", (rows, 4), "F32", rows * 16)}

@@ -1,4 +1,4 @@
-"""Transforms act alike on whole tensors and on aligned pieces of them."""
+"""Transforms give the same result on whole tensors and on aligned pieces of them."""
 
 import ml_dtypes
 import numpy as np
@@ -44,7 +44,7 @@ def test_inverses_bring_the_files_rows_back(transform, trailing):
 
 
 def test_norms_of_bfloat16_files_come_back_exactly():
-    """Every finite bfloat16 of up to 2**16; further out 1 + w is no float32."""
+    """For every finite bfloat16 of up to 2**16; for larger w, 1 + w is not a float32."""
     every = np.arange(2**16, dtype=np.uint16).view(ml_dtypes.bfloat16).astype(np.float32)
     norms = every[(np.abs(every) >= 2**-16) & (np.abs(every) <= 2**16)]
     assert len(norms) > 8000

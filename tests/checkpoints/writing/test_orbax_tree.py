@@ -32,7 +32,7 @@ def mesh_of(*shape):
 
 
 def on(mesh, expected, dtype=jnp.bfloat16):
-    """The structs of a tree on a mesh; norms stay float32."""
+    """The structs of a tree on a mesh; norms are float32."""
 
     def struct(path, leaf):
         sharding = mesh and NamedSharding(mesh, SPECS.get(path[-1].key, P()))
@@ -68,7 +68,7 @@ def assert_same(loaded, target, values):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Saved from four devices, which need each KV head twice."""
+    """A folder saved from four devices, each KV head repeated twice."""
     root = tmp_path_factory.mktemp("saved") / "orbax"
     wide, values = expected_with(2)
     save(root, put(values, on(mesh_of(1, 4), values)), saved_shapes(SIZES), wide.dims)

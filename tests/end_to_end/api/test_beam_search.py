@@ -23,10 +23,10 @@ def cases(family: str) -> list[dict]:
 
 def search(llm, case: dict):
     """Search after the case's prompts, with its tokens as those that end texts."""
-    maker = replace(llm.parts.input_processor, eos_ids=tuple(case["eos_ids"]))
+    processor = replace(llm.parts.input_processor, eos_ids=tuple(case["eos_ids"]))
     params = BeamSearchParams(**{name: case[name] for name in RULES}, include_stop_str_in_output=True)
     prompts = [golden.prompt for golden in goldens(case["family"])]
-    return beam_search(llm.output_processor, maker, prompts, params, max_num_seqs=llm.parts.limits.max_num_seqs)
+    return beam_search(llm.output_processor, processor, prompts, params, max_num_seqs=llm.parts.limits.max_num_seqs)
 
 
 def check_results(outs, case: dict) -> None:
@@ -61,8 +61,8 @@ def test_the_goldens_distinguish_widths_and_rules(family):
         return [case["texts"] for case in cases(family) if case[name] == value and case["eos_ids"]]
 
     assert len(cases(family)) > 50
-    told = {"early_stopping": (False, True, "never"), "length_penalty": (0.0, 1.0), "beam_width": (1, 2)}
-    for name, values in told.items():
+    options = {"early_stopping": (False, True, "never"), "length_penalty": (0.0, 1.0), "beam_width": (1, 2)}
+    for name, values in options.items():
         found = [json.dumps(results(name, value)) for value in values]
         assert len(set(found)) == len(values)
 

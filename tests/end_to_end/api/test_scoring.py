@@ -159,10 +159,10 @@ def test_an_interrupt_ends_its_own_pairs_only(num_steps, monkeypatch):
 def test_scoring_does_not_change_what_unseeded_requests_draw():
     prompt, params = [4, 5, 6], SamplingParams(max_tokens=8, ignore_eos=True)
     llm = tiny_engine("llama3")
-    maker = llm.parts.input_processor
-    arrived = maker.num_arrived
+    processor = llm.parts.input_processor
+    arrived = processor.num_arrived
     first = llm.generate([prompt], params, use_tqdm=False)
-    maker.num_arrived = arrived
+    processor.num_arrived = arrived
     score_on(llm, [([5], [7]), ([5], [8])])
     again = llm.generate([prompt], params, use_tqdm=False)
     assert first[0].outputs[0].token_ids == again[0].outputs[0].token_ids

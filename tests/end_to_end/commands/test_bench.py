@@ -1,4 +1,4 @@
-"""`jaxserve bench` on random weights of a tiny configuration: every figure is there, and mistakes name their flag."""
+"""`jaxserve bench` on random weights of a tiny configuration: every figure is reported, and errors name the flag."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ FLAGS = flags_of(SMALL)
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
-    """Runs a benchmark and returns what it wrote as JSON."""
+    """Runs a benchmark and returns its JSON record."""
     folder = tmp_path_factory.mktemp("bench")
     shutil.copy(checkpoint("llama3") / "config.json", folder)
 
@@ -35,7 +35,7 @@ def test_throughput_says_all_there_is_to_say(bench, capsys):
     assert len(report["elapsed_s"]) == 2
     assert report["total_token_throughput"] == pytest.approx(report["input_throughput"] + report["output_throughput"])
     steps = report["steps"]
-    # All tokens pass through the model but the last of each request.
+    # The model computes all tokens except the last one of each request.
     assert steps["num_tokens"] == report["total_input_tokens"] + report["total_output_tokens"] - report["completed"]
     assert 0 <= steps["token_padding"] < 1
     assert 0 <= steps["idle_share"] <= steps["host_share"] + 0.05

@@ -15,14 +15,14 @@ NAME = "smollm2-135m-instruct"
 COMMAND = [sys.executable, "-m", "jaxserve.cli.main", "chat"]
 SMALL = [NAME, "--temperature", "0", *DEMO_SIZES]
 CTRL_C, CTRL_D = "\x03", "\x04"
-# Takes standard input as the terminal from which Ctrl-C comes, then becomes the command.
+# Makes standard input the controlling terminal, so that Ctrl-C arrives, then runs the command.
 ON_ITS_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
 
 
 class Terminal:
-    """A process on a pseudo-terminal of its own."""
+    """A process on its own pseudo-terminal."""
 
     def __init__(self, command):
         self._side, other = pty.openpty()
@@ -35,7 +35,7 @@ class Terminal:
         os.write(self._side, text.encode())
 
     def until(self, text, timeout_s=120.0):
-        """What is shown from here to the end of `text`."""
+        """The output from here to the end of `text`."""
         deadline_s = time.monotonic() + timeout_s
         while text not in self.shown:
             left_s = deadline_s - time.monotonic()

@@ -1,4 +1,4 @@
-"""The command line: a verb that works, and mistakes that end in one sentence and exit code 2."""
+"""The command line: `generate` works, and mistakes end with one sentence and exit code 2."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def test_generate_prints_the_completion_and_times_loading_compiling_and_generati
         re.MULTILINE,
     )
     assert figures, done.stderr
-    assert "\r" not in done.stderr  # a bar is for terminals
+    assert "\r" not in done.stderr  # bars are for terminals only
 
 
 def test_generate_reads_prompts_from_standard_input_and_writes_json(real_model):
@@ -60,7 +60,7 @@ def test_every_parameter_and_option_has_a_flag():
 
     from jaxserve import EngineConfig, SamplingParams
 
-    # What a verb cannot honour it does not know: `generate` has no conversation, `chat` one answer and no log.
+    # A verb lacks the flags that it cannot apply: `generate` has no conversation, `chat` one answer and no logprobs.
     in_chat = {"model", "n", "logprobs", "prompt_logprobs", "detokenize"}
     for verb, unknown in (("generate", {"model", "chat_template"}), ("chat", in_chat)):
         text = jaxserve(verb, "--help").stdout

@@ -1,4 +1,4 @@
-"""`jaxserve inspect`: tables for people, JSON for programs, one sentence for mistakes."""
+"""`jaxserve inspect` prints tables or JSON, and one sentence for mistakes."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`jaxserve plan`: one sentence for mistakes, and help at once."""
+"""`jaxserve plan` prints one sentence for mistakes, and its help without loading jax."""
 
 import pytest
 

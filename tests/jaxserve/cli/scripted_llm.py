@@ -1,4 +1,4 @@
-"""A model that answers with the words of the last question, one token a word, in upper case."""
+"""A model that answers with the words of the last question in upper case, one token per word."""
 
 from jaxserve.core.outputs import CompletionOutput, RequestOutput
 

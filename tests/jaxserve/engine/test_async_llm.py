@@ -20,12 +20,12 @@ PROMPTS = [f"hello {i}" for i in range(20)]
 PARAMS = [SamplingParams(max_tokens=5 + i, seed=i, n=1 + i % 3, logprobs=i % 2 or None, stop="z") for i in range(20)]
 
 
-def told(output):
+def content_of(output):
     return output.prompt, output.prompt_token_ids, output.outputs, output.finished
 
 
 def test_twenty_at_once_are_as_generate_gives_them_while_one_is_cancelled_and_one_is_bad():
-    expected = [told(output) for output in fake_llm().generate(PROMPTS, PARAMS, use_tqdm=False)]
+    expected = [content_of(output) for output in fake_llm().generate(PROMPTS, PARAMS, use_tqdm=False)]
 
     async def main(llm):
         cancelled = asyncio.create_task(llm.generate("never read", LONG))
@@ -38,7 +38,7 @@ def test_twenty_at_once_are_as_generate_gives_them_while_one_is_cancelled_and_on
         results = await asyncio.gather(*good)
         with pytest.raises(asyncio.CancelledError):
             await cancelled
-        return [told(output) for output in results]
+        return [content_of(output) for output in results]
 
     assert run(fake_llm(), main) == expected
 
@@ -117,8 +117,8 @@ def test_a_chat_is_rendered_and_answered():
     expected = fake_llm().chat(messages, params, use_tqdm=False)[0]
 
     async def main(llm):
-        assert told(await llm.chat(messages, params)) == told(expected)
-        assert told(await llm.generate(await llm.render_chat(messages), params)) == told(expected)
+        assert content_of(await llm.chat(messages, params)) == content_of(expected)
+        assert content_of(await llm.generate(await llm.render_chat(messages), params)) == content_of(expected)
         with pytest.raises(RequestError, match="add_generation_prompt=False"):
             await llm.chat(messages, params, continue_final_message=True)
         return await llm.chat(messages, chat_template="{{ messages[0].content }}")
@@ -225,12 +225,12 @@ def test_the_llm_refuses_calls_meanwhile_and_is_usable_afterwards():
         return await served.generate("hello", PARAMS[0])
 
     expected = run(llm, main)
-    assert told(llm.generate("hello", PARAMS[0], use_tqdm=False)[0]) == told(expected)
+    assert content_of(llm.generate("hello", PARAMS[0], use_tqdm=False)[0]) == content_of(expected)
 
 
 def test_loops_of_several_threads_are_served_at_once():
     llm = fake_llm()
-    expected = [told(output) for output in fake_llm().generate(PROMPTS, PARAMS, use_tqdm=False)]
+    expected = [content_of(output) for output in fake_llm().generate(PROMPTS, PARAMS, use_tqdm=False)]
     served = AsyncLLM.from_llm(llm)
     results = {}
 
@@ -238,7 +238,7 @@ def test_loops_of_several_threads_are_served_at_once():
         async def main():
             return await asyncio.gather(*(served.generate(PROMPTS[i], PARAMS[i]) for i in range(start, 20, 4)))
 
-        results[start] = [told(output) for output in asyncio.run(main())]
+        results[start] = [content_of(output) for output in asyncio.run(main())]
 
     threads = [threading.Thread(target=serve, args=(start,)) for start in range(4)]
     for thread in threads:
@@ -259,7 +259,7 @@ def test_a_loop_that_ends_early_leaves_no_request_behind():
         await anext(served.stream([1, 2], LONG))
 
     asyncio.run(leave())
-    assert told(asyncio.run(served.generate("hello", PARAMS[0])))[3]
+    assert content_of(asyncio.run(served.generate("hello", PARAMS[0])))[3]
     asyncio.run(served.close())
     assert all_pages_are_back(llm)
 

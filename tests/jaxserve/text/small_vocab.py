@@ -1,4 +1,4 @@
-"""GGUF metadata of two vocabularies small enough to read: one of each kind."""
+"""GGUF metadata of two small vocabularies: a byte-level and a SentencePiece one."""
 
 from jaxserve.text.token_bytes import byte_alphabet
 

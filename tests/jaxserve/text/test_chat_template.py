@@ -1,4 +1,4 @@
-"""Chat templates render as in transformers, and end as a RequestError whatever goes wrong in them."""
+"""Chat templates render as in transformers, and any error in them becomes a RequestError."""
 
 import json
 
@@ -29,7 +29,7 @@ def test_special_tokens_and_the_templates_own_variables_reach_it():
 
 @pytest.mark.parametrize("name", ["variables", "source", "values", "args", "kwargs", "context", "vars", "name", "loop"])
 def test_no_name_along_the_way_is_taken_from_the_templates_variables(name):
-    """`self` would end in a TypeError wherever variables were passed one by one; jinja has its own meaning of it."""
+    """`self` would raise TypeError if variables were keyword arguments; jinja reserves the name."""
     assert ChatTemplate(f"{{{{ {name} }}}}").render(HI, variables={name: "!", "self": 1, "": 2}) == "!"
 
 
@@ -77,7 +77,7 @@ def test_arguments_of_tool_calls_become_objects_and_the_callers_messages_stay_as
 
 
 def test_null_fields_and_empty_tool_calls_are_as_those_left_out():
-    """OpenAI's client writes all fields of the message that it got."""
+    """OpenAI's client sends back all fields of a received message."""
     source = "{% for m in messages %}{{ 'call' if 'tool_calls' in m else m.content }} {{ m | length }};{% endfor %}"
     empty = {"refusal": None, "audio": None, "name": None, "reasoning_content": None}
     messages = [{"role": "assistant", "content": "a", "tool_calls": calls, **empty} for calls in (None, [])]
@@ -196,7 +196,7 @@ def test_bad_messages_are_refused_by_the_place_of_the_fault(messages, param):
         ("x" * (1 << 20) + "x", "longer than"),
     ],
 )
-@pytest.mark.timeout(60)  # an unbounded template never ends
+@pytest.mark.timeout(60)  # without a limit the template never ends
 def test_a_failing_or_hostile_template_ends_as_a_request_error(source, reason):
     with pytest.raises(RequestError, match=reason) as error:
         ChatTemplate(source).render(HI)

@@ -1,4 +1,4 @@
-"""A client's template gives what it gives in this process, or ends within its limits, whatever it asks for."""
+"""A client's template renders as in this process, or ends within its limits."""
 
 import json
 import signal
@@ -39,7 +39,7 @@ HUGE = {
 
 
 def outcome(template, messages, **options):
-    """The text, or what was refused."""
+    """The text, or the error."""
     try:
         return template.render(messages, **options)
     except RequestError as error:
@@ -76,7 +76,7 @@ def test_texts_and_errors_are_those_of_this_process(source, messages, options):
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_what_would_not_end_is_killed_while_other_threads_go_on(name):
-    """Control: the process had not ended by itself."""
+    """Control: the process does not end by itself."""
     ended, num_turns = threading.Event(), 0
     with recorded() as children:
 
@@ -105,12 +105,12 @@ def test_memory_is_bounded(name):
 
 
 def test_what_fits_the_memory_is_rendered():
-    """Control of the test before: it is the doubling that does not fit."""
+    """Control of the previous test: only the doubled text does not fit."""
     assert ClientTemplate(HUGE["text"].replace("27", "7"), memory_limit=96 << 20).render(HI) == ""
 
 
 def test_a_process_that_nobody_kills_ends_by_its_own_clock():
-    """So it does where the server has died."""
+    """As happens when the server has died."""
     asked = {"source": ENDLESS["much in a step"], "special_tokens": {}, "messages": HI, "options": {}}
     ended = subprocess.run(command(MEMORY_LIMIT, cpu_s=1), input=json.dumps(asked).encode(), capture_output=True)
     assert ended.returncode == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""Streams of text equal the decoding of the whole, however the tokens come."""
+"""Streamed text equals the decoding of the whole sequence, for any division of the tokens."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def streamed(detokenizer, ids, rng, prompt_ids=(), **options):
 
 
 def byte_ids(tokenizer):
-    """Byte -> id, for the vocabulary's single-byte tokens."""
+    """Byte → id, for the vocabulary's single-byte tokens."""
     return {data[0]: i for i, data in enumerate(tokenizer.token_bytes) if len(data) == 1}
 
 

@@ -1,4 +1,4 @@
-"""The published tokenizers come whole or with a sentence that says what to do."""
+"""The published tokenizers are fetched completely, or fail with a sentence that says what to do."""
 
 import pytest
 

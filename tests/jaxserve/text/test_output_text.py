@@ -1,4 +1,4 @@
-"""The text of a running sequence: stop strings across tokens, and the tokens that they leave."""
+"""The text of a running sequence: stop strings across tokens, and the number of tokens up to them."""
 
 import pytest
 

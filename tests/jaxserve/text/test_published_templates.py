@@ -1,4 +1,4 @@
-"""The published templates render as in transformers (scripts/goldens/tokenizer_goldens.py), errors included."""
+"""The published templates render as in transformers (scripts/goldens/tokenizer_goldens.py), including errors."""
 
 import hashlib
 
@@ -12,7 +12,7 @@ ENDED = {"qwen3": "<|im_end|>", "llama3_1": "<|eot_id|>", "gemma3": "<end_of_tur
 
 
 def rendering(name, chat):
-    """What a golden holds: [sha256, characters], or None where the template refuses the messages."""
+    """The content of a golden: [sha256, characters], or None where the template refuses the messages."""
     try:
         text = rendered(name, chat["messages"], chat["options"])
     except RequestError:
@@ -60,7 +60,7 @@ def test_qwen3_thinks_unless_told_not_to():
 
 @pytest.mark.parametrize("name", IN_FOLDERS)
 def test_a_developer_is_heard_by_models_that_know_none(name):
-    """Qwen3's template drops roles that it does not name; Gemma's would refuse this one."""
+    """Qwen3's template drops unknown roles; Gemma's would refuse this one."""
     messages = [{"role": "developer", "content": "be terse"}, {"role": "user", "content": "a"}]
     as_system = [{**messages[0], "role": "system"}, messages[1]]
     assert "be terse" in template_of(name).render(messages)

@@ -1,4 +1,4 @@
-"""The real vocabularies give the ids and the text that transformers gives (scripts/goldens/tokenizer_goldens.py)."""
+"""The published vocabularies give the ids and the text of transformers (scripts/goldens/tokenizer_goldens.py)."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_a_run_of_spaces_is_taken_from_the_left_in_the_longest_pieces_there_are(
 
 
 @pytest.mark.parametrize("name", IN_GGUF)
-@pytest.mark.timeout(120)  # a tokenizer whose time grows with the square of the text takes an hour
+@pytest.mark.timeout(120)  # a tokenizer of quadratic time takes an hour
 def test_a_long_text_comes_back_whole(name):
     tokenizer = tokenizer_of(name)
     text = "Sphinx of black quartz, judge my vow. \u00e9\u4e2d\U0001f600\n" * 4000

@@ -1,4 +1,4 @@
-"""A stop string ends the text at the same place however the text is cut into pieces."""
+"""A stop string ends the text at the same place for any division of the text."""
 
 import gc
 import weakref
@@ -19,7 +19,7 @@ def run(stops, pieces):
 
 
 def plainly(strings, text, include):
-    """The first end of any stop string, by looking at every prefix."""
+    """The first end of any stop string, by brute force over all prefixes."""
     for end in range(1, len(text) + 1):
         for string in strings:
             if text[:end].endswith(string):

@@ -1,4 +1,4 @@
-"""A folder with a tokenizer.json, and what the files beside it add."""
+"""Tokenizers from folders: tokenizer.json, and the special tokens in the files beside it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""GGUF metadata becomes the tokenizer that it describes, or is refused with what is wrong."""
+"""GGUF metadata becomes the tokenizer that it describes, or is refused with the reason."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_every_pre_tokenizer_of_the_table_builds_and_loses_nothing():
 def test_sentencepiece_joins_what_scores_highest_first():
     tokenizer = tokenizer_from_gguf(sentencepiece())
     assert pieces_of(tokenizer, "hello", add_special_tokens=False) == [SPACE + "hello"]
-    # "hell" (-3) comes before "lo" (-4.2): with the scores exchanged it would be he + l + lo.
+    # "hell" (-3) is merged before "lo" (-4.2): with swapped scores the result would be he + l + lo.
     assert pieces_of(tokenizer, "ohello", add_special_tokens=False) == [SPACE, "o", "hello"]
     assert pieces_of(tokenizer, "elo", add_special_tokens=False) == [SPACE, "e", "lo"]
 

@@ -1,4 +1,4 @@
-"""A measurement that fails leaves the engine as it found it."""
+"""A failed measurement restores the engine."""
 
 import pytest
 

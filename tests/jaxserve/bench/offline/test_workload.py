@@ -1,4 +1,4 @@
-"""Workloads are the same for the same seed, as ragged as asked, and refuse what they cannot be."""
+"""Workloads are the same for the same seed, have the specified lengths, and refuse invalid options."""
 
 import json
 

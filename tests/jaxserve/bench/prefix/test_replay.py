@@ -1,4 +1,4 @@
-"""Replays through the prefix cache: what is found, what could be, and traces that are none."""
+"""Replays through the prefix cache: the hits, the best possible hits, and errors for invalid traces."""
 
 import json
 
@@ -15,7 +15,7 @@ ROWS = conversations(num_systems=5, num_users=40, num_turns=6, seed=3)
 
 
 def naive_hits(rows) -> int:
-    """Each row's longest beginning that a row before it has, found the slow way."""
+    """The longest prefix that each row shares with an earlier row, by brute force."""
     seen, hits = set(), 0
     for row in rows:
         beginnings = [tuple(row[: i + 1].tolist()) for i in range(len(row))]
@@ -41,7 +41,7 @@ def test_with_less_room_nobody_finds_more_than_who_knows_the_future(policy, shar
 
 
 def test_least_recently_used_is_what_its_name_says():
-    """Rows of one unit: then the cache is a plain list in the order of use."""
+    """With rows of one unit the cache is a plain list in the order of use."""
     units = np.random.default_rng(0).zipf(1.3, 4000) % 300
     order, hits = [], 0
     for unit in units.tolist():

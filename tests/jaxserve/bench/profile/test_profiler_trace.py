@@ -1,4 +1,4 @@
-"""Operations and annotations are found where the profilers of the platforms put them."""
+"""Operations and annotations are found in the traces of every platform's profiler."""
 
 from jax.profiler import ProfileData
 

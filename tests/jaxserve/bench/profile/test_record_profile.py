@@ -1,4 +1,4 @@
-"""A profile finds most of a step's time in the model's parts, and leaves the engine as it was."""
+"""A profile finds most of a step's time in the model's parts, and restores the engine."""
 
 import pytest
 

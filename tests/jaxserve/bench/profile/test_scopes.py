@@ -1,4 +1,4 @@
-"""Instructions of a compiled program are told apart by the scopes of the code that they come from."""
+"""Instructions of a compiled program get the scopes of their source code."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Time is divided without rest among what ran."""
+"""Time is divided completely among the spans that ran."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""`jaxserve bench serve` as users start it, against a scripted server in real time, of which nothing here depends."""
+"""`jaxserve bench serve` as started by users, against a scripted server in real time; no result depends on timing."""
 
 import json
 import signal
@@ -73,7 +73,7 @@ def test_runs_of_several_concurrencies_are_measured_and_kept(tmp_path, capsys):
             | {"temperature": 0.0, "ignore_eos": True, "top_k": 3}
         )
     }
-    assert len({body["prompt"] for body in server.bodies}) == 16  # no run repeats another's
+    assert len({body["prompt"] for body in server.bodies}) == 16  # no run repeats another run's prompts
     assert all("Authorization: Bearer k-123" in head for head in server.headers)
     kept = [*(tmp_path / "results").iterdir(), page]
     assert not [path for path in kept if "k-123" in path.read_text("utf-8")]
@@ -190,10 +190,10 @@ def test_it_runs_where_jax_is_not():
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "Successful requests:                     2 " in done.stdout
-    assert not [head for head in server.headers if "/tokenize" in head]  # it was counted there
+    assert not [head for head in server.headers if "/tokenize" in head]  # counted by the server
 
 
-# Shells let what they run in the background ignore interrupts, and so would a child of these tests.
+# Background processes of a shell ignore interrupts, and so would a child of these tests.
 LISTENING = """
 import signal, sys
 from jaxserve.cli.main import main

@@ -1,4 +1,4 @@
-"""Whatever a server or a network does is a failure of one request, of a kind, and never of the benchmark."""
+"""Any error of a server or a network is a failure of one request, with its kind, and never ends the benchmark."""
 
 import asyncio
 import json
@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from jaxserve.bench.serving.benchmark import BenchmarkRun
 from jaxserve.bench.serving.client.request_result import Failure
-from jaxserve.bench.serving.client.session import ask, open_session, served_model, wait_ready
+from jaxserve.bench.serving.client.server_session import ask, open_session, served_model, wait_ready
 from jaxserve.bench.serving.client.streamed_answer import StreamedAnswer, error_message
 from jaxserve.bench.serving.report.json_result import details, result
-from jaxserve.bench.serving.report.summary import summarize
+from jaxserve.bench.serving.report.run_summary import summarize
 from jaxserve.bench.serving.report.text_table import failure_lines
 from jaxserve.core.errors import ConfigError
 from tests.support.serving.scripted_load import load_on
@@ -51,7 +51,7 @@ SAID |= {"HTTP 500": "[31mno hex", "HTTP 501": "half  a character"}
 
 @pytest.fixture(scope="module")
 def run() -> BenchmarkRun:
-    """Each fault, twice, then a good answer, one after the other."""
+    """Sends each fault twice, then a good answer, one after the other."""
     scripts = [fault for fault in FAULTS.values() for _ in range(2)] + [answer(0.2, 0.2, tokens=2)]
     load, requests, _ = load_on(scripts.__getitem__, len(scripts), max_concurrency=1, timeout_s=4.0)
     return BenchmarkRun(1, requests, load, 0.0, {})

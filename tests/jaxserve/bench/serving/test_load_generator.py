@@ -1,4 +1,4 @@
-"""Requests are sent when they are due, in order, never more at once than may be; an interrupt loses no reply."""
+"""Requests are sent at their due times, in order and within the limit; an interrupt loses no reply."""
 
 import asyncio
 import math
@@ -13,7 +13,7 @@ from jaxserve.bench.serving.client.request_result import RequestResult
 from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest
 from jaxserve.bench.serving.load_generator import run_load
 from jaxserve.bench.serving.options import ArrivalOptions
-from jaxserve.bench.serving.report.summary import most_at_once
+from jaxserve.bench.serving.report.run_summary import most_at_once
 from jaxserve.core.errors import ConfigError
 from tests.support.serving.virtual_time import clock, run_virtually
 
@@ -34,7 +34,7 @@ def test_gaps_have_the_mean_of_the_rate_and_the_variance_of_the_burstiness(rate,
 
 
 def test_poisson_arrivals_are_as_many_as_they_vary():
-    """In equal stretches of time the variance of their number is its mean; of a clock's it is nothing."""
+    """In equal intervals the variance of their number equals its mean; for equal gaps it is 0."""
     for burstiness, ratio in ((1.0, 1.0), (math.inf, 0.0)):
         times = arrival_times(ArrivalOptions(request_rate=10.0, burstiness=burstiness), MANY, np.random.default_rng(1))
         counts = np.bincount((times / 2 + 1e-9).astype(int))[:-1]
@@ -48,7 +48,7 @@ def test_a_clock_has_equal_gaps_and_no_rate_has_none():
 
 
 def rate_at(strategy: str, start: float, end: float, total: int, times: np.ndarray) -> np.ndarray:
-    """The rate by its definition, in steps of time: each gap is one over the rate in the middle of it."""
+    """The rate by definition, in steps of time: each gap is 1 / the rate at its middle."""
     length_s = 2 * total / (start + end) if strategy == "linear" else total * math.log(end / start) / (end - start)
     share = np.minimum((times[:-1] + times[1:]) / 2 / length_s, 1)
     return start + (end - start) * share if strategy == "linear" else start * (end / start) ** share
@@ -64,7 +64,7 @@ def test_a_ramp_has_its_rate_at_every_time(strategy, start, end):
     wanted = rate_at(strategy, start, end, 2000, times)
     assert 1 / np.diff(times) == pytest.approx(wanted, rel=5e-3)
     flat = rate_at("exponential" if strategy == "linear" else "linear", start, end, 2000, times)
-    assert 1 / np.diff(times) != pytest.approx(flat, rel=5e-2)  # the two ramps are not the same
+    assert 1 / np.diff(times) != pytest.approx(flat, rel=5e-2)  # the two ramps differ
 
 
 def test_a_ramp_keeps_its_last_rate_for_those_that_come_late():
@@ -101,7 +101,7 @@ def test_arrivals_that_cannot_be_are_refused_by_name(options, param):
 
 
 def served(times_s, lengths_s, max_concurrency):
-    """Requests that take so long each, in virtual time: (when each was sent, the load, the most at once)."""
+    """Runs requests of these durations in virtual time: (send times, the result, the maximum at once)."""
     sent, under_way, most = {}, 0, 0
 
     async def send(request: BenchRequest) -> RequestResult:
@@ -128,7 +128,7 @@ def served(times_s, lengths_s, max_concurrency):
     st.none() | st.integers(1, 6),
 )
 def test_requests_are_sent_in_order_when_they_are_due_or_as_soon_as_one_may(pairs, max_concurrency):
-    """Against a model of a queue with as many servers: request i begins when it is due and a server is free."""
+    """Compared with a queue of as many servers: request i starts when it is due and a server is free."""
     times = np.cumsum([gap for gap, _ in pairs]).tolist()
     lengths = [length for _, length in pairs]
     sent, load, most = served(times, lengths, max_concurrency)

@@ -1,4 +1,4 @@
-"""Flags of the engine: what the user sets and no more, but that commands keep what they lower."""
+"""Flags of the engine set only what the user sets; commands also turn on `keep_lowered`."""
 
 import argparse
 

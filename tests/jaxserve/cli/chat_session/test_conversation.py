@@ -1,4 +1,4 @@
-"""A conversation keeps its turns whole, whatever becomes of an answer."""
+"""A conversation keeps its turns consistent, however an answer ends."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a chat shows for what is typed, commands and Ctrl-C included."""
+"""The output of a chat for typed lines, commands and Ctrl-C."""
 
 import io
 import os
@@ -17,7 +17,7 @@ def conversation():
 
 
 def typing(*lines):
-    """`input` for these lines; KeyboardInterrupt stands for Ctrl-C, and the end for Ctrl-D."""
+    """`input` that returns these lines; KeyboardInterrupt stands for Ctrl-C, the end for Ctrl-D."""
     left = iter(lines)
 
     def read_line(prompt):
@@ -31,7 +31,7 @@ def typing(*lines):
 
 @pytest.fixture
 def session(conversation, capsys):
-    """Type lines, and read what was shown."""
+    """Types lines and returns the output."""
 
     def run(*lines):
         talk(conversation, typing(*lines))

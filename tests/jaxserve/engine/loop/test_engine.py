@@ -46,13 +46,13 @@ def test_deltas_add_up_to_the_sequences():
     engine = make_engine(model=FakeModel(stop_chance=0.1))
     requests = [make_request(str(i), 3 + i, 20, seed=i, n=1 + i % 2) for i in range(6)]
     sequences = [s for request in requests for s in engine.add(request)]
-    told = {s.sequence_id: [] for s in sequences}
+    seen = {s.sequence_id: [] for s in sequences}
     for deltas in engine.drain():
         rows = zip(deltas.sequences, deltas.tokens.tolist(), deltas.is_finished, strict=True)
         for sequence, token, is_finished in rows:
-            told[sequence.sequence_id].append(token)
+            seen[sequence.sequence_id].append(token)
             assert is_finished == sequence.is_finished
-    assert told == {s.sequence_id: s.token_ids for s in sequences}
+    assert seen == {s.sequence_id: s.token_ids for s in sequences}
 
 
 @pytest.mark.parametrize("broken_call", [("submit", 0), ("submit", 3), ("collect", 0), ("collect", 2)])

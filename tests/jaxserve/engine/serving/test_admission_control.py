@@ -14,10 +14,10 @@ EMPTY = QueueLoad(num_waiting=0, num_tokens=0, num_running=0, num_free=2, num_sl
 BUSY = QueueLoad(num_waiting=4, num_tokens=40, num_running=2, num_free=0, num_slots=2)
 
 
-def make_admission(load=BUSY, **bounds):
+def make_admission(load=BUSY, **limits):
     clock = SimulatedClock()
     meters = EngineMetrics(load, clock)
-    return AdmissionControl(QueueLimits(**(bounds or {"max_num_waiting": 4})), meters, clock), meters, clock
+    return AdmissionControl(QueueLimits(**(limits or {"max_num_waiting": 4})), meters, clock), meters, clock
 
 
 def refusal(admission, count=1, num_tokens=10):

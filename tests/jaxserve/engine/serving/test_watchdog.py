@@ -19,19 +19,19 @@ def test_a_step_that_does_not_end_is_noticed_and_neither_time_nor_new_requests_h
         clock.now_s = 1000.0
         assert (served.health().has_work, served.health().stalled_s) == (False, 0)
         with held(llm) as is_waiting:
-            submission = await served.submit([1] * 90, LONG, wants_pieces=False)
+            results = await served.submit([1] * 90, LONG, wants_pieces=False)
             await until(is_waiting.is_set)
             clock.now_s = 1300.0
             assert served.health().stalled_s == 300
             other = await served.submit("b", LONG, wants_pieces=False)
             other.abort()
             clock.now_s = 1400.0
-            told = []
-            thread = threading.Thread(target=lambda: told.append(served.health()))
+            seen = []
+            thread = threading.Thread(target=lambda: seen.append(served.health()))
             thread.start()
             thread.join()
-            assert (told[0].has_work, told[0].is_dead, told[0].stalled_s) == (True, False, 400)
-        await submission.next()
+            assert (seen[0].has_work, seen[0].is_dead, seen[0].stalled_s) == (True, False, 400)
+        await results.next()
         await until(lambda: not served.health().has_work)
         assert served.health().stalled_s == 0
 

@@ -167,7 +167,7 @@ def test_parameters_are_refused_by_name(param, wrong):
 
 
 @pytest.mark.parametrize(
-    ("param", "prompts", "width", "told"),
+    ("param", "prompts", "width", "message"),
     [
         ("beam_width", PROMPTS, 9, "max_num_seqs=8"),
         ("beam_width", PROMPTS, 3, "max_logprobs is 5"),
@@ -175,9 +175,9 @@ def test_parameters_are_refused_by_name(param, wrong):
         ("prompt", [[1] * 96], 1, "context"),
     ],
 )
-def test_impossible_searches_are_refused_before_anything_runs(param, prompts, width, told):
+def test_impossible_searches_are_refused_before_anything_runs(param, prompts, width, message):
     llm = fake_llm()
-    with pytest.raises(RequestError, match=told) as caught:
+    with pytest.raises(RequestError, match=message) as caught:
         search(llm, prompts, params_of(width))
     assert caught.value.param == param
     check_all_free(llm)

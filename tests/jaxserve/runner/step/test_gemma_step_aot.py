@@ -1,6 +1,6 @@
-"""The step of Gemma 3 1B on two chips, compiled by libtpu: two kinds of layers, windows, seven KV groups in one pool.
+"""The layers of Gemma 3 1B on two chips, compiled by libtpu: two kinds of layers, windows, seven KV groups in one pool.
 
-Bounds are those of one device: the layers need little beside weights and pool, drawing little beside its rows' logits.
+Bounds are those of one device. `scripts/prove aot` compiles the whole step, and other chips and buckets.
 """
 
 import pytest
@@ -17,8 +17,8 @@ def case(topology: str, bucket: Bucket) -> StepCase:
     return StepCase(tpu_mesh(topology, 2), "gemma-3-1b", bucket)
 
 
-@pytest.mark.parametrize(("topology", "bucket"), [("v6e:2x2", DECODE)])
-def test_the_whole_step_updates_its_state_in_place(topology, bucket):
+def check_whole_step(topology: str, bucket: Bucket) -> None:
+    """Assert that the state is updated in place and that sampling needs little memory besides its rows' logits."""
     step = case(topology, bucket)
     max_bytes = 3 * step.logit_share_bytes
     assert_in_place(step.compile(), step.state.pool, donated=step.state, max_temp_bytes=max_bytes)

@@ -32,11 +32,12 @@ LANES_SOMEWHERE: dict[str, dict[str, Any]] = {
     "phi2_in_lanes": LANES | {"heads": (32, 32), "head_dim": 80, "num_tokens": 128},
     "gpt_oss_20b_trees_int8_in_lanes": LANES | ON_ONE["gpt_oss_20b_trees_int8"],
 }
+IN_THE_PROOF = ("llama3_8b_fp8_page_128", "phi3_mini_shared_kv")
 WORKLOADS = EVERYWHERE | ON_ONE | LANES_SOMEWHERE
-# Every topology and every workload; `scripts/prove aot` compiles their product.
+# Every topology, and workloads that differ most; `scripts/prove aot` compiles the product of all.
 CASES = [
     *zip(TPU_TOPOLOGIES, cycle(EVERYWHERE), strict=False),
-    *(("v6e:2x2", name) for name in ON_ONE),
+    *(("v6e:2x2", name) for name in ON_ONE if name not in IN_THE_PROOF),
     *zip(("v5e:2x2", "tpu7x:2x2x1"), LANES_SOMEWHERE, strict=True),
 ]
 

@@ -1,4 +1,4 @@
-"""Prompts have the lengths that were asked for, to the token, and in common what was asked for, and nothing else."""
+"""Prompts have exactly the specified lengths and exactly the specified common prefixes."""
 
 import asyncio
 import csv
@@ -31,7 +31,7 @@ from tests.support.golden_tokenizers import tokenizer_of
 
 
 class Pieces:
-    """Words of more letters than `letters` are cut into pieces; `extra` tokens go before each text."""
+    """Words longer than `letters` are cut into pieces; `extra` tokens are added before each text."""
 
     def __init__(self, letters: int = 99, extra: int = 0) -> None:
         self.letters, self.extra, self.num_texts = letters, extra, 0
@@ -151,7 +151,7 @@ def test_equal_blocks_get_equal_text_and_others_another(mooncake):
         (20, 9000, 3.5),
     ]
     texts = [r.prompt.split() for r in requests]
-    shared = {(0, 1): 2 * BLOCK_TOKENS, (2, 3): 19}  # one token of each is not a word
+    shared = {(0, 1): 2 * BLOCK_TOKENS, (2, 3): 19}  # one token of each prompt is not a word
     for (i, a), (j, b) in combinations(enumerate(texts), 2):
         assert shared.get((i, j), 0) <= common(a, b) <= shared.get((i, j), 0) + 1
     assert all(
@@ -207,7 +207,7 @@ def test_files_of_prompts_are_sent_as_they_are(tmp_path):
         ("one two", None, 11),
         ("three", None, 11),
     ]
-    assert [r.prompt for r in written(text(Selection(1, 0, 0)), None)] == ["four"]  # the warm-up takes from the end
+    assert [r.prompt for r in written(text(Selection(1, 0, 0)), None)] == ["four"]  # the warm-up takes the last ones
     both = custom(CustomOptions(), objects)(Selection(None, 0, 1))
     assert [(r.prompt, r.prompt_len, r.output_len) for r in written(both, Pieces(extra=1))] == [
         ("five six", 3, 3),

@@ -1,4 +1,4 @@
-"""A tokenizer is found by any name of a model; of the hub's, only small files are fetched."""
+"""A tokenizer is found by any name of a model; from the hub only small files are fetched."""
 
 import huggingface_hub
 import pytest

@@ -1,4 +1,4 @@
-"""The table is vLLM's, the record has its keys, the page stands alone."""
+"""The table has vLLM's lines, the record vLLM's keys, and the page is self-contained."""
 
 import json
 import re
@@ -172,7 +172,7 @@ def test_speculation_is_what_the_counters_gained():
 
 
 class Page(HTMLParser):
-    """Which elements there are, and what would be fetched."""
+    """The elements of the page, and the resources that it would fetch."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,6 +1,8 @@
 """Programs are found by name and digest, and are whole whenever they are found."""
 
 import threading
+from pathlib import PurePosixPath
+from typing import ClassVar
 
 import pytest
 from etils import epath
@@ -51,3 +53,29 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
         ProgramStore(epath.Path(tmp_path / "file")).put(NAME, DIGEST, b"a program")
+
+
+class BucketPath(PurePosixPath):
+    """A path in a bucket, in memory; objects have no folders and no descriptors."""
+
+    objects: ClassVar[dict[str, bytes]] = {}
+
+    def __fspath__(self) -> str:
+        return f"gs://{self}"
+
+    def mkdir(self, *, parents: bool, exist_ok: bool) -> None:
+        assert parents
+        assert exist_ok
+
+    def write_bytes(self, data: bytes) -> None:
+        self.objects[str(self)] = data
+
+    def read_bytes(self) -> bytes:
+        return self.objects[str(self)]
+
+
+def test_a_store_may_be_in_a_bucket():
+    store = ProgramStore(BucketPath("bucket/programs"))
+    store.put(NAME, DIGEST, b"a program")
+    assert store.get(NAME, DIGEST) == b"a program"
+    assert list(BucketPath.objects) == [f"bucket/programs/{DIGEST}/decode-tokens-8-rows-8-page_columns-4.export"]

@@ -1,4 +1,4 @@
-"""The figures of a run are those that follow from the moments at which a server sent its chunks."""
+"""The figures of a run follow from the times at which the server sent its chunks."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 
 from jaxserve.bench.serving.client.sse_events import SSEDecoder
 from jaxserve.bench.serving.options import CHAT
-from jaxserve.bench.serving.report.summary import summarize
+from jaxserve.bench.serving.report.run_summary import summarize
 from tests.support.serving.scripted_load import load_on
 from tests.support.serving.scripted_server import Step, Stream, answer, chat_chunk, text_chunk, usage_chunk
 
@@ -16,7 +16,7 @@ def figures(load, requests, **options):
     return summarize(load, requests, **{"goodput_ms": {}, "percentiles": [99], **options})
 
 
-# By request: gaps before its chunks, and its tokens.
+# For each request: the gaps before its chunks, and its number of tokens.
 SCRIPT = {
     0: ((0.5, 0.1, 0.1, 0.1), 4),
     1: ((0.3, 0.2, 0.4), 3),
@@ -53,7 +53,7 @@ def test_every_figure_follows_from_the_script(run):
     assert found["output_throughput"] == pytest.approx(15 / duration)
     assert found["total_token_throughput"] == pytest.approx(35 / duration)
     assert found["max_concurrent_requests"] == 3
-    # In the second from 1 on: of request 1 two chunks before it and one (0.25 + 0.9) in it, of 2 both (1.5, 1.8).
+    # Second 1 holds one chunk of request 1 (at 0.25 + 0.9) and both of request 2 (1.5, 1.8).
     assert found["max_output_tokens_per_s"] == pytest.approx(1 + 7)
 
 
@@ -91,7 +91,7 @@ def test_chats_count_from_the_first_text_not_from_the_role():
         Step(0.4, chat_chunk({"reasoning_content": "hm"})),
         Step(0.2, chat_chunk({"content": "yes"})),
         Step(0.3, chat_chunk({}, "stop")),
-        Step(0.25, usage_chunk(9, 3)),  # no part of the text
+        Step(0.25, usage_chunk(9, 3)),  # not part of the text
         Step(0.0, "[DONE]"),
     ]
     load, _, server = load_on(lambda i: Stream(steps), path=CHAT)
@@ -105,7 +105,7 @@ def test_chats_count_from_the_first_text_not_from_the_role():
 
 
 def test_a_token_without_text_is_a_token():
-    """Half of a character, say. Where all are such, the end is all there is to see."""
+    """For example half of a character. If all tokens are such, only the end has a time."""
     usage = [Step(0, usage_chunk(1, 2)), Step(0, "[DONE]")]
     half = [Step(0.1, text_chunk("")), Step(0.1, text_chunk("é")), Step(0, text_chunk("", "length"))]
     hidden = [Step(0.7, text_chunk("", "length"))]
@@ -126,7 +126,7 @@ def test_without_usage_a_tokenizer_counts_the_text():
     steps = [Step(0.1, text_chunk("a b c")), Step(0.1, text_chunk(" d", "stop")), Step(0, "[DONE]")]
     load, requests, _ = load_on(lambda i: Stream(steps), count_tokens=lambda text: len(text.split()))
     assert load.replies[0].output_len == 4
-    assert figures(load, requests)["total_input_tokens"] == 1  # as it was counted before
+    assert figures(load, requests)["total_input_tokens"] == 1  # the local count
 
 
 def test_comments_and_events_cut_anywhere_make_no_difference():
