@@ -1,4 +1,4 @@
-"""`batch_invariant`: a request's log-probabilities have the same bits whatever it runs beside and however it is cut."""
+"""`batch_invariant`: a request's log-probabilities have the same bits in any batch and with any chunking."""
 
 from functools import cache
 
@@ -13,7 +13,7 @@ from tests.support.tiny_engines import driven, tiny_engine
 
 pytestmark = pytest.mark.default_compiler  # bits are those of the code that users run
 
-# A part of a tile of 32, two tiles and three; a program each.
+# Less than one tile of 32, two tiles, three tiles; one program each.
 SIZES = {"max_num_seqs": 40, "max_num_batched_tokens": 72, "buckets": "4 40 72x40"}
 NUM_TOKENS = 20
 ASKED = {"temperature": 0.9, "seed": 7, "max_tokens": NUM_TOKENS, "ignore_eos": True, "logprobs": 2}
@@ -27,7 +27,7 @@ def engine(family: str, dtype: str, num_devices: int, is_invariant: bool = True,
 
 
 def words(entries, tokens) -> list[int]:
-    """Log-probabilities of tokens as the words that hold them."""
+    """Log-probabilities of tokens as their bit patterns."""
     chosen = [entry[token].logprob for entry, token in zip(entries, tokens, strict=True)]
     return np.array(chosen, np.float32).view(np.uint32).tolist()
 
@@ -43,14 +43,14 @@ def of_prompt(output) -> tuple:
 
 
 def others(count: int, seed: int = 0) -> tuple[list, list]:
-    """Prompts of random neighbours, and what they ask for."""
+    """Random prompts for the rest of the batch, and their options."""
     rng = np.random.default_rng(seed)
     prompts = [rng.integers(3, 300, rng.integers(1, 70)).tolist() for _ in range(count)]
     return prompts, [SamplingParams(seed=i, max_tokens=int(rng.integers(1, 30)), logprobs=i % 3) for i in range(count)]
 
 
 def beside(llm: LLM, prompt: list[int], params: SamplingParams, count: int):
-    """The output of a request among `count` others, in the middle of them."""
+    """The output of a request in the middle of `count` others."""
     prompts, asked = others(count, seed=count)
     at = count // 2
     asked = [*asked[:at], params, *asked[at:]]
@@ -63,7 +63,7 @@ def alone(llm: LLM, prompt: list[int], **changes):
 
 @cache
 def witnesses(family: str, dtype: str, num_devices: int) -> tuple[dict, dict]:
-    """Bits of one request's drawn tokens, and of its prompt's, by what it ran beside and how it was cut."""
+    """Bits of one request's drawn tokens and of its prompt, by batch and chunking."""
 
     def variant(**options) -> LLM:
         return engine(family, dtype, num_devices, **options)

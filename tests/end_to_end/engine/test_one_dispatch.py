@@ -1,4 +1,4 @@
-"""A step is one transfer in, one call of one executable, one transfer out, whatever its rows ask for."""
+"""A step is one transfer in, one call of one executable, one transfer out, whatever options its rows have."""
 
 from collections import Counter
 from contextlib import contextmanager
@@ -46,7 +46,7 @@ def run(llm, asked):
 @pytest.fixture(scope="module")
 def llm():
     llm = tiny_engine("llama3")
-    run(llm, ASKING["greedy"])  # compiles what all of these need
+    run(llm, ASKING["greedy"])  # compiles the executables of all cases
     return llm
 
 
@@ -61,7 +61,7 @@ def test_a_step_calls_one_executable_once(llm, asked):
 
 
 def test_the_buffer_is_all_that_goes_to_the_device(llm):
-    """The guard refuses what is transferred without a word; the buffer alone is handed over explicitly here."""
+    """The guard rejects implicit transfers; here only the buffer is transferred explicitly."""
 
     def handed_over(*args, **kwargs):
         return jax.device_put(pack(*args, **kwargs), llm.parts.runner.programs.step(bucket).args[2].sharding)
@@ -73,7 +73,7 @@ def test_the_buffer_is_all_that_goes_to_the_device(llm):
 
 
 def test_the_guard_sees_the_buffer():
-    """Control: the same steps, their buffer not handed over."""
+    """Control: the same steps without the explicit transfer."""
     llm = tiny_engine("llama3", max_logprobs=19)
     with jax.transfer_guard_host_to_device("disallow"), pytest.raises(EngineDeadError, match="transfer"):
         run(llm, ASKING["greedy"])

@@ -1,4 +1,4 @@
-"""Whatever is overlapped and however many tokens a step draws: the same tokens, texts, log-probabilities and ends."""
+"""Overlapped scheduling and multi-step decoding change no token, text, log-probability or finish reason."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from jaxserve.core.buckets import MAX_ROUNDS
 from tests.support.golden_data import goldens
 from tests.support.tiny_engines import SMALL, drain, driven, submit, tiny_engine
 
-# Each pair of values meets in some of these: what a request asks for, row by row, over two requests that overlap.
+# Pairwise coverage of the options of requests, row by row, over two requests that overlap.
 FEATURES = {
     "temperature": (0.0, 1.0),
     "logprobs": (None, 2),
@@ -24,7 +24,7 @@ FEATURES = {
 
 
 def pairwise(features):
-    """Settings in which every two values of every two features come together."""
+    """Settings that contain every pair of values of every two features."""
     rng, names = np.random.default_rng(0), list(features)
     missing = {
         ((a, i), (b, j))
@@ -46,7 +46,7 @@ ROWS = pairwise(FEATURES)
 
 
 def run(llm, prompts, params, num_rounds, is_overlapped):
-    """What came out of every sample, and the rounds of each step."""
+    """The outputs of every sample, and the decode rounds of each step."""
     with driven(llm, num_rounds, is_overlapped) as rounds:
         outputs = llm.generate(prompts, params, use_tqdm=False)
     return [_told(out) for out in outputs], rounds

@@ -1,4 +1,4 @@
-"""What a step tells of prompts: each wanted target has its log-probability, each row that asks its pooled states."""
+"""Prompt outputs: log-probabilities of the requested targets, pooled states of the requesting rows."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ DIM, VOCAB, TOP = 8, 50, 4
 
 
 def batch_of(lens: list[int], size: int, fields: list[dict], targets: np.ndarray | None = None) -> DeviceBatch:
-    """`lens` tokens a row and padding to `size`; what neither function reads is zero."""
+    """`lens` tokens a row, padded to `size`; fields that neither function reads are zero."""
     rows = np.repeat(np.arange(len(lens)), lens)
     slots, zeros = jnp.arange(len(lens)), jnp.zeros(len(lens), jnp.int32)
     return DeviceBatch(
