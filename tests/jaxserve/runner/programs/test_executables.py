@@ -21,11 +21,11 @@ PROGRAMS = [named(name) for name in "abcdef"]
 
 
 def test_all_are_compiled_and_each_is_told():
-    compiled, told = [], []
+    compiled, names = [], []
     executables = Executables(lambda program: compiled.append(program.name) or program.name.upper())
     executables.get("a", lambda: PROGRAMS[0])
-    executables.compile_all(PROGRAMS, told.append)
-    assert sorted(compiled) == sorted(told) == list("abcdef")
+    executables.compile_all(PROGRAMS, names.append)
+    assert sorted(compiled) == sorted(names) == list("abcdef")
     assert executables.by_name == {name: name.upper() for name in "abcdef"}
 
 
