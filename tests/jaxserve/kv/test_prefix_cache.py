@@ -191,7 +191,7 @@ class Oracle:
             self.pages.setdefault((namespace, tokens[: (i + 1) * PAGE].tobytes()), page)
 
     def drop(self, is_kept: np.ndarray) -> None:
-        """Remove pages that the cache no longer keeps; no prefix may outlast a shorter one (in groups without windows)."""
+        """Remove pages that the cache no longer keeps; without windows no prefix may outlast a shorter one."""
         self.pages = {key: page for key, page in self.pages.items() if is_kept[page]}
         page_bytes = 4 * PAGE
         for namespace, tokens in self.pages:
