@@ -1,4 +1,4 @@
-"""The naive loop that the engine must equal: one prompt at a time, the whole context through `forward` each time."""
+"""`NaiveModel`, the reference for the engine: one prompt at a time, one forward pass of the whole context per token."""
 
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -24,7 +24,7 @@ PAGE = 16
 
 @dataclass
 class NaiveModel:
-    """A model with weights; `backend` names the attention to use (the plain reference by default)."""
+    """A model with weights. backend: the attention back end, by default the reference."""
 
     config: ModelConfig
     params: Params
@@ -56,7 +56,7 @@ class NaiveModel:
         return np.asarray(hidden)[:num_tokens], np.asarray(logits)[:num_tokens]
 
     def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
-        """The likeliest continuation, one full forward pass a token."""
+        """The greedy continuation, with one full forward pass per token."""
         ids = list(prompt)
         for _ in range(num_tokens):
             ids.append(int(self.logits(ids)[-1].argmax()))
