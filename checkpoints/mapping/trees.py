@@ -14,4 +14,4 @@ def by_path(tree: Any) -> dict[str, Any]:
 
 def with_leaves(tree: Any, leaves: Iterable[Any]) -> Any:
     """A tree of the same structure with these leaves, in the tree's order."""
-    return jax.tree.unflatten(cast(Any, jax.tree.structure(tree)), leaves)
+    return jax.tree.unflatten(jax.tree.structure(tree), leaves)

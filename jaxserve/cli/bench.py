@@ -32,7 +32,7 @@ def run(argv: list[str]) -> int:
 
     from rich.console import Console
 
-    from jaxserve.bench.offline import offline_report, summaries
+    from jaxserve.bench.offline import offline_report, pass_summaries
     from jaxserve.bench.offline.measure import measure
     from jaxserve.engine.llm import LLM
 
@@ -47,7 +47,7 @@ def run(argv: list[str]) -> int:
         use_tqdm=not args.quiet and sys.stderr.isatty(),
         on_progress=report_progress,
     )
-    result = getattr(summaries, args.benchmark)(measured.passes)
+    result = getattr(pass_summaries, args.benchmark)(measured.passes)
     record = offline_report.record(llm, description, {"benchmark": args.benchmark, **result}, measured)
     console = Console()
     for table in offline_report.tables(record):

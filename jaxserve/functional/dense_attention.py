@@ -1,14 +1,15 @@
-"""Device: attention of whole texts among themselves: dense, differentiable, with nothing kept.
+"""Device: dense, differentiable attention within whole texts, without a KV cache.
 
-The paged op cannot be differentiated in reverse: its loops run as long as the data say. This one has its signature and
-takes its place in the layers when a batch is B texts of T tokens each, from their beginnings. Scores are made for a
-block of queries at a time and made again for the gradient, so memory grows with T and not with its square.
+The paged op has no reverse-mode gradient: the length of its loops depends on data. This op has the same signature and
+replaces it in the layers when a batch is B whole texts of T tokens each. Scores are computed for one block of queries
+at a time, and again for the gradient, so memory grows with T, not with its square.
 """
 
 from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
@@ -51,7 +52,12 @@ def whole_text_attention(
         precision=lax.Precision.HIGHEST if q.dtype == jnp.float32 else None,
     )
     starts = jnp.arange(num_blocks, dtype=jnp.int32) * block
-    o = lax.map(jax.checkpoint(lambda args: attend(*args)), (blocks, starts))  # [blocks, B, block, K, G, H]
+
+    @jax.checkpoint
+    def attend_block(args: tuple[jax.Array, jax.Array]) -> jax.Array:
+        return attend(*args)
+
+    o = lax.map(attend_block, (blocks, starts))  # [blocks, B, block, K, G, H]
     o = jnp.moveaxis(o, 0, 1).reshape(num_texts, -1, num_heads, head_dim)[:, :num_tokens]
     return o.reshape(q.shape).astype(q.dtype), pool
 
@@ -75,7 +81,7 @@ def _attend(
     scores = jnp.einsum("bqkgh,btkh->bkgqt", queries.astype(jnp.float32) * spec.scale, keys, precision=precision)
     if spec.softcap is not None:
         scores = spec.softcap * jnp.tanh(scores / spec.softcap)
-    scores = jnp.where(is_seen[None, None, None], scores, jnp.finfo(jnp.float32).min)
+    scores = jnp.where(is_seen[None, None, None], scores, float(np.finfo(np.float32).min))
     if sinks is not None:
         sink = jnp.broadcast_to(sinks[None, :, :, None, None], (*scores.shape[:-1], 1))
         scores = jnp.concatenate([scores, sink], axis=-1)

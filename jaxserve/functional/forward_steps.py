@@ -1,10 +1,11 @@
-"""Device: `prefill`, `decode`, `forward` and `logits`: a model as functions of its weights, without an engine.
+"""Device: `prefill`, `decode`, `forward` and `logits`: a model as pure functions of its weights, without an engine.
 
-`settings` is static and hashable, all else is arrays: jit with `static_argnums=0`, donate the cache, differentiate or
-map over the weights, carry the cache through a scan.
+`settings` is static and hashable, all other arguments are arrays: the functions work under `jit` (static_argnums=0,
+with a donated cache), under differentiation and `vmap` over the weights, and with the cache as the carry of a scan.
 """
 
 from functools import partial
+from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
@@ -12,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxserve.core.hardware.mesh import replicated
 from jaxserve.functional.dense_attention import whole_text_attention
-from jaxserve.functional.kv_cache import Cache, metas
+from jaxserve.functional.kv_cache import Cache, make_metas
 from jaxserve.models import transformer
 from jaxserve.models.layers import Context
 from jaxserve.models.model_settings import Settings
@@ -23,10 +24,10 @@ from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 def prefill(
     settings: Settings, params: Params, tokens: Int[Array, "B T"], lengths: Int[Array, "B"], cache: Cache
 ) -> tuple[Float[Array, "B V"], Cache]:
-    """Append the first `lengths[b]` tokens of each row to what the cache holds; logits after each row's last, float32.
+    """Append the first `lengths[b]` tokens of each row to the cache; returns logits after each row's last, float32.
 
-    The rest of a row is padding. A row with nothing to append, or with no room for it (`Cache.max_len`), gives NaN
-    and stays as it is. Call it again to go on with further tokens: each row continues at `cache.lengths`.
+    The rest of a row is padding. A row with nothing to append, or beyond the capacity `Cache.max_len`, returns NaN
+    and is unchanged in the cache. Further calls continue each row at `cache.lengths`.
     """
     return _extend(settings, params, tokens, lengths, cache, is_decode=False)
 
@@ -34,9 +35,9 @@ def prefill(
 def decode(
     settings: Settings, params: Params, tokens: Int[Array, "B"], cache: Cache
 ) -> tuple[Float[Array, "B V"], Cache]:
-    """Append one token to each row: the logits after it, float32, and the cache.
+    """Append one token to each row; returns the logits after it, float32, and the cache.
 
-    A row without room gives NaN and stays as it is.
+    A row beyond the cache's capacity returns NaN and is unchanged.
     """
     return _extend(settings, params, tokens[:, None], jnp.ones_like(cache.lengths), cache, is_decode=True)
 
@@ -44,18 +45,19 @@ def decode(
 def forward(
     settings: Settings, params: Params, tokens: Int[Array, "B T"], *, layers: tuple[int, ...] = ()
 ) -> tuple[Float[Array, "B T D"], Float[Array, "A B T D"]]:
-    """Whole texts at once, nothing kept: hidden states after the final norm, and the inputs of the given layers.
+    """Hidden states after the final norm, and the inputs of the given layers, of whole texts, without a cache.
 
-    Differentiable, forwards and in reverse. A token sees only those before it, so texts padded at their ends need no
-    mask: what comes out at the padding is to be ignored. `layers` may name 0 (the embeddings) to num_layers - 1.
+    Differentiable in forward and reverse mode. Attention is causal, so texts padded at their ends need no mask; the
+    results at the padding are meaningless. layers: distinct numbers from 0 (the embeddings) to num_layers - 1; others
+    raise ValueError.
     """
     num_layers = settings.config.num_layers
     if len(set(layers)) != len(layers) or not all(0 <= layer < num_layers for layer in layers):
-        raise ValueError(f"layers={layers} must be different numbers from 0 to {num_layers - 1}")
+        raise ValueError(f"layers={layers} must be distinct numbers from 0 to {num_layers - 1}")
     num_texts, num_tokens = tokens.shape
     flat = tokens.reshape(-1)
     attention = partial(whole_text_attention, num_texts)
-    ctx = Context(settings.mesh, settings.attention_backend, attention, plan=lambda meta, **_: meta)
+    ctx = Context(settings.mesh, settings.attention_backend, attention, plan=_no_plan)
     positions = jnp.tile(jnp.arange(num_tokens, dtype=jnp.int32), num_texts)
     hidden, _, taps = transformer.forward(
         ctx, settings.config, params, flat, positions, _no_metas(settings), _no_pool(settings), tap_layers=layers
@@ -85,21 +87,25 @@ def _extend(
     lengths = lengths.astype(jnp.int32)
     counts = jnp.clip(lengths, 0, min(width, cache.max_len))
     is_valid = (lengths >= 1) & (lengths <= width) & (cache.lengths + lengths <= cache.max_len)
-    starts = jnp.minimum(cache.lengths, cache.max_len - counts)  # tokens of a row without room need positions too
-    # As many tokens as rows would promise one token a row: prefill pads where it could not keep that.
+    starts = jnp.minimum(cache.lengths, cache.max_len - counts)  # tokens of a row without room need valid positions too
+    # As many tokens as rows would declare one token a row, which prefill cannot guarantee: it adds a padding token.
     num_tokens = batch_size * width + (width == 1 and not is_decode)
-    rows = metas(settings, cache, starts, counts, is_valid, num_tokens, is_decode=is_decode)
-    where, positions = rows[0].rows, rows[0].kv_positions
-    packed = tokens[where, jnp.clip(positions - starts[where], 0, width - 1)]
+    metas = make_metas(settings, cache, starts, counts, is_valid, num_tokens, is_decode=is_decode)
+    row_of, positions = metas[0].rows, metas[0].kv_positions
+    packed = tokens[row_of, jnp.clip(positions - starts[row_of], 0, width - 1)]
     ctx = Context(settings.mesh, settings.attention_backend, page_layout=settings.page_layout)
-    hidden, pool, _ = transformer.forward(ctx, settings.config, params, packed, positions, rows, cache.pool)
-    last = jnp.maximum(rows[0].cu_q_lens[1:] - 1, 0)
+    hidden, pool, _ = transformer.forward(ctx, settings.config, params, packed, positions, metas, cache.pool)
+    last = jnp.maximum(metas[0].cu_q_lens[1:] - 1, 0)
     found = jnp.where(is_valid[:, None], logits(settings, params, hidden[last]), jnp.nan)
     return found, Cache(pool, cache.lengths + jnp.where(is_valid, counts, 0), cache.max_len)
 
 
+def _no_plan(meta: AttentionMeta, **_: Any) -> AttentionMeta:
+    return meta
+
+
 def _no_metas(settings: Settings) -> tuple[AttentionMeta, ...]:
-    """Metadata for attention that needs none: one empty row in each KV group."""
+    """Placeholder metadata for dense attention: one empty row in each KV group."""
 
     def zeros(*shape: int) -> Int[Array, "*shape"]:
         return jnp.zeros(shape, jnp.int32)

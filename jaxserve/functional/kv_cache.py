@@ -1,10 +1,10 @@
-"""Device: `Cache`, the KV memory of a batch whose rows keep their places: the engine's pool with pages in plain order.
+"""Device: `Cache`, the KV memory of a fixed batch: the engine's pool layout with pages in sequential order.
 
     pool[Lg, P, …]         P = 1 + G·B·W
     page 0: scratch        row b of KV group g: pages [1 + (g·B + b)·W, 1 + (g·B + b + 1)·W)
 
-A row's positions are therefore consecutive slots of the pool. Windowed groups keep all positions here; freeing what
-lies before a window is what the engine's page tables are for.
+A row's positions are therefore consecutive in the pool. Windowed groups keep all positions here; only the engine's page
+tables free the pages before a window.
 """
 
 from dataclasses import replace
@@ -15,24 +15,27 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int, Int32
 
 from jaxserve.core.hardware.mesh import replicated
-from jaxserve.models.attention_plan import kind_meta
+from jaxserve.models.attention_metadata import kind_meta
 from jaxserve.models.model_settings import Settings
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 
-@no_type_check  # jax rebuilds it with leaves that are not arrays
+@no_type_check  # JAX rebuilds it with leaves that are not arrays
 @struct.dataclass
 class Cache:
-    """Keys and values of B rows, each with room for `max_len` positions; a pytree, to be donated and carried."""
+    """Keys and values of B rows, each with a capacity of `max_len` positions; a pytree, to be donated and carried."""
 
     pool: Float[Array, "Lg P K page W2"]
     lengths: Int32[Array, "B"]
-    """Positions that each row holds. Lowering one forgets the positions behind it."""
+    """Positions of each row. Lowering an entry discards the positions after it."""
     max_len: int = struct.field(pytree_node=False)
 
 
 def init_cache(settings: Settings, batch_size: int, max_len: int) -> Cache:
-    """An empty cache of `batch_size` rows, each with room for `max_len` positions (prompt and output)."""
+    """An empty cache of `batch_size` rows, each with a capacity of `max_len` positions (prompt and output).
+
+    Raises ValueError unless both are at least 1.
+    """
     if batch_size < 1 or max_len < 1:
         raise ValueError(f"batch_size={batch_size} and max_len={max_len} must be at least 1")
     columns = -(-max_len // settings.page_size)
@@ -41,7 +44,7 @@ def init_cache(settings: Settings, batch_size: int, max_len: int) -> Cache:
     return Cache(pool, jnp.zeros(batch_size, jnp.int32, device=replicated(settings.mesh)), max_len)
 
 
-def metas(
+def make_metas(
     settings: Settings,
     cache: Cache,
     starts: Int[Array, "B"],
@@ -51,10 +54,10 @@ def metas(
     *,
     is_decode: bool,
 ) -> tuple[AttentionMeta, ...]:
-    """Attention metadata of each layer kind for tokens packed row after row: row b's `counts[b]` from `starts[b]` on.
+    """Attention metadata of each layer kind for tokens packed row by row: `counts[b]` of row b from `starts[b]` on.
 
-    is_kept: rows whose keys and values are written. num_tokens: what the tokens are padded to. is_decode:
-    every row has exactly one token.
+    is_kept: rows whose keys and values are written. num_tokens: padded number of tokens. is_decode: every row has
+    exactly one token.
     """
     batch_size, page_size = len(counts), settings.page_size
     columns = -(-cache.max_len // page_size)

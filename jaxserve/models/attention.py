@@ -1,4 +1,4 @@
-"""Device: attention in the layers: every device attends with its own heads over its share of the pool."""
+"""Device: attention in the layers: each device computes its own heads with its shard of the KV pool."""
 
 from dataclasses import replace
 from functools import partial
@@ -6,15 +6,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import TENSOR, spec
-from jaxserve.kv.pool_layout import POOL_SPEC, KVLayout
-from jaxserve.models.attention_plan import kind_meta, of_group
+from jaxserve.kv.pool_layout import POOL_SPEC
+from jaxserve.models.attention_metadata import kind_meta, of_group
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.layers import Context
+from jaxserve.models.model_settings import Settings
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSizes
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
@@ -26,7 +27,7 @@ WHOLE = PartitionSpec()
 def plan_kind(
     ctx: Context, config: ModelConfig, kind: int, meta: AttentionMeta, dtype: Any, pool: Float[Array, "Lg P K page W2"]
 ) -> AttentionMeta:
-    """A kind's metadata (`kind_meta`) with what its back end works out once a step for all its layers and groups."""
+    """A kind's metadata (`kind_meta`) with its back end's plan, computed once a step for all layers and groups."""
     num_devices = ctx.mesh.shape[TENSOR]
     plan = partial(
         ctx.plan,
@@ -40,7 +41,7 @@ def plan_kind(
             pool_dtype=pool.dtype,
         ),
     )
-    # Under the mesh, like attention itself: it tells the back ends which device they plan for.
+    # Under the mesh, like attention itself: the back ends read the target device from it.
     plan = jax.shard_map(plan, mesh=ctx.mesh, in_specs=WHOLE, out_specs=WHOLE, check_vma=False)
     return replace(meta, work=plan(of_group(meta, 0)).work)
 
@@ -57,7 +58,7 @@ def attend(
     index_in_group: Int[Array, ""],
     meta: AttentionMeta,
 ) -> tuple[Float[Array, "T N H"], Float[Array, "Lg P K page W2"]]:
-    """The attention op of one layer; `meta` is of its group. Nothing crosses devices."""
+    """The attention op of one layer; meta: of its group. The devices exchange nothing."""
     op = jax.shard_map(
         partial(ctx.attention, spec=spec_of(ctx, config, kind)),
         mesh=ctx.mesh,
@@ -69,7 +70,7 @@ def attend(
 
 
 def spec_of(ctx: Context, config: ModelConfig, kind: int) -> AttentionSpec:
-    """The attention op's static arguments in layers of a kind."""
+    """The static arguments of the attention op in layers of a kind."""
     return AttentionSpec(
         scale=config.scale,
         window=config.kinds[kind].window,
@@ -79,11 +80,12 @@ def spec_of(ctx: Context, config: ModelConfig, kind: int) -> AttentionSpec:
     )
 
 
-def check_backend(config: ModelConfig, layout: KVLayout, mesh: Mesh, backend: str) -> None:
-    """Raises ConfigError, with every back end's reason, where attention cannot be computed as asked.
+def check_backend(settings: Settings) -> None:
+    """Raise ConfigError, with every back end's reason, if the attention back end does not support the model.
 
-    Traces the op for a decode and for a mixed batch; nothing is compiled or allocated.
+    Traces the op for a decode batch and for a mixed batch; nothing is compiled or allocated.
     """
+    config, layout = settings.config, settings.layout
 
     def run(kind: int, num_rows: int, num_tokens: int) -> None:
         def ints(*shape: int) -> Int[Array, "*shape"]:
@@ -93,7 +95,7 @@ def check_backend(config: ModelConfig, layout: KVLayout, mesh: Mesh, backend: st
         meta = kind_meta(
             ints(1, num_rows, 1), ints(1, num_rows), num_tokens=num_tokens, page_size=layout.page_size, **batch
         )
-        ctx = Context(mesh, backend, page_layout=layout.pages)
+        ctx = Context(settings.mesh, settings.attention_backend, page_layout=settings.page_layout)
         pool = jnp.zeros(layout.shape(2), layout.dtype)
         q = jnp.zeros((num_tokens, config.num_heads, config.head_dim), layout.dtype)
         k = jnp.zeros((num_tokens, layout.num_kv_heads, config.head_dim), layout.dtype)
@@ -106,5 +108,5 @@ def check_backend(config: ModelConfig, layout: KVLayout, mesh: Mesh, backend: st
                 jax.eval_shape(partial(run, kind, 8, num_tokens))
     except NotImplementedError as error:
         raise ConfigError(
-            f"attention_backend={backend!r} cannot serve this model: {error}", "attention_backend"
+            f"attention_backend={settings.attention_backend!r} cannot serve this model: {error}", "attention_backend"
         ) from error

@@ -1,4 +1,4 @@
-"""Device: KV heads of a model on a mesh, and the pool layout that they need."""
+"""Device: the number of KV heads on a mesh, and the KV pool layout that follows from it."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from pallas_kernels.page_layouts import ROWS, PageLayout
 
 
 def num_kv_heads_on(config: ModelConfig, mesh: AnyMesh) -> int:
-    """KV heads that a mesh holds in all: each is repeated where there are more devices than heads."""
+    """KV heads over the whole mesh: heads are repeated where there are more devices than heads."""
     size = mesh.shape[TENSOR]
     if not _divides(config, size):
         possible = [n for n in range(1, config.num_heads + 1) if _divides(config, n)]
@@ -28,5 +28,5 @@ def _divides(config: ModelConfig, size: int) -> bool:
 
 
 def kv_layout(config: ModelConfig, mesh: AnyMesh, page_size: int, dtype: Any, pages: PageLayout = ROWS) -> KVLayout:
-    """The layout of a model's pool."""
+    """The layout of a model's KV pool."""
     return KVLayout(config.layers_per_group, num_kv_heads_on(config, mesh), config.head_dim, page_size, dtype, pages)

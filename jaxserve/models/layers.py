@@ -1,4 +1,4 @@
-"""Device: the pieces that every family is made of: dense products, norms, rotary embedding, gated MLP."""
+"""Device: layers shared by all families: dense products, RMSNorm, rotary embedding, gated MLP."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,8 +33,8 @@ class Context:
 
 
 def dense(ctx: Context, x: Float[Array, "T I"], w: Float[Array, "*out I"]) -> Float[Array, "T *out"]:
-    """x · wᵀ with weights stored [*out, in]: float32 sums, the activations' dtype back."""
-    # One row axis: XLA on CPU copies weights of three axes before it multiplies (62 ms a step of 8 rows instead of 20).
+    """x · wᵀ with weights stored [*out, in]: accumulated in float32, returned in the activations' dtype."""
+    # One row axis: XLA on CPU copies weights with three axes before the product (62 ms instead of 20 a step of 8 rows).
     rows = w.reshape(-1, w.shape[-1])
     return _dot(x, rows).astype(x.dtype).reshape(x.shape[0], *w.shape[:-1])
 
@@ -45,7 +45,7 @@ def head(ctx: Context, x: Float[Array, "T D"], w: Float[Array, "V D"]) -> Float[
 
 
 def _dot(x: Float[Array, "T I"], w: Float[Array, "O I"]) -> Float[Array, "T O"]:
-    # float32 means float32 products too: TPUs and GPUs would round the operands otherwise.
+    # float32 operands need the highest precision: otherwise TPUs and GPUs round them.
     precision = lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
     dims = (((1,), (1,)), ((), ()))
     return lax.dot_general(x, w, dims, precision=precision, preferred_element_type=jnp.float32)
@@ -62,7 +62,7 @@ def rms_norm(x: Float[Array, "*b D"], weight: Float[Array, "D"], eps: float) -> 
 def rope_tables(
     rope: Rope, head_dim: int, positions: Int[Array, "T"]
 ) -> tuple[Float[Array, "T R"], Float[Array, "T R"]]:
-    """Cosines and sines of each token's angles, float32, R half the rotated values; made once a step for a kind."""
+    """Cosines and sines of each token's angles, float32, once a step for each kind; R: half the rotated values."""
     frequencies = jnp.array(rope.frequencies(head_dim), jnp.float32)
     angles = positions.astype(jnp.float32)[:, None] * frequencies[None, :]
     return jnp.cos(angles) * rope.attention_factor, jnp.sin(angles) * rope.attention_factor
@@ -70,7 +70,7 @@ def rope_tables(
 
 @jax.named_scope("rope")
 def rotate(x: Float[Array, "T A H"], cos: Float[Array, "T R"], sin: Float[Array, "T R"]) -> Float[Array, "T A H"]:
-    """Rotary embedding (arXiv 2104.09864): of the head's first 2R values, first half against second; the rest stays."""
+    """Rotary embedding (arXiv 2104.09864) of the head's first 2R values, first half with second; the rest stays."""
     r = cos.shape[-1]
     a, b, rest = jnp.split(x.astype(jnp.float32), (r, 2 * r), axis=-1)
     c, s = cos[:, None, :], sin[:, None, :]

@@ -1,4 +1,4 @@
-"""Device: the forward pass of every family: a scan over layer indices, each layer taken from its kind's stack."""
+"""Device: the forward pass of every family: a scan over layer indices, each layer read from its kind's stack."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxserve.core.hardware.mesh import sharding
 from jaxserve.models.attention import attend, plan_kind
-from jaxserve.models.attention_plan import of_group
+from jaxserve.models.attention_metadata import of_group
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.layers import Context, dense, gated_mlp, head, rms_norm, rope_tables, rotate
 from jaxserve.models.params import Params
@@ -21,10 +21,10 @@ from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 
 class KindInputs(NamedTuple):
-    """What one kind of layers sees of the batch.
+    """The batch's inputs to one kind of layers.
 
-    meta: attention metadata of all KV groups of the kind (`kind_meta`), planned.
-    rope: cosines and sines [T, R], R half the values that are rotated.
+    meta: attention metadata of all KV groups of the kind (`kind_meta`), with the back end's plan.
+    rope: cosines and sines [T, R]; R: half the rotated values.
     """
 
     meta: AttentionMeta
@@ -32,7 +32,7 @@ class KindInputs(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What a layer hands to the next. The pool is carried, never sliced: as scan input it would be copied whole."""
+    """The carry of the layer scan. The pool is carried, never sliced: as a scan input it would be copied."""
 
     x: Float[Array, "T D"]
     pool: Float[Array, "Lg P K page W2"]
@@ -52,7 +52,8 @@ def forward(
 ) -> tuple[Float[Array, "T D"], Float[Array, "Lg P K page W2"], Float[Array, "A T D"]]:
     """Hidden states after the final norm, the pool with the tokens' keys and values, and the taps.
 
-    metas: one a layer kind. tap_layers: layers whose inputs are returned, in that order (draft heads, embeddings).
+    metas: one for each layer kind. tap_layers: layers whose inputs are returned, in that order (draft heads,
+    embeddings).
     """
     x = embed(config, params, tokens)
     is_token = jnp.arange(len(tokens)) < metas[0].cu_q_lens[metas[0].num_seqs]
@@ -84,7 +85,7 @@ def forward(
 
 
 def layer_rows(config: ModelConfig, tap_layers: tuple[int, ...] = ()) -> Int[Array, "L 5"]:
-    """The layer table as an array: kind, index in kind, group, index in group, place among the taps (or past them)."""
+    """The layer table as an array: kind, index in kind, group, index in group, tap index (past the last: no tap)."""
     rows = [
         (
             row.kind,
@@ -106,7 +107,7 @@ def embed(config: ModelConfig, params: Params, tokens: Int[Array, "T"]) -> Float
 
 @jax.named_scope("head")
 def logits(ctx: Context, config: ModelConfig, params: Params, hidden: Float[Array, "S D"]) -> Float[Array, "S V"]:
-    """Next-token logits over the padded vocabulary, float32, which is divided over the devices as the head is."""
+    """Next-token logits, float32, over the padded vocabulary, which is sharded over the devices like the head."""
     z = head(ctx, hidden, params["embed" if config.is_tied else "lm_head"])
     z = lax.with_sharding_constraint(z, sharding(ctx.mesh, None, "vocab"))
     return z if config.final_softcap is None else jnp.tanh(z / config.final_softcap) * config.final_softcap
@@ -122,7 +123,7 @@ def _layer(
     carry: Carry,
     where: tuple[jax.Array, jax.Array, jax.Array],
 ) -> Carry:
-    """One layer: attention and MLP, each between norms, added to the residual. each: `each_tile` of the tokens."""
+    """One layer: attention and MLP, with their norms, added to the residual. each: `each_tile` over the tokens."""
     index, group, index_in_group = where
     meta, rope = of_group(kinds[kind].meta, group), kinds[kind].rope
 
@@ -130,15 +131,21 @@ def _layer(
         with jax.named_scope("weights"):
             return {name: lax.dynamic_index_in_dim(leaf, index, keepdims=False) for name, leaf in stack.items()}
 
-    q, k, v = each(lambda x, rope: _project(ctx, config, weights(), x, rope), carry.x, rope)
+    def project(x: jax.Array, rope: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return _project(ctx, config, weights(), x, rope)
+
+    def add(x: jax.Array, o: jax.Array) -> jax.Array:
+        return _add(ctx, config, weights(), x, o)
+
+    q, k, v = each(project, carry.x, rope)
     o, pool = attend(ctx, config, kind, q, k, v, carry.pool, index_in_group, meta)
-    return Carry(each(lambda x, o: _add(ctx, config, weights(), x, o), carry.x, o), pool, carry.taps)
+    return Carry(each(add, carry.x, o), pool, carry.taps)
 
 
 def _project(
     ctx: Context, config: ModelConfig, w: Params, x: Float[Array, "T D"], rope: tuple[jax.Array, jax.Array]
 ) -> tuple[Float[Array, "T N H"], Float[Array, "T K H"], Float[Array, "T K H"]]:
-    """Queries, keys and values, rotated."""
+    """Queries and keys with rotary embedding, and values."""
     num_tokens, h = x.shape[0], config.head_dim
     x = _norm(config, w, "attn_norm", x)
     with jax.named_scope("qkv"):
@@ -156,7 +163,7 @@ def _project(
 def _add(
     ctx: Context, config: ModelConfig, w: Params, x: Float[Array, "T D"], o: Float[Array, "T N H"]
 ) -> Float[Array, "T D"]:
-    """The residual with what attention found, projected back, and with what the MLP makes of both."""
+    """The residual plus the projected attention output, plus the MLP of the sum."""
     norm, whole = partial(_norm, config, w), jax.NamedSharding(ctx.mesh, PartitionSpec())
     with jax.named_scope("o"):
         y = dense(ctx, o.reshape(o.shape[0], -1), w["o"])

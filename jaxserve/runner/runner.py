@@ -126,7 +126,7 @@ class Runner:
         for leaf, target in zip(leaves, targets, strict=True):
             old[:1] = []
             # On CPU a numpy array would be shared, and its owner may write to it: hence the copy.
-            own: Any = leaf if isinstance(leaf, jax.Array) else np.array(leaf)
+            own: Any = leaf if isinstance(leaf, jax.Array) else np.copy(leaf)
             placed.append(cast(jax.Array, jax.device_put(own, target.sharding)).block_until_ready())
         self.params = jax.tree.unflatten(jax.tree.structure(self.targets), placed)
 

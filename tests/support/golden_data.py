@@ -8,8 +8,8 @@ import numpy as np
 
 FOLDER = Path(__file__).parents[1] / "goldens"
 FAMILIES = ("llama2", "llama3", "gemma3", "mistral", "qwen2", "qwen3", "gemma2", "phi3", "phi4")
-# Families that differ in ways that affect the engine: one kind of layers, grouped queries, windows. The other families
-# differ from these in their layers only.
+# The families that differ for the engine: one kind of layers, grouped queries, windows. The engine is tested on these;
+# the others differ only in their layers.
 ENGINE_FAMILIES = ("llama2", "llama3", "gemma3")
 PROMPT_LENS = (1, 17, 60)
 

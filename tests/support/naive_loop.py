@@ -1,4 +1,4 @@
-"""`NaiveModel`, the reference for the engine: one prompt at a time, one forward pass of the whole context per token."""
+"""The naive loop, the engine's reference: one prompt at a time, a full forward pass of the context for each token."""
 
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -11,7 +11,7 @@ import numpy as np
 from checkpoints.open_checkpoint import open_checkpoint
 from checkpoints.sources import resolve
 from jaxserve.core.hardware.mesh import make_mesh
-from jaxserve.models.attention_plan import kind_meta
+from jaxserve.models.attention_metadata import kind_meta
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.kv_heads import kv_layout
 from jaxserve.models.layers import Context
@@ -24,7 +24,7 @@ PAGE = 16
 
 @dataclass
 class NaiveModel:
-    """A model with weights. backend: the attention back end, by default the reference."""
+    """A model with weights; backend: of attention (by default the reference)."""
 
     config: ModelConfig
     params: Params

@@ -1,4 +1,4 @@
-"""`RandomLoad`: random mixed requests on an engine, some of them aborted; `Compilations` counts XLA compilations."""
+"""A random mixed load on an engine: requests of all kinds that arrive, end and are aborted, for so many steps."""
 
 from collections import Counter, deque
 
@@ -20,7 +20,7 @@ COMPILATION = "/jax/core/compile/backend_compile_duration"
 
 
 class RandomLoad:
-    """Adds random requests in bursts of up to twice the number of slots, with pauses in which the engine drains."""
+    """Adds more requests than there are slots, with pauses in which the engine runs empty."""
 
     def __init__(self, llm: LLM, seed: int = 0, *, max_prompt_len: int, max_output_len: int):
         self.llm, self.random = llm, np.random.default_rng(seed)
@@ -73,7 +73,7 @@ class RandomLoad:
 
 
 class Compilations:
-    """Context manager that counts XLA compilations, including those served by the persistent cache."""
+    """Counts compilations by XLA, cached ones included, within its context."""
 
     def __enter__(self) -> "Compilations":
         self.count = 0

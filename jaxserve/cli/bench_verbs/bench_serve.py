@@ -57,14 +57,16 @@ def add_parser(benchmarks: Any) -> None:
         "--num-prompts", type=count, help="requests per run (default: 1000, or the whole file if it has fewer)"
     )
     data.add_argument(
-        "--num-warmups", type=whole_number, default=0, help="untimed requests before each run (default: 0)"
+        "--num-warmups", type=whole_number, default=0, help="untimed requests before the first run (default: 0)"
     )
     data.add_argument("--prompt-token-ids", action="store_true", help="send token ids instead of text")
     data.add_argument("--seed", type=whole_number, default=0, help="seed of prompts and arrivals (default: 0)")
     data.add_argument("--temperature", type=values.number, default=0.0, help="default: 0, which is greedy")
     data.add_argument("--top-p", type=values.number, help="default: the server's")
     data.add_argument("--top-k", type=int, help="default: the server's")
-    data.add_argument("--ignore-eos", action="store_true", help="generate the full output length past end tokens")
+    data.add_argument(
+        "--ignore-eos", action="store_true", help="do not stop at end tokens: generate the full output length"
+    )
     data.add_argument(
         "--extra-body", type=values.json_object, default={}, metavar="JSON", help="additional fields of every request"
     )

@@ -15,14 +15,14 @@ import aiohttp
 
 from jaxserve.bench import machine
 from jaxserve.bench.serving.benchmark import Schedule, measure
+from jaxserve.bench.serving.benchmark_progress import ProgressBars
 from jaxserve.bench.serving.client.http_client import BenchClient
+from jaxserve.bench.serving.client.server_session import ask, open_session, served_model, wait_ready
 from jaxserve.bench.serving.client.server_target import ServerTarget, clean_url, key_header
-from jaxserve.bench.serving.client.session import ask, open_session, served_model, wait_ready
 from jaxserve.bench.serving.datasets.encoders import Encoder, LocalEncoder, ServerEncoder
 from jaxserve.bench.serving.datasets.local_tokenizer import find_tokenizer
 from jaxserve.bench.serving.datasets.open_dataset import open_dataset
 from jaxserve.bench.serving.options import CHAT, COMPLETIONS, DATASETS, ArrivalOptions, DatasetOptions, needs_tokenizer
-from jaxserve.bench.serving.progress import ProgressBars
 from jaxserve.bench.serving.report.run_report import RunReport
 from jaxserve.cli.args.dataclass_flags import given
 from jaxserve.core.errors import ConfigError

@@ -70,7 +70,7 @@ def _spec_of(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: 
     backend = INVARIANT if config.batch_invariant else config.attention_backend
     settings = Settings(model, mesh, dtype, groups.page_size, backend, page_layout(config.kv_layout))
     page_bytes = settings.layout.page_bytes
-    check_backend(model, settings.layout, mesh, backend)
+    check_backend(settings)
     specs = declare(model, mesh, dtype)
     memory = memory_budget(config, model, mesh, specs, page_bytes=page_bytes, limit_bytes=limit_bytes)
     sizes = resolve(config, max_position=model.max_position, groups=groups, page_bytes=page_bytes, memory=memory)

@@ -1,4 +1,4 @@
-"""Host: what every family reads and writes under the same names, in each of the two spellings."""
+"""Host: the sizes that all families read and write under the same keys, in config.json and in GGUF headers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ def hf_sizes(keys: ConfigKeys) -> dict[str, Any]:
 
 
 def hf_config(config: ModelConfig, architecture: str, model_type: str) -> dict[str, Any]:
-    """The keys of config.json that `hf_sizes` reads, and whose they are."""
+    """The keys of config.json that `hf_sizes` reads, with the architecture's names."""
     eos = config.eos_ids[0] if len(config.eos_ids) == 1 else list(config.eos_ids) or None
     return {
         "architectures": [architecture],
@@ -52,7 +52,7 @@ def hf_config(config: ModelConfig, architecture: str, model_type: str) -> dict[s
 
 
 def gguf_keys(metadata: Mapping[str, Any], architecture: str) -> ConfigKeys:
-    """The keys of one architecture, without its name before them."""
+    """The keys of one architecture, without the architecture's prefix."""
     prefix = f"{architecture}."
     own = {name.removeprefix(prefix): value for name, value in metadata.items() if name.startswith(prefix)}
     return ConfigKeys(own, f"the GGUF header ({prefix}*)")

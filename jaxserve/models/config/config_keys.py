@@ -1,15 +1,14 @@
-"""Host: reading configuration keys so that none goes unnoticed: each is used, known to be inert, or refused by name."""
+"""Host: `ConfigKeys`, strict reading of a configuration: every key is used, known to be inert, or rejected by name."""
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
-
-import numpy as np
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any, cast
 
 from jaxserve.core.errors import ConfigError
 
-# Written by transformers into every config.json; none of them changes what a decoder computes. (How weights are packed,
-# quantization_config, is read where checkpoints are opened.)
+# Written by transformers into every config.json; none of them changes a decoder's results. (quantization_config is read
+# where checkpoints are opened.)
 INERT = frozenset(
     """_attn_implementation_autoset _name_or_path add_cross_attention architectures attention_dropout bad_words_ids
     begin_suppress_tokens bos_token_id chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id
@@ -26,9 +25,9 @@ INERT = frozenset(
 
 
 class ConfigKeys:
-    """A configuration being read: `take` each key, then `finish` refuses the rest.
+    """A configuration being read: `take` each key, then `finish` rejects the rest.
 
-    `defaults` are what the vendor's own code supposes where a key is absent.
+    source: the configuration's name in error messages. defaults: the vendor's defaults of absent keys.
     """
 
     def __init__(self, values: Mapping[str, Any], source: str, defaults: Mapping[str, Any] | None = None):
@@ -37,7 +36,7 @@ class ConfigKeys:
         self._defaults = defaults or {}
 
     def take(self, name: str, default: Any = ...) -> Any:
-        """The value of `name`; a JSON null counts as absent."""
+        """The value of `name`, or the default; a JSON null counts as absent. Raises ConfigError if there is neither."""
         value = self._values.pop(name, None)
         if value is None:
             value = self._defaults.get(name)
@@ -50,36 +49,36 @@ class ConfigKeys:
     def take_int(self, name: str, default: Any = ..., minimum: int = 1) -> int:
         """A size: an integer of at least `minimum`."""
         value = self.take(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:
+        if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
             raise ConfigError(f"{self._source}: {name}={value!r} must be an integer of at least {minimum}", param=name)
         return int(value)
 
     def take_float(self, name: str, default: Any = ...) -> Any:
-        """A positive number, or `default`, whatever that is, where there is none."""
+        """A positive number, or `default`, of any type, if the key is absent."""
         value = self.take(name, default)
         if value is default:
             return value
-        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if not is_number or not 0 < value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
             raise ConfigError(f"{self._source}: {name}={value!r} must be a positive number", param=name)
         return float(value)
 
     def take_floats(self, name: str) -> tuple[float, ...]:
         """A list of numbers."""
         values = self.take(name)
-        if not isinstance(values, list | tuple) or not all(isinstance(v, int | float) for v in values):
+        items = cast(Sequence[Any], values)
+        if not isinstance(values, list | tuple) or not all(isinstance(v, int | float) for v in items):
             raise ConfigError(f"{self._source}: {name} must be a list of numbers", param=name)
-        return tuple(float(v) for v in values)
+        return tuple(float(v) for v in items)
 
     def take_mapping(self, name: str) -> Mapping[str, Any]:
-        """A JSON object, empty where there is none."""
+        """A JSON object, empty if the key is absent."""
         value = self.take(name, {})
         if not isinstance(value, Mapping):
             raise ConfigError(f"{self._source}: {name}={value!r} must be an object", param=name)
-        return value
+        return cast(Mapping[str, Any], value)
 
     def require(self, name: str, allowed: Iterable[Any], default: Any) -> Any:
-        """The value of `name`, refused unless it is one of `allowed`."""
+        """The value of `name`; raises ConfigError unless it is one of `allowed`."""
         value = self.take(name, default)
         allowed = tuple(allowed)
         if value not in allowed:
@@ -88,10 +87,11 @@ class ConfigKeys:
         return value
 
     def finish(self, inert: Iterable[str] = ()) -> None:
+        """Raise ConfigError if keys are left that are neither in `INERT` nor in `inert`."""
         unknown = sorted(name for name in self._values if name not in INERT and name not in set(inert))
         if unknown:
             raise ConfigError(
-                f"{self._source} has keys that jaxserve does not know and so cannot honour: {', '.join(unknown)}",
+                f"{self._source} has keys that jaxserve does not support: {', '.join(unknown)}",
                 param=unknown[0],
             )
 
@@ -100,4 +100,4 @@ def token_ids(value: Any) -> tuple[int, ...]:
     """An end-of-sequence entry (absent, one id, or a list) as a tuple."""
     if value is None:
         return ()
-    return tuple(int(v) for v in value) if isinstance(value, list | tuple) else (int(value),)
+    return tuple(int(v) for v in cast(Iterable[Any], value)) if isinstance(value, list | tuple) else (int(value),)

@@ -1,4 +1,4 @@
-"""Host: windowed layers: the window that binds, `layer_types` of config.json, and the kinds of layers made of them."""
+"""Host: layer kinds (windowed and full attention) from `layer_types` and `sliding_window` of a configuration."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ LOCAL, GLOBAL = "sliding_attention", "full_attention"
 
 
 def one_kind(rope: Rope, window: int | None, num_layers: int, max_position: int) -> dict[str, Any]:
-    """Fields of `ModelConfig` for layers that are all alike. A window as long as the context cuts nothing off."""
+    """Fields of `ModelConfig` for identical layers. A window at least as long as the context is no window."""
     if window is not None and window >= max_position:
         window = None
     kind = LayerKind("global" if window is None else "local", rope, window)
@@ -19,7 +19,7 @@ def one_kind(rope: Rope, window: int | None, num_layers: int, max_position: int)
 
 
 def two_kinds(layer_types: Sequence[str], local: Rope, glob: Rope, window: int | None) -> dict[str, Any]:
-    """Fields of `ModelConfig` for a list of layer types; a kind that no layer is of is left out."""
+    """Fields of `ModelConfig` for a list of layer types; a kind without layers is omitted."""
     if LOCAL in layer_types and window is None:
         raise ConfigError(f"layer_types has '{LOCAL}', but there is no sliding_window", param="sliding_window")
     kinds = {LOCAL: LayerKind("local", local, window), GLOBAL: LayerKind("global", glob)}
@@ -31,12 +31,12 @@ def two_kinds(layer_types: Sequence[str], local: Rope, glob: Rope, window: int |
 
 
 def read_window(keys: ConfigKeys, name: str) -> int | None:
-    """A window in tokens; none where there is no such key, or 0."""
+    """A window in tokens; None if the key is absent or 0."""
     return keys.take_int(name, 0, minimum=0) or None
 
 
 def read_layer_types(keys: ConfigKeys, default: Sequence[str]) -> Sequence[str]:
-    """`layer_types`, `default` where there are none."""
+    """`layer_types`, or `default` if absent."""
     layer_types = keys.take("layer_types", default)
     if unknown := sorted(set(layer_types) - {LOCAL, GLOBAL}):
         raise ConfigError(f"config.json: layer_types {unknown} are not supported", param="layer_types")

@@ -1,4 +1,4 @@
-"""Host: `ModelConfig`, everything that a model's shape and arithmetic depend on, and the table of its layers."""
+"""Host: `ModelConfig`, the parameters of a model's shape and arithmetic, and the table of its layers."""
 
 import math
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from jaxserve.core.kv_groups import KVGroups
 
 @dataclass(frozen=True, slots=True)
 class LongRope:
-    """A second table of factors (LongRoPE, arXiv 2402.13753): for contexts of more than `original_len` tokens."""
+    """The second table of factors (LongRoPE, arXiv 2402.13753), for contexts of more than `original_len` tokens."""
 
     factors: tuple[float, ...]
     original_len: int
@@ -18,11 +18,11 @@ class LongRope:
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """Rotary embedding (RoFormer, arXiv 2104.09864), halves rotated against each other.
+    """Rotary embedding (RoFormer, arXiv 2104.09864), first half of the values with the second.
 
     The first `dim` values of a head are rotated (None: all H). `factors`, one for each of the dim/2 frequencies, divide
-    the frequencies `base ** (-2i / dim)`; `attention_factor` multiplies cosines and sines. While `long` is there, it is
-    open which of two tables of factors rotates: `for_context` settles it.
+    the frequencies `base ** (-2i / dim)`; `attention_factor` multiplies cosines and sines. If `long` is set, the table
+    of factors depends on the context: `for_context` selects it.
     """
 
     base: float
@@ -33,7 +33,7 @@ class Rope:
 
     def frequencies(self, head_dim: int) -> list[float]:
         if self.long is not None:
-            raise ValueError("this rope has two tables of factors: settle one with for_context first")
+            raise ValueError("this rope has two tables of factors: select one with for_context first")
         dim = self.dim or head_dim
         plain = [self.base ** (-2 * i / dim) for i in range(dim // 2)]
         if self.factors is None:
@@ -41,7 +41,10 @@ class Rope:
         return [f / factor for f, factor in zip(plain, self.factors, strict=True)]
 
     def for_context(self, max_len: int) -> "Rope":
-        """One table for all positions: keys in the pool are rotated already when a sequence grows past the limit."""
+        """The rope with one table for all positions of contexts of up to `max_len` tokens.
+
+        Keys in the pool are already rotated when a sequence grows past the limit, so the table cannot change then.
+        """
         if self.long is None:
             return self
         return replace(self, factors=self.long.factors if max_len > self.long.original_len else self.factors, long=None)
@@ -49,7 +52,7 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class LayerKind:
-    """What distinguishes layers of one kind: layers of a kind share one stacked parameter tree."""
+    """Layers with the same rope and window; they share one stacked parameter tree."""
 
     name: str
     rope: Rope
@@ -58,7 +61,7 @@ class LayerKind:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A row of the layer table: where a layer's weights and its pages are."""
+    """A row of the layer table: the indices of a layer's weights and of its KV pages."""
 
     kind: int
     index_in_kind: int
@@ -68,7 +71,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A decoder-only transformer. Sizes as DESIGN's shape letters name them; `layer_kinds[l]` indexes `kinds`."""
+    """A decoder-only transformer. `layer_kinds[l]` is the index in `kinds` of layer l."""
 
     family: str
     vocab_size: int
@@ -120,12 +123,12 @@ class ModelConfig:
         return self.head_dim**-0.5 if self.attention_scale is None else self.attention_scale
 
     def for_context(self, max_len: int) -> "ModelConfig":
-        """This model serving sequences of up to `max_len` tokens: see `Rope.for_context`."""
+        """This model for sequences of up to `max_len` tokens: see `Rope.for_context`."""
         return replace(self, kinds=tuple(replace(k, rope=k.rope.for_context(max_len)) for k in self.kinds))
 
     @property
     def layers_per_group(self) -> int:
-        """Layers in every KV group: as many as the rarest kind has, so that no group is mostly padding."""
+        """Layers of every KV group: the number of the rarest kind's layers, so no group is mostly padding."""
         return min(self.layer_kinds.count(k) for k in range(len(self.kinds)))
 
     def num_groups(self, kind: int) -> int:
@@ -133,14 +136,14 @@ class ModelConfig:
 
     @property
     def group_ranges(self) -> tuple[tuple[int, int], ...]:
-        """For each kind the half-open range of its KV groups."""
+        """The half-open range of KV groups of each kind."""
         ends = accumulate((self.num_groups(k) for k in range(len(self.kinds))), initial=0)
         return tuple(pairwise(ends))
 
     @property
     def layer_table(self) -> tuple[Layer, ...]:
         seen = [0] * len(self.kinds)
-        table = []
+        table: list[Layer] = []
         for kind in self.layer_kinds:
             group, index = divmod(seen[kind], self.layers_per_group)
             table.append(Layer(kind, seen[kind], group, index))

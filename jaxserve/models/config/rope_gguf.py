@@ -1,4 +1,4 @@
-"""Host: rotary-embedding settings as GGUF spells them: header keys `<architecture>.rope.*`, and tables as tensors."""
+"""Host: rotary embedding from GGUF: header keys `<architecture>.rope.*`, and tables of factors as tensors."""
 
 from collections.abc import Mapping
 
@@ -13,16 +13,16 @@ Tables = Mapping[str, tuple[float, ...]]
 
 
 def read_rope(keys: ConfigKeys, head_dim: int, max_position: int, tables: Tables) -> tuple[Rope, int]:
-    """The one rope of a model, and the positions that it serves; takes every rope key. `tables` by tensor name."""
+    """A model's rope and its number of positions; takes every rope key. tables: by tensor name."""
     base = keys.take_float("rope.freq_base", 10_000.0)
     rotated = keys.take_int("rope.dimension_count", head_dim)
     dim = None if rotated == head_dim else rotated
-    # llama.cpp, too, takes a factor without a type for a linear one.
+    # As in llama.cpp, a factor without a type is linear.
     kind = keys.require("rope.scaling.type", ("none", "linear", "yarn", "longrope"), "linear")
     factor = float(keys.take("rope.scaling.factor", 0.0)) or 1.0
     original = keys.take_int("rope.scaling.original_context_length", max_position)
     attention = keys.take_float("rope.scaling.attn_factor", 1.0)
-    keys.take("rope.scaling.finetuned", None)  # tells how the model was trained, changes nothing
+    keys.take("rope.scaling.finetuned", None)  # a fact of the training, without effect
     if tables:
         if kind == "yarn" or factor != 1.0:
             raise ConfigError(f"the GGUF file scales rope by '{kind}' and by {', '.join(tables)}: only one is possible")

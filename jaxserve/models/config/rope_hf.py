@@ -1,4 +1,4 @@
-"""Host: rotary-embedding settings as Hugging Face spells them, old (`rope_theta`, `rope_scaling`) and new
+"""Host: rotary embedding from config.json, in the old format (`rope_theta`, `rope_scaling`) and the new one
 (`rope_parameters`)."""
 
 import math
@@ -14,7 +14,7 @@ SOURCE = "config.json (rope settings)"
 
 
 def read_rope(keys: ConfigKeys, head_dim: int, max_position: int, default_base: float = 10_000.0) -> tuple[Rope, int]:
-    """The one rope of a model whose layers all rotate alike, and the positions that it serves; takes every rope key."""
+    """The rope shared by all layers of a model, and its number of positions; takes every rope key."""
     values = {
         "rope_theta": keys.take("rope_theta", default_base),
         "partial_rotary_factor": keys.take("partial_rotary_factor", None),
@@ -27,10 +27,10 @@ def read_rope(keys: ConfigKeys, head_dim: int, max_position: int, default_base: 
 def make_rope(
     values: Mapping[str, Any], head_dim: int, max_position: int, original_len: int | None = None
 ) -> tuple[Rope, int]:
-    """Rope from one flat mapping: `rope_theta`, `rope_type` (or `type`) and that type's own keys.
+    """(rope, number of positions) from one flat mapping: `rope_theta`, `rope_type` (or `type`) and the type's own keys.
 
-    `original_len`, from outside of the mapping, counts before the mapping's own. With the rope come the positions that
-    it serves: more than `max_position` where YaRN stretches a configuration that still states the original context.
+    original_len: from outside the mapping, overrides the mapping's value. The positions exceed `max_position` where
+    YaRN extends a configuration that states the original context.
     """
     keys = ConfigKeys(values, SOURCE)
     base = keys.take_float("rope_theta")
@@ -38,7 +38,7 @@ def make_rope(
     kind = keys.take("rope_type", legacy)
     part = keys.take_float("partial_rotary_factor", 1.0)
     if part > 1.0:
-        raise ConfigError(f"{SOURCE}: partial_rotary_factor={part} is more than the whole", "partial_rotary_factor")
+        raise ConfigError(f"{SOURCE}: partial_rotary_factor={part} must be at most 1", "partial_rotary_factor")
     rotated = int(head_dim * part)
     dim = None if rotated == head_dim else rotated
     positions = max_position
@@ -81,9 +81,9 @@ def _yarn(keys: ConfigKeys, base: float, dim: int | None, rotated: int, factor: 
 
 
 def hf_rope(rope: Rope, head_dim: int, max_position: int) -> dict[str, Any]:
-    """The mapping from which `make_rope`, like transformers, makes this rope again.
+    """The mapping from which `make_rope` and transformers restore this rope.
 
-    Tables of factors are written as `longrope`, which states them number by number, whatever they were made from.
+    Tables of factors are written as `longrope`, which lists all factors, whatever type they come from.
     """
     values: dict[str, Any] = {"rope_type": "default", "rope_theta": rope.base}
     rotated = head_dim

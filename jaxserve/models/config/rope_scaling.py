@@ -1,5 +1,5 @@
-"""Host: the ways of stretching a rotary embedding beyond the context that a model was trained on, as divisors of its
-frequencies and a factor of its cosines and sines."""
+"""Host: rotary-embedding scaling beyond the training context (Llama 3, YaRN, LongRoPE), as divisors of the frequencies
+and a factor of cosines and sines."""
 
 import math
 
@@ -9,8 +9,8 @@ from jaxserve.models.config.model_config import LongRope, Rope
 def llama3_factors(
     base: float, dim: int, factor: float, low_freq_factor: float, high_freq_factor: float, original_len: int
 ) -> tuple[float, ...]:
-    """Llama 3.1's scaling: long waves are slowed by `factor`, short ones kept, those between interpolated."""
-    factors = []
+    """Llama 3.1's scaling: low frequencies are divided by `factor`, high ones kept, those between interpolated."""
+    factors: list[float] = []
     for f in Rope(base).frequencies(dim):
         turns = original_len * f / (2 * math.pi)
         smooth = min(1.0, max(0.0, (turns - low_freq_factor) / (high_freq_factor - low_freq_factor)))
@@ -27,8 +27,10 @@ def yarn_factors(
     beta_slow: float = 1.0,
     is_truncated: bool = True,
 ) -> tuple[float, ...]:
-    """YaRN (arXiv 2309.00071, section 3.2): waves of more than `beta_fast` turns in the original context are kept,
-    those of fewer than `beta_slow` slowed by `factor`, with a ramp between, whose ends `is_truncated` rounds outwards.
+    """YaRN (arXiv 2309.00071, section 3.2): a linear ramp over the frequencies.
+
+    Frequencies with more than `beta_fast` turns in the original context are kept, those with fewer than `beta_slow` are
+    divided by `factor`, with a ramp between. is_truncated: round the ramp's ends outwards.
     """
 
     def index(turns: float) -> float:
@@ -43,14 +45,14 @@ def yarn_factors(
 
 
 def yarn_attention(factor: float, weight: float = 1.0) -> float:
-    """YaRN's factor of cosines and sines (section 3.4), weighted by what checkpoints call `mscale`."""
+    """YaRN's factor of cosines and sines (section 3.4). weight: the checkpoint's `mscale`."""
     return 1.0 if factor <= 1.0 else 0.1 * weight * math.log(factor) + 1.0
 
 
 def longrope(
     base: float, dim: int | None, short: tuple[float, ...], long: tuple[float, ...], attention: float, original_len: int
 ) -> Rope:
-    """LongRoPE (arXiv 2402.13753): one table of factors for contexts of `original_len` tokens, one for longer ones."""
+    """LongRoPE (arXiv 2402.13753): one table of factors up to `original_len` tokens of context, one for longer ones."""
     second = None if short == long else LongRope(long, original_len)
     return Rope(base, None if set(short) == {1.0} else short, attention, dim, second)
 

@@ -1,4 +1,4 @@
-"""Host: Gemma 2 (arXiv 2408.00118): every other layer windowed, beginning with the first, and soft caps on attention
+"""Host: Gemma 2 (arXiv 2408.00118): every second layer windowed, starting with the first, and soft caps of attention
 scores and logits."""
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from jaxserve.models.config.common_sizes import gguf_keys
 from jaxserve.models.config.config_keys import ConfigKeys
 from jaxserve.models.config.layer_types import GLOBAL, LOCAL, read_layer_types, two_kinds
 from jaxserve.models.config.model_config import ModelConfig
-from jaxserve.models.families import gemma
+from jaxserve.models.families import gemma_common as gemma
 
 FAMILY = "gemma2"
 LARGEST = 46  # layers of 27B
@@ -20,7 +20,7 @@ DEFAULTS = {"head_dim": 256, "max_position_embeddings": 8192, "tie_word_embeddin
 
 def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     """From config.json with model_type 'gemma2'."""
-    # A cap that is absent has its default; one that is null caps nothing.
+    # An absent cap has its default; null means no cap.
     caps = {name: cap for name, cap in CAPS.items() if name not in config}
     keys = ConfigKeys(config, "config.json", DEFAULTS | caps)
     fields = gemma.hf_fields(keys)
@@ -51,7 +51,7 @@ def _alternating(num_layers: int) -> list[str]:
 
 
 def to_hf(config: ModelConfig) -> dict[str, Any]:
-    """config.json, from which `from_hf` and transformers make this model."""
+    """The config.json from which `from_hf` and transformers restore this model."""
     return {
         **gemma.hf_config(config, "Gemma2ForCausalLM", "gemma2"),
         "rope_parameters": rope_hf.hf_rope(config.kinds[0].rope, config.head_dim, config.max_position),

@@ -1,4 +1,4 @@
-"""Host: Gemma 3 (arXiv 2503.19786): five windowed layers to one global, a rope base for each, q/k norms."""
+"""Host: Gemma 3 (arXiv 2503.19786): five windowed layers to one global, each kind with its rope base; q/k norms."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from jaxserve.models.config.layer_types import GLOBAL, LOCAL, read_layer_types, 
 from jaxserve.models.config.model_config import ModelConfig, Rope
 from jaxserve.models.config.rope_gguf import Tables
 from jaxserve.models.config.rope_hf import hf_rope, make_rope
-from jaxserve.models.families import gemma
+from jaxserve.models.families import gemma_common as gemma
 
 FAMILY = "gemma3"
 LARGEST = 62  # layers of 27B
@@ -29,7 +29,7 @@ DEFAULTS = {
 
 
 def from_hf(config: Mapping[str, Any]) -> ModelConfig:
-    """From config.json with model_type 'gemma3_text', or the text part of one with 'gemma3' (images are not read)."""
+    """From config.json with model_type 'gemma3_text', or the text part of 'gemma3' (images are not supported)."""
     if "text_config" in config:
         outer = {
             name: config[name] for name in ("bos_token_id", "eos_token_id", "dtype", "torch_dtype") if name in config
@@ -81,7 +81,7 @@ def _ropes(keys: ConfigKeys, head_dim: int, max_position: int) -> tuple[Rope, Ro
 
 
 def to_hf(config: ModelConfig) -> dict[str, Any]:
-    """config.json, from which `from_hf` and transformers make this model."""
+    """The config.json from which `from_hf` and transformers restore this model."""
     ropes = {GLOBAL if kind.window is None else LOCAL: kind.rope for kind in config.kinds}
     return {
         **gemma.hf_config(config, "Gemma3ForCausalLM", "gemma3_text"),

@@ -1,4 +1,4 @@
-"""Host: Llama 2 and 3.x, and what shares their form (SmolLM2 among them)."""
+"""Host: Llama 2 and 3.x, and models of the same form (such as SmolLM2)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,9 +26,9 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
 
 
 def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf.Tables) -> ModelConfig:
-    """From GGUF metadata with general.architecture 'llama', which Mistral's files have too: a window tells them apart.
+    """From GGUF metadata with general.architecture 'llama', which Mistral's files have too: only these have a window.
 
-    Llama 3's rope scaling comes as a tensor of factors.
+    Llama 3's rope scaling is a tensor of factors.
     """
     keys = gguf_keys(metadata, "llama")
     sizes = gguf_sizes(keys, metadata, is_tied)
@@ -42,7 +42,7 @@ def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf
 
 
 def to_hf(config: ModelConfig) -> dict[str, Any]:
-    """config.json, from which `from_hf` and transformers make this model."""
+    """The config.json from which `from_hf` and transformers restore this model."""
     return {
         **hf_config(config, "LlamaForCausalLM", "llama"),
         "hidden_act": "silu",

@@ -1,6 +1,6 @@
-"""Host: Mistral (arXiv 2310.06825): Llama's layers, all of them windowed in the first release, none in later ones.
+"""Host: Mistral (arXiv 2310.06825): Llama's layers, all windowed in the first release, none in later ones.
 
-In GGUF it is a 'llama' (see there).
+Its GGUF files have the architecture 'llama': see `llama.py`.
 """
 
 from collections.abc import Mapping
@@ -22,14 +22,14 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     keys.require("attention_bias", (False,), False)
     keys.require("hidden_act", ("silu",), "silu")
     rope, sizes["max_position"] = rope_hf.read_rope(keys, sizes["head_dim"], sizes["max_position"])
-    # A configuration without the key has the first release's window; null is no window.
+    # If the key is absent, the window is the first release's; null means no window.
     window = read_window(keys, "sliding_window") if "sliding_window" in config else 4096
     keys.finish()
     return ModelConfig(FAMILY, **sizes, **one_kind(rope, window, sizes["num_layers"], sizes["max_position"]))
 
 
 def to_hf(config: ModelConfig) -> dict[str, Any]:
-    """config.json, from which `from_hf` and transformers make this model."""
+    """The config.json from which `from_hf` and transformers restore this model."""
     kind = config.kinds[0]
     return {
         **hf_config(config, "MistralForCausalLM", "mistral"),

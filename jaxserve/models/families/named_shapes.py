@@ -1,11 +1,15 @@
-"""Host: named shapes of well-known models, for random weights (`load_format="dummy"`) and for planning."""
+"""Host: shapes of well-known models by name, for random weights (`load_format="dummy"`) and for planning."""
+
+from typing import Any
 
 from jaxserve.models.config.layer_types import GLOBAL, LOCAL, one_kind, two_kinds
 from jaxserve.models.config.model_config import LayerKind, ModelConfig, Rope
 from jaxserve.models.config.rope_scaling import llama3_factors
 
 
-def _dense(num_layers: int, d_model: int, d_mlp: int, heads: tuple[int, int, int], vocab_size: int, **more) -> dict:
+def _dense(
+    num_layers: int, d_model: int, d_mlp: int, heads: tuple[int, int, int], vocab_size: int, **more: Any
+) -> dict[str, Any]:
     num_heads, num_kv_heads, head_dim = heads
     return {
         "num_layers": num_layers,
@@ -20,28 +24,29 @@ def _dense(num_layers: int, d_model: int, d_mlp: int, heads: tuple[int, int, int
     }
 
 
-def _llama(rope: Rope, max_position: int, family: str = "llama", window: int | None = None, **more) -> ModelConfig:
+def _llama(rope: Rope, max_position: int, family: str = "llama", window: int | None = None, **more: Any) -> ModelConfig:
     kinds = one_kind(rope, window, more["num_layers"], max_position)
-    return ModelConfig(family, max_position=max_position, **kinds, **{"norm_eps": 1e-5, **more})
+    fields: dict[str, Any] = {"norm_eps": 1e-5, **more}
+    return ModelConfig(family, max_position=max_position, **kinds, **fields)
 
 
-def _mistral(rope: Rope, max_position: int, **more) -> ModelConfig:
+def _mistral(rope: Rope, max_position: int, **more: Any) -> ModelConfig:
     return _llama(rope, max_position, "mistral", **more)
 
 
-def _qwen2(**sizes) -> ModelConfig:
+def _qwen2(**sizes: Any) -> ModelConfig:
     return _llama(Rope(1e6), 32_768, "qwen2", norm_eps=1e-6, has_qkv_bias=True, **sizes)
 
 
-def _qwen3(**sizes) -> ModelConfig:
+def _qwen3(**sizes: Any) -> ModelConfig:
     return _llama(Rope(1e6), 40_960, "qwen3", norm_eps=1e-6, has_qk_norm=True, **sizes)
 
 
-def _phi3(rope: Rope, max_position: int, **more) -> ModelConfig:
+def _phi3(rope: Rope, max_position: int, **more: Any) -> ModelConfig:
     return _llama(rope, max_position, "phi3", **more)
 
 
-def _gemma2(num_layers: int, **more) -> ModelConfig:
+def _gemma2(num_layers: int, **more: Any) -> ModelConfig:
     layer_types = [GLOBAL if i % 2 else LOCAL for i in range(num_layers)]
     return ModelConfig(
         "gemma2",
@@ -58,7 +63,7 @@ def _gemma2(num_layers: int, **more) -> ModelConfig:
     )
 
 
-def _gemma3(num_layers: int, window: int, **sizes) -> ModelConfig:
+def _gemma3(num_layers: int, window: int, **sizes: Any) -> ModelConfig:
     kinds = (LayerKind("local", Rope(1e4), window), LayerKind("global", Rope(1e6)))
     return ModelConfig(
         family="gemma3",

@@ -1,5 +1,5 @@
 """Host: Phi-3, Phi-3.5-mini, Phi-4 and Phi-4-mini (arXiv 2404.14219): Llama's layers with fused projections; LongRoPE
-in versions of 128k tokens; three quarters of each head rotated in Phi-4-mini."""
+in the 128k versions; three quarters of each head rotated in Phi-4-mini."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
 
 
 def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf.Tables) -> ModelConfig:
-    """From GGUF metadata with general.architecture 'phi3'; LongRoPE's tables come as tensors."""
+    """From GGUF metadata with general.architecture 'phi3'; LongRoPE's tables are tensors."""
     keys = gguf_keys(metadata, FAMILY)
     sizes = gguf_sizes(keys, metadata, is_tied)
     rope, sizes["max_position"] = rope_gguf.read_rope(keys, sizes["head_dim"], sizes["max_position"], rope_tables)
@@ -39,10 +39,10 @@ def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf
 
 
 def to_hf(config: ModelConfig) -> dict[str, Any]:
-    """config.json, from which `from_hf` and transformers make this model."""
+    """The config.json from which `from_hf` and transformers restore this model."""
     kind = config.kinds[0]
     rope = rope_hf.hf_rope(kind.rope, config.head_dim, config.max_position)
-    # transformers reads it beside the rope, and supposes 4096 where it is missing, whatever the rope says.
+    # transformers reads it outside the rope's mapping, and assumes 4096 if it is missing.
     original = rope.get("original_max_position_embeddings", config.max_position)
     return {
         **hf_config(config, "Phi3ForCausalLM", "phi3"),

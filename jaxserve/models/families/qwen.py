@@ -1,5 +1,5 @@
-"""Host: Qwen 2 and 2.5 (arXiv 2412.15115), whose queries, keys and values have biases, and Qwen 3 (arXiv 2505.09388),
-whose queries and keys have norms instead."""
+"""Host: Qwen 2 and 2.5 (arXiv 2412.15115), with biases of queries, keys and values, and Qwen 3 (arXiv 2505.09388), with
+norms of queries and keys instead."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Qwen:
         window = read_window(keys, "sliding_window") if "sliding_window" in config else 4096
         if not keys.require("use_sliding_window", (True, False), False):
             window = None
-        # The first layers see everything, those from max_window_layers on a window.
+        # Layers from max_window_layers on are windowed, those before it are not.
         first = keys.take_int("max_window_layers", 28, minimum=0)
         default = [LOCAL if window and i >= first else GLOBAL for i in range(sizes["num_layers"])]
         kinds = two_kinds(read_layer_types(keys, default), rope, rope, window)
@@ -48,7 +48,7 @@ class Qwen:
         return ModelConfig(self.family, **sizes, **kinds, **self.flags)
 
     def from_gguf(self, metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf.Tables) -> ModelConfig:
-        """From GGUF metadata; no layer is windowed there."""
+        """From GGUF metadata; no layer is windowed."""
         keys = gguf_keys(metadata, self.family)
         sizes = gguf_sizes(keys, metadata, is_tied)
         rope, sizes["max_position"] = rope_gguf.read_rope(keys, sizes["head_dim"], sizes["max_position"], rope_tables)
@@ -58,7 +58,7 @@ class Qwen:
         )
 
     def to_hf(self, config: ModelConfig) -> dict[str, Any]:
-        """config.json, from which `from_hf` and transformers make this model."""
+        """The config.json from which `from_hf` and transformers restore this model."""
         layers = hf_layer_types(config)
         return {
             **hf_config(config, self.architecture, self.family),

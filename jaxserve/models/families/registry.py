@@ -1,4 +1,4 @@
-"""Host: the families that jaxserve knows, and the way between a checkpoint's own description and a `ModelConfig`."""
+"""Host: the supported families, and the conversion between a checkpoint's configuration and a `ModelConfig`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,9 @@ FAMILIES = {
 }
 # model_type in config.json, general.architecture in GGUF → family
 HF_FAMILIES = {**{family: family for family in FAMILIES}, "gemma3_text": "gemma3"}
-GGUF_FAMILIES = {family: family for family in FAMILIES if family != "mistral"}  # whose files call themselves llama
+GGUF_FAMILIES = {
+    family: family for family in FAMILIES if family != "mistral"
+}  # Mistral's GGUF files declare the architecture llama
 
 
 def from_hf(config: Mapping[str, Any]) -> ModelConfig:
@@ -31,13 +33,13 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
 def from_gguf(
     metadata: Mapping[str, Any], *, is_tied: bool, rope_tables: Mapping[str, tuple[float, ...]] | None = None
 ) -> ModelConfig:
-    """A ModelConfig from GGUF metadata; ties and tables of rope factors (by name) show only in the tensors."""
+    """A ModelConfig from GGUF metadata. is_tied, rope_tables (by tensor name): from the tensors, not the header."""
     family = _family(GGUF_FAMILIES, metadata.get("general.architecture"), "general.architecture in the GGUF header")
     return family.from_gguf(metadata, is_tied, rope_tables or {})
 
 
 def to_hf(config: ModelConfig) -> dict[str, Any]:
-    """The config.json of a model: what transformers reads, and `from_hf` makes this ModelConfig of."""
+    """The config.json of a model, from which transformers and `from_hf` restore it."""
     return FAMILIES[config.family].to_hf(config)
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int32
 
 from jaxserve.core.row_layout import ROW_INDEX
-from jaxserve.models.attention_plan import kind_meta
+from jaxserve.models.attention_metadata import kind_meta
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.sampling.sampling_batch import SamplingBatch, read_rows

@@ -40,8 +40,8 @@ def prompt_logprobs(
         at = lax.dynamic_slice(places, (i * tile,), (tile,))
         is_padding = i * tile + jnp.arange(tile) >= num_wanted
         targets = jnp.where(is_padding, 0, all_targets[at])
-        asked = jnp.where(is_padding, -1, num_candidates[at])
-        parts = score(hidden[at], targets, asked)
+        num_tile_candidates = jnp.where(is_padding, -1, num_candidates[at])
+        parts = score(hidden[at], targets, num_tile_candidates)
         return tuple(lax.dynamic_update_slice_in_dim(o, p, i * tile, 0) for o, p in zip(out, parts, strict=True))
 
     empty = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jaxserve import LLM
-from jaxserve.bench.offline import offline_report, summaries
+from jaxserve.bench.offline import offline_report, pass_summaries
 from jaxserve.bench.offline.measure import measure
 from jaxserve.bench.offline.workload import Workload
 
@@ -28,7 +28,7 @@ def main(spec_file: str, result_file: str) -> None:
     llm = LLM(spec["gguf"], dtype=spec["dtype"], **spec["options"])
     workloads = TwoWorkloads(Workload(**spec["warm_up"]), Workload(**spec["timed"]))
     measured = measure(llm, workloads, warm_up="pass", repeats=1)
-    result = summaries.throughput(measured.passes)
+    result = pass_summaries.throughput(measured.passes)
     say(f"{result['duration']:.1f} s, {result['output_throughput']:.1f} tokens/s")
     record = offline_report.record(llm, {}, result, measured)
     tokens = [output.outputs[0].token_ids for output in measured.passes[0].outputs]

@@ -1,4 +1,4 @@
-"""`batch_invariant`: a request's log-probabilities have the same bits whatever it runs beside and however it is cut."""
+"""`batch_invariant`: a request's log-probabilities have the same bits in any batch and with any chunking."""
 
 from functools import cache
 
@@ -13,10 +13,10 @@ from tests.support.tiny_engines import driven, tiny_engine
 
 pytestmark = pytest.mark.default_compiler  # bits are those of the code that users run
 
-# A part of a tile of 32, two tiles and three; a program each.
+# Less than one tile of 32, two tiles, three tiles; one program each.
 SIZES = {"max_num_seqs": 40, "max_num_batched_tokens": 72, "buckets": "4 40 72x40"}
 NUM_TOKENS = 20
-ASKED = {"temperature": 0.9, "seed": 7, "max_tokens": NUM_TOKENS, "ignore_eos": True, "logprobs": 2}
+OPTIONS = {"temperature": 0.9, "seed": 7, "max_tokens": NUM_TOKENS, "ignore_eos": True, "logprobs": 2}
 KINDS = [("llama3", "bfloat16", 2), ("gemma3", "float32", 1)]
 by_kind = pytest.mark.parametrize(("family", "dtype", "num_devices"), KINDS)
 
@@ -27,7 +27,7 @@ def engine(family: str, dtype: str, num_devices: int, is_invariant: bool = True,
 
 
 def words(entries, tokens) -> list[int]:
-    """Log-probabilities of tokens as the words that hold them."""
+    """Log-probabilities of tokens as their bit patterns."""
     chosen = [entry[token].logprob for entry, token in zip(entries, tokens, strict=True)]
     return np.array(chosen, np.float32).view(np.uint32).tolist()
 
@@ -43,33 +43,33 @@ def of_prompt(output) -> tuple:
 
 
 def others(count: int, seed: int = 0) -> tuple[list, list]:
-    """Prompts of random neighbours, and what they ask for."""
+    """Random prompts for the rest of the batch, and their options."""
     rng = np.random.default_rng(seed)
     prompts = [rng.integers(3, 300, rng.integers(1, 70)).tolist() for _ in range(count)]
     return prompts, [SamplingParams(seed=i, max_tokens=int(rng.integers(1, 30)), logprobs=i % 3) for i in range(count)]
 
 
 def beside(llm: LLM, prompt: list[int], params: SamplingParams, count: int):
-    """The output of a request among `count` others, in the middle of them."""
-    prompts, asked = others(count, seed=count)
+    """The output of a request in the middle of `count` others."""
+    prompts, all_params = others(count, seed=count)
     at = count // 2
-    asked = [*asked[:at], params, *asked[at:]]
-    return llm.generate([*prompts[:at], prompt, *prompts[at:]], asked, use_tqdm=False)[at]
+    all_params = [*all_params[:at], params, *all_params[at:]]
+    return llm.generate([*prompts[:at], prompt, *prompts[at:]], all_params, use_tqdm=False)[at]
 
 
 def alone(llm: LLM, prompt: list[int], **changes):
-    return llm.generate([prompt], SamplingParams(**ASKED | changes), use_tqdm=False)[0]
+    return llm.generate([prompt], SamplingParams(**OPTIONS | changes), use_tqdm=False)[0]
 
 
 @cache
 def witnesses(family: str, dtype: str, num_devices: int) -> tuple[dict, dict]:
-    """Bits of one request's drawn tokens, and of its prompt's, by what it ran beside and how it was cut."""
+    """Bits of one request's drawn tokens and of its prompt, by batch and chunking."""
 
     def variant(**options) -> LLM:
         return engine(family, dtype, num_devices, **options)
 
     prompt, llm = goldens(family)[2].prompt, variant()
-    scored = SamplingParams(**ASKED, prompt_logprobs=0)
+    scored = SamplingParams(**OPTIONS, prompt_logprobs=0)
     outputs = {"alone": alone(llm, prompt, prompt_logprobs=0)}
     outputs |= {f"beside {n}": beside(llm, prompt, scored, n) for n in (1, 2, 3, 9, 39, 60)}
     for size in (1, 7):
@@ -105,14 +105,14 @@ def test_bits_depend_on_the_request_alone(family, dtype, num_devices):
 
 def test_the_control_without_the_option_some_bits_differ():
     llm, prompt = engine("gemma3", "float32", 1, is_invariant=False), goldens("gemma3")[2].prompt
-    found = {drawn(alone(llm, prompt)), *(drawn(beside(llm, prompt, SamplingParams(**ASKED), n)) for n in (1, 9, 39))}
+    found = {drawn(alone(llm, prompt)), *(drawn(beside(llm, prompt, SamplingParams(**OPTIONS), n)) for n in (1, 9, 39))}
     assert len(found) > 1
 
 
 @by_kind
 def test_preemption_changes_no_bit(family, dtype, num_devices):
     prompts = [goldens(family)[i].prompt for i in (0, 0, 0, 0, 0, 2, 2, 1, 1, 1, 1)]
-    params = [SamplingParams(**ASKED | {"seed": i, "max_tokens": 24}) for i in range(len(prompts))]
+    params = [SamplingParams(**OPTIONS | {"seed": i, "max_tokens": 24}) for i in range(len(prompts))]
     num_pages = {"llama3": 11, "gemma3": 26}[family]
     tight = engine(family, dtype, num_devices, num_pages=num_pages, max_chunk_tokens=8)
     roomy = engine(family, dtype, num_devices)
@@ -125,13 +125,13 @@ def test_preemption_changes_no_bit(family, dtype, num_devices):
 @by_kind
 def test_a_thousand_completions_beside_random_others_are_one(family, dtype, num_devices):
     llm, prompt = engine(family, dtype, num_devices), goldens(family)[1].prompt
-    params = SamplingParams(**ASKED | {"max_tokens": 6, "logprobs": 0})
-    prompts, asked = others(100)
+    params = SamplingParams(**OPTIONS | {"max_tokens": 6, "logprobs": 0})
+    prompts, all_params = others(100)
     for place in np.random.default_rng(1).integers(0, 100, 1000):
         prompts.insert(place, prompt)
-        asked.insert(place, params)
-    outputs = llm.generate(prompts, asked, use_tqdm=False)
-    same = [drawn(output) for output, a in zip(outputs, asked, strict=True) if a is params]
+        all_params.insert(place, params)
+    outputs = llm.generate(prompts, all_params, use_tqdm=False)
+    same = [drawn(output) for output, a in zip(outputs, all_params, strict=True) if a is params]
     assert (len(same), len(set(same))) == (1000, 1)
 
 

@@ -1,4 +1,4 @@
-"""The engine's greedy tokens equal transformers' for every way of getting there."""
+"""The engine's greedy tokens equal those of transformers under every schedule."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_prompts_in_chunks(family, chunk):
 
 
 def test_a_rope_with_two_tables_is_settled_by_the_engines_context():
-    """32 tokens are Phi-3's original context here: an engine for 128 takes the long table from the first token on."""
+    """Phi-3's original context has 32 tokens here: an engine for 128 uses the long table from the first token on."""
     prompts, tokens = expected("phi3")
     assert generate(tiny_engine("phi3", max_chunk_tokens=16), prompts) == tokens
 

@@ -1,4 +1,4 @@
-"""Sequences whose pages go to host memory and come back say what they would have said."""
+"""Sequences whose pages are swapped to host memory and back have the same outputs."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SIZES, tiny_engine
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
-PAGE_COUNTS = {"llama3": 11, "gemma3": 26}  # of which two sequences are short
+PAGE_COUNTS = {"llama3": 11, "gemma3": 26}  # too few for two sequences
 HOST_BYTES = 2**24
 
 
@@ -24,7 +24,7 @@ def engine(request):
     llm = LLM(str(checkpoint(family)), **sizes, host_kv_cache_bytes=HOST_BYTES)
     costs = llm.parts.engine.scheduler.state.swap_cost
     assert costs.page_s > 0
-    costs.page_s = 0.0  # a tiny model computes a page in no time
+    costs.page_s = 0.0  # a tiny model recomputes a page faster than a copy
     return family, llm
 
 
@@ -53,7 +53,7 @@ def test_evicted_prefixes_are_found_again(engine):
     assert llm.stats.num_pages_host == 0
     others = [np.random.default_rng(i).integers(1, 90, 60).tolist() for i in range(8)]
     first = generate(llm, prompts)
-    generate(llm, others)  # the pool holds none of the first any more
+    generate(llm, others)  # evicts all pages of the first from the pool
     before = llm.stats
     outputs = llm.generate(prompts, GREEDY, use_tqdm=False)
     assert [output.outputs[0].token_ids for output in outputs] == first

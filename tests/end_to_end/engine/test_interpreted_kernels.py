@@ -1,4 +1,4 @@
-"""The engine on the TPU kernels, interpreted on a CPU, gives the tokens that transformers gives."""
+"""The engine with TPU kernels, interpreted on a CPU, generates the tokens of transformers."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import tiny_engine
 
 # Prompts in chunks of 16 beside decoding rows. The family has two kinds of layers, one with a window that its prompts
-# exceed; each kind's kernels take some seconds to compile as a CPU program, so it stands for all.
+# exceed; each kind's kernels take some seconds to compile as a CPU program, so one family represents all.
 OPTIONS = {"attention_backend": "mosaic_tpu", "page_size": 16, "max_chunk_tokens": 16}
 
 

@@ -1,4 +1,4 @@
-"""Samples for which there was no slot at first draw what they draw when all start at once."""
+"""Samples that wait for a slot draw the same tokens as when all samples start at once."""
 
 import pytest
 

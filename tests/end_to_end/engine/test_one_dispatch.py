@@ -1,4 +1,4 @@
-"""A step is one transfer in, one call of one executable, one transfer out, whatever its rows ask for."""
+"""A step is one transfer in, one call of one executable, one transfer out, whatever options its rows have."""
 
 from collections import Counter
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from tests.support.golden_data import goldens
 from tests.support.tiny_engines import drain, driven, submit, tiny_engine
 
 PROMPT = goldens("llama3")[1].prompt
-ASKING = {
+CASES = {
     "greedy": {"temperature": 0},
     "drawn": {"temperature": 0.7, "top_p": 0.9, "top_k": 40, "min_p": 0.02},
     "log-probabilities": {"logprobs": 5, "prompt_logprobs": 2},
@@ -38,42 +38,42 @@ def counted(llm):
         executables.update(before)
 
 
-def run(llm, asked):
-    submit(llm, PROMPT, SamplingParams(max_tokens=6, ignore_eos=True, **asked))
+def run(llm, fields):
+    submit(llm, PROMPT, SamplingParams(max_tokens=6, ignore_eos=True, **fields))
     drain(llm)
 
 
 @pytest.fixture(scope="module")
 def llm():
     llm = tiny_engine("llama3")
-    run(llm, ASKING["greedy"])  # compiles what all of these need
+    run(llm, CASES["greedy"])  # compiles the executables of all cases
     return llm
 
 
-@pytest.mark.parametrize("asked", ASKING)
-def test_a_step_calls_one_executable_once(llm, asked):
+@pytest.mark.parametrize("fields", CASES)
+def test_a_step_calls_one_executable_once(llm, fields):
     reads, known = llm.stats.num_reads, set(llm.parts.runner.executables)
     with counted(llm) as calls, driven(llm, 1, is_overlapped=True) as planned:
-        run(llm, ASKING[asked])
+        run(llm, CASES[fields])
     assert calls.total() == len(planned) == llm.stats.num_reads - reads == 6
     assert set(calls) == {str(bucket) for bucket in llm.parts.buckets.all()}
     assert set(llm.parts.runner.executables) == known
 
 
 def test_the_buffer_is_all_that_goes_to_the_device(llm):
-    """The guard refuses what is transferred without a word; the buffer alone is handed over explicitly here."""
+    """The guard rejects implicit transfers; here only the buffer is transferred explicitly."""
 
     def handed_over(*args, **kwargs):
         return jax.device_put(pack(*args, **kwargs), llm.parts.runner.programs.step(bucket).args[2].sharding)
 
     pack, bucket = runner_module.pack, llm.parts.buckets.all()[0]
     with patch.object(runner_module, "pack", handed_over), jax.transfer_guard_host_to_device("disallow"):
-        for asked in ASKING.values():
-            run(llm, asked)
+        for fields in CASES.values():
+            run(llm, fields)
 
 
 def test_the_guard_sees_the_buffer():
-    """Control: the same steps, their buffer not handed over."""
+    """Control: the same steps without the explicit transfer."""
     llm = tiny_engine("llama3", max_logprobs=19)
     with jax.transfer_guard_host_to_device("disallow"), pytest.raises(EngineDeadError, match="transfer"):
-        run(llm, ASKING["greedy"])
+        run(llm, CASES["greedy"])

@@ -1,4 +1,4 @@
-"""Whatever is overlapped and however many tokens a step draws: the same tokens, texts, log-probabilities and ends."""
+"""Overlapped scheduling and multi-step decoding change no token, text, log-probability or finish reason."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from jaxserve.core.buckets import MAX_ROUNDS
 from tests.support.golden_data import goldens
 from tests.support.tiny_engines import SMALL, drain, driven, submit, tiny_engine
 
-# Each pair of values meets in some of these: what a request asks for, row by row, over two requests that overlap.
+# Pairwise coverage of the options of requests, row by row, over two requests that overlap.
 FEATURES = {
     "temperature": (0.0, 1.0),
     "logprobs": (None, 2),
@@ -24,7 +24,7 @@ FEATURES = {
 
 
 def pairwise(features):
-    """Settings in which every two values of every two features come together."""
+    """Settings that contain every pair of values of every two features."""
     rng, names = np.random.default_rng(0), list(features)
     missing = {
         ((a, i), (b, j))
@@ -46,13 +46,13 @@ ROWS = pairwise(FEATURES)
 
 
 def run(llm, prompts, params, num_rounds, is_overlapped):
-    """What came out of every sample, and the rounds of each step."""
+    """The outputs of every sample, and the decode rounds of each step."""
     with driven(llm, num_rounds, is_overlapped) as rounds:
         outputs = llm.generate(prompts, params, use_tqdm=False)
-    return [_told(out) for out in outputs], rounds
+    return [_summary(out) for out in outputs], rounds
 
 
-def _told(out):
+def _summary(out):
     samples = [
         (s.text, s.token_ids, s.finish_reason, s.stop_reason, _logprobs(s.logprobs), s.cumulative_logprob)
         for s in out.outputs
@@ -73,8 +73,8 @@ def test_every_pair_of_features_gives_the_same(family):
     assert set(rounds) == {1}
     assert {sample[2] for samples, _ in expected for sample in samples} == {"stop", "length"}
     for num_rounds, is_overlapped in ((1, True), (5, False), (MAX_ROUNDS, True)):
-        told, rounds = run(llm, prompts, params, num_rounds, is_overlapped)
-        assert told == expected, (num_rounds, is_overlapped)
+        outputs, rounds = run(llm, prompts, params, num_rounds, is_overlapped)
+        assert outputs == expected, (num_rounds, is_overlapped)
         assert max(rounds) == num_rounds
 
 
@@ -86,8 +86,8 @@ def test_a_row_that_must_see_its_tokens_holds_the_others_to_single_ones_while_it
         (careful,) = _drained(llm, (golden.prompt, 8, {"bad_words": words}))
     assert careful[:5] != golden.greedy[:5]
     with driven(llm, 8, is_overlapped) as rounds:
-        told = _drained(llm, (golden.prompt, 8, {"bad_words": words}), (golden.prompt, 24, {}))
-    assert told == [careful, golden.greedy]
+        outputs = _drained(llm, (golden.prompt, 8, {"bad_words": words}), (golden.prompt, 24, {}))
+    assert outputs == [careful, golden.greedy]
     assert set(rounds[:8]) == {1}
     assert max(rounds) == 8
 
@@ -127,8 +127,8 @@ def _greedy(max_tokens):
     return SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
 
 
-def _drained(llm, *asked):
+def _drained(llm, *requests):
     """The tokens of requests (prompt, length, fields) that run together."""
-    sequences = [submit(llm, prompt, _greedy(length), **fields) for prompt, length, fields in asked]
+    sequences = [submit(llm, prompt, _greedy(length), **fields) for prompt, length, fields in requests]
     drain(llm)
     return [s.token_ids for s in sequences]

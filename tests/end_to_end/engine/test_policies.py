@@ -1,4 +1,4 @@
-"""A request's tokens do not depend on the order of service, though it changes who is preempted, and when."""
+"""A request's tokens do not depend on the scheduling policy, although it changes preemption."""
 
 import pytest
 

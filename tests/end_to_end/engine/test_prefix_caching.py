@@ -1,4 +1,4 @@
-"""Sequences that take over cached prefixes say what they would have said without."""
+"""Sequences that reuse cached prefixes have the same outputs as without the cache."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ PAGE = 16
 
 
 def cached_engine(family="llama3", **options):
-    """Over the pool of `tiny_engine(family)`, too: whatever that one runs meanwhile destroys what is cached here."""
+    """Shares the pool of `tiny_engine(family)`: steps of that engine in between overwrite the cache."""
     llm = tiny_engine(family, prefix_eviction="hits", **options)
     llm.reset_prefix_cache()
     return llm

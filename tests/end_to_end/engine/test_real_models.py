@@ -44,7 +44,7 @@ def test_greedy_tokens_and_logprobs_equal_transformers(real_model, name):
     assert result["logprob_difference"] < LOGPROB_TOLERANCE
 
 
-@pytest.mark.parametrize("name", ["smollm2-135m-instruct"])  # windows: the tiny models of test_host_tier.py
+@pytest.mark.parametrize("name", ["smollm2-135m-instruct"])  # windowed models: test_host_tier.py
 def test_tokens_are_the_same_whatever_becomes_of_pages(real_model, name):
     """On six of the hundred prompts of `scripts/prove kv`, found in the cache, preempted, and brought back."""
     real_model(name)
@@ -86,7 +86,7 @@ def test_scores_equal_transformers(real_model, name):
 
 
 def test_the_comparison_notices_a_wrong_token():
-    """Control: one changed token far from a tie is a fault."""
+    """Control: one changed token far from a tie is detected."""
     _, golden = read_goldens("smollm2-135m-instruct")
     row = int(np.argmax(golden["gaps"].min(axis=1)))
 

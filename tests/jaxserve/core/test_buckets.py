@@ -1,4 +1,4 @@
-"""A step always finds a bucket that holds it, and that bucket is in the list that warm-up compiles."""
+"""Every step within the limits fits a bucket of the list that warm-up compiles."""
 
 import pytest
 from hypothesis import given
@@ -50,7 +50,7 @@ def test_a_step_in_the_upper_half_pads_to_at_most_an_eighth_of_the_largest(max_r
 
 
 @given(st.integers(1, 300), st.integers(1, 4096), st.sampled_from([64, 2048]))
-def test_the_printed_list_reads_back(max_rows, max_tokens, max_columns):
+def test_the_printed_list_is_parsed_to_the_same_buckets(max_rows, max_tokens, max_columns):
     sizes = max_rows, max(max_rows, max_tokens), max_columns
     assert read_buckets(str(make_buckets(*sizes)), *sizes) == make_buckets(*sizes)
 
@@ -71,7 +71,7 @@ def test_a_list_may_be_written_by_hand():
         ("", "add 16"),
     ],
 )
-def test_a_list_that_leaves_steps_out_is_refused(text, message):
+def test_a_list_without_a_bucket_for_every_step_is_refused(text, message):
     with pytest.raises(ConfigError, match=message) as caught:
         read_buckets(text, 16, 512, 64)
     assert caught.value.param == "buckets"

@@ -1,4 +1,4 @@
-"""Histograms count as Prometheus reads them; the last seconds hold what came in them and nothing else."""
+"""Histograms count as Prometheus reads them; time windows contain the events of the last seconds only."""
 
 import pytest
 from hypothesis import given
@@ -36,7 +36,7 @@ def test_scales_are_of_ones_twos_and_fives():
 
 
 @given(st.lists(st.floats(0, 30), max_size=40).map(sorted), st.floats(0, 20))
-def test_the_window_holds_what_came_in_it_up_to_a_cell(moments, later):
+def test_the_window_contains_the_last_seconds_up_to_a_cell(moments, later):
     recent, now = TimeWindow(10), (moments[-1] if moments else 0) + later
     for moment in moments:
         recent.add(moment, 2, 1)
@@ -48,7 +48,7 @@ def test_the_window_holds_what_came_in_it_up_to_a_cell(moments, later):
     assert (mean is None) == (recent.total(now) == 0)
 
 
-def test_the_rate_is_that_of_the_time_in_which_there_was_something_to_see():
+def test_the_rate_is_over_the_time_since_recording_began():
     recent = TimeWindow(10)
     assert recent.rate(100.0) == 0
     for i in range(40):

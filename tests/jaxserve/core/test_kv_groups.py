@@ -1,4 +1,4 @@
-"""Which pages a group keeps follows from which positions a token sees."""
+"""The pages that a group keeps are those with positions that a token sees."""
 
 import numpy as np
 import pytest

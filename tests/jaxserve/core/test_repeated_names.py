@@ -4,10 +4,10 @@ from pallas_kernels import dispatch
 
 
 def test_an_engine_offers_the_kernels_back_ends():
-    """Written down twice, because a Host module cannot import the kernels."""
+    """Defined twice, because a Host module cannot import the kernels."""
     assert engine_config.BACKENDS == dispatch.BACKENDS
 
 
 def test_an_engine_offers_the_caches_policies():
-    """Written down twice, because `core` lies below `kv`."""
+    """Defined twice, because `core` is below `kv` in the import order."""
     assert sorted(engine_config.PREFIX_EVICTIONS) == sorted(EVICTION_POLICIES)

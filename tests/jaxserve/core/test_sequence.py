@@ -1,4 +1,4 @@
-"""A sequence's tokens are the same wherever they lie: in its own array or in a slot."""
+"""A sequence's tokens are the same in its own array and in a slot."""
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def test_each_occupant_of_a_slot_has_its_own_epoch():
     assert len(epochs) == 3
 
 
-def test_an_early_end_cuts_tokens_and_logprobs():
+def test_an_early_end_truncates_tokens_and_logprobs():
     sequence = Sequence(0, make_request("a", [5], logprobs=1), 0)
     tokens = np.zeros(8, np.int32)
     sequence.attach(0, tokens, count := np.zeros(1, np.int32))

@@ -1,4 +1,4 @@
-"""`forward` gives transformers' logits and hidden states, and its gradient is the slope of the loss."""
+"""`forward` returns the logits and hidden states of transformers, and its gradient is the slope of the loss."""
 
 from functools import cache, partial
 
@@ -72,7 +72,7 @@ def test_the_gradient_is_finite_and_is_the_slope(family, size):
         return of(jax.tree.map(lambda a, g, d: a + d * g, found.params, gradient, jax.tree.unflatten(tree, distances)))
 
     for i, leaf in enumerate(leaves):
-        # Along one leaf's gradient at a time, so far that the loss should change by 0.01 in all.
+        # Along one leaf's gradient at a time, by a step that should change the loss by 0.01 in total.
         steepness = float((leaf * leaf).sum())
         assert 0 < steepness < np.inf
         step = np.float32(0.005 / steepness) * np.eye(len(leaves), dtype=np.float32)[i]

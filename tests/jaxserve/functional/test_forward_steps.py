@@ -1,4 +1,4 @@
-"""`prefill` and `decode` without an engine give the engine's numbers, whatever the batch, and compose with jax."""
+"""`prefill` and `decode` without an engine return the engine's numbers in any batch, and compose with JAX."""
 
 from functools import cache, partial
 
@@ -71,7 +71,7 @@ def test_rows_without_room_are_nan_and_stay_as_they_are():
     tokens, lengths = padded([golden.prompt, golden.prompt])
     cache = pure.init_cache(found.settings, batch_size=2, max_len=19)
     logits, cache = prefill(found.settings, found.params, tokens, lengths, cache)
-    # No tokens, too many for the cache, more than are there, fewer than none.
+    # No tokens, too many for the cache, more than the row has, a negative number.
     for width, refused in ((64, [0, 17]), (1, [2, -1])):
         logits, cache = prefill(found.settings, found.params, tokens[:, :width], np.array(refused, np.int32), cache)
         assert np.isnan(logits).all()
@@ -79,7 +79,7 @@ def test_rows_without_room_are_nan_and_stay_as_they_are():
     for token in golden.greedy[:2]:
         logits, cache = decode(found.settings, found.params, jnp.array([token, token]), cache)
     assert logits.argmax(-1).tolist() == [golden.greedy[2]] * 2
-    before = np.array(cache.pool[:, 1:])  # the scratch page takes whatever nobody keeps
+    before = np.array(cache.pool[:, 1:])  # without the scratch page
     logits, cache = decode(found.settings, found.params, jnp.array([1, 1]), cache)
     assert np.isnan(logits).all()
     assert cache.lengths.tolist() == [19, 19]

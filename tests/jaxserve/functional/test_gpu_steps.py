@@ -55,7 +55,7 @@ def test_a_decode_step_is_planned_once_and_equals_xlas(tmp_path, monkeypatch):
     assert planned == windows
     assert attended == windows, "the layers' scan has each kind's kernel once"
 
-    # A few roundings to 8 bits a layer; without the last page's positions the logits are others.
+    # A few roundings to 8 bits a layer; without the last page's positions the logits differ.
     def deviation(logits: jax.Array) -> float:
         return float(np.abs(logits - expected).max() / np.abs(expected).max())
 

@@ -1,4 +1,4 @@
-"""The page pool keeps its books: every page is free or held, and what is free is given out again."""
+"""The page pool: every page is free, referenced or cached, and free pages are allocated again."""
 
 import numpy as np
 import pytest
@@ -8,28 +8,28 @@ from hypothesis import strategies as st
 from jaxserve.kv.allocator import PagePool
 
 
-def test_the_scratch_page_is_never_given_out():
+def test_the_scratch_page_is_never_allocated():
     pool = PagePool(8)
     ids = pool.allocate(7)
     assert sorted(ids.tolist()) == [1, 2, 3, 4, 5, 6, 7]
     assert pool.num_free == 0
 
 
-def test_too_large_an_order_changes_nothing():
+def test_a_too_large_allocation_changes_nothing():
     pool = PagePool(8)
     assert pool.allocate(8) is None
     assert pool.num_free == 7
     assert pool.num_referenced == 0
 
 
-def test_the_page_released_last_is_given_out_first():
+def test_the_page_released_last_is_allocated_first():
     pool = PagePool(8)
     ids = pool.allocate(5)
     pool.release(ids[2:3])
     assert pool.allocate(1).tolist() == [ids[2]]
 
 
-def test_a_shared_page_is_free_when_its_last_holder_releases_it():
+def test_a_shared_page_is_free_after_its_last_release():
     pool = PagePool(4)
     ids = pool.allocate(2)
     pool.retain(ids[:1])
@@ -58,8 +58,8 @@ def test_a_free_page_cannot_be_shared():
 
 
 @given(st.lists(st.tuples(st.sampled_from(["allocate", "retain", "release"]), st.integers(0, 6)), max_size=60))
-def test_the_books_balance_whatever_happens(operations):
-    pool, held = PagePool(12), []  # held: one entry a reference
+def test_the_counts_hold_after_random_operations(operations):
+    pool, held = PagePool(12), []  # held: one entry per reference
     for name, number in operations:
         chosen = np.array(list(dict.fromkeys(held))[:number], np.int32)
         if name == "allocate":

@@ -1,4 +1,4 @@
-"""The host tier: what is found was saved and is still there, whatever the order of copies; the oldest goes first."""
+"""The host tier: found pages were saved and are still there, for any order of copies; the oldest are replaced first."""
 
 from unittest.mock import patch
 
@@ -28,18 +28,18 @@ def found(host: HostTier, *keys: bytes) -> int:
     return len(host.find(keys)[0])
 
 
-def test_the_end_of_a_prefix_goes_first():
+def test_the_end_of_a_prefix_is_replaced_first():
     host = HostTier(4, 1)
     host.save([b"a", b"ab", b"abc"], columns([1, 2, 3]))
     host.save([b"x", b"xy"], columns([4, 5]))
     assert (found(host, b"a", b"ab", b"abc"), found(host, b"x", b"xy")) == (2, 2)
-    host.save([b"a"], columns([6]))  # it is there: only its use counts
+    host.save([b"a"], columns([6]))  # saved already: only its last use changes
     host.save([b"p", b"q"], columns([7, 8]))
     assert (found(host, b"a", b"ab"), found(host, b"x", b"xy"), found(host, b"p", b"q")) == (1, 1, 2)
     assert host.num_saved == 7
 
 
-def test_nothing_makes_room_for_itself():
+def test_an_entry_does_not_replace_itself():
     host = HostTier(1, NUM_GROUPS)
     host.save([b"a"], columns([1], [2]))
     assert host.find([b"a"])[1].tolist() == [[1], [0]]
@@ -59,7 +59,7 @@ def insert(cache: PrefixCache, pool: PagePool, tokens: np.ndarray, namespace: st
     pool.release(pages)
 
 
-def test_an_evicted_prefix_is_matched_and_no_other_that_only_looks_like_it():
+def test_an_evicted_prefix_is_matched_only_with_the_same_tokens_before_it():
     cache, pool, _ = cache_with_host()
     insert(cache, pool, tokens_of(1, 2, 3, 4), namespace="a")
     cache.evict(2)
@@ -83,7 +83,7 @@ def test_a_failed_sequence_leaves_nothing_in_host_memory():
 
 
 class Memory:
-    """What lies where once the copies are made that the tier asks for; pages of the pool are labelled by the test."""
+    """Contents of the pool and of host memory after the recorded copies; pages of the pool are labelled by the test."""
 
     def __init__(self) -> None:
         self.pool: dict[int, tuple[bytes, int]] = {}
@@ -99,7 +99,7 @@ class Memory:
 
 
 def run_randomly(seed: int, num_operations: int = 1500) -> None:
-    """Saves, loads and losses of places named by what they hold; copies are made now and then, in their order."""
+    """Random saves, loads and removals of entries; copies are made from time to time, in their order."""
     draw, host, memory = np.random.default_rng(seed), HostTier(12, NUM_GROUPS), Memory()
     page = 0
     for _ in range(num_operations):
@@ -115,7 +115,7 @@ def run_randomly(seed: int, num_operations: int = 1500) -> None:
         elif operation == "load":
             keys, host_pages = host.find(keys)
             host.pin(keys)
-            # Pages are allocated now, and evict others, whose copies must not take the place of what is held.
+            # Pages are allocated now and evict others, whose copies must not replace pinned entries.
             evicted = [bytes([n]) for n in draw.choice(12, 2, replace=False)]
             for key in evicted:
                 page += 1
@@ -138,7 +138,7 @@ def run_randomly(seed: int, num_operations: int = 1500) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_loaded_is_what_was_saved(seed):
+def test_loaded_pages_are_those_saved(seed):
     run_randomly(seed)
 
 

@@ -1,4 +1,4 @@
-"""The prefix cache against an oracle that keeps every beginning in a dict, over random operations."""
+"""The prefix cache compared with an oracle, a dict of all prefixes, over random operations."""
 
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ def make(num_pages: int = 40, windows: tuple[int | None, ...] = (None,), policy:
 
 
 def insert(cache, pool, tokens, namespace="", num_groups: int = 1) -> np.ndarray:
-    """As a sequence does that has computed all of these tokens and then ends."""
+    """Insert pages like a sequence that has computed all of these tokens and then ends."""
     tokens = np.array(tokens, np.int32)
     pages = pool.allocate(num_groups * len(tokens) // PAGE).reshape(num_groups, -1)
     kept = cache.insert(namespace, tokens, pages)
@@ -37,7 +37,7 @@ def match_len(cache, *pages: int, namespace="") -> int:
     return cache.match(namespace, tokens_of(*pages)).num_pages
 
 
-def test_a_match_is_the_longest_common_beginning_in_whole_pages():
+def test_a_match_is_the_longest_common_prefix_in_full_pages():
     cache, pool, _ = make()
     insert(cache, pool, tokens_of(1, 2, 3))
     insert(cache, pool, tokens_of(1, 2, 4, 5))
@@ -65,13 +65,13 @@ def test_an_equal_page_is_kept_once():
 
 
 def use(cache, pool, *pages: int) -> None:
-    """As a sequence does that takes these over and ends."""
+    """Take over pages like a sequence, which then ends."""
     match = cache.match("", tokens_of(*pages))
     cache.take(match)
     pool.release(match.pages.reshape(-1))
 
 
-def test_the_least_recently_used_leaf_goes_first_and_from_its_end():
+def test_the_least_recently_used_leaf_is_evicted_first_from_its_end():
     cache, pool, _ = make()
     insert(cache, pool, tokens_of(1, 2, 3))
     insert(cache, pool, tokens_of(1, 4, 5))
@@ -92,7 +92,7 @@ def test_only_the_pages_that_were_taken_over_count_as_used():
 
 
 @pytest.mark.parametrize(("policy", "is_left"), [("lru", False), ("hits", True)])
-def test_what_was_found_outlasts_what_was_not(policy, is_left):
+def test_a_prefix_with_a_hit_outlasts_one_without(policy, is_left):
     cache, pool, _ = make(policy=policy)
     insert(cache, pool, tokens_of(1))
     insert(cache, pool, tokens_of(2))
@@ -101,12 +101,12 @@ def test_what_was_found_outlasts_what_was_not(policy, is_left):
     for number in range(3, 13):
         insert(cache, pool, tokens_of(number))
     for _ in range(4):
-        cache.evict(1)  # first 1, which tells how old is old
+        cache.evict(1)  # evicts 1, which sets the age at eviction
     assert pool.num_cached == 8
     assert match_len(cache, 2) == is_left
 
 
-def test_what_a_sequence_holds_is_not_evicted():
+def test_referenced_pages_are_not_evicted():
     cache, pool, _ = make(num_pages=9)
     insert(cache, pool, tokens_of(1, 2, 3, 4))
     held = cache.match("", tokens_of(1, 2))
@@ -119,10 +119,10 @@ def test_what_a_sequence_holds_is_not_evicted():
     assert pool.num_cached == 2
 
 
-def test_what_lies_before_held_pages_is_evicted_where_nothing_else_is_left():
+def test_pages_before_referenced_ones_are_evicted_if_no_others_are_left():
     cache, pool, _ = make(num_pages=9)
     insert(cache, pool, tokens_of(1, 2))
-    own = pool.allocate(3)  # a sequence that keeps equal pages of its own
+    own = pool.allocate(3)  # a sequence with equal pages of its own
     cache.insert("", tokens_of(1, 2, 3), own[None])
     assert pool.num_cached == 2
     cache.evict(2)
@@ -132,7 +132,7 @@ def test_what_lies_before_held_pages_is_evicted_where_nothing_else_is_left():
     assert cache.match("", tokens_of(1, 2, 3)).pages[0].tolist() == own.tolist()
 
 
-def test_a_match_of_before_a_change_is_not_taken():
+def test_a_match_from_before_a_change_is_refused():
     cache, pool, _ = make()
     insert(cache, pool, tokens_of(1, 2))
     match = cache.match("", tokens_of(1, 2))
@@ -149,11 +149,11 @@ def test_a_windowed_group_ends_a_match_where_its_last_window_is():
     assert match_len(cache, 1, 2, 3, 4, 5) == 4
     assert match_len(cache, 1, 2, 3, 5) == 0  # position 9 sees back to 4, in page 1
     full = np.concatenate([pages[:1], pool.allocate(4)[None]])
-    cache.insert("", tokens, full)  # another sequence that still has them
+    cache.insert("", tokens, full)  # another sequence, which still has them
     assert match_len(cache, 1, 2, 3, 5) == 3
 
 
-def test_pages_behind_windows_go_before_anything_else():
+def test_pages_behind_windows_are_evicted_first():
     cache, pool, _ = make(windows=(None, 4))
     insert(cache, pool, tokens_of(1, 2, 3, 4), num_groups=2)
     insert(cache, pool, tokens_of(9), num_groups=2)
@@ -162,7 +162,7 @@ def test_pages_behind_windows_go_before_anything_else():
     assert match_len(cache, 1, 2, 8) == 0
 
 
-def test_clearing_forgets_all_and_leaves_sequences_their_pages():
+def test_clearing_drops_all_pages_except_referenced_ones():
     cache, pool, _ = make()
     insert(cache, pool, tokens_of(1, 2, 3))
     cache.take(cache.match("", tokens_of(1)))
@@ -173,7 +173,7 @@ def test_clearing_forgets_all_and_leaves_sequences_their_pages():
 
 @dataclass
 class Oracle:
-    """Every beginning that may be matched, by namespace and tokens, and the page of its last run of tokens."""
+    """The page of each prefix that may be matched, by namespace and tokens."""
 
     pages: dict[tuple[str, bytes], int] = field(default_factory=dict)
 
@@ -201,7 +201,7 @@ class Oracle:
 
 @pytest.mark.parametrize("policy", EVICTION_POLICIES)
 @pytest.mark.parametrize("seed", range(3))
-def test_random_operations_agree_with_a_dict_of_beginnings(policy, seed):
+def test_random_operations_agree_with_a_dict_of_prefixes(policy, seed):
     draw = np.random.default_rng(seed)
     cache, pool, _ = make(num_pages=60, policy=policy)
     oracle, held = Oracle(), []

@@ -1,4 +1,4 @@
-"""Device half against transformers: logits of tiny random checkpoints, whatever the mesh and the attention back end."""
+"""Logits of tiny random checkpoints equal those of transformers, for every mesh and attention back end."""
 
 import json
 from dataclasses import replace
@@ -21,12 +21,12 @@ def test_logits_equal_transformers(family, size, backend):
     model = NaiveModel.load(checkpoint(family), tensor_parallel_size=size, backend=backend)
     for golden in goldens(family):
         np.testing.assert_allclose(model.logits(golden.prompt), golden.logits, atol=TOLERANCE)
-    if family not in ENGINE_FAMILIES:  # those are greedy through a whole engine
+    if family not in ENGINE_FAMILIES:  # those run greedily through a whole engine
         golden = goldens(family)[1]
         assert model.greedy(golden.prompt, len(golden.greedy)) == golden.greedy
 
 
-# Gemma 3's golden has a pattern of layers that a GGUF header cannot state, Qwen 2's a window longer than this prompt.
+# Gemma 3's golden has a layer pattern that a GGUF header cannot express, Qwen 2's a window longer than this prompt.
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "gemma3"])
 def test_logits_from_a_gguf_file_equal_transformers(family, tmp_path):
     model = NaiveModel.load(write_gguf(checkpoint(family), tmp_path / "model.gguf"), backend="xla")

@@ -1,4 +1,4 @@
-"""Tiles of one shape: what a row gives does not depend on how many rows there are, nor on its place among them."""
+"""Tiles of one shape: a row's result does not depend on the number of rows, nor on its index."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ ROWS = RANDOM.standard_normal((70, WIDTH), np.float32)
 
 
 def work(x, y):
-    """What a layer does to a row: a norm, a product, something elementwise, a sum."""
+    """The kinds of operations of a layer: a norm, a product, an elementwise function, a sum."""
     z = rms_norm(x, jnp.ones(WIDTH), 1e-6) @ WEIGHTS
     return {"row": jnp.tanh(z) + y[:, None], "sum": jnp.exp(z).sum(1)}
 
@@ -35,7 +35,7 @@ def bits(found, row):
 
 
 def of_row(size) -> set[bytes]:
-    """Row 0 of ROWS in batches of other sizes and at other places."""
+    """Row 0 of ROWS in batches of other sizes and at other indices."""
     found = set()
     for num_rows in (1, 2, 17, 40):
         for place in {0, num_rows // 2, num_rows - 1}:
@@ -45,7 +45,7 @@ def of_row(size) -> set[bytes]:
 
 
 def test_a_row_has_the_same_bits_in_every_batch_and_place():
-    """The control: all at once it has not."""
+    """Control: without tiles the bits differ."""
     assert len(of_row(16)) == 1
     assert len(of_row(None)) > 1
 

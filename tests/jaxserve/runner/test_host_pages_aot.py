@@ -1,4 +1,4 @@
-"""Copies to host memory and back, compiled for accelerators: the pool stays where it is, and little else is needed."""
+"""Copies to host memory and back, compiled for accelerators: in place in the pool, with small temporaries."""
 
 import math
 
@@ -18,7 +18,7 @@ MESHES = {"two v6e": lambda: tpu_mesh("v6e:2x2", 2), "a v5e": lambda: tpu_mesh("
 
 @pytest.mark.parametrize(("mesh", "kind"), [("two v6e", "pinned_host"), ("a v5e", "pinned_host"), ("a GPU", None)])
 def test_pages_are_copied_beside_a_pool_that_stays(mesh, kind):
-    """The topology of an absent GPU tells of no memories."""
+    """The topology description of a GPU lists no memories."""
     config = EngineConfig.create("qwen3-0.6b", **SIZES, host_kv_cache_bytes=2**30)
     programs = make_spec(config, SHAPES["qwen3-0.6b"], MESHES[mesh](), limit_bytes=None).programs
     transfers = [p for p in programs.all([]) if p.name in ("save_pages", "load_pages")]

@@ -38,7 +38,7 @@ def test_equal_logits_share_a_rank():
     assert ranks == [4, 1, 1, 3]
 
 
-def test_nobody_asking_gives_zeros_and_one_row_asking_gives_all():
+def test_results_are_zeros_unless_a_row_requests_them():
     logits, chosen = jnp.ones((3, 50)), jnp.zeros(3, jnp.int32)
     assert all((x == 0).all() for x in run(logits, chosen, jnp.full(3, -1, jnp.int32), 5))
     logprobs, ranks, _, top = run(logits, chosen, jnp.int32([-1, 2, -1]), 5)
@@ -47,7 +47,7 @@ def test_nobody_asking_gives_zeros_and_one_row_asking_gives_all():
     assert (top < 0).all()
 
 
-def test_candidates_that_nobody_asks_for_are_not_looked_for():
+def test_candidates_are_zeros_unless_a_row_requests_them():
     logits, chosen = jnp.ones((3, 50)), jnp.zeros(3, jnp.int32)
     logprobs, ranks, top_ids, top = run(logits, chosen, jnp.int32([-1, 0, -1]), 5)
     assert (logprobs < 0).all()

@@ -32,7 +32,7 @@ def test_counts_follow_every_history_of_chunks_restarts_and_new_sequences(seed):
         rows, tokens, token_rows, positions, resets = [], [], [], [], []
         for row, slot in enumerate(slots):
             is_new = slot not in sequences or rng.random() < 0.2
-            if is_new or rng.random() < 0.2:  # a new sequence takes the slot, or its sequence is computed anew
+            if is_new or rng.random() < 0.2:  # a new sequence takes the slot, or its sequence is recomputed
                 fed[slot] = 0
             if is_new:
                 sequences[slot] = (rng.integers(0, V, rng.integers(1, 6)).tolist(), 0)
@@ -57,7 +57,7 @@ def test_counts_follow_every_history_of_chunks_restarts_and_new_sequences(seed):
     np.testing.assert_array_equal(counts, expected)
 
 
-def test_what_the_host_counts_is_what_reading_would_have_left():
+def test_counts_from_the_host_equal_counts_of_steps():
     rng = np.random.default_rng(0)
     counts = jnp.full((SLOTS + 1, V), 7, jnp.int16)
     for slot in range(SLOTS):

@@ -1,4 +1,4 @@
-"""Beams: the host chooses the tokens, children share full pages, and neither preemption nor abort changes a thing."""
+"""Beams: the host chooses the tokens, children share full pages, and preemption and aborts change no candidate."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def hosts_of(engine, count: int, *, width: int = 3, max_tokens: int = 12, seed: 
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
-def test_forks_copy_the_last_page_where_it_is_partial_and_nothing_else(windows):
+def test_forks_copy_only_a_partial_last_page(windows):
     engine = make_engine(windows, num_pages=400)
     watch = CopyWatch(engine, is_ample=True)
     hosts = hosts_of(engine, 2, width=4, max_tokens=30)
@@ -46,11 +46,11 @@ def test_children_share_the_full_pages_of_their_parent():
     assert plan.forks.src_pages.tolist() == [table[rows.index(beams[0].slot), 2]] * 2
 
 
-def test_what_the_prefix_cache_had_of_other_tokens_is_forgotten():
+def test_prefix_matches_of_replaced_tokens_are_forgotten():
     scheduler = make_scheduler(prefix_eviction="lru")
     beams = scheduler.add_beams(make_request("a", 10, 9), 2, 2)
     pause(Driver(scheduler))
-    for beam in beams:  # as where one was looked up, and then forked from another
+    for beam in beams:  # as if each had been looked up, and then forked from another
         scheduler.state.matches[beam.sequence_id] = scheduler.state.prefix_cache.match((0, None), beam.tokens)
     scheduler.branch("a", [(beams[0], 7), (beams[0], 8)])
     assert not scheduler.state.matches
@@ -92,7 +92,7 @@ def test_more_beams_than_slots_take_turns(is_overlapped):
     assert engine.scheduler.stats.num_preemptions > 0
 
 
-def test_beams_that_alone_are_left_wait_for_their_host():
+def test_paused_beams_wait_for_their_host_when_nothing_else_runs():
     engine = make_engine()
     (host,) = hosts_of(engine, 1)
     for _ in range(9):
@@ -104,7 +104,7 @@ def test_beams_that_alone_are_left_wait_for_their_host():
 
 
 @pytest.mark.parametrize("num_steps", range(1, 12))
-def test_abort_returns_the_pages_of_all_beams_wherever_they_are(num_steps):
+def test_abort_returns_the_pages_of_all_beams_of_any_status(num_steps):
     engine = make_engine(num_pages=17, max_num_seqs=5)
     watch = CopyWatch(engine)
     hosts = hosts_of(engine, 3, width=3)

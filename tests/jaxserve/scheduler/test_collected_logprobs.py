@@ -1,4 +1,4 @@
-"""Log-probabilities stand at the position they speak of, whatever the chunks and preemptions."""
+"""Log-probabilities are stored at their position, for any chunks and preemptions."""
 
 from functools import reduce
 
@@ -10,7 +10,7 @@ from tests.support.fakes.fake_engine import MODEL, make_engine, make_request
 
 
 def expected(tokens: list[int]) -> list[float]:
-    """What the model says of each token but the first."""
+    """The model's log-probabilities of all tokens except the first."""
     prefixes = [reduce(extend_prefix, tokens[:i], EMPTY_PREFIX) for i in range(1, len(tokens))]
     return [MODEL.logprob(prefix, token) for prefix, token in zip(prefixes, tokens[1:], strict=True)]
 

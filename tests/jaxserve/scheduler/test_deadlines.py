@@ -1,4 +1,4 @@
-"""Time limits: what is late ends alone, in the next step, with the tokens that it has; the clock is the test's."""
+"""Time limits: a late sequence ends in the next step with its tokens, and affects no other; the clock is simulated."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def add(engine, name, prompt=6, *, max_tokens=8, n=1, ignore_eos=False, **schedu
 
 
 def run(engine, num_steps, step_s=1.0):
-    """Those of whom a step told that they ended, with how."""
+    """Sequences that steps reported as ended, with their finish reasons."""
     ended = []
     for _ in range(num_steps):
         engine.clock.now_s += step_s
@@ -55,7 +55,7 @@ def test_a_deadline_ends_a_running_sequence_which_keeps_its_tokens(clock, is_ove
     assert engine.scheduler.stats.num_pages_free == engine.scheduler.state.pool.num_pages - 1
 
 
-def test_a_queue_timeout_ends_who_has_not_started_and_nobody_else(clock):
+def test_a_queue_timeout_ends_only_sequences_that_have_not_started(clock):
     engine = make_engine(clock=clock, max_num_seqs=1)
     (first,) = add(engine, "first", queue_timeout_s=3, **LONG)
     add(engine, "second", queue_timeout_s=3)
@@ -68,7 +68,7 @@ def test_a_queue_timeout_ends_who_has_not_started_and_nobody_else(clock):
     assert (third.token_ids, third.finish_reason) == naive(third.request)
 
 
-def test_who_has_started_is_not_late_for_the_queue_though_it_is_preempted(clock):
+def test_a_queue_timeout_does_not_end_a_preempted_sequence(clock):
     engine = make_engine(clock=clock, num_pages=18, max_num_seqs=4)
     sequences = [add(engine, "x" * i, 12, queue_timeout_s=5, max_tokens=40, ignore_eos=True)[0] for i in range(1, 4)]
     run(engine, 120)
@@ -76,14 +76,14 @@ def test_who_has_started_is_not_late_for_the_queue_though_it_is_preempted(clock)
     assert [s.finish_reason for s in sequences] == ["length"] * 3
 
 
-def test_every_sample_waits_for_itself(clock):
+def test_each_sample_has_its_own_queue_timeout(clock):
     engine = make_engine(clock=clock, max_num_seqs=2)
     samples = add(engine, "a", n=3, queue_timeout_s=4, **LONG)
     run(engine, 6)
     assert [s.finish_reason for s in samples] == [None, None, "timeout"]
 
 
-def test_one_that_is_late_before_its_first_step_never_runs(clock):
+def test_a_sequence_that_is_late_before_its_first_step_never_runs(clock):
     engine = make_engine(clock=clock)
     (sequence,) = add(engine, "a", deadline_s=1)
     assert run(engine, 1, step_s=2) == [("a", "timeout")]
@@ -91,7 +91,7 @@ def test_one_that_is_late_before_its_first_step_never_runs(clock):
     assert not engine.has_work
 
 
-def test_an_end_is_told_though_an_interrupt_comes_between(clock):
+def test_an_end_is_reported_after_an_interrupt(clock):
     engine = make_engine(clock=clock)
     add(engine, "late", deadline_s=2, **LONG)
     add(engine, "other", **LONG)

@@ -1,4 +1,4 @@
-"""How sequences end: by a token, a limit, bad logits, a user or the text; and what is still in flight then."""
+"""Ends of sequences: by a token, a limit, bad logits, an abort or the text, also with a step in flight."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ STOP, EOS, TOKEN = 7, 0, 5
 
 
 def started(num_steps: int, **request):
-    """A scheduler with one request after some steps, the last of them in flight."""
+    """A scheduler with one request after some steps, of which the last is in flight."""
     scheduler = make_scheduler()
     (sequence,) = scheduler.add(make_request("a", 6, **request))
     driver = Driver(scheduler, TOKEN)
@@ -57,7 +57,7 @@ def test_the_context_ends_a_sequence_as_max_tokens_does():
     assert (sequence.finish_reason, sequence.num_tokens) == ("length", 10)
 
 
-def test_a_sequence_bound_to_end_is_not_run_further():
+def test_no_step_is_planned_past_the_end_of_a_sequence():
     scheduler = make_scheduler()
     scheduler.add(make_request("a", 6, 3))
     plans = Driver(scheduler).steps(8)
@@ -76,7 +76,7 @@ def test_bad_logits_end_one_sequence_only():
     assert (good.finish_reason, good.token_ids) == (None, [5, 5, 5])
 
 
-def test_what_is_in_flight_for_an_ended_sequence_is_dropped_and_keeps_its_place_until_then():
+def test_results_in_flight_of_an_ended_sequence_are_dropped_and_its_slot_returns_afterwards():
     scheduler = make_scheduler()
     (sequence,) = scheduler.add(make_request("a", 6))
     driver = Driver(scheduler)
@@ -93,7 +93,7 @@ def test_what_is_in_flight_for_an_ended_sequence_is_dropped_and_keeps_its_place_
     assert len(scheduler.state.slot_table.free_slots) == 8
 
 
-def test_abort_is_allowed_at_any_moment_and_again():
+def test_abort_is_allowed_at_any_time_and_repeatedly():
     for num_steps in range(4):
         scheduler, sequence, driver = started(num_steps) if num_steps else (make_scheduler(), None, None)
         if sequence is None:

@@ -1,4 +1,4 @@
-"""Bans and biases reach the device when they are due, and no sooner or more often."""
+"""Bans and biases are sent to the device when they are due, not earlier and not repeatedly."""
 
 from itertools import pairwise, product
 
@@ -58,11 +58,12 @@ def test_the_last_token_of_a_bad_word_is_banned_after_its_others(generated, bann
     assert banned_next(request, np.array(generated, np.int32)) == banned
 
 
-def test_bans_of_bad_words_are_sent_when_they_change_only():
+def test_bans_of_bad_words_are_sent_only_when_they_change():
     scheduler = make_scheduler()
     scheduler.add(make_request("a", 6, 20, bad_words=((5, 5, 8),)))
     edits = [[e.ids.tolist() for e in plan.edits] for plan in Driver(scheduler, token=5).steps(12)]
-    # Every second schedule has a row; the first has no bans, and from the third token on the tail stays the same.
+    # Every second call of `schedule` plans a row; the first has no bans, and from the third token on the bans are the
+    # same.
     assert edits == [[[]], [], [[8]], [], [], []]
 
 
@@ -76,8 +77,8 @@ def test_rows_with_bad_words_of_several_tokens_are_never_planned_while_in_flight
 
 
 @pytest.mark.parametrize("num_plain", [0, 1, 3])
-def test_bad_words_never_come(num_plain):
-    """Words of one, two and three tokens over a small vocabulary, where they would come soon."""
+def test_bad_words_are_never_generated(num_plain):
+    """Words of one, two and three tokens over a small vocabulary, in which they would soon be generated."""
     words = (*product(range(1, 40), range(40, 100, 7)), (50,), (60, 61, 62))
     engine = make_engine()
     request = make_request("a", 5, 40, bad_words=words)

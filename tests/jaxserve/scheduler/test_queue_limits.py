@@ -1,4 +1,4 @@
-"""A full queue refuses at once, by name, and as a whole; nothing of what was refused remains."""
+"""A full queue refuses a call at once and as a whole, naming the limit; a refused call leaves no trace."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def facts(scheduler):
     return scheduler.state.num_waiting, len(scheduler.state.requests), len(scheduler.state.waiting)
 
 
-def test_as_many_wait_as_may_beyond_those_with_a_free_slot():
+def test_the_limit_counts_samples_beyond_those_with_a_free_slot():
     scheduler = make_scheduler(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=3))
     for request in requests(5):
         admit(scheduler, request)
@@ -29,7 +29,7 @@ def test_as_many_wait_as_may_beyond_those_with_a_free_slot():
         admit(scheduler, requests(1, start=5)[0])
     assert caught.value.param == "max_num_waiting"
     assert facts(scheduler) == before
-    Driver(scheduler).steps(1)  # two of them have slots now: three wait, and that is all that may
+    Driver(scheduler).steps(1)  # two of them have slots now: three wait, which is the limit
     with pytest.raises(QueueFullError):
         admit(scheduler, requests(1, start=5)[0])
     scheduler.abort("0")
@@ -37,7 +37,7 @@ def test_as_many_wait_as_may_beyond_those_with_a_free_slot():
     admit(scheduler, requests(1, start=5)[0])
 
 
-def test_tokens_are_bounded_by_what_waits():
+def test_the_token_limit_counts_waiting_tokens():
     scheduler = make_scheduler(max_num_seqs=1, queue_limits=QueueLimits(max_waiting_tokens=70))
     for request in requests(2, prompt=30):
         admit(scheduler, request)
@@ -63,7 +63,7 @@ def test_a_batch_is_taken_or_refused_whole(queue_limits):
 
 
 @pytest.mark.parametrize("queue_limits", [QueueLimits(max_num_waiting=0), QueueLimits(max_waiting_tokens=64)])
-def test_what_an_empty_queue_does_not_take_either_need_not_be_tried_again(queue_limits):
+def test_a_call_larger_than_an_empty_queue_is_not_to_be_retried(queue_limits):
     scheduler = make_scheduler(max_num_seqs=2, queue_limits=queue_limits)
     with pytest.raises(RequestError, match="at once") as caught:
         admit(scheduler, make_request("a", 30, n=3))
@@ -71,12 +71,12 @@ def test_what_an_empty_queue_does_not_take_either_need_not_be_tried_again(queue_
     assert not scheduler.has_work
 
 
-def test_a_bound_under_the_longest_prompt_is_refused():
+def test_a_token_limit_below_the_longest_prompt_is_refused():
     with pytest.raises(ConfigError, match="max_model_len=64") as caught:
         make_scheduler(queue_limits=QueueLimits(max_waiting_tokens=63))
     assert caught.value.param == "max_waiting_tokens"
 
 
-def test_without_bounds_thousands_wait():
+def test_without_limits_thousands_wait():
     scheduler = make_scheduler()
     scheduler.check(requests(5000, n=2))

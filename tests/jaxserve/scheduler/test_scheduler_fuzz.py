@@ -1,4 +1,4 @@
-"""Sixty thousand random operations: no page or slot is ever lost, and every output is what a lone run gives.
+"""Sixty thousand random operations: no page or slot is ever lost, and every output equals that of a lone run.
 
 `scripts/prove fuzz` does over a hundred thousand.
 """
@@ -30,7 +30,7 @@ def test_the_laws_hold_without_overlap(pool):
 
 
 def changed_forks(**change: str):
-    """`make_forks`, with one field replaced by another."""
+    """`make_forks` with one field replaced by another."""
 
     def wrong(rows):
         forks = make_forks(rows)
@@ -43,13 +43,13 @@ FAULTS = {
     "the partial page is not copied": (build_plan, "make_forks", changed_forks(src_pages="dst_pages")),
     "the wrong slot is forked": (build_plan, "make_forks", changed_forks(src_slots="dst_slots")),
     "a prefix is shared before it is written": (prefix_sharing, "_has_pages", lambda state, slot, shared_len: True),
-    "what a window has freed is shared": (
+    "pages behind a window are shared": (
         prefix_sharing,
         "_has_pages",
         lambda state, slot, shared_len: state.slot_table.num_scheduled[slot] >= shared_len,
     ),
     "no pages are taken for later rounds": (multi_step, "extend_table", lambda state, slot, end_page: None),
-    "places return too early": (SchedulerState, "is_in_flight", lambda state, slot: False),
+    "slots return too early": (SchedulerState, "is_in_flight", lambda state, slot: False),
 }
 
 
@@ -64,15 +64,15 @@ def pin_nothing(host, keys):
 
 
 def transfers_without(kind):
-    """`take_transfers` that forgets copies of a kind."""
+    """`take_transfers` without copies of one kind."""
     original = HostTier.take_transfers
     return lambda host: tuple(t for t in original(host) if not isinstance(t, kind))
 
 
 HOST_FAULTS = {
-    "what is evicted is not saved": (HostTier, "take_transfers", transfers_without(PageSave)),
-    "what was saved is not loaded": (HostTier, "take_transfers", transfers_without(PageLoad)),
-    "what is about to be loaded makes room for others": (HostTier, "pin", pin_nothing),
+    "evicted pages are not saved": (HostTier, "take_transfers", transfers_without(PageSave)),
+    "saved pages are not loaded": (HostTier, "take_transfers", transfers_without(PageLoad)),
+    "pages about to be loaded are replaced": (HostTier, "pin", pin_nothing),
 }
 
 

@@ -1,4 +1,4 @@
-"""Continuous batching under one budget: who gets how many tokens in which step."""
+"""Continuous batching under a token budget: the tokens of each sequence in each step."""
 
 import numpy as np
 import pytest
@@ -18,11 +18,11 @@ def test_chunks_of_any_size_give_the_same_tokens(chunk, windows):
     for _ in engine.drain():
         pass
     assert [s.token_ids for s in sequences] == [naive(request)[0] for request in requests]
-    # Without preemption each known token but the last is computed once.
+    # Without preemption each known token except the last is computed once.
     assert watch.num_tokens == sum(s.num_tokens - 1 for s in sequences)
 
 
-def test_a_decode_gets_one_token_in_every_step_whatever_else_runs():
+def test_a_decode_gets_one_token_in_every_step_beside_any_prompt():
     scheduler = make_scheduler(max_num_seqs=4, max_num_batched_tokens=8)
     driver = Driver(scheduler)
     for i in range(2):
@@ -47,10 +47,10 @@ def test_rows_of_one_token_come_first():
     (plan,) = driver.steps(1)
     assert plan.query_lens.tolist() == [1, 1, 9]
     assert plan.num_decodes == 2
-    assert plan.slots.tolist() == [2, 0, 1]  # of those, the shorter context first
+    assert plan.slots.tolist() == [2, 0, 1]  # of decode rows, the shorter context first
 
 
-def test_the_host_sends_what_it_knows_and_minus_one_for_what_is_in_flight():
+def test_tokens_in_flight_are_sent_as_minus_one():
     scheduler = make_scheduler()
     driver = Driver(scheduler, token=5)
     scheduler.add(make_request("a", [11, 12, 13], 8))
@@ -102,13 +102,13 @@ def test_requests_start_in_the_order_of_their_arrival():
     assert started == [prompt[0] for prompt in prompts]
 
 
-def test_a_place_is_used_again_by_the_first_schedule_after_its_commit():
+def test_a_slot_is_used_again_in_the_first_schedule_after_its_commit():
     scheduler = make_scheduler(max_num_seqs=1)
     scheduler.add(make_request("a", 4, 1))
     scheduler.add(make_request("b", 4, 1))
     driver = Driver(scheduler)
     (first,) = driver.steps(1)
-    assert scheduler.schedule() is None  # `a` is bound to end with the token in flight, and `b` has no slot yet
+    assert scheduler.schedule() is None  # `a` ends with the token in flight, and `b` has no slot yet
     driver.commit(first)
     assert scheduler.schedule().slots.tolist() == first.slots.tolist()
 

@@ -1,4 +1,4 @@
-"""Requests whose tokens a random host chooses among the candidates, over engines on the fake runner."""
+"""Requests whose tokens a random host chooses among the candidates, on engines with the fake runner."""
 
 from functools import reduce
 
@@ -16,9 +16,9 @@ NUM_CANDIDATES = 5
 
 
 class Host:
-    """Grows one request's beams by random choices, and knows what candidates and tokens must be.
+    """Extends one request's beams by random choices, and checks their candidates and tokens.
 
-    num_partial, num_forks: forks from a text that does not end with a page, and all of them. num_grown: tokens chosen.
+    num_forks: forks; num_partial of them from a text that ends within a page. num_grown: tokens chosen.
     """
 
     def __init__(self, engine: Engine, request: Request, width: int, seed: int):
@@ -30,7 +30,7 @@ class Host:
         self.has_ended = False
 
     def advance(self) -> bool:
-        """Choose, if all candidates are known; returns whether that was so. The last time, the request ends."""
+        """Choose tokens if all candidates are known, and return whether they are; the last choice ends the request."""
         scheduler = self.engine.scheduler
         found = [scheduler.candidates(beam) for beam in self.beams]
         if any(candidates is None for candidates in found):
@@ -60,7 +60,7 @@ class Host:
 
 
 class CopyWatch(Watch):
-    """Counts the pages that forks copy, too."""
+    """A `Watch` that also counts the pages that forks copy."""
 
     num_copies = 0
 
@@ -81,13 +81,13 @@ def run(engine: Engine, hosts: list[Host], watch: Watch, others: list[Sequence] 
             if not host.has_ended and host.advance():
                 watch.check()
     else:
-        raise AssertionError("somebody waits for ever")
+        raise AssertionError("a request never ends")
     for _ in engine.drain():
         watch.check()
 
 
 def naive_candidates(tokens: list[int]) -> tuple[list[int], np.ndarray]:
-    """The likeliest tokens after these, and their log-probabilities."""
+    """The likeliest tokens after these, with their log-probabilities."""
     logprobs = MODEL.logprobs(reduce(extend_prefix, tokens, EMPTY_PREFIX)).astype(np.float32)
     ids = np.argsort(-logprobs, kind="stable")[:NUM_CANDIDATES]
     return ids.tolist(), logprobs[ids]

@@ -1,4 +1,4 @@
-"""Engines over the fake runner, requests for them, and the naive loop that their outputs must equal."""
+"""Engines with the fake runner, requests for them, and the naive loop that their outputs must equal."""
 
 import time
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def make_scheduler(
 
 
 class SimulatedClock:
-    """Stands still between the moments that a test names."""
+    """A clock that only tests advance."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -98,7 +98,7 @@ def make_request(
     scheduling: SchedulingOptions = DEFAULT_SCHEDULING,
     **params,
 ) -> Request:
-    """A request for a prompt, or for one of so many tokens that depend on the seed; token 0 ends the text."""
+    """A request for a prompt, or for a random prompt of so many tokens, by seed; token 0 ends the text."""
     if isinstance(prompt, int):
         prompt = np.random.default_rng(seed).integers(1, MODEL.vocab_size, prompt).tolist()
     return Request(
@@ -120,7 +120,7 @@ def make_request(
 def naive(
     request: Request, index: int = 0, *, model: FakeModel = MODEL, max_model_len: int = 64
 ) -> tuple[list[int], str]:
-    """What a sample generates when it runs alone, token after token: its tokens and its finish reason."""
+    """Tokens and finish reason of a sample that runs alone, token by token."""
     prompt, output = request.prompt_token_ids.tolist(), []
     if request.max_tokens == 0:
         return output, "length"
@@ -140,7 +140,7 @@ def naive(
 
 
 def naive_logprobs(tokens: list[int], start: int = 1, *, model: FakeModel = MODEL) -> list[float]:
-    """What the model says of each token from position `start` on, after those before it."""
+    """The model's log-probability of each token from position `start` on."""
     prefixes = list(accumulate(tokens, extend_prefix, initial=EMPTY_PREFIX))
     return [model.logprob(prefixes[i], tokens[i]) for i in range(start, len(tokens))]
 
@@ -153,7 +153,7 @@ def naive_pooled(request: Request, *, model: FakeModel = MODEL) -> float:
 
 
 def allowed_next(request: Request, output: list[int], vocab_size: int) -> set[int]:
-    """The tokens that a request lets follow its output."""
+    """The tokens that a request allows after its output."""
     params = request.params
     allowed = set(range(vocab_size) if params.allowed_token_ids is None else params.allowed_token_ids)
     if len(output) < params.min_tokens:
@@ -171,7 +171,7 @@ class Driver:
         self.in_flight: StepPlan | None = None
 
     def steps(self, count: int) -> list[StepPlan]:
-        """The plans of the next `count` steps; each is made before the one before it is committed."""
+        """The plans of the next `count` steps, each made before the previous one is committed."""
         plans = []
         for _ in range(count):
             plan = self.scheduler.schedule()

@@ -1,4 +1,4 @@
-"""The laws of pages and slots, checked on a scheduler's state at any moment, and a fuzz that does all things to it."""
+"""Invariants of pages, slots and queues, checked on a scheduler's state at any time, and a fuzz that exercises it."""
 
 from collections import Counter
 
@@ -22,9 +22,9 @@ TENANTS = ("a", "a", "a", "b", "c")
 
 
 class Watch:
-    """Stands between an engine and its runner: keeps the plans in flight, and checks each as it is submitted.
+    """Wraps an engine's runner: records the plans in flight, and checks each as it is submitted.
 
-    is_ample: the pool is so large that nobody ever waits for a page.
+    is_ample: the pool is so large that no sequence ever waits for a page.
     """
 
     def __init__(self, engine: Engine, *, is_ample: bool = False):
@@ -48,7 +48,7 @@ class Watch:
         check_overtaking(self.state, running - self.running)
         self.running = running
         if self.is_ample:
-            self._check_nobody_waits(plan)
+            self._check_none_waits(plan)
         return self.runner.submit(plan)
 
     def _written(self, plan: StepPlan) -> np.ndarray:
@@ -61,11 +61,11 @@ class Watch:
                 pages.append(table[row, start // size - first : (end - 1) // size + 1 - first])
         return np.concatenate(pages)
 
-    def _check_nobody_waits(self, plan: StepPlan) -> None:
-        """Slots and tokens go to whoever can use them, in the very step in which they are there."""
+    def _check_none_waits(self, plan: StepPlan) -> None:
+        """Free slots and tokens are used in the very step in which they are available."""
         slot_table, is_full = self.state.slot_table, plan.num_tokens == self.state.limits.max_num_batched_tokens
         is_free = len(slot_table.free_slots) > num_deferred(self.state)
-        assert is_full or not is_free or not len(self.state.waiting), "a free slot was left to nobody"
+        assert is_full or not is_free or not len(self.state.waiting), "a free slot was left unused"
         for slot in set(np.flatnonzero(slot_table.is_running).tolist()) - set(plan.slots.tolist()):
             pending = slot_table.num_tokens[slot] - slot_table.num_scheduled[slot]
             will_end = slot_table.num_scheduled[slot] == slot_table.max_computed[slot]
@@ -89,15 +89,17 @@ class Watch:
 
 
 def check_pages(state: SchedulerState) -> None:
-    """Every page is free, cached or held, as often as tables name it; nothing else stands in the tables."""
+    """Every page is free, cached, or referenced as often as tables name it; tables name no other pages."""
     pool, slot_table = state.pool, state.slot_table
     named = np.zeros(pool.num_pages, np.int64)
     for table, counts in zip(slot_table.page_tables, slot_table.num_pages, strict=True):
         is_held = np.arange(table.shape[1]) < counts[:, None]
-        assert np.count_nonzero(table) == np.count_nonzero(is_held), "a table names the scratch page, or pages not held"
+        assert np.count_nonzero(table) == np.count_nonzero(is_held), (
+            "a table names the scratch page or one past its end"
+        )
         named += np.bincount(table[is_held], minlength=pool.num_pages)
     assert (named == pool.references(slice(None))).all(), "references differ from the tables"
-    assert named[0] == 0, "the scratch page is held"
+    assert named[0] == 0, "the scratch page is referenced"
     num_deferred = np.count_nonzero(pool.references(slice(None)))
     kept = np.zeros(0, np.int32) if state.prefix_cache is None else kept_pages(state.prefix_cache)
     assert sorted(kept.tolist()) == np.flatnonzero(pool.is_kept(slice(None))).tolist(), (
@@ -107,13 +109,13 @@ def check_pages(state: SchedulerState) -> None:
     named[kept[named[kept] == 0]] += 1
     named[pool.free_pages] += 1
     assert named[1:].all(), "a page is lost"
-    assert (named[pool.free_pages] == 1).all(), "a page is free twice, or free and held or cached"
+    assert (named[pool.free_pages] == 1).all(), "a page is free twice, or free and referenced or cached"
     assert num_deferred == pool.num_referenced
     assert pool.num_free + pool.num_cached + num_deferred == pool.num_pages - 1
 
 
 def check_host_pages(state: SchedulerState) -> None:
-    """Every page of host memory is free or belongs to one place of one prefix."""
+    """Every page of host memory is free or belongs to one entry."""
     if (host := state.host_tier) is not None:
         used = used_host_pages(host)
         assert len(used) == len(set(used)) == host.num_used <= host.num_pages
@@ -142,7 +144,7 @@ def check_slots(state: SchedulerState) -> None:
 
 
 def check_policy(state: SchedulerState) -> None:
-    """The queue counts what it holds, and tenants what they run; the order of those that run is strict."""
+    """The queue counts its sequences and tokens, tenants their running sequences; keys of these are unique."""
     waiting = list(state.waiting)
     assert len(waiting) == len(state.waiting)
     assert state.waiting.num_tokens == sum(sequence.num_tokens for sequence in waiting)
@@ -157,8 +159,8 @@ def check_policy(state: SchedulerState) -> None:
 
 
 def check_overtaking(state: SchedulerState, new: set[Sequence]) -> None:
-    """Who has just got a slot left nobody behind but equals, whom it may overtake for what the cache has, and those
-    whom its order serves later; what one tenant gets says nothing of another."""
+    """A sequence that has just got a slot overtook only peers, for its cached prefix, and sequences that the policy
+    serves later; tenants are independent of each other."""
 
     def standing(sequence: Sequence) -> tuple[float, int]:
         scheduling, ageing_s = sequence.request.scheduling, AGEING_S if "priority" in state.policy.fields else 0
@@ -176,7 +178,7 @@ def check_overtaking(state: SchedulerState, new: set[Sequence]) -> None:
 
 
 class RandomRounds:
-    """Instead of a `MultiStepBudget`: steps of one round, of several and of the most, in any order."""
+    """Replaces `MultiStepBudget`: one round, several, or the most, at random."""
 
     def __init__(self, seed: int):
         self._random = np.random.default_rng(seed)
@@ -190,7 +192,7 @@ class RandomRounds:
 
 
 class Fuzz:
-    """Random requests, aborts and ends in between steps; afterwards every output is compared with the naive loop."""
+    """Random requests, aborts and ends between steps; afterwards every output is compared with the naive loop."""
 
     def __init__(
         self,
@@ -264,7 +266,7 @@ class Fuzz:
         elif draw > self.abort_share / 2:
             self.counts["abort"] += 1
             recent = self.random.integers(max(0, len(self.added) - 8), len(self.added) + 1)
-            self.engine.abort(str(recent))  # running, waiting, ended, or never seen
+            self.engine.abort(str(recent))  # running, waiting, ended, or unknown
         elif self.added:
             self.counts["finish"] += 1
             sequence = self._recent_sequence()
@@ -296,7 +298,7 @@ class Fuzz:
         self.added.append(self.engine.add(request))
 
     def _add_sharing(self) -> None:
-        """Requests of several kinds whose prompts begin alike."""
+        """Requests of several kinds with a shared prefix."""
         draw, number = self.random, len(self.added)
         shared = draw.integers(1, MODEL.vocab_size, draw.integers(1, self.longest)).tolist()
         shared_len = int(draw.integers(1, len(shared) + 1))
@@ -320,7 +322,7 @@ class Fuzz:
         self.added.append(self.engine.scheduler.add_sharing(requests, shared_len))
 
     def _scheduling(self) -> SchedulingOptions:
-        """Whatever the order goes by, and time limits where it goes by anything."""
+        """Random values of the fields that the policy uses, and time limits if it uses any."""
         draw, fields = self.random, self.engine.scheduler.state.policy.fields
         if not fields:
             return DEFAULT_SCHEDULING
@@ -332,7 +334,7 @@ class Fuzz:
         )
 
     def _continuation(self) -> list[int]:
-        """Some of what a recent sequence holds, and other tokens after it."""
+        """A prefix of a recent sequence, and other tokens after it."""
         tokens = self._recent_sequence().tokens.tolist()
         num_kept = int(self.random.integers(0, min(len(tokens), self.longest) + 1))
         return tokens[:num_kept] + self.random.integers(1, MODEL.vocab_size, self.random.integers(1, 9)).tolist()

@@ -1,4 +1,4 @@
-"""Two tenants of one engine over the fake runner, in simulated time: one floods it, the other asks now and then."""
+"""Two tenants of one engine with the fake runner, in simulated time: one floods it, the other has few requests."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from jaxserve.engine.loop.engine import Engine
 from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
 from tests.support.fakes.fake_engine import SimulatedClock, make_engine, make_request
 
-# What the flood asks for: (shortest, longest) prompts and outputs, and what of the engine is scarce.
+# Floods: (shortest, longest) prompts and outputs, and limits of the engine.
 FLOODS: dict[str, dict[str, Any]] = {
     "short requests": {"prompts": (1, 8), "outputs": (4, 20)},
     "long prompts": {"prompts": (30, 58), "outputs": (1, 4)},
@@ -18,12 +18,12 @@ FLOODS: dict[str, dict[str, Any]] = {
     "few pages": {"prompts": (4, 30), "outputs": (20, 30), "num_pages": 50},
     "prefixes": {"prompts": (4, 30), "outputs": (4, 20), "num_pages": 70, "prefix_eviction": "hits"},
 }
-QUIET_PROMPTS = (3, 30, 60, 10)  # tokens; one after the other, again and again
-NUM_WAITING = 20  # of the flood's, at any moment
+QUIET_PROMPTS = (3, 30, 60, 10)  # tokens of prompts, in turn
+NUM_WAITING = 20  # requests of the flood, at any time
 
 
 class TwoTenants:
-    """A step of the engine is a second. waits_s: of the quiet tenant's requests, to their first tokens."""
+    """A step of the engine takes a second. waits_s: times to first token of the quiet tenant's requests."""
 
     def __init__(
         self, policy: SchedulingPolicy | None, flood: dict[str, Any] | None, seed: int = 0, quiet_weight: float = 1.0
@@ -50,7 +50,7 @@ class TwoTenants:
         self.clock.now_s += 1
 
     def run(self, num_requests: int) -> list[float]:
-        """The quiet tenant's waits, each request some steps after the one before has ended."""
+        """Times to first token of the quiet tenant, whose requests come some steps after the one before has ended."""
         for i in range(num_requests):
             for _ in range(self.random.integers(3, 25)):
                 self.step()

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxserve.bench.serving.client.http_client import BenchClient
+from jaxserve.bench.serving.client.server_session import open_session
 from jaxserve.bench.serving.client.server_target import ServerTarget
-from jaxserve.bench.serving.client.session import open_session
 from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest
 from jaxserve.bench.serving.load_generator import LoadResult, run_load
 from jaxserve.bench.serving.options import COMPLETIONS

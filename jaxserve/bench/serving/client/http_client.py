@@ -10,8 +10,8 @@ from collections.abc import Callable
 import aiohttp
 
 from jaxserve.bench.serving.client.request_result import Failure, RequestResult
+from jaxserve.bench.serving.client.server_session import message_in, metrics_text, text_of
 from jaxserve.bench.serving.client.server_target import ServerTarget
-from jaxserve.bench.serving.client.session import message_in, metrics_text, text_of
 from jaxserve.bench.serving.client.sse_events import SSEDecoder
 from jaxserve.bench.serving.client.streamed_answer import StreamedAnswer
 from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest

@@ -8,7 +8,7 @@ from typing import Any
 from jaxserve.bench.serving.benchmark import BenchmarkRun
 from jaxserve.bench.serving.report import plots
 from jaxserve.bench.serving.report.json_result import notes
-from jaxserve.bench.serving.report.summary import figures_of
+from jaxserve.bench.serving.report.run_summary import figures_of
 from jaxserve.bench.serving.report.text_table import ROWS, TITLES, cell
 
 STYLE = "page.css"

@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxserve.bench.serving.benchmark import BenchmarkRun
 from jaxserve.bench.serving.client.request_result import RequestResult
-from jaxserve.bench.serving.report.summary import input_len
+from jaxserve.bench.serving.report.run_summary import input_len
 
 BUSY = 0.8  # share of a core above which the client itself may limit the figures
 

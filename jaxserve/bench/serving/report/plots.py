@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxserve.bench.serving.benchmark import BenchmarkRun
 from jaxserve.bench.serving.client.request_result import RequestResult
-from jaxserve.bench.serving.report.summary import figures_of, samples_ms, tokens_by_second
+from jaxserve.bench.serving.report.run_summary import figures_of, samples_ms, tokens_by_second
 from jaxserve.bench.serving.report.svg import BarSeries, DotSeries, LineSeries, chart
 
 NUM_BINS = 60

@@ -9,7 +9,7 @@ from typing import Any
 from jaxserve.bench.serving.benchmark import BenchmarkRun
 from jaxserve.bench.serving.report.html_report import page
 from jaxserve.bench.serving.report.json_result import details, notes, result
-from jaxserve.bench.serving.report.summary import percentile_name, summarize
+from jaxserve.bench.serving.report.run_summary import percentile_name, summarize
 from jaxserve.bench.serving.report.text_table import failure_lines, table
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from jaxserve.bench.serving.benchmark import BenchmarkRun
 from jaxserve.bench.serving.client.request_result import Failure
-from jaxserve.bench.serving.client.session import ask, open_session, served_model, wait_ready
+from jaxserve.bench.serving.client.server_session import ask, open_session, served_model, wait_ready
 from jaxserve.bench.serving.client.streamed_answer import StreamedAnswer, error_message
 from jaxserve.bench.serving.report.json_result import details, result
-from jaxserve.bench.serving.report.summary import summarize
+from jaxserve.bench.serving.report.run_summary import summarize
 from jaxserve.bench.serving.report.text_table import failure_lines
 from jaxserve.core.errors import ConfigError
 from tests.support.serving.scripted_load import load_on

@@ -13,7 +13,7 @@ from jaxserve.bench.serving.client.request_result import RequestResult
 from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest
 from jaxserve.bench.serving.load_generator import run_load
 from jaxserve.bench.serving.options import ArrivalOptions
-from jaxserve.bench.serving.report.summary import most_at_once
+from jaxserve.bench.serving.report.run_summary import most_at_once
 from jaxserve.core.errors import ConfigError
 from tests.support.serving.virtual_time import clock, run_virtually
 

@@ -1,4 +1,4 @@
-"""A GPU that JAX does not reach is told from no GPU, and what is missing is named."""
+"""A GPU that JAX cannot use is distinguished from no GPU, and the missing part is named."""
 
 import jax
 import pytest
@@ -9,7 +9,7 @@ from jaxserve.core.hardware import mesh, nvidia_driver
 
 @pytest.fixture
 def machine(tmp_path):
-    """Adds files of a system to an empty one."""
+    """Adds files to an empty file system."""
 
     def add(path: str, text: str = "") -> None:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,7 @@ def gpu_on_the_bus(add, vendor: str = "0x10de", kind: str = "0x030200") -> None:
     add("sys/bus/pci/devices/0000:01:00.0/class", f"{kind}\n")
 
 
-def test_a_machine_without_a_gpu_misses_nothing(machine):
+def test_nothing_is_missing_on_a_machine_without_a_gpu(machine):
     root, add = machine
     assert nvidia_driver.unusable_gpu(root) is None
     gpu_on_the_bus(add, vendor="0x1002")

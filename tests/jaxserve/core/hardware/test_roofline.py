@@ -1,4 +1,4 @@
-"""Floors are sums that can be done by hand: weights once, what a row sees once, the operations of matrices."""
+"""Lower bounds equal sums done by hand: weights once, the positions a row sees once, the operations of matrices."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_a_decode_step_reads_the_weights_once_and_what_each_row_sees():
 
 
 def test_tokens_of_a_row_see_one_another_and_share_what_was_there_before():
-    """Six tokens after four: 5 + 6 + … + 10 positions; within a window of four each sees four, and all see nine."""
+    """Six tokens after four: 5 + 6 + … + 10 positions; with a window of four each sees four, and all together nine."""
     floor = step_floor(COSTS, num_tokens=6, num_rows=1, context=10, device=DEVICE)
     assert floor.num_bytes == 10**6 + 10 * 10 + 1 * 9
     assert floor.num_operations == 6 * 10**4 + 10**5 + 100 * (5 + 6 + 7 + 8 + 9 + 10) + 1000 * 6 * 4
@@ -33,12 +33,12 @@ def test_tokens_that_do_not_divide_evenly_lengthen_some_rows():
     assert uneven.num_bytes == two.num_bytes + three.num_bytes - COSTS.weight_bytes
 
 
-def test_a_context_shorter_than_a_rows_own_tokens_is_those():
+def test_a_row_has_at_least_its_own_tokens_as_context():
     assert step_floor(COSTS, 8, 1, 2, DEVICE) == step_floor(COSTS, 8, 1, 8, DEVICE)
 
 
 @pytest.mark.parametrize("device", [None, device_type("cpu"), DeviceType("a", 1, None), DeviceType("b", 1, 10**8)])
-def test_rates_that_are_not_known_give_no_times(device):
+def test_unknown_rates_give_no_times(device):
     floor = step_floor(COSTS, 1, 1, 1, device)
     assert floor.compute_s is None
     assert floor.step_s is None
@@ -46,7 +46,7 @@ def test_rates_that_are_not_known_give_no_times(device):
 
 
 def test_every_accelerator_of_the_table_has_rates():
-    """A product of bfloat16 takes 30 to 600 operations a byte of memory on all of them."""
+    """All of them make 30 to 600 bfloat16 operations per byte of memory read."""
     for device in DEVICES:
         assert device.bfloat16_operations_s
         assert device.bandwidth_bytes_s

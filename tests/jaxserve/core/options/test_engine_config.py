@@ -1,4 +1,4 @@
-"""Engine options: each is honoured or refused by name, whatever engine's name for it the user typed."""
+"""Engine options: each is accepted or refused by name, also by vLLM's name for it."""
 
 import dataclasses
 
@@ -56,7 +56,7 @@ def test_every_option_refuses_a_bad_value_by_name():
 
 
 @pytest.mark.parametrize("alias", ALIASES)
-def test_names_of_other_engines_are_understood(alias):
+def test_names_of_vllm_are_accepted(alias):
     value = {"block_size": 32, "gpu_memory_utilization": 0.5, "download_dir": "x"}.get(alias, 64)
     assert getattr(EngineConfig.create("m", **{alias: value}), ALIASES[alias]) == value
     with pytest.raises(ConfigError, match="same option"):
@@ -64,7 +64,7 @@ def test_names_of_other_engines_are_understood(alias):
 
 
 @pytest.mark.parametrize("name", NEUTRAL)
-def test_options_not_built_yet_are_accepted_only_where_they_ask_for_nothing(name):
+def test_unsupported_options_are_accepted_only_with_their_neutral_value(name):
     EngineConfig.create("m", **{name: NEUTRAL[name]})
     with pytest.raises(ConfigError, match=name):
         EngineConfig.create("m", **{name: "something else"})
@@ -79,6 +79,6 @@ def test_a_token_is_not_shown():
     assert "secret" not in repr(EngineConfig.create("m", hf_token="secret"))
 
 
-def test_a_misspelt_option_is_answered_with_the_nearest_name():
+def test_a_misspelled_option_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError, match="did you mean max_num_seqs"):
         EngineConfig.create("m", max_num_seq=4)

@@ -1,4 +1,4 @@
-"""SamplingParams: every field is honoured or refused by name."""
+"""SamplingParams: every field is accepted or refused by name."""
 
 import contextlib
 import copy
@@ -19,7 +19,7 @@ NAMES = [field.name for field in dataclasses.fields(SamplingParams)]
 BAD_NUMBERS = [math.nan, math.inf, -math.inf, "1", True, None, 10**400]
 BAD_FLAGS = [0, 1, None, "true"]
 
-# For each field: (given, stored) pairs that are honoured, and values that are refused.
+# For each field: (given, stored) pairs that are accepted, and values that are refused.
 FIELDS = {
     "n": ([(2, 2), (128, 128), (np.int32(3), 3)], [0, -1, 129, True, 1.0, "2", None, np.True_]),
     "presence_penalty": ([(-2, -2.0), (2.0, 2.0)], [-2.1, 2.1, *BAD_NUMBERS]),
@@ -56,7 +56,7 @@ def test_the_table_above_names_every_field():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_field_honours_its_good_values_and_refuses_its_bad_ones_by_name(name):
+def test_each_field_accepts_good_values_and_refuses_bad_ones_by_name(name):
     honoured, refused = FIELDS[name]
     for given_value, stored in honoured:
         found = getattr(SamplingParams(**{name: given_value}), name)
@@ -80,7 +80,7 @@ def test_a_field_of_other_engines_is_refused_as_known_but_unsupported(name):
 @pytest.mark.parametrize(
     ("typed", "meant"), [("temprature", "temperature"), ("stop_tokens", "stop"), *OTHER_NAMES.items()]
 )
-def test_a_misspelt_field_is_refused_with_the_name_that_was_meant(typed, meant):
+def test_a_misspelled_field_is_refused_with_the_intended_name(typed, meant):
     with pytest.raises(RequestError, match=f"'{typed}': did you mean '{meant}"):
         SamplingParams(**{typed: 1})
 
@@ -117,7 +117,7 @@ def test_stop_strings_need_text():
         SamplingParams(stop="x", detokenize=False)
 
 
-def test_what_the_model_cannot_do_is_refused_once_the_model_is_known():
+def test_values_beyond_the_model_are_refused():
     for name, value in (("stop_token_ids", [10]), ("logit_bias", {"10": 1}), ("allowed_token_ids", [1, 10])):
         with pytest.raises(RequestError, match=f"{name}: id 10") as error:
             SamplingParams(**{name: value}).validate_for(10, 20, 100)
@@ -157,7 +157,7 @@ ANYTHING = st.recursive(
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(NAMES), ANYTHING, max_size=4))
-def test_whatever_is_passed_ends_as_params_or_as_a_request_error(values):
+def test_any_values_give_params_or_a_request_error(values):
     params = None
     with contextlib.suppress(RequestError):
         params = SamplingParams(**values)
@@ -165,7 +165,7 @@ def test_whatever_is_passed_ends_as_params_or_as_a_request_error(values):
 
 
 @pytest.mark.parametrize("name", ["stop", "bad_words"])
-def test_strings_are_bounded_together(name):
+def test_the_total_length_of_strings_is_limited(name):
     assert getattr(SamplingParams(**{name: ["ab" * 1024] * 2}), name) == ("ab" * 1024,) * 2
     with pytest.raises(RequestError, match="4098 characters; at most 4096 are allowed in all"):
         SamplingParams(**{name: ["a" * 2049] * 2})

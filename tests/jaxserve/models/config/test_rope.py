@@ -1,4 +1,4 @@
-"""Rotary embeddings beyond the context of training: what the settings mean, and which contradict each other."""
+"""Rotary-embedding scaling: the meaning of its settings, and the rejection of contradictory ones."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What each family's description says of windows, caps and context, in both spellings, and how it is written back."""
+"""Windows, caps and context of each family's configuration, read from both formats and written back."""
 
 import json
 from dataclasses import replace
@@ -57,7 +57,7 @@ def test_so_do_those_of_checkpoints_whatever_their_ropes(family, gguf_folder):
 
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f not in ("gemma3", "qwen2")])
 def test_both_spellings_describe_one_model(family, gguf_folder):
-    """But for float32 rounding of a header's numbers."""
+    """Up to float32 rounding of a header's numbers."""
     ours, theirs = registry.from_hf(hf(family)), header(family, gguf_folder)[1]
     for a, b in zip(ours.kinds, theirs.kinds, strict=True):
         assert a.window == b.window

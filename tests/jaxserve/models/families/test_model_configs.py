@@ -1,4 +1,4 @@
-"""Configurations: every layer has its place, named shapes have the published sizes, nothing unknown is read over."""
+"""Configurations: the layer table, the published sizes of named shapes, the rejection of unknown keys."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The fake runner believes no plan: whatever a row needs must be where its tables say."""
+"""The fake runner verifies every plan: a row's prefix must be in the pages of its tables."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Each program is compiled once, several at a time, and an error in one of them is told at once."""
+"""Programs are compiled once each, concurrently, and an error in one of them is raised at once."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from jaxserve.runner.programs.programs import Program
 
 
 def named(name: str) -> Program:
-    """A program of which nothing but the name is asked."""
+    """A program of which only the name is used."""
     program = object.__new__(Program)
     object.__setattr__(program, "name", name)
     return program
@@ -21,11 +21,11 @@ PROGRAMS = [named(name) for name in "abcdef"]
 
 
 def test_all_are_compiled_and_each_is_told():
-    compiled, told = [], []
+    compiled, names = [], []
     executables = Executables(lambda program: compiled.append(program.name) or program.name.upper())
     executables.get("a", lambda: PROGRAMS[0])
-    executables.compile_all(PROGRAMS, told.append)
-    assert sorted(compiled) == sorted(told) == list("abcdef")
+    executables.compile_all(PROGRAMS, names.append)
+    assert sorted(compiled) == sorted(names) == list("abcdef")
     assert executables.by_name == {name: name.upper() for name in "abcdef"}
 
 

@@ -1,4 +1,4 @@
-"""Artefacts of programs for accelerators: kernels travel in them, and what another process compiles is the same."""
+"""Exported programs for accelerators contain their kernels, and compile to the same executable in another process."""
 
 import jax
 

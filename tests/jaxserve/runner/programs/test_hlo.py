@@ -1,4 +1,4 @@
-"""A compiled program's text tells what devices exchange, as often as its loops turn."""
+"""Collectives are read from a compiled program's text, multiplied by the iterations of its loops."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""A program that makes another pool is found by its text; one that writes into the pool is not accused."""
+"""Copies of the pool are found in a program's text; writes into the pool are not reported."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""A packed plan reads back, part by part; what pads it is harmless."""
+"""A packed plan is unpacked part by part; padding has no effect."""
 
 import numpy as np
 

@@ -1,7 +1,8 @@
-"""The step of Llama 3 8B on one GPU, compiled by XLA: the state is updated in place, on Hopper by kernels that spill
-nothing."""
+"""The step of Llama 3 8B on one GPU, compiled by XLA: the state is updated in place, on Hopper by kernels without
+register spills."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,7 @@ from jaxserve.core.buckets import Bucket
 from jaxserve.core.errors import ConfigError
 from jaxserve.models.attention import check_backend
 from jaxserve.models.families.named_shapes import SHAPES
-from jaxserve.models.kv_heads import kv_layout
+from jaxserve.models.model_settings import Settings
 from tests.support.compiled.aot import assert_in_place, device_bytes, gpu_mesh, ptxas_report
 from tests.support.compiled.aot_step import DTYPE, PAGE, StepCase
 
@@ -36,7 +37,7 @@ def test_the_whole_step_updates_its_state_in_place():
 
 
 def test_the_layers_of_an_older_gpu_are_xlas_and_copy_no_pool():
-    """What the step has beside its layers is the same on all GPUs."""
+    """Only the layers: the rest of the step is the same on all GPUs."""
     step = StepCase(gpu_mesh("a100"), NAME, DECODE)
     compiled = step.compile_backbone()
     assert kernels_called(compiled.as_text()) == []
@@ -47,8 +48,7 @@ def test_the_layers_of_an_older_gpu_are_xlas_and_copy_no_pool():
 
 @pytest.mark.parametrize(("target", "model"), [("a100", "A100-SXM4-80GB"), ("b200", "B200")])
 def test_an_engine_on_another_generation_refuses_the_kernels_by_name_only(target, model):
-    config, mesh = SHAPES[NAME], gpu_mesh(target)
-    layout = kv_layout(config, mesh, PAGE, DTYPE)
-    check_backend(config, layout, mesh, "auto")
+    settings = Settings(SHAPES[NAME], gpu_mesh(target), DTYPE, PAGE)
+    check_backend(settings)
     with pytest.raises(ConfigError, match=f"mosaic_gpu: its kernels are for Hopper .* not for NVIDIA {model}"):
-        check_backend(config, layout, mesh, "mosaic_gpu")
+        check_backend(replace(settings, attention_backend="mosaic_gpu"))

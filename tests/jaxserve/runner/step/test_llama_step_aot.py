@@ -1,4 +1,4 @@
-"""The step of Llama 3 8B on four chips, compiled by libtpu: nothing as large as the pool is made.
+"""The step of Llama 3 8B on four chips, compiled by libtpu: no array as large as the pool is allocated.
 
 Bounds are those of one device: the layers need little beside weights and pool, drawing little beside its rows' logits.
 """
@@ -15,7 +15,7 @@ BACKBONE_BYTES = {
     "v5e:2x2": 10 * MB,
     "v6e:2x2": 10 * MB,
     "v5p:2x2x1": 64 * MB,
-    "tpu7x:2x2x1": 3600 * MB,  # XLA lays the bfloat16 weights of a scan out anew in each step there
+    "tpu7x:2x2x1": 3600 * MB,  # XLA changes the layout of the scan's bfloat16 weights in each step
 }
 
 

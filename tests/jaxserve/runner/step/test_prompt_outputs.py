@@ -1,4 +1,4 @@
-"""What a step tells of prompts: each wanted target has its log-probability, each row that asks its pooled states."""
+"""Prompt outputs: log-probabilities of the requested targets, pooled states of the requesting rows."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ DIM, VOCAB, TOP = 8, 50, 4
 
 
 def batch_of(lens: list[int], size: int, fields: list[dict], targets: np.ndarray | None = None) -> DeviceBatch:
-    """`lens` tokens a row and padding to `size`; what neither function reads is zero."""
+    """`lens` tokens a row, padded to `size`; fields that neither function reads are zero."""
     rows = np.repeat(np.arange(len(lens)), lens)
     slots, zeros = jnp.arange(len(lens)), jnp.zeros(len(lens), jnp.int32)
     return DeviceBatch(
@@ -50,17 +50,17 @@ def test_each_wanted_target_has_its_own_wherever_it_stands(size, share, num_cand
     batch = batch_of([size // 2, size - size // 2], size, [{"num_prompt_logprobs": num_candidates}] * 2, targets)
     hidden, tiles = states(size), []
 
-    def score(h, targets, asked):
+    def score(h, targets, num_wanted):
         jax.debug.callback(lambda: tiles.append(len(h)))
-        return top_logprobs(h @ HEAD, targets, asked, TOP)
+        return top_logprobs(h @ HEAD, targets, num_wanted, TOP)
 
     vector = jax.jit(lambda h: prompt_logprobs(score, batch, h, TOP))(hidden)
     jax.effects_barrier()
     wanted = np.flatnonzero(targets >= 0)
     assert len(tiles) == -(-len(wanted) // min(TILE, size))
     got = read_logprobs(np.asarray(vector), len(wanted), TOP)
-    asked = jnp.full(size, num_candidates, jnp.int32)
-    chosen, ranks, top_ids, top = top_logprobs(hidden @ HEAD, jnp.maximum(batch.targets, 0), asked, TOP)
+    num_wanted = jnp.full(size, num_candidates, jnp.int32)
+    chosen, ranks, top_ids, top = top_logprobs(hidden @ HEAD, jnp.maximum(batch.targets, 0), num_wanted, TOP)
     np.testing.assert_allclose(got.chosen, chosen[wanted], atol=1e-5)
     np.testing.assert_array_equal(got.ranks, ranks[wanted])
     np.testing.assert_array_equal(got.top_ids, top_ids[wanted])

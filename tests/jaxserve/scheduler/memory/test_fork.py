@@ -1,4 +1,4 @@
-"""`n` samples of one prompt compute it once: the first runs it, the others share its pages."""
+"""`n` samples of one prompt compute it once: the first computes it, the others share its pages."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_samples_are_forked_and_equal_those_that_run_alone(prompt_len, windows):
     assert watch.num_forks == 3
     assert [s.token_ids for s in sequences] == [naive(request, i)[0] for i in range(4)]
     assert len({tuple(s.token_ids) for s in sequences}) == 4
-    # The prompt once; each sample its tokens but the last; each fork the last prompt token again.
+    # The prompt once; for each sample its tokens except the last; for each fork the last prompt token again.
     assert watch.num_tokens == prompt_len + 4 * 8 + 3
 
 
@@ -30,7 +30,7 @@ def test_a_fork_shares_full_pages_and_copies_the_one_with_the_last_prompt_token(
     leader, fork = plan.slots.tolist().index(0), plan.slots.tolist().index(1)
     assert plan.forks.src_slots.tolist() == [0]
     assert plan.forks.dst_slots.tolist() == [1]
-    # The whole table of group 0; group 1 sees positions from 4 on at position 9.
+    # The whole table of group 0; in group 1 position 9 sees positions from 4 on.
     assert plan.tables[0][fork, :2].tolist() == plan.tables[0][leader, :2].tolist()
     copies = [plan.tables[0][fork, 2], plan.tables[1][fork, 2 - plan.first_pages[1, fork]]]
     assert plan.forks.dst_pages.tolist() == copies
@@ -40,7 +40,7 @@ def test_a_fork_shares_full_pages_and_copies_the_one_with_the_last_prompt_token(
     assert plan.samples[fork]
 
 
-def test_samples_for_which_there_was_no_slot_fork_from_those_that_still_run():
+def test_samples_without_a_slot_fork_later_from_those_that_still_run():
     engine = make_engine(max_num_seqs=3)
     watch = Watch(engine)
     request = make_request("a", 6, 5, n=5)
@@ -51,7 +51,7 @@ def test_samples_for_which_there_was_no_slot_fork_from_those_that_still_run():
     assert [s.token_ids for s in sequences] == [naive(request, i)[0] for i in range(5)]
 
 
-def test_samples_keep_their_place_before_younger_requests():
+def test_samples_precede_later_requests():
     engine = make_engine(max_num_seqs=4, max_num_batched_tokens=64)
     watch = Watch(engine, is_ample=True)
     samples = engine.add(make_request("a", 20, 8, n=4))
@@ -59,22 +59,22 @@ def test_samples_keep_their_place_before_younger_requests():
     ends = {}
     for _ in engine.drain():
         ends |= {s: watch.num_steps for s in [*samples, *others] if s.is_finished and s not in ends}
-    assert max(ends[s] for s in samples) <= min(ends[s] for s in samples) + 1  # the first one begins a step before
+    assert max(ends[s] for s in samples) <= min(ends[s] for s in samples) + 1  # the first one starts one step earlier
     assert max(ends[s] for s in samples) < min(ends[s] for s in others)
 
 
-def test_late_samples_with_penalties_run_the_prompt_again_for_their_counts():
+def test_late_samples_with_penalties_compute_the_prompt_again_for_their_counts():
     engine = make_engine(max_num_seqs=3)
     watch = Watch(engine)
     sequences = engine.add(make_request("a", 6, 5, n=5, presence_penalty=1.0))
     for _ in engine.drain():
         pass
     assert all(s.is_finished for s in sequences)
-    assert watch.num_forks == 2 + 1  # the fourth runs the prompt, and the fifth forks from it
+    assert watch.num_forks == 2 + 1  # the fourth computes the prompt, and the fifth forks from it
     assert watch.num_tokens == 2 * 6 + 5 * 4 + 3
 
 
-def test_samples_outlive_a_leader_that_ends_before_they_are_forked():
+def test_samples_survive_the_end_of_the_first_before_they_fork():
     for num_steps in range(3):
         engine = make_engine(max_chunk_tokens=4)
         request = make_request("a", 10, 5, n=3)
@@ -88,7 +88,7 @@ def test_samples_outlive_a_leader_that_ends_before_they_are_forked():
         assert [s.token_ids for s in others] == [naive(request, i)[0] for i in (1, 2)]
 
 
-def test_abort_ends_all_samples_wherever_they_are():
+def test_abort_ends_all_samples_of_any_status():
     for num_steps in range(5):
         engine = make_engine(max_num_seqs=3)
         sequences = engine.add(make_request("a", 6, 20, n=5))

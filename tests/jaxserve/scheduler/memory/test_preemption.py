@@ -1,4 +1,4 @@
-"""When pages run out the youngest sequences give theirs back, and nobody's tokens change."""
+"""When pages run out the youngest sequences are preempted, and no tokens change."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_tokens_do_not_change_by_preemption(windows):
     assert [(s.token_ids, s.finish_reason) for s in sequences] == [naive(request) for request in requests]
 
 
-def test_the_youngest_goes_first_and_the_oldest_never():
+def test_the_youngest_is_preempted_first_and_the_oldest_never():
     scheduler = make_scheduler(num_pages=18, max_num_seqs=4)
     sequences = [scheduler.add(make_request(str(i), 12, 40))[0] for i in range(4)]
     driver, preempted = Driver(scheduler), []
@@ -36,13 +36,13 @@ def test_the_youngest_goes_first_and_the_oldest_never():
 
 
 def test_no_more_are_preempted_than_needed():
-    """Two rows lack a page each; the pages of one victim, on their way back while its row is in flight, serve both."""
+    """Two rows lack a page each; the pages of one victim, which return when its row in flight commits, serve both."""
     scheduler = make_scheduler(num_pages=18, max_num_seqs=4)
     for i, prompt_len in enumerate([15, 15, 17]):
         scheduler.add(make_request(str(i), prompt_len, 20))
     driver = Driver(scheduler)
     driver.steps(2)
-    scheduler.state.pool.allocate(scheduler.stats.num_pages_free)  # somebody else takes the rest
+    scheduler.state.pool.allocate(scheduler.stats.num_pages_free)  # leave no free page
     driver.steps(6)
     assert scheduler.stats.num_preemptions == 1
     assert scheduler.state.num_running == 2
@@ -74,13 +74,13 @@ def test_admission_leaves_pages_for_those_that_run():
     scheduler.add(make_request("would overtake", 4, 2))
     driver = Driver(scheduler)
     driver.steps(2)
-    # Of 16 pages the two prompts take 7 each and the first token of `a` one; the watermark keeps the last.
+    # Of 16 pages the two prompts take 7 each and the first token of `a` one; the last is below the watermark.
     assert scheduler.state.num_running == 2
     assert scheduler.stats.num_pages_free == 1
     assert scheduler.state.num_waiting == 1
 
 
-def test_a_request_is_admitted_whatever_the_watermark_when_nothing_runs():
+def test_the_watermark_does_not_apply_while_nothing_runs():
     engine = make_engine(num_pages=17)
     request = make_request("a", 63, 1)
     (sequence,) = engine.add(request)

@@ -1,4 +1,4 @@
-"""What the scheduler does about cached prefixes besides taking them over, which the fuzz covers."""
+"""Prefix cache in the scheduler: what sequences leave there, and who goes first; the fuzz covers taking over."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ def prompt_of(length: int, seed: int = 0) -> list[int]:
 
 
 class Spy:
-    """Keeps the plans that pass through it."""
+    """A runner that records the plans it passes on."""
 
     def __init__(self, runner):
         self.runner, self.plans = runner, []
@@ -35,16 +35,16 @@ def run(engine, *requests):
     return sequences
 
 
-def test_a_prompt_is_computed_once_but_for_its_last_token():
+def test_a_prompt_is_computed_once_except_its_last_token():
     engine = make_engine(prefix_eviction="lru")
     run(engine, make_request("a", prompt_of(16)))
     (again,) = run(engine, make_request("b", prompt_of(16), max_tokens=1))
-    assert again.num_cached_tokens == 12  # the fourth page of four holds the last token, whose logits are wanted
+    assert again.num_cached_tokens == 12  # the last of four pages has the last token, whose logits are needed
     (longer,) = run(engine, make_request("c", [*prompt_of(16), 5], max_tokens=1))
     assert longer.num_cached_tokens == 16
 
 
-def test_concurrent_prompts_end_with_one_copy_of_what_they_share():
+def test_concurrent_prompts_end_with_one_copy_of_their_shared_pages():
     engine = make_engine(prefix_eviction="lru")
     requests = [make_request(str(i), [*prompt_of(20), 30 + i, 31 + i], max_tokens=40) for i in range(6)]
     for request in requests:
@@ -85,7 +85,7 @@ def test_a_failed_sequence_leaves_nothing():
     assert again.num_cached_tokens == 0
 
 
-def test_penalties_are_told_of_tokens_that_are_not_computed():
+def test_penalties_count_tokens_that_are_not_computed():
     engine = make_engine(prefix_eviction="lru")
     run(engine, make_request("a", prompt_of(16)))
     engine.runner = spy = Spy(engine.runner)
@@ -97,7 +97,7 @@ def test_penalties_are_told_of_tokens_that_are_not_computed():
     assert prefix.prompt_len == 17
 
 
-def test_whoever_finds_more_goes_first_but_overtakes_only_so_often():
+def test_a_longer_cached_prefix_goes_first_but_overtakes_a_limited_number_of_times():
     engine = make_engine(prefix_eviction="lru", max_num_seqs=1)
     shared = prompt_of(12)
     run(engine, make_request("first", shared))

@@ -1,4 +1,4 @@
-"""Requests that begin alike compute what they share once, whatever slots, chunks and pages there are."""
+"""Requests with a shared prefix compute it once, with any number of slots, chunks and pages."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def continuations(context_len: int, count: int, seed: int = 0, name: str = "a"):
 
 
 def own_len(request) -> int:
-    """Tokens that a request computes besides its context: its own but the last, which is only a target."""
+    """Tokens that a request computes besides its context: its own except the last, which is only a target."""
     return len(request.prompt_token_ids) - request.logprobs_start - 1
 
 
@@ -51,7 +51,7 @@ def check_scores(sequences) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("context_len", [1, 4, 40])
-def test_a_context_is_computed_once_however_many_continue_it(context_len, limits):
+def test_a_context_is_computed_once_for_any_number_of_continuations(context_len, limits):
     engine = make_engine(**limits)
     watch = Watch(engine)
     requests = continuations(context_len, 50)
@@ -90,7 +90,7 @@ def test_several_contexts_at_once_are_each_computed_once():
 
 @pytest.mark.parametrize("context_len", [5, 16, 60])
 def test_fifty_contexts_are_each_computed_once_in_few_slots(context_len):
-    """Those who wait for a context keep their slots from the contexts behind them, and so find its pages."""
+    """Slots stay free for deferred requests before later contexts get them, so they find the pages of theirs."""
     limits = {"max_num_seqs": 32, "max_num_batched_tokens": 512, "max_model_len": 128, "num_pages": 2000}
     engine = make_engine(**limits)
     watch = Watch(engine)
@@ -102,8 +102,8 @@ def test_fifty_contexts_are_each_computed_once_in_few_slots(context_len):
     assert watch.num_tokens == sum(context_len + sum(map(own_len, group)) + 3 for group in groups)
 
 
-def test_more_continuations_than_slots_stop_nobody():
-    """They fill all slots while their context is computed, and give them on in the order of arrival."""
+def test_more_continuations_than_slots_block_no_other_request():
+    """They are deferred for all slots while their context is computed, and run in the order of arrival."""
     engine = make_engine(max_num_seqs=4, max_chunk_tokens=6, num_pages=400)
     watch = Watch(engine)
     requests = continuations(40, 30)
@@ -118,7 +118,7 @@ def test_more_continuations_than_slots_stop_nobody():
     assert watch.num_tokens == 40 + sum(map(own_len, requests)) + 29 + 5 + 19 + 5 + 19
 
 
-def test_texts_that_begin_alike_are_those_of_lone_runs():
+def test_texts_with_a_shared_prefix_equal_those_of_lone_runs():
     engine = make_engine((9, None))
     watch = Watch(engine)
     rng = np.random.default_rng(1)
@@ -132,7 +132,7 @@ def test_texts_that_begin_alike_are_those_of_lone_runs():
 
 
 @pytest.mark.parametrize("num_steps", range(6))
-def test_whoever_is_left_computes_the_context_when_the_first_is_aborted(num_steps):
+def test_another_request_computes_the_context_if_the_first_is_aborted(num_steps):
     engine = make_engine(max_chunk_tokens=6, max_num_seqs=4)
     watch = Watch(engine)
     requests = continuations(20, 12)
@@ -149,7 +149,7 @@ def test_whoever_is_left_computes_the_context_when_the_first_is_aborted(num_step
 
 
 def test_a_tiny_pool_preempts_and_keeps_every_score():
-    """Texts grow beside the scores until pages run out."""
+    """Texts are generated beside the scores until pages run out."""
     engine = make_engine((8, None), num_pages=42, max_num_seqs=6, max_chunk_tokens=7)
     texts = [make_request(f"text {i}", 12, 40, seed=i) for i in range(3)]
     generated = [engine.add(request)[0] for request in texts]
@@ -161,8 +161,8 @@ def test_a_tiny_pool_preempts_and_keeps_every_score():
     assert engine.scheduler.stats.num_preemptions > 0
 
 
-def test_who_needs_the_shared_tokens_themselves_computes_them():
-    """Log-probabilities of the context, and pooled states over it, come only from computing it."""
+def test_requests_with_results_of_the_shared_tokens_compute_them():
+    """Log-probabilities of the context, and hidden states pooled over it, need its computation."""
     engine = make_engine()
     watch = Watch(engine)
     context = list(range(1, 31))
@@ -177,7 +177,7 @@ def test_who_needs_the_shared_tokens_themselves_computes_them():
 
 
 @pytest.mark.parametrize("shared_len", [0, 4, 7])
-def test_prompts_that_do_not_share_what_is_said_are_refused(shared_len):
+def test_prompts_that_do_not_share_as_many_tokens_are_refused(shared_len):
     engine = make_engine()
     requests = [make_request("a", [1, 2, 3, 4, 5], 0), make_request("b", [1, 2, 3, 9, 5, 6, 7], 0)]
     with pytest.raises(RequestError, match=f"do not share {shared_len} tokens"):

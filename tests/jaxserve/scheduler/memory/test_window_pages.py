@@ -1,4 +1,4 @@
-"""A windowed group holds the pages of its window and no more, however long the context grows."""
+"""A windowed group has only the pages of its window, for any context length."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from tests.support.fakes.fake_engine import Driver, make_engine, make_request, m
 
 
 @pytest.mark.parametrize("page_size", [16, 64])
-def test_local_layers_of_gemma_270m_at_four_thousand_tokens_hold_their_window_and_two_pages(page_size):
-    """While the prompt is read a group holds the chunk in flight and the one planned on top of its window."""
+def test_local_layers_of_gemma_270m_have_their_window_and_two_pages_at_four_thousand_tokens(page_size):
+    """While the prompt is computed a group also has the pages of the chunk in flight and of the one being planned."""
     windows, chunk = SHAPES["gemma-3-270m"].kv_groups(page_size).windows, 512
     sizes = {"windows": windows, "page_size": page_size, "num_pages": 2000, "max_num_batched_tokens": chunk}
     engine = make_engine(max_num_seqs=2, max_model_len=4200, **sizes)
@@ -48,7 +48,7 @@ def test_column_j_of_a_windowed_table_is_page_first_plus_j():
 
 
 def test_a_decode_right_after_a_long_chunk_fits_a_decode_bucket():
-    """The window of the chunk in flight is still held, but the row's table begins at its own window."""
+    """The window of the chunk in flight is not freed yet, but the row's table begins at its own window."""
     scheduler = make_scheduler((8, None), page_size=4, max_num_batched_tokens=48, max_model_len=64)
     scheduler.add(make_request("a", 48, 5))
     _, decode = Driver(scheduler).steps(2)

@@ -1,4 +1,4 @@
-"""Fair shares: a tenant that asks now and then is served as if another one did not flood the engine, nearly."""
+"""Fair shares: a tenant with few requests is served nearly as if another tenant did not flood the engine."""
 
 from functools import cache
 
@@ -15,7 +15,7 @@ COUNT = len(QUIET_PROMPTS)
 
 @cache
 def bounds_s():
-    """Twice the quiet tenant's time to first token when it is alone, and two steps: a request each."""
+    """Twice the quiet tenant's time to first token when it is alone, plus two steps, one for each request."""
     return [2 * wait_s + 2 for wait_s in TwoTenants(make_policy("fair"), flood=None).run(COUNT)]
 
 
@@ -24,21 +24,23 @@ def late(waits_s):
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-def test_the_quiet_tenant_waits_little_whatever_the_other_floods(flood):
+def test_the_quiet_tenant_waits_little_beside_any_flood(flood):
     for seed in range(2):
         simulation = TwoTenants(FairShares(), FLOODS[flood], seed)
         assert not any(late(simulation.run(2 * COUNT)))
-        assert sum(s.num_tokens for s in simulation.floods if s.is_finished) > 4 * simulation.clock.now_s  # it goes on
+        assert (
+            sum(s.num_tokens for s in simulation.floods if s.is_finished) > 4 * simulation.clock.now_s
+        )  # the flood is served too
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-def test_in_the_order_of_arrival_it_waits_long(flood):
-    """The control: the bound is one that an order can violate."""
+def test_first_come_first_served_makes_it_wait_long(flood):
+    """Control: a policy can violate the bound."""
     assert all(late(TwoTenants(make_policy("fcfs"), FLOODS[flood]).run(2)))
 
 
 @pytest.mark.parametrize("weight", [1.0, 3.0])
-def test_tenants_that_always_wait_are_served_by_their_weights(weight):
+def test_tenants_that_always_wait_are_served_by_weight(weight):
     policy = FairShares(tenant_weights={"heavy": weight})
     scheduler = make_scheduler(policy=policy, max_num_seqs=8)
     driver, sequences = Driver(scheduler), {"heavy": [], "light": []}
@@ -53,8 +55,8 @@ def test_tenants_that_always_wait_are_served_by_their_weights(weight):
     assert heavy / light == pytest.approx(weight, rel=0.1)
 
 
-def test_nobody_saves_up_while_away():
-    """Who comes back is served beside the other from now on, and not for all the time in which it asked nothing."""
+def test_idle_time_earns_no_credit():
+    """A returning tenant is served beside the other from then on, without credit for the time in which it was idle."""
     policy = FairShares()
     scheduler = make_scheduler(policy=policy, max_num_seqs=4)
     driver = Driver(scheduler)
@@ -70,7 +72,7 @@ def test_nobody_saves_up_while_away():
     assert started.count("back") > 8
 
 
-def test_an_account_is_charged_once_for_a_token_whatever_is_computed_again():
+def test_a_recomputed_token_is_not_charged_again():
     scheduler = make_scheduler(num_pages=20, max_num_seqs=2, policy=FairShares())
     for i, tenant in enumerate("ab"):
         scheduler.add(make_request(tenant, 30, 30, seed=i, scheduling=SchedulingOptions(tenant=tenant)))

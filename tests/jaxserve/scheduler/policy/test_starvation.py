@@ -1,4 +1,4 @@
-"""Nobody waits for ever, whatever others send: random adversaries, and orders without ageing as controls."""
+"""No request starves, whatever others send: random adversaries, and policies without ageing as controls."""
 
 from unittest.mock import patch
 
@@ -15,11 +15,11 @@ from tests.support.fakes.fake_engine import Driver, make_request, make_scheduler
 
 NUM_STEPS = 250
 AGEING_S = 2.0
-VICTIM = 5  # its priority; adversaries have better ones
+VICTIM = 5  # its priority; adversaries have lower numbers, which go first
 
 
 class StrictPriority(SchedulingPolicy):
-    """The control: it does not age."""
+    """Control: a policy without ageing."""
 
     fields = ("priority",)
 
@@ -31,7 +31,7 @@ class StrictPriority(SchedulingPolicy):
 
 
 class Adversary:
-    """Keeps the queue full of requests that would all go before the victim's, as it is drawn for the seed."""
+    """Keeps the queue full of random requests that all precede the victim's by priority."""
 
     def __init__(self, policy, seed, **limits):
         self.random = np.random.default_rng(seed)
@@ -58,8 +58,8 @@ class Adversary:
 
 
 def wait_among_priorities(policy, seed, **limits):
-    """Steps until the victim starts, NUM_STEPS if it does not, and the priorities that went before though they came
-    when it had caught up with them."""
+    """Steps until the victim starts, NUM_STEPS if it does not, and the requests that started before it although it had
+    aged enough to precede them."""
     adversary = Adversary(policy, seed, **limits)
     for _ in range(5):
         adversary.step()
@@ -87,7 +87,7 @@ def test_without_ageing_the_victim_starves():
 
 
 def wait_among_tenants(seed):
-    """The victim's tenant has been served before; then each request comes from a tenant that nobody has seen."""
+    """The victim's tenant has been served before; then each request comes from a new tenant."""
     adversary = Adversary(FairShares(), seed)
     for _ in range(4):
         adversary.add(20, 20, tenant="victim")
@@ -101,10 +101,10 @@ def wait_among_tenants(seed):
     return NUM_STEPS
 
 
-def test_an_endless_row_of_new_tenants_passes_everybody():
+def test_an_endless_series_of_new_tenants_does_not_starve_the_victim():
     assert all(wait_among_tenants(seed) < NUM_STEPS for seed in range(6))
 
 
-def test_it_would_not_if_all_came_in_at_the_least():
+def test_it_would_if_all_tenants_entered_at_the_minimum():
     with patch.object(tenant_counters, "ENTRY", 0):
         assert any(wait_among_tenants(seed) == NUM_STEPS for seed in range(6))

@@ -1,4 +1,4 @@
-"""Several tokens in one step: only while nobody waits, only as far as pages reach, each sequence up to its own end."""
+"""Several tokens in one step: only while no sequence waits, as far as pages last, each sequence up to its own end."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def test_steps_of_many_rounds_overlap():
     ],
     ids=lambda other: other["request_id"],
 )
-def test_one_token_a_step_while_somebody_else_needs_the_next(other):
+def test_one_token_a_step_while_another_sequence_needs_the_next(other):
     scheduler = make_scheduler(max_num_seqs=2)
     requests = [make_request("a", 4, 20), make_request("b", 4, 20)][: 1 if "bad_words" in other else 2]
     _, _ = decoding(scheduler, *requests, make_request(max_tokens=20, **other))
@@ -70,7 +70,7 @@ def test_a_chunk_of_a_prompt_takes_one_round():
 
 
 def test_the_last_token_of_a_prompt_that_is_scored_takes_one_round_for_all():
-    """It draws nothing, and its row is no decode's, though it has one token."""
+    """It draws nothing, and its row is not a decode row, although it has one token."""
     scheduler = make_scheduler(max_num_seqs=2, max_num_batched_tokens=8)
     driver, (_, scored) = decoding(
         scheduler, make_request("a", 4, 20), make_request("scored", 13, 0, prompt_logprobs=0)
@@ -83,8 +83,8 @@ def test_the_last_token_of_a_prompt_that_is_scored_takes_one_round_for_all():
 
 
 @pytest.mark.parametrize(("num_free", "num_rounds"), [(4, 8), (3, 4), (2, 4)])
-def test_rounds_are_as_many_as_free_pages_allow(num_free, num_rounds):
-    """Pages of 4, two prompts of 4: the next token takes a page each, which holds 4 rounds; more take another."""
+def test_the_number_of_rounds_is_limited_by_free_pages(num_free, num_rounds):
+    """Pages of 4, two prompts of 4: the next token takes a page each, enough for 4 rounds; more take another."""
     scheduler = make_scheduler()
     decoding(scheduler, make_request("a", 4, 40), make_request("b", 4, 40))
     scheduler.state.pool.allocate(scheduler.stats.num_pages_free - num_free)
@@ -93,7 +93,7 @@ def test_rounds_are_as_many_as_free_pages_allow(num_free, num_rounds):
     assert scheduler.stats.num_preemptions == 0
 
 
-def test_what_was_drawn_after_the_end_is_cut():
+def test_tokens_after_the_end_are_dropped():
     scheduler = make_scheduler()
     driver, (a, b) = decoding(scheduler, make_request("a", 4, 20, stop_token_ids=[7]), make_request("b", 4, 20))
     plan = scheduler.schedule(max_rounds=4)

@@ -1,4 +1,4 @@
-"""Device: what attention of one kind of layers must know of a batch, in all KV groups of the kind."""
+"""Device: `kind_meta`, a batch's attention metadata for one kind of layers, in all KV groups of the kind."""
 
 from dataclasses import replace
 
@@ -19,9 +19,9 @@ def kind_meta(
     num_tokens: int,
     page_size: int,
 ) -> AttentionMeta:
-    """Metadata whose `tables` [G, S, W], `first_pages` [G, S] and `write_slots` [G, T] hold every group.
+    """Metadata with the `tables` [G, S, W], `first_pages` [G, S] and `write_slots` [G, T] of every group.
 
-    All else is the same in each group; `of_group` takes one of them.
+    Everything else is the same in all groups; `of_group` selects one of them.
     """
 
     def meta_of(tables: Int[Array, "S W"], first_pages: Int[Array, "S"]) -> AttentionMeta:
@@ -36,13 +36,16 @@ def kind_meta(
             page_size=page_size,
         )
 
-    write_slots = jax.vmap(lambda t, f: meta_of(t, f).write_slots)(tables, first_pages)
+    def write_slots_of(tables: Int[Array, "S W"], first_pages: Int[Array, "S"]) -> Int[Array, "T"]:
+        return meta_of(tables, first_pages).write_slots
+
+    write_slots = jax.vmap(write_slots_of)(tables, first_pages)
     meta = meta_of(tables[0], first_pages[0])
     return replace(meta, tables=tables, first_pages=first_pages, write_slots=write_slots)
 
 
 def of_group(meta: AttentionMeta, group: Int[Array, ""] | int) -> AttentionMeta:
-    """The metadata of one group, as the attention op reads it."""
+    """The metadata of one group, the attention op's argument."""
     return replace(
         meta, tables=meta.tables[group], first_pages=meta.first_pages[group], write_slots=meta.write_slots[group]
     )

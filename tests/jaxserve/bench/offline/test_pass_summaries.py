@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxserve.bench.offline import summaries
+from jaxserve.bench.offline import pass_summaries
 from jaxserve.bench.offline.measure import Pass
 from jaxserve.bench.offline.workload import Workload
 from jaxserve.core.outputs import CompletionOutput, RequestMetrics, RequestOutput
@@ -17,7 +17,7 @@ def output(first_s: float | None, finish_s: float, num_tokens: int) -> RequestOu
 def test_rates_are_over_all_passes_together():
     outputs = [output(11, 12, 3), output(11, 12, 5)]
     one = Pass(Workload([[1] * 4, [1] * 6], [3, 5]), outputs, 2.0)
-    figures = summaries.throughput([one, Pass(one.workload, outputs, 6.0)])
+    figures = pass_summaries.throughput([one, Pass(one.workload, outputs, 6.0)])
     assert figures["elapsed_s"] == [2.0, 6.0]
     assert figures["request_throughput"] == 4 / 8
     assert figures["input_throughput"] == 20 / 8
@@ -27,21 +27,21 @@ def test_rates_are_over_all_passes_together():
 
 def test_latencies_are_by_request():
     outputs = [output(10.5, 12.5, 5), output(11.5, 11.5 + 8.0, 5)]
-    figures = summaries.latency([Pass(Workload([], []), outputs, 10.0)])
+    figures = pass_summaries.latency([Pass(Workload([], []), outputs, 10.0)])
     assert figures["mean_ttft_ms"] == pytest.approx(1000)
     assert figures["p50_tpot_ms"] == pytest.approx((500 + 2000) / 2)
     assert figures["p99_e2el_ms"] == pytest.approx(2500 + 0.99 * 7000)
 
 
 def test_a_single_token_has_no_time_per_further_token():
-    figures = summaries.latency([Pass(Workload([], []), [output(11, 11, 1)], 1.0)])
+    figures = pass_summaries.latency([Pass(Workload([], []), [output(11, 11, 1)], 1.0)])
     assert figures["p90_e2el_ms"] == figures["p90_ttft_ms"] == pytest.approx(1000)
     assert not [key for key in figures if "tpot" in key]
 
 
 def test_a_request_without_times_is_a_fault():
     with pytest.raises(RuntimeError, match="no times"):
-        summaries.latency([Pass(Workload([], []), [output(None, 11, 1)], 1.0)])
+        pass_summaries.latency([Pass(Workload([], []), [output(None, 11, 1)], 1.0)])
 
 
 def test_outputs_of_another_length_are_a_fault():

@@ -7,7 +7,7 @@ import pytest
 
 from jaxserve.bench.serving.client.sse_events import SSEDecoder
 from jaxserve.bench.serving.options import CHAT
-from jaxserve.bench.serving.report.summary import summarize
+from jaxserve.bench.serving.report.run_summary import summarize
 from tests.support.serving.scripted_load import load_on
 from tests.support.serving.scripted_server import Step, Stream, answer, chat_chunk, text_chunk, usage_chunk
 

@@ -1,5 +1,5 @@
-"""Host: what Gemma 2 and 3 share: tanh-approximated GELU, scaled embeddings, norms before and after each sublayer, a
-query scale apart from the head dim."""
+"""Host: the fields shared by Gemma 2 and 3: tanh-approximated GELU, scaled embeddings, norms before and after each
+sublayer, a query scale of its own."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ ACTIVATION = "gelu_pytorch_tanh"
 
 
 def hf_fields(keys: ConfigKeys) -> dict[str, Any]:
-    """Fields of `ModelConfig` from config.json: sizes, and what is Gemma's own."""
+    """Fields of `ModelConfig` from config.json: sizes and Gemma's own fields."""
     keys.require("attention_bias", (False,), False)
     keys.require("hidden_activation", (ACTIVATION,), ACTIVATION)
-    # Gemma 2's first files say "gelu_pytorch_tanh" here too; transformers reads hidden_activation alone.
+    # Gemma 2's first files have "gelu_pytorch_tanh" here too; transformers reads only hidden_activation.
     keys.require("hidden_act", (ACTIVATION,), ACTIVATION)
     keys.require("use_bidirectional_attention", (False,), False)
     sizes = common.hf_sizes(keys)
@@ -27,8 +27,11 @@ def hf_fields(keys: ConfigKeys) -> dict[str, Any]:
 
 
 def gguf_fields(keys: ConfigKeys, metadata: Any, is_tied: bool, largest: int) -> dict[str, Any]:
-    """Fields of `ModelConfig` from a GGUF header. The header omits the query scale: all sizes divide by the head dim,
-    but the one of `largest` layers by d_model over heads."""
+    """Fields of `ModelConfig` from a GGUF header.
+
+    The header omits the query scale: it is head_dim ** -0.5, but (d_model / num_heads) ** -0.5 in the size of `largest`
+    layers.
+    """
     sizes = common.gguf_sizes(keys, metadata, is_tied)
     is_largest = sizes["num_layers"] == largest
     return _own(sizes, sizes["d_model"] // sizes["num_heads"] if is_largest else sizes["head_dim"])
