@@ -22,7 +22,6 @@ from jaxserve.core.hardware.mesh import spec
 from pallas_kernels.page_layouts import LAYOUTS, ROWS, PageLayout
 
 _jax: Any = jax  # whose transformations have no types
-_jnp: Any = jnp
 PINNED = "pinned_host"
 POOL_SPEC = spec(None, None, "kv_heads", None, None)
 
@@ -66,5 +65,5 @@ class KVLayout:
 
     def allocate(self, num_pages: int, mesh: Mesh) -> jax.Array:
         """A pool of zeros, sharded over the mesh."""
-        zeros = _jax.jit(lambda: _jnp.zeros(self.shape(num_pages), self.dtype), out_shardings=self.sharding(mesh))
+        zeros = _jax.jit(lambda: jnp.zeros(self.shape(num_pages), self.dtype), out_shardings=self.sharding(mesh))
         return zeros()

@@ -15,7 +15,7 @@ from jaxserve.core.hardware.compilers import require_compiler
 from jaxserve.core.hardware.mesh import TENSOR
 from pallas_kernels.gpu_targets import gpu_target
 
-_jax: Any = jax  # whose errors and settings have no types
+_jax: Any = jax  # whose settings have no types
 _topologies: Any = topologies  # whose devices have no types
 
 
@@ -30,7 +30,7 @@ def tpu_devices(topology: str) -> list[Any]:
     require_compiler("tpu")
     try:
         return _topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
-    except _jax.errors.JaxRuntimeError as error:
+    except jax.errors.JaxRuntimeError as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
             f"{topology!r} is no TPU topology: {reason}. Names are like v5e:2x2, v5p:2x2x1, v6e:2x4 and tpu7x:2x2x1"

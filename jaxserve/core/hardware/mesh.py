@@ -14,7 +14,6 @@ AnyMesh = Mesh | AbstractMesh  # shapes and sizes need no devices
 
 TENSOR = "tensor"  # mesh axis over which heads, MLP columns and vocabulary rows are sharded
 
-_jax: Any = jax  # whose devices and settings have no types
 
 # Logical axis of a parameter, pool or activation → mesh axis; other axes are replicated.
 RULES: dict[str, str] = {"kv_heads": TENSOR, "heads": TENSOR, "mlp": TENSOR, "vocab": TENSOR}
@@ -26,8 +25,8 @@ def make_mesh(tensor_parallel_size: int) -> Mesh:
     Raises ConfigError if the machine has a GPU that JAX cannot use, unless jax_platforms is set: serving from the CPU
     beside it would not be intended.
     """
-    available = _jax.devices()
-    if available[0].platform == "cpu" and not _jax.config.jax_platforms and (reason := unusable_gpu()):
+    available = jax.devices()
+    if available[0].platform == "cpu" and not jax.config.jax_platforms and (reason := unusable_gpu()):
         raise ConfigError(f"this machine has an NVIDIA GPU, but {reason}. To run on the CPU, set JAX_PLATFORMS=cpu.")
     if tensor_parallel_size > len(available):
         raise ConfigError(
@@ -65,4 +64,4 @@ def local_shape(array: Any) -> tuple[int, ...]:
 
 def device_bytes(tree: Any) -> int:
     """Bytes of a tree of arrays, or of `ShapeDtypeStruct`s, on one device."""
-    return sum(math.prod(local_shape(a)) * np.dtype(a.dtype).itemsize for a in _jax.tree.leaves(tree))
+    return sum(math.prod(local_shape(a)) * np.dtype(a.dtype).itemsize for a in jax.tree.leaves(tree))

@@ -87,5 +87,5 @@ def forget_prefix(state: SchedulerState, slot: int) -> None:
 
 
 def _namespace(sequence: Sequence) -> tuple[int, str | None]:
-    """KV depends on the adapter; the salt separates users who must not learn what others have asked."""
+    """KV depends on the adapter; the salt separates users, who must not learn the prompts of others."""
     return sequence.request.adapter, sequence.request.cache_salt

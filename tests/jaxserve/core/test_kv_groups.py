@@ -29,5 +29,5 @@ def test_numbers_and_arrays_agree():
 def test_a_windowed_table_holds_the_window_before_two_steps(num_tokens):
     groups = KVGroups((10,), 4)
     for committed in range(80):
-        held = groups.end_page(committed + 2 * num_tokens) - groups.first_page(0, committed)
-        assert held <= groups.num_columns(0, 1000, num_tokens)
+        num_kept = groups.end_page(committed + 2 * num_tokens) - groups.first_page(0, committed)
+        assert num_kept <= groups.num_columns(0, 1000, num_tokens)

@@ -59,22 +59,22 @@ def test_a_free_page_cannot_be_shared():
 
 @given(st.lists(st.tuples(st.sampled_from(["allocate", "retain", "release"]), st.integers(0, 6)), max_size=60))
 def test_the_counts_hold_after_random_operations(operations):
-    pool, held = PagePool(12), []  # held: one entry per reference
+    pool, referenced = PagePool(12), []  # one entry per reference
     for name, number in operations:
-        chosen = np.array(list(dict.fromkeys(held))[:number], np.int32)
+        chosen = np.array(list(dict.fromkeys(referenced))[:number], np.int32)
         if name == "allocate":
             ids = pool.allocate(number)
-            assert (ids is None) == (number > 11 - len(set(held)))
+            assert (ids is None) == (number > 11 - len(set(referenced)))
             new = [] if ids is None else ids.tolist()
-            assert not set(new) & set(held)
-            held += new
+            assert not set(new) & set(referenced)
+            referenced += new
         elif name == "retain":
             pool.retain(chosen)
-            held += chosen.tolist()
+            referenced += chosen.tolist()
         else:
             pool.release(chosen)
             for page in chosen.tolist():
-                held.remove(page)
+                referenced.remove(page)
         assert pool.num_free + pool.num_cached + pool.num_referenced == 11
-        assert pool.num_referenced == len(set(held))
-        assert [held.count(page) for page in range(12)] == pool.references(slice(None)).tolist()
+        assert pool.num_referenced == len(set(referenced))
+        assert [referenced.count(page) for page in range(12)] == pool.references(slice(None)).tolist()

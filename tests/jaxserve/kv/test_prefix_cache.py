@@ -109,13 +109,13 @@ def test_a_prefix_with_a_hit_outlasts_one_without(policy, is_left):
 def test_referenced_pages_are_not_evicted():
     cache, pool, _ = make(num_pages=9)
     insert(cache, pool, tokens_of(1, 2, 3, 4))
-    held = cache.match("", tokens_of(1, 2))
-    cache.take(held)
+    referenced = cache.match("", tokens_of(1, 2))
+    cache.take(referenced)
     assert (pool.num_cached, pool.num_referenced) == (2, 2)
     cache.evict(2)
     assert pool.num_free == 6
     assert match_len(cache, 1, 2, 3, 4) == 2
-    pool.release(held.pages.reshape(-1))
+    pool.release(referenced.pages.reshape(-1))
     assert pool.num_cached == 2
 
 
@@ -191,7 +191,7 @@ class Oracle:
             self.pages.setdefault((namespace, tokens[: (i + 1) * PAGE].tobytes()), page)
 
     def drop(self, is_kept: np.ndarray) -> None:
-        """What the cache no longer keeps of a group without windows; no beginning may outlast a shorter one."""
+        """Remove pages that the cache no longer keeps; without windows no prefix may outlast a shorter one."""
         self.pages = {key: page for key, page in self.pages.items() if is_kept[page]}
         page_bytes = 4 * PAGE
         for namespace, tokens in self.pages:
@@ -204,7 +204,7 @@ class Oracle:
 def test_random_operations_agree_with_a_dict_of_prefixes(policy, seed):
     draw = np.random.default_rng(seed)
     cache, pool, _ = make(num_pages=60, policy=policy)
-    oracle, held = Oracle(), []
+    oracle, referenced = Oracle(), []
     for _ in range(1500):
         namespace, tokens = str(draw.integers(2)), tokens_of(*draw.integers(0, 2, draw.integers(1, 9)))
         operation = draw.choice(["match", "insert", "release", "evict", "clear"], p=[0.35, 0.35, 0.2, 0.095, 0.005])
@@ -213,7 +213,7 @@ def test_random_operations_agree_with_a_dict_of_prefixes(policy, seed):
             assert match.pages[0].tolist() == oracle.match(namespace, tokens)
             if draw.random() < 0.5 and match.num_pages:
                 cache.take(match)
-                held.append(match.pages[0])
+                referenced.append(match.pages[0])
         elif operation == "insert" and len(tokens) // PAGE <= pool.num_free:
             pages = pool.allocate(len(tokens) // PAGE)
             oracle.insert(namespace, tokens, pages)
@@ -221,9 +221,9 @@ def test_random_operations_agree_with_a_dict_of_prefixes(policy, seed):
             assert kept.tolist() == oracle.match(namespace, tokens)
             pool.retain(kept[kept != pages])
             pool.release(pages[kept != pages])
-            held.append(kept)
-        elif operation == "release" and held:
-            pool.release(held.pop(draw.integers(len(held))))
+            referenced.append(kept)
+        elif operation == "release" and referenced:
+            pool.release(referenced.pop(draw.integers(len(referenced))))
         elif operation == "evict" and pool.num_cached:
             count, before = int(draw.integers(1, pool.num_cached + 1)), pool.num_free
             cache.evict(count)
@@ -234,8 +234,8 @@ def test_random_operations_agree_with_a_dict_of_prefixes(policy, seed):
             oracle.pages.clear()
         assert pool.num_free + pool.num_cached + pool.num_referenced == pool.num_pages - 1
         assert sorted(kept_pages(cache).tolist()) == sorted(oracle.pages.values())
-    while held:
-        pool.release(held.pop())
+    while referenced:
+        pool.release(referenced.pop())
     assert pool.num_referenced == 0
     cache.evict(pool.num_cached)
     assert pool.num_free == pool.num_pages - 1

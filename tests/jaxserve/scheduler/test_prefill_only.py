@@ -19,9 +19,9 @@ def test_nothing_is_drawn_and_the_end_is_reported():
     engine = make_engine()
     (sequence,), deltas = run(engine, make_request("a", 9, 0, prompt_logprobs=0))
     assert (sequence.token_ids, sequence.finish_reason) == ([], "length")
-    told = [delta for delta in deltas if len(delta)]
-    assert len(told) == 1
-    assert (told[0].sequences, told[0].tokens.tolist(), told[0].is_finished.tolist()) == (
+    reported = [delta for delta in deltas if len(delta)]
+    assert len(reported) == 1
+    assert (reported[0].sequences, reported[0].tokens.tolist(), reported[0].is_finished.tolist()) == (
         [sequence],
         [NO_TOKEN],
         [True],

@@ -57,8 +57,8 @@ def test_the_table_above_names_every_field():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_field_accepts_good_values_and_refuses_bad_ones_by_name(name):
-    honoured, refused = FIELDS[name]
-    for given_value, stored in honoured:
+    accepted, refused = FIELDS[name]
+    for given_value, stored in accepted:
         found = getattr(SamplingParams(**{name: given_value}), name)
         assert found == stored
         assert type(found) is type(stored)

@@ -1,4 +1,4 @@
-"""Prefix cache in the scheduler: what sequences leave there, and who goes first; the fuzz covers taking over."""
+"""Prefix cache in the scheduler: what sequences leave there, and which goes first; the fuzz covers taking over."""
 
 import numpy as np
 import pytest
