@@ -204,8 +204,8 @@ def test_requests_admitted_just_before_the_engine_dies_raise():
 
     async def main():
         async with AsyncLLM.from_llm(llm) as served:
-            dying = asyncio.ensure_future(served.client.wait_dead())
-            cancelled = asyncio.ensure_future(served.client.wait_dead())
+            dying = asyncio.ensure_future(served.wait_dead())
+            cancelled = asyncio.ensure_future(served.wait_dead())
             with held(llm) as is_waiting:
                 streams = [await first(served, is_waiting), *await submitted(served, ["a", "b"])]
                 llm.parts.runner.submit = broken
@@ -216,7 +216,7 @@ def test_requests_admitted_just_before_the_engine_dies_raise():
                     with pytest.raises(EngineDeadError, match="the device is gone"):
                         await stream.next()
             assert "the device is gone" in str(await dying)
-            assert "the device is gone" in str(await served.client.wait_dead())
+            assert "the device is gone" in str(await served.wait_dead())
             health = served.health()
             assert (health.is_dead, health.has_work, health.stalled_s) == (True, False, 0)
             assert "the device is gone" in health.reason
@@ -234,7 +234,7 @@ def test_requests_admitted_just_before_the_engine_dies_raise():
 def test_closing_is_no_death():
     async def main():
         served = AsyncLLM.from_llm(fake_llm())
-        dying = asyncio.ensure_future(served.client.wait_dead())
+        dying = asyncio.ensure_future(served.wait_dead())
         await served.close()
         await asyncio.sleep(0)
         assert not dying.done()
