@@ -1,6 +1,6 @@
-"""Device: back-end names, the one rule that chooses among an op's back ends, and how kernels run where no chip is."""
+"""Device: names of back ends, the rule that selects one for an op, and interpretation of kernels on other devices."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -12,27 +12,26 @@ import jax
 BACKENDS = ("auto", "mosaic_tpu", "mosaic_gpu", "xla", "invariant", "reference")
 
 HOPPER = ("H100", "H200", "H800", "H20", "GH200")
-"""What the names of GPUs with compute capability 9.0 hold."""
+"""Parts of the device names of GPUs with compute capability 9.0."""
 
 _interpreter: ContextVar[Any] = ContextVar("interpreter", default=True)
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """One way to compute an op. `function` raises NotImplementedError(reason) for arguments that it does not serve."""
+    """One implementation of an op. `function` raises NotImplementedError(reason) for arguments outside its support."""
 
     backend: str
     """One of BACKENDS, not "auto"."""
     function: Callable[..., Any]
     platforms: tuple[str, ...] | None = None
-    """Platforms that it is made for; None: all. Asked for by name it runs elsewhere too, interpreted."""
+    """Platforms that it is made for; None: all. Selected by name, it runs elsewhere too, interpreted."""
     is_automatic: bool = True
-    """False: taken only when asked for by name (an oracle is right, but too slow to fall back to in silence)."""
+    """False: used only when selected by name (a reference is correct, but too slow as a silent fallback)."""
 
 
 def imported_on_demand(module: str, name: str) -> Callable[..., Any]:
-    """A function of a module that is imported by the first call: Pallas' GPU half takes 0.6 s, which others need not
-    wait for."""
+    """A function whose module is imported by the first call: importing Pallas for GPUs takes 0.6 s."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return getattr(import_module(module), name)(*args, **kwargs)
@@ -43,7 +42,7 @@ def imported_on_demand(module: str, name: str) -> Callable[..., Any]:
 def target_platform() -> str:
     """The platform that the computation being traced is for: "cpu", "gpu" or "tpu".
 
-    The mesh in scope says it, so that a program can be compiled for a machine that is not there.
+    It is that of the mesh in scope, so that a program can be compiled for a device that this machine lacks.
     """
     mesh = jax.sharding.get_abstract_mesh()
     device = None if mesh.empty else mesh.abstract_device
@@ -51,19 +50,21 @@ def target_platform() -> str:
 
 
 def target_device_kind() -> str:
-    """The model of device that is traced for, as "TPU v6 lite"."""
+    """The device kind that the computation being traced is for, e.g. "TPU v6 lite"."""
     mesh = jax.sharding.get_abstract_mesh()
     device = None if mesh.empty else mesh.abstract_device
-    return jax.devices()[0].device_kind if device is None else device.device_kind
+    if device is not None:
+        return device.device_kind
+    return jax.devices()[0].device_kind  # pyright: ignore[reportUnknownVariableType]
 
 
 def interpretation() -> Any:
-    """What a TPU kernel passes to `pallas_call` as `interpret`: False where the target is a TPU."""
+    """The `interpret` argument of a TPU kernel's `pallas_call`: False where the target is a TPU."""
     return False if target_platform() == "tpu" else _interpreter.get()
 
 
 def gpu_interpretation() -> Any:
-    """What a GPU kernel passes to `plgpu.kernel` as `interpret`: None where the target is a GPU."""
+    """The `interpret` argument of a GPU kernel's `plgpu.kernel`: None where the target is a GPU."""
     if target_platform() == "gpu":
         return None
     from jax.experimental.pallas import mosaic_gpu
@@ -73,14 +74,14 @@ def gpu_interpretation() -> Any:
 
 
 def require_hopper() -> None:
-    """Raises NotImplementedError where the target is a GPU of another generation than the kernels are made for."""
+    """Raises NotImplementedError where the target is a GPU of another generation than Hopper."""
     if target_platform() == "gpu" and not any(name in target_device_kind() for name in HOPPER):
         raise NotImplementedError(f"its kernels are for Hopper ({', '.join(HOPPER)}), not for {target_device_kind()}")
 
 
 @contextmanager
-def interpreted_by(interpreter: Any) -> Iterator[None]:
-    """Within it, kernels traced for other targets than theirs run under this interpreter (Pallas' generic one else)."""
+def interpreted_by(interpreter: Any) -> Generator[None]:
+    """In this context, kernels traced for other targets than theirs run under this interpreter."""
     token = _interpreter.set(interpreter)
     try:
         yield
@@ -93,11 +94,11 @@ def dispatch(op: str, table: Sequence[Implementation], backend: str, *args: Any,
 
     Raises:
       ValueError: no back end has this name.
-      NotImplementedError: every candidate stepped aside; the message holds each one's reason.
+      NotImplementedError: no candidate serves these arguments; the message holds each one's reason.
     """
     if backend not in BACKENDS:
         raise ValueError(f"{op}: backend={backend!r} is unknown; use one of {', '.join(BACKENDS)}")
-    reasons = []
+    reasons: list[str] = []
     target = target_platform()
     for entry in table:
         if entry.is_automatic if backend == "auto" else entry.backend == backend:

@@ -1,4 +1,4 @@
-"""Host: descriptions of GPUs, with which XLA compiles for one that is not there: targets/<name>.txtpb beside the code.
+"""Host: descriptions of GPUs, with which XLA compiles without the GPU: targets/<name>.txtpb beside the code.
 
 A file is XLA's GpuTargetConfigProto as text: limits of thread blocks, shared memory and registers, and the rates of the
 data sheet. The `name` in it is `jax.Device.device_kind` of the real GPU.
@@ -17,7 +17,7 @@ def gpu_target(name: str) -> str:
     """The description of a GPU: the `target_config` of `jax.experimental.topologies.get_topology_desc`.
 
     Raises:
-      ValueError: no description has this name; the message lists those there are.
+      ValueError: no description has this name; the message lists the known names.
     """
     names = gpu_target_names()
     if name not in names:

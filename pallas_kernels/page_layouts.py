@@ -1,4 +1,4 @@
-"""Device: how keys and values lie in a page of one head: a position a row, or a position a lane.
+"""Device: layouts of a page's keys and values in one head: a row per position, or a lane per position.
 
     ROWS   pool[Lg, P, K, page, W2]     W2 = round_up(2·H, 128)        position 0  [ key 0..H | value 0..H | zeros ]
                                                                        position 1  [ key 0..H | value 0..H | zeros ]
@@ -7,11 +7,11 @@
                                         the rows of a tile             …
                                                                        value 0     [ position 0 | position 1 | … ]
                                                                        …
-Rows suit every page size, and a token is stored by rewriting a tile of 8 to 32 positions. Lanes pad nothing where rows
-pad most (37 % of the memory at head dim 80, 25 % at 96), and keys and values come apart for nothing: decoding on v6e in
-bfloat16 takes 32 % fewer instruction bundles at head dim 64, 39 % at 80, 9 % at 128. Their price: pages are multiples
-of 128, and to store one token is to rewrite 128 positions of all its heads (Llama-3-8B in bfloat16: 512 KiB a layer
-instead of 64; head dim 64: 256 KiB instead of 32).
+ROWS suits every page size, and a token is stored by rewriting a tile of 8 to 32 positions. LANES avoids the padding of
+ROWS (37 % of the memory at head dim 80, 25 % at 96), and separates keys and values at no cost: decoding on v6e in
+bfloat16 takes 32 % fewer instruction bundles at head dim 64, 39 % at 80, 9 % at 128. Its costs: pages are multiples of
+128, and storing one token rewrites 128 positions of all its heads (Llama-3-8B in bfloat16: 512 KiB a layer instead of
+64; head dim 64: 256 KiB instead of 32).
 """
 
 from abc import ABC, abstractmethod
@@ -22,11 +22,11 @@ from jaxtyping import Array, Num
 
 NUM_LANES = 128
 TILE_ROW_BYTES = 32
-"""A tile of a TPU is 8 sublanes of 32 bits high: 8 rows of float32, 16 of bfloat16, 32 of an 8-bit type."""
+"""Height of a TPU tile, 8 sublanes of 32 bits: 8 rows of float32, 16 of bfloat16, 32 of an 8-bit type."""
 
 
 class PageLayout(ABC):
-    """Where the numbers of a position are in the pool. A *packed* token is its key and value with their padding."""
+    """Where the numbers of a position lie in the pool. A *packed* token is its key and value with their padding."""
 
     name: str
     position_axis: int
@@ -34,7 +34,7 @@ class PageLayout(ABC):
     packed_axis: int
     """The pool's axis on which a packed token lies."""
     max_piece_len: int
-    """Most consecutive slots that are written at once (see `page_ops.pieces`)."""
+    """Largest number of consecutive slots written at once (see `page_ops/aligned_pieces.py`)."""
 
     @abstractmethod
     def value_start(self, head_dim: int, dtype: Any) -> int:
@@ -46,7 +46,7 @@ class PageLayout(ABC):
 
     @abstractmethod
     def page_multiple(self, dtype: Any) -> int:
-        """What page sizes must be multiples of for TPUs."""
+        """Page sizes must be multiples of this on TPUs."""
 
     @abstractmethod
     def page_shape(self, page_size: int, head_dim: int, dtype: Any) -> tuple[int, int]:
@@ -58,7 +58,7 @@ class PageLayout(ABC):
 
     @abstractmethod
     def by_position(self, pages: Num[Array, "*batch a b"]) -> Num[Array, "*batch positions packed"]:
-        """Whole or partial pages with a position a row."""
+        """Whole or partial pages with one row per position."""
 
     def __repr__(self) -> str:
         return self.name.upper()
@@ -70,7 +70,7 @@ class PageLayout(ABC):
 class _Rows(PageLayout):
     name = "rows"
     position_axis, packed_axis = 3, 4
-    max_piece_len = 32  # one tile of an 8-bit type; longer ones would make the many that are partly kept dearer
+    max_piece_len = 32  # one tile of an 8-bit type; longer pieces cost more where most are written in part
 
     def value_start(self, head_dim: int, dtype: Any) -> int:
         return head_dim

@@ -1,4 +1,4 @@
-"""Host: block sizes that were measured on a kind of device, kept as data beside the code.
+"""Host: block sizes measured on a device kind, stored as data beside the code.
 
 A file `tuned/<device kind>/<op>.json` is written by scripts/tune_kernels:
 
@@ -14,22 +14,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 TUNED = Path(__file__).parent / "tuned"
 Key = Mapping[str, int | str]
 Others = tuple[int | str, ...]
-"""The rest of a key beside the number of rows."""
+"""A key without the number of rows."""
 Entries = dict[tuple[int, Others], dict[str, int]]
 
 
 class TuningError(Exception):
-    """A file of measured block sizes is not what it should be."""
+    """A file of measured block sizes is damaged."""
 
 
 @dataclass(frozen=True)
 class _Fields:
-    """What an op's entries hold: counts and words that tell them apart, and the sizes that were measured."""
+    """Fields of an op's entries: counts and words that form the key, and the measured sizes."""
 
     counts: tuple[str, ...]
     words: Mapping[str, tuple[str, ...]]
@@ -50,7 +50,7 @@ OPS = {
 def tuned(op: str, device_kind: str, key: Key, folder: Path = TUNED) -> dict[str, int] | None:
     """Block sizes measured for this key on this kind of device, by name; None if there are none.
 
-    Of several numbers of rows that were measured, the nearest one's by ratio; everything else must be equal.
+    Among several measured numbers of rows, the nearest by ratio counts; the rest of the key must be equal.
 
     Args:
       device_kind: of the target, as JAX spells it ("TPU v6 lite").
@@ -58,12 +58,12 @@ def tuned(op: str, device_kind: str, key: Key, folder: Path = TUNED) -> dict[str
 
     Raises:
       TuningError: the file is damaged; the message names it and what is wrong.
-      ValueError: the op is unknown, or the key has not the fields that it should have.
+      ValueError: the op is unknown, or the key lacks fields or has others.
     """
     if op not in OPS:
         raise ValueError(f"tuning: op={op!r} is unknown; use one of {', '.join(OPS)}")
     names = {*OPS[op].counts, *OPS[op].words}
-    if key.keys() != names:
+    if set(key) != names:
         raise ValueError(f"tuning: the key of {op} has {sorted(key)}; it needs {sorted(names)}")
     entries = _entries(op, folder / slug(device_kind) / f"{op}.json")
     num_rows, others = _split(op, key)
@@ -75,12 +75,12 @@ def tuned(op: str, device_kind: str, key: Key, folder: Path = TUNED) -> dict[str
 
 
 def forget() -> None:
-    """Files are read anew from now on: for who has written one."""
+    """Drops the cached files, after one has been written."""
     _entries.cache_clear()
 
 
 def row_bucket(num_rows: int) -> int:
-    """The next power of two: the steps in which rows are measured."""
+    """The next power of two: numbers of rows are measured in these steps."""
     return 1 << max(num_rows - 1, 0).bit_length()
 
 
@@ -96,40 +96,48 @@ def _entries(op: str, file: Path) -> Entries:
     try:
         content = json.loads(file.read_text())
     except ValueError as error:
-        raise TuningError(f"{file}: no JSON ({error}); write it again with scripts/tune_kernels") from error
+        raise TuningError(f"{file}: not valid JSON ({error}); write it again with scripts/tune_kernels") from error
     return parse(op, content, str(file))
 
 
 def parse(op: str, content: Any, file: str) -> Entries:
-    """Sizes by key. Raises TuningError, naming the file, at anything that is unknown, missing, wrong or double."""
-    if not isinstance(content, dict) or content.get("op") != op or not isinstance(content.get("entries"), list):
+    """Sizes by key. Raises TuningError, naming the file, for unknown, missing, invalid or repeated entries."""
+    fields = _dict_of(content)
+    if fields.get("op") != op or not isinstance(fields.get("entries"), list):
         raise TuningError(f'{file}: it needs "op": "{op}" and a list "entries"')
-    if unknown := content.keys() - {"op", "device_kind", "versions", "date", "entries"}:
+    if unknown := fields.keys() - {"op", "device_kind", "versions", "date", "entries"}:
         raise TuningError(f"{file}: unknown keys {sorted(unknown)}")
     found: Entries = {}
-    for index, entry in enumerate(content["entries"]):
+    for index, entry in enumerate(fields["entries"]):
         where = f"{file}: entry {index}"
         key, sizes = _parse_entry(op, entry, where)
         if key in found:
-            raise TuningError(f"{where}: there is another with the same key")
+            raise TuningError(f"{where}: another entry has the same key")
         found[key] = sizes
     return found
 
 
-def _parse_entry(op: str, entry: Any, where: str) -> tuple[tuple[int, Others], dict[str, int]]:
-    fields = OPS[op]
+def _dict_of(content: Any) -> dict[str, Any]:
+    """`content` if it is a JSON object, else an empty one."""
+    return cast(dict[str, Any], content) if isinstance(content, dict) else {}
+
+
+def _parse_entry(op: str, content: Any, where: str) -> tuple[tuple[int, Others], dict[str, int]]:
+    fields, entry = OPS[op], _dict_of(content)
     needed = {*fields.counts, *fields.words, "block"}
-    if not isinstance(entry, dict) or entry.keys() - {"time_us"} != needed:
-        raise TuningError(f'{where}: it must be an object with the keys {sorted(needed)} and, if one likes, "time_us"')
+    if entry.keys() - {"time_us"} != needed:
+        raise TuningError(f'{where}: it must be an object with the keys {sorted(needed)} and optionally "time_us"')
     for name in fields.counts:
         if not _is_count(entry[name]) or (name == "num_rows" and entry[name] != row_bucket(entry[name])):
             raise TuningError(f"{where}: {name}={entry[name]!r} must be a count (num_rows a power of two)")
     for name, words in fields.words.items():
         if entry[name] not in words:
             raise TuningError(f"{where}: {name}={entry[name]!r} must be one of {', '.join(words)}")
-    block = entry["block"]
-    if not isinstance(block, dict) or not block or block.keys() - set(fields.sizes):
-        raise TuningError(f"{where}: block={block!r} must hold some of {', '.join(fields.sizes)} and nothing else")
+    block = _dict_of(entry["block"])
+    if not block or block.keys() - set(fields.sizes):
+        raise TuningError(
+            f"{where}: block={entry['block']!r} must hold some of {', '.join(fields.sizes)} and nothing else"
+        )
     for name, size in block.items():
         if not _is_count(size) or size & (size - 1):
             raise TuningError(f"{where}: block {name}={size!r} must be a power of two")

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Any, Unpack
 
+from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
@@ -134,6 +135,10 @@ class AsyncLLM:
     def health(self) -> EngineHealth:
         """Whether the engine is alive and makes progress; from any thread, at any moment."""
         return self.client.health()
+
+    async def wait_dead(self) -> EngineDeadError:
+        """Wait until the engine has died, and return the reason; `close` is no such death."""
+        return await self.client.wait_dead()
 
     async def close(self) -> None:
         """End the thread; running requests raise EngineDeadError. May be called again."""

@@ -1,4 +1,4 @@
-"""Device: a batch's writes cut into pieces, the units that the TPU kernel writes; found once a step for all layers.
+"""Device: `Pieces`: a batch's writes cut into the units that the TPU kernels write; computed once a step.
 
 slots, page 64      130 131 … 159 160 … 170 │ 7 │ 64 …     three rows of a batch
 pieces of 32        └── t0, 30 ──┘└ t30, 11 ┘ └1┘ └ …      (first token, number of tokens)
@@ -19,7 +19,7 @@ from pallas_kernels.page_layouts import ROWS, PageLayout
 @no_type_check  # jax rebuilds it with leaves that are not arrays
 @dataclass(frozen=True)
 class Pieces:
-    """Aligned stretches of `piece_len` slots, each with the consecutive tokens that go there. int32.
+    """Aligned runs of `piece_len` slots, each with the consecutive tokens that are written there. int32.
 
     A KV group's page ids do not matter, so one plan serves all groups of a batch. The list is as long as the tokens
     (each may be a piece of its own); its first `num_pieces` entries count, and only they cost time.
@@ -32,22 +32,22 @@ class Pieces:
 
 
 def piece_len(page_size: int, layout: PageLayout = ROWS) -> int:
-    """The longest aligned stretch, of at most 32 slots in rows and 128 in lanes, that divides a page."""
+    """The longest aligned run, of at most 32 slots in ROWS and 128 in LANES, that divides a page."""
     return math.gcd(page_size, layout.max_piece_len)
 
 
 def plan_pieces(
     slots: Int[Array, "T"], begin: Int[Array, ""] | int, end: Int[Array, ""] | int, piece_len: int
 ) -> Pieces:
-    """Pieces of the tokens begin <= t < end. A new one starts where slots do not ascend by one, or reach the next."""
+    """Pieces of the tokens begin <= t < end: one starts where slots do not ascend by one, and at aligned boundaries."""
     follows = (slots[1:] == slots[:-1] + 1) & (slots[1:] % piece_len != 0)
     return group(jnp.concatenate([jnp.ones(1, bool), ~follows]), begin, end, piece_len)
 
 
 def group(starts: Bool[Array, "T"], begin: Int[Array, ""] | int, end: Int[Array, ""] | int, piece_len: int) -> Pieces:
-    """Pieces of the tokens begin <= t < end, of which each starts at `begin` or where `starts` says so."""
+    """Pieces of the tokens begin <= t < end; each starts at `begin` or where `starts` is set."""
     num_tokens = len(starts)
-    begin, end = (jnp.asarray(edge, jnp.int32) for edge in (begin, end))
+    begin, end = jnp.asarray(begin, jnp.int32), jnp.asarray(end, jnp.int32)
     token = jnp.arange(num_tokens, dtype=jnp.int32)
     is_first = (token >= begin) & (token < end) & (starts | (token == begin))
     # Sorting is how a TPU compacts a list; the scatter inside `nonzero` would go one token at a time.

@@ -1,4 +1,4 @@
-"""Device: token rows written into the KV pool, and pages and rows moved about in all its layers; the one way in.
+"""Device: writes of tokens into the KV pool, and copies of pages and rows in all its layers: the ops' entry points.
 
 Pages and slots are int32 and must lie in the pool; a slot is page · page_size + offset. Lists are padded to a bucket's
 length with pairs whose destination is in page 0 (scratch). Every read happens before any write, so destinations may be
@@ -62,11 +62,11 @@ def write(
       layer: index in the pool's first axis.
       begin, end: 0 <= begin <= end <= T. They may be computed in the same program.
       k_scale, v_scale: factors of this layer's keys and values in an 8-bit pool.
-      pieces: what `plan_pieces` gives for these slots, begin and end, or for those of another KV group of the batch;
-        made once a step it serves all layers. None: it is made here. Back ends other than mosaic_tpu need none.
+      pieces: the result of `plan_pieces` for these slots, begin and end, or for those of another KV group of the
+        batch; computed once a step, it serves all layers. None: computed here. Only mosaic_tpu reads it.
 
     Raises:
-      ValueError: shapes do not fit, or a pool that is not 8-bit gets scales.
+      ValueError: shapes do not match, or scales are given for a pool that is not 8-bit.
       NotImplementedError: no back end serves these arguments; the message lists each one's reason.
     """
     num_tokens, num_heads, head_dim = k.shape
@@ -79,7 +79,7 @@ def write(
     for name, factor in (("k_scale", k_scale), ("v_scale", v_scale)):
         if factor is not None and pool.dtype.itemsize > 1:
             raise ValueError(f"{name} scales the numbers of an 8-bit pool; this pool holds {pool.dtype}")
-    begin, end = (jnp.asarray(edge, jnp.int32) for edge in (begin, end))
+    begin, end = jnp.asarray(begin, jnp.int32), jnp.asarray(end, jnp.int32)
     tokens = TokenWrite(layer, k, v, slots, begin, end, k_scale, v_scale, pieces, layout)
     return dispatch("write", WRITE[layout.name], backend, pool, tokens)
 
@@ -103,14 +103,14 @@ def move_rows(
     layout: PageLayout = ROWS,
     backend: str = "auto",
 ) -> Num[Array, "Lg P K page W2"]:
-    """Copies keys and values from slot to slot (an accepted path of a draft tree is made whole)."""
+    """Copies keys and values from slot to slot (after a draft tree: makes its accepted path contiguous)."""
     return dispatch("move_rows", MOVE_ROWS[layout.name], backend, pool, src_slots, dst_slots, layout=layout)
 
 
 def gather_pages(
     pool: Num[Array, "Lg P K page W2"], ids: Int[Array, "C"], *, backend: str = "auto"
 ) -> Num[Array, "Lg C K page W2"]:
-    """The pages `ids` side by side, to be sent to host memory."""
+    """The pages `ids`, contiguous, for a transfer to host memory."""
     return dispatch("gather_pages", GATHER_PAGES, backend, pool, ids)
 
 
@@ -121,5 +121,5 @@ def scatter_pages(
     *,
     backend: str = "auto",
 ) -> Num[Array, "Lg P K page W2"]:
-    """Puts pages that `gather_pages` gave back into the pool, at `ids`."""
+    """Writes pages that `gather_pages` returned into the pool, at `ids`."""
     return dispatch("scatter_pages", SCATTER_PAGES, backend, pool, ids, pages)

@@ -1,10 +1,10 @@
-"""Device: the page operations on Hopper GPUs: stretches of the pool pass through shared memory, each in one bulk copy.
+"""Device: the page operations on Hopper GPUs: stretches of the pool pass through shared memory, one bulk copy each.
 
     pool [Lg, P, K, page, W2]  =  stretches [number, length]     a row of a token in one head, or a part of a page
     take: listed stretches → array        put: array → listed stretches
 
-Only the lists differ between operations. Thread blocks run in any order, so what is moved within the pool is all taken
-before any of it is put.
+Operations differ only in their lists. Thread blocks run in any order, so a move within the pool takes all stretches
+before it puts any.
 """
 
 import math
@@ -17,17 +17,18 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Int, Num
 
 from pallas_kernels.dispatch import gpu_interpretation, require_hopper
+from pallas_kernels.kernel_types import Ref
 from pallas_kernels.page_layouts import ROWS, PageLayout
 from pallas_kernels.page_ops.token_write import TokenWrite
 
 MAX_BLOCK_BYTES = 32 * 2**10
-"""Of a thread block's buffer. A multiprocessor holds six of them, so some are filled while others are emptied."""
+"""Of a thread block's buffer. A multiprocessor runs six thread blocks: some fill their buffers, others empty theirs."""
 MAX_BLOCK_COPIES = 16
-"""Stretches of a thread block; they are unrolled."""
+"""Largest number of stretches per thread block; their loop is unrolled."""
 COPY_BYTES = 16
-"""A bulk copy moves a multiple of this."""
+"""A bulk copy moves a multiple of this many bytes."""
 SKIPPED = -1
-"""In place of a stretch that is left alone."""
+"""Stands in a list for a stretch that is not written."""
 
 
 def write(pool: Num[Array, "Lg P K page W2"], tokens: TokenWrite) -> Num[Array, "Lg P K page W2"]:
@@ -90,11 +91,11 @@ def _parts_of(pool: Num[Array, "Lg P K page W2"], ids: Int[Array, "C"]) -> Int[A
 
 
 def _take(stretches: Num[Array, "N length"], listed: Int[Array, "L C parts"]) -> Num[Array, "M length"]:
-    """The listed stretches one after the other."""
+    """The listed stretches, contiguous."""
     count, length = listed.size, stretches.shape[1]
     copies = _copies_of_a_block(count, stretches)
 
-    def page_ops_take(listed_ref, stretches_ref, taken_ref, buffer, filled):
+    def page_ops_take(listed_ref: Ref, stretches_ref: Ref, taken_ref: Ref, buffer: Ref, filled: Ref) -> None:
         first = lax.axis_index("thread_block") * copies
         for i in range(copies):
             source = stretches_ref.at[listed_ref[first + i]]
@@ -116,12 +117,12 @@ def _take(stretches: Num[Array, "N length"], listed: Int[Array, "L C parts"]) ->
 def _put(
     pool: Num[Array, "Lg P K page W2"], listed: Int[Array, "L C parts"], contents: Num[Array, "..."]
 ) -> Num[Array, "Lg P K page W2"]:
-    """The pool with these contents, in the list's order, in the listed stretches."""
+    """The pool with `contents`, in the list's order, in the listed stretches."""
     contents = contents.reshape(listed.size, -1)
     count, length = contents.shape
     copies = _copies_of_a_block(count, contents)
 
-    def page_ops_put(listed_ref, contents_ref, stretches_ref, buffer, filled):
+    def page_ops_put(listed_ref: Ref, contents_ref: Ref, stretches_ref: Ref, buffer: Ref, filled: Ref) -> None:
         first = lax.axis_index("thread_block") * copies
         source = contents_ref.at[pl.ds(first, copies)]
         plgpu.copy_gmem_to_smem(source, buffer, filled, oob_mode=plgpu.OOBFillMode.PROMISE_IN_BOUNDS)
@@ -130,7 +131,7 @@ def _put(
         for i, number in enumerate(numbers):
 
             @pl.when(number != SKIPPED)
-            def _(i=i, number=number):
+            def _(i: int = i, number: jax.Array = number) -> None:
                 plgpu.copy_smem_to_gmem(buffer.at[i], stretches_ref.at[number])
 
         plgpu.wait_smem_to_gmem(0)
@@ -164,7 +165,7 @@ def _row_bytes(pool: jax.Array) -> int:
 
 
 def _check(pool: jax.Array, listed: jax.Array, layout: PageLayout = ROWS) -> None:
-    """Raises NotImplementedError for what the kernels do not serve."""
+    """Raises NotImplementedError for arguments that the kernels do not serve."""
     require_hopper()
     if layout is not ROWS:
         raise NotImplementedError(f"the {layout.name} layout is for TPUs")

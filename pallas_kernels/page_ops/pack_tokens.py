@@ -1,4 +1,4 @@
-"""Device: a token's key and value as they lie in the pool: one after the other, zeros between; in 8 bits quantized."""
+"""Device: packing of a token's key and value for the pool: side by side, padded with zeros, quantized to 8 bits."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def pack_tokens(
 ) -> Num[Array, "T K packed"]:
     """Packed tokens of a pool of this dtype; in an 8-bit pool a stored number times its head's scale is the value.
 
-    Without a scale that is 1. Every back end stores exactly these bits.
+    A missing scale is 1. Every back end stores exactly these bits.
     """
     key, value = quantize(k, dtype, k_scale), quantize(v, dtype, v_scale)
     if gap := layout.value_start(k.shape[-1], dtype) - k.shape[-1]:
@@ -30,7 +30,7 @@ def pack_tokens(
 
 
 def quantize(x: Float[Array, "T K H"], dtype: Any, scale: Float[Array, "K"] | None) -> Num[Array, "T K H"]:
-    """x / scale to the nearest number that dtype has; what lies beyond its range becomes its largest (±127 in int8)."""
+    """x / scale rounded to the nearest number of `dtype`; values beyond its range are clipped (to ±127 in int8)."""
     dtype = jnp.dtype(dtype)
     if dtype.itemsize > 1:
         return x.astype(dtype)
@@ -39,5 +39,5 @@ def quantize(x: Float[Array, "T K H"], dtype: Any, scale: Float[Array, "K"] | No
         x = x / scale.astype(jnp.float32)[None, :, None]
     if dtype == jnp.int8:
         return jnp.clip(jnp.round(x), -127, 127).astype(dtype)
-    largest = float(jnp.finfo(dtype).max)
+    largest = float(jnp.finfo(dtype).max)  # pyright: ignore[reportUnknownArgumentType]
     return jnp.clip(x, -largest, largest).astype(dtype)

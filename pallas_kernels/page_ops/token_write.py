@@ -24,7 +24,7 @@ class TokenWrite:
     k_scale: Float[Array, "K"] | None
     v_scale: Float[Array, "K"] | None
     pieces: Pieces | None
-    """Read by the TPU kernels alone."""
+    """Read by the TPU kernels only."""
     layout: PageLayout
 
     def packed(self, pool: jax.Array, padding: int = 0) -> Num[Array, "T2 K packed"]:

@@ -1,6 +1,6 @@
 """Device: the page operations as one gather or scatter each; in place when the pool is donated.
 
-Between gather and scatter stands the copied part alone, so that everything is read before anything is written.
+The gathered part passes an optimization barrier, so that all reads come before all writes.
 """
 
 import jax
@@ -39,7 +39,7 @@ def scatter_pages(
 
 
 def write(pool: Num[Array, "Lg P K page W2"], tokens: TokenWrite) -> Num[Array, "Lg P K page W2"]:
-    """The tokens outside begin <= t < end are written to the scratch page."""
+    """Tokens outside begin <= t < end are written to the scratch page."""
     layout, packed = tokens.layout, tokens.packed(pool)
     page_size = layout.page_size(pool)
     token = jnp.arange(len(tokens.slots), dtype=jnp.int32)

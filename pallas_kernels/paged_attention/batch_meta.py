@@ -1,4 +1,4 @@
-"""Device: what a batch's rows are, where their pages lie, and which tokens belong to whom."""
+"""Device: `AttentionMeta`: a batch's rows, their pages, and the row and position of each token."""
 
 from dataclasses import dataclass
 from typing import Any, no_type_check
@@ -26,7 +26,7 @@ class AttentionMeta:
     tables: Int[Array, "S W"]
     """Column j of row s holds the page of positions [(first_pages[s] + j)·page, … + page). Unused columns: any page."""
     first_pages: Int[Array, "S"]
-    """Pages freed at the front of each row because they lie wholly before its window; 0 where nothing is freed."""
+    """Pages freed at the front of each row because they lie entirely before its window; 0 where none are freed."""
     rows: Int[Array, "T"]
     """Row of each token; any row for padding."""
     kv_positions: Int[Array, "T"]
@@ -36,10 +36,11 @@ class AttentionMeta:
     num_seqs: Int[Array, ""]
     num_decodes: Int[Array, ""]
     tree: Int[Array, "T words"] | None = None
-    """Bit j of a token: it sees the j-th token of its row in this batch. A token sees itself and all earlier KV in any
-    case, never a later token: -1 everywhere is causal, as None is. Rows of more than 32 · words tokens must be that."""
+    """Bit j of a token: it attends to the j-th token of its row in this batch. Every token attends to itself and to all
+    earlier KV, none to later tokens: -1 everywhere is causal, like None. Rows of more than 32 · words tokens must be
+    causal."""
     work: Any = None
-    """What `api.plan` found for the batch's back end, once for all layers; None: found in every call."""
+    """The result of `api.plan` for the batch's back end, once for all layers; None: computed in every call."""
 
 
 def make_meta(
@@ -54,7 +55,7 @@ def make_meta(
     page_size: int,
     tree: Int[Array, "T words"] | None = None,
 ) -> AttentionMeta:
-    """Derives the columns by token from the columns by row. `num_tokens` is the bucket's T, padding included."""
+    """Derives the fields per token from the fields per row. `num_tokens` is the bucket's T, padding included."""
     num_rows, width = tables.shape
     token = jnp.arange(num_tokens, dtype=jnp.int32)
     ends = jnp.where(jnp.arange(num_rows) < num_seqs, cu_q_lens[1:], cu_q_lens[num_seqs])
@@ -79,9 +80,9 @@ def make_meta(
 
 
 def sequence_positions(meta: AttentionMeta) -> Int[Array, "T"]:
-    """Position of each token in the text it continues: its KV index, less the draft nodes on other branches.
+    """Position of each token in its text: its KV index minus the draft nodes on other branches.
 
-    Windows (and rotary embeddings) count these, so that a verified draft sees what plain decoding would have shown it.
+    Windows and rotary embeddings use these positions, so that verifying a draft equals decoding it token by token.
     """
     if meta.tree is None:
         return meta.kv_positions
@@ -89,14 +90,14 @@ def sequence_positions(meta: AttentionMeta) -> Int[Array, "T"]:
     node = jnp.arange(meta.rows.shape[0], dtype=jnp.int32) - meta.cu_q_lens[meta.rows]
     first_bit = 32 * jnp.arange(meta.tree.shape[1], dtype=jnp.int32)
     num_earlier = jnp.clip(node[:, None] - first_bit[None], 0, 32).astype(jnp.uint32)
-    earlier = (jnp.uint32(1) << num_earlier) - 1  # XLA shifts by 32 to 0, so that all bits are set
+    earlier = (jnp.uint32(1) << num_earlier) - 1  # XLA's shift by 32 gives 0, so that all bits are set
     words = jax.lax.bitcast_convert_type(meta.tree, jnp.uint32)
     depth = jnp.sum(jax.lax.population_count(words & earlier).astype(jnp.int32), axis=1, dtype=jnp.int32)
     return meta.kv_positions - node + depth + jnp.maximum(node - num_bits, 0)
 
 
 def tree_columns(meta: AttentionMeta, window: int | None) -> Int[Array, "T columns"]:
-    """Each token's ancestor bits, itself included and those beyond the window not, and its sequence position."""
+    """Each token's ancestor bits (itself included, those before the window cleared) and its sequence position."""
     assert meta.tree is not None
     num_tokens, num_words = meta.tree.shape
     positions = sequence_positions(meta)

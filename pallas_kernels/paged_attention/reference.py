@@ -1,4 +1,4 @@
-"""Device: paged attention written out plainly: the oracle that every back end is compared with."""
+"""Device: paged attention by its plain formula: the reference that every back end is compared with."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from pallas_kernels.paged_attention.batch_meta import AttentionMeta, sequence_po
 
 
 def visible_positions(meta: AttentionMeta, kv_positions: Int[Array, "S C"], window: int | None) -> Bool[Array, "T C"]:
-    """Whether each token sees the KV position that each column of its row's context holds."""
+    """Whether each token attends to the KV position in each column of its row's context."""
     key = kv_positions[meta.rows]
     query = meta.kv_positions[:, None]
     visible = (key >= 0) & (key <= query) & (key < meta.kv_lens[meta.rows][:, None])

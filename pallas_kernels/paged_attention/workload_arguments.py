@@ -1,7 +1,7 @@
-"""Device: the arguments of named workloads; tests, benchmarks and the tuner take both from here."""
+"""Device: the arguments of named workloads, for tests, benchmarks and the tuner."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ import numpy as np
 
 from pallas_kernels.page_layouts import LAYOUTS
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSizes
-from pallas_kernels.paged_attention.batch_meta import make_meta
+from pallas_kernels.paged_attention.batch_meta import AttentionMeta, make_meta
 from pallas_kernels.paged_attention.workloads import BENCH_WORKLOADS, WORKLOADS, Workload
 
 __all__ = ("BENCH_WORKLOADS", "WORKLOADS", "Workload", "build", "draft_trees", "model_of", "spec_of")
@@ -18,21 +18,23 @@ STORED_SPREAD = 30.0
 """Standard deviation of the numbers in an 8-bit pool, so that values are of order 1 with the scales of `build`."""
 
 Fill = Callable[[Workload, list[np.ndarray], int, np.random.Generator], Any]
-"""Makes a workload's pool of the pages that each row holds and the number of pages in all."""
+"""Creates a workload's pool from the pages that each row holds and the total number of pages."""
 
 
 def poisoned_pool(
     w: Workload, pages_of_rows: list[np.ndarray], num_pool_pages: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """What each row holds before the batch is written, drawn row by row, since a full-sized pool is large.
+    """Random numbers at the positions that rows hold before the batch is written, drawn row by row to save memory.
 
-    Poison lies at all that no row holds, the scratch page included: NaN, or any number in an int8 pool, which has none.
+    All other positions, those of the scratch page included, hold NaN, or arbitrary numbers in int8, which has no NaN.
     """
     dtype = jnp.dtype(w.stored_dtype)
     layout = LAYOUTS[w.layout]
     packed_len, value_start = (f(w.head_dim, dtype) for f in (layout.packed_len, layout.value_start))
     shape = (w.num_layers, num_pool_pages, w.num_kv_heads, w.page_size, packed_len)
-    poison = np.random.default_rng(num_pool_pages)  # of its own, so that pools of all types hold the same draws
+    poison = np.random.default_rng(
+        num_pool_pages
+    )  # a generator of its own, so that pools of all types hold the same draws
     pool = poison.integers(-128, 128, shape, np.int8) if dtype == jnp.int8 else np.full(shape, np.nan, dtype)
     for row, pages in enumerate(pages_of_rows):
         first, end = w.kept_from[row], w.kv_lens[row] - (w.q_lens[row] if w.write else 0)
@@ -61,7 +63,7 @@ def model_of(w: Workload) -> ModelSizes:
 
 
 def build(workload: Workload, seed: int = 0, fill: Fill = poisoned_pool) -> dict[str, Any]:
-    """Arguments of `paged_attention`, with permuted pages and the pool that `fill` makes."""
+    """Arguments of `paged_attention`, with permuted pages and the pool that `fill` returns."""
     w = workload
     rng = np.random.default_rng(seed)
     num_seqs, padding = len(w.q_lens), [0] * w.padding_rows
@@ -75,11 +77,9 @@ def build(workload: Workload, seed: int = 0, fill: Fill = poisoned_pool) -> dict
         "num_decodes": w.num_decodes,
         "tree": draft_trees(w, rng) if w.tree_words else None,
     }
-    meta = jax.jit(make_meta, static_argnames=("num_tokens", "page_size"))(
-        **{name: None if x is None else jnp.asarray(x, jnp.int32) for name, x in columns.items()},
-        num_tokens=w.num_tokens,
-        page_size=w.page_size,
-    )
+    derive = jax.jit(make_meta, static_argnames=("num_tokens", "page_size"))
+    arrays = {name: None if x is None else jnp.asarray(x, jnp.int32) for name, x in columns.items()}
+    meta = cast(AttentionMeta, derive(**arrays, num_tokens=w.num_tokens, page_size=w.page_size))
 
     def normal(*shape: int) -> jax.Array:
         return jnp.asarray(rng.standard_normal(shape, np.float32), w.dtype)
@@ -105,7 +105,7 @@ def build(workload: Workload, seed: int = 0, fill: Fill = poisoned_pool) -> dict
 
 
 def _tables(w: Workload, rng: np.random.Generator) -> tuple[np.ndarray, list[np.ndarray], int]:
-    """Page tables [S, W] with any page in unused columns, each row's own pages, and the number of pages in all."""
+    """Page tables [S, W] with arbitrary pages in unused columns, each row's pages, and the total number of pages."""
     ends = np.cumsum(w.num_pages)
     num_pool_pages = 1 + int(ends[-1]) + w.padding_pages
     own = np.split(1 + rng.permutation(num_pool_pages - 1), ends)[:-1]
@@ -116,7 +116,7 @@ def _tables(w: Workload, rng: np.random.Generator) -> tuple[np.ndarray, list[np.
 
 
 def draft_trees(workload: Workload, rng: np.random.Generator) -> np.ndarray:
-    """Ancestor bits [T, tree_words] of random trees; rows that are too long for one are chains."""
+    """Ancestor bits [T, tree_words] of random trees; rows too long for a tree are chains."""
     words = workload.tree_words
     bits = np.full((workload.num_tokens, words), -1, np.int32)
     starts = np.cumsum((0, *workload.q_lens))

@@ -1,6 +1,6 @@
 """Host: named workloads of the paged attention op: small ones that tests run, and full-sized ones for benchmarks.
 
-Small or not, heads are those of one device under the model's usual tensor parallelism.
+Heads are those of one device under the model's usual tensor parallelism.
 """
 
 from dataclasses import dataclass, replace
@@ -21,12 +21,12 @@ class Workload:
     head_dim: int
     page_size: int = 16
     num_chunk_rows: int | None = None
-    """How many of the last rows are chunks, one-token ones included; None: those with more than one token."""
+    """Number of last rows that are chunks, one-token ones included; None: those with more than one token."""
     padding_tokens: int = 0
     padding_rows: int = 0
     padding_columns: int = 0
     padding_pages: int = 2
-    """Pages that no row holds, beside the scratch page."""
+    """Pages that no row holds, besides the scratch page."""
     window: int | None = None
     softcap: float | None = None
     has_sinks: bool = False
@@ -36,7 +36,7 @@ class Workload:
     dtype: str = "float32"
     """Of queries and new keys and values."""
     pool_dtype: str | None = None
-    """None: as `dtype`. An 8-bit pool comes with scales."""
+    """None: that of `dtype`. An 8-bit pool has scales."""
     num_layers: int = 2
     layout: str = "rows"
     """Of the pool's pages: "rows" or "lanes"."""
@@ -79,13 +79,13 @@ class Workload:
 
     @property
     def num_pages(self) -> tuple[int, ...]:
-        """Pages that each row holds: those wholly before its window are freed."""
+        """Pages that each row holds; those entirely before its window are freed."""
         size = self.page_size
         return tuple(-(-kv // size) - first // size for kv, first in zip(self.kv_lens, self.kept_from, strict=True))
 
 
 def in_bucket(workload: Workload, num_tokens: int, num_rows: int, num_columns: int, num_pool_pages: int) -> Workload:
-    """Padded to these sizes, so that one program serves all workloads of the bucket."""
+    """`workload` padded to these sizes, so that one program serves all workloads of the bucket."""
     return replace(
         workload,
         padding_tokens=num_tokens - sum(workload.q_lens),
@@ -95,35 +95,37 @@ def in_bucket(workload: Workload, num_tokens: int, num_rows: int, num_columns: i
     )
 
 
-Shape = dict[str, Any]
-FALCON_7B: Shape = {"num_heads": 71, "num_kv_heads": 1, "head_dim": 64}
-GEMMA2_2B: Shape = {"num_heads": 8, "num_kv_heads": 4, "head_dim": 256, "softcap": 50.0}
-GEMMA3_270M: Shape = {"num_heads": 4, "num_kv_heads": 1, "head_dim": 256}
-GEMMA3_4B: Shape = {"num_heads": 8, "num_kv_heads": 4, "head_dim": 256}
-GPT_OSS_20B: Shape = {"num_heads": 64, "num_kv_heads": 8, "head_dim": 64, "has_sinks": True}
-GPT_OSS_20B_TP4: Shape = {"num_heads": 16, "num_kv_heads": 2, "head_dim": 64, "has_sinks": True}
-LLAMA3_8B: Shape = {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
-LLAMA3_8B_TP4: Shape = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 128}
-LLAMA3_8B_TP8: Shape = {"num_heads": 4, "num_kv_heads": 1, "head_dim": 128}
-PHI2: Shape = {"num_heads": 32, "num_kv_heads": 32, "head_dim": 80}
-PHI3_MINI: Shape = {"num_heads": 32, "num_kv_heads": 32, "head_dim": 96}
-QWEN3_06B: Shape = {"num_heads": 16, "num_kv_heads": 8, "head_dim": 128}
-QWEN3_30B_A3B_TP2: Shape = {"num_heads": 16, "num_kv_heads": 2, "head_dim": 128}
-SMOLLM2: Shape = {"num_heads": 9, "num_kv_heads": 3, "head_dim": 64}
+Options = dict[str, Any]
+FALCON_7B: Options = {"num_heads": 71, "num_kv_heads": 1, "head_dim": 64}
+GEMMA2_2B: Options = {"num_heads": 8, "num_kv_heads": 4, "head_dim": 256, "softcap": 50.0}
+GEMMA3_270M: Options = {"num_heads": 4, "num_kv_heads": 1, "head_dim": 256}
+GEMMA3_4B: Options = {"num_heads": 8, "num_kv_heads": 4, "head_dim": 256}
+GPT_OSS_20B: Options = {"num_heads": 64, "num_kv_heads": 8, "head_dim": 64, "has_sinks": True}
+GPT_OSS_20B_TP4: Options = {"num_heads": 16, "num_kv_heads": 2, "head_dim": 64, "has_sinks": True}
+LLAMA3_8B: Options = {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
+LLAMA3_8B_TP4: Options = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 128}
+LLAMA3_8B_TP8: Options = {"num_heads": 4, "num_kv_heads": 1, "head_dim": 128}
+PHI2: Options = {"num_heads": 32, "num_kv_heads": 32, "head_dim": 80}
+PHI3_MINI: Options = {"num_heads": 32, "num_kv_heads": 32, "head_dim": 96}
+QWEN3_06B: Options = {"num_heads": 16, "num_kv_heads": 8, "head_dim": 128}
+QWEN3_30B_A3B_TP2: Options = {"num_heads": 16, "num_kv_heads": 2, "head_dim": 128}
+SMOLLM2: Options = {"num_heads": 9, "num_kv_heads": 3, "head_dim": 64}
 
-BF16: Shape = {"dtype": "bfloat16"}
-INT8, E4M3, E5M2 = ({**BF16, "pool_dtype": name} for name in ("int8", "float8_e4m3fn", "float8_e5m2"))
-IN_LANES: Shape = {"page_size": 128, "layout": "lanes"}
+BF16: Options = {"dtype": "bfloat16"}
+INT8: Options = BF16 | {"pool_dtype": "int8"}
+E4M3: Options = BF16 | {"pool_dtype": "float8_e4m3fn"}
+E5M2: Options = BF16 | {"pool_dtype": "float8_e5m2"}
+IN_LANES: Options = {"page_size": 128, "layout": "lanes"}
 
 
-def _decode(num_rows: int, kv_len: int) -> Shape:
-    """Rows of ragged lengths from a third of `kv_len` up to it."""
+def _decode(num_rows: int, kv_len: int) -> Options:
+    """Decode rows of lengths from a third of `kv_len` up to it."""
     lengths = tuple(int(n) for n in np.linspace(kv_len // 3, kv_len, num_rows))
     return {"q_lens": (1,) * num_rows, "kv_lens": lengths}
 
 
-def _chunks(num_rows: int, q_len: int, kv_len: int, num_decodes: int = 0) -> Shape:
-    """Decode rows, then as many chunks of q_len tokens that end at kv_len."""
+def _chunks(num_rows: int, q_len: int, kv_len: int, num_decodes: int = 0) -> Options:
+    """Decode rows, then `num_rows` chunks of q_len tokens that end at kv_len."""
     decodes = _decode(num_decodes, kv_len) if num_decodes else {"q_lens": (), "kv_lens": ()}
     return {
         "q_lens": (*decodes["q_lens"], *(q_len,) * num_rows),
@@ -171,9 +173,9 @@ WORKLOADS = (
     Workload("falcon_7b_decode", **_decode(4, 60), **FALCON_7B),
 )
 
-FULL: Shape = {"page_size": 64, "num_layers": 1, **BF16}
-FULL_LANES: Shape = FULL | IN_LANES
-FULL_8BIT: Shape = {"page_size": 128, "num_layers": 1}
+FULL: Options = {"page_size": 64, "num_layers": 1, **BF16}
+FULL_LANES: Options = FULL | IN_LANES
+FULL_8BIT: Options = {"page_size": 128, "num_layers": 1}
 
 BENCH_WORKLOADS = (
     Workload("llama3_8b_decode_64x2k", **_chunks(64, 1, 2048), **LLAMA3_8B, **FULL),

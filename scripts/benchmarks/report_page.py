@@ -1,4 +1,4 @@
-"""The page of a benchmark: markdown with its tables and the conditions of its run, and the figures as JSON."""
+"""Parts of a benchmark's page: its markdown, the table of conditions of the run, and the JSON file with the figures."""
 
 import json
 import os
@@ -14,7 +14,7 @@ Rows = Sequence[Sequence[str]]
 
 
 def write(out: Path, page: str, record: Mapping[str, Any]) -> None:
-    """Write the page, and the record as OUT.json."""
+    """Writes the page to OUT, and the record as JSON beside it."""
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(page)
     out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
@@ -22,12 +22,12 @@ def write(out: Path, page: str, record: Mapping[str, Any]) -> None:
 
 
 def document(parts: Sequence[str]) -> str:
-    """Paragraphs, tables and headings as one page; empty parts are left out."""
+    """Joins paragraphs, tables and headings to one page, without empty parts."""
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def conditions(script: str, argv: Sequence[str], **rows: str) -> str:
-    """The table of how the figures were made. rows: further lines, by their heading; empty ones are left out."""
+    """The table with command, commit and date of a run. rows: further lines by heading; empty ones are left out."""
     found = {
         "command": f"`{shlex.join([script, *map(without_folder, argv)])}`",
         "commit": commit(),
@@ -37,7 +37,7 @@ def conditions(script: str, argv: Sequence[str], **rows: str) -> str:
 
 
 def machine_facts(load: float, hardware: dict[str, Any]) -> dict[str, Any]:
-    """For the record: load and hardware as they were when the run began, before a process was bound to a core."""
+    """Entries of the record. load, hardware: measured at the start, before the process is bound to a core."""
     from jaxserve.bench import machine
 
     return {
@@ -50,12 +50,12 @@ def machine_facts(load: float, hardware: dict[str, Any]) -> dict[str, Any]:
 
 
 def listing(values: Mapping[str, Any]) -> str:
-    """Names with values, such as versions, in one line."""
+    """Names with values, such as versions, on one line."""
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def hardware_text(host: Mapping[str, Any]) -> str:
-    """`machine.host()` in one line."""
+    """The result of `machine.host()` on one line."""
     return f"{host['cpu']}, {host['num_cores']} cores, {host['memory_gib']} GiB"
 
 
@@ -64,21 +64,21 @@ def now() -> str:
 
 
 def commit() -> str:
-    """The measured commit, marked when anything but a page of docs differs from it."""
+    """The measured commit, marked where the working tree differs from it outside docs."""
     changed = git("status", "--porcelain", "--", ".", ":(exclude)docs")
     head = git("rev-parse", "--short=12", "HEAD") or "no commit yet"
     return f"{head}, with uncommitted changes" if changed else head
 
 
 def without_folder(word: str) -> str:
-    """A word of a command; of a path on this machine, its last part."""
+    """A word of a command line; an existing path is reduced to its last part."""
     flag, equals, value = word.rpartition("=")
     folder, name = os.path.split(os.path.expanduser(value))
     return f"{flag}{equals}{name}" if folder and os.path.isdir(folder) else word
 
 
 def as_text(rows: Rows) -> str:
-    """A table for a terminal: the first column flush left, the others flush right."""
+    """A table for a terminal: the first column aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines: list[str] = []
     for first, *rest in rows:
@@ -88,6 +88,6 @@ def as_text(rows: Rows) -> str:
 
 
 def as_markdown(rows: Rows) -> str:
-    """The first row is the heading."""
+    """A markdown table; the first row is the heading."""
     heading, *body = rows
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heading, ["---"] * len(heading), *body))

@@ -88,7 +88,7 @@ def test_a_damaged_entry_is_named(change, message):
 
 
 def test_two_entries_with_one_key_are_refused():
-    with pytest.raises(TuningError, match="entry 1: there is another with the same key"):
+    with pytest.raises(TuningError, match="entry 1: another entry has the same key"):
         parse("paged_attention", {"op": "paged_attention", "entries": [ENTRY, ENTRY]}, "here.json")
 
 

@@ -1,4 +1,4 @@
-"""scripts/cloud_tpu runs what its dry run prints, waits for the machine, and never forgets what costs money."""
+"""scripts/cloud_tpu runs the commands that its dry run prints, waits for the machine, and prints how to delete it."""
 
 import os
 import shlex
@@ -10,8 +10,8 @@ import pytest
 from tests.repository.modules import ROOT
 
 SCRIPT = ROOT / "scripts" / "cloud_tpu"
-ASKED = ["--zone", "us-east5-b", "--project", "p", "--spot", "gs://bucket/my model", "--max-model-len", "4096"]
-# A gcloud that writes down what it is asked, and tells the next state of its list each time.
+ARGUMENTS = ["--zone", "us-east5-b", "--project", "p", "--spot", "gs://bucket/my model", "--max-model-len", "4096"]
+# A gcloud that records its calls and returns the next state of a list at each `describe`.
 GCLOUD = """#!/usr/bin/env bash
 printf '%s\\0' "$@" >>"$FAKE/calls"
 echo >>"$FAKE/calls"
@@ -23,7 +23,7 @@ echo >>"$FAKE/calls"
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Path:
-    """A folder with a gcloud in it."""
+    """A folder with the fake gcloud."""
     program = tmp_path / "gcloud"
     program.write_text(GCLOUD)
     program.chmod(0o755)
@@ -47,13 +47,13 @@ def without_paths(words: list[str]) -> list[str]:
 
 
 def test_it_runs_what_the_dry_run_prints(fake):
-    printed = run(fake, "--dry-run", *ASKED)
+    printed = run(fake, "--dry-run", *ARGUMENTS)
     assert (printed.returncode, calls(fake)) == (0, [])
-    done = run(fake, *ASKED)
+    done = run(fake, *ARGUMENTS)
     assert done.returncode == 0, done.stderr
-    said = [shlex.split(line) for line in printed.stdout.splitlines() if line.startswith("gcloud ")]
+    printed_calls = [shlex.split(line) for line in printed.stdout.splitlines() if line.startswith("gcloud ")]
     ran = [["gcloud", *call] for call in calls(fake) if "describe" not in call]
-    assert list(map(without_paths, ran)) == list(map(without_paths, said))
+    assert list(map(without_paths, ran)) == list(map(without_paths, printed_calls))
     assert [call[3] for call in ran] == ["queued-resources", "tpu-vm", "tpu-vm"]
     assert all({"--zone=us-east5-b", "--project=p"} <= set(call) for call in calls(fake))
     assert done.stderr.splitlines() == [
@@ -61,16 +61,16 @@ def test_it_runs_what_the_dry_run_prints(fake):
     ]
 
 
-def test_the_machine_is_told_the_model_and_its_options_word_by_word(fake):
-    run(fake, *ASKED)
-    (told,) = [word for word in calls(fake)[-1] if word.startswith("--command=")]
-    words = shlex.split(told)
+def test_the_model_and_its_options_reach_the_machine_unchanged(fake):
+    run(fake, *ARGUMENTS)
+    (command,) = [word for word in calls(fake)[-1] if word.startswith("--command=")]
+    words = shlex.split(command)
     after = words[words.index("jaxserve/scripts/cloud_tpu_vm") + 1 :]
     assert after == ["gs://bucket/my model", "--max-model-len", "4096", "--tensor-parallel-size=8"]
 
 
-def test_what_it_sends_can_be_installed(fake):
-    run(fake, *ASKED)
+def test_the_archive_can_be_installed(fake):
+    run(fake, *ARGUMENTS)
     listing = subprocess.run(
         ["tar", "-tzf", fake / "archive"], capture_output=True, text=True, check=True
     ).stdout.split()
@@ -78,22 +78,22 @@ def test_what_it_sends_can_be_installed(fake):
     assert {"jaxserve/cli/serve.py", "checkpoints/load.py"} <= set(listing)
 
 
-def test_a_parallelism_that_is_asked_for_stays(fake):
+def test_a_given_tensor_parallel_size_is_kept(fake):
     run(fake, "--zone", "z", "--accelerator", "v6e-4", "m", "--tensor-parallel-size=2")
     assert "--tensor-parallel-size=4" not in calls(fake)[-1][-1]
 
 
 @pytest.mark.parametrize(("options", "port"), [([], 8000), (["--port", "9000"], 9000), (["--port=9001"], 9001)])
-def test_it_tells_the_port_that_was_asked_for(fake, options, port):
-    said = run(fake, "--dry-run", "--zone", "z", "m", *options).stdout
-    assert f"-N -L {port}:127.0.0.1:{port}\n  curl http://127.0.0.1:{port}/health" in said
-    assert "--spot" not in said
+def test_the_printed_commands_use_the_given_port(fake, options, port):
+    printed = run(fake, "--dry-run", "--zone", "z", "m", *options).stdout
+    assert f"-N -L {port}:127.0.0.1:{port}\n  curl http://127.0.0.1:{port}/health" in printed
+    assert "--spot" not in printed
 
 
 @pytest.mark.parametrize("broken", ["states", "ssh"])
-def test_after_a_failure_it_says_how_to_give_the_machine_back(fake, broken):
+def test_after_a_failure_it_prints_how_to_delete_the_machine(fake, broken):
     (fake / broken).write_text({"states": "PROVISIONING\nFAILED\n", "ssh": "1"}[broken])
-    done = run(fake, *ASKED)
+    done = run(fake, *ARGUMENTS)
     assert done.returncode == 1
     assert "queued-resources delete jaxserve --zone=us-east5-b --project=p --force" in done.stderr
     assert (len([call for call in calls(fake) if "ssh" in call]) == 0) == (broken == "states")
@@ -103,7 +103,7 @@ def test_after_a_failure_it_says_how_to_give_the_machine_back(fake, broken):
     "arguments",
     [["m"], ["--zone"], ["--zone", "z"], ["--zone", "z", "--accelerator", "v6e-16", "m"], ["--zon", "z", "m"]],
 )
-def test_what_it_does_not_understand_costs_nothing(fake, arguments):
+def test_wrong_arguments_call_nothing(fake, arguments):
     done = run(fake, *arguments)
     assert (done.returncode, calls(fake)) == (2, [])
     assert done.stderr

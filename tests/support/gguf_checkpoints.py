@@ -1,6 +1,6 @@
-"""Turns a Hugging Face checkpoint into a GGUF file as llama.cpp's converter does, with the `gguf` package's own names.
+"""Converts a Hugging Face checkpoint to GGUF like llama.cpp's converter, with the tensor names of the `gguf` package.
 
-scripts/goldens/models.py lets transformers read these files back, so that the spelling is not only this project's.
+scripts/goldens/models.py checks these files independently: it reads them with transformers.
 """
 
 import json
@@ -23,7 +23,7 @@ ARCHITECTURES = {
 
 
 def write_gguf(folder: Path, path: Path) -> Path:
-    """The checkpoint in `folder` as a float32 GGUF file at `path`."""
+    """Writes the checkpoint in `folder` as a float32 GGUF file to `path`."""
     config = json.loads((folder / "config.json").read_text())
     arch = ARCHITECTURES[config["model_type"]]
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
@@ -63,7 +63,7 @@ def _header(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
             writer.add_sliding_window(config["sliding_window"])
         case "phi3":
             writer.add_sliding_window(config["sliding_window"] or 0)
-        case "mistral":  # the converter forgets the window; other tools write it
+        case "mistral":  # the converter omits the window; other tools write it
             writer.add_sliding_window(config["sliding_window"])
 
 
@@ -91,7 +91,7 @@ def _rope(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
 
 
 def _llama3_factors(rope: dict[str, Any], head_dim: int) -> np.ndarray:
-    """By wavelengths, as the converter computes them."""
+    """Frequency factors by wavelength, computed like in the converter."""
     factors = []
     for i in range(0, head_dim, 2):
         wave = 2 * math.pi * rope["rope_theta"] ** (i / head_dim)

@@ -1,4 +1,4 @@
-"""The five tokenizers whose every id is compared with transformers', and the goldens of that comparison."""
+"""The five tokenizers that are compared with transformers, and the goldens of that comparison."""
 
 import json
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ ALL = (*IN_GGUF, *IN_FOLDERS)
 
 @cache
 def path_of(name: str) -> Path:
-    """A .gguf file, or a folder with tokenizer.json; the first use on a machine fetches it."""
+    """A .gguf file or a folder with tokenizer.json; the first use on a machine downloads it."""
     return resolve(name).weights if name in IN_GGUF else tokenizer_folder(name)
 
 
@@ -47,7 +47,7 @@ def template_of(name: str) -> ChatTemplate:
 
 
 def rendered(name: str, messages: Any, options: Mapping[str, Any]) -> str:
-    """options: as transformers takes them, the template's own variables among them."""
+    """Renders a chat. options: those of transformers, including the template's own variables."""
     variables = {key: value for key, value in options.items() if key not in OWN_VARIABLES}
     others = {key: value for key, value in options.items() if key in OWN_VARIABLES}
     return template_of(name).render(messages, variables=variables, **others)

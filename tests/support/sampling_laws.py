@@ -1,4 +1,4 @@
-"""The expected sampling distribution in float64 numpy, independent of the code under test."""
+"""Expected sampling distributions in float64 numpy, independent of the code under test."""
 
 import math
 
@@ -36,7 +36,10 @@ def penalized(logits, prompt, output, *, repetition_penalty, presence_penalty, f
 
 
 def chi_square_p(tokens: np.ndarray, law: np.ndarray) -> float:
-    """p-value of the draws under the law; tokens expected fewer than 8 times share one bin, impossible ones give 0."""
+    """p-value of the tokens under the distribution `law`.
+
+    Tokens with an expected count below 8 share one bin. A sampled token of probability 0 gives 0.
+    """
     counts = np.bincount(tokens, minlength=len(law)).astype(float)
     if counts[law == 0].sum():
         return 0.0

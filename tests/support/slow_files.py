@@ -1,4 +1,4 @@
-"""A pytest plugin: prints the ten slowest test files, and fails the run where one takes longer than `--max-file-s`."""
+"""pytest plugin: prints the ten slowest test files, and fails the run if one takes longer than `--max-file-s`."""
 
 from collections import Counter
 
@@ -8,11 +8,11 @@ NUM_SHOWN = 10
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--max-file-s", type=float, help="fail where the tests of one file take longer, set-up included")
+    parser.addoption("--max-file-s", type=float, help="fail if the tests of one file take longer, set-up included")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):  # with pytest-xdist, the reports of all workers come to the controller
+    if not hasattr(config, "workerinput"):  # with pytest-xdist, the controller receives the reports of all workers
         config.pluginmanager.register(SlowFiles(config.getoption("--max-file-s")))
 
 

@@ -1,4 +1,4 @@
-"""Engines over the tiny checkpoints, built once for each set of options; one decode and one mixed bucket each."""
+"""Engines of the tiny checkpoints, built once per set of options, with one decode and one mixed bucket each."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,14 +21,14 @@ SIZES: dict[str, Any] = {
     "max_num_batched_tokens": 32,
     "num_pages": 300,
 }
-SMALL = SIZES | {"enable_prefix_caching": False}  # what one test computes, another must not find
-# What bounds the scheduler alone: engines with less of it run the same programs, on the same runner.
+SMALL = SIZES | {"enable_prefix_caching": False}  # no test depends on KV of another one
+# Limits of the scheduler only: engines with lower limits run the same programs on the same runner.
 SCHEDULED = {name: SMALL[name] for name in ("num_pages", "max_num_seqs")} | {"max_chunk_tokens": 32}
 Options = tuple[tuple[str, Any], ...]
 
 
 def flags_of(options: dict[str, Any]) -> list[str]:
-    """Options as the command line takes them."""
+    """Options as command-line flags."""
     flags: list[str] = []
     for name, value in options.items():
         name = name.replace("_", "-")
@@ -39,7 +39,7 @@ def flags_of(options: dict[str, Any]) -> list[str]:
 def tiny_engine(
     family: str, *, prefix_eviction: str | None = None, scheduling_policy: str = "fcfs", **options: Any
 ) -> LLM:
-    """Fewer pages or rows than in `SMALL`, shorter chunks, a prefix cache, or another order cost no compilation."""
+    """A cached engine. Lower limits than in `SCHEDULED`, a prefix cache or another policy need no compilation."""
     less = {name: value for name, value in options.items() if name in SCHEDULED and value <= SCHEDULED[name]}
     rest = {name: value for name, value in options.items() if name not in less}
     return _limited(family, _sorted(SMALL | rest), _sorted(less), prefix_eviction, scheduling_policy)
@@ -56,7 +56,7 @@ def _engine(family: str, options: Options) -> LLM:
 
 @cache
 def _limited(family: str, options: Options, less: Options, prefix_eviction: str | None, policy: str) -> LLM:
-    """An engine of its own over the runner of the one with these options."""
+    """A separate engine on the runner of the engine with `options`, or that engine where nothing else is asked."""
     whole = _engine(family, options)
     if not less and prefix_eviction is None and policy == "fcfs":
         return whole
@@ -64,7 +64,7 @@ def _limited(family: str, options: Options, less: Options, prefix_eviction: str 
 
 
 def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", **less: Any) -> LLM:
-    """An engine over the runner of another one, of lower limits and with a prefix cache of its own, or none."""
+    """A new engine on the runner of `whole`, with lower limits and its own prefix cache, or none."""
     parts, limits = whole.parts, replace(whole.parts.limits, **less)
     scheduler = Scheduler(
         parts.spec.programs.groups,
@@ -85,13 +85,13 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
 
 
 def forget_engines() -> None:
-    """The next call of `tiny_engine` builds anew; memory of engines that nobody else holds is given back."""
+    """Clears the caches, which frees engines without other references; `tiny_engine` then builds new ones."""
     _engine.cache_clear()
     _limited.cache_clear()
 
 
 class FixedRounds:
-    """Instead of a `MultiStepBudget`: always as many."""
+    """Replaces `MultiStepBudget` with a constant number of rounds."""
 
     def __init__(self, num_rounds: int):
         self.num_rounds = num_rounds
@@ -102,7 +102,7 @@ class FixedRounds:
 
 @contextmanager
 def driven(llm: LLM, num_rounds: int, is_overlapped: bool) -> Iterator[list[int]]:
-    """An engine whose steps have up to `num_rounds` rounds, overlapped or not; yields the rounds of each plan."""
+    """Runs the engine with up to `num_rounds` rounds per step, overlapped or not; yields the rounds of each plan."""
     engine, runner = llm.parts.engine, llm.parts.runner
     before, submit, planned = (engine.multi_step, engine.is_overlapped), runner.submit, []
     engine.multi_step, engine.is_overlapped = FixedRounds(num_rounds), is_overlapped
@@ -114,12 +114,12 @@ def driven(llm: LLM, num_rounds: int, is_overlapped: bool) -> Iterator[list[int]
 
 
 def submit(llm: LLM, prompt: list[int], params: SamplingParams, **changes: Any) -> Sequence:
-    """Queue one request by hand, fields of it replaced by `changes`; returns its first sample."""
+    """Adds one request to the engine, with fields replaced by `changes`; returns its first sequence."""
     (request,) = llm.admit([Prompt(None, prompt)], params)
     return llm.parts.engine.add(replace(request, **changes))[0]
 
 
 def drain(llm: LLM) -> None:
-    """Step until nothing is left to do."""
+    """Steps until the engine has no work."""
     for _ in llm.parts.engine.drain():
         pass

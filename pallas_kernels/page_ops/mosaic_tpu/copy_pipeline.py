@@ -1,24 +1,33 @@
-"""Device: copies kept in flight inside a TPU kernel, so that the latency of each (about a microsecond) is hidden."""
+"""Device: a pipeline of copies inside a TPU kernel, which hides the latency of each (about a microsecond)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 
-Copies = Callable[[Any], tuple[Any, ...]]
+from pallas_kernels.kernel_types import Copy, Scalar
+
+Copies = Callable[[Scalar], tuple[Copy, ...]]
+
+
+def _no_copies(item: Scalar) -> tuple[Copy, ...]:
+    return ()
+
+
+def _no_work(item: Scalar) -> None:
+    pass
 
 
 def pipeline(
-    num_items: Any,
+    num_items: Scalar,
     depth: int,
     ahead: int,
     *,
-    read: Copies = lambda item: (),
-    compute: Callable[[Any], None] = lambda item: None,
-    write: Copies = lambda item: (),
+    read: Copies = _no_copies,
+    compute: Callable[[Scalar], None] = _no_work,
+    write: Copies = _no_copies,
 ) -> None:
     """Reads, computes and writes items 0, 1, …, num_items - 1 (a dynamic number) in a ring of `depth` buffers.
 
@@ -32,16 +41,16 @@ def pipeline(
 
     Args:
       ahead: 0 when nothing is read; depth - 1 when nothing is written.
-      read, write: give the copies of an item, called once to start them and once more to wait for the same ones.
+      read, write: return the copies of an item; called once to start them and once more to wait for the same ones.
     """
 
-    def step(item, _):
+    def step(item: Scalar, carry: Scalar) -> Scalar:
         @pl.when(item >= depth - ahead)
-        def _():
+        def _() -> None:
             wait(write(item - (depth - ahead)))
 
         @pl.when(item + ahead < num_items)
-        def _():
+        def _() -> None:
             start(read(item + ahead))
 
         wait(read(item))
@@ -49,28 +58,34 @@ def pipeline(
         start(write(item))
         return 0
 
-    lax.fori_loop(0, jnp.minimum(ahead, num_items), lambda item, _: start(read(item)), None)
+    def start_read(item: Scalar, carry: None) -> None:
+        start(read(item))
+
+    def wait_write(item: Scalar, carry: None) -> None:
+        wait(write(item))
+
+    lax.fori_loop(0, jnp.minimum(ahead, num_items), start_read, None)
     lax.fori_loop(0, num_items, step, 0)
     first_unwaited = jnp.maximum(num_items - (depth - ahead), 0)
-    lax.fori_loop(first_unwaited, num_items, lambda item, _: wait(write(item)), None)
+    lax.fori_loop(first_unwaited, num_items, wait_write, None)
 
 
-def start(copies: tuple[Any, ...]) -> None:
+def start(copies: tuple[Copy, ...]) -> None:
     for copy in copies:
         copy.start()
 
 
-def wait(copies: tuple[Any, ...]) -> None:
+def wait(copies: tuple[Copy, ...]) -> None:
     for copy in copies:
         copy.wait()
 
 
 @dataclass(frozen=True)
 class OnlyIf:
-    """A copy that neither starts nor is waited for unless the condition holds; it must be the same both times."""
+    """A copy that starts, and is waited for, only if the condition holds; it must be the same both times."""
 
-    condition: Any
-    copy: Any
+    condition: Scalar
+    copy: Copy
 
     def start(self) -> None:
         pl.when(self.condition)(self.copy.start)

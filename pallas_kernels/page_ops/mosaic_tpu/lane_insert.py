@@ -1,7 +1,7 @@
-"""Device: tokens that lie on lanes, moved from lane to lane in a TPU's registers.
+"""Device: insertion of tokens, which lie on lanes, at other lanes of a tile in a TPU's registers.
 
-Lanes are turned in 32-bit words. A word holds one lane's numbers of 1, 2 or 4 neighbouring rows, so narrow types are
-turned as they are, bit for bit, and at a fraction of float32's cost.
+Lanes are rotated in 32-bit words. A word holds one lane's numbers of 1, 2 or 4 neighboring rows, so narrow types are
+rotated bit for bit, without conversion, at a fraction of float32's cost.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.pallas import tpu as pltpu
 
+from pallas_kernels.kernel_types import Scalar
 from pallas_kernels.page_layouts import NUM_LANES
 
 
-def insert_columns(old: jax.Array, new: Sequence[jax.Array], first: Any, offset: Any, count: Any) -> jax.Array:
+def insert_columns(old: jax.Array, new: Sequence[jax.Array], first: Scalar, offset: Scalar, count: Scalar) -> jax.Array:
     """`old` [rows, 128] with its lanes [offset, offset + count) replaced by `count` lanes of `new`, from `first` on.
 
     new: one tile [rows, 128], or two that follow each other when the lanes may reach into the second.
@@ -23,10 +24,10 @@ def insert_columns(old: jax.Array, new: Sequence[jax.Array], first: Any, offset:
     lane = lax.broadcasted_iota(jnp.int32, (1, NUM_LANES), 1)
     source = lane - offset + first  # negative where nothing is replaced
     shift = lax.rem(offset - first + NUM_LANES, NUM_LANES)
-    turned = [pltpu.roll(to_words(tile), shift, 1) for tile in new]
-    words = turned[0]
-    if len(turned) > 1:
-        words = jnp.where(jnp.broadcast_to(source < NUM_LANES, words.shape), words, turned[1])
+    rotated = [pltpu.roll(to_words(tile), shift, 1) for tile in new]
+    words = rotated[0]
+    if len(rotated) > 1:
+        words = jnp.where(jnp.broadcast_to(source < NUM_LANES, words.shape), words, rotated[1])
     is_new = (lane >= offset) & (lane < offset + count)
     words = jnp.where(jnp.broadcast_to(is_new, words.shape), words, to_words(old))
     return from_words(words, old.dtype)

@@ -1,13 +1,12 @@
-"""Device: tokens moved from slot to slot in all layers of a pool of lanes by a TPU kernel: all are read, then written.
+"""Device: the TPU kernel that moves tokens from slot to slot in all layers of a pool in LANES: reads, then writes.
 
-As `mosaic_tpu_moves`, with tiles of 128 slots. The tokens of a block wait in VMEM as columns, 128 of them in a tile:
+Like `row_moves`, with tiles of 128 slots. The tokens of a block stay in VMEM as columns, 128 of them in a tile:
 
-    pool ─ tile of the source ─→ tiles ─ turned, one lane ─→ waiting[pair]
-    pool ─ tile ─→ tiles ←─ turned, one lane ─ waiting[pair];  tiles ─→ pool
+    pool ─ tile of the source ─→ tiles ─ rotated, one lane ─→ waiting[pair]
+    pool ─ tile ─→ tiles ←─ rotated, one lane ─ waiting[pair];  tiles ─→ pool
 """
 
 from functools import partial
-from typing import Any
 
 import jax
 from jax import lax
@@ -16,6 +15,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Int, Num
 
 from pallas_kernels.dispatch import interpretation
+from pallas_kernels.kernel_types import Ref, Scalar
 from pallas_kernels.page_layouts import NUM_LANES, PageLayout
 from pallas_kernels.page_ops.mosaic_tpu.lane_insert import insert_columns
 from pallas_kernels.page_ops.mosaic_tpu.pool_tiles import require_tiles
@@ -58,33 +58,33 @@ def move_rows(
     )(*moves, pool)
 
 
-def _kernel(*refs: Any, block: tuple[int, int]) -> None:
+def _kernel(*refs: Ref, block: tuple[int, int]) -> None:
     moves = Moves(*refs[:6])
     _, pool, tiles, waiting, semaphores = refs[6:]
     page_size = pool.shape[4]
     layers = pl.ds(pl.program_id(0) * block[0], block[0])
     heads = pl.ds(pl.program_id(1) * block[1], block[1])
 
-    def tile_of(slot):
+    def tile_of(slot: Scalar) -> Ref:
         start = pl.multiple_of(lax.rem(slot, page_size) - lax.rem(slot, NUM_LANES), NUM_LANES)
         return pool.at[layers, lax.div(slot, page_size), heads, :, pl.ds(start, NUM_LANES)]
 
-    def move(target, at, source, lane, to_lane):
+    def move(target: Ref, at: tuple[Scalar, Scalar], source: Ref, lane: Scalar, to_lane: Scalar) -> None:
         """One lane of source[at[1]] into target[at[0]], in all layers and heads of the block."""
 
-        def move_head(i, _):
+        def move_head(i: Scalar, carry: None) -> None:
             head = (lax.div(i, block[1]), lax.rem(i, block[1]))
             old, new = target[(at[0], *head)], source[(at[1], *head)]
             target[(at[0], *head)] = insert_columns(old, [new], lane, to_lane, 1)
 
         lax.fori_loop(0, block[0] * block[1], move_head, None)
 
-    def pick(item):
+    def pick(item: Scalar) -> None:
         at = (lax.div(item, NUM_LANES), lax.rem(item, DEPTH))
         move(waiting, at, tiles, lax.rem(moves.src[item], NUM_LANES), lax.rem(item, NUM_LANES))
 
-    def merge(item):
-        def put(pair, _):
+    def merge(item: Scalar) -> None:
+        def put(pair: Scalar, carry: None) -> None:
             at = (lax.rem(item, DEPTH), lax.div(pair, NUM_LANES))
             move(tiles, at, waiting, lax.rem(pair, NUM_LANES), lax.rem(moves.dst[pair], NUM_LANES))
 

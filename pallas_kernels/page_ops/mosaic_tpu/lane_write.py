@@ -1,11 +1,11 @@
-"""Device: a batch's new keys and values written into one layer of a pool of lanes by a TPU kernel, a piece at a time.
+"""Device: the TPU kernel that writes a batch's new keys and values into one layer of a pool in LANES, piece by piece.
 
-A piece is 128 slots of a page, the least that can be written: [K, 2·H', 128]. Its tokens come from two neighbouring
-tiles of 128 tokens, turned until each stands on its lane:
+A piece is 128 slots of a page, the least that can be written: [K, 2·H', 128]. Its tokens come from two neighboring
+tiles of 128 tokens, rotated so that each lies on its lane:
 
     columns, by head    · · · · · a b c│d e f g · · · ·        the tokens b … e go to one piece, from its lane 2 on
         │ DMA, two tiles
-    turned              a b c · · · · ·│· · · · d e f g        both by as many lanes
+    rotated             a b c · · · · ·│· · · · d e f g        both by as many lanes
     piece               o o b c d e o o                        merged with the old lanes, read unless all are new
         │ DMA
     pool[layer, page, :, :, piece]
@@ -21,6 +21,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Int, Num
 
 from pallas_kernels.dispatch import interpretation
+from pallas_kernels.kernel_types import Copy, Ref, Scalar
 from pallas_kernels.page_layouts import NUM_LANES
 from pallas_kernels.page_ops.aligned_pieces import Pieces, piece_len, plan_pieces
 from pallas_kernels.page_ops.mosaic_tpu.copy_pipeline import OnlyIf, pipeline
@@ -29,7 +30,7 @@ from pallas_kernels.page_ops.mosaic_tpu.pool_tiles import require_tiles
 from pallas_kernels.page_ops.token_write import TokenWrite
 
 MAX_RING_BYTES = 8 << 20
-"""Half of the 16 MiB of VMEM that a kernel gets unasked."""
+"""Half of the 16 MiB of VMEM that a kernel has by default."""
 MAX_DEPTH = 8
 
 
@@ -88,13 +89,14 @@ def _write_columns(
     )
 
 
-def _kernel(*refs: Any) -> None:
+def _kernel(*refs: Ref) -> None:
     layer, slots, first_tokens, counts, num_pieces, columns, _, pool, new, merged, semaphores = refs
     page_size = pool.shape[4]
     depth, num_heads = merged.shape[:2]
-    heads = pl.ds(pl.program_id(0) * num_heads, num_heads)
+    first_head: jax.Array = pl.program_id(0) * num_heads
+    heads: Any = pl.ds(first_head, num_heads)
 
-    def place(item):
+    def place(item: Scalar) -> tuple[jax.Array, jax.Array, jax.Array, Ref]:
         """(the item's buffer, its first token, that token's lane in the piece, the piece)."""
         token = first_tokens[item]
         slot = slots[token]
@@ -103,7 +105,7 @@ def _kernel(*refs: Any) -> None:
         piece = pool.at[layer[0], lax.div(slot, page_size), heads, :, pl.ds(start, NUM_LANES)]
         return lax.rem(item, depth), token, lane, piece
 
-    def read(item):
+    def read(item: Scalar) -> tuple[Copy, ...]:
         buffer, token, _, piece = place(item)
         first = pl.multiple_of(token - lax.rem(token, NUM_LANES), NUM_LANES)
         around = columns.at[heads, :, pl.ds(first, 2 * NUM_LANES)]
@@ -113,10 +115,10 @@ def _kernel(*refs: Any) -> None:
             OnlyIf(is_partly_kept, pltpu.make_async_copy(piece, merged.at[buffer], semaphores.at[1, buffer])),
         )
 
-    def merge(item):
+    def merge(item: Scalar) -> None:
         buffer, token, lane, _ = place(item)
 
-        def merge_head(head, carry):
+        def merge_head(head: Scalar, carry: Scalar) -> Scalar:
             tiles = [new[buffer, head, :, i * NUM_LANES : (i + 1) * NUM_LANES] for i in range(2)]
             old = merged[buffer, head]
             merged[buffer, head] = insert_columns(old, tiles, lax.rem(token, NUM_LANES), lane, counts[item])
@@ -124,7 +126,7 @@ def _kernel(*refs: Any) -> None:
 
         lax.fori_loop(0, num_heads, merge_head, 0)
 
-    def write(item):
+    def write(item: Scalar) -> tuple[Copy, ...]:
         buffer, _, _, piece = place(item)
         return (pltpu.make_async_copy(merged.at[buffer], piece, semaphores.at[2, buffer]),)
 

@@ -1,5 +1,6 @@
-"""Device: whole pages moved by the TPU's DMA engines from HBM to HBM: one copy spans all layers of a page."""
+"""Device: copies of whole pages by a TPU's DMA engines from HBM to HBM; one copy spans all layers of a page."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,13 +11,14 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Int, Num
 
 from pallas_kernels.dispatch import interpretation
+from pallas_kernels.kernel_types import Copy, Ref, Scalar
 from pallas_kernels.page_ops.mosaic_tpu.copy_pipeline import OnlyIf, pipeline
 from pallas_kernels.page_ops.mosaic_tpu.pool_tiles import require_tiles
 
 DEPTH = 8
 """Copies in flight."""
 SKIPPED = -1
-"""The id of a page that is left alone: padding then costs no copy, and no two copies go to one place."""
+"""Id of a page that is not copied: padding then costs no copy, and no two copies have one destination."""
 
 
 def copy_pages(
@@ -57,16 +59,24 @@ def _call(kernel: Any, shape: tuple[int, ...], ids: Int[Array, "C"], pool: Any, 
     )(ids, pool, *pages)
 
 
-def _gather(ids, pool, pages, semaphores):
-    _copy_all(ids, lambda i: (pool.at[:, ids[i]], pages.at[:, i]), semaphores)
+def _gather(ids: Ref, pool: Ref, pages: Ref, semaphores: Ref) -> None:
+    def ends(i: Scalar) -> tuple[Ref, Ref]:
+        return pool.at[:, ids[i]], pages.at[:, i]
+
+    _copy_all(ids, ends, semaphores)
 
 
-def _scatter(ids, _, pages, pool, semaphores):
-    _copy_all(ids, lambda i: (pages.at[:, i], pool.at[:, ids[i]]), semaphores)
+def _scatter(ids: Ref, _: Ref, pages: Ref, pool: Ref, semaphores: Ref) -> None:
+    def ends(i: Scalar) -> tuple[Ref, Ref]:
+        return pages.at[:, i], pool.at[:, ids[i]]
+
+    _copy_all(ids, ends, semaphores)
 
 
-def _copy_all(ids, ends, semaphores):
-    def write(i):
+def _copy_all(ids: Ref, ends: Callable[[Scalar], tuple[Ref, Ref]], semaphores: Ref) -> None:
+    """Copies from the first of an item's `ends` to the second, for all ids but SKIPPED."""
+
+    def write(i: Scalar) -> tuple[Copy, ...]:
         source, destination = ends(i)
         copy = pltpu.make_async_copy(source, destination, semaphores.at[lax.rem(i, DEPTH)])
         return (OnlyIf(ids[i] != SKIPPED, copy),)

@@ -1,4 +1,4 @@
-"""Device: how the pool's rows lie in a TPU's tiles, and how single rows are reached in them.
+"""Device: the pool's rows in a TPU's tiles, and access to single rows in them.
 
 A TPU moves and addresses aligned tiles: 8 sublanes of 32 bits by 128 lanes, so 8 rows of float32, 16 of bfloat16, 32 of
 an 8-bit type. Only 32-bit data in arrays 128 lanes wide can be read or written at any row; so rows travel as int32, a
@@ -17,7 +17,7 @@ DTYPES = ("float32", "bfloat16", "int8", "float8_e4m3fn", "float8_e5m2")
 
 
 def require_tiles(pool: Any) -> None:
-    """Raises NotImplementedError if pages are not made of whole tiles."""
+    """Raises NotImplementedError unless pages consist of whole tiles."""
     page_size, num_lanes = pool.shape[3:]
     if pool.dtype.name not in DTYPES:
         raise NotImplementedError(f"pool has dtype {pool.dtype}; the kernels serve {', '.join(DTYPES)}")

@@ -1,15 +1,16 @@
-"""Device: token rows moved from slot to slot in all layers by a TPU kernel: all are read, then all are written.
+"""Device: the TPU kernel that moves token rows from slot to slot in all layers: it reads all, then writes all.
 
-Layers and heads are independent, so the kernel goes through them block by block; a block is as large as VMEM allows and
-one copy spans it. The rows of a block wait in VMEM between the two halves:
+Layers and heads are independent, so the kernel processes them block by block; a block is as large as VMEM allows and
+one copy spans it. The rows of a block stay in VMEM between the two halves:
 
     for each block of layers and heads
         for each pair, in order of destination       pool ─ tile of the source ─→ tiles ─ one row ─→ rows[pair]
         for each tile that is a destination          pool ─ tile ─→ tiles ←─ its rows;  tiles ─→ pool
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Int, Num
 
 from pallas_kernels.dispatch import interpretation
+from pallas_kernels.kernel_types import Copy, Ref, Scalar
 from pallas_kernels.page_layouts import NUM_LANES, PageLayout, tile_rows
 from pallas_kernels.page_ops.aligned_pieces import group
 from pallas_kernels.page_ops.mosaic_tpu.copy_pipeline import pipeline
@@ -27,9 +29,9 @@ from pallas_kernels.page_ops.mosaic_tpu.pool_tiles import column_dtype, from_col
 DEPTH = 8
 """Tiles in flight."""
 MAX_TILE_BYTES = 256 << 10
-"""Of one tile in all layers and heads of a block; more would only make the kernel's program longer."""
+"""Of one tile in all layers and heads of a block; larger blocks only lengthen the kernel's program."""
 MAX_ROWS_BYTES = 8 << 20
-"""Of a block's rows that wait in VMEM: half of the 16 MiB that a kernel gets unasked."""
+"""Of a block's rows in VMEM: half of the 16 MiB that a kernel has by default."""
 
 
 def move_rows(
@@ -66,15 +68,15 @@ def move_rows(
 
 
 class Moves(NamedTuple):
-    """Pairs in order of destination, so that those of one tile follow each other; those into scratch are left out."""
+    """Pairs sorted by destination, so that those of one tile follow each other; those into scratch are left out."""
 
-    src: Any
-    dst: Any
-    num_moves: Any
-    first_rows: Any
-    """First pair of each tile that is a destination."""
-    counts: Any
-    num_tiles: Any
+    src: Ref
+    dst: Ref
+    num_moves: Ref
+    first_rows: Ref
+    """First pair of each destination tile."""
+    counts: Ref
+    num_tiles: Ref
 
 
 def plan_moves(src_slots: Int[Array, "R"], dst_slots: Int[Array, "R"], page_size: int, tile: int) -> Moves:
@@ -91,13 +93,13 @@ def plan_moves(src_slots: Int[Array, "R"], dst_slots: Int[Array, "R"], page_size
 
 
 def block_shape(num_layers: int, num_heads: int, num_rows: int, num_lanes: int) -> tuple[int, int]:
-    """(layers, heads) that one pass moves: a tile holds 32 bytes of each lane, a waiting row 4."""
+    """(layers, heads) that one pass moves: a tile holds 32 bytes of each lane, a row in VMEM 4."""
     rows = f"{num_rows} rows of {num_lanes} lanes"
     return largest_block(num_layers, num_heads, 32 * num_lanes, 4 * num_rows * num_lanes, rows)
 
 
 def largest_block(num_layers: int, num_heads: int, tile_bytes: int, rows_bytes: int, rows: str) -> tuple[int, int]:
-    """Divisors of both, layers last to be split. tile_bytes, rows_bytes: of one head; rows: their name."""
+    """The largest divisors of both that fit. tile_bytes, rows_bytes: of one head; rows: their name in the error."""
 
     def fits(layers: int, heads: int) -> bool:
         num_heads = layers * heads
@@ -111,7 +113,7 @@ def largest_block(num_layers: int, num_heads: int, tile_bytes: int, rows_bytes: 
     return max(n for n in range(1, num_layers + 1) if num_layers % n == 0 and fits(n, heads)), heads
 
 
-def _kernel(*refs: Any, block: tuple[int, int]) -> None:
+def _kernel(*refs: Ref, block: tuple[int, int]) -> None:
     moves = Moves(*refs[:6])
     _, pool, tiles, columns, rows, semaphores = refs[6:]
     page_size, tile = pool.shape[3], tiles.shape[3]
@@ -119,23 +121,23 @@ def _kernel(*refs: Any, block: tuple[int, int]) -> None:
     heads = pl.ds(pl.program_id(1) * block[1], block[1])
     every_column = range(rows.shape[0])
 
-    def tile_of(slot):
+    def tile_of(slot: Scalar) -> Ref:
         start = pl.multiple_of(lax.rem(slot, page_size) - lax.rem(slot, tile), tile)
         return pool.at[layers, lax.div(slot, page_size), heads, pl.ds(start, tile)]
 
-    def unpack(item):
+    def unpack(item: Scalar) -> None:
         for c, column in enumerate(to_columns(tiles[lax.rem(item, DEPTH)])):
             columns[c] = column
 
-    def pick(item):
+    def pick(item: Scalar) -> None:
         unpack(item)
         for c in every_column:
             rows[c, :, :, pl.ds(item, 1)] = columns[c, :, :, pl.ds(lax.rem(moves.src[item], tile), 1)]
 
-    def merge(item):
+    def merge(item: Scalar) -> None:
         unpack(item)
 
-        def put(row, _):
+        def put(row: Scalar, carry: None) -> None:
             for c in every_column:
                 columns[c, :, :, pl.ds(lax.rem(moves.dst[row], tile), 1)] = rows[c, :, :, pl.ds(row, 1)]
 
@@ -146,27 +148,40 @@ def _kernel(*refs: Any, block: tuple[int, int]) -> None:
     read_then_write(moves, tiles, semaphores, tile_of, pick, merge)
 
 
-def read_then_write(moves: Moves, tiles: Any, semaphores: Any, tile_of: Any, pick: Any, merge: Any) -> None:
-    """`pick` takes each pair's row out of its source's tile; then `merge` puts each tile's rows into it.
+def read_then_write(
+    moves: Moves,
+    tiles: Ref,
+    semaphores: Ref,
+    tile_of: Callable[[Scalar], Ref],
+    pick: Callable[[Scalar], None],
+    merge: Callable[[Scalar], None],
+) -> None:
+    """`pick` takes each pair's row from its source's tile; then `merge` puts each destination tile's rows into it.
 
-    tiles: a ring of DEPTH buffers, in which the tile of the item at hand stands. tile_of: the pool's tile of a slot.
+    tiles: a ring of DEPTH buffers that holds the current item's tile. tile_of: the pool's tile of a slot.
     """
 
-    def read(slot, item):
+    def read(slot: Scalar, item: Scalar) -> tuple[Copy, ...]:
         buffer = lax.rem(item, DEPTH)
         return (pltpu.make_async_copy(tile_of(slot), tiles.at[buffer], semaphores.at[0, buffer]),)
 
-    def write(item):
+    def write(item: Scalar) -> tuple[Copy, ...]:
         buffer = lax.rem(item, DEPTH)
         tile = tile_of(moves.dst[moves.first_rows[item]])
         return (pltpu.make_async_copy(tiles.at[buffer], tile, semaphores.at[1, buffer]),)
 
-    pipeline(moves.num_moves[0], DEPTH, DEPTH - 1, read=lambda item: read(moves.src[item], item), compute=pick)
+    def read_source(item: Scalar) -> tuple[Copy, ...]:
+        return read(moves.src[item], item)
+
+    def read_destination(item: Scalar) -> tuple[Copy, ...]:
+        return read(moves.dst[moves.first_rows[item]], item)
+
+    pipeline(moves.num_moves[0], DEPTH, DEPTH - 1, read=read_source, compute=pick)
     pipeline(
         moves.num_tiles[0],
         DEPTH,
         DEPTH // 2,
-        read=lambda item: read(moves.dst[moves.first_rows[item]], item),
+        read=read_destination,
         compute=merge,
         write=write,
     )

@@ -1,9 +1,9 @@
-"""Device: paged attention on Hopper GPUs by one Pallas kernel, twice: for rows with one token, and for longer rows.
+"""Device: paged attention on Hopper GPUs by one Pallas kernel, run for rows with one token and for longer rows.
 
     k, v of longer rows ──▶ pages (page_ops.write)      k, v of one-token rows ──▶ pages (by the kernel)
     tiles of query lines × runs of blocks (items) ──▶ kernel ──▶ [combine] ──▶ o of each token
 
-Where few tiles could not occupy the GPU, their context is divided among several items, whose outputs are combined.
+Where there are too few tiles to occupy the GPU, their context is divided among items, whose outputs are combined.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ from pallas_kernels.paged_attention.mosaic_gpu.items import (
     tile_of_token,
 )
 from pallas_kernels.paged_attention.mosaic_gpu.kernel import attend_items
-from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES, Shape
+from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES, KernelSizes
 from pallas_kernels.paged_attention.mosaic_gpu.tiling import (
     MIN_POSITIONS,
     Tiling,
@@ -45,20 +45,20 @@ from pallas_kernels.paged_attention.mosaic_gpu.tiling import (
 @no_type_check  # jax rebuilds it with leaves that are not arrays
 @dataclass(frozen=True)
 class Part:
-    """What is to be done for one kind of rows."""
+    """The plan for rows with one token, or for longer rows."""
 
     items: Items
     lines: Lines
     first_token: Int[Array, "tiles"]
     places: tuple[Int[Array, "T"], Int[Array, "T"]] | None
-    """Tile of each token and its place there; None: token t is all of tile t."""
+    """Tile of each token and its index in the tile; None: tile t is token t."""
 
 
 @jax.tree_util.register_dataclass
 @no_type_check
 @dataclass(frozen=True)
 class Work:
-    """What is to be done for a batch."""
+    """The plan for a batch."""
 
     decode: Part
     longer: Part | None
@@ -68,7 +68,7 @@ def plan(meta: AttentionMeta, spec: AttentionSpec, model: ModelSizes) -> Attenti
     """See `api.plan`."""
     problem = problem_of(meta, spec, model)
 
-    def part(tiles: Tiles, tiling: Tiling, places) -> Part:
+    def part(tiles: Tiles, tiling: Tiling, places: tuple[jax.Array, jax.Array] | None) -> Part:
         most = num_items(tiling, len(tiles.row), model.num_kv_heads)
         least = max(MIN_POSITIONS // tiling.positions, 1)
         items = plan_items(meta, tiles, tiling.positions, spec.window, most, least)
@@ -127,7 +127,7 @@ def paged_attention(
             layer,
             *(meta.tables, meta.first_pages, meta.kv_lens, meta.write_slots[:singles]),
             *(part.items, part.lines),
-            shape=Shape(tiling.num_groups, tiling.num_lines, *static),
+            sizes=KernelSizes(tiling.num_groups, tiling.num_lines, *static),
             spec=spec,
             k_scale=k_scale,
             out_width=-(-head_dim // 128) * 128 if tiling.is_divided else head_dim,
@@ -159,7 +159,7 @@ def paged_attention(
 def _tiles_of(
     queries: Float[Array, "T K G H"], first_token: Int[Array, "tiles"], tiling: Tiling
 ) -> Float[Array, "tiles K groups lines H"]:
-    """Each tile's queries as lines; what stands in lines of no token is not used."""
+    """Each tile's queries as lines; lines without a token hold unused numbers."""
     num_tokens, num_kv_heads, group_size, head_dim = queries.shape
     token = first_token[:, None] + jnp.arange(tiling.tokens, dtype=jnp.int32)[None]
     tiles = jnp.moveaxis(queries[jnp.minimum(token, num_tokens - 1)], 2, 1)

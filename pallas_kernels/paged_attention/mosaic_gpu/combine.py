@@ -1,12 +1,16 @@
-"""Device: what the items of a tile found, made one: o = Σ wᵢ·oᵢ with wᵢ = 2^(logᵢ - log Σ 2^logⱼ)."""
+"""Device: combines the outputs of a tile's items: o = Σ wᵢ·oᵢ with wᵢ = 2^(logᵢ - log Σ 2^logⱼ)."""
+
+from typing import cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxtyping import Array, Float
 
 from pallas_kernels.dispatch import gpu_interpretation
+from pallas_kernels.kernel_types import Ref, Scalar
 from pallas_kernels.paged_attention.mosaic_gpu.items import Items
 
 THREADS = 128
@@ -17,23 +21,25 @@ def combine(
 ) -> tuple[Float[Array, "tiles K num_lines H"], Float[Array, "tiles K num_lines"]]:
     """Outputs of the first `num_lines` lines of each tile, and the logarithms (base 2) of their sums.
 
-    A thread block takes one line, and adds in the order of the items: the same numbers every time. Tiles without items
-    give 0 and the logarithm of next to nothing. H must be a multiple of 128 (beyond the head dim: undefined).
+    A thread block adds one line in the order of the items, so results are deterministic. Tiles without items give 0 and
+    the logarithm of a tiny number. H must be a multiple of 128 (beyond the head dim: undefined).
     """
     num_kv_heads, width = parts.shape[1], parts.shape[3]
     num_tiles = len(items.first)
 
-    def paged_attention_combine(parts_ref, log_sums_ref, first_ref, count_ref, o_ref, total_ref):
+    def paged_attention_combine(
+        parts_ref: Ref, log_sums_ref: Ref, first_ref: Ref, count_ref: Ref, o_ref: Ref, total_ref: Ref
+    ) -> None:
         head, tile, line = (lax.axis_index(name) for name in ("head", "tile", "line"))
         first = first_ref[tile]
         end = first + count_ref[tile]
 
-        def higher(item, highest):
+        def higher(item: Scalar, highest: jax.Array) -> jax.Array:
             return jnp.maximum(highest, log_sums_ref[item, head, line])
 
         highest = lax.fori_loop(first, end, higher, jnp.float32(-1e30))
 
-        def add(item, carry):
+        def add(item: Scalar, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             total, sums = carry
             weight = jnp.exp2(log_sums_ref[item, head, line] - highest)
             part = plgpu.load(
@@ -41,9 +47,10 @@ def combine(
             )
             return total + weight, sums + part * weight
 
-        zeros = plgpu.layout_cast(jnp.zeros((width,), jnp.float32), plgpu.Layout.WG_STRIDED((width,), width // THREADS))
+        strided = plgpu.Layout.WG_STRIDED((width,), width // THREADS)
+        zeros = cast(jax.Array, plgpu.layout_cast(jnp.zeros((width,), jnp.float32), strided))
         total, sums = lax.fori_loop(first, end, add, (jnp.float32(0), zeros))
-        o_ref[tile, head, line] = sums / jnp.maximum(total, jnp.finfo(jnp.float32).tiny)
+        o_ref[tile, head, line] = sums / jnp.maximum(total, np.finfo(np.float32).tiny)
         total_ref[tile, head, line] = highest + jnp.log2(total)
 
     shape = (num_tiles, num_kv_heads, num_lines)

@@ -1,12 +1,12 @@
-"""Device: what a GPU's thread blocks do for a batch: tiles of query lines, and the blocks of context of each.
+"""Device: the work of a GPU's thread blocks for a batch: tiles of query lines, and the blocks of context of each.
 
     row 0, one token          tile 0   [ 4 lines of its query heads | unused ]        blocks 0..7 → items 0, 1
     row 1, 40 tokens, G = 4   tile 1   [ tokens 0..31, 128 lines ]                    blocks 0..2 → item 2
                               tile 2   [ tokens 32..39, 32 lines | unused ]           blocks 0..3 → item 3
 
-An item is a run of blocks of one tile, done by one thread block a KV head. Long contexts are divided so that all
-multiprocessors have work, as in split-K decoding (Flash-Decoding, Dao et al. 2023); what a tile's items find is
-combined afterwards. All of it depends on the batch alone, so it is worked out once a step.
+An item is a run of blocks of one tile, processed by one thread block per KV head. Long contexts are divided so that all
+multiprocessors have work, as in split-K decoding (Flash-Decoding, Dao et al. 2023); the outputs of a tile's items are
+combined afterwards. Everything here depends on the batch only, so it is computed once a step.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ NUM_FIELDS = 7
 @no_type_check  # jax rebuilds it with leaves that are not arrays
 @dataclass(frozen=True)
 class Tiles:
-    """Query tokens that are handled together, of one row each. Tiles of no tokens are done by nobody."""
+    """Query tokens that are processed together, of one row each. Tiles without tokens have no items."""
 
     row: Int[Array, "tiles"]
     first_token: Int[Array, "tiles"]
@@ -39,8 +39,8 @@ class Items:
     """Runs of blocks. Block b holds the row's positions [b·positions, (b + 1)·positions)."""
 
     fields: Int[Array, "7 items"]
-    """By row: tile, row, begin, end, first block that all lines see whole, end of those, first KV index of the
-    row's tokens in this batch. Nothing is to be done where begin == end."""
+    """By row: tile, row, begin, end, first block that is entirely visible to all lines, end of those blocks, first KV
+    index of the row's tokens in this batch. Items with begin == end are empty."""
     first: Int[Array, "tiles"]
     """First item of each tile."""
     count: Int[Array, "tiles"]
@@ -50,10 +50,10 @@ class Items:
 @no_type_check
 @dataclass(frozen=True)
 class Lines:
-    """What each line of a tile sees. Unused lines see nothing."""
+    """Positions visible to each line of a tile; none for unused lines."""
 
     last: Int[Array, "tiles lines"]
-    """KV index of the line's own token, the last one that it sees; -1: unused."""
+    """KV index of the line's own token, the last visible one; -1: unused line."""
     first: Int[Array, "tiles lines"]
     """First KV index within its window."""
     words: Int[Array, "tiles words lines"] | None
@@ -88,7 +88,7 @@ def longer_tiles(meta: AttentionMeta, tile_tokens: int) -> Tiles:
 
 
 def tile_of_token(meta: AttentionMeta, tiles: Tiles, tile_tokens: int) -> tuple[Int[Array, "T"], Int[Array, "T"]]:
-    """The tile that holds each token, and its place in it. Tokens of no tile: any."""
+    """The tile that holds each token, and the token's index in it; arbitrary for tokens of no tile."""
     token = jnp.arange(len(meta.rows), dtype=jnp.int32)
     begins = jnp.where(tiles.num_tokens > 0, tiles.first_token, len(meta.rows))
     tile = jnp.searchsorted(begins, token, side="right", method="compare_all").astype(jnp.int32) - 1
@@ -101,7 +101,7 @@ def plan_items(
 ) -> Items:
     """Divides each tile's blocks among items: one for each tile and, over all, at most `num_items`.
 
-    num_items: at least the number of tiles; what it has beyond is for parts of at least `min_blocks` blocks.
+    num_items: at least the number of tiles; items beyond that divide tiles into parts of at least `min_blocks` blocks.
     """
     num_tiles = len(tiles.row)
     kv_len, q_len = meta.kv_lens[tiles.row], (meta.cu_q_lens[1:] - meta.cu_q_lens[:-1])[tiles.row]
@@ -110,7 +110,7 @@ def plan_items(
     last = first + jnp.maximum(tiles.num_tokens, 1) - 1
     if meta.tree is None:
         lowest, all_see_from, all_see_to = first, last, first + 1
-    else:  # nodes stand no deeper than they come, and the first of a row is its root
+    else:  # a node's depth is at most its index, and a row's first node is its root
         lowest, all_see_from, all_see_to = first_new, last, first_new
     begin = jnp.zeros_like(first)
     whole_begin = begin
@@ -140,7 +140,7 @@ def plan_items(
 
 
 def plan_lines(meta: AttentionMeta, tiles: Tiles, group_size: int, num_lines: int, window: int | None) -> Lines:
-    """What `num_lines` lines of each tile see, `group_size` lines a token."""
+    """Positions visible to `num_lines` lines of each tile, `group_size` lines a token."""
     nth = jnp.arange(num_lines, dtype=jnp.int32) // group_size
     is_used = nth[None] < tiles.num_tokens[:, None]
     token = jnp.clip(tiles.first_token[:, None] + nth[None], 0, len(meta.rows) - 1)

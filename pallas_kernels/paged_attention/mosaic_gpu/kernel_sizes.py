@@ -1,4 +1,4 @@
-"""Device: what of a GPU attention kernel is fixed when it is compiled, and the shared memory that it needs.
+"""Device: `KernelSizes`: the static sizes of a GPU attention kernel, and the shared memory that it needs.
 
 ring[depth, spans, positions, lanes]     head dim up to 128   one span   [ key | value ]
                                          head dim 256         two spans  [ key ], [ value ]    (a copy has 256 lanes)
@@ -15,14 +15,14 @@ LINES = 64
 """Query lines of one warpgroup: rows of a wgmma."""
 MAX_LANES = 256
 SHARED_BYTES = 224 * 2**10
-"""Of the 227 KiB of shared memory that a thread block can have: barriers and sums take the rest."""
+"""Of the 227 KiB of shared memory available to a thread block; barriers and sums take the rest."""
 MAX_DEPTH = 4
-"""Blocks in flight. 64 positions of Llama-3-8B's head dim are 32 KiB, so that 132 multiprocessors wait for 17 MB at a
-time; an H200's 4.8 TB/s times a microsecond of latency is 5 MB."""
+"""Blocks in flight. 64 positions of Llama-3-8B's head dim are 32 KiB, so that 132 multiprocessors have 17 MB in
+flight; an H200's 4.8 TB/s times a microsecond of latency is 5 MB."""
 
 
 @dataclass(frozen=True)
-class Shape:
+class KernelSizes:
     """Sizes and types of one kernel."""
 
     num_groups: int
@@ -53,24 +53,24 @@ class Shape:
 
     @property
     def value_start(self) -> int:
-        """Lane of the last span at which values begin."""
+        """First lane of values in the last span."""
         return self.head_dim % self.span_len
 
     @property
     def ring_tile(self) -> int:
-        """Lanes of the ring's tiles, of which keys and values have whole ones, but in 8 bits not always: these are
-        copied before they are multiplied. A tile's rows are at least 32 bytes."""
+        """Lanes of the ring's tiles. Keys and values have whole tiles, except some of 8 bits, which are copied before
+        they are multiplied. A tile's rows have at least 32 bytes."""
         is_whole = self.head_dim * jnp.dtype(self.pool_dtype).itemsize % 32 == 0
         return tile_lanes(self.head_dim if is_whole else self.span_len, self.pool_dtype)
 
     @property
     def width(self) -> int:
-        """Lanes of values that are multiplied at once, of outputs that leave at once."""
+        """Lanes of values multiplied at once, and of outputs stored at once."""
         return min(self.head_dim, 128)
 
     @property
     def piece_len(self) -> int:
-        """Positions of a block that one copy brings."""
+        """Positions of a block that one copy transfers."""
         return min(self.page_size, self.positions)
 
     @property
@@ -117,18 +117,18 @@ class Shape:
 
 
 def spans(width: int) -> list[Any]:
-    """Lanes in the widest boxes that a copy can have."""
+    """Ranges of lanes, each as wide as one copy can be."""
     return [pl.ds(i, min(MAX_LANES, width - i)) for i in range(0, width, MAX_LANES)]
 
 
 def tile_lanes(width: int, dtype: Any) -> int:
-    """Lanes of a tile that is swizzled as widely as the width allows."""
+    """Lanes of a tile with the widest swizzle that `width` allows."""
     bits = 8 * jnp.dtype(dtype).itemsize
     return 8 * plgpu.find_swizzle(width * bits) // bits
 
 
 def tiled(shape: tuple[int, ...], dtype: Any, unit: int | None = None) -> Any:
-    """Shared memory as wgmma reads it: tiles of 8 rows, swizzled as widely as `unit` (the last axis) divides."""
+    """Shared memory in the layout of wgmma: tiles of 8 rows, the widest swizzle for `unit` lanes (the last axis)."""
     lanes = tile_lanes(unit or shape[-1], dtype)
     tiling = plgpu.TilingTransform((8, lanes))  # pyright: ignore[reportAbstractUsage]
     swizzle = plgpu.SwizzleTransform(lanes * jnp.dtype(dtype).itemsize)  # pyright: ignore[reportAbstractUsage]

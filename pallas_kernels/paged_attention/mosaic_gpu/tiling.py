@@ -1,4 +1,4 @@
-"""Device: how a batch's queries are cut into tiles on a GPU, and whether their context is divided."""
+"""Device: the tiling of a batch's queries on a GPU, and whether their context is divided."""
 
 from dataclasses import dataclass
 
@@ -15,11 +15,11 @@ from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES
 NUM_MULTIPROCESSORS = 132
 """Of an H100 and an H200 (SXM)."""
 NUM_INTERPRETED = 2
-"""Where thread blocks are interpreted, which takes 20 ms even for one that has nothing to do."""
+"""Where thread blocks are interpreted: even an empty one takes 20 ms."""
 ITEMS_A_MULTIPROCESSOR = 4
-"""Items that there should be, so that the last ones to end leave little of the GPU idle."""
+"""Target number of items, so that the last ones to end leave little of the GPU idle."""
 MIN_POSITIONS = 256
-"""Fewest positions of an item that is part of a tile: fewer cost more to combine than they save."""
+"""Fewest positions of an item that is part of a tile: smaller items cost more to combine than they save."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ def problem_of(meta: AttentionMeta, spec: AttentionSpec, model: ModelSizes) -> P
 
 @dataclass(frozen=True)
 class Tiling:
-    """How one kind of rows is cut up."""
+    """The tiling of rows with one token, or of longer rows."""
 
     tokens: int
-    """Most tokens of a tile."""
+    """Largest number of tokens of a tile."""
     num_groups: int
     """Compute warpgroups of a thread block."""
     num_lines: int
@@ -79,15 +79,15 @@ class Tiling:
 
 
 def decode_tiling(problem: Problem) -> Tiling:
-    """A tile a token: the lines of a KV head's queries, of which there are seldom as many as a warpgroup computes."""
+    """One token a tile: the lines of a KV head's queries, usually fewer than a warpgroup computes."""
     num_groups = -(-problem.model.group_size // LINES)
     num_lines = LINES if num_groups > 1 else -(-problem.model.group_size // 8) * 8
     return Tiling(1, num_groups, num_lines, problem.block_sizes("decode").positions, is_divided=True)
 
 
 def longer_tiling(problem: Problem) -> Tiling:
-    """Two warpgroups a tile, one multiplying while the other exponentiates, where such tiles occupy the GPU; else one,
-    and divided contexts."""
+    """Two warpgroups a tile, one multiplying while the other exponentiates, where such tiles occupy the GPU; else one
+    warpgroup, and divided contexts."""
     fits_one = problem.model.group_size <= LINES
     num_groups = 1 if problem.model.head_dim > 128 and fits_one else 2
     tokens = num_groups * LINES // problem.model.group_size
@@ -99,7 +99,7 @@ def longer_tiling(problem: Problem) -> Tiling:
 
 
 def num_items(tiling: Tiling, num_tiles: int, num_kv_heads: int) -> int:
-    """Room for a tile's first item each, and for what long contexts are divided into."""
+    """One item per tile, and more for the parts of long contexts."""
     return num_tiles + (-(-ITEMS_A_MULTIPROCESSOR * multiprocessors() // num_kv_heads) if tiling.is_divided else 0)
 
 

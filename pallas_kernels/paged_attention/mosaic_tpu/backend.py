@@ -3,9 +3,10 @@
     k, v of longer rows ──▶ pages (page_ops.write)      k, v of one-token rows ──▶ pages (by their kernel)
     o = chunks kernel where a token's row is longer, decode kernel where it is one token, 0 at padding
 
-Queries are laid out by KV head for the kernels and back after them, which XLA fuses with what stands around.
+Queries are grouped by KV head for the kernels, and outputs ungrouped; XLA fuses both with neighboring operations.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, no_type_check
@@ -22,19 +23,19 @@ from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSi
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta, tree_columns
 from pallas_kernels.paged_attention.block_rules import tpu_block_sizes
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
-from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import Shape, shape_of
+from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import BlockLayout, block_layout
 from pallas_kernels.paged_attention.mosaic_tpu.chunk_kernel import Tiles, chunks, plan_tiles
 from pallas_kernels.paged_attention.mosaic_tpu.decode_kernel import decode
 
 TABLE_BYTES = 2**19
-"""Scalar memory for page tables, of the 1 MiB that a core has. Batches with more are handled some rows at a time."""
+"""Scalar memory for page tables, of a core's 1 MiB. Batches with larger tables are processed some rows at a time."""
 
 
 @jax.tree_util.register_dataclass
 @no_type_check  # jax rebuilds it with leaves that are not arrays
 @dataclass(frozen=True)
 class Work:
-    """What is to be done for the longer rows of a batch."""
+    """The plan for the longer rows of a batch."""
 
     tiles: Tiles
     pieces: Pieces
@@ -88,15 +89,15 @@ def paged_attention(
     options = scales | {"spec": spec, "precision": precision}
     grouped_sinks = None if sinks is None else sinks.astype(jnp.float32).reshape(num_kv_heads, group_size)
 
-    def sizes_of(kind: str) -> tuple[BlockSizes, Shape]:
+    def sizes_of(kind: str) -> tuple[BlockSizes, BlockLayout]:
         sizes = _block_sizes(kind, meta, spec, model)
         sizes.pages(page_size)
-        return sizes, shape_of(layout, pool, head_dim, width, sizes.positions)
+        return sizes, block_layout(layout, pool, head_dim, width, sizes.positions)
 
     queries = q.astype(dtype).reshape(num_tokens, num_kv_heads, group_size, head_dim)
     rows_at_once = max(1, TABLE_BYTES // (4 * width))
     parts = [slice(i, min(i + rows_at_once, num_rows)) for i in range(0, num_rows, rows_at_once)]
-    sizes, shape = sizes_of("decode")
+    sizes, blocks = sizes_of("decode")
     is_decode_only = num_tokens == num_rows
     if is_decode_only:
         num_decodes = meta.num_seqs
@@ -106,23 +107,23 @@ def paged_attention(
             meta = plan(meta, spec, asked)
         if k is not None and v is not None:
             longer = (num_decodes, meta.cu_q_lens[meta.num_seqs])
-            where = {"pieces": meta.work.pieces, "layout": layout, "backend": "mosaic_tpu"}
-            pool = write(*(pool, layer, k, v, meta.write_slots, *longer), **scales, **where)
+            where: dict[str, Any] = {"pieces": meta.work.pieces, "layout": layout, "backend": "mosaic_tpu"}
+            pool = write(pool, layer, k, v, meta.write_slots, *longer, **scales, **where)
 
     singles = min(num_tokens, num_rows)
     new = None
     if k is not None and v is not None:
         new = pack_tokens(k[:singles], v[:singles], pool.shape[layout.packed_axis], pool.dtype, **scales, layout=layout)
     o, pool = _decode_rows(
-        queries[:singles], new, pool, layer, meta, num_decodes, parts, sizes.rows, grouped_sinks, shape, options
+        queries[:singles], new, pool, layer, meta, num_decodes, parts, sizes.rows, grouped_sinks, blocks, options
     )
     token = jnp.arange(num_tokens, dtype=jnp.int32)[:, None, None, None]
     o = jnp.where(token[:singles] < num_decodes, o, 0)
     if not is_decode_only:
-        sizes, shape = sizes_of(_kind_of_longer_rows(meta))
+        sizes, blocks = sizes_of(_kind_of_longer_rows(meta))
         run = partial(
             chunks,
-            shape=shape,
+            blocks=blocks,
             group_size=group_size,
             num_lines=_num_lines(sizes, model),
             tree=meta.work.tree,
@@ -137,21 +138,33 @@ def paged_attention(
     return o.reshape(q.shape).astype(q.dtype), pool
 
 
-def _decode_rows(queries, new, pool, layer, meta, num_decodes, parts, rows, sinks, shape, options):
-    """The decode kernel over parts of the rows; returns what it gives [S, K, G, H] and the pool."""
+def _decode_rows(
+    queries: Float[Array, "S K G H"],
+    new: Num[Array, "S K packed"] | None,
+    pool: Num[Array, "Lg P K page W2"],
+    layer: Int[Array, ""],
+    meta: AttentionMeta,
+    num_decodes: Int[Array, ""],
+    parts: list[slice],
+    rows: int,
+    sinks: Float[Array, "K G"] | None,
+    blocks: BlockLayout,
+    options: dict[str, Any],
+) -> tuple[Float[Array, "S K G H"], Num[Array, "Lg P K page W2"]]:
+    """The decode kernel over parts of the rows: its outputs, and the pool."""
     num_singles, _, group_size, head_dim = queries.shape
     num_queries = -(-group_size // 8) * 8  # a float32 register is 8 high
     padding = (0, num_queries - group_size)
-    queries = jnp.pad(queries, ((0, 0), (0, 0), padding, (0, shape.query_lanes - head_dim)))
+    queries = jnp.pad(queries, ((0, 0), (0, 0), padding, (0, blocks.query_lanes - head_dim)))
     sinks = None if sinks is None else jnp.pad(sinks, ((0, 0), padding))
-    outputs = []
+    outputs: list[jax.Array] = []
     for part in parts:
         part = slice(part.start, min(part.stop, num_singles))
         out, pool = decode(
             *(queries[part], None if new is None else new[part], pool, layer),
             *(meta.tables[part], meta.first_pages[part], meta.kv_lens[part]),
             jnp.clip(num_decodes - part.start, 0, part.stop - part.start),
-            shape=shape,
+            blocks=blocks,
             sinks=sinks,
             rows=min(rows, part.stop - part.start, NUM_LANES),
             **options,
@@ -160,12 +173,19 @@ def _decode_rows(queries, new, pool, layer, meta, num_decodes, parts, rows, sink
     return jnp.concatenate(outputs)[:, :, :group_size], pool
 
 
-def _chunk_rows(queries, pool, layer, meta, parts, run):
-    """Yields each part of the rows with what the chunks kernel gives for it [T, K, G, H]."""
+def _chunk_rows(
+    queries: Float[Array, "T K G H"],
+    pool: Num[Array, "Lg P K page W2"],
+    layer: Int[Array, ""],
+    meta: AttentionMeta,
+    parts: list[slice],
+    run: partial[jax.Array],
+) -> Iterator[tuple[slice, jax.Array]]:
+    """Yields each part of the rows with the chunks kernel's outputs for it [T, K, G, H]."""
     num_tokens, num_kv_heads, group_size, head_dim = queries.shape
     lines = jnp.moveaxis(queries, 0, 1).reshape(num_kv_heads, num_tokens * group_size, head_dim)
     padding = (0, run.keywords["num_lines"])
-    lines = jnp.pad(lines, ((0, 0), padding, (0, run.keywords["shape"].query_lanes - head_dim)))
+    lines = jnp.pad(lines, ((0, 0), padding, (0, run.keywords["blocks"].query_lanes - head_dim)))
     for part in parts:
         out = run(lines, pool, layer, meta.tables[part], meta, meta.work.tiles, part.start)
         out = out[:, : num_tokens * group_size].reshape(num_kv_heads, num_tokens, group_size, head_dim)

@@ -1,13 +1,13 @@
-"""Device: how blocks of pages lie in VMEM, and how TPU kernels take keys and values out of them: one class a layout.
+"""Device: `BlockLayout`: blocks of pages in VMEM, and where TPU kernels find keys and values in them.
 
-RowShape    block [K, positions, W2]      a position's key and value side by side; lanes are only ever cut at
-                                          multiples of 128, where it is free:
+RowBlocks    block [K, positions, W2]      a position's key and value side by side; lanes are cut only at
+                                          multiples of 128, at no cost:
 
     head dim 128   [ key            | value          ]    keys = lanes [0, 128), values = lanes [128, 256)
     head dim 64    [ key    | value ]                     both = lanes [0, 128): the query's lanes [64, 128) are
-    head dim 80    [ key     | value    |      zeros ]    zero, and of the weighted sum the value's are cut out last
+    head dim 80    [ key     | value    |      zeros ]    zero, and its output lanes are sliced last
 
-LaneShape   block [K, 2·H', positions]    keys = rows [0, H'), values = rows [H', 2·H'): whole tiles
+LaneBlocks   block [K, 2·H', positions]    keys = rows [0, H'), values = rows [H', 2·H'): whole tiles
 """
 
 from abc import ABC, abstractmethod
@@ -20,6 +20,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from pallas_kernels.kernel_types import Ref, Scalar
 from pallas_kernels.page_layouts import LANES, NUM_LANES, ROWS, PageLayout, tile_rows
 from pallas_kernels.page_ops.mosaic_tpu.lane_insert import insert_columns
 
@@ -27,8 +28,8 @@ Dims = tuple[tuple[int], tuple[int]]
 
 
 @dataclass(frozen=True)
-class Shape(ABC):
-    """Static sizes of a call: what the kernels read, and in which pieces."""
+class BlockLayout(ABC):
+    """Static sizes of a call, and the place of keys and values in a block."""
 
     num_kv_heads: int
     head_dim: int
@@ -53,7 +54,7 @@ class Shape(ABC):
 
     @property
     def edge_len(self) -> int:
-        """Positions that are handled at once where only part of a block is seen: half of it."""
+        """Positions processed at once where only part of a block is visible: half of it."""
         return self.positions if self.positions <= NUM_LANES else max(NUM_LANES, self.positions // 2)
 
     @property
@@ -77,7 +78,7 @@ class Shape(ABC):
     @property
     @abstractmethod
     def output_lanes(self) -> slice:
-        """Those of them that are the output."""
+        """Those lanes of the weighted sums that are the output."""
 
     @property
     @abstractmethod
@@ -85,11 +86,11 @@ class Shape(ABC):
         """Positions of the smallest part of a page that can be written."""
 
     @abstractmethod
-    def keys(self, block: Any, slot: Any, head: Any, positions: Any) -> jax.Array:
+    def keys(self, block: Ref, slot: Scalar, head: Scalar, positions: Any) -> jax.Array:
         """Keys of a head at these positions of a block in VMEM."""
 
     @abstractmethod
-    def values(self, block: Any, slot: Any, head: Any, positions: Any) -> jax.Array:
+    def values(self, block: Ref, slot: Scalar, head: Scalar, positions: Any) -> jax.Array:
         """Values likewise."""
 
     def tokens(self, of: tuple[Any, ...], positions: Any) -> tuple[Any, ...]:
@@ -99,15 +100,17 @@ class Shape(ABC):
 
     @abstractmethod
     def new_operand(self, new: jax.Array, rows: int) -> tuple[jax.Array, pl.BlockSpec]:
-        """Packed new tokens [S, K, packed] as the decode kernel takes them, `rows` tokens a grid step."""
+        """Packed new tokens [S, K, packed] as an operand of the decode kernel, `rows` tokens a grid step."""
 
     @abstractmethod
-    def put(self, block: Any, slot: Any, tile: Any, offset: Any, new: Any, first_row: Any, row: Any) -> None:
-        """Puts the new token of row `first_row` + `row` at `offset` of the tile that begins at position `tile`."""
+    def put(
+        self, block: Ref, slot: Scalar, tile: Scalar, offset: Scalar, new: Ref, first_row: Scalar, row: Scalar
+    ) -> None:
+        """Writes the new token of row `first_row` + `row` at `offset` of the tile that begins at position `tile`."""
 
 
 @dataclass(frozen=True)
-class RowShape(Shape):
+class RowBlocks(BlockLayout):
     layout = ROWS
     key_dims = ((1,), (1,))
     value_dims = ((1,), (0,))
@@ -120,7 +123,7 @@ class RowShape(Shape):
 
     @property
     def value_start(self) -> int:
-        """First of the lanes that are summed up, of which [head_dim, 2 · head_dim) are values."""
+        """First of the lanes of the weighted sums; of these, [head_dim, 2 · head_dim) are values."""
         return self.head_dim // NUM_LANES * NUM_LANES
 
     @property
@@ -135,17 +138,23 @@ class RowShape(Shape):
     def tile_len(self) -> int:
         return tile_rows(self.pool_dtype)
 
-    def keys(self, block: Any, slot: Any, head: Any, positions: Any) -> jax.Array:
+    def keys(self, block: Ref, slot: Scalar, head: Scalar, positions: Any) -> jax.Array:
         return block[slot, head, positions, : self.query_lanes]
 
-    def values(self, block: Any, slot: Any, head: Any, positions: Any) -> jax.Array:
+    def values(self, block: Ref, slot: Scalar, head: Scalar, positions: Any) -> jax.Array:
         return block[slot, head, positions, self.value_start : self.value_start + self.value_lanes]
 
     def new_operand(self, new: jax.Array, rows: int) -> tuple[jax.Array, pl.BlockSpec]:
-        """float32: any one row of it can be read, and it holds the numbers of every narrower type."""
-        return new.astype(jnp.float32), pl.BlockSpec((rows, *new.shape[1:]), lambda i, *_: (i, 0, 0))
+        """In float32, where any single row can be read, and which holds the numbers of every narrower type."""
 
-    def put(self, block: Any, slot: Any, tile: Any, offset: Any, new: Any, first_row: Any, row: Any) -> None:
+        def index(i: Scalar, *_: Ref) -> tuple[Scalar, ...]:
+            return i, 0, 0
+
+        return new.astype(jnp.float32), pl.BlockSpec((rows, *new.shape[1:]), index)
+
+    def put(
+        self, block: Ref, slot: Scalar, tile: Scalar, offset: Scalar, new: Ref, first_row: Scalar, row: Scalar
+    ) -> None:
         old = block[slot, :, pl.ds(tile, self.tile_len), :]
         is_new = lax.broadcasted_iota(jnp.int32, old.shape, 1) == offset
         merged = jnp.where(is_new, new[row][:, None, :], old.astype(jnp.float32))
@@ -153,7 +162,7 @@ class RowShape(Shape):
 
 
 @dataclass(frozen=True)
-class LaneShape(Shape):
+class LaneBlocks(BlockLayout):
     layout = LANES
     key_dims = ((1,), (0,))
     value_dims = ((1,), (1,))
@@ -175,24 +184,29 @@ class LaneShape(Shape):
     def output_lanes(self) -> slice:
         return slice(0, self.head_dim)
 
-    def keys(self, block: Any, slot: Any, head: Any, positions: Any) -> jax.Array:
+    def keys(self, block: Ref, slot: Scalar, head: Scalar, positions: Any) -> jax.Array:
         return block[slot, head, : self.query_lanes, positions]
 
-    def values(self, block: Any, slot: Any, head: Any, positions: Any) -> jax.Array:
+    def values(self, block: Ref, slot: Scalar, head: Scalar, positions: Any) -> jax.Array:
         return block[slot, head, self.query_lanes : 2 * self.query_lanes, positions]
 
     def new_operand(self, new: jax.Array, rows: int) -> tuple[jax.Array, pl.BlockSpec]:
-        """[K, 2H', S]: tokens are lanes, as they are in pages; 128 of them at hand; `rows` divides 128 or is S."""
+        """[K, 2H', S]: tokens are lanes, as in pages; a block holds 128 of them; `rows` divides 128 or is S."""
         columns = jnp.moveaxis(new, 0, 2)
         columns = jnp.pad(columns, ((0, 0), (0, 0), (0, -len(new) % NUM_LANES)))
-        spec = pl.BlockSpec((*columns.shape[:2], NUM_LANES), lambda i, *_: (0, 0, i * rows // NUM_LANES))
-        return columns, spec
 
-    def put(self, block: Any, slot: Any, tile: Any, offset: Any, new: Any, first_row: Any, row: Any) -> None:
+        def index(i: Scalar, *_: Ref) -> tuple[Scalar, ...]:
+            return 0, 0, i * rows // NUM_LANES
+
+        return columns, pl.BlockSpec((*columns.shape[:2], NUM_LANES), index)
+
+    def put(
+        self, block: Ref, slot: Scalar, tile: Scalar, offset: Scalar, new: Ref, first_row: Scalar, row: Scalar
+    ) -> None:
         lanes = pl.ds(tile, NUM_LANES)
         lane = lax.rem(first_row + row, NUM_LANES)
 
-        def put_head(head, carry):
+        def put_head(head: Scalar, carry: Scalar) -> Scalar:
             old = block[slot, head, :, lanes]
             block[slot, head, :, lanes] = insert_columns(old, [new[head]], lane, offset, 1)
             return carry
@@ -200,13 +214,13 @@ class LaneShape(Shape):
         lax.fori_loop(0, self.num_kv_heads, put_head, 0)
 
 
-SHAPES: dict[str, type[Shape]] = {shape.layout.name: shape for shape in (RowShape, LaneShape)}
+BLOCK_LAYOUTS: dict[str, type[BlockLayout]] = {blocks.layout.name: blocks for blocks in (RowBlocks, LaneBlocks)}
 
 
-def shape_of(layout: PageLayout, pool: Any, head_dim: int, width: int, positions: int) -> Shape:
-    return SHAPES[layout.name](pool.shape[2], head_dim, layout.page_size(pool), width, positions, pool.dtype)
+def block_layout(layout: PageLayout, pool: Any, head_dim: int, width: int, positions: int) -> BlockLayout:
+    return BLOCK_LAYOUTS[layout.name](pool.shape[2], head_dim, layout.page_size(pool), width, positions, pool.dtype)
 
 
-def pool_buffer(depth: int, shape: Shape) -> Any:
+def pool_buffer(depth: int, blocks: BlockLayout) -> Any:
     """VMEM for `depth` blocks."""
-    return pltpu.VMEM((depth, *shape.block_shape), shape.pool_dtype)
+    return pltpu.VMEM((depth, *blocks.block_shape), blocks.pool_dtype)

@@ -1,17 +1,18 @@
 """Device: the TPU kernel for rows with several query tokens: chunks of prompts and draft trees, tile by tile.
 
-Queries lie as [K, T · G, H]: a KV head's G queries of a token, then the next token's. A *tile* is R such lines from a
-multiple of the register's height on, all that one row has there; its lines of other rows are computed and dropped:
+Queries have the layout [K, T · G, H]: a KV head's G queries of a token, then the next token's. A *tile* is R such
+lines, starting at a multiple of the register's height, for one row; its lines of other rows are computed and dropped:
 
     lines      0        16       32       48       64
     row 0      ├──────────────┤                            tile 0 = [0, 48)
     row 1                     ├──────────┤                 tile 1 = [16, 64): lines [16, 22) are row 0's, from the seam
 
-Tiles follow each other in the order of their lines. What a tile knows of the lines before its own is kept in the
-*seam*, the register-high strip in which one row ends and the next begins. Queries come and outputs go by DMA while
-other tiles are worked on, as do blocks of pages.
+Tiles are processed in the order of their lines. Outputs of lines before a tile's own are kept in the *seam*, the
+register-high strip in which one row ends and the next begins. Queries, outputs and blocks of pages are copied by DMA
+while other tiles are processed.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,10 +23,11 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import interpretation
+from pallas_kernels.kernel_types import Copy, Ref, Scalar
 from pallas_kernels.page_layouts import NUM_LANES, tile_rows
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
-from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import Shape, pool_buffer
+from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import BlockLayout, pool_buffer
 from pallas_kernels.paged_attention.mosaic_tpu.page_stream import (
     HIDDEN,
     LOG2_E,
@@ -40,14 +42,16 @@ from pallas_kernels.paged_attention.mosaic_tpu.page_stream import (
     outputs,
     scores,
     softmax_buffers,
+    start,
+    wait_for,
 )
 
 DEPTH = 3
-"""Blocks in VMEM. Products take longer than copies here: one block arrives in time, two bridge the ends of rows."""
+"""Blocks in VMEM. Products take longer than copies here: one block ahead suffices, two bridge the ends of rows."""
 
 HEADS_AT_ONCE = 4
-"""KV heads whose softmaxes advance together. In tiles of 256 lines on v6e, 44 % of the matrix units' slots are filled
-with 2 and 59 % with 4 (69 % in tiles of 512); 8 gain 7 % more and take twice the memory for scores."""
+"""KV heads whose softmaxes advance together. In tiles of 256 lines on v6e, 2 heads fill 44 % of the matrix units' slots
+and 4 fill 59 % (69 % in tiles of 512); 8 gain 7 % more and take twice the memory for scores."""
 
 
 class Tiles(NamedTuple):
@@ -84,7 +88,7 @@ def chunks(
     tiles: Tiles,
     first_row: int,
     *,
-    shape: Shape,
+    blocks: BlockLayout,
     spec: AttentionSpec,
     precision: jax.lax.Precision,
     group_size: int,
@@ -96,7 +100,7 @@ def chunks(
 ) -> Float[Array, "K lines H"]:
     """Attention of the rows [first_row, first_row + S) whose `tables` these are; undefined for other rows' lines.
 
-    q: `num_lines` lines more than the batch has. tree: each line's columns as `tree_columns` makes them.
+    q: the batch's lines and `num_lines` more. tree: each line's columns of `tree_columns`.
     """
     num_kv_heads, num_queries, _ = q.shape
     sublanes = tile_rows(q.dtype)
@@ -128,7 +132,7 @@ def chunks(
         in_specs += [pl.BlockSpec(memory_space=pltpu.SMEM)] * 2
     kernel = partial(
         _kernel,
-        shape=shape,
+        blocks=blocks,
         spec=spec,
         precision=precision,
         group_size=group_size,
@@ -147,17 +151,17 @@ def chunks(
             scratch_shapes=[
                 pltpu.VMEM((2, *by_line, q.shape[2]), q.dtype),
                 pltpu.VMEM((2, num_lines, max(1, num_columns)), jnp.int32),
-                pltpu.VMEM((2, *by_line, shape.head_dim), q.dtype),
-                pltpu.VMEM((num_kv_heads, sublanes, shape.head_dim), q.dtype),
+                pltpu.VMEM((2, *by_line, blocks.head_dim), q.dtype),
+                pltpu.VMEM((num_kv_heads, sublanes, blocks.head_dim), q.dtype),
                 pltpu.SemaphoreType.DMA((2,)),
                 pltpu.SemaphoreType.DMA((2,)),
-                pool_buffer(DEPTH, shape),
+                pool_buffer(DEPTH, blocks),
                 pltpu.SemaphoreType.DMA((DEPTH,)),
                 pltpu.SMEM((4,), jnp.int32),
-                *softmax_buffers(shape, num_lines),
+                *softmax_buffers(blocks, num_lines),
             ],
         ),
-        out_shape=pltpu.HBM((num_kv_heads, num_queries, shape.head_dim), q.dtype),
+        out_shape=pltpu.HBM((num_kv_heads, num_queries, blocks.head_dim), q.dtype),
         interpret=interpretation(),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("arbitrary",), disable_bounds_checks=True, vmem_limit_bytes=VMEM_BYTES
@@ -172,37 +176,37 @@ class _Tile(NamedTuple):
     row: jax.Array
     start: jax.Array
     own_begin: jax.Array
-    """First of the tile's lines that are the row's."""
+    """First of the tile's lines that belong to the row."""
     own_end: jax.Array
     offset: jax.Array
-    """KV position of a token, less its place in the batch."""
+    """KV position of a token minus its index in the batch."""
     new: jax.Array
     """KV position of the row's first token in the batch."""
     span: Span
     seen_from: jax.Array
-    """All of the tile's queries see the positions [seen_from, seen_to)."""
+    """All of the tile's queries attend to the positions [seen_from, seen_to)."""
     seen_to: jax.Array
 
 
 def _kernel(
-    scalars_ref,
-    tables_ref,
-    first_pages_ref,
-    kv_lens_ref,
-    cu_q_lens_ref,
-    tile_rows_ref,
-    tile_starts_ref,
-    q_hbm,
-    pool_ref,
-    *refs,
-    shape: Shape,
+    scalars_ref: Ref,
+    tables_ref: Ref,
+    first_pages_ref: Ref,
+    kv_lens_ref: Ref,
+    cu_q_lens_ref: Ref,
+    tile_rows_ref: Ref,
+    tile_starts_ref: Ref,
+    q_hbm: Ref,
+    pool_ref: Ref,
+    *refs: Ref,
+    blocks: BlockLayout,
     spec: AttentionSpec,
     precision: jax.lax.Precision,
     group_size: int,
     num_bits: int,
     has_sinks: bool,
     has_scales: bool,
-):
+) -> None:
     window = spec.window
     rest = iter(refs)
     tree_hbm = next(rest) if num_bits > 0 else None
@@ -213,7 +217,7 @@ def _kernel(
     num_lines, sublanes = q_buf.shape[2], seam.shape[1]
     layer, first_tile, num_tiles, first_row = (scalars_ref[i] for i in range(4))
 
-    def tile_of(i) -> _Tile:
+    def tile_of(i: Scalar) -> _Tile:
         row, start = tile_rows_ref[first_tile + i], pl.multiple_of(tile_starts_ref[first_tile + i], sublanes)
         first, end = cu_q_lens_ref[row], cu_q_lens_ref[row + 1]
         own_begin = jnp.maximum(first * group_size - start, 0)
@@ -224,15 +228,18 @@ def _kernel(
         new = offset + first
         begin = seen_from = jnp.int32(0)
         if window is not None:
-            # A tree's nodes stand nearer to the text's start than their KV positions say, but not before its root.
+            # A tree node's position in the text is at most its KV position, and at least its root's.
             begin = jnp.maximum((first_query if num_bits <= 0 else new) - window + 1, 0)
             seen_from = jnp.maximum(last_query - window + 1, 0)
         seen_to = first_query + 1 if num_bits <= 0 else jnp.minimum(first_query + 1, new)
         span = Span(row - first_row, begin, last_query + 1)
         return _Tile(row, start, own_begin, own_end, offset, new, span, seen_from, seen_to)
 
+    def span_of(i: Scalar) -> Span:
+        return tile_of(i).span
+
     stream = PageStream(
-        shape,
+        blocks,
         pool_ref,
         kv_buf,
         kv_sems,
@@ -240,30 +247,30 @@ def _kernel(
         layer=layer,
         tables=tables_ref,
         first_pages=first_pages_ref,
-        span_of=lambda i: tile_of(i).span,
+        span_of=span_of,
         num_items=num_tiles,
     )
 
-    def queries_of(i, slot, act):
+    def queries_of(i: Scalar, slot: Scalar, act: Callable[[Copy], None]) -> None:
         lines = pl.ds(tile_of(i).start, num_lines)
         act(pltpu.make_async_copy(q_hbm.at[:, lines], q_buf.at[slot], q_sems.at[slot]))
         if tree_hbm is not None:
             act(pltpu.make_async_copy(tree_hbm.at[lines], tree_buf.at[slot], q_sems.at[slot]))
 
-    def output_of(i, slot):
+    def output_of(i: Scalar, slot: Scalar) -> Copy:
         return pltpu.make_async_copy(o_buf.at[slot], o_hbm.at[:, pl.ds(tile_of(i).start, num_lines)], o_sems.at[slot])
 
-    def visible(tile: _Tile, slot, first_key, size):
-        """[lines, size]: whether each line's query sees each of the positions from first_key on."""
+    def visible(tile: _Tile, slot: Scalar, first_key: Scalar, size: int) -> jax.Array:
+        """[lines, size]: whether each line's query attends to each position from first_key on."""
         line = tile.start + jax.lax.broadcasted_iota(jnp.int32, (num_lines, 1), 0)
         key = first_key + jax.lax.broadcasted_iota(jnp.int32, (1, size), 1)
-        # x <= line // G is x * G <= line for whole numbers: nothing is divided.
+        # x <= line // G is equivalent to x * G <= line for integers: no division.
         token_line = (key - tile.offset) * group_size
         seen = token_line <= line
         if num_bits <= 0:
             return seen if window is None else seen & (token_line + window * group_size > line)
         columns = tree_buf[slot]
-        in_window = True
+        in_window: jax.Array | bool = True
         if window is not None:
             in_window = key > columns[:, num_bits // 32 :] - window
         node = key - tile.new
@@ -274,84 +281,87 @@ def _kernel(
             is_set = is_set | ((bit >= 0) & (bit < 32) & (bits == 1))
         return seen & (is_set | (((node < 0) | (node >= num_bits)) & in_window))
 
-    def fold_heads(slot, kv_slot, positions, heads, mask=None, is_held=None):
-        xs, vs = [], []
+    def fold_heads(
+        slot: Scalar,
+        kv_slot: Scalar,
+        positions: Any,
+        heads: list[Scalar],
+        mask: jax.Array | None = None,
+        is_held: Callable[[tuple[int, ...], int], jax.Array] | None = None,
+    ) -> None:
+        xs: list[jax.Array] = []
+        vs: list[jax.Array] = []
         for head in heads:
-            k = as_operand(shape.keys(kv_buf, kv_slot, head, positions), q_buf.dtype)
+            k = as_operand(blocks.keys(kv_buf, kv_slot, head, positions), q_buf.dtype)
             q, k_scale = q_buf[slot, head], None if k_scale_ref is None else k_scale_ref[head]
-            x = scores(spec, q, k, k_scale, shape.key_dims, precision)
+            x = scores(spec, q, k, k_scale, blocks.key_dims, precision)
             xs.append(x if mask is None else jnp.where(mask, x, HIDDEN))
-            v = shape.values(kv_buf, kv_slot, head, positions)
+            v = blocks.values(kv_buf, kv_slot, head, positions)
             if is_held is not None:
-                v = jnp.where(is_held(v.shape, shape.value_axis), v.astype(jnp.float32), 0)
+                v = jnp.where(is_held(v.shape, blocks.value_axis), v.astype(jnp.float32), 0)
             vs.append(as_operand(v, q_buf.dtype))
-        fold(softmax, heads, xs, vs, precision, shape.value_dims)
+        fold(softmax, heads, xs, vs, precision, blocks.value_dims)
 
-    def edge_block(tile: _Tile, slot, kv_slot, block):
-        """A block that some of the queries do not see all of: pieces of it, as far as there is any."""
-        start = block * shape.positions
-        size = shape.edge_len
+    def edge_block(tile: _Tile, slot: Scalar, kv_slot: Scalar, block: Scalar) -> None:
+        """A block that is not entirely visible to all queries: its pieces that hold visible positions."""
+        begin = block * blocks.positions
+        size = blocks.edge_len
 
-        def piece(j, carry):
-            first_key = start + j * size
+        def piece(j: Scalar, carry: Scalar) -> Scalar:
+            first_key = begin + j * size
             mask = visible(tile, slot, first_key, size)
 
-            def is_held(of_shape, axis):
+            def is_held(of_shape: tuple[int, ...], axis: int) -> jax.Array:
                 position = first_key + jax.lax.broadcasted_iota(jnp.int32, of_shape, axis)
                 return (position >= tile.span.begin) & (position < tile.span.end)
 
             positions = pl.ds(pl.multiple_of(j * size, size), size)
-            each_group(
-                shape.num_kv_heads,
-                lambda heads: fold_heads(slot, kv_slot, positions, heads, mask, is_held),
-                size=HEADS_AT_ONCE,
-            )
+            fold_piece = partial(fold_heads, slot, kv_slot, positions, mask=mask, is_held=is_held)
+            each_group(blocks.num_kv_heads, fold_piece, size=HEADS_AT_ONCE)
             return carry
 
-        first = jnp.maximum(tile.span.begin - start, 0) // size
-        last = (jnp.minimum(tile.span.end - start, shape.positions) - 1) // size
+        first = jnp.maximum(tile.span.begin - begin, 0) // size
+        last = (jnp.minimum(tile.span.end - begin, blocks.positions) - 1) // size
         jax.lax.fori_loop(first, last + 1, piece, 0)
 
-    def attend_tile(i, carry):
+    def attend_tile(i: Scalar, carry: Scalar) -> Scalar:
         tile, slot = tile_of(i), i % 2
         first, last = stream.first_block(tile.span), stream.last_block(tile.span)
 
         @pl.when(i + 1 < num_tiles)
-        def _():
-            queries_of(i + 1, 1 - slot, lambda copy: copy.start())
+        def _() -> None:
+            queries_of(i + 1, 1 - slot, start)
 
         softmax.highest[...] = jnp.full_like(softmax.highest, LOWEST)
         softmax.total[...] = jnp.zeros_like(softmax.total)
         softmax.weighted[...] = jnp.zeros_like(softmax.weighted)
-        queries_of(i, slot, lambda copy: copy.wait())
+        queries_of(i, slot, wait_for)
 
-        def edge(block, carry):
+        def edge(block: Scalar, carry: Scalar) -> Scalar:
             edge_block(tile, slot, stream.wait(tile.span, block), block)
             stream.release()
             return carry
 
-        def whole(block, carry):
+        def whole(block: Scalar, carry: Scalar) -> Scalar:
             kv_slot = stream.wait_whole()
-            each_group(
-                shape.num_kv_heads, lambda heads: fold_heads(slot, kv_slot, slice(None), heads), size=HEADS_AT_ONCE
-            )
+            each_group(blocks.num_kv_heads, partial(fold_heads, slot, kv_slot, slice(None)), size=HEADS_AT_ONCE)
             stream.release()
             return carry
 
-        whole_from = jnp.minimum((tile.seen_from + shape.positions - 1) // shape.positions, last + 1)
-        whole_to = jnp.clip(tile.seen_to // shape.positions, whole_from, last + 1)
+        whole_from = jnp.minimum((tile.seen_from + blocks.positions - 1) // blocks.positions, last + 1)
+        whole_to = jnp.clip(tile.seen_to // blocks.positions, whole_from, last + 1)
         if window is not None:
             jax.lax.fori_loop(first, whole_from, edge, 0)
         jax.lax.fori_loop(whole_from, whole_to, whole, 0)
         jax.lax.fori_loop(whole_to, last + 1, edge, 0)
 
-        def finish(heads):
+        def finish(heads: list[Scalar]) -> None:
             for head in heads:
-                sink = 0.0
+                sink: jax.Array | float = 0.0
                 if sinks_ref is not None:
                     lines = pl.ds(tile.start % group_size, num_lines)
                     sink = jnp.exp2(sinks_ref[head, lines] - softmax.highest[head])[:, :1]
-                o_buf[slot, head] = outputs(softmax, head, shape, v_scale_ref, sink).astype(o_buf.dtype)
+                o_buf[slot, head] = outputs(softmax, head, blocks, v_scale_ref, sink).astype(o_buf.dtype)
                 strip = o_buf[slot, head, :sublanes].astype(jnp.float32)
                 is_own = jax.lax.broadcasted_iota(jnp.int32, strip.shape, 0) >= tile.own_begin
                 strip = jnp.where(is_own, strip, seam[head].astype(jnp.float32))
@@ -359,18 +369,18 @@ def _kernel(
                 next_seam = jnp.minimum(tile.own_end // sublanes * sublanes, num_lines - sublanes)
                 seam[head] = o_buf[slot, head, pl.ds(pl.multiple_of(next_seam, sublanes), sublanes)]
 
-        each_group(shape.num_kv_heads, finish, size=HEADS_AT_ONCE)
+        each_group(blocks.num_kv_heads, finish, size=HEADS_AT_ONCE)
 
         @pl.when(i > 0)
-        def _():
+        def _() -> None:
             output_of(i - 1, 1 - slot).wait()
 
         output_of(i, slot).start()
         return carry
 
     @pl.when(num_tiles > 0)
-    def _():
-        queries_of(0, 0, lambda copy: copy.start())
+    def _() -> None:
+        queries_of(0, 0, start)
         stream.begin()
         jax.lax.fori_loop(0, num_tiles, attend_tile, 0)
         output_of(num_tiles - 1, (num_tiles - 1) % 2).wait()

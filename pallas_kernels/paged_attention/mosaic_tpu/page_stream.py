@@ -1,10 +1,10 @@
-"""Device: what both TPU kernels do: bring blocks of pages from the pool into VMEM, and fold them into online softmaxes.
+"""Device: shared by both TPU kernels: the stream of blocks of pages into VMEM, and their online softmaxes.
 
     pool[layer, page]  ──DMA──▶  kv_buf[slot, K, block]  ──▶  softmax of each head
 
-How a block lies there depends on the pool's layout (`mosaic_tpu_shapes`).
+The layout of a block depends on the pool's (`block_layouts`).
 
-Scores live in base 2 (a factor of log2 e is folded into the scale), since the hardware raises 2 to a power.
+Scores are in base 2 (a factor of log2 e is part of the scale), since the hardware computes powers of 2.
 """
 
 import math
@@ -13,93 +13,108 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from pallas_kernels.dispatch import interpretation
+from pallas_kernels.kernel_types import Copy, Ref, Scalar
 from pallas_kernels.page_layouts import NUM_LANES
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
-from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import Dims, Shape
+from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import BlockLayout, Dims
 
 VMEM_BYTES = 48 * 2**20
-"""What a kernel may use: the blocks by rule need up to 20 MiB; the smallest memory, a 7x core's, is 64 MiB."""
+"""Limit of a kernel: blocks by rule need up to 20 MiB; the smallest memory, a TPU7x core's, has 64 MiB."""
 LOG2_E = math.log2(math.e)
-HIDDEN = float(jnp.finfo(jnp.float32).min)
-"""Score of what a query does not see."""
+HIDDEN = float(np.finfo(np.float32).min)
+"""Score of positions that a query does not attend to."""
 LOWEST = -1e30
-"""Highest score so far of a query that has seen nothing. Far above HIDDEN: 2 ** (HIDDEN - LOWEST) is 0."""
+"""Initial highest score of a query. Far above HIDDEN: 2 ** (HIDDEN - LOWEST) is 0."""
 
 
 class Span(NamedTuple):
-    """Positions [begin, end) of one row that a query, or a tile of them, may see."""
+    """Positions [begin, end) of one row that a query, or a tile of queries, may attend to."""
 
     row: jax.Array
     begin: jax.Array
     end: jax.Array
 
 
+def start(copy: Copy) -> None:
+    copy.start()
+
+
+def wait_for(copy: Copy) -> None:
+    copy.wait()
+
+
 class PageStream:
-    """Blocks of pages on their way through VMEM, in the order in which they are used, item (row or tile) after item.
+    """Blocks of pages streamed through VMEM in the order of their use, item (row or tile) after item.
 
         items         | item 0: 2 blocks | item 1 | item 2: 3 blocks …
         kv_buf slot      0         1         2        3    0    1         (depth 4)
                          └ in use  └──── in flight ───┘
 
-    `begin` starts the first `depth` blocks. From then on `wait` says in which slot the next block has arrived, and
-    `release` lets the stream fill that slot again, with the first block of all that has not been started.
+    `begin` starts the first `depth` blocks. Then `wait` returns the slot in which the next block has arrived, and
+    `release` refills that slot with the next block that has not been started.
     """
 
     PAGES_AT_ONCE = 4
 
     def __init__(
         self,
-        shape: Shape,
-        pool: Any,
-        kv_buf: Any,
-        sems: Any,
-        cursor: Any,
+        blocks: BlockLayout,
+        pool: Ref,
+        kv_buf: Ref,
+        sems: Ref,
+        cursor: Ref,
         *,
         layer: jax.Array,
-        tables: Any,
-        first_pages: Any,
-        span_of: Callable[[Any], Span],
+        tables: Ref,
+        first_pages: Ref,
+        span_of: Callable[[Scalar], Span],
         num_items: jax.Array,
     ):
-        """cursor: int32[4] in SMEM: the item and block to start next (block -1: its first), blocks started, used."""
-        self.shape, self.pool, self.kv_buf, self.sems, self.cursor = shape, pool, kv_buf, sems, cursor
+        """cursor: int32[4] in SMEM: next item and block to start (block -1: its first), blocks started, blocks used."""
+        self.blocks, self.pool, self.kv_buf, self.sems, self.cursor = blocks, pool, kv_buf, sems, cursor
         self.layer, self.tables, self.first_pages = layer, tables, first_pages
         self.span_of, self.num_items = span_of, num_items
         self.depth = kv_buf.shape[0]
 
     def first_block(self, span: Span) -> jax.Array:
-        return span.begin // self.shape.positions
+        return span.begin // self.blocks.positions
 
     def last_block(self, span: Span) -> jax.Array:
-        return (span.end - 1) // self.shape.positions
+        return (span.end - 1) // self.blocks.positions
 
     def page_id(self, row: jax.Array, page: jax.Array) -> jax.Array:
-        """Where the pool holds the page-th page of a row."""
-        return self.tables[row * self.shape.width + page - self.first_pages[row]]
+        """Page id of the page-th page of a row."""
+        return self.tables[row * self.blocks.width + page - self.first_pages[row]]
 
     def begin(self) -> None:
         self.cursor[0], self.cursor[1], self.cursor[2], self.cursor[3] = 0, -1, 0, 0
-        jax.lax.fori_loop(0, self.depth, lambda i, carry: (self._start_next(), carry)[1], 0)
+
+        def start(_: Scalar, carry: Scalar) -> Scalar:
+            self._start_next()
+            return carry
+
+        jax.lax.fori_loop(0, self.depth, start, 0)
 
     def wait(self, span: Span, block: jax.Array) -> jax.Array:
         """The slot of this item's block, which must be the next in order."""
         slot = self.cursor[3] % self.depth
-        self._each_page(span, block, slot, lambda copy: copy.wait())
+        self._each_page(span, block, slot, wait_for)
         return slot
 
     def wait_whole(self) -> jax.Array:
-        """The slot of the next block, all of whose pages are the item's: one wait for the sum of their bytes."""
+        """The slot of the next block, all of whose pages belong to the item: one wait for the sum of their bytes."""
         slot = self.cursor[3] % self.depth
         whole = self.kv_buf.at[slot]
         pltpu.make_async_copy(whole, whole, self.sems.at[slot]).wait()
         return slot
 
     def release(self) -> None:
-        """The block last waited for is no longer needed."""
+        """Frees the block that the last wait returned."""
         self.cursor[3] += 1
         self._start_next()
 
@@ -107,32 +122,32 @@ class PageStream:
         item = self.cursor[0]
 
         @pl.when(item < self.num_items)
-        def _():
+        def _() -> None:
             span = self.span_of(item)
             block = jnp.where(self.cursor[1] < 0, self.first_block(span), self.cursor[1])
-            self._each_page(span, block, self.cursor[2] % self.depth, lambda copy: copy.start())
+            self._each_page(span, block, self.cursor[2] % self.depth, start)
             is_last = block == self.last_block(span)
             self.cursor[0] = jnp.where(is_last, item + 1, item)
             self.cursor[1] = jnp.where(is_last, -1, block + 1)
             self.cursor[2] += 1
 
-    def _each_page(self, span: Span, block: jax.Array, slot: jax.Array, act: Callable[[Any], None]) -> None:
-        shape = self.shape
-        first_page = block * shape.pages
-        first = jnp.maximum(span.begin // shape.page_size, first_page)
-        last = jnp.minimum((span.end - 1) // shape.page_size, first_page + shape.pages - 1)
-        num_pages = min(self.PAGES_AT_ONCE, shape.pages)
+    def _each_page(self, span: Span, block: jax.Array, slot: jax.Array, act: Callable[[Copy], None]) -> None:
+        blocks = self.blocks
+        first_page = block * blocks.pages
+        first = jnp.maximum(span.begin // blocks.page_size, first_page)
+        last = jnp.minimum((span.end - 1) // blocks.page_size, first_page + blocks.pages - 1)
+        num_pages = min(self.PAGES_AT_ONCE, blocks.pages)
 
-        def visit(i, carry):
+        def visit(i: Scalar, carry: Scalar) -> Scalar:
             pages = [first + i * num_pages + j for j in range(num_pages)]
-            # Looked up for all before the first copy: loads of scalars take long, and wait for no branch here.
+            # All are looked up before the first copy: scalar loads have a long latency, and wait for no branch here.
             ids = [self.page_id(span.row, jnp.minimum(page, last)) for page in pages]
             for page, page_id in zip(pages, ids, strict=True):
 
                 @pl.when(page <= last)
-                def _(page=page, page_id=page_id):
-                    at = pl.multiple_of((page - first_page) * shape.page_size, shape.page_size)
-                    target = self.kv_buf.at[shape.tokens((slot,), pl.ds(at, shape.page_size))]
+                def _(page: Scalar = page, page_id: Scalar = page_id) -> None:
+                    at = pl.multiple_of((page - first_page) * blocks.page_size, blocks.page_size)
+                    target = self.kv_buf.at[blocks.tokens((slot,), pl.ds(at, blocks.page_size))]
                     act(pltpu.make_async_copy(self.pool.at[self.layer, page_id], target, self.sems.at[slot]))
 
             return carry
@@ -143,25 +158,25 @@ class PageStream:
 class Softmax(NamedTuple):
     """Refs of the online softmaxes of all KV heads: R queries each."""
 
-    highest: Any
+    highest: Ref
     """[K, R, 128], the same in all lanes."""
-    total: Any
+    total: Ref
     """[K, R, 128]; a query's sum is that of its lanes."""
-    weighted: Any
+    weighted: Ref
     """[K, R, value_lanes]"""
 
 
-def softmax_buffers(shape: Shape, num_queries: int) -> list[Any]:
-    """VMEM for a `Softmax` of so many queries a KV head."""
-    widths = (NUM_LANES, NUM_LANES, shape.value_lanes)
-    return [pltpu.VMEM((shape.num_kv_heads, num_queries, width), jnp.float32) for width in widths]
+def softmax_buffers(blocks: BlockLayout, num_queries: int) -> list[Any]:
+    """VMEM for a `Softmax` of `num_queries` queries a KV head."""
+    widths = (NUM_LANES, NUM_LANES, blocks.value_lanes)
+    return [pltpu.VMEM((blocks.num_kv_heads, num_queries, width), jnp.float32) for width in widths]
 
 
-def outputs(softmax: Softmax, head: Any, shape: Shape, v_scale: Any, sink: jax.Array | float = 0.0) -> jax.Array:
-    """[R, H] of a head when all positions are folded in. `sink` [R, 1] is what sinks add to the sums."""
+def outputs(softmax: Softmax, head: Any, blocks: BlockLayout, v_scale: Any, sink: jax.Array | float = 0.0) -> jax.Array:
+    """[R, H]: outputs of a head after its last position. `sink` [R, 1]: the sinks' part of the sums."""
     total = jnp.sum(softmax.total[head], axis=1, keepdims=True) + sink
-    o = softmax.weighted[head] / jnp.maximum(total, jnp.finfo(jnp.float32).tiny)
-    return (o if v_scale is None else o * v_scale[head])[:, shape.output_lanes]
+    o = softmax.weighted[head] / jnp.maximum(total, np.finfo(np.float32).tiny)
+    return (o if v_scale is None else o * v_scale[head])[:, blocks.output_lanes]
 
 
 def scores(
@@ -177,7 +192,7 @@ def scores(
 def as_operand(x: jax.Array, dtype: Any) -> jax.Array:
     """Stored keys or values for a product with operands of `dtype`.
 
-    The matrix unit takes float8 as it is beside bfloat16; conversion is emulated (v6e, page 128: 2086 bundles per 512
+    The matrix unit multiplies float8 by bfloat16 directly; conversion is emulated (v6e, page 128: 2086 bundles per 512
     positions of 8 heads, 527 without it).
     """
     is_float8 = x.dtype.itemsize == 1 and jnp.issubdtype(x.dtype, jnp.floating)
@@ -191,10 +206,10 @@ def fold(
     values: Sequence[jax.Array],
     precision: Any,
     dims: Dims,
-):
+) -> None:
     """Adds positions with scores `xs` [R, C] and values, whose axis dims[1] is C, of each head to its softmax.
 
-    The heads advance step by step together, so that one's products hide the others' latencies.
+    The heads advance together, so that the products of one hide the latencies of the others.
     (Online softmax: Milakov and Gimelshein, arXiv 1805.02867.)
     """
     before = [softmax.highest[head] for head in heads]
@@ -217,24 +232,24 @@ def fold(
 
 
 def over_lanes(x: jax.Array, num_lanes: int) -> jax.Array:
-    """[R, num_lanes] of [R, 128] whose lanes are alike: registers are used again, where a broadcast would move data."""
+    """[R, num_lanes] of [R, 128] with equal lanes: registers are reused, where a broadcast would move data."""
     if num_lanes <= NUM_LANES:
         return x[:, :num_lanes]
     return jnp.concatenate([x] * -(-num_lanes // NUM_LANES), axis=1)[:, :num_lanes]
 
 
 def sum_by_lane(x: jax.Array) -> jax.Array:
-    """[R, 128] whose lanes add up to x's: whole registers are added, lanes once a row at its end."""
+    """[R, 128] whose lanes have the same sum as those of x: whole registers are added, lanes only at a row's end."""
     num_lanes = x.shape[1]
     if num_lanes < NUM_LANES:
         return jnp.pad(x, ((0, 0), (0, NUM_LANES - num_lanes)))
     return sum(x[:, i : i + NUM_LANES] for i in range(NUM_LANES, num_lanes, NUM_LANES)) + x[:, :NUM_LANES]
 
 
-def each_group(num_kv_heads: int, visit: Callable[[list[Any]], None], size: int = 8) -> None:
+def each_group(num_kv_heads: int, visit: Callable[[list[Scalar]], None], size: int = 8) -> None:
     """Visits all KV heads, up to `size` of them at once.
 
-    Interpreted two at once: no latency is there to hide, and a program takes longer to compile the longer it is.
+    Two at once where the kernel is interpreted: there is no latency to hide, and longer programs compile longer.
     """
     size = min(size, 2) if interpretation() else size
     size = next(n for n in range(min(size, num_kv_heads), 0, -1) if num_kv_heads % n == 0)
@@ -242,7 +257,7 @@ def each_group(num_kv_heads: int, visit: Callable[[list[Any]], None], size: int 
         visit(list(range(size)))
         return
 
-    def group(i, carry):
+    def group(i: Scalar, carry: Scalar) -> Scalar:
         visit([i * size + j for j in range(size)])
         return carry
 

@@ -1,6 +1,6 @@
-"""Device: paged attention in plain XLA: the fast path on CPUs, and on any device without a kernel of its own.
+"""Device: paged attention in plain XLA: the fast path on CPUs, and on devices without a kernel of their own.
 
-Inside, everything is float32 but operands of products that are exact in bfloat16 (`xla_page_groups.attend`).
+Computed in float32, except operands of products that are exact in bfloat16 (`page_groups.attend`).
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def decode_and_prefill(
     spec: AttentionSpec,
     **options: Any,
 ) -> Float[Array, "T K G H"]:
-    """Rows of one token and longer ones apart. One token a row in all rows (T == S) compiles the decode part alone."""
+    """Rows of one token and longer rows apart. With one token in every row (T == S) only the decode part compiles."""
     if len(q) == len(meta.kv_lens):
         return decode_rows(q, pool, layer, meta, spec, num_decodes=meta.num_seqs, **options)
     o = decode_rows(q, pool, layer, meta, spec, num_decodes=meta.num_decodes, **options)
@@ -47,9 +47,9 @@ def paged_attention(
     v_scale: Float[Array, "Lg K"] | None,
     attend_rows: Callable[..., jax.Array] = decode_and_prefill,
 ) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
-    """See `api.paged_attention`. attend_rows: how tokens whose keys and values are in the pool attend.
+    """See `api.paged_attention`. attend_rows: attention of tokens whose keys and values are in the pool.
 
-    An 8-bit pool's numbers are multiplied as they are stored: its scales are factors of scores and of outputs.
+    Numbers of an 8-bit pool are multiplied as stored; its scales multiply scores and outputs.
     """
     num_tokens, num_heads, head_dim = q.shape
     num_kv_heads, page_size = pool.shape[2], spec.layout.page_size(pool)

@@ -1,8 +1,8 @@
-"""Device: batch-invariant paged attention: a token's bits depend on its row's text and on nothing else of the batch.
+"""Device: batch-invariant paged attention: a token's bits depend on its row's text only.
 
-Not on its neighbours, the bucket, the table's width, or how many of the row's tokens are computed at once. The price:
-a row that decodes takes a tile of several queries. Plain XLA on every platform: the kernels for TPU and GPU decode with
-other blocks than they use for chunks, and those for GPU divide long contexts by what else there is to do.
+They do not depend on other rows, the bucket, the table's width, or the number of the row's tokens computed at once. The
+cost: a row that decodes takes a tile of several queries. Plain XLA on every platform: the TPU and GPU kernels use
+different blocks for decoding and for chunks, and the GPU kernels divide long contexts according to the whole batch.
 """
 
 from dataclasses import replace
@@ -27,6 +27,6 @@ def paged_attention(
     spec: AttentionSpec,
     **options: Any,
 ) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
-    """See `api.paged_attention`. Keys and values are stored first, and read from the pool alone."""
+    """See `api.paged_attention`. Keys and values are stored first, and only read from the pool."""
     spec = replace(spec, block=spec.block or invariant_block_sizes(spec.layout.page_size(pool)))
     return xla.paged_attention(q, k, v, pool, layer, meta, spec, attend_rows=position_tiles, **options)

@@ -1,4 +1,4 @@
-"""Device: the part of the XLA path for rows with one query token: blocks of rows, one page group of each at a time."""
+"""Device: the XLA path for rows with one query token: blocks of rows, one page group of each at a time."""
 
 import jax
 import jax.numpy as jnp
@@ -22,18 +22,18 @@ def decode_rows(
     sinks: Float[Array, "K G"] | None,
     sizes: BlockSizes,
 ) -> Float[Array, "T K G H"]:
-    """Attention of tokens [0, num_decodes), token t being the last of row t; zeros for the others.
+    """Attention of tokens [0, num_decodes), where token t is the last of row t; zeros for other tokens.
 
-    A block costs what its longest row costs. The last block may overlap the one before: rows in both come out the same.
+    A block costs as much as its longest row. The last block may overlap the one before; rows in both get equal results.
     """
     num_rows = min(q.shape[0], meta.kv_lens.shape[0])
     block = min(sizes.rows, num_rows)
     kv_lens = jnp.where(jnp.arange(len(meta.kv_lens)) < num_decodes, meta.kv_lens, 0)
 
-    def attend_block(i, o):
+    def attend_block(i: jax.Array, o: jax.Array) -> jax.Array:
         start = jnp.minimum(i * block, num_rows - block)
 
-        def take(x):
+        def take(x: jax.Array) -> jax.Array:
             return jax.lax.dynamic_slice_in_dim(x, start, block)
 
         end = take(kv_lens)

@@ -1,8 +1,8 @@
 """Device: the XLA path's inner loop: an online softmax over fixed groups of pages at absolute positions.
 
-Group g holds positions [g·n, (g + 1)·n) whatever the table's width and whichever pages a row still keeps, so a row's
-sums are formed in the same order in every bucket and batch. The trip count is dynamic: cost follows the context that is
-there. Groups beyond a row's own range change no bit of its result. (Online softmax: Milakov and Gimelshein,
+Group g holds positions [g·n, (g + 1)·n), independent of the table's width and of the pages that a row has freed, so a
+row's sums are formed in the same order in every bucket and batch. The trip count is dynamic: the cost is that of the
+actual context. Groups beyond a row's own range change no bit of its result. (Online softmax: Milakov and Gimelshein,
 arXiv 1805.02867; over pages: vLLM, arXiv 2309.06180.)
 """
 
@@ -11,19 +11,20 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from pallas_kernels.page_layouts import PageLayout
 
-HIDDEN = float(jnp.finfo(jnp.float32).min)
-"""Score of what a query does not see; finite, so that differences of two such scores are numbers."""
+HIDDEN = float(np.finfo(np.float32).min)
+"""Score of positions that a query does not attend to; finite, so that differences of two such scores are numbers."""
 
 MANY_QUERIES = 32
-"""Queries of one KV head from which scores are made of bfloat16 as it is."""
+"""Number of queries of one KV head from which scores are computed from bfloat16 without conversion."""
 
 
 class PagedRows(NamedTuple):
-    """Where B rows lie in the pool."""
+    """The pool, and the pages of B rows in it."""
 
     pool: Num[Array, "Lg P K page W2"]
     layout: PageLayout
@@ -47,8 +48,8 @@ def page_group(rows: PagedRows, group: Int[Array, "B"], num_pages: int) -> tuple
 def gather(rows: PagedRows, ids: Int[Array, "B n"], start: int, size: int) -> Num[Array, "B K C size"]:
     """Numbers [start, start + size) of packed tokens, in whole pages, position after position.
 
-    Keys and values are gathered apart: halves cut out of one gather are copied once more, which made 64 rows × 256
-    positions of SmolLM2's 30 layers take 88 ms instead of 56.
+    Keys and values are gathered separately: halves of one gather are copied once more, so that 64 rows × 256 positions
+    of SmolLM2's 30 layers took 88 ms instead of 56.
     """
     layout, sizes = rows.layout, [1, 1, *rows.pool.shape[2:]]
     sizes[layout.packed_axis] = size
@@ -79,13 +80,13 @@ def attend(
 ) -> Float[Array, "B K G Q H"]:
     """Attention, in float32, of Q queries a row over the row's positions [begin, end), `num_pages` pages a step.
 
-    `visible` says which of the given positions each query sees; a position that none sees is not read into any sum.
-    Queries that see nothing give zeros. `factor` multiplies the scores of all heads, or of each.
+    `visible` returns which of the given positions each query attends to; other positions enter no sum. Queries that
+    attend to nothing give zeros. `factor` multiplies the scores of all heads, or of each.
     """
     num_positions = num_pages * rows.layout.page_size(rows.pool)
     value_start = rows.layout.value_start(q.shape[-1], rows.pool.dtype)
     head_dim = q.shape[-1]
-    # Products of bfloat16 queries and keys are exact in both types, and bfloat16 holds 8-bit keys. XLA on CPU makes
+    # Products of bfloat16 queries and keys are exact in both types, and bfloat16 holds 8-bit keys. XLA on CPU computes
     # them twice as fast from bfloat16 where many queries share the keys (192 × 128: 66 µs, not 132), and slower where
     # few do.
     is_exact = q.dtype == jnp.bfloat16 and (rows.pool.dtype == jnp.bfloat16 or rows.pool.dtype.itemsize == 1)
@@ -96,11 +97,11 @@ def attend(
     first_group = begin // num_positions
     num_groups = jnp.max(jnp.where(end > begin, -(-end // num_positions) - first_group, 0))
 
-    def step(i, state):
+    def step(i: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         highest, total, weighted = state
         ids, positions = page_group(rows, first_group + i, num_pages)
         seen = visible(positions) & (positions >= 0)[:, None]
-        # What lies at unseen positions is another request's: scores there are replaced, but 0 · NaN of a value is NaN.
+        # Unseen positions may hold other requests' numbers: scores there are replaced, but 0 · NaN of a value is NaN.
         keys = gather(rows, ids, 0, head_dim).astype(operand)
         values = gather(rows, ids, value_start, head_dim).astype(jnp.float32)
         values = jnp.where(seen.any(1)[:, None, :, None], values, 0)
@@ -120,7 +121,7 @@ def attend(
     if sinks is not None:
         highest, total = nothing[..., 0] + sinks[None, :, :, None], nothing[..., 0] + 1
     _, total, weighted = jax.lax.fori_loop(0, num_groups, step, (highest, total, nothing))
-    return weighted / jnp.maximum(total, jnp.finfo(jnp.float32).tiny)[..., None]
+    return weighted / jnp.maximum(total, np.finfo(np.float32).tiny)[..., None]
 
 
 def _product(subscripts: str, a: jax.Array, b: jax.Array) -> jax.Array:

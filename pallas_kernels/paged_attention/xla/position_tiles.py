@@ -1,8 +1,8 @@
-"""Device: the part of the batch-invariant path that attends: tiles of queries at fixed positions, all of one shape.
+"""Device: attention of the batch-invariant path: tiles of queries at fixed positions, all of one shape.
 
 Tile n of a row holds its positions [n·Q, (n + 1)·Q), so a token has the same place in a tile of the same shape whether
-it is decoded, stands in a chunk or in a whole prompt; places of tokens that are not in this step are empty. With groups
-of pages at absolute positions (`xla_page_groups`) each of its sums is made of the same products in the same order.
+it is decoded, or is part of a chunk or of a whole prompt; places of tokens outside this step are empty. With groups of
+pages at absolute positions (`page_groups`) each of its sums adds the same products in the same order.
 (Fixed sizes of splits, not fixed numbers of them: He, "Defeating nondeterminism in LLM inference", Thinking Machines,
 2025.)
 """
@@ -38,7 +38,7 @@ def position_tiles(
     end_tile = jnp.cumsum(num_tiles)
     positions = sequence_positions(meta)
 
-    def attend_tiles(i, o):
+    def attend_tiles(i: jax.Array, o: jax.Array) -> jax.Array:
         tile = i * sizes.rows + jnp.arange(sizes.rows, dtype=jnp.int32)
         row = jnp.searchsorted(end_tile, tile, side="right", method="compare_all")
         row = jnp.minimum(row, len(starts) - 1)  # past the last tile
@@ -52,8 +52,10 @@ def position_tiles(
             begin = jnp.where(is_own, positions[tokens], jnp.iinfo(jnp.int32).max).min(1) - spec.window + 1
 
         def visible(key: Int[Array, "B C"]) -> Bool[Array, "B Q C"]:
-            see = jax.vmap(lambda row, tokens, key: visible_to_tile(meta, row, tokens, key, positions, spec.window))
-            return see(row, tokens, key) & is_own[:, :, None]
+            def of_tile(row: jax.Array, tokens: jax.Array, key: jax.Array) -> Bool[Array, "Q C"]:
+                return visible_to_tile(meta, row, tokens, key, positions, spec.window)
+
+            return jax.vmap(of_tile)(row, tokens, key) & is_own[:, :, None]
 
         out = attend(
             jnp.moveaxis(q[tokens], 1, 3),

@@ -1,4 +1,4 @@
-"""Device: the part of the XLA path for longer rows: tiles of queries of one row each, only those that exist."""
+"""Device: the XLA path for longer rows: tiles of queries of one row each; only existing tiles are computed."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def visible_to_tile(
     positions: Int[Array, "T"],
     window: int | None,
 ) -> Bool[Array, "Q C"]:
-    """Which KV positions `key` of a row its `tokens` see; `positions` are the sequence positions of all tokens."""
+    """Which KV positions `key` of a row its `tokens` attend to; `positions`: sequence positions of all tokens."""
     query = meta.kv_positions[tokens][:, None]
     visible = key[None] <= query
     key_position = key
@@ -47,7 +47,7 @@ def prefill_tiles(
     sinks: Float[Array, "K G"] | None,
     sizes: BlockSizes,
 ) -> Float[Array, "T K G H"]:
-    """Fills in `o` the attention of the tokens of rows [num_decodes, num_seqs)."""
+    """`o` with the attention of the tokens of rows [num_decodes, num_seqs)."""
     tile_len = min(sizes.queries, q.shape[0])
     row_ids = jnp.arange(len(meta.kv_lens))
     is_long = (row_ids >= meta.num_decodes) & (row_ids < meta.num_seqs)
@@ -55,10 +55,10 @@ def prefill_tiles(
     last_tile = jnp.cumsum(num_tiles)
     positions = sequence_positions(meta)
 
-    def attend_tile(i, o):
+    def attend_tile(i: jax.Array, o: jax.Array) -> jax.Array:
         row = jnp.searchsorted(last_tile, i, side="right", method="compare_all")
         first_token = meta.cu_q_lens[row] + (i - last_tile[row] + num_tiles[row]) * tile_len
-        # A tile at the end of the batch starts early enough to be whole; `is_own` leaves other tiles' tokens alone.
+        # A tile at the end of the batch starts earlier, to be whole; `is_own` masks tokens of other tiles.
         start = jnp.minimum(first_token, len(q) - tile_len)
         tokens = start + jnp.arange(tile_len, dtype=jnp.int32)
         is_own = (tokens >= first_token) & (tokens < meta.cu_q_lens[row + 1])
@@ -68,7 +68,7 @@ def prefill_tiles(
             begin = jnp.maximum(lowest - spec.window + 1, 0)
         end = jnp.max(jnp.where(is_own, meta.kv_positions[tokens], -1)) + 1
 
-        def visible(key):
+        def visible(key: Int[Array, "1 C"]) -> Bool[Array, "1 Q C"]:
             return (visible_to_tile(meta, row, tokens, key[0], positions, spec.window) & is_own[:, None])[None]
 
         tile = jax.lax.dynamic_slice_in_dim(q, start, tile_len)

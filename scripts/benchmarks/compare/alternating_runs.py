@@ -1,4 +1,4 @@
-"""Rounds of both engines in turn, each in a process of its own, and how much of the machine others took meanwhile."""
+"""Runs both engines alternately in separate processes, and measures the CPU share of other processes meanwhile."""
 
 import json
 import os
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True)
 class Round:
-    """What both sides wrote, and the share of the processor's time that other processes took from each."""
+    """Results of both sides, and the share of CPU time that other processes used during each."""
 
     jaxserve: dict[str, Any]
     transformers: dict[str, Any]
@@ -24,9 +24,9 @@ class Round:
 
 
 def run_round(spec: dict[str, Any], oracle_python: str, *, is_ours_first: bool, what: str = "") -> Round:
-    """One after the other: whether the machine is warm from the first is to favour neither side.
+    """Runs one side after the other; alternating `is_ours_first` keeps a warm machine from favoring one side.
 
-    what: "" for workloads, "steps_" for single steps; each has a module a side.
+    what: prefix of the modules of both sides, "" for workloads, "steps_" for single steps.
     """
     commands = {
         "jaxserve": [sys.executable, "-m", f"scripts.benchmarks.compare.{what}jaxserve_side"],
@@ -40,13 +40,13 @@ def run_round(spec: dict[str, Any], oracle_python: str, *, is_ours_first: bool, 
 
 def _run(command: list[str], spec: dict[str, Any]) -> tuple[dict[str, Any], float]:
     env = os.environ | {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
-    env.pop("PYTHONPATH", None)  # each side has its own environment
+    env.pop("PYTHONPATH", None)  # each side has its own virtual environment
     with tempfile.TemporaryDirectory() as folder:
         spec_file, result_file = Path(folder, "spec.json"), Path(folder, "result.json")
         spec_file.write_text(json.dumps(spec))
         before = _processor_s(), _children_s()
         if subprocess.run([*command, spec_file, result_file], cwd=ROOT, env=env).returncode:
-            raise SystemExit(f"compare_transformers: {command[-1]} failed; what it said stands above")
+            raise SystemExit(f"compare_transformers: {command[-1]} failed; its output is above")
         (busy_s, total_s), own_s = _since(before[0]), _children_s() - before[1]
         return json.loads(result_file.read_text()), max(0.0, busy_s - own_s) / total_s
 
@@ -57,7 +57,7 @@ def _since(before: tuple[float, float]) -> tuple[float, float]:
 
 
 def _processor_s() -> tuple[float, float]:
-    """Seconds of all cores: those not idle (stolen ones among them), and all of them; 0 where there is no /proc."""
+    """Busy seconds (stolen time included) and total seconds of all cores; zeros where there is no /proc."""
     stat = Path("/proc/stat")
     if not stat.exists():
         return 0.0, 0.0

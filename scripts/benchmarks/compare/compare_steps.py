@@ -1,4 +1,4 @@
-"""Compares the decode steps of jaxserve and transformers on this machine's processor; run by scripts/compare_steps."""
+"""Compares the decode steps of jaxserve and transformers on the local CPU; run by scripts/compare_steps."""
 
 import argparse
 import os
@@ -27,24 +27,25 @@ from scripts.benchmarks.report_page import (
 )
 
 REPORT = Path(__file__).resolve().parents[3] / "docs" / "benchmarks" / "cpu-steps.md"
-GREEDY, DRAWN = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9}
+GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9}
 RULES = """\
-One token for each of so many sequences of 128 positions and more, medians over steps. jaxserve's steps are those of its
-engine, one token each; transformers' are those of `generate` on one static batch (torch, eager, all cores). Weights
-come from the same GGUF file, dense and of the same type on both sides. The two run in turn, in processes of their own;
-which goes first changes from round to round."""
+Medians over steps that compute one token per sequence, with contexts from 128 positions on. jaxserve's steps are those
+of its engine, one round each; transformers' are those of `generate` on one static batch (torch, eager, all cores).
+Weights come from the same GGUF file, dense and of the same type on both sides. The two sides run alternately in
+separate processes; the order changes from round to round."""
 LIMITS = """## What limits jaxserve
 
-Seen on 2026-11-21 on two cores of an AMD EPYC, by leaving parts out, with contexts of 200 to 240 positions: a step of
-32 rows took 77 ms, without attention 44; of 64 rows 125 and 66. Products of 64 rows ran at 260 GFLOP/s on both cores,
-of 512 tokens at 372. Attention is bound by caches: XLA gathers keys and values and widens them into float32 arrays
-before it multiplies; other shapes of these arrays, and products of bfloat16, were slower or gained a twentieth."""
-MOST_DRAWING_MS = 6.0
+Measured on 2026-11-21 on two cores of an AMD EPYC by leaving out parts, with contexts of 200 to 240 positions: a step
+of 32 rows took 77 ms, without attention 44; of 64 rows 125 and 66. Matrix products of 64 rows ran at 260 GFLOP/s on
+both cores, of 512 tokens at 372. Attention is limited by the CPU caches: XLA gathers keys and values and converts them
+to float32 arrays before the product; other shapes of these arrays, and bfloat16 products, were slower or at most 5 %
+faster."""
+MOST_SAMPLING_MS = 6.0
 
-# What each case may take, as a share of transformers' time.
+# aim: the largest accepted share of transformers' time.
 CASES = [
     {"name": "32 rows, greedy", "rows": 32, "sampling": GREEDY, "aim": 1.0},
-    {"name": "32 rows, temperature 1, top-p 0.9", "rows": 32, "sampling": DRAWN, "aim": 1.0},
+    {"name": "32 rows, temperature 1, top-p 0.9", "rows": 32, "sampling": SAMPLED, "aim": 1.0},
     {"name": "1 row, greedy", "rows": 1, "sampling": GREEDY, "aim": 1.3},
 ]
 
@@ -66,13 +67,13 @@ def main(argv: list[str]) -> int:
         rounds.append(run_round(spec, python, is_ours_first=number % 2 == 0, what="steps_"))
     rows = [_row(case, rounds) for case in CASES]
     record = {"date": now(), "commit": commit(), "cases": rows, "versions": _versions(rounds)}
-    print(f"{as_text(_table(rows))}\n\n{_drawing(rows)}")
+    print(f"{as_text(_table(rows))}\n\n{_sampling_line(rows)}")
     write(args.out, _page(args, argv, rows, rounds), record)
     return 0
 
 
 def _row(case: dict[str, Any], rounds: list[Round]) -> dict[str, Any]:
-    """Medians of each round's steps in ms, and their ratios."""
+    """Median step of each round in ms for both sides, and the median ratio."""
     ours, theirs = (
         [1000 * float(np.median(getattr(r, side)["seconds"][case["name"]])) for r in rounds]
         for side in ("jaxserve", "transformers")
@@ -90,9 +91,10 @@ def _table(rows: list[dict[str, Any]]) -> list[list[str]]:
     return table
 
 
-def _drawing(rows: list[dict[str, Any]]) -> str:
-    greedy, drawn = (float(np.median(row["jaxserve_ms"])) for row in rows[:2])
-    return f"Drawing, the second case less the first, takes jaxserve {drawn - greedy:.1f} ms of {MOST_DRAWING_MS:.0f}."
+def _sampling_line(rows: list[dict[str, Any]]) -> str:
+    greedy, sampled = (float(np.median(row["jaxserve_ms"])) for row in rows[:2])
+    difference = f"{sampled - greedy:.1f} ms (at most {MOST_SAMPLING_MS:.0f})"
+    return f"Sampling, the second case minus the first, takes {difference} in jaxserve."
 
 
 def _page(args: argparse.Namespace, argv: list[str], rows: list[dict[str, Any]], rounds: list[Round]) -> str:
@@ -103,10 +105,10 @@ def _page(args: argparse.Namespace, argv: list[str], rows: list[dict[str, Any]],
         hardware=hardware_text(rounds[-1].jaxserve["hardware"]),
         model=f"{without_folder(args.model)}, {args.dtype}",
         versions=listing(_versions(rounds)),
-        other_processes=f"took up to {busy:.0%} of the processor" + ("" if busy <= BUSY_SHARE else ": measure again"),
+        other_processes=f"used up to {busy:.0%} of the CPU" + ("" if busy <= BUSY_SHARE else ": measure again"),
     )
-    title = "# Decode steps of jaxserve and transformers on a processor"
-    return document([title, RULES, as_markdown(_table(rows)), _drawing(rows), table, LIMITS])
+    title = "# Decode steps of jaxserve and transformers on a CPU"
+    return document([title, RULES, as_markdown(_table(rows)), _sampling_line(rows), table, LIMITS])
 
 
 def _versions(rounds: list[Round]) -> dict[str, str]:
@@ -118,16 +120,16 @@ def _versions(rounds: list[Round]) -> dict[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/compare_steps",
-        description="Compare decode steps of jaxserve with those of transformers + torch on this machine's processor. "
-        "Leave the machine alone meanwhile: what other processes take is measured and reported.",
+        description="Compare decode steps of jaxserve with those of transformers + torch on the local CPU. Run nothing "
+        "else meanwhile: the CPU share of other processes is measured and reported.",
     )
     parser.add_argument(
         "--model", default="smollm2-135m-instruct", help="short name or GGUF file (default: %(default)s)"
     )
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="default: %(default)s")
-    parser.add_argument("--rounds", type=count, default=3, help="times that each side runs (default: %(default)s)")
-    parser.add_argument("--num-steps", type=count, default=24, help="timed steps of a case (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=REPORT, help="the page; figures go to a .json file beside it")
+    parser.add_argument("--rounds", type=count, default=3, help="runs of each side (default: %(default)s)")
+    parser.add_argument("--num-steps", type=count, default=24, help="timed steps per case (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=REPORT, help="path of the page; figures go to a .json beside it")
     return parser
 
 

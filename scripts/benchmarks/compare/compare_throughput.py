@@ -1,4 +1,4 @@
-"""Compares jaxserve with transformers on this machine's processor; run by scripts/compare_transformers."""
+"""Compares the throughput of jaxserve and transformers on the local CPU; run by scripts/compare_transformers."""
 
 import argparse
 import os
@@ -24,7 +24,7 @@ from scripts.benchmarks.compare.comparison_page import page, ratio_lines
 from scripts.benchmarks.report_page import commit, now, without_folder, write
 
 REPORT = Path(__file__).resolve().parents[3] / "docs" / "benchmarks" / "cpu-transformers.md"
-# Options that have a flag of their own here, or mean nothing to a GGUF file on this machine.
+# Engine options that this script defines itself, or that do not apply to a local GGUF file.
 OWN = ("dtype", "load_format", "revision", "hf_token", "cache_dir")
 
 
@@ -47,12 +47,12 @@ def main(argv: list[str]) -> int:
 
 
 def _specs(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """What both sides are told, by round: the lengths stay the same, the tokens do not."""
+    """The input of both sides per round: all rounds have the same lengths, but other tokens."""
     options = engine_options(args)
     EngineConfig.create(args.model, **options)
     source = resolve(args.model)
     if source.weights.suffix != ".gguf":
-        raise ConfigError(f"{source.weights.name} is not a GGUF file, which both sides read", "model")
+        raise ConfigError(f"{source.weights.name} is not a GGUF file, the format that both sides read", "model")
     with open_checkpoint(source) as checkpoint:
         vocab_size = read_config(checkpoint).vocab_size
     workload = RandomWorkload(args.num_prompts, args.input_len, args.output_len, vocab_size, args.seed)
@@ -79,7 +79,7 @@ def _record(comparison: Comparison, rounds: list[Round]) -> dict[str, Any]:
 
 
 def figures(found: Any) -> Any:
-    """What a side wrote, to be kept: without its tokens, and with a file's name for its path on this machine."""
+    """The result of one side for the record: without tokens, and with file names in place of paths."""
     if isinstance(found, dict):
         return {key: figures(value) for key, value in found.items() if key != "tokens"}
     return without_folder(found) if isinstance(found, str) else found
@@ -88,24 +88,24 @@ def figures(found: Any) -> Any:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/compare_transformers",
-        description="Compare jaxserve with transformers + torch on this machine's processor. Leave the machine alone "
-        "meanwhile: what other processes take is measured and reported.",
+        description="Compare the throughput of jaxserve with that of transformers + torch on the local CPU. Run "
+        "nothing else meanwhile: the CPU share of other processes is measured and reported.",
     )
     parser.add_argument(
         "--model", default="smollm2-135m-instruct", help="short name or GGUF file (default: %(default)s)"
     )
     parser.add_argument("--num-prompts", type=count, default=64, help="requests (default: %(default)s)")
     for name in ("input", "output"):
-        text = f"tokens of {name}, as 128 or 16:256 (default: %(default)s)"
+        text = f"{name} tokens per request, such as 128 or 16:256 (default: %(default)s)"
         parser.add_argument(f"--{name}-len", type=lengths, default=LengthRange(16, 256), help=text)
     parser.add_argument("--seed", type=int, default=0, help="seed of lengths and tokens (default: %(default)s)")
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="default: %(default)s")
-    parser.add_argument("--rounds", type=count, default=2, help="times that each side runs (default: %(default)s)")
+    parser.add_argument("--rounds", type=count, default=2, help="runs of each side (default: %(default)s)")
     sizes = [8, 16, 32, 64]
     parser.add_argument(
-        "--batch-sizes", type=count, nargs="+", default=sizes, help="of transformers (default: %(default)s)"
+        "--batch-sizes", type=count, nargs="+", default=sizes, help="batch sizes of transformers (default: %(default)s)"
     )
-    parser.add_argument("--out", type=Path, default=REPORT, help="the page; figures go to a .json file beside it")
+    parser.add_argument("--out", type=Path, default=REPORT, help="path of the page; figures go to a .json beside it")
     add_engine_flags(parser, skip=OWN)
     return parser
 

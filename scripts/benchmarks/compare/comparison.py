@@ -1,4 +1,4 @@
-"""The figures of a comparison, from what the rounds brought back."""
+"""`compare`: computes the figures of a comparison from the results of its rounds."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ BUSY_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Row:
-    """One engine in one setting. rates: useful output tokens a second, a round each."""
+    """One engine in one setting. rates: requested output tokens per second, one rate per round."""
 
     name: str
     rates: list[float]
     useful_share: float
-    """Of the tokens generated."""
+    """Share of the generated tokens that requests asked for."""
     rss_bytes: int
 
     @property
@@ -27,16 +27,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """rows: transformers' batch sizes; the fastest is the one that jaxserve is held against."""
+    """rows: transformers, one row per batch size; the fastest one is the baseline."""
 
     jaxserve: Row
     rows: list[Row]
     equal_requests: float
     """Share of requests with the same tokens on both sides, in the first round."""
     equal_tokens: float
-    """Share of tokens that come before the first difference."""
+    """Share of tokens before the first difference of their request."""
     others_share: float
-    """The largest share of the processor's time that other processes took from one side in one round."""
+    """The largest share of CPU time that other processes used during one run of one side."""
 
     @property
     def best(self) -> Row:
@@ -48,7 +48,7 @@ class Comparison:
 
     @property
     def round_ratios(self) -> list[float]:
-        """Each round's own, against the same batch size."""
+        """The ratio of each round, with the same batch size."""
         return [ours / theirs for ours, theirs in zip(self.jaxserve.rates, self.best.rates, strict=True)]
 
     @property

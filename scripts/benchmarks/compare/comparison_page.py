@@ -1,17 +1,17 @@
-"""The page of a comparison: ratio, how it was measured, every figure, and what limits jaxserve."""
+"""Renders the page of a comparison: ratio, method, all figures, and the limits of jaxserve."""
 
 from typing import Any
 
 from scripts.benchmarks.compare.comparison import BUSY_SHARE, Comparison
 from scripts.benchmarks.report_page import as_markdown, conditions, document, hardware_text, listing, without_folder
 
-TITLE = "# jaxserve and transformers on a processor"
+TITLE = "# jaxserve and transformers on a CPU"
 RULES = """\
-The same requests, greedy and exactly as long as asked, all there at the start. jaxserve batches them continuously;
-transformers (torch, eager) runs static batches in order of arrival, padded on the left, each until its longest output
-is done, and only tokens that a request asked for count. The ratio is against its fastest batch size. Weights come from
-the same GGUF file and are dense, of the same type, on both sides. Loading, compilation and a warm-up are apart on both
-sides. The two run in turn, in processes of their own; which goes first changes from round to round."""
+The same requests on both sides: greedy, with fixed output lengths, all submitted at the start. jaxserve uses continuous
+batching; transformers (torch, eager) runs static batches in order of arrival, padded on the left, each until its
+longest output is done, and only requested tokens count. The ratio is relative to its fastest batch size. Weights come
+from the same GGUF file and are dense, of the same type, on both sides. Loading, compilation and a warm-up are not timed
+on either side. The two sides run alternately in separate processes; the order changes from round to round."""
 
 
 def page(comparison: Comparison, argv: list[str], spec: dict[str, Any], about: dict[str, Any]) -> str:
@@ -37,8 +37,8 @@ def ratio_lines(comparison: Comparison) -> str:
     )
     if comparison.is_busy:
         line += (
-            f"\n\n**Measured on a busy machine**: other processes took up to {comparison.others_share:.0%} of the "
-            f"processor's time (more than {BUSY_SHARE:.0%}). torch suffers more from that than jaxserve: measure again."
+            f"\n\n**Measured on a busy machine**: other processes used up to {comparison.others_share:.0%} of the "
+            f"CPU time (more than {BUSY_SHARE:.0%}). This slows torch more than jaxserve: measure again."
         )
     return line
 
@@ -59,22 +59,20 @@ def _conditions(argv: list[str], spec: dict[str, Any], about: dict[str, Any]) ->
 
 
 def _rates(comparison: Comparison) -> str:
-    rows = [
-        ["", "output tokens/s", "by round", "jaxserve's ratio to it", "of the tokens made, asked for", "memory, MiB"]
-    ]
+    rows = [["", "output tokens/s", "by round", "jaxserve's ratio to it", "requested share of tokens", "memory, MiB"]]
     for row in (comparison.jaxserve, *comparison.rows):
         name = f"**{row.name}**" if row is comparison.best else row.name
         rounds = ", ".join(f"{rate:.1f}" for rate in row.rates)
         ratio = f"{comparison.jaxserve.rate / row.rate:.2f}"
         rows.append([name, f"{row.rate:.1f}", rounds, ratio, f"{row.useful_share:.0%}", f"{row.rss_bytes >> 20:,}"])
-    memory = "Memory is the resident set at its peak, loading included; jaxserve's holds its pool of pages."
+    memory = "Memory is the peak resident set, loading included; that of jaxserve includes its KV pool."
     return f"{as_markdown(rows)}\n\n{memory}"
 
 
 def _agreement(comparison: Comparison, dtype: str) -> str:
     return (
         f"For information: {comparison.equal_requests:.0%} of the requests have the same tokens on both sides in "
-        f"{dtype}, and {comparison.equal_tokens:.0%} of all tokens come before a first difference. (`scripts/prove "
+        f"{dtype}, and {comparison.equal_tokens:.0%} of all tokens precede the first difference. (`scripts/prove "
         "parity` compares every token, in float32.)"
     )
 
@@ -86,9 +84,9 @@ def _limits(steps: dict[str, Any]) -> str:
         milliseconds = [f"{1e3 * times[name]:.1f}" for name in ("p50_s", "p99_s")]
         rows.append([kind, str(times["count"]), *milliseconds, f"{share:.1%}"])
     text = (
-        f"{steps['token_padding']:.1%} of the token positions that were computed were padding, "
-        f"{steps['row_padding']:.1%} of the rows of the head. In {steps['idle_share']:.1%} of the time nothing was in "
-        f"flight; in {steps['host_share']:.1%} the host did not wait for the device. Figures of the last round."
+        f"{steps['token_padding']:.1%} of the computed token positions were padding, {steps['row_padding']:.1%} of the "
+        f"rows of the LM head. In {steps['idle_share']:.1%} of the time no step was in flight; in "
+        f"{steps['host_share']:.1%} the host did not wait for the device. Figures of the last round."
     )
     return f"{as_markdown(rows)}\n\n{text}"
 

@@ -1,4 +1,4 @@
-"""One round of jaxserve: another workload untimed, then the one that counts, with the record of its steps.
+"""One round of jaxserve: an untimed warm-up workload, then the timed one, with statistics of its steps.
 
 python -m scripts.benchmarks.compare.jaxserve_side SPEC.json RESULT.json
 """

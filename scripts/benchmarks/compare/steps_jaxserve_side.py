@@ -1,4 +1,4 @@
-"""One round of jaxserve: the time of decode steps, case by case.
+"""One round of jaxserve: the times of decode steps by case.
 
 python -m scripts.benchmarks.compare.steps_jaxserve_side SPEC.json RESULT.json
 """
@@ -13,8 +13,8 @@ from jaxserve import LLM, SamplingParams
 from jaxserve.bench.machine import hardware, versions
 from jaxserve.engine.loop.step_stats import StepRecord
 
-UNTIMED = 3  # steps of a case before those that count
-SPREAD = 24  # steps between the end of the first prompt and that of the last
+UNTIMED = 3  # steps of a case before the timed ones
+SPREAD = 24  # most steps between the end of the first prompt and that of the last
 
 
 def main(spec_file: str, result_file: str) -> None:
@@ -26,7 +26,7 @@ def main(spec_file: str, result_file: str) -> None:
         max_model_len=spec["context"] + spec["num_steps"] + SPREAD,
         max_num_seqs=max_rows,
         max_num_batched_tokens=512,
-        max_decode_rounds=1,  # steps are what is timed
+        max_decode_rounds=1,  # one token per step
     )
     seconds = {}
     for case in spec["cases"]:
@@ -37,7 +37,7 @@ def main(spec_file: str, result_file: str) -> None:
 
 
 def times(llm: LLM, spec: dict, case: dict) -> list[float]:
-    """Seconds of steps in which all rows decode; the first contexts are `spec["context"]` long, or a few more."""
+    """Seconds of steps in which all rows decode, from contexts of `spec["context"]` positions, or a few more, on."""
     records: list[StepRecord] = []
     llm.parts.engine.observer = records.append
     random = np.random.default_rng(0)

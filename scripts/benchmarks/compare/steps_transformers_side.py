@@ -1,9 +1,9 @@
-"""One round of transformers: the time of decode steps, case by case. For the oracle's Python alone.
+"""One round of transformers: the times of decode steps by case; runs in the oracle's environment.
 
     python steps_transformers_side.py SPEC.json RESULT.json
 
-A case is one static batch of prompts of equal length; transformers' own `generate` runs it, and a streamer notes when
-each step's tokens come.
+A case is one static batch of prompts of equal length, run by transformers' `generate`; a streamer records the time at
+which the tokens of each step arrive.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 import transformers
 
-UNTIMED = 3  # steps of a case before those that count
+UNTIMED = 3  # steps of a case before the timed ones
 
 
 class Clock(transformers.generation.streamers.BaseStreamer):
@@ -36,7 +36,7 @@ def main(spec_file: str, result_file: str) -> None:
         path.parent,
         gguf_file=path.name,
         dtype=getattr(torch, spec["dtype"]),
-        quantization_config=transformers.GgufConfig(dequantize=True),  # dense weights, as jaxserve has them
+        quantization_config=transformers.GgufConfig(dequantize=True),  # dense weights, as in jaxserve
     ).eval()
     model.generation_config.eos_token_id = None
     seconds = {}
@@ -51,7 +51,7 @@ def main(spec_file: str, result_file: str) -> None:
 
 @torch.inference_mode()
 def times(model: transformers.PreTrainedModel, spec: dict, case: dict) -> list[float]:
-    """Seconds of each step; the first contexts are `spec["context"]` long."""
+    """Seconds of each step, from contexts of `spec["context"]` positions on."""
     torch.manual_seed(0)
     ids = torch.randint(10, model.config.vocab_size, (case["rows"], spec["context"] - UNTIMED))
     sampling = dict(case["sampling"])

@@ -1,9 +1,9 @@
-"""One round of transformers: the workload in static batches of several sizes. For the oracle's Python alone.
+"""One round of transformers: the workload in static batches of several sizes; runs in the oracle's environment.
 
     python transformers_side.py SPEC.json RESULT.json
 
-Batches are taken in order of arrival and padded on the left; each runs until its longest output is done, and tokens
-beyond a request's own output length count for nothing. Before a size is timed, one batch of another workload runs.
+Batches are formed in order of arrival and padded on the left. Each runs until its longest output is done; tokens beyond
+the output length of a request do not count. Before a size is timed, one batch of the warm-up workload runs.
 """
 
 import json
@@ -27,10 +27,10 @@ def main(spec_file: str, result_file: str) -> None:
         path.parent,
         gguf_file=path.name,
         dtype=getattr(torch, spec["dtype"]),
-        # Dense weights, as jaxserve has them: products with packed blocks are far slower.
+        # Dense weights, as in jaxserve; products with quantized blocks are far slower.
         quantization_config=transformers.GgufConfig(dequantize=True),
     ).eval()
-    model.generation_config.eos_token_id = None  # like ignore_eos: nothing ends an output but its length
+    model.generation_config.eos_token_id = None  # like ignore_eos: only its length ends an output
     say(f"loaded in {time.monotonic() - started_s:.1f} s")
     sizes = {}
     for size in spec["batch_sizes"]:
@@ -44,7 +44,7 @@ def main(spec_file: str, result_file: str) -> None:
 
 
 def run(model: transformers.PreTrainedModel, workload: Workload, size: int) -> tuple[float, list[list[int]], int]:
-    """Seconds, the useful tokens of each request, and how many tokens were generated in all."""
+    """Seconds, the requested tokens of each request, and the total number of generated tokens."""
     started_s, tokens, num_computed = time.monotonic(), [], 0
     for start in range(0, len(workload["prompts"]), size):
         prompts, lens = (workload[key][start : start + size] for key in ("prompts", "output_lens"))

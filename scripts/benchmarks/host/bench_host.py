@@ -1,4 +1,4 @@
-"""Measures what the host does for a decode step; run by scripts/bench_host."""
+"""Measures the host time of a decode step; run by scripts/bench_host."""
 
 import argparse
 import os
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
         llm = make_engine(tokenizer, num_rows, args.vocab_size, max_model_len)
         for case in (Case(num_rows), Case(num_rows, is_streaming=True), Case(num_rows, args.waiting)):
             found[str(case)] = []
-            for number in range(args.rounds + 1):  # the first round compiles, and is not counted
+            for number in range(args.rounds + 1):  # the first round compiles and is discarded
                 print(f"{case}: round {number} of {args.rounds}", file=sys.stderr)
                 found[str(case)].append(measure(llm, case, args.steps, seed=number))
             del found[str(case)][0]
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
 
 
 def pin() -> None:
-    """Leave one processor to this process, before JAX counts them; the last one, as the first serves interrupts."""
+    """Binds this process to one core before JAX counts them: the last core, because the first serves interrupts."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
@@ -55,21 +55,26 @@ def pin() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/bench_host",
-        description="The host's time for a decode step, by part, on one processor: medians of each round's steps, and "
-        "of the rounds.",
+        description="Measure the host time of a decode step, by part, on one CPU core: the median over the steps of a "
+        "round, then over the rounds.",
     )
-    parser.add_argument("--rows", type=count, nargs="+", default=[64, 256], help="sequences at once (default: 64 256)")
-    parser.add_argument("--waiting", type=count, default=2000, help="requests that wait, in a second table row")
-    parser.add_argument("--steps", type=count, default=400, help="steps of a round (default: 400)")
+    parser.add_argument("--rows", type=count, nargs="+", default=[64, 256], help="running sequences (default: 64 256)")
     parser.add_argument(
-        "--rounds", type=count, default=5, help="rounds that count, after one that does not (default: 5)"
+        "--waiting", type=count, default=2000, help="waiting requests of the cases with a queue (default: 2000)"
+    )
+    parser.add_argument("--steps", type=count, default=400, help="steps per round (default: 400)")
+    parser.add_argument(
+        "--rounds", type=count, default=5, help="measured rounds, after one that is discarded (default: 5)"
+    )
+    parser.add_argument("--vocab-size", type=count, default=1024, help="size of the model's vocabulary (default: 1024)")
+    parser.add_argument(
+        "--tokenizer", default="smollm2-135m-instruct", help="model whose tokenizer is used (default: %(default)s)"
     )
     parser.add_argument(
-        "--vocab-size", type=count, default=1024, help="tokens that the device draws from (default: 1024)"
-    )
-    parser.add_argument("--tokenizer", default="smollm2-135m-instruct", help="a model; its tokenizer makes the texts")
-    parser.add_argument(
-        "--out", type=Path, default=REPORT, help=f"page, with a .json beside it (default: {REPORT.name})"
+        "--out",
+        type=Path,
+        default=REPORT,
+        help=f"path of the page; figures go to a .json file beside it (default: {REPORT.name})",
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""An engine whose model is all but empty, and whose texts are those of a real tokenizer."""
+"""`make_engine`: an engine with a nearly empty model and the texts of a real tokenizer."""
 
 import json
 import tempfile
@@ -32,9 +32,9 @@ CONFIG = {
 
 
 class Spread(Tokenizer):
-    """`num_ids` tokens spread evenly over another tokenizer's vocabulary, as a vocabulary of their own.
+    """A vocabulary of `num_ids` tokens spread evenly over that of another tokenizer.
 
-    A device that draws from as few tokens is quick on a processor; their bytes are as long as real texts'.
+    Sampling from few tokens is fast on a CPU, while their texts are as long as those of the whole vocabulary.
     """
 
     def __init__(self, whole: Tokenizer, num_ids: int):
@@ -46,7 +46,7 @@ class Spread(Tokenizer):
 
 
 def tokenizer_of(model: str) -> Tokenizer:
-    """The tokenizer of a model that `jaxserve` can find; it is fetched if need be."""
+    """The tokenizer of a model, which is downloaded if necessary."""
     weights = resolve(model).weights
     if weights.suffix != ".gguf":
         return tokenizer_from_folder(weights if weights.is_dir() else weights.parent)
@@ -58,7 +58,7 @@ def tokenizer_of(model: str) -> Tokenizer:
 
 
 def make_engine(tokenizer: Tokenizer, num_rows: int, num_ids: int, max_model_len: int) -> LLM:
-    """`num_rows` sequences run at once, and all of them find pages."""
+    """An engine with `num_rows` slots and enough pages for all of them."""
     page_size = 16
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": num_ids}))
@@ -70,7 +70,7 @@ def make_engine(tokenizer: Tokenizer, num_rows: int, num_ids: int, max_model_len
             max_model_len=max_model_len,
             max_num_batched_tokens=max(2048, num_rows),
             page_size=page_size,
-            max_decode_rounds=1,  # else a step would be up to 16 of them
+            max_decode_rounds=1,  # the default runs up to 16 rounds per step
             num_pages=2 * num_rows * max_model_len // page_size,
         )
         parts = build(config)

@@ -1,4 +1,4 @@
-"""The page docs/benchmarks/host.md."""
+"""Renders the page docs/benchmarks/host.md."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -11,32 +11,32 @@ TARGETS_US = {
     "64 rows": {"total": 500},
     "256 rows": {"total": 900, "pack": 50, "commit, deltas": 200, "detokenize": 120},
 }
-"""Of issue 6."""
+"""Upper limits in µs of the median step, in total and by part."""
 
 INTRODUCTION = """# The host's time for a decode step
 
-What one thread does for a step in which every slot decodes: it plans and submits the next step, reads and commits the
-one before, and makes the texts. Microseconds of that thread's processor time on one processor, which it shares with the
-(all but empty) model: waiting for the device is not in them, nor is what other processes take, but for the caches that
-these empty. Each figure is the median over the steps of a round, then over the rounds; in brackets the lowest and the
-highest round. The ends of the brackets tell how noisy the machine was."""
+The work of the engine thread for a step in which every slot decodes: it plans and submits the next step, reads and
+commits the previous one, and detokenizes. Figures are microseconds of that thread's CPU time on one core, which it
+shares with the nearly empty model. They exclude waiting for the device and the time of other processes, but include
+cache misses that these cause. Each figure is the median over the steps of a round, then over the rounds; in brackets
+the lowest and the highest round, whose distance shows the noise of the machine."""
 
 METHOD = """## What is measured
 
-- The model has one layer of width 8: packing, dispatch and reading are those of a real executable, whose own work is
-  small. It draws from a vocabulary that is a sample of a real tokenizer's, spread evenly over it, and small enough that
-  its logits leave the processor's caches to the host: with 4,096 tokens 256 rows have 4 MB of them, and the host's part
-  took 1.2 ms instead of 0.75.
-- *dispatch* is the submission without packing: the call of the executable, and asking for a copy of its output.
-  *collect* is reading without the wait. *jobs* is what `OutputProcessor` does around the engine: it routes tokens and
-  finds ends. *detokenize* makes the texts of all rows: at the end, all tokens at once, spread over the steps; or after
-  each step, as streams do.
-- Every sequence draws at temperature 1 from a prompt of 16 to 48 tokens; there are no stop strings, penalties or
-  log-probabilities. With requests waiting, all slots stay taken, so nobody is admitted."""
+- The model has one layer of width 8: packing, dispatch and reading are those of a real executable that computes little.
+  Its vocabulary is an evenly spread sample of a real tokenizer's, small enough that the logits do not evict the host's
+  data from the CPU caches: with 4,096 tokens, 256 rows have 4 MB of logits, and the host time was 1.2 ms instead of
+  0.75.
+- *dispatch* is the submission without packing: the call of the executable and the request for a copy of its output.
+  *collect* is reading without the wait. *jobs* is the work of `OutputProcessor` around the engine: it routes tokens and
+  detects finished samples. *detokenize* makes the texts of all rows: without streaming once at the end, divided by the
+  number of steps; with streaming after each step.
+- Every sequence samples at temperature 1 after a prompt of 16 to 48 tokens, without stop strings, penalties or
+  log-probabilities. With waiting requests all slots stay occupied, so no request is admitted."""
 
 
 def rows_of(record: dict[str, Any]) -> list[list[str]]:
-    """A heading and a row a case."""
+    """The heading and one row per case."""
     rows = [["µs", *PARTS.values(), "total", "10 %", "90 %", "target"]]
     for case, rounds in record["rounds"].items():
         cells = [_spread([r["parts_us"][name] for r in rounds]) for name in PARTS.values()]
@@ -47,7 +47,7 @@ def rows_of(record: dict[str, Any]) -> list[list[str]]:
 
 
 def verdicts(record: dict[str, Any]) -> list[str]:
-    """A line for each target that was measured."""
+    """One line per target of a measured case."""
     lines = []
     for case, targets in TARGETS_US.items():
         for name, target in targets.items():
@@ -66,10 +66,10 @@ def page(record: dict[str, Any], argv: Sequence[str]) -> str:
             conditions(
                 "scripts/bench_host",
                 argv,
-                hardware=f"{hardware_text(record['hardware'])}; this process on one of them",
+                hardware=f"{hardware_text(record['hardware'])}; one of them for this process",
                 versions=listing(record["versions"]),
-                load=f"{before:.1f} before, {after:.1f} after: processes that want a core, this one among them",
-                steps=f"{record['steps_of_a_round']} a round",
+                load=f"{before:.1f} before, {after:.1f} after: number of runnable processes, including this one",
+                steps=f"{record['steps_of_a_round']} per round",
                 vocabulary=f"{record['vocab_size']:,} tokens of {record['tokenizer']}",
             ),
             as_markdown(rows_of(record)),

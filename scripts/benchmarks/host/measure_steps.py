@@ -1,4 +1,4 @@
-"""`measure`, the median decode step of an engine whose slots are all full, by part."""
+"""`measure`: the median decode step of an engine with all slots occupied, by part."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +14,8 @@ from jaxserve.engine.outputs.request_state import RequestState
 from jaxserve.runner import runner
 from scripts.benchmarks.host.part_clock import Clock
 
-SHORTEST, LONGEST = 16, 48  # tokens of a prompt: rows cross into a new page one after the other, not all at once
-MARGIN = 8  # steps beside those that are measured: prompts, and the one in flight
+SHORTEST, LONGEST = 16, 48  # prompt lengths; they differ so that rows do not all need a new page in the same step
+MARGIN = 8  # steps besides the measured ones: prompts, and the step in flight
 PARTS = {
     "schedule": "schedule",
     "pack": "pack",
@@ -25,14 +25,14 @@ PARTS = {
     "step": "jobs",
     "texts": "detokenize",
 }
-"""As the clock calls them, and as tables do. What of the submission is not packing is the dispatch."""
+"""Name in the clock → name in tables. The dispatch is the submission without packing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """num_rows decode at once while `num_waiting` more requests are in the queue.
+    """`num_rows` sequences decode while `num_waiting` requests are in the queue.
 
-    is_streaming: all texts are read after each step, as streams do; else once, at the end.
+    is_streaming: texts are read after each step, as streams do; else once at the end.
     """
 
     num_rows: int
@@ -45,9 +45,10 @@ class Case:
 
 
 def measure(llm: LLM, case: Case, num_steps: int, seed: int) -> dict[str, Any]:
-    """Microseconds of a step by part, each the median over `num_steps`, of all parts together, with percentiles.
+    """Microseconds per step: the median over `num_steps` of each part and of the total, and percentiles of the total.
 
-    Every sequence draws at temperature 1, without log-probabilities, penalties or stop strings.
+    Every sequence samples at temperature 1, without log-probabilities, penalties or stop strings. Raises RuntimeError
+    where a row ends during the measurement.
     """
     rng, clock = np.random.default_rng(seed), Clock()
     count = case.num_rows + case.num_waiting
@@ -58,10 +59,10 @@ def measure(llm: LLM, case: Case, num_steps: int, seed: int) -> dict[str, Any]:
     ]
     params = SamplingParams(temperature=1.0, max_tokens=num_steps + LONGEST + MARGIN, ignore_eos=True, seed=seed)
     outputs = llm.output_processor
-    begun = [outputs.start(request) for request in llm.admit(prompts, params)]
-    running = begun[: case.num_rows]
+    states = [outputs.start(request) for request in llm.admit(prompts, params)]
+    running = states[: case.num_rows]
     try:
-        while any(job.metrics.first_token_s is None for job in running):
+        while any(state.metrics.first_token_s is None for state in running):
             outputs.step()
         with (
             mock.patch.object(runner, "pack", clock.watch("pack", runner.pack)),
@@ -76,11 +77,11 @@ def measure(llm: LLM, case: Case, num_steps: int, seed: int) -> dict[str, Any]:
                     read(running)
                 taken.append(clock.take())
             read(running)
-            if any(job.is_finished for job in running):
-                raise RuntimeError("a row ended too early")
+            if any(state.is_finished for state in running):
+                raise RuntimeError("a row ended during the measurement")
             rest_us = clock.take()["texts"] / num_steps
     finally:
-        outputs.close(begun)
+        outputs.close(states)
     own = {name: np.array([each.get(part, 0.0) for each in taken]) for part, name in PARTS.items()}
     own[PARTS["texts"]] += rest_us
     totals = sum(own.values())
@@ -92,5 +93,5 @@ def measure(llm: LLM, case: Case, num_steps: int, seed: int) -> dict[str, Any]:
     }
 
 
-def texts(jobs: list[RequestState]) -> list[str]:
-    return [sample.text for job in jobs for sample in job.samples]
+def texts(states: list[RequestState]) -> list[str]:
+    return [sample.text for state in states for sample in state.samples]

@@ -1,4 +1,4 @@
-"""`Clock`, what parts of a step cost one thread, each without the parts within it."""
+"""`Clock`: CPU time of one thread by part of a step; nested parts are subtracted from the outer one."""
 
 import time
 from collections import defaultdict
@@ -9,18 +9,18 @@ Nanoseconds = Callable[[], int]
 
 
 class Clock:
-    """Counts processor time of the calling thread: neither waiting for the device nor other processes are in it.
+    """Accumulates CPU time of the calling thread, which excludes waiting for the device and other processes.
 
-    now: another clock, for tests.
+    now: replaces the clock in tests.
     """
 
     def __init__(self, now: Nanoseconds = time.thread_time_ns):
         self._now = now
         self._own: dict[str, int] = defaultdict(int)
-        self._inside = 0  # taken by the parts within the one that runs
+        self._inside = 0  # time of the parts nested in the running one
 
     def watch(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, timed under this name."""
+        """Wraps the function so that its calls are timed under this name."""
 
         def call(*args: Any, **options: Any) -> Any:
             outside, self._inside = self._inside, 0
@@ -35,7 +35,7 @@ class Clock:
         return call
 
     def take(self) -> dict[str, float]:
-        """Microseconds by part since the last call."""
+        """Returns the microseconds by part since the last call, and resets them."""
         taken = {name: ns / 1e3 for name, ns in self._own.items()}
         self._own.clear()
         return taken

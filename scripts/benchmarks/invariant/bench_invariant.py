@@ -1,4 +1,4 @@
-"""Measures what `batch_invariant` costs and what it changes; run by scripts/bench_invariant."""
+"""Measures the cost and the effect of `batch_invariant`; run by scripts/bench_invariant."""
 
 import argparse
 import os
@@ -34,12 +34,12 @@ def main(argv: list[str]) -> int:
             max_model_len=longest(args.steps),
             max_num_seqs=MAX_ROWS,
             max_num_batched_tokens=MAX_BATCHED_TOKENS,
-            max_decode_rounds=1,  # steps are what is timed
+            max_decode_rounds=1,  # one token per step
         )
         for side, is_invariant in SIDES.items()
     }
     seconds: dict[str, dict[str, list[float]]] = {str(case): {side: [] for side in SIDES} for case in CASES}
-    for number in range(args.rounds + 1):  # the first round compiles, and is not counted
+    for number in range(args.rounds + 1):  # the first round compiles and is discarded
         for case in CASES:
             for side in list(SIDES)[:: 1 if number % 2 else -1]:
                 taken = seconds_of(engines[side], case, args.steps, seed=number)
@@ -63,17 +63,19 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/bench_invariant",
-        description="Time of decode steps and of prompts with batch_invariant, over the time without, and how many "
-        "different completions of one prompt there are beside random others. Both engines take turns in one process.",
+        description="Measure decode steps and prompts with batch_invariant, relative to the times without it, and "
+        "count the different completions of one prompt among random requests. Both engines alternate in one process.",
     )
     parser.add_argument("--model", default="smollm2-135m-instruct", help="default: %(default)s")
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="default: %(default)s")
     parser.add_argument(
-        "--rounds", type=count, default=5, help="rounds that count, after one that does not (default: %(default)s)"
+        "--rounds", type=count, default=5, help="measured rounds, after one that is discarded (default: %(default)s)"
     )
-    parser.add_argument("--steps", type=count, default=24, help="timed steps of a case (default: %(default)s)")
-    parser.add_argument("--completions", type=count, default=64, help="of one prompt (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=REPORT, help="page, with a .json beside it")
+    parser.add_argument("--steps", type=count, default=24, help="timed steps per case (default: %(default)s)")
+    parser.add_argument(
+        "--completions", type=count, default=64, help="completions of the prompt (default: %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, default=REPORT, help="path of the page; figures go to a .json beside it")
     return parser
 
 

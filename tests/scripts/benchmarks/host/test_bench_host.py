@@ -1,4 +1,4 @@
-"""The host benchmark divides a step's time without rest, measures full slots, and says which targets are met."""
+"""The host benchmark divides the whole time of a step into parts, measures full slots, and reports met targets."""
 
 from types import SimpleNamespace
 from typing import Any
