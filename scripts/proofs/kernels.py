@@ -53,7 +53,7 @@ CASES_PER_PROCESS = 40  # a process keeps every program that it compiled
 
 Row = dict[str, Any]
 Item = tuple[str, Case | Workload, tuple[str, ...]]
-"""A name, what it names, and the back ends that are asked for it."""
+"""A name, its case or workload, and the back ends that run it."""
 
 
 def main(argv: list[str]) -> str:
@@ -80,7 +80,7 @@ def prove(name: str, served: tuple[str, ...], argv: list[str]) -> str:
 
 
 def items_of(backends: tuple[str, ...], every: int, is_full_size: bool) -> list[Item]:
-    """What all back ends are asked for, and what is for GPUs alone.
+    """The items for all back ends, and those for GPUs only.
 
     scripts/bench_gpu runs these at full size; interpreted they would take days.
     """
@@ -164,7 +164,7 @@ def rows_of(name: str, case: Case | Workload, backends: tuple[str, ...]) -> list
     ]
     for workload in workloads:
         arguments = build(workload)
-        expected: Result | None = None  # made for whoever serves it: it takes as long as a kernel
+        expected: Result | None = None  # computed only if a back end serves it: it takes as long as a kernel
         for row in rows:
             started_s = time.monotonic()
             try:

@@ -1,4 +1,4 @@
-"""What the race detectors of Pallas' interpreters find in all kernels of a call: each begins its own finding."""
+"""Findings of the race detectors of Pallas' interpreters, one for each kernel of a call."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The front asks its back ends in order; those that step aside are named with their reasons."""
+"""`dispatch` tries the back ends in order; an error names those that decline, with their reasons."""
 
 import jax
 import numpy as np
@@ -22,7 +22,7 @@ def refuses(x):
 
 
 def fails(x):
-    raise ValueError("a bug is no reason to step aside")
+    raise ValueError("a bug is no reason to decline")
 
 
 TABLE = (

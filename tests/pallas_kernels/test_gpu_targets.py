@@ -1,4 +1,4 @@
-"""GPUs that can be compiled for have descriptions beside the code, which say what the kernels go by."""
+"""GPU targets have descriptions beside the code, with the properties that the kernels rely on."""
 
 import re
 
@@ -25,7 +25,7 @@ def test_a_description_names_its_model_and_its_limits(name):
     assert 160 * 1024 < of_a_block < of_a_core < 256 * 1024
     assert 1e12 < int(field(text, "memory_bandwidth")) < 1e13, "bytes a second"
     is_hopper = any(hopper in model for hopper in HOPPER)
-    assert is_hopper == (major == "9"), "dispatch tells the generations apart by these names"
+    assert is_hopper == (major == "9"), "dispatch distinguishes the generations by these names"
 
 
 def test_an_unknown_name_lists_the_known_ones():

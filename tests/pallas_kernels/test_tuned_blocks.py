@@ -1,4 +1,4 @@
-"""Measured block sizes are found by their key alone, and a damaged file is an error that names it."""
+"""Measured block sizes are found by their key, and a damaged file raises an error that names it."""
 
 import json
 from importlib import resources

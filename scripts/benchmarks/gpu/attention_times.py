@@ -1,4 +1,4 @@
-"""Attention of one layer at the sizes of a real model, by this project's kernels and by what else is at hand."""
+"""Attention of one layer at the sizes of a real model, by this project's kernels and by others."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,12 +12,12 @@ from scripts.benchmarks.kernels.measure_kernel import ceilings
 
 
 def ceiling_tasks(sizes: Sizes, is_small: bool) -> Iterator[Task]:
-    """What this GPU gives to a plain copy and a plain product: the measure of all other figures."""
+    """Rates of a plain copy and a plain product on this GPU, to which all other figures are compared."""
     yield Task("copy and product", lambda: ceilings(is_small, sizes.sampling))
 
 
 def tasks(sizes: Sizes) -> Iterator[Task]:
-    """Each back end and rival at each workload, this project's kernels first."""
+    """Each back end and other implementation at each workload, this project's kernels first."""
     for by in RIVALS:
         for w in sizes.attention:
             yield Task(f"{w.name} by {by}", partial(measure, w, by, sizes))

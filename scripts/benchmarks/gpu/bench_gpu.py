@@ -1,4 +1,4 @@
-"""Checks, tunes and measures on a machine with an NVIDIA GPU; docs/benchmarks/gpu.md says how."""
+"""Checks, tunes and measures on a machine with an NVIDIA GPU; docs/benchmarks/gpu.md describes the method."""
 
 import argparse
 import os

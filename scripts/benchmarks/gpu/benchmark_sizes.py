@@ -1,4 +1,4 @@
-"""What is measured: everything of full size, or of each part one tiny thing, which shows that the script works."""
+"""What is measured: all of it at full size, or one tiny case of each part as a test of the script."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path

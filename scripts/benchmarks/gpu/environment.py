@@ -1,4 +1,4 @@
-"""What figures were measured on and with."""
+"""The hardware and software that figures were measured with."""
 
 import shlex
 import subprocess
@@ -34,7 +34,7 @@ def about(argv: list[str], device_kind: str) -> dict[str, str]:
 
 
 def driver() -> str:
-    """As nvidia-smi tells: driver, memory, and the highest clock of the multiprocessors; empty without it."""
+    """From nvidia-smi: driver, memory, and the highest clock of the multiprocessors; empty without it."""
     command = ["nvidia-smi", "--query-gpu=driver_version,memory.total,clocks.max.sm", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)

@@ -1,4 +1,4 @@
-"""Tables of what was measured, the same for the terminal and the page; shares are of the ceilings of the same run."""
+"""Tables of the measurements, for the terminal and the page; shares are relative to the ceilings of the same run."""
 
 from collections.abc import Iterable
 from typing import Any

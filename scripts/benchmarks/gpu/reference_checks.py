@@ -31,7 +31,7 @@ def expected(w: Workload) -> Result:
 
 
 def check(w: Workload, right: "Future[Result]") -> Record:
-    """Raises NotImplementedError where the back end steps aside; all else that is not right is a fault."""
+    """Raises NotImplementedError where the back end declines; every other problem is a fault."""
     record: Record = {
         "workload": w.name,
         "pool": w.stored_dtype,

@@ -1,4 +1,4 @@
-"""Who else computes attention on this machine. Each function returns seconds of a call on one layer, or raises."""
+"""Other implementations of attention. Each function returns the seconds of a call on one layer, or raises."""
 
 import warnings
 from collections.abc import Callable

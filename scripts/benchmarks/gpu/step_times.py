@@ -1,4 +1,4 @@
-"""Whole decode steps of an engine with random weights: the host's part of a step is in its time."""
+"""Whole decode steps of an engine with random weights; the time of a step includes the host's part."""
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ class Lazy:
 
 
 def build(sizes: EngineSizes, backend: str) -> LLM:
-    gc.collect()  # weights and pool of the engine before, which nobody holds any more
+    gc.collect()  # weights and pool of the previous engine
     options = {"load_format": "dummy", "attention_backend": backend, "max_decode_rounds": 1}  # steps are what is timed
     return LLM(sizes.model, **options, **sizes.options)
 
@@ -82,7 +82,7 @@ def is_whole(record: StepRecord, batch: int) -> bool:
 
 
 def decode(llm: LLM, batch: int, sizes: EngineSizes, is_over: Callable[[], bool]) -> StepLog:
-    """All steps from the prompts to the last whole decode step that was asked for; nothing is left running."""
+    """All steps from the prompts to the last requested decode step; no request is left running."""
     parts, log = llm.parts, StepLog()
     prompts = np.random.default_rng(batch).integers(0, parts.model.vocab_size, (batch, sizes.prompt_len)).tolist()
     params = SamplingParams(temperature=0, ignore_eos=True, detokenize=False)

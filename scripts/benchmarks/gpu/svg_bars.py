@@ -1,4 +1,4 @@
-"""Bars in groups as an SVG drawing, by hand: no library that draws is among the project's."""
+"""Grouped bars as an SVG drawing, written without a plotting library: the project depends on none."""
 
 from collections.abc import Mapping
 from html import escape

@@ -1,4 +1,4 @@
-"""Parts of the benchmark as lists of tasks, and the loop that runs them: each is timed, told, and may fail alone."""
+"""Parts of the benchmark as lists of tasks, and the loop that runs them: it times, reports and isolates each."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 NO_TIME = "not run: time"
 SHARES = {"checks": 0.25, "tune": 0.2, "ceilings": 0.05, "attention": 0.25, "engine": 0.25}
-"""Of the minutes, in the order of the parts; what one leaves over the next ones have."""
+"""Shares of the minutes, in the order of the parts; time left over goes to the next parts."""
 
 Record = dict[str, Any]
 
@@ -20,7 +20,7 @@ class Task:
 
 
 class OutOfTime(Exception):
-    """A task saw in its midst that the time of its part is over."""
+    """The time of a task's part ended while the task ran."""
 
 
 @dataclass
@@ -76,6 +76,6 @@ def run_part(part: str, tasks: Iterable[Task], budget: Budget, results: Results,
 
 
 def reason_of(error: Exception) -> str:
-    """In a line: for people, so without the kind of error where that says nothing."""
+    """The reason in one line, without the kind of error where that adds nothing."""
     line = str(error).strip().partition("\n")[0][:240]
     return line if isinstance(error, NotImplementedError) and line else f"{type(error).__name__}: {line}"

@@ -1,4 +1,4 @@
-"""Tile sizes of the GPU kernels: every sensible one, the fastest kept as data for the package."""
+"""Tunes tile sizes of the GPU kernels: tries all sensible ones and stores the fastest in the package's data."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -14,7 +14,7 @@ from scripts.benchmarks.kernels.tune_kernels import OP, entry, fastest, write
 
 
 def tasks(sizes: Sizes, folder: Path, device_kind: str) -> Iterator[Task]:
-    """One a workload. What it finds is written at once, and what runs later takes it from there."""
+    """One task a workload. Its result is written at once, and later parts read it."""
     file = folder / tuned_blocks.slug(device_kind) / f"{OP}.json"
     for w in sizes.tuned:
         yield Task(w.name, partial(tune, w, sizes, file, device_kind))

@@ -1,4 +1,4 @@
-"""Bytes and operations that a workload of paged attention needs, whoever computes it."""
+"""Bytes and operations that a workload of paged attention needs, independent of the implementation."""
 
 from dataclasses import dataclass
 
@@ -14,11 +14,11 @@ class Cost:
     """One call on one layer."""
 
     kv_bytes: int
-    """Whole pages that some query of a row sees, read once for each row (and once for each of its tiles)."""
+    """Whole pages visible to some query of a row, read once for each row (and once for each of its tiles)."""
     other_bytes: int
     """Queries and outputs, and new keys and values, which are read once and written once."""
     ops: int
-    """4 · head dim for each query head and position that it sees: a product for the score, one for the sum."""
+    """4 · head dim for each query head and visible position: a product for the score, one for the sum."""
 
     @property
     def bytes(self) -> int:

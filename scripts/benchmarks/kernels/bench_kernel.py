@@ -1,4 +1,4 @@
-"""Measures paged attention at named workloads on this machine's device, or counts it for TPUs that are not there."""
+"""Measures paged attention at named workloads on this machine's device, or computes static figures for other TPUs."""
 
 import argparse
 import json

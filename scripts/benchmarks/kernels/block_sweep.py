@@ -1,4 +1,4 @@
-"""Tries block sizes of paged attention on the device at hand: right first, then how fast."""
+"""Tries block sizes of paged attention on this machine's device: checks the result, then times it."""
 
 import itertools
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ def candidates(w: Workload, platform: str) -> Iterator[BlockSizes]:
 
 
 def try_block(w: Workload, block: BlockSizes, backend: str, sampling: Sampling = SAMPLING) -> dict[str, Any]:
-    """Checked at the workload's first two rows, then timed; `problem` says what kept it from either."""
+    """Checked at the workload's first two rows, then timed; `problem` is the reason where either failed."""
     tried: dict[str, Any] = {"block": block, "time_us": None, "problem": None}
     try:
         deviation = error(replace(w, q_lens=w.q_lens[:2], kv_lens=w.kv_lens[:2]), block, backend)

@@ -1,4 +1,4 @@
-"""How many bundles a call runs: what its inner loops cost, times how often each row or tile goes through them."""
+"""Number of bundles of a call: the cost of its inner loops times their iterations for each row or tile."""
 
 from pallas_kernels.paged_attention.workloads import Workload
 from scripts.benchmarks.kernels.inner_loops import Inner

@@ -1,4 +1,4 @@
-"""Compiles paged attention at a named workload for a TPU that is not there: run by bench_kernel under compiler dumps.
+"""Compiles paged attention at a named workload for a TPU target: run by bench_kernel under compiler dumps.
 
 python -m scripts.benchmarks.kernels.compile_op TOPOLOGY WORKLOAD RESULT.json      (the workload by name, or as JSON)
 """

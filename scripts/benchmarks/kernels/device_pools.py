@@ -1,4 +1,4 @@
-"""A pool to be timed on: filled on the device, since drawing one of full size on the host takes minutes."""
+"""A pool for timing, filled on the device, since drawing one of full size on the host takes minutes."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ NUM_DRAWN = 64
 def pool_on_device(
     w: Workload, pages_of_rows: list[np.ndarray], num_pool_pages: int, rng: np.random.Generator
 ) -> jax.Array:
-    """Random numbers everywhere: zeros would cost a chip less power, and let it run at a higher clock."""
+    """Random numbers everywhere: with zeros a chip needs less power and runs at a higher clock."""
     del pages_of_rows, rng
     page = LAYOUTS[w.layout].page_shape(w.page_size, w.head_dim, w.stored_dtype)
     return _fill(

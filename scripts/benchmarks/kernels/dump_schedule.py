@@ -1,4 +1,4 @@
-"""Runs a program that compiles TPU kernels, and shows the schedules that the compiler made: a tool of development.
+"""Runs a program that compiles TPU kernels and prints the compiler's schedules: a development tool.
 
 python -m scripts.benchmarks.kernels.dump_schedule [--keep FOLDER] PROGRAM.py [its arguments]
 """

@@ -1,4 +1,4 @@
-"""Finds a kernel's inner loops in its schedule, and what one block of KV positions costs in them."""
+"""Finds a kernel's inner loops in its schedule, and the cost of one block of KV positions in them."""
 
 import re
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ class Inner:
 
 
 def find_inner(kernel: Kernel, num_kv_heads: int, packed_len: int, packed_axis: int = 3) -> Inner:
-    """The inner loops of paged attention, ours (buffers tell the sizes) or RPA v3's (the name tells them).
+    """The inner loops of paged attention, ours (sizes from its buffers) or RPA v3's (sizes from its name).
 
     A buffer of ours is [slot, KV head, position, packed token], or the last two the other way round.
     """

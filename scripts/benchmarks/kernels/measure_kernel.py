@@ -1,4 +1,4 @@
-"""Times paged attention on the device at hand, beside ceilings measured in the same run."""
+"""Times paged attention on this machine's device, with ceilings measured in the same run."""
 
 import statistics
 import time
@@ -62,7 +62,7 @@ def measure(w: Workload, ceiling: dict[str, float], backend: str, block: BlockSi
 
 
 def seconds_of(w: Workload, backend: str, block: BlockSizes | None = None, sampling: Sampling = SAMPLING) -> float:
-    """Seconds of one call. What is planned once a step for all layers is planned before."""
+    """Seconds of one call. The plan, made once a step for all layers, is made before."""
     args = build(w, fill=pool_on_device)
     q, pool, spec = args.pop("q"), args.pop("pool"), replace(args.pop("spec"), backend=backend, block=block)
     args["meta"] = jax.jit(partial(plan, spec=spec, model=model_of(w)))(args["meta"])

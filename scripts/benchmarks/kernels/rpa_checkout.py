@@ -1,4 +1,4 @@
-"""Where RPA v3 comes from: a checkout that the user made or that is cloned on demand, never part of this repository."""
+"""Source of RPA v3: a checkout made by the user or cloned on demand, never part of this repository."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Static figures of paged attention kernels: compiled for a TPU that is not there, and read from the schedule."""
+"""Static figures of paged attention kernels: compiled for a TPU target and read from the schedule."""
 
 import json
 import re
@@ -23,7 +23,7 @@ OURS = "jaxserve"
 
 @dataclass(frozen=True)
 class Figures:
-    """One kernel at one workload on one TPU, and what the time model says of a call."""
+    """One kernel at one workload on one TPU, and the time model's figures for a call."""
 
     side: str
     workload: Workload
@@ -125,7 +125,7 @@ def figures(w: Workload, target: str, checkout: Path | None = None) -> Figures:
     if 0 < w.num_decodes < len(w.q_lens):
         raise NotCounted("a mixed batch runs two kernels: count them apart, by a decode and a prefill workload")
     if w.softcap is not None:
-        raise NotCounted("a soft cap's tanh runs in the unit by which passes are told")
+        raise NotCounted("a soft cap's tanh runs in the unit whose operations count the passes")
     if checkout and (reason := rpa_checkout.reason_against(w)):
         raise NotCounted(reason)
     module = "compile_rpa" if checkout else "compile_op"
@@ -152,7 +152,7 @@ def figures(w: Workload, target: str, checkout: Path | None = None) -> Figures:
 def last_error(text: str) -> str:
     """The last line of a traceback that names an error."""
     lines = [line for line in text.splitlines() if re.match(r"[\w.]*(Error|Exception)\b", line)]
-    return lines[-1] if lines else "no error was told"
+    return lines[-1] if lines else "no error was reported"
 
 
 def _pick(kernels: list[Kernel], w: Workload, *, is_rival: bool) -> Kernel:

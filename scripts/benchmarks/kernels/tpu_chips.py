@@ -1,4 +1,4 @@
-"""What the time model knows about TPUs. Facts of one JAX device: half a chip of 7x, else a chip."""
+"""TPU data of the time model, per JAX device: half a chip of 7x, else a chip."""
 
 from dataclasses import dataclass
 

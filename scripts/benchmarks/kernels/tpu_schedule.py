@@ -1,4 +1,4 @@
-"""Reads what the TPU compiler dumped of a kernel's schedule: each loop's bundles, busy slots, DMAs, and memory."""
+"""Reads the TPU compiler's dump of a kernel's schedule: each loop's bundles, busy slots, DMAs, and memory."""
 
 import re
 from collections.abc import Iterator

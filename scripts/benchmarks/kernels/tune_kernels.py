@@ -1,4 +1,4 @@
-"""Measures block sizes of paged attention on this machine's accelerator and keeps the fastest that are right."""
+"""Measures block sizes of paged attention on this machine's accelerator and stores the fastest correct ones."""
 
 import argparse
 import json

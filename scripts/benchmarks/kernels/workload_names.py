@@ -1,4 +1,4 @@
-"""Workloads by name, and on their way to other processes."""
+"""Workloads by name, and their JSON form for other processes."""
 
 import json
 from dataclasses import asdict, replace

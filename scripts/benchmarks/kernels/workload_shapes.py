@@ -1,4 +1,4 @@
-"""The arguments of a named workload as shapes, to compile for a machine that is not there without filling a pool."""
+"""The arguments of a named workload as shapes, for compilation without a device or a filled pool."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pieces cover the tokens asked for, each once and in order; each lies in one aligned stretch; groups share them."""
+"""Pieces cover the given tokens, each once and in order; each lies in one aligned run; KV groups share them."""
 
 from itertools import chain
 

@@ -1,4 +1,4 @@
-"""Pools of lanes: what is written and moved there is what is written and moved in rows, bit for bit."""
+"""Pools in LANES: writes and moves store the same bits as in ROWS."""
 
 from functools import cache, partial
 

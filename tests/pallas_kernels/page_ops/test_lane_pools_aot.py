@@ -1,4 +1,4 @@
-"""libtpu compiles writes and moves in pools of lanes, and none copies the pool or needs memory beside what it moves."""
+"""libtpu compiles writes and moves in pools in LANES; none copies the pool or needs memory beyond the moved tokens."""
 
 from functools import partial
 from math import prod

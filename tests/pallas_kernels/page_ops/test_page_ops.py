@@ -65,7 +65,7 @@ def test_pages_that_leave_come_back_wherever_they_are_put(ops, ids):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", SMALL_DTYPES)
 def test_every_bit_of_every_dtype_is_kept(backend, dtype):
-    """NaNs with their payloads too: what lies in a page is nobody's business here."""
+    """NaN payloads included: page operations do not interpret what they copy."""
     rng = np.random.default_rng(1)
     page, num_heads = SMALL_DTYPES[dtype], 3
     pool = random_bits(rng, (LAYERS, PAGES, num_heads, page, LANES), dtype)

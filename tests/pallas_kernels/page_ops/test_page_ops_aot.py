@@ -1,4 +1,4 @@
-"""libtpu compiles every page operation for every TPU, and none copies the pool or needs memory beside what it moves."""
+"""libtpu compiles every page operation for every TPU; none copies the pool or needs memory beyond the moved pages."""
 
 from functools import partial
 from math import prod

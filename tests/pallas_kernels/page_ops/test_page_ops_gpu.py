@@ -1,4 +1,4 @@
-"""Page operations by the GPU's kernels, interpreted, equal plain indexing in numpy, bit for bit; no two copies meet."""
+"""The GPU kernels of page operations, interpreted, equal numpy indexing bit for bit; no two copies race."""
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -109,7 +109,7 @@ def test_padding_leaves_the_scratch_page_alone():
 
 @pytest.mark.parametrize("dtype", MORE_DTYPES)
 def test_every_bit_of_every_dtype_is_kept(dtype):
-    """NaNs with their payloads too: what lies in a page is nobody's business here."""
+    """NaN payloads included: page operations do not interpret what they copy."""
     pool = pool_of(dtype)
     src, dst = np.array([40, 41, 70, 3], np.int32), np.array([41, 40, 159, 17], np.int32)
     assert_pages(op("move_rows")(pool, src, dst), moved(pool, src, dst))

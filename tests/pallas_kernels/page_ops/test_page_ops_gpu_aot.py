@@ -1,4 +1,4 @@
-"""Every page operation becomes machine code for Hopper that spills no register, and none copies the pool on any GPU."""
+"""Every page operation compiles for Hopper without spilled registers, and none copies the pool on any GPU."""
 
 from functools import partial
 from math import prod

@@ -1,6 +1,6 @@
-"""The kernels' copies never meet: the race detector of Pallas' TPU interpreter sees none, and sees those planted.
+"""The kernels' copies never race: the race detector of Pallas' TPU interpreter finds none, and finds planted races.
 
-Numbers alone would not show a missing wait: a copy that happens early has arrived whenever one looks.
+Results alone would not reveal a missing wait: a copy that happens early has always arrived before the read.
 What the detector does not see is two copies in flight that meet each other, since it lets one core's copies happen in
 turn: `test_pieces` proves that no two pieces are one place.
 """
@@ -23,7 +23,7 @@ from tests.pallas_kernels.race_findings import race_findings
 RNG = np.random.default_rng(0)
 POOL = jnp.asarray(RNG.standard_normal((2, 6, 2, 32, 128)), jnp.bfloat16)
 K, V = (jnp.asarray(RNG.standard_normal((48, 2, 40)), jnp.float32) for _ in range(2))
-# A row that fills a piece between two that it shares with nobody, single tokens, and more pieces than buffers.
+# A row that fills a piece between two partial ones, single tokens, and more pieces than buffers.
 SLOTS = [*range(40, 81), 100, 128, 161, 17, *range(3)]
 
 

@@ -1,4 +1,4 @@
-"""Every back end writes the tokens that it is asked to write, at their slots, bit for bit, and touches nothing else."""
+"""Every back end writes the given tokens at their slots, bit for bit, and changes nothing else."""
 
 import inspect
 from functools import cache, partial

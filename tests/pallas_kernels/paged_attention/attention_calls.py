@@ -1,4 +1,4 @@
-"""Calls of paged attention as tests and proofs make them: jitted, static options apart, outputs as numpy."""
+"""Calls of paged attention for tests and proofs: jitted, with a static spec, outputs as numpy arrays."""
 
 from dataclasses import fields, replace
 from functools import cache, partial

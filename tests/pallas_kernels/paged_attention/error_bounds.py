@@ -1,4 +1,4 @@
-"""How far a back end's result may lie from the float64 reference's: one table for all, in tests and in the proof."""
+"""Bounds of a back end's error against the float64 reference: one table for the tests and the proof."""
 
 import numpy as np
 

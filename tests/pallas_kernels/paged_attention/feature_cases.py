@@ -1,4 +1,4 @@
-"""Combinations of the op's features: a few for tests, in which every two meet, and their product for the proof."""
+"""Combinations of the op's features: a pairwise covering set for tests, and their product for the proof."""
 
 from collections.abc import Iterator
 from itertools import product

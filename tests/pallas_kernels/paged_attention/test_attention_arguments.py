@@ -1,4 +1,4 @@
-"""Arguments that contradict each other are refused by name, and every back end says why it steps aside."""
+"""Contradictory arguments raise errors that name them, and a back end that declines a call gives its reason."""
 
 import inspect
 from dataclasses import replace

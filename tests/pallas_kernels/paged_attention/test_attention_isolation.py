@@ -1,4 +1,4 @@
-"""What lies in the pool beside a row's own positions reaches no output: one request's NaN stays its own."""
+"""Numbers in the pool outside a row's own positions reach no output: one request's NaN affects no other."""
 
 from dataclasses import replace
 from typing import Any

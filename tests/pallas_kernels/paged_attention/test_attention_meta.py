@@ -1,4 +1,4 @@
-"""The columns by token follow from the columns by row."""
+"""The fields per token follow from the fields per row."""
 
 import jax
 import jax.numpy as jnp

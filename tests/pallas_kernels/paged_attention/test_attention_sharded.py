@@ -1,4 +1,4 @@
-"""Inside shard_map over kv heads each device attends with its own heads, and the result is the whole."""
+"""Inside shard_map over KV heads each device attends with its own heads; together they give the whole result."""
 
 from dataclasses import replace
 from functools import partial

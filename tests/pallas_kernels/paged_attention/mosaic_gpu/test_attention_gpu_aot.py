@@ -1,4 +1,4 @@
-"""XLA compiles the attention kernels for Hopper GPUs: the pool stays where it lies, and no register is spilled."""
+"""XLA compiles the attention kernels for Hopper GPUs: the pool is updated in place, and no register is spilled."""
 
 from typing import Any
 

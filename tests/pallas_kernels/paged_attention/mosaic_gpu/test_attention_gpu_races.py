@@ -1,5 +1,5 @@
-"""What the GPU kernels' threads and copies do at once never meets: the race detector of Pallas' GPU interpreter sees
-nothing, and sees what is planted.
+"""Threads and copies of the GPU kernels never race, by the race detector of Pallas' GPU interpreter, which finds
+planted races.
 
 It knows of copies between shared and main memory, of loads and stores of warpgroups, of barriers, waits for copies and
 fences, and compares what thread blocks do to main memory as if they ran at once. It does not know what wgmma reads.
@@ -81,7 +81,7 @@ def test_a_missing_wait_is_caught(races, name, monkeypatch):
 
     monkeypatch.setattr(kernel, "_thread_block", thread_block)
     monkeypatch.setattr(plgpu, "barrier_wait", wait_for_others)
-    # Whose phases nobody waits for, the interpreter refuses in the end.
+    # The interpreter raises at the end for barriers whose phases were not waited for.
     with suppress(jax.errors.JaxRuntimeError):
         run(DECODE)
     assert races[0].races_found

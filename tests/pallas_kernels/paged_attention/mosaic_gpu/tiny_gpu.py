@@ -1,4 +1,4 @@
-"""A GPU for interpreted kernels, where short rows do what long ones do on a real one."""
+"""A small GPU for interpreted kernels, on which short rows take the code paths of long rows on a real one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Calls of paged attention at the shapes of real models, compiled for a device that need not be there."""
+"""Calls of paged attention at the shapes of real models, compiled ahead of time for a target device."""
 
 from functools import partial
 from math import prod

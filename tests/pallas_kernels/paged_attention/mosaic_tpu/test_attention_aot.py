@@ -1,4 +1,4 @@
-"""libtpu compiles the attention kernels for every TPU: the pool stays where it lies, and little is needed beside it."""
+"""libtpu compiles the attention kernels for every TPU: the pool is updated in place, with few temporaries."""
 
 from itertools import cycle
 from typing import Any

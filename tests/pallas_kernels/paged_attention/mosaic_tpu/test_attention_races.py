@@ -1,6 +1,6 @@
-"""The kernels' copies never meet: the race detector of Pallas' TPU interpreter sees none, and sees those planted.
+"""The kernels' copies never race: the race detector of Pallas' TPU interpreter finds none, and finds planted races.
 
-Numbers alone would not show a missing wait: a copy that happens early has arrived whenever one looks.
+Results alone would not reveal a missing wait: a copy that happens early has always arrived before the read.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""A row's result is bit for bit the same whoever shares its batch, however wide the table, however it was chunked."""
+"""A row's result is bit for bit independent of other rows, of the table's width and of its chunking."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""The GPU benchmark runs whole on a processor, keeps to its time, and lists what it leaves out."""
+"""The GPU benchmark runs completely on a processor, keeps its time limit, and lists what it leaves out."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""scripts/device_day runs the GPU benchmark with the Python that is there, and installs nothing."""
+"""scripts/device_day runs the GPU benchmark with an available Python, and installs nothing."""
 
 import os
 import shutil

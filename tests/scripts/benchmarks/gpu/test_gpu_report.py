@@ -1,4 +1,4 @@
-"""The report of the GPU benchmark: shares of the run's ceilings, what is wrong, what is missing, bars to scale."""
+"""The report of the GPU benchmark: shares of the run's ceilings, failed checks, missing measurements, bars to scale."""
 
 import xml.etree.ElementTree as xml
 

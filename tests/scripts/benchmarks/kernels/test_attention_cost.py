@@ -1,4 +1,4 @@
-"""Bytes and operations are those that one gets by counting every query and every page."""
+"""Bytes and operations equal a count over every query and every page."""
 
 from dataclasses import replace
 

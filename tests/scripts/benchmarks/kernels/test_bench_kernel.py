@@ -1,4 +1,4 @@
-"""The benchmark's tables are true to its records, its errors say what to do, and its help needs no jax."""
+"""The benchmark's tables match its records, its errors state a remedy, and its help needs no jax."""
 
 import json
 import sys

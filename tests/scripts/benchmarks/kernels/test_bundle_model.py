@@ -1,4 +1,4 @@
-"""The time model counts each block of positions as the kernels go through them."""
+"""The time model counts each block of positions as the kernels process it."""
 
 from dataclasses import replace
 

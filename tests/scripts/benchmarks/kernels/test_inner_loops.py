@@ -1,4 +1,4 @@
-"""What a block of positions costs is summed over the loops that it runs through."""
+"""The cost of a block of positions is the sum over the loops that process it."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_a_block_of_several_passes_over_heads():
 
 
 def test_a_block_fetched_whole_and_computed_in_halves():
-    """RPA v3: its name tells the sizes, and it issues its DMAs in the block loop."""
+    """RPA v3: its name contains the sizes, and it issues its DMAs in the block loop."""
     scratch = ((2, 1024, 9, 2, 128), (8, 1024, 128))
     loops = (loop("1", 4000), loop("1.1", 300, fetches=16), loop("1.1.1", 15000, mxu=16000, eup=5120))
     inner = find_inner(kernel("RPAm-p_64-bq_256_128-bkv_1024_512", scratch, *loops), 8, 256)

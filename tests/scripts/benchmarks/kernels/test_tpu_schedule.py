@@ -1,4 +1,4 @@
-"""A schedule dump is read as what it is: loops within loops, their slots and DMAs, and the memory of the kernel."""
+"""A schedule dump is parsed into nested loops, their slots and DMAs, and the memory of the kernel."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Bundles of the inner loops, as libtpu schedules them for a v6e: the bounds below which the kernels are to stay."""
+"""Upper bounds of the bundles of the inner loops in libtpu's schedule for a v6e."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The tuner keeps the fastest block sizes that are right, and what it writes is what `tuned` finds."""
+"""The tuner stores the fastest correct block sizes, and `tuned` finds them."""
 
 import json
 from dataclasses import replace

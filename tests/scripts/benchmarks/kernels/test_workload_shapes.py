@@ -1,4 +1,4 @@
-"""Compiling for a machine that is not there takes the same arguments as running."""
+"""Compilation for a target takes the same arguments as a run."""
 
 import jax
 import pytest
