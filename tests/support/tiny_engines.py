@@ -81,7 +81,9 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
     )
     engine = Engine(scheduler, parts.runner, max_rounds=whole.config.max_decode_rounds)
     spec = replace(parts.spec, sizes=limits)
-    return LLM.from_parts(whole.config, replace(parts, engine=engine, spec=spec))
+    fields = scheduler.state.policy.fields
+    processor = replace(parts.input_processor, scheduling_fields=fields) if fields else parts.input_processor
+    return LLM.from_parts(whole.config, replace(parts, engine=engine, spec=spec, input_processor=processor))
 
 
 def forget_engines() -> None:

@@ -14,7 +14,6 @@ AnyMesh = Mesh | AbstractMesh  # shapes and sizes need no devices
 
 TENSOR = "tensor"  # mesh axis over which heads, MLP columns and vocabulary rows are sharded
 
-
 # Logical axis of a parameter, pool or activation → mesh axis; other axes are replicated.
 RULES: dict[str, str] = {"kv_heads": TENSOR, "heads": TENSOR, "mlp": TENSOR, "vocab": TENSOR}
 
