@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxserve import LLM, SamplingParams
+from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.loop.step_stats import StepLog, StepRecord
 from scripts.benchmarks.gpu.benchmark_sizes import EngineSizes
 from scripts.benchmarks.gpu.task_list import OutOfTime, Record, Task
@@ -86,8 +87,7 @@ def decode(llm: LLM, batch: int, sizes: EngineSizes, is_over: Callable[[], bool]
     parts, log = llm.parts, StepLog()
     prompts = np.random.default_rng(batch).integers(0, parts.model.vocab_size, (batch, sizes.prompt_len)).tolist()
     params = SamplingParams(temperature=0, ignore_eos=True, detokenize=False)
-    requests = [parts.input_processor.make(prompt, params, place) for place, prompt in enumerate(prompts)]
-    parts.input_processor.count(batch)
+    requests = llm.admit([Prompt(None, prompt) for prompt in prompts], params)
     parts.engine.observer = log
     try:
         for request in requests:

@@ -8,6 +8,8 @@ import pytest
 from jaxserve.sampling.full_vocabulary_top_p import draw_from_vocabulary
 from tests.jaxserve.sampling.rows import law, p_value
 
+pytestmark = pytest.mark.optimized  # thousands of draws
+
 NUM_DRAWS = 12_000
 FLAT = np.random.default_rng(5).normal(size=600).astype(np.float32) * 0.7
 TIED = np.round(FLAT * 2).astype(np.float32) / 2
