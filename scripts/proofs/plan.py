@@ -11,6 +11,7 @@ the memory before the engine is built. The rest is host memory: the tokenizer, t
 """
 
 import argparse
+import importlib
 import json
 import os
 import subprocess
@@ -92,14 +93,14 @@ def collectives_cell(found: dict[str, Any], name: str) -> str:
 
 def run_engine(options: str) -> None:
     """Body of the measured process: prints its memory before the engine is built, then generates with all slots."""
-    import gguf  # noqa: F401  imported on demand later; counts to the memory at the start
     import jax
     import jax.numpy as jnp
     import numpy as np
-    import tokenizers  # noqa: F401
 
     from jaxserve import LLM, SamplingParams
 
+    for name in ("gguf", "tokenizers"):  # imported on demand later; they count to the memory at the start
+        importlib.import_module(name)
     jax.block_until_ready(jnp.zeros(8))
     print(anonymous_bytes(os.getpid()), flush=True)
     llm = LLM(LOCAL_MODEL, **json.loads(options))

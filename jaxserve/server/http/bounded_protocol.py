@@ -33,7 +33,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._send_timer: asyncio.TimerHandle | None = None
         self._running_cycle: Any = None  # the cycle in progress; with pipelining `cycle` is the last one received
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._start_receive_timer()
 

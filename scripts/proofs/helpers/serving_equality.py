@@ -6,7 +6,6 @@ Both run in float32 with `batch_invariant`, so the engine's outputs do not depen
 import asyncio
 import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +92,9 @@ def _usage(answer: dict[str, Any]) -> dict[str, Any]:
 
 def batch(size: float) -> list[Row]:
     number = round(300 * size)
-    url: Callable[[int], str] = lambda i: _request(i)[0]  # noqa: E731
     with tempfile.TemporaryDirectory() as folder:
         source, whole, killed = (Path(folder, name) for name in ("in.jsonl", "whole.jsonl", "killed.jsonl"))
-        batch_kill.written(source, [_request(i)[1] for i in range(number)], url)
+        batch_kill.written(source, [_request(i)[1] for i in range(number)], lambda i: _request(i)[0])
         options = ("--model", MODEL, *EXACT)
         batch_kill.run(source, whole, *options)
         counts = [batch_kill.kill_at(round(number * share), source, killed, *options) for share in (0.2, 0.6)]

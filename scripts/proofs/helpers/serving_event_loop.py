@@ -16,6 +16,7 @@ import time
 from bisect import bisect_left
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from scripts.proofs.helpers.served_model import served
 from scripts.proofs.helpers.serving_row import MODEL, SIZES, Row
@@ -148,8 +149,8 @@ def serve() -> None:
             timer.cancel()
             Path(wake_up_file).write_text(json.dumps(wake_ups))
 
-    Process.run = run_with_timer  # type: ignore[method-assign]
-    sys.exit(main(["serve", *options]))
+    with mock.patch.object(Process, "run", run_with_timer):
+        sys.exit(main(["serve", *options]))
 
 
 async def _wake_up_periodically(wake_ups: list[tuple[float, float, float]]) -> None:
