@@ -59,7 +59,7 @@ def open_checkpoint(resolved: ResolvedSource) -> Checkpoint:
     if resolved.format == "gguf":
         return Checkpoint("gguf", folder, weights, {}, GgufFile(weights))
     if not (folder / "config.json").is_file():
-        raise CheckpointError(f"{folder}: has no config.json beside {weights.name}; copy the model's whole folder")
+        raise CheckpointError(f"{folder}: has no config.json next to {weights.name}; copy the model's whole folder")
     if resolved.format == "orbax":
         return Checkpoint("orbax", folder, weights, read_config(folder), OrbaxFile(weights))
     config, scheme = read_config_and_scheme(folder)

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 from checkpoints.errors import CheckpointError
 
 CONFIG_KEYS = ("quantization_config", "compression_config")
-# Files beside config.json in which older tools declare quantization.
+# Files next to config.json in which older tools declare quantization.
 SIDECARS = {
     "hf_quant_config.json": "modelopt",
     "quantize_config.json": "gptq",

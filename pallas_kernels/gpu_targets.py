@@ -1,4 +1,4 @@
-"""Host: descriptions of GPUs, with which XLA compiles without the GPU: targets/<name>.txtpb beside the code.
+"""Host: descriptions of GPUs, with which XLA compiles without the GPU: targets/<name>.txtpb next to the code.
 
 A file is XLA's GpuTargetConfigProto as text: limits of thread blocks, shared memory and registers, and the rates of the
 data sheet. The `name` in it is `jax.Device.device_kind` of the real GPU.

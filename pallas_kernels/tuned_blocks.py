@@ -1,4 +1,4 @@
-"""Host: block sizes measured on a device kind, stored as data beside the code.
+"""Host: block sizes measured on a device kind, stored as data next to the code.
 
 A file `tuned/<device kind>/<op>.json` is written by scripts/tune_kernels:
 

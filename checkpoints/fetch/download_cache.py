@@ -26,7 +26,7 @@ def cache_folder(cache_dir: Path | None) -> Path:
 
 @contextmanager
 def exclusive(item: Path) -> Generator[Path]:
-    """Holds the lock of `item` and yields an empty private folder beside it; leftovers of killed processes go."""
+    """Holds the lock of `item` and yields an empty private folder next to it; deletes leftovers of killed processes."""
     try:
         item.parent.mkdir(parents=True, exist_ok=True)
         lock = item.with_name(item.name + ".lock").open("w")

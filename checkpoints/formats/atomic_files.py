@@ -11,7 +11,7 @@ from typing import IO, Any
 
 @contextmanager
 def whole_file(path: Path, *, is_shared: bool = False) -> Generator[IO[bytes]]:
-    """Opens a temporary file beside `path`, which is synced and renamed to `path` when the block ends without error.
+    """Opens a temporary file next to `path`, which is synced and renamed to `path` when the block ends without error.
 
     is_shared: several processes may write `path` at the same time: the temporary file gets a unique name.
     """

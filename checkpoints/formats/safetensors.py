@@ -142,7 +142,9 @@ class ShardedSafetensors:
             or any(c in shard_name for c in "/\\:\0")
             or shard_name.startswith(".")
         ):
-            raise CheckpointError(f"{index}: names the file {shard_name!r}; only .safetensors files beside it are read")
+            raise CheckpointError(
+                f"{index}: names the file {shard_name!r}; only .safetensors files in its folder are read"
+            )
         shard = SafetensorsFile(index.parent / shard_name)
         self._shards.append(shard)
         for name, info in shard.tensors.items():

@@ -1,6 +1,6 @@
 """Host: divides a tree into parts for saving: one part for the leaves outside the layers, one part per layer.
 
-A part is written and read whole, so memory beside the tree stays at one layer, and an interrupted conversion resumes
+A part is written and read whole, so memory grows by one layer only, and an interrupted conversion resumes
 after the last complete part.
 """
 

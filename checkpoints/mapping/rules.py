@@ -17,7 +17,7 @@ LAYER = r"(?P<layer>0|[1-9][0-9]{0,5})"
 
 @dataclass(frozen=True)
 class ModelDims:
-    """Sizes that rules need beside the shapes of the leaves.
+    """Sizes that rules need in addition to the shapes of the leaves.
 
     layer_slots: for each layer (layer type, index among the layers of that type). kv_repeat: how often each KV head of
     the file is repeated, so that tensor parallelism divides them; query heads are grouped by the repeated heads.

@@ -1,7 +1,7 @@
 """Device: saves and restores parameter trees as a folder of Orbax parts, on any mesh.
 
 `saved` gives the shape of every leaf in its saved form: vocabulary unpadded, KV heads not repeated, layers stacked.
-Parts are handled one by one, so beside the tree itself only one layer exists at any time.
+Parts are handled one by one, so in addition to the tree only one layer exists at any time.
 """
 
 from collections.abc import Callable, Iterator, Mapping

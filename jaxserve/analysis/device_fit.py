@@ -1,4 +1,4 @@
-"""Host: whether a model fits on accelerators of one type, and how many sequences beside it: arithmetic on bytes."""
+"""Host: whether a model fits on accelerators of one type, and how many sequences fit with it: arithmetic on bytes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

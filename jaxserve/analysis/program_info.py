@@ -17,7 +17,7 @@ from jaxserve.runner.programs.programs import Program
 class ProgramInfo:
     """Bytes are of one device.
 
-    temporary_bytes: beside the arguments, results included unless they alias a donated argument. code_bytes: 0 where
+    temporary_bytes: without the arguments, results included unless they alias a donated argument. code_bytes: 0 where
     the compiler does not report it. problems: reasons not to serve with it, in sentences.
     """
 

@@ -22,7 +22,7 @@ class SlotTable:
         self.is_running = np.zeros(num_slots, bool)
         self.is_synchronous = np.zeros(num_slots, bool)  # the host must see a token before the next is drawn
         self.is_beam = np.zeros(num_slots, bool)  # the host chooses the tokens: nothing is drawn
-        self.has_extras = np.zeros(num_slots, bool)  # needs log-probabilities, pooling or edits besides tokens
+        self.has_extras = np.zeros(num_slots, bool)  # needs log-probabilities, pooling or edits in addition to tokens
         self.last_step = np.full(num_slots, -1, np.int64)  # the last step with a row of this slot
 
         self.tokens = np.zeros((num_slots, max_model_len), np.int32)

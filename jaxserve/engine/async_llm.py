@@ -98,7 +98,7 @@ class AsyncLLM:
     async def embed(
         self, prompt: Any, *, pooling: str = "mean", normalize: bool = True, **scheduling: Unpack[SchedulingKwargs]
     ) -> EmbeddingRequestOutput:
-        """One prompt's vector, as `LLM.embed` makes it, beside other requests; refused as `submit` refuses.
+        """One prompt's vector, as `LLM.embed` makes it, batched with other requests; refused as `submit` refuses.
 
         scheduling: as in `generate`; what is late raises LateError.
         """

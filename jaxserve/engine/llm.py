@@ -139,7 +139,7 @@ class LLM(LoadedModel):
         """Hidden states of each prompt: float32 [len(layers), T, D] a prompt, in order.
 
         prompts: as `generate` takes them. layers: of the L + 1 states of a model of L layers: 0 the embeddings, i the
-        input of layer i, L (or -1) the output after the final norm. Runs beside the engine, with its weights.
+        input of layer i, L (or -1) the output after the final norm. Runs outside the engine's steps, with its weights.
         """
         self._outputs.check_caller()
         runner, inputs = self.parts.runner, self.parts.input_processor

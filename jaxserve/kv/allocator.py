@@ -15,7 +15,7 @@ class PagePool:
 
     def __init__(self, num_pages: int):
         if num_pages < 2:
-            raise ValueError(f"a pool of {num_pages} pages holds none besides the scratch page; give at least 2")
+            raise ValueError(f"a pool of {num_pages} pages holds only the scratch page; give at least 2")
         self.num_pages = num_pages
         self.num_free = num_pages - 1
         self.num_cached = 0

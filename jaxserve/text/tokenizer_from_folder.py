@@ -1,4 +1,4 @@
-"""Host: a `Tokenizer` from a model's folder: tokenizer.json, and the special tokens in the files beside it."""
+"""Host: a `Tokenizer` from a model's folder: tokenizer.json, and the special tokens in the files next to it."""
 
 import json
 from pathlib import Path

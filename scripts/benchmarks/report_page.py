@@ -14,7 +14,7 @@ Rows = Sequence[Sequence[str]]
 
 
 def write(out: Path, page: str, record: Mapping[str, Any]) -> None:
-    """Writes the page to OUT, and the record as JSON beside it."""
+    """Writes the page to OUT, and the record as JSON next to it."""
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(page)
     out.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")

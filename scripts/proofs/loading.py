@@ -164,13 +164,15 @@ def main(args: list[str]) -> str:
         write_model(path, sizes)
         measured = measure(path, sizes)
     if measured.overhead_bytes > BOUND_BYTES:
-        raise AssertionError(f"loading took {measured.overhead_bytes / 1e6:.0f} MB besides the arrays; bound: 256 MB")
+        raise AssertionError(
+            f"loading took {measured.overhead_bytes / 1e6:.0f} MB in addition to the arrays; bound: 256 MB"
+        )
     rows = {
         "parameters": f"{measured.num_params / 1e9:.3f} billion",
         "file (Q4_0, embedding Q8_0)": f"{measured.file_bytes / 1e6:.0f} MB",
         "arrays (bfloat16, norms float32)": f"{measured.target_bytes / 1e6:.0f} MB",
         "peak RssAnon minus start": f"{measured.peak_bytes / 1e6:.0f} MB",
-        "besides the arrays": f"{measured.overhead_bytes / 1e6:.0f} MB (bound {BOUND_BYTES / 1e6:.0f} MB)",
+        "in addition to the arrays": f"{measured.overhead_bytes / 1e6:.0f} MB (bound {BOUND_BYTES / 1e6:.0f} MB)",
         "time to load": f"{measured.load_s:.1f} s",
     }
     return "| | |\n| --- | --- |\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items())

@@ -72,7 +72,7 @@ def target_row(model: str, options: list[str]) -> str:
         model,
         f"{found['num_devices']} × {found['target']}",
         *(f"{memory[name] / 1e9:.2f}" for name in ("weight_bytes", "pool_bytes")),
-        f"{memory['step_bytes'] / 1e6:,.0f} ({share:.1%}{' besides relaid weights' if relaid else ''})",
+        f"{memory['step_bytes'] / 1e6:,.0f} ({share:.1%}{' in addition to relaid weights' if relaid else ''})",
         collectives_cell(found, decode["name"]),
         f"{decode['num_rows']} × {decode['context']:,}",
         *(f"{floor[name] * 1e3:.1f}" for name in ("bandwidth_s", "compute_s")),

@@ -38,7 +38,7 @@ def test_a_folder_brings_its_config(is_sharded, tmp_path):
 @pytest.mark.parametrize(
     ("config", "fault"),
     [
-        (None, "has no config.json beside model.safetensors"),
+        (None, "has no config.json next to model.safetensors"),
         ("[]", "config.json: must hold a JSON object"),
         ("{", "config.json: is not valid JSON"),
         (" " * 4_000_001, "config.json: is 4000001 bytes long; at most 4000000 are read"),
@@ -59,7 +59,7 @@ def test_a_folder_without_a_usable_config_is_refused(config, fault, tmp_path):
 def test_an_orbax_folder_brings_its_config_and_its_leaves(tmp_path):
     (tmp_path / "orbax").mkdir()
     write_index(tmp_path / "orbax", {"outside": {"embed": ((3, 2), "float32")}})
-    with pytest.raises(CheckpointError, match=r"has no config\.json beside orbax"):
+    with pytest.raises(CheckpointError, match=r"has no config\.json next to orbax"):
         open_checkpoint(resolve(str(tmp_path)))
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     with open_checkpoint(resolve(str(tmp_path))) as checkpoint:

@@ -19,7 +19,7 @@ def test_a_pages_example_prints_what_the_page_says(page, tmp_path):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_files_that_a_page_names_exist(page):
-    """Those of its table of files, beside those that its example creates."""
+    """Those of its table of files, without those that its example creates."""
     text = page.read_text()
     made = {block.title for block in blocks_of(text)}
     named = set(re.findall(r"`((?:jaxserve|checkpoints|pallas_kernels|tests|scripts|docs)/[\w/.]+)`", text))

@@ -1,4 +1,4 @@
-"""GPU targets have descriptions beside the code, with the properties that the kernels rely on."""
+"""GPU targets have descriptions next to the code, with the properties that the kernels rely on."""
 
 import re
 

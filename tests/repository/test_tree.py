@@ -1,4 +1,4 @@
-"""The tree stays readable: small folders, tests beside the same path, one meaning a module name."""
+"""The tree stays readable: small folders, tests at the same path, one meaning a module name."""
 
 from collections import Counter
 from pathlib import Path

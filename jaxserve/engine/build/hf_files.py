@@ -30,7 +30,7 @@ SMALL_FILES = (CONFIG, *COPIED)
 
 
 def export_source(folder: Path, checkpoint: Checkpoint, model: ModelConfig, dtype: str) -> None:
-    """Writes the files beside a checkpoint's weights, now in `dtype`: copied, or made from a GGUF header."""
+    """Writes the small files of a checkpoint's folder, now in `dtype`: copied, or made from a GGUF header."""
     write_json(folder / CONFIG, _config(checkpoint, model, dtype))
     if checkpoint.spelling == "gguf":
         export_text(folder, tokenizer_from_gguf(checkpoint.metadata), chat_template_from_gguf(checkpoint.metadata))

@@ -13,7 +13,7 @@ CPU_POOL_BYTES = 2**30  # a laptop's memory is not the engine's alone, unlike an
 
 @dataclass(frozen=True, slots=True)
 class MemoryBudget:
-    """What one engine may use, and what its parts beside the pool take, in bytes over the whole mesh.
+    """What one engine may use, and what its parts other than the pool take, in bytes over the whole mesh.
 
     limit_bytes: device memory, on CPU the host's physical memory; None where the devices do not report it. state_bytes:
     slots, with penalty counts, masks and edits. step_bytes: temporaries of the largest step.

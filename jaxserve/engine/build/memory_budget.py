@@ -18,7 +18,7 @@ from jaxserve.runner.programs.programs import FORK_PAGES
 LOGIT_COPIES = 6
 
 # There XLA copies the bfloat16 weights of a scan into another layout in each step, with no way found around it: 17.4 GB
-# of temporaries beside Llama 3 70B's 17.7 GB a device (libtpu 0.0.48).
+# of temporaries in addition to Llama 3 70B's 17.7 GB a device (libtpu 0.0.48).
 COPIES_WEIGHTS_ON = "TPU7x"
 
 
@@ -45,7 +45,7 @@ def memory_budget(
 
 
 def scratch_bytes(config: EngineConfig, platform: str, model: ModelConfig, mesh: AnyMesh) -> tuple[int, int]:
-    """Bytes on each device beside weights and pool: of the slots, and of the temporaries of the largest step."""
+    """Bytes on each device without weights and pool: of the slots, and of the temporaries of the largest step."""
     rows, tokens = step_limits(config, platform)
     width = vocab_width(model, mesh)
     logprobs = 4 * tokens * (2 + 2 * min(config.max_logprobs, model.vocab_size))

@@ -32,7 +32,7 @@ def hidden_states(
 
     layers: of the L + 1 states of an L-layer model: 0 the embeddings, i the input of layer i, L the output after the
     final norm; negative numbers count from the end. Texts are padded to powers of two and run at most `BATCH_TOKENS` at
-    a time, beside whatever the engine does and without its KV memory. Raises RequestError.
+    a time, outside the engine's steps and without its KV memory. Raises RequestError.
     """
     states = _indices(layers, settings.config.num_layers)
     texts: list[np.ndarray] = []

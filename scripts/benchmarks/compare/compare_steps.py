@@ -129,7 +129,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="default: %(default)s")
     parser.add_argument("--rounds", type=count, default=3, help="runs of each side (default: %(default)s)")
     parser.add_argument("--num-steps", type=count, default=24, help="timed steps per case (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=REPORT, help="path of the page; figures go to a .json beside it")
+    parser.add_argument(
+        "--out", type=Path, default=REPORT, help="path of the page; figures go to a .json file next to it"
+    )
     return parser
 
 

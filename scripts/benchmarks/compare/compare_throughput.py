@@ -105,7 +105,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--batch-sizes", type=count, nargs="+", default=sizes, help="batch sizes of transformers (default: %(default)s)"
     )
-    parser.add_argument("--out", type=Path, default=REPORT, help="path of the page; figures go to a .json beside it")
+    parser.add_argument(
+        "--out", type=Path, default=REPORT, help="path of the page; figures go to a .json file next to it"
+    )
     add_engine_flags(parser, skip=OWN)
     return parser
 

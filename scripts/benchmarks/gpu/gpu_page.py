@@ -1,4 +1,4 @@
-"""The report: one page of markdown with tables, drawings beside it, and the figures as JSON."""
+"""The report: one page of markdown with tables, drawings as separate files, and the figures as JSON."""
 
 import json
 from pathlib import Path

@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         "--out",
         type=Path,
         default=REPORT,
-        help=f"path of the page; figures go to a .json file beside it (default: {REPORT.name})",
+        help=f"path of the page; figures go to a .json file next to it (default: {REPORT.name})",
     )
     return parser
 

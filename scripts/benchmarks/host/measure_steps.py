@@ -15,7 +15,7 @@ from jaxserve.runner import runner
 from scripts.benchmarks.host.part_clock import Clock
 
 SHORTEST, LONGEST = 16, 48  # prompt lengths; they differ so that rows do not all need a new page in the same step
-MARGIN = 8  # steps besides the measured ones: prompts, and the step in flight
+MARGIN = 8  # steps in addition to the measured ones: prompts, and the step in flight
 PARTS = {
     "schedule": "schedule",
     "pack": "pack",

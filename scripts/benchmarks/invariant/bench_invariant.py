@@ -75,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--completions", type=count, default=64, help="completions of the prompt (default: %(default)s)"
     )
-    parser.add_argument("--out", type=Path, default=REPORT, help="path of the page; figures go to a .json beside it")
+    parser.add_argument(
+        "--out", type=Path, default=REPORT, help="path of the page; figures go to a .json file next to it"
+    )
     return parser
 
 

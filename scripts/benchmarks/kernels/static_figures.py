@@ -74,7 +74,7 @@ class Figures:
 
     @property
     def call_s(self) -> float:
-        """The longer of the two, as DMAs run beside the bundles. Latencies and bank conflicts are left out."""
+        """The longer of the two, as DMAs overlap with the bundles. Latencies and bank conflicts are left out."""
         return max(self.compute_s, self.memory_s)
 
     @property

@@ -138,10 +138,10 @@ def test_shards_are_read_as_one(sharded):
 @pytest.mark.parametrize(
     ("weight_map", "fault"),
     [
-        ({"a": "../model-1.safetensors"}, "only .safetensors files beside it"),
-        ({"a": "/etc/passwd"}, "only .safetensors files beside it"),
-        ({"a": "..\\model-1.safetensors"}, "only .safetensors files beside it"),
-        ({"a": "config.json"}, "only .safetensors files beside it"),
+        ({"a": "../model-1.safetensors"}, "only .safetensors files in its folder"),
+        ({"a": "/etc/passwd"}, "only .safetensors files in its folder"),
+        ({"a": "..\\model-1.safetensors"}, "only .safetensors files in its folder"),
+        ({"a": "config.json"}, "only .safetensors files in its folder"),
         ({"a": "model-3.safetensors"}, "cannot be opened"),
         ({"a": 3}, "must map tensor names"),
         ({}, "must map tensor names"),

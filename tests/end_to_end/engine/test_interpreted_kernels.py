@@ -7,7 +7,7 @@ from jaxserve.core.errors import ConfigError
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import tiny_engine
 
-# Prompts in chunks of 16 beside decoding rows. The family has two kinds of layers, one with a window that its prompts
+# Prompts in chunks of 16 among decoding rows. The family has two kinds of layers, one with a window that its prompts
 # exceed; each kind's kernels take some seconds to compile as a CPU program, so one family represents all.
 OPTIONS = {"attention_backend": "mosaic_tpu", "page_size": 16, "max_chunk_tokens": 16}
 

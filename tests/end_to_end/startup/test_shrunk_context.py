@@ -20,7 +20,7 @@ def error_to(logits: np.ndarray, num_pages: int) -> float:
 
 
 def test_a_pool_that_holds_the_original_context_takes_the_short_factors():
-    """Phi-3's golden has an original context of 32: two pages beside the scratch page."""
+    """Phi-3's golden has an original context of 32: two pages without the scratch page."""
     short = np.load(FOLDER / "phi3" / "goldens.npz")["short17"]
     assert error_to(short, num_pages=3) < 1e-4
     assert error_to(goldens("phi3")[1].logits, num_pages=4) < 1e-4

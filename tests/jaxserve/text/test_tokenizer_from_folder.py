@@ -1,4 +1,4 @@
-"""Tokenizers from folders: tokenizer.json, and the special tokens in the files beside it."""
+"""Tokenizers from folders: tokenizer.json, and the special tokens in the files next to it."""
 
 import json
 

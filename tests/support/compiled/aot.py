@@ -92,7 +92,7 @@ def ptxas_report() -> Iterator[list[Ptxas]]:
 def assert_in_place(
     compiled: jax.stages.Compiled, pool: jax.ShapeDtypeStruct, *, max_temp_bytes: int, donated: Any = None
 ) -> None:
-    """Checks that donated arrays (the pool alone by default) are updated in place, with little memory beside them."""
+    """Checks that donated arrays (the pool alone by default) are updated in place, with little additional memory."""
     memory = compiled.memory_analysis()
     # Small arrays are padded to whole tiles, the pool never is.
     assert memory.alias_size_in_bytes >= device_bytes(pool if donated is None else donated)

@@ -32,7 +32,7 @@ def model_key(model: ModelConfig) -> dict[str, Any]:
 
 
 def engine_key(programs: Programs) -> dict[str, Any]:
-    """What the programs of an engine depend on beside its model and their buckets, as JSON values."""
+    """What the programs of an engine depend on other than its model and their buckets, as JSON values."""
     settings, layout = programs.settings, programs.layout
     device = settings.model.mesh.devices.flat[0]
     key: dict[str, Any] = {
@@ -59,7 +59,7 @@ def engine_key(programs: Programs) -> dict[str, Any]:
 
 
 def program_digest(programs: Programs) -> str:
-    """The digest of what each program of an engine depends on beside its name."""
+    """The digest of what each program of an engine depends on other than its name."""
     key = model_key(programs.settings.model.config) | engine_key(programs)
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 

@@ -10,7 +10,7 @@ from etils import epath  # pyright: ignore[reportMissingTypeStubs]
 
 from checkpoints.formats.atomic_files import whole_file
 
-PROGRAMS = "programs"  # the store's folder, beside that of JAX's compilation cache
+PROGRAMS = "programs"  # the store's folder, next to that of JAX's compilation cache
 CHECKSUM_BYTES = 32
 
 

@@ -18,7 +18,7 @@ def case(topology: str, bucket: Bucket) -> StepCase:
 
 
 def check_whole_step(topology: str, bucket: Bucket) -> None:
-    """Assert that the state is updated in place and that sampling needs little memory besides its rows' logits."""
+    """Assert that the state is updated in place and that sampling needs little more than its rows' logits."""
     step = case(topology, bucket)
     max_bytes = 3 * step.logit_share_bytes
     assert_in_place(step.compile(), step.state.pool, donated=step.state, max_temp_bytes=max_bytes)

@@ -1,6 +1,6 @@
 """The step of Llama 3 8B on four chips, compiled by libtpu: no array as large as the pool is allocated.
 
-Bounds are those of one device: the layers need little beside weights and pool, drawing little beside its rows' logits.
+Bounds are those of one device: the layers need little more than weights and pool, sampling little more than its logits.
 """
 
 import pytest

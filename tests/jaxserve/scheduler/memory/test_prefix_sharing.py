@@ -25,7 +25,7 @@ def continuations(context_len: int, count: int, seed: int = 0, name: str = "a"):
 
 
 def own_len(request) -> int:
-    """Tokens that a request computes besides its context: its own except the last, which is only a target."""
+    """Tokens that a request computes in addition to its context: its own except the last, which is only a target."""
     return len(request.prompt_token_ids) - request.logprobs_start - 1
 
 
@@ -149,7 +149,7 @@ def test_another_request_computes_the_context_if_the_first_is_aborted(num_steps)
 
 
 def test_a_tiny_pool_preempts_and_keeps_every_score():
-    """Texts are generated beside the scores until pages run out."""
+    """Texts are generated concurrently with the scores until pages run out."""
     engine = make_engine((8, None), num_pages=42, max_num_seqs=6, max_chunk_tokens=7)
     texts = [make_request(f"text {i}", 12, 40, seed=i) for i in range(3)]
     generated = [engine.add(request)[0] for request in texts]

@@ -56,7 +56,7 @@ def test_tenants_that_always_wait_are_served_by_weight(weight):
 
 
 def test_idle_time_earns_no_credit():
-    """A returning tenant is served beside the other from then on, without credit for the time in which it was idle."""
+    """A returning tenant is served together with the other, without credit for the time in which it was idle."""
     policy = FairShares()
     scheduler = make_scheduler(policy=policy, max_num_seqs=4)
     driver = Driver(scheduler)
