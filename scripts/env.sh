@@ -20,8 +20,8 @@ is_installed() {  # is_installed main|dev|aot: .venv was made here from the curr
   [[ -x .venv/bin/python && "$(cat ".venv/installed-$1" 2>/dev/null)" == "$(fingerprint "$1")" ]]
 }
 
-fingerprint() {
-  { pwd; cat "requirements/$1.txt" pyproject.toml; } | cksum
+fingerprint() {  # of the lock file and of .venv's place, also where .venv links to the one of another worktree
+  { readlink -f .venv; cat "requirements/$1.txt" pyproject.toml; } | cksum
 }
 
 make_env() {  # make_env main|dev|aot: installs requirements/$1.txt into .venv; dev includes main, aot includes dev
@@ -30,7 +30,7 @@ make_env() {  # make_env main|dev|aot: installs requirements/$1.txt into .venv; 
     dev) is_installed dev || is_installed aot ;;
     aot) is_installed aot ;;
   esac && return
-  if ! grep -qsF " $PWD/.venv" .venv/pyvenv.cfg || ! .venv/bin/python -m pip --version &>/dev/null; then
+  if ! grep -qsF " $(readlink -f .venv)" .venv/pyvenv.cfg || ! .venv/bin/python -m pip --version &>/dev/null; then
     local python
     python=$(find_python)
     echo "Creating .venv with $("$python" --version)"

@@ -11,6 +11,8 @@ from jaxserve import LLM, SamplingParams, pure
 from jaxserve.core.errors import ConfigError
 from tests.support.golden_data import checkpoint
 
+pytestmark = pytest.mark.optimized  # without, weights take 50 s to load
+
 NAME = "smollm2-135m-instruct"
 PROMPTS = ["The capital of France is", "Once upon a time"]
 NUM_TOKENS = 8
