@@ -1,7 +1,7 @@
 """Device: `load`: reads weights from an open checkpoint straight into sharded device arrays.
 
-A few threads read, decode and cast tensors in pieces; each piece is written into the buffers that need it. Beside the
-arrays themselves only a few pieces exist at any time, whatever the size of the model.
+A few threads read, decode and cast tensors in pieces; each piece is written into the buffers that need it. In
+addition to the arrays only a few pieces exist at any time, whatever the size of the model.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from checkpoints.loading.pieces import Piece, cut, read_piece
+from checkpoints.loading.pieces import Piece, Progress, cut, read_piece
 from checkpoints.loading.shard_buffers import Leaf
 from checkpoints.mapping.load_plan import plan_load
 from checkpoints.mapping.rules import Rule
@@ -20,8 +20,6 @@ from checkpoints.mapping.trees import by_path, with_leaves
 from checkpoints.open_checkpoint import Checkpoint
 
 NUM_READERS = 2
-
-Progress = Callable[[int, int], None]
 
 
 def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress: Progress | None = None) -> Any:
@@ -34,7 +32,7 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
     structs: dict[str, jax.ShapeDtypeStruct] = by_path(target)
     plan = plan_load(str(checkpoint.weights), checkpoint.tensors, {path: s.shape for path, s in structs.items()}, rules)
     leaves = {path: Leaf(struct) for path, struct in structs.items()}
-    # Pieces for the devices of other processes only are left to them.
+    # A piece that only devices of other processes need is not read here: those processes read it.
     pieces = [p for a in plan for p in cut(a) if leaves[a.leaf].needs(a.runs, p.start, p.stop)]
     total, done = sum(piece.nbytes for piece in pieces), 0
 

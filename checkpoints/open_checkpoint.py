@@ -1,10 +1,8 @@
-"""Host: `open_checkpoint`: opens the files of a resolved source: tensors, configuration, and the names both use."""
+"""Host: `open_checkpoint`: opens a resolved source: its tensors, its configuration, and the naming of both."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
 
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.config_file import read_config, read_config_and_scheme
@@ -38,10 +36,6 @@ class Checkpoint:
     @property
     def metadata(self) -> dict[str, Any]:
         return self.file.metadata
-
-    def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Rows `[start, stop)` of a tensor; see `TensorFile`."""
-        return self.file.read_rows(name, start, stop)
 
     def close(self) -> None:
         self.file.close()

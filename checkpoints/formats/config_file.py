@@ -1,4 +1,4 @@
-"""Host: config.json of a model's folder, with the quantization scheme of its weights read apart."""
+"""Host: config.json of a model's folder, and the quantization scheme of its weights, which it names."""
 
 from pathlib import Path
 from typing import Any

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from checkpoints.errors import CheckpointError
+from checkpoints.errors import CheckpointError, listed
 from checkpoints.formats.tensor_file import TensorFile, TensorInfo
 from checkpoints.quantization import Fp8Scheme
 
@@ -42,8 +42,7 @@ class Fp8File:
         self._scales: dict[str, TensorInfo] = {}
         problems = list(self._pair())
         if problems:
-            listed = "".join(f"\n  {problem}" for problem in problems[:20])
-            raise CheckpointError(f"{where}: {len(problems)} FP8 tensors cannot be decoded{listed}")
+            raise CheckpointError(f"{where}: {len(problems)} FP8 tensors cannot be decoded{listed(problems)}")
         hidden = {scale.name for scale in self._scales.values()}
         self.tensors = {
             name: info for name, info in file.tensors.items() if name not in hidden and not _is_unused(name)

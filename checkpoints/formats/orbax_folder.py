@@ -15,7 +15,7 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
-from checkpoints.errors import CheckpointError
+from checkpoints.errors import CheckpointError, reason_of
 from checkpoints.formats.atomic_files import write_json
 from checkpoints.formats.bounded_json import read_object
 from checkpoints.formats.tensor_file import TensorInfo, check_rows
@@ -121,9 +121,8 @@ def load_part(root: Path, part: str, structs: Mapping[str, Any]) -> dict[str, An
                 raise ValueError(f"{name} is {list(arrays[name].shape)}, not {list(struct.shape)} as in the index")
         return arrays
     except Exception as error:  # from Orbax, its storage library and the system
-        reason = next(iter(str(error).splitlines()), "no reason given")[:300]
         raise CheckpointError(
-            f"{root / part}: cannot be restored ({type(error).__name__}: {reason}); if it is damaged, convert again"
+            f"{root / part}: cannot be restored ({reason_of(error)}); if it is damaged, convert again"
         ) from error
 
 

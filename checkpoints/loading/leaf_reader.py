@@ -5,7 +5,7 @@ whatever the size of the model.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,8 +16,6 @@ from checkpoints.mapping.load_plan import Assignment, plan_load
 from checkpoints.mapping.parts import Part, SavedTree
 from checkpoints.mapping.rules import Rule, Run
 from checkpoints.open_checkpoint import Checkpoint
-
-Progress = Callable[[int, int], None]
 
 
 class Leaves(Protocol):

@@ -1,7 +1,7 @@
 """Host: reads tensors in pieces of a bounded number of rows, each decoded, transformed and cast."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,9 @@ from checkpoints.mapping.load_plan import Assignment
 
 # Size of the decoded float32 rows. A reader holds about three times as much while it decodes and casts.
 PIECE_BYTES = 16 * 2**20
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes that are done and the total."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from checkpoints.errors import CheckpointError
+from checkpoints.errors import CheckpointError, listed
 from checkpoints.formats.tensor_file import INTEGER_DTYPES, TensorInfo
-from checkpoints.mapping.rules import Rule, Run
+from checkpoints.mapping.rules import Rule, Run, Shapes
 from checkpoints.mapping.transforms import Transform
-
-_MAX_LINES = 20
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +58,9 @@ def plan_load(
         assignments.append(assignment)
     problems.extend(_missing(found, shapes, rules))
     if problems:
-        more = f"\n  and {len(problems) - _MAX_LINES} more" if len(problems) > _MAX_LINES else ""
-        listed = "".join(f"\n  {problem}" for problem in problems[:_MAX_LINES])
         plural = "s" if len(problems) > 1 else ""
         raise CheckpointError(
-            f"{where}: its tensors do not fit the model, {len(problems)} problem{plural}{listed}{more}"
+            f"{where}: its tensors do not fit the model, {len(problems)} problem{plural}{listed(problems)}"
         )
     return tuple(assignments)
 
@@ -83,11 +78,11 @@ def _misfits(assignment: Assignment, leaf_shape: tuple[int, ...]) -> Iterator[st
 def _missing(found: Mapping[tuple[int, int], str], shapes: Shapes, rules: Sequence[Rule]) -> Iterator[str]:
     runs: dict[str, list[Run]] = defaultdict(list)
     for i, rule in enumerate(rules):
-        for layer in rule.layers if rule.path is not None else ():
+        for layer in rule.layers:
             if (leaf := rule.leaf(layer)) in shapes:
                 runs[leaf].extend(rule.runs(layer, shapes[leaf]))
                 if (i, layer) not in found:
-                    yield f"missing: {rule.spelling(layer)}"
+                    yield f"missing: {rule.tensor_name(layer)}"
     for leaf, shape in shapes.items():
         yield from _gaps(leaf, shape, runs[leaf])
 

@@ -18,7 +18,7 @@ _LAYERS = "layers"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """leaves: path in the tree by name in the part. index: the layer's position in the stacks of its layer type."""
+    """leaves: path in the tree by name in the part. index: the layer's position in the stacks of its kind."""
 
     name: str
     leaves: dict[str, str]
@@ -30,17 +30,17 @@ class Part:
 
 
 def parts_of(paths: Iterable[str], layer_slots: Sequence[tuple[str, int]]) -> tuple[Part, ...]:
-    """The parts of a tree of these paths ("embed", "layers/<type>/qkv"); for `layer_slots` see `rules.ModelDims`."""
+    """The parts of a tree of these paths ("embed", "layers/<kind>/qkv"); for `layer_slots` see `rules.ModelDims`."""
     outside: dict[str, str] = {}
-    by_type: dict[str, dict[str, str]] = {}
+    by_kind: dict[str, dict[str, str]] = {}
     for path in paths:
         first, _, rest = path.partition("/")
         if first == _LAYERS:
-            layer_type, _, name = rest.partition("/")
-            by_type.setdefault(layer_type, {})[name.replace("/", ".")] = path
+            kind, _, name = rest.partition("/")
+            by_kind.setdefault(kind, {})[name.replace("/", ".")] = path
         else:
             outside[path.replace("/", ".")] = path
-    layers = (Part(f"layer-{i:05}", by_type[layer_type], index) for i, (layer_type, index) in enumerate(layer_slots))
+    layers = (Part(f"layer-{i:05}", by_kind[kind], index) for i, (kind, index) in enumerate(layer_slots))
     return (Part(OUTSIDE, outside), *layers)
 
 

@@ -27,7 +27,7 @@ def layer(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
 def query(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
     """Query heads in order, G per group."""
     rows = dims.group_rows
-    return tuple(Run(group * rows, rows, (index, group)) for group in range(dims.num_groups))
+    return tuple(Run(group * rows, rows, (index, group)) for group in range(dims.num_tree_kv_heads))
 
 
 def key(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
@@ -43,7 +43,7 @@ def value(dims: ModelDims, index: int, leaf: Shape) -> tuple[Run, ...]:
 def _shared_head(dims: ModelDims, index: int, target: int, source: int = 0) -> tuple[Run, ...]:
     return tuple(
         Run(source + group // dims.kv_repeat * dims.head_dim, dims.head_dim, (index, group), target)
-        for group in range(dims.num_groups)
+        for group in range(dims.num_tree_kv_heads)
     )
 
 

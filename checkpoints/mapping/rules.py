@@ -2,11 +2,11 @@
 
 A `Rule` names the tensors (a regular expression; its group `layer`, if any, is the layer number), the leaf of the tree,
 the rows of that leaf, and the transform of the rows. Rows run along the *first* axis of the file's tensor, so the rows
-of a vector are its values. Leaves under `layers/<type>/` are stacked over the layers of that type.
+of a vector are its values. Leaves under `layers/<kind>/` are stacked over the layers of that kind.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from checkpoints.mapping.transforms import Transform, keep
@@ -14,12 +14,15 @@ from checkpoints.mapping.transforms import Transform, keep
 # A layer number in decimal without leading zeros: "blk.00." does not match "blk.0.".
 LAYER = r"(?P<layer>0|[1-9][0-9]{0,5})"
 
+Shapes = Mapping[str, tuple[int, ...]]
+"""Shapes of leaves by their paths."""
+
 
 @dataclass(frozen=True)
 class ModelDims:
     """Sizes that rules need in addition to the shapes of the leaves.
 
-    layer_slots: for each layer (layer type, index among the layers of that type). kv_repeat: how often each KV head of
+    layer_slots: for each layer (its kind, index among the layers of that kind). kv_repeat: how often each KV head of
     the file is repeated, so that tensor parallelism divides them; query heads are grouped by the repeated heads.
     """
 
@@ -32,20 +35,20 @@ class ModelDims:
     is_tied: bool = True
 
     def __post_init__(self) -> None:
-        if self.num_heads % self.num_groups:
+        if self.num_heads % self.num_tree_kv_heads:
             raise ValueError(
-                f"num_heads {self.num_heads} must be a multiple of num_kv_heads x kv_repeat, {self.num_groups}"
+                f"num_heads {self.num_heads} must be a multiple of num_kv_heads x kv_repeat, {self.num_tree_kv_heads}"
             )
 
     @property
-    def num_groups(self) -> int:
-        """K of the tree: KV heads after repetition."""
+    def num_tree_kv_heads(self) -> int:
+        """K of the tree: the KV heads after repetition."""
         return self.num_kv_heads * self.kv_repeat
 
     @property
     def group_rows(self) -> int:
         """G·H: rows of the query heads of one group."""
-        return self.num_heads // self.num_groups * self.head_dim
+        return self.num_heads // self.num_tree_kv_heads * self.head_dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +65,13 @@ class Run:
     num_padding: int = 0
 
 
-# (sizes, index of the layer among those of its type, shape of the leaf) → where the tensor's rows go
+# (sizes, index of the layer among those of its kind, shape of the leaf) → where the tensor's rows go
 Placement = Callable[[ModelDims, int, tuple[int, ...]], tuple[Run, ...]]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Tensors whose whole name matches `pattern` fill the leaf `path` ("layers/{layer_type}/qkv").
+    """Tensors whose whole name matches `pattern` fill the leaf `path` ("layers/{kind}/qkv").
 
     With `path` None they are ignored on purpose.
     """
@@ -89,21 +92,28 @@ class Rule:
 
     @property
     def layers(self) -> range:
-        """The layers that have such a tensor."""
+        """The layers whose tensors fill a leaf; 0 stands for a tensor outside the layers."""
+        if self.path is None:
+            return range(0)
         return range(len(self.dims.layer_slots)) if "?P<layer>" in self.pattern else range(1)
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether the leaf holds the layers of one kind, stacked."""
+        return self.path is not None and "{kind}" in self.path
 
     def leaf(self, layer: int) -> str:
         """The path of the leaf that holds this layer's tensor."""
         if self.path is None:
             raise ValueError(f"{self.pattern} is ignored: it has no leaf")
-        return self.path.format(layer_type=self.dims.layer_slots[layer][0])
+        return self.path.format(kind=self.dims.layer_slots[layer][0])
 
     def runs(self, layer: int, leaf_shape: tuple[int, ...]) -> tuple[Run, ...]:
         """Where the rows of this layer's tensor are copied to."""
-        index = self.dims.layer_slots[layer][1] if "{layer_type}" in (self.path or "") else 0
+        index = self.dims.layer_slots[layer][1] if self.is_stacked else 0
         return self.place(self.dims, index, leaf_shape)
 
-    def spelling(self, layer: int) -> str:
+    def tensor_name(self, layer: int) -> str:
         """The name of this layer's tensor, for error messages and for writing."""
         name = re.sub(r"\(\?:[^)]*\)\?", "", self.pattern.replace(LAYER, str(layer)))
         return name.replace("\\", "")

@@ -1,13 +1,11 @@
-"""Host: tensor names of the Llama family (also Mistral and SmolLM2), by the rows of `common_rows`."""
+"""Host: tensor names of the Llama family (also Mistral and SmolLM2): those of `common_names`."""
 
 from checkpoints.mapping.rules import ModelDims, Rule
 from checkpoints.mapping.transforms import SplitHalves
-from checkpoints.tensor_names import common_rows
+from checkpoints.tensor_names.common_names import GGUF_MLP, GGUF_NORMS, HF_LAYER, family_rules, gguf_attention
 
 
 def rules(spelling: str, dims: ModelDims) -> tuple[Rule, ...]:
     """The rules for `spelling` "hf" or "gguf"."""
-    if spelling == "hf":
-        return common_rows.hf_rules(dims, common_rows.HF_NORMS + common_rows.HF_ATTENTION + common_rows.HF_MLP)
-    attention = common_rows.gguf_attention(SplitHalves(dims.head_dim))
-    return common_rows.gguf_rules(dims, common_rows.GGUF_NORMS + attention + common_rows.GGUF_MLP)
+    gguf = GGUF_NORMS + gguf_attention(SplitHalves(dims.head_dim)) + GGUF_MLP
+    return family_rules(spelling, dims, HF_LAYER, gguf)

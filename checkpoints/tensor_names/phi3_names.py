@@ -2,25 +2,24 @@
 
 from checkpoints.mapping import placements as at
 from checkpoints.mapping.rules import ModelDims, Rule
-from checkpoints.tensor_names import common_rows
-from checkpoints.tensor_names.common_rows import Row
+from checkpoints.tensor_names.common_names import GGUF_NORMS, HF_NORMS, LayerTensor, family_rules
 
 HF = (
-    *common_rows.HF_NORMS,
-    Row("self_attn.qkv_proj.weight", "qkv", at.query_key_value),
-    Row("self_attn.o_proj.weight", "o", at.layer),
-    Row("mlp.gate_up_proj.weight", "gate_up", at.gate_up),
-    Row("mlp.down_proj.weight", "down", at.layer),
+    *HF_NORMS,
+    LayerTensor("self_attn.qkv_proj.weight", "qkv", at.query_key_value),
+    LayerTensor("self_attn.o_proj.weight", "o", at.layer),
+    LayerTensor("mlp.gate_up_proj.weight", "gate_up", at.gate_up),
+    LayerTensor("mlp.down_proj.weight", "down", at.layer),
 )
 GGUF = (
-    *common_rows.GGUF_NORMS,
-    Row("attn_qkv.weight", "qkv", at.query_key_value),
-    Row("attn_output.weight", "o", at.layer),
-    Row("ffn_up.weight", "gate_up", at.gate_up),
-    Row("ffn_down.weight", "down", at.layer),
+    *GGUF_NORMS,
+    LayerTensor("attn_qkv.weight", "qkv", at.query_key_value),
+    LayerTensor("attn_output.weight", "o", at.layer),
+    LayerTensor("ffn_up.weight", "gate_up", at.gate_up),
+    LayerTensor("ffn_down.weight", "down", at.layer),
 )
 
 
 def rules(spelling: str, dims: ModelDims) -> tuple[Rule, ...]:
     """The rules for `spelling` "hf" or "gguf"."""
-    return common_rows.hf_rules(dims, HF) if spelling == "hf" else common_rows.gguf_rules(dims, GGUF)
+    return family_rules(spelling, dims, HF, GGUF)

@@ -4,15 +4,9 @@ In GGUF files, too, the rows of a head are half-split.
 """
 
 from checkpoints.mapping.rules import ModelDims, Rule
-from checkpoints.tensor_names import common_rows
+from checkpoints.tensor_names.common_names import GGUF_BIASES, GGUF_LAYER, HF_BIASES, HF_LAYER, family_rules
 
 
 def rules(spelling: str, dims: ModelDims) -> tuple[Rule, ...]:
     """The rules for `spelling` "hf" or "gguf"."""
-    if spelling == "hf":
-        return common_rows.hf_rules(
-            dims, common_rows.HF_NORMS + common_rows.HF_ATTENTION + common_rows.HF_BIASES + common_rows.HF_MLP
-        )
-    return common_rows.gguf_rules(
-        dims, common_rows.GGUF_NORMS + common_rows.gguf_attention() + common_rows.GGUF_BIASES + common_rows.GGUF_MLP
-    )
+    return family_rules(spelling, dims, HF_LAYER + HF_BIASES, GGUF_LAYER + GGUF_BIASES)

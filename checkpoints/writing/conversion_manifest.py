@@ -41,7 +41,7 @@ class ConversionManifest:
         return self._is_finished and all(self.has(name) for name in self._done)
 
     def has(self, name: str) -> bool:
-        """Whether `name` was written and still has its size of then."""
+        """Whether `name` is recorded as complete and has the recorded size."""
         path = self._folder / name
         return name in self._done and path.exists() and num_bytes(path) == self._done[name]
 

@@ -13,16 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding
 
-from checkpoints.errors import CheckpointError
+from checkpoints.errors import CheckpointError, listed
 from checkpoints.formats.orbax_folder import INDEX, OrbaxFile, load_part, save_part, write_index
+from checkpoints.loading.pieces import Progress
 from checkpoints.mapping.canonical import divisible, narrow, widen
 from checkpoints.mapping.parts import Part, SavedTree, parts_of
-from checkpoints.mapping.rules import ModelDims
+from checkpoints.mapping.rules import ModelDims, Shapes
 from checkpoints.mapping.trees import by_path, with_leaves
 
-Shapes = Mapping[str, tuple[int, ...]]
 Arrays = dict[str, Any]
-Progress = Callable[[int, int], None]
 
 
 def save(root: Path, tree: Any, saved: Shapes, dims: ModelDims) -> None:
@@ -76,8 +75,7 @@ def restore(file: OrbaxFile, target: Any, saved: Shapes, dims: ModelDims, *, pro
 def _check(file: OrbaxFile, parts: tuple[Part, ...], saved: Shapes) -> None:
     problems = list(_misfits(file, parts, saved))
     if problems:
-        listed = "".join(f"\n  {problem}" for problem in problems[:20])
-        raise CheckpointError(f"{file.root}: {len(problems)} leaves do not fit the model{listed}")
+        raise CheckpointError(f"{file.root}: {len(problems)} leaves do not fit the model{listed(problems)}")
 
 
 def _misfits(file: OrbaxFile, parts: tuple[Part, ...], saved: Shapes) -> Iterator[str]:

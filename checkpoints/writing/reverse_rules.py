@@ -29,16 +29,16 @@ def written_tensors(tree: SavedTree, rules: Sequence[Rule], dtype: str, itemsize
     shapes = tree.shapes
     sources: dict[tuple[str, int | None], list[tuple[Rule, int]]] = {}
     for rule in rules:
-        for layer in rule.layers if rule.path is not None else ():
+        for layer in rule.layers:
             if (path := rule.leaf(layer)) in shapes:
-                index = rule.dims.layer_slots[layer][1] if "{layer_type}" in (rule.path or "") else None
+                index = rule.dims.layer_slots[layer][1] if rule.is_stacked else None
                 sources.setdefault((path, index), []).append((rule, layer))
     for part in tree.parts:
         for name, path in part.leaves.items():
             for rule, layer in sources[path, part.index]:
                 runs = rule.runs(layer, shapes[path])
                 shape = (sum(run.num_rows for run in runs), *shapes[path][len(runs[0].lead) + 1 :])
-                info = TensorInfo(rule.spelling(layer), shape, dtype, int(np.prod(shape)) * itemsize)
+                info = TensorInfo(rule.tensor_name(layer), shape, dtype, int(np.prod(shape)) * itemsize)
                 yield WrittenTensor(info, part, name, runs, rule.transform)
 
 

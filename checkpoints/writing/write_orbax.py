@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from checkpoints.formats.orbax_folder import FOLDER, INDEX, remove_part, save_part, write_index
-from checkpoints.loading.leaf_reader import Leaves, Progress
+from checkpoints.loading.leaf_reader import Leaves
+from checkpoints.loading.pieces import Progress
 from checkpoints.mapping.parts import SavedTree
 from checkpoints.writing.conversion_manifest import ConversionManifest
 

@@ -8,7 +8,8 @@ import numpy as np
 from checkpoints.formats.atomic_files import write_json
 from checkpoints.formats.safetensors_write import INDEX, index_of, plan_shards, write_shard
 from checkpoints.formats.tensor_file import TensorInfo
-from checkpoints.loading.leaf_reader import Leaves, Progress
+from checkpoints.loading.leaf_reader import Leaves
+from checkpoints.loading.pieces import Progress
 from checkpoints.mapping.parts import SavedTree
 from checkpoints.mapping.rules import Rule
 from checkpoints.writing.conversion_manifest import ConversionManifest

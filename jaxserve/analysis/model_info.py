@@ -12,7 +12,7 @@ from checkpoints.open_checkpoint import Checkpoint
 from jaxserve.core.hardware.mesh import AnyMesh, abstract_mesh
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.params import ParamSpec, declare
-from jaxserve.runner.load_weights import MAPS, dims
+from jaxserve.runner.load_weights import TENSOR_NAMES, dims
 
 PARTS = ("embedding", "attention", "MLP", "norms", "head")
 UNUSED = "unused"  # tensors of the file that belong to no parameter
@@ -105,7 +105,7 @@ def _stored(model: ModelConfig, checkpoint: Checkpoint) -> Counter[str]:
     """Bytes of the file by part, by the family's checkpoint mapping."""
     if checkpoint.spelling not in ("hf", "gguf"):  # a saved tree, whose tensors have the names of leaves
         return _counted({name: part_of(name.replace(".", "/")) for name in checkpoint.tensors}, checkpoint.tensors)
-    rules = MAPS[model.family].rules(checkpoint.spelling, dims(model, abstract_mesh(1)))
+    rules = TENSOR_NAMES[model.family].rules(checkpoint.spelling, dims(model, abstract_mesh(1)))
     part_by_tensor: dict[str, str] = {}
     for name in checkpoint.tensors:
         found = ((rule, layer) for rule in rules if (layer := rule.match(name)) is not None)

@@ -4,7 +4,6 @@ Weights pass through host memory a leaf of a layer at a time (for Orbax a layer)
 are written atomically; a manifest lists the complete ones, so that an interrupted conversion continues after them.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from checkpoints.loading.leaf_reader import Leaves, OrbaxLeaves, TensorLeaves
+from checkpoints.loading.pieces import Progress
 from checkpoints.mapping.parts import SavedTree
 from checkpoints.mapping.rules import Rule
 from checkpoints.open_checkpoint import Checkpoint, open_checkpoint
@@ -25,10 +25,8 @@ from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.engine.build.hf_files import SMALL_FILES, export_source
 from jaxserve.engine.build.model_source import choose_dtype
 from jaxserve.models.config.model_config import ModelConfig
-from jaxserve.runner.load_weights import MAPS, dims, read_config
+from jaxserve.runner.load_weights import TENSOR_NAMES, dims, read_config
 from jaxserve.runner.orbax_io import saved_structs
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ def _tree(model: ModelConfig, dtype: jnp.dtype) -> SavedTree:
 
 
 def _rules(spelling: str, model: ModelConfig) -> tuple[Rule, ...]:
-    return MAPS[model.family].rules(spelling, dims(model, abstract_mesh(1)))
+    return TENSOR_NAMES[model.family].rules(spelling, dims(model, abstract_mesh(1)))
 
 
 def _leaves(checkpoint: Checkpoint, model: ModelConfig, tree: SavedTree) -> Leaves:

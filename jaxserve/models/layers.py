@@ -32,19 +32,15 @@ class Context:
     tile_rows: int | None = None
 
 
-def dense(ctx: Context, x: Float[Array, "T I"], w: Float[Array, "*out I"]) -> Float[Array, "T *out"]:
+def dense(x: Float[Array, "T I"], w: Float[Array, "*out I"]) -> Float[Array, "T *out"]:
     """x · wᵀ with weights stored [*out, in]: accumulated in float32, returned in the activations' dtype."""
     # One row axis: XLA on CPU copies weights with three axes before the product (62 ms instead of 20 a step of 8 rows).
     rows = w.reshape(-1, w.shape[-1])
-    return _dot(x, rows).astype(x.dtype).reshape(x.shape[0], *w.shape[:-1])
+    return product(x, rows).astype(x.dtype).reshape(x.shape[0], *w.shape[:-1])
 
 
-def head(ctx: Context, x: Float[Array, "T D"], w: Float[Array, "V D"]) -> Float[Array, "T V"]:
-    """Logits in float32."""
-    return _dot(x, w)
-
-
-def _dot(x: Float[Array, "T I"], w: Float[Array, "O I"]) -> Float[Array, "T O"]:
+def product(x: Float[Array, "T I"], w: Float[Array, "O I"]) -> Float[Array, "T O"]:
+    """x · wᵀ in float32."""
     # float32 operands need the highest precision: otherwise TPUs and GPUs round them.
     precision = lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
     dims = (((1,), (1,)), ((), ()))
@@ -79,11 +75,11 @@ def rotate(x: Float[Array, "T A H"], cos: Float[Array, "T R"], sin: Float[Array,
 
 @jax.named_scope("mlp")
 def gated_mlp(
-    ctx: Context, x: Float[Array, "T D"], gate_up: Float[Array, "2 F D"], down: Float[Array, "D F"], activation: str
+    x: Float[Array, "T D"], gate_up: Float[Array, "2 F D"], down: Float[Array, "D F"], activation: str
 ) -> Float[Array, "T D"]:
     """down(act(gate x) * up x) (GLU variants, arXiv 2002.05202)."""
-    gate, up = dense(ctx, x, gate_up[0]), dense(ctx, x, gate_up[1])
-    return dense(ctx, ACTIVATIONS[activation](gate) * up, down)
+    gate, up = dense(x, gate_up[0]), dense(x, gate_up[1])
+    return dense(ACTIVATIONS[activation](gate) * up, down)
 
 
 def _silu(x: jax.Array) -> jax.Array:

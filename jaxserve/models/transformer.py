@@ -14,7 +14,7 @@ from jaxserve.core.hardware.mesh import sharding
 from jaxserve.models.attention import attend, plan_kind
 from jaxserve.models.attention_metadata import of_group
 from jaxserve.models.config.model_config import ModelConfig
-from jaxserve.models.layers import Context, dense, gated_mlp, head, rms_norm, rope_tables, rotate
+from jaxserve.models.layers import Context, dense, gated_mlp, product, rms_norm, rope_tables, rotate
 from jaxserve.models.params import Params
 from jaxserve.models.row_tiles import each_tile
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
@@ -108,7 +108,7 @@ def embed(config: ModelConfig, params: Params, tokens: Int[Array, "T"]) -> Float
 @jax.named_scope("head")
 def logits(ctx: Context, config: ModelConfig, params: Params, hidden: Float[Array, "S D"]) -> Float[Array, "S V"]:
     """Next-token logits, float32, over the padded vocabulary, which is sharded over the devices like the head."""
-    z = head(ctx, hidden, params["embed" if config.is_tied else "lm_head"])
+    z = product(hidden, params["embed" if config.is_tied else "lm_head"])
     z = lax.with_sharding_constraint(z, sharding(ctx.mesh, None, "vocab"))
     return z if config.final_softcap is None else jnp.tanh(z / config.final_softcap) * config.final_softcap
 
@@ -132,7 +132,7 @@ def _layer(
             return {name: lax.dynamic_index_in_dim(leaf, index, keepdims=False) for name, leaf in stack.items()}
 
     def project(x: jax.Array, rope: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        return _project(ctx, config, weights(), x, rope)
+        return _project(config, weights(), x, rope)
 
     def add(x: jax.Array, o: jax.Array) -> jax.Array:
         return _add(ctx, config, weights(), x, o)
@@ -143,13 +143,13 @@ def _layer(
 
 
 def _project(
-    ctx: Context, config: ModelConfig, w: Params, x: Float[Array, "T D"], rope: tuple[jax.Array, jax.Array]
+    config: ModelConfig, w: Params, x: Float[Array, "T D"], rope: tuple[jax.Array, jax.Array]
 ) -> tuple[Float[Array, "T N H"], Float[Array, "T K H"], Float[Array, "T K H"]]:
     """Queries and keys with rotary embedding, and values."""
     num_tokens, h = x.shape[0], config.head_dim
     x = _norm(config, w, "attn_norm", x)
     with jax.named_scope("qkv"):
-        qkv = dense(ctx, x, w["qkv"])  # [T, K, (G+2)*H]
+        qkv = dense(x, w["qkv"])  # [T, K, (G+2)*H]
         if config.has_qkv_bias:
             qkv = qkv + w["qkv_bias"][None]
     split = qkv.shape[-1] - 2 * h
@@ -166,11 +166,11 @@ def _add(
     """The residual plus the projected attention output, plus the MLP of the sum."""
     norm, whole = partial(_norm, config, w), jax.NamedSharding(ctx.mesh, PartitionSpec())
     with jax.named_scope("o"):
-        y = dense(ctx, o.reshape(o.shape[0], -1), w["o"])
+        y = dense(o.reshape(o.shape[0], -1), w["o"])
     y = lax.with_sharding_constraint(y, whole)
     x = x + (norm("post_attn_norm", y) if config.has_post_norms else y)
 
-    y = gated_mlp(ctx, norm("mlp_norm", x), w["gate_up"], w["down"], config.activation)
+    y = gated_mlp(norm("mlp_norm", x), w["gate_up"], w["down"], config.activation)
     y = lax.with_sharding_constraint(y, whole)
     return x + (norm("post_mlp_norm", y) if config.has_post_norms else y)
 

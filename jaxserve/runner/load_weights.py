@@ -17,7 +17,7 @@ from jaxserve.models.families import registry
 from jaxserve.models.kv_heads import num_kv_heads_on
 from jaxserve.models.params import Params, declare, targets
 
-MAPS: dict[str, ModuleType] = {
+TENSOR_NAMES: dict[str, ModuleType] = {
     "llama": llama_names,
     "mistral": llama_names,
     "qwen2": qwen2_names,
@@ -33,7 +33,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     if checkpoint.spelling != "gguf":
         return registry.from_hf(checkpoint.config)
     tables = {
-        name: tuple(float(f) for f in checkpoint.read_rows(name, 0, 1).reshape(-1))
+        name: tuple(float(f) for f in checkpoint.file.read_rows(name, 0, 1).reshape(-1))
         for name in rope_gguf.TABLES
         if name in checkpoint.tensors
     }
@@ -50,12 +50,12 @@ def load_params(
 ) -> Params:
     """Read every tensor directly into its shape, dtype and sharding."""
     specs = declare(config, mesh, dtype)
-    rules = MAPS[config.family].rules(checkpoint.spelling, dims(config, mesh))
+    rules = TENSOR_NAMES[config.family].rules(checkpoint.spelling, dims(config, mesh))
     return load(checkpoint, targets(specs, mesh), rules, progress=progress)
 
 
 def dims(config: ModelConfig, mesh: AnyMesh) -> ModelDims:
-    """The sizes that weight maps depend on."""
+    """The sizes that rules depend on."""
     return ModelDims(
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,

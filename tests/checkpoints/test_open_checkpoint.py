@@ -20,7 +20,7 @@ def test_a_gguf_file_brings_its_metadata(tmp_path):
     with open_checkpoint(resolve(str(path))) as checkpoint:
         assert (checkpoint.spelling, checkpoint.folder, checkpoint.config) == ("gguf", tmp_path, {})
         assert checkpoint.metadata == {"general.architecture": "llama"}
-        np.testing.assert_array_equal(checkpoint.read_rows("w", 0, 2), WEIGHT)
+        np.testing.assert_array_equal(checkpoint.file.read_rows("w", 0, 2), WEIGHT)
 
 
 @pytest.mark.parametrize("is_sharded", [False, True])

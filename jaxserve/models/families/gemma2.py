@@ -25,7 +25,7 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     keys = ConfigKeys(config, "config.json", DEFAULTS | caps)
     fields = gemma.hf_fields(keys)
     rope, fields["max_position"] = rope_hf.read_rope(keys, fields["head_dim"], fields["max_position"])
-    layer_types = read_layer_types(keys, _alternating(fields["num_layers"]))
+    layer_types = read_layer_types(keys, alternating(fields["num_layers"]))
     kinds = two_kinds(layer_types, rope, rope, keys.take_int("sliding_window"))
     keys.finish(inert=("cache_implementation",))
     return ModelConfig(FAMILY, **fields, **kinds)
@@ -42,11 +42,12 @@ def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf
     window = keys.take_int("attention.sliding_window", DEFAULTS["sliding_window"])
     attention_cap, final_cap = (keys.take_float(name, cap) for name, cap in CAPS.items())
     keys.finish()
-    kinds = two_kinds(_alternating(fields["num_layers"]), rope, rope, window)
+    kinds = two_kinds(alternating(fields["num_layers"]), rope, rope, window)
     return ModelConfig(FAMILY, **fields, **kinds, attention_softcap=attention_cap, final_softcap=final_cap)
 
 
-def _alternating(num_layers: int) -> list[str]:
+def alternating(num_layers: int) -> list[str]:
+    """The layer types of a model of this many layers."""
     return [GLOBAL if i % 2 else LOCAL for i in range(num_layers)]
 
 

@@ -39,7 +39,7 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     fields = gemma.hf_fields(keys)
     pattern = keys.take_int("_sliding_window_pattern", PATTERN)
     pattern = keys.take_int("sliding_window_pattern", pattern)
-    layer_types = read_layer_types(keys, _layer_types(fields["num_layers"], pattern))
+    layer_types = read_layer_types(keys, layer_types_of(fields["num_layers"], pattern))
     local, glob = _ropes(keys, fields["head_dim"], fields["max_position"])
     kinds = two_kinds(layer_types, local, glob, keys.take_int("sliding_window"))
     keys.finish(inert=("cache_implementation",))
@@ -57,14 +57,15 @@ def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: Tables) -
         glob |= {"rope_type": "linear", "factor": keys.take("rope.scaling.factor")}
     rope, _ = make_rope(glob, fields["head_dim"], fields["max_position"])
     local = Rope(keys.take_float("rope.freq_base_swa", LOCAL_BASE))
-    layer_types = _layer_types(fields["num_layers"], PATTERN)
+    layer_types = layer_types_of(fields["num_layers"], PATTERN)
     kinds = two_kinds(layer_types, local, rope, keys.take_int("attention.sliding_window"))
     final_cap = keys.take_float("final_logit_softcapping", None)
     keys.finish()
     return ModelConfig(FAMILY, **fields, **kinds, has_qk_norm=True, final_softcap=final_cap)
 
 
-def _layer_types(num_layers: int, pattern: int) -> list[str]:
+def layer_types_of(num_layers: int, pattern: int) -> list[str]:
+    """The layer types of a model of this many layers, of which each `pattern`-th is global."""
     return [LOCAL if (i + 1) % pattern else GLOBAL for i in range(num_layers)]
 
 

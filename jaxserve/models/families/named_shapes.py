@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from jaxserve.models.config.layer_types import GLOBAL, LOCAL, one_kind, two_kinds
-from jaxserve.models.config.model_config import LayerKind, ModelConfig, Rope
+from jaxserve.models.config.layer_types import one_kind, two_kinds
+from jaxserve.models.config.model_config import ModelConfig, Rope
 from jaxserve.models.config.rope_scaling import llama3_factors
+from jaxserve.models.families import gemma2, gemma3
 
 
 def _dense(
@@ -30,10 +31,6 @@ def _llama(rope: Rope, max_position: int, family: str = "llama", window: int | N
     return ModelConfig(family, max_position=max_position, **kinds, **fields)
 
 
-def _mistral(rope: Rope, max_position: int, **more: Any) -> ModelConfig:
-    return _llama(rope, max_position, "mistral", **more)
-
-
 def _qwen2(**sizes: Any) -> ModelConfig:
     return _llama(Rope(1e6), 32_768, "qwen2", norm_eps=1e-6, has_qkv_bias=True, **sizes)
 
@@ -42,15 +39,10 @@ def _qwen3(**sizes: Any) -> ModelConfig:
     return _llama(Rope(1e6), 40_960, "qwen3", norm_eps=1e-6, has_qk_norm=True, **sizes)
 
 
-def _phi3(rope: Rope, max_position: int, **more: Any) -> ModelConfig:
-    return _llama(rope, max_position, "phi3", **more)
-
-
 def _gemma2(num_layers: int, **more: Any) -> ModelConfig:
-    layer_types = [GLOBAL if i % 2 else LOCAL for i in range(num_layers)]
     return ModelConfig(
         "gemma2",
-        **two_kinds(layer_types, Rope(1e4), Rope(1e4), 4096),
+        **two_kinds(gemma2.alternating(num_layers), Rope(1e4), Rope(1e4), 4096),
         num_layers=num_layers,
         max_position=8192,
         is_tied=True,
@@ -64,11 +56,9 @@ def _gemma2(num_layers: int, **more: Any) -> ModelConfig:
 
 
 def _gemma3(num_layers: int, window: int, **sizes: Any) -> ModelConfig:
-    kinds = (LayerKind("local", Rope(1e4), window), LayerKind("global", Rope(1e6)))
     return ModelConfig(
-        family="gemma3",
-        kinds=kinds,
-        layer_kinds=tuple(int((i + 1) % 6 == 0) for i in range(num_layers)),
+        "gemma3",
+        **two_kinds(gemma3.layer_types_of(num_layers, gemma3.PATTERN), Rope(1e4), Rope(1e6), window),
         num_layers=num_layers,
         max_position=32_768,
         is_tied=True,
@@ -92,9 +82,9 @@ SHAPES: dict[str, ModelConfig] = {
     "llama-3.1-8b": _llama(_LLAMA31, 131_072, **_dense(32, 4096, 14_336, (32, 8, 128), 128_256)),
     "llama-3.1-70b": _llama(_LLAMA31, 131_072, **_dense(80, 8192, 28_672, (64, 8, 128), 128_256)),
     "llama-3.2-1b": _llama(_LLAMA32, 131_072, **_dense(16, 2048, 8192, (32, 8, 64), 128_256, is_tied=True)),
-    "mistral-7b": _mistral(Rope(1e4), 32_768, window=4096, **_dense(32, 4096, 14_336, (32, 8, 128), 32_000)),
-    "mistral-7b-v0.3": _mistral(Rope(1e6), 32_768, **_dense(32, 4096, 14_336, (32, 8, 128), 32_768)),
-    "mistral-nemo-12b": _mistral(Rope(1e6), 131_072, **_dense(40, 5120, 14_336, (32, 8, 128), 131_072)),
+    "mistral-7b": _llama(Rope(1e4), 32_768, "mistral", window=4096, **_dense(32, 4096, 14_336, (32, 8, 128), 32_000)),
+    "mistral-7b-v0.3": _llama(Rope(1e6), 32_768, "mistral", **_dense(32, 4096, 14_336, (32, 8, 128), 32_768)),
+    "mistral-nemo-12b": _llama(Rope(1e6), 131_072, "mistral", **_dense(40, 5120, 14_336, (32, 8, 128), 131_072)),
     "qwen2.5-0.5b": _qwen2(**_dense(24, 896, 4864, (14, 2, 64), 151_936, is_tied=True)),
     "qwen2.5-1.5b": _qwen2(**_dense(28, 1536, 8960, (12, 2, 128), 151_936, is_tied=True)),
     "qwen2.5-7b": _qwen2(**_dense(28, 3584, 18_944, (28, 4, 128), 152_064)),
@@ -104,9 +94,9 @@ SHAPES: dict[str, ModelConfig] = {
     "qwen3-4b": _qwen3(**_dense(36, 2560, 9728, (32, 8, 128), 151_936, is_tied=True)),
     "qwen3-8b": _qwen3(**_dense(36, 4096, 12_288, (32, 8, 128), 151_936)),
     "qwen3-32b": _qwen3(**_dense(64, 5120, 25_600, (64, 8, 128), 151_936)),
-    "phi-3-mini-4k": _phi3(Rope(1e4), 4096, window=2047, **_dense(32, 3072, 8192, (32, 32, 96), 32_064)),
-    "phi-3-medium-4k": _phi3(Rope(1e4), 4096, window=2047, **_dense(40, 5120, 17_920, (40, 10, 128), 32_064)),
-    "phi-4": _phi3(Rope(2.5e5), 16_384, **_dense(40, 5120, 17_920, (40, 10, 128), 100_352)),
+    "phi-3-mini-4k": _llama(Rope(1e4), 4096, "phi3", window=2047, **_dense(32, 3072, 8192, (32, 32, 96), 32_064)),
+    "phi-3-medium-4k": _llama(Rope(1e4), 4096, "phi3", window=2047, **_dense(40, 5120, 17_920, (40, 10, 128), 32_064)),
+    "phi-4": _llama(Rope(2.5e5), 16_384, "phi3", **_dense(40, 5120, 17_920, (40, 10, 128), 100_352)),
     "gemma-2-2b": _gemma2(**_dense(26, 2304, 9216, (8, 4, 256), 256_000)),
     "gemma-2-9b": _gemma2(**_dense(42, 3584, 14_336, (16, 8, 256), 256_000)),
     "gemma-2-27b": _gemma2(attention_scale=144**-0.5, **_dense(46, 4608, 36_864, (32, 16, 128), 256_000)),

@@ -54,7 +54,7 @@ def test_what_was_not_fetched_cannot_be_read(remote, tmp_path):
     assert checkpoint is not None
     assert checkpoint.config == {"model_type": "llama"}
     with pytest.raises(CheckpointError, match="'a' has no values here"):
-        checkpoint.read_rows("a", 0, 1)
+        checkpoint.file.read_rows("a", 0, 1)
 
 
 @pytest.mark.parametrize("name", ["config.json", "quantize_config.json"])

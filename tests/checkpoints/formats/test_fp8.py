@@ -56,7 +56,7 @@ def test_every_code_is_its_value_times_the_scale(dtype, table, tmp_path):
     codes = np.arange(256, dtype=np.uint8).reshape(16, 16)
     tensors = {"w": codes.view(dtype), "w_scale": np.array(0.3, np.float32)}
     with open_folder(tmp_path, tensors, FP8) as checkpoint:
-        np.testing.assert_array_equal(checkpoint.read_rows("w", 0, 16), table[codes] * np.float32(0.3))
+        np.testing.assert_array_equal(checkpoint.file.read_rows("w", 0, 16), table[codes] * np.float32(0.3))
 
 
 def scales_of(strategy, rng, num_rows, num_columns):
@@ -96,9 +96,9 @@ def test_rows_of_any_range_are_scaled(name, tmp_path):
         assert list(checkpoint.tensors) == ["a.weight", "norm.weight"]
         assert checkpoint.config == {"model_type": "llama"}
         for start, stop in [(0, 37), (5, 5), (15, 33), (36, 37)]:
-            rows = checkpoint.read_rows("a.weight", start, stop)
+            rows = checkpoint.file.read_rows("a.weight", start, stop)
             np.testing.assert_array_equal(rows, (E4M3[codes] * each)[start:stop])
-        assert checkpoint.read_rows("norm.weight", 0, 1).dtype == np.float32
+        assert checkpoint.file.read_rows("norm.weight", 0, 1).dtype == np.float32
 
 
 def test_a_model_loads_as_its_decoded_weights_on_four_devices(tmp_path):
@@ -137,6 +137,15 @@ def test_scales_that_do_not_fit_are_refused(name, tmp_path):
         open_folder(tmp_path, tensors, quantization)
     assert str(refusal.value).startswith(str(tmp_path))
     assert fault in str(refusal.value)
+
+
+def test_a_long_list_of_faults_says_how_many_more_there_are(tmp_path):
+    with pytest.raises(CheckpointError) as refusal:
+        open_folder(tmp_path, {f"w{i:02}": WEIGHT["w"] for i in range(23)}, FP8)
+    first, *lines = str(refusal.value).splitlines()
+    assert "23 FP8 tensors cannot be decoded" in first
+    assert len(lines) == 21
+    assert lines[-1] == "  and 3 more"
 
 
 def test_integer_scales_are_refused(tmp_path):
