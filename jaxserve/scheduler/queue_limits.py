@@ -30,7 +30,7 @@ class QueueLoad:
         return cls(
             num_waiting=len(state.waiting) + len(deferred),
             num_tokens=state.waiting.num_tokens + sum(deferred),
-            num_running=num_slots - num_free - len(state.leaving),
+            num_running=state.num_running,
             num_free=num_free,
             num_slots=num_slots,
             num_deferred=len(deferred),

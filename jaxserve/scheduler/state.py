@@ -95,13 +95,6 @@ class SchedulerState:
         return int(np.count_nonzero(self.slot_table.is_running))
 
     @property
-    def num_waiting(self) -> int:
-        """Sequences that have not ended and have no running slot, without spare beams."""
-        beams = [beam for sequence_id, beam in self.beams.items() if self.sequences[sequence_id].is_paused]
-        num_spare = sum(beam.candidates is None for beam in beams)
-        return len(self.sequences) - num_spare - self.num_running
-
-    @property
     def num_paused(self) -> int:
         """Beams that wait for the host."""
         return sum(self.sequences[sequence_id].is_paused for sequence_id in self.beams)

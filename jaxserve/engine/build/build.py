@@ -119,6 +119,7 @@ def assemble(
         num_host_pages=sizes.num_host_pages,
         swap_cost=SwapCost(runner.time_load() if sizes.num_host_pages else 0.0),
     )
+    engine = Engine(scheduler, runner, max_rounds=config.max_decode_rounds, is_overlapped=config.async_scheduling)
     input_processor = InputProcessor(
         tokenizer=text.tokenizer,
         eos_ids=eos_ids(model, text.tokenizer),
@@ -128,6 +129,6 @@ def assemble(
         max_edits=MAX_EDITS,
         seed=config.seed,
         scheduling_fields=policy.fields,
+        clock=engine.clock,
     )
-    engine = Engine(scheduler, runner, max_rounds=config.max_decode_rounds, is_overlapped=config.async_scheduling)
     return EngineParts(engine, runner, spec, model, described, text, input_processor)

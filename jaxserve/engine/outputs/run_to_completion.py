@@ -29,10 +29,12 @@ def complete(outputs: OutputProcessor, requests: Iterable[Request], use_tqdm: bo
 
 
 def pieces(outputs: OutputProcessor, request: Request) -> Generator[RequestOutput, None, None]:
-    """What is new of one admitted request, whenever something is; the request starts with the first `next`.
+    """What is new of one request, whenever something is; the request is queued by the first `next`.
 
-    Closing the iterator before its end aborts the request.
+    That raises `QueueFullError` where other requests have filled the queue since this one was admitted. Closing the
+    iterator before its end aborts the request.
     """
+    outputs.check([request])
     state = outputs.start(request)
     try:
         stream, is_finished = OutputStream(state), False

@@ -9,11 +9,12 @@ from typing import Any, Unpack, cast
 
 from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.options.sampling_params import SamplingParams
-from jaxserve.core.options.scheduling_options import SchedulingKwargs, SchedulingOptions
+from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
 from jaxserve.core.request import Request
 from jaxserve.engine.inputs.chat_renderer import ChatOptions, ChatRenderer
 from jaxserve.engine.inputs.input_processor import InputProcessor
+from jaxserve.engine.inputs.per_prompt import scheduling_for
 from jaxserve.engine.inputs.prompt import Prompt, prompt_size, read_only_prompt, read_prompt
 from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.serving.engine_info import engine_info
@@ -78,15 +79,7 @@ class EngineClient:
         wants_pieces: results come piece by piece, as those of `LLM.stream`. arrival_s: when the call came, by `now`.
         Raises RequestError, QueueFullError and EngineDeadError; nothing has happened then.
         """
-        self.check_room(params.n * len(prompts))
-        options = self._scheduling(scheduling, len(prompts))
-        arrival_s = self.now() if arrival_s is None else arrival_s
-
-        def make() -> list[Request]:
-            return self._inputs.requests(_read(prompts), [params] * len(prompts), options, arrival_s=arrival_s)
-
-        requests = await _offload(make, _size(prompts, params))
-        return self._admit(requests, wants_pieces=wants_pieces)
+        return await self._submit(prompts, params, scheduling, arrival_s, wants_pieces=wants_pieces)
 
     async def embed(
         self,
@@ -99,15 +92,9 @@ class EngineClient:
     ) -> list[EmbeddingRequestOutput]:
         """A vector for each prompt, as `LLM.embed` makes them; raises as `generate`, and LateError after a deadline."""
         check_pooling(pooling)
-        self.check_room(len(prompts))
-        options = self._scheduling(scheduling, len(prompts))
-        arrival_s = self.now() if arrival_s is None else arrival_s
-
-        def make() -> list[Request]:
-            return self._inputs.requests(_read(prompts), None, options, pooling=pooling, arrival_s=arrival_s)
-
-        requests = await _offload(make, _size(prompts))
-        results: ResultStream[EmbeddingRequestOutput] = self._admit(requests, is_normalized=normalize)
+        results: ResultStream[EmbeddingRequestOutput] = await self._submit(
+            prompts, None, scheduling, arrival_s, pooling=pooling, is_normalized=normalize
+        )
         try:
             found = dict([await results.next_indexed() for _ in prompts])
             return [found[i] for i in range(len(prompts))]
@@ -149,12 +136,30 @@ class EngineClient:
         """End the engine's thread; running requests raise EngineDeadError. May be called again."""
         await asyncio.to_thread(self._thread.close)
 
-    def _scheduling(self, options: SchedulingKwargs, count: int) -> list[SchedulingOptions]:
-        return [SchedulingOptions(**cast(dict[str, Any], options))] * count
-
-    def _admit(
-        self, requests: list[Request], *, wants_pieces: bool = False, is_normalized: bool = False
+    async def _submit(
+        self,
+        prompts: SequenceOf[Any],
+        params: SamplingParams | None,
+        scheduling: SchedulingKwargs,
+        arrival_s: float | None,
+        *,
+        pooling: str | None = None,
+        wants_pieces: bool = False,
+        is_normalized: bool = False,
     ) -> ResultStream[Any]:
+        """Read, check and admit prompts; params None: nothing is drawn, and `pooling` names the result."""
+        count = len(prompts)
+        self.check_room(count if params is None else params.n * count)
+        options, listed = scheduling_for(scheduling, count), None if params is None else [params] * count
+        arrival_s = self.now() if arrival_s is None else arrival_s
+
+        def make() -> list[Request]:
+            return self._inputs.requests(_read(prompts), listed, options, pooling=pooling, arrival_s=arrival_s)
+
+        requests = await _offload(make, _size(prompts, params))
+        return self._admit(requests, wants_pieces=wants_pieces, is_normalized=is_normalized)
+
+    def _admit(self, requests: list[Request], *, wants_pieces: bool, is_normalized: bool) -> ResultStream[Any]:
         """Admit checked requests as the next that arrive, all or none."""
         thread = self._thread
         with thread.commands.lock:  # the order of arrival is that of the commands
@@ -180,7 +185,7 @@ async def _offload[T](make: Callable[[], T], size: int) -> T:
     return make() if size <= BRIEF else await asyncio.to_thread(make)
 
 
-def _size(prompts: SequenceOf[Any], params: SamplingParams | None = None) -> int:
+def _size(prompts: SequenceOf[Any], params: SamplingParams | None) -> int:
     """How much there is to read and check: characters, tokens and ids."""
     size = sum(REQUEST_SIZE + prompt_size(prompt) for prompt in prompts)
     if params is not None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.kv.allocator import SCRATCH_PAGE, PagePool
+from jaxserve.scheduler.queue_limits import QueueLoad
 
 PAGE_STATES = ("free", "cached", "held", "shared", "scratch")
 FREE, CACHED, HELD, SHARED, SCRATCH = (np.uint8(state) for state in range(5))
@@ -35,9 +36,10 @@ class Snapshot:
 def snapshot(engine: Engine) -> Snapshot:
     """The state now; call it between two steps, in the thread that runs them."""
     state, host = engine.scheduler.state, engine.scheduler.state.host_tier
+    load = QueueLoad.of(state)
     return Snapshot(
-        num_running=engine.scheduler.state.num_running,
-        num_waiting=engine.scheduler.state.num_waiting,
+        num_running=load.num_running,
+        num_waiting=load.num_waiting,
         pages=_page_states(state.pool),
         num_host_pages=0 if host is None else host.num_used,
         max_host_pages=0 if host is None else host.num_pages,

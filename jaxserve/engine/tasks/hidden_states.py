@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxserve.core.errors import RequestError
 from jaxserve.engine.inputs.input_processor import InputProcessor
-from jaxserve.engine.inputs.per_prompt import named
+from jaxserve.engine.inputs.per_prompt import name_of, named
 from jaxserve.engine.inputs.prompt import Prompt, token_ids
 from jaxserve.functional.forward_steps import forward
 from jaxserve.models.model_settings import Settings
@@ -37,7 +37,7 @@ def hidden_states(
     states = _indices(layers, settings.config.num_layers)
     texts: list[np.ndarray] = []
     for i, ids in enumerate(token_ids(prompts, inputs.tokenizer)):
-        with named(f"prompt {i}", "prompts"):
+        with named(name_of(i, len(prompts), "prompt"), "prompts"):
             texts.append(inputs.checked_ids(ids, room=0))
     found: dict[int, np.ndarray] = {}
     for chosen, tokens in _batches(texts):

@@ -5,6 +5,7 @@ import pytest
 
 from jaxserve.core.step_outcome import TopLogprobs
 from jaxserve.runner.fake.fake_model import FakeModel
+from jaxserve.scheduler.queue_limits import QueueLoad
 from tests.support.fakes.branching import CopyWatch, Host, run
 from tests.support.fakes.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
 from tests.support.fakes.scheduler_fuzz import POOLS, make_pool_engine
@@ -98,7 +99,7 @@ def test_paused_beams_wait_for_their_host_when_nothing_else_runs():
     for _ in range(9):
         engine.step()
     assert engine.scheduler.waits_for_host
-    assert engine.scheduler.state.num_waiting == 0
+    assert QueueLoad.of(engine.scheduler.state).num_waiting == 0
     assert host.advance()
     assert not engine.scheduler.waits_for_host
 

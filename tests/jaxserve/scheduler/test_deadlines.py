@@ -62,7 +62,7 @@ def test_a_queue_timeout_ends_only_sequences_that_have_not_started(clock):
     (third,) = add(engine, "third", queue_timeout_s=300)
     assert run(engine, 2) == []
     assert run(engine, 1) == [("second", "timeout")]
-    assert (first.finish_reason, engine.scheduler.state.num_waiting) == (None, 1)
+    assert (first.finish_reason, len(engine.scheduler.state.waiting)) == (None, 1)
     for _ in engine.drain():
         pass
     assert (third.token_ids, third.finish_reason) == naive(third.request)

@@ -3,7 +3,7 @@
 import pytest
 
 from jaxserve.core.errors import ConfigError, QueueFullError, RequestError
-from jaxserve.scheduler.queue_limits import QueueLimits
+from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad
 from tests.support.fakes.fake_engine import Driver, make_request, make_scheduler
 
 
@@ -17,7 +17,7 @@ def admit(scheduler, request):
 
 
 def facts(scheduler):
-    return scheduler.state.num_waiting, len(scheduler.state.requests), len(scheduler.state.waiting)
+    return QueueLoad.of(scheduler.state).num_waiting, len(scheduler.state.requests), len(scheduler.state.waiting)
 
 
 def test_the_limit_counts_samples_beyond_those_with_a_free_slot():

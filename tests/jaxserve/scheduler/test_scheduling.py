@@ -136,7 +136,7 @@ def test_a_request_id_in_use_is_refused():
     scheduler.add(make_request("a", 4))
     with pytest.raises(RequestError, match="in use"):
         scheduler.add(make_request("a", 4))
-    assert scheduler.state.num_waiting == 1
+    assert len(scheduler.state.waiting) == 1
 
 
 @pytest.mark.parametrize(

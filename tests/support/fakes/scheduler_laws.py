@@ -13,6 +13,7 @@ from jaxserve.engine.loop.engine import Engine
 from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.scheduler.memory.prefix_sharing import num_deferred
 from jaxserve.scheduler.policy.fair import FairShares
+from jaxserve.scheduler.queue_limits import QueueLoad
 from jaxserve.scheduler.state import SchedulerState
 from tests.support.fakes.cached_pages import kept_pages, used_host_pages
 from tests.support.fakes.fake_engine import MODEL, SimulatedClock, make_request, naive, naive_logprobs, naive_pooled
@@ -258,7 +259,7 @@ class Fuzz:
     def _operate(self) -> None:
         draw = self.random.random()
         if draw > self.abort_share:
-            if self.engine.scheduler.state.num_waiting < 12:
+            if QueueLoad.of(self.engine.scheduler.state).num_waiting < 12:
                 self._add()
         elif draw < 0.01 and self.engine.scheduler.state.prefix_cache is not None:
             self.counts["reset"] += 1

@@ -116,12 +116,23 @@ def test_a_batch_over_the_limit_is_refused_whole_and_leaves_nothing():
         llm.generate(["a"] * 4, SHORT, use_tqdm=False)
     with pytest.raises(RequestError, match="at once"):
         llm.score([([1], [2])] * 5, use_tqdm=False)
-    assert llm.parts.engine.scheduler.state.num_waiting == 0
+    assert not llm.parts.engine.scheduler.state.waiting
     stream.close()
     next(same.stream("busy", LONG))
     texts = [[o.outputs[0].text for o in each.generate(["a"] * 3, SHORT, use_tqdm=False)] for each in (llm, same)]
     assert texts[0] == texts[1]  # seeds, too, are as if nothing had been refused
-    assert llm.parts.engine.scheduler.state.num_waiting == 0
+    assert not llm.parts.engine.scheduler.has_work
+
+
+def test_a_stream_is_checked_when_it_starts():
+    """Two streams find room when they are made; the one that starts second finds none."""
+    llm = fake_llm(max_num_seqs=1, queue_limits=QueueLimits(max_num_waiting=0))
+    first, second = llm.stream("a", LONG), llm.stream("b", LONG)
+    next(first)
+    with pytest.raises(QueueFullError):
+        next(second)
+    assert list(first)[-1].finished
+    assert list(llm.stream("b", LONG))[-1].finished
 
 
 def served(llm, main):
@@ -157,12 +168,28 @@ def test_a_full_queue_refuses_coroutines_and_the_others_go_on():
     assert all(r.outputs[0].finish_reason == "length" for r in results if r not in refused)
 
 
+def test_each_prompt_of_a_client_has_its_priority():
+    prompts, priorities = ["a", "b", "c"], [2, 1, 0]
+
+    async def main(llm):
+        holder = llm.stream("busy", LONG)
+        await anext(holder)
+        results = await llm.client.generate(prompts, SHORT, wants_pieces=False, priority=priorities)
+        outputs = dict([await results.next_indexed() for _ in prompts])
+        vectors = await llm.client.embed(prompts, priority=priorities)
+        await holder.aclose()
+        starts = [outputs[i].metrics.started_s for i in range(3)], [vector.metrics.started_s for vector in vectors]
+        return [sorted(each, reverse=True) == each for each in starts]
+
+    assert served(timed_llm(max_num_seqs=2, policy="priority"), main) == [True, True]
+
+
 def test_bad_fields_of_coroutines_are_refused_where_they_are_given():
     async def main(llm):
         with pytest.raises(RequestError, match="deadline_s"):
             await llm.generate("a", LONG, deadline_s=-1)
         with pytest.raises(RequestError, match="priority"):
-            await llm.generate("a", LONG, priority=[1])
+            await llm.generate("a", LONG, priority=[1, 2])
         with pytest.raises(RequestError, match="scheduling_policy"):
             await llm.chat(USER, LONG, priority=1)
 

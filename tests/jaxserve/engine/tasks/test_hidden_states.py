@@ -82,5 +82,11 @@ def test_bad_prompts_and_layers_are_refused_by_name(prompts, layers, param):
     assert refusal.value.param == param
 
 
+@pytest.mark.parametrize(("prompts", "name"), [([[1], [320]], "prompt 1: "), ([[320]], "")])
+def test_an_only_prompt_has_no_number(prompts, name):
+    with pytest.raises(RequestError, match=f"^{name}token id 320"):
+        states_of(tiny_engine("llama3").parts, prompts)
+
+
 def test_no_texts_have_no_states():
     assert states_of(tiny_engine("llama3").parts, []) == []

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jaxserve.scheduler.queue_limits import QueueLoad
 from tests.support.fakes.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
 from tests.support.fakes.scheduler_laws import Watch
 
@@ -99,4 +100,5 @@ def test_abort_ends_all_samples_of_any_status():
         for _ in engine.drain():
             pass
         assert engine.scheduler.stats.num_pages_free == 199
-        assert engine.scheduler.state.num_waiting == engine.scheduler.state.num_running == 0
+        load = QueueLoad.of(engine.scheduler.state)
+        assert load.num_waiting == load.num_running == 0

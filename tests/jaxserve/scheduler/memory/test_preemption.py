@@ -2,6 +2,7 @@
 
 import pytest
 
+from jaxserve.scheduler.queue_limits import QueueLoad
 from tests.support.fakes.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
 from tests.support.fakes.scheduler_laws import Watch
 
@@ -46,7 +47,7 @@ def test_no_more_are_preempted_than_needed():
     driver.steps(6)
     assert scheduler.stats.num_preemptions == 1
     assert scheduler.state.num_running == 2
-    assert scheduler.state.num_waiting == 1
+    assert QueueLoad.of(scheduler.state).num_waiting == 1
 
 
 def test_a_preempted_sequence_keeps_the_token_that_was_in_flight():
@@ -77,7 +78,7 @@ def test_admission_leaves_pages_for_those_that_run():
     # Of 16 pages the two prompts take 7 each and the first token of `a` one; the last is below the watermark.
     assert scheduler.state.num_running == 2
     assert scheduler.stats.num_pages_free == 1
-    assert scheduler.state.num_waiting == 1
+    assert QueueLoad.of(scheduler.state).num_waiting == 1
 
 
 def test_the_watermark_does_not_apply_while_nothing_runs():
