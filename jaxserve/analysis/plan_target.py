@@ -6,9 +6,9 @@ from jax.sharding import Mesh
 
 from jaxserve.analysis.sharded_sizes import as_limited, divides
 from jaxserve.core.errors import ConfigError
-from jaxserve.core.hardware.aot_targets import gpu_devices, mesh_of, tpu_devices
+from jaxserve.core.hardware.aot_targets import gpu_devices, tpu_devices
 from jaxserve.core.hardware.device_specs import DeviceType, device_type
-from jaxserve.core.hardware.mesh import make_mesh
+from jaxserve.core.hardware.mesh import make_mesh, mesh_of
 from jaxserve.engine.build.memory_budget import limit_on
 from jaxserve.models.config.model_config import ModelConfig
 

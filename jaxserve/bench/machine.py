@@ -7,6 +7,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
+from jaxserve.core.hardware.host_memory import host_memory_bytes
+
 PACKAGES = ("jaxserve-engine", "jax", "jaxlib", "numpy")
 
 
@@ -22,11 +24,10 @@ def host() -> dict[str, Any]:
     """Processor, the cores that this process may use, and memory in GiB."""
     info = _read("/proc/cpuinfo")
     name = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cpu": name[1] if name else platform.processor() or platform.machine(),
         "num_cores": num_cores(),
-        "memory_gib": round(memory_bytes / 2**30, 1),
+        "memory_gib": round(host_memory_bytes() / 2**30, 1),
     }
 
 

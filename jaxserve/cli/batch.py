@@ -82,7 +82,7 @@ async def _answer(
     names = args.served_model_name or (config.model,)
     server_config = ServerConfig(served_model_name=tuple(names), trust_request_chat_template=True)
     state = ServerState(server_config, tuple(names), client_templates=None)  # the file is the user's own
-    max_inflight = args.max_inflight or INFLIGHT_PER_SEQ * llm.parts.limits.max_num_seqs
+    max_inflight = args.max_inflight or INFLIGHT_PER_SEQ * llm.parts.sizes.max_num_seqs
     async with AsyncLLM.from_llm(llm) as engine:
         state.open(engine.client)
         return await run_batch(state, source, journal, max_inflight=max_inflight, seed=config.seed, progress=progress)

@@ -23,7 +23,7 @@ def run(argv: list[str]) -> int:
 
     is_terminal = sys.stdin.isatty()
     llm = LLM.from_config(config, show_progress=is_terminal)
-    max_model_len = llm.parts.limits.max_model_len
+    max_model_len = llm.parts.sizes.max_model_len
     conversation = Conversation(llm, max_model_len, system=args.system, options=options, variables=variables)
     if not is_terminal:
         return answer_lines(conversation, sys.stdin)

@@ -21,7 +21,7 @@ def run(argv: list[str]) -> int:
     clear(args.out)
     config = replace(config, compilation_cache_dir=str(args.out / CACHE))
     parts = LLM.from_config(config, show_progress=not args.quiet).parts
-    total = len(parts.runner.programs.all(parts.buckets.all()))
+    total = len(parts.runner.programs.all(parts.spec.buckets.all()))
     with CompileBar(not args.quiet, total) as bar:
         write_compiled(config, parts.spec, parts.described, args.out, bar.update)
     if not args.quiet:

@@ -52,3 +52,8 @@ class KVGroups:
         if window is None:
             return num_columns
         return min(num_columns, self.end_page(window + 2 * num_tokens) + 2)
+
+    def table_widths(self, num_tokens: int, chunk: int) -> tuple[int, ...]:
+        """The most pages that a sequence of `num_tokens`, computed in chunks, holds at once in each group."""
+        end_page = self.end_page(num_tokens)
+        return tuple(self.num_columns(g, end_page, chunk) for g in range(self.num_groups))

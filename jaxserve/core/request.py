@@ -18,7 +18,7 @@ class Request:
     is drawn, and the sequence ends when the results of its prompt are computed.
     eos_ids: the model's end-of-sequence tokens, which end the text unless params.ignore_eos.
     bad_words: token-id sequences that must not be generated.
-    cache_salt: only requests with the same salt share cached prefixes.
+    cache_salt: only requests with the same salt share cached prefixes, so that users learn no prompts of others.
     arrival_s: time of the call, in seconds on the engine's clock; the time limits of `scheduling` start there.
     logprobs_start: the first prompt position whose log-probability params.prompt_logprobs asks for.
     pooling: "mean" or "last": hidden states over the prompt, or of its last token; only if max_tokens is 0.
@@ -32,7 +32,6 @@ class Request:
     seed: int
     eos_ids: tuple[int, ...] = ()
     bad_words: tuple[tuple[int, ...], ...] = ()
-    adapter: int = 0
     cache_salt: str | None = None
     arrival_s: float = 0.0
     logprobs_start: int = 0

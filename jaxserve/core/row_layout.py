@@ -31,7 +31,6 @@ INT_FIELDS = (
     "has_penalties",
     "has_edits",
     "mask_row",  # of the token masks; row 0 allows every token
-    "adapter",  # 0: none
     "pooling",  # a value of POOLING; 0: none asked
     "min_len",  # first position at which a stop token may be drawn
     *STOP_FIELDS,
@@ -40,6 +39,7 @@ INT_FIELDS = (
 POOLING = {None: 0, "mean": 1, "last": 2}
 
 SAMPLING_FIELDS = FLOAT_FIELDS + INT_FIELDS
+SAMPLING_INDEX = {name: i for i, name in enumerate(SAMPLING_FIELDS)}
 ROW_FIELDS = STEP_FIELDS + SAMPLING_FIELDS
 ROW_INDEX = {name: i for i, name in enumerate(ROW_FIELDS)}
 

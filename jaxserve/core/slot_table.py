@@ -41,6 +41,7 @@ class SlotTable:
         self.end_page = np.zeros(num_slots, np.int32)
         self.first_pages = np.zeros((groups.num_groups, num_slots), np.int32)
         self.page_tables = tuple(np.zeros((num_slots, width), np.int32) for width in widths)
+        self.table_widths = np.array(widths)[:, None]  # int[G, 1]
 
         self.sequences: list[Sequence | None] = [None] * num_slots
         self.free_slots = list(range(num_slots))[::-1]
@@ -79,6 +80,11 @@ class SlotTable:
     def num_inputs(self) -> np.ndarray:
         """int32[slots]: known tokens that are or will be computed."""
         return np.minimum(self.num_tokens, self.max_computed)
+
+    @property
+    def is_left(self) -> np.ndarray:
+        """bool[slots]: running, with positions that no step has been planned for."""
+        return self.is_running & (self.num_scheduled < self.max_computed)
 
     @property
     def num_pages(self) -> np.ndarray:

@@ -5,10 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.core.row_layout import SAMPLING_FIELDS
-
-POOLING_FIELD = SAMPLING_FIELDS.index("pooling")
-NUM_LOGPROBS_FIELD = SAMPLING_FIELDS.index("num_logprobs")
+from jaxserve.core.row_layout import SAMPLING_INDEX
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +113,8 @@ class StepPlan:
     @property
     def has_logprobs(self) -> bool:
         """Whether a row needs log-probabilities of the tokens that it draws."""
-        return len(self.extra_rows) > 0 and bool((self.sampling[self.extra_rows, NUM_LOGPROBS_FIELD] >= 0).any())
+        column = SAMPLING_INDEX["num_logprobs"]
+        return len(self.extra_rows) > 0 and bool((self.sampling[self.extra_rows, column] >= 0).any())
 
     @property
     def has_pooled(self) -> bool:
@@ -126,4 +124,4 @@ class StepPlan:
     @property
     def is_pooled(self) -> np.ndarray:
         """bool[S]: rows that need pooled hidden states."""
-        return self.sampling[:, POOLING_FIELD] > 0
+        return self.sampling[:, SAMPLING_INDEX["pooling"]] > 0

@@ -22,6 +22,7 @@ from jaxserve.engine.inputs.per_prompt import only_params, params_for, schedulin
 from jaxserve.engine.inputs.prompt import Prompt, read_only_prompt, read_prompts
 from jaxserve.engine.loaded_model import LoadedModel
 from jaxserve.engine.outputs.run_to_completion import complete, pieces
+from jaxserve.engine.tasks.admission import admit
 from jaxserve.engine.tasks.beam_search import beam_search
 from jaxserve.engine.tasks.embed import embed
 from jaxserve.engine.tasks.hidden_states import hidden_states
@@ -110,7 +111,7 @@ class LLM(LoadedModel):
         prompt's search ends alone, with finish_reason "error".
         """
         outputs, parts = self.output_processor, self.parts
-        max_num_seqs = parts.limits.max_num_seqs
+        max_num_seqs = parts.sizes.max_num_seqs
         return beam_search(
             outputs, parts.input_processor, prompts, params, max_num_seqs=max_num_seqs, use_tqdm=use_tqdm
         )
@@ -160,6 +161,4 @@ class LLM(LoadedModel):
         """
         count, inputs = len(prompts), self.parts.input_processor
         params, options = params_for(sampling_params, count, noun), scheduling_for(scheduling or {}, count, noun)
-        requests = inputs.requests(prompts, params, options, noun=noun)
-        self.output_processor.check(requests)
-        return list(inputs.numbered(requests, inputs.arrive(requests)))
+        return admit(self.output_processor, inputs, inputs.requests(prompts, params, options, noun=noun))

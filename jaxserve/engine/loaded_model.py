@@ -65,17 +65,17 @@ class LoadedModel:
         tokenizer = parts.tokenizer
         detokenizer = None if tokenizer is None else Detokenizer(tokenizer, parts.model.vocab_size)
         self._outputs = OutputProcessor(parts.engine, detokenizer)
-        self.chats = ChatRenderer(parts.chat_template, tokenizer)
+        self.chats = ChatRenderer(parts.text.chat_template, tokenizer)
 
     def _description(self) -> str:
         """One line: what was built, and the sizes that the configuration left open."""
         parts, model = self.parts, self.parts.runner.settings.model
-        limits = parts.limits
-        lost = f" ({limits.lost_pages} fewer than planned: memory ran out)" if limits.lost_pages else ""
+        sizes = parts.sizes
+        lost = f" ({sizes.lost_pages} fewer than planned: memory ran out)" if sizes.lost_pages else ""
         return (
             f"jaxserve: {parts.model.family} on {model.mesh.size} {model.mesh.devices.flat[0].platform} device(s), "
-            f"{model.dtype}, context {limits.max_model_len}, {limits.max_num_seqs} sequences, "
-            f"{limits.num_pages} pages of {limits.page_size} positions{lost}"
+            f"{model.dtype}, context {sizes.max_model_len}, {sizes.max_num_seqs} sequences, "
+            f"{sizes.num_pages} pages of {sizes.page_size} positions{lost}"
         )
 
     @property

@@ -1,7 +1,6 @@
 """Device: `Runner`, which owns weights, device state and executables: submits plans, collects outcomes."""
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -152,11 +151,6 @@ class Runner:
     def targets(self) -> Params:
         """Shape, dtype and sharding of each weight."""
         return self.programs.params
-
-    @property
-    def traces(self) -> Counter[str]:
-        """How often the Python of each program was traced."""
-        return self.programs.traces
 
     @property
     def executables(self) -> dict[str, Any]:

@@ -4,9 +4,10 @@ from typing import cast
 
 import numpy as np
 
+from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.core.sequence import Sequence
 from jaxserve.core.step_outcome import StepOutcome, TopLogprobs
-from jaxserve.core.step_plan import NUM_LOGPROBS_FIELD, StepPlan
+from jaxserve.core.step_plan import StepPlan
 from jaxserve.core.token_deltas import NO_TOKEN, TokenDeltas
 from jaxserve.scheduler.beams import pause
 from jaxserve.scheduler.memory.prefix_reuse import keep_prefix
@@ -76,7 +77,7 @@ def _append(state: SchedulerState, plan: StepPlan, outcome: StepOutcome, drawing
     if is_bad.any():  # each is the last entry of its row, and not a token of the sequence
         slot_table.num_tokens[slots[rows[is_bad]]] -= 1
     if outcome.logprobs is not None:
-        wanted = np.where(is_bad, -1, plan.sampling[drawing, NUM_LOGPROBS_FIELD][rows])
+        wanted = np.where(is_bad, -1, plan.sampling[drawing, SAMPLING_INDEX["num_logprobs"]][rows])
         entries = drawing[rows] * outcome.tokens.shape[1] + steps
         _append_logprobs([sequences[row] for row in rows.tolist()], outcome.logprobs, entries, wanted)
     for i in np.flatnonzero(is_end).tolist():

@@ -2,13 +2,11 @@
 
 import numpy as np
 
-from jaxserve.core.row_layout import SAMPLING_FIELDS
+from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.core.sequence import TokenLogprobs
 from jaxserve.core.step_outcome import TopLogprobs
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.scheduler.state import SchedulerState
-
-NUM_PROMPT_LOGPROBS = SAMPLING_FIELDS.index("num_prompt_logprobs")
 
 
 def collect_logprobs(state: SchedulerState, plan: StepPlan, logprobs: TopLogprobs, live: np.ndarray) -> None:
@@ -17,7 +15,7 @@ def collect_logprobs(state: SchedulerState, plan: StepPlan, logprobs: TopLogprob
     The rows' KV must have been counted as computed already.
     """
     assert plan.targets is not None
-    wanted, ends = plan.sampling[:, NUM_PROMPT_LOGPROBS].tolist(), np.cumsum(plan.query_lens)
+    wanted, ends = plan.sampling[:, SAMPLING_INDEX["num_prompt_logprobs"]].tolist(), np.cumsum(plan.query_lens)
     targets = np.flatnonzero(plan.targets >= 0)
     rows = np.searchsorted(ends, targets, side="right")
     positions = state.slot_table.num_computed[plan.slots[rows]] - ends[rows] + targets + 1

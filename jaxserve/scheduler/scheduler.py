@@ -33,7 +33,7 @@ from jaxserve.scheduler.step.build_plan import build_plan
 from jaxserve.scheduler.step.decode_rows import schedule_decodes
 from jaxserve.scheduler.step.multi_step import plan_rounds
 from jaxserve.scheduler.step.prefill_chunks import schedule_chunks
-from jaxserve.scheduler.step_limits import StepLimits
+from jaxserve.scheduler.step_limits import StepLimits, check_token_budget
 from jaxserve.scheduler.swap_cost import SwapCost
 
 
@@ -67,7 +67,7 @@ class Scheduler:
     ):
         chunk = min(max_chunk_tokens or max_num_batched_tokens, max_num_batched_tokens)
         limits = StepLimits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size)
-        limits.check_budget()
+        check_token_budget(max_num_seqs, max_num_batched_tokens)
         limits.check_pages(groups, num_pages)
         self.queue_limits = queue_limits or QueueLimits()
         self.queue_limits.check_len(max_model_len)
@@ -80,7 +80,7 @@ class Scheduler:
             groups=groups,
             policy=policy or FirstComeFirstServed(),
             pool=pool,
-            slot_table=SlotTable(max_num_seqs, max_model_len, groups, limits.table_widths(groups)),
+            slot_table=SlotTable(max_num_seqs, max_model_len, groups, groups.table_widths(max_model_len, chunk)),
             prefix_cache=cache,
             host_tier=host_tier,
             swap_cost=swap_cost or SwapCost(),
@@ -149,7 +149,7 @@ class Scheduler:
         return sequences
 
     def abort(self, request_id: str) -> None:
-        """End all samples of a request; a request that is unknown or has ended is ignored."""
+        """End all samples of a request, at any moment; a request that is unknown or has ended is ignored."""
         for sequence in self.state.requests.get(request_id, []).copy():
             end_sequence(self.state, sequence, "abort")
 

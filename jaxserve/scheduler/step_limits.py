@@ -17,19 +17,9 @@ class StepLimits:
     max_model_len: int
     vocab_size: int
 
-    def check_budget(self) -> None:
-        """Raise `ConfigError` unless each step has a token for every running sequence."""
-        if self.max_num_batched_tokens < self.max_num_seqs:
-            raise ConfigError(
-                f"max_num_batched_tokens={self.max_num_batched_tokens} must be at least "
-                f"max_num_seqs={self.max_num_seqs}, so that every running sequence gets its token in each step; "
-                "raise the first or lower the second",
-                param="max_num_batched_tokens",
-            )
-
     def check_pages(self, groups: KVGroups, num_pages: int) -> None:
         """Raise `ConfigError` unless a sequence that runs alone always has enough pages."""
-        needed = sum(self.table_widths(groups)) + 1
+        needed = sum(groups.table_widths(self.max_model_len, self.max_chunk_tokens)) + 1
         if num_pages < needed:
             raise ConfigError(
                 f"num_pages={num_pages} cannot hold one sequence of max_model_len={self.max_model_len} tokens, which "
@@ -51,7 +41,12 @@ class StepLimits:
         max_len = self.max_len(request)
         return max_len if request.pooling is not None else max(1, max_len - 1)
 
-    def table_widths(self, groups: KVGroups) -> tuple[int, ...]:
-        """The most pages that one sequence holds in each group while a step is in flight."""
-        end_page = groups.end_page(self.max_model_len)
-        return tuple(groups.num_columns(g, end_page, self.max_chunk_tokens) for g in range(groups.num_groups))
+
+def check_token_budget(max_num_seqs: int, max_num_batched_tokens: int) -> None:
+    """Raise `ConfigError` unless each step has a token for every running sequence."""
+    if max_num_batched_tokens < max_num_seqs:
+        raise ConfigError(
+            f"max_num_batched_tokens={max_num_batched_tokens} must be at least max_num_seqs={max_num_seqs}, so that "
+            "every running sequence gets its token in each step; raise the first or lower the second",
+            param="max_num_batched_tokens",
+        )

@@ -35,7 +35,7 @@ def _load(config: EngineConfig, warm_up: bool) -> EngineClient:
     show_progress = sys.stderr.isatty()
     llm = LLM.from_config(config, show_progress=show_progress)
     if warm_up:
-        log.info("compiling for %d shapes of steps", len(llm.parts.buckets.all()))
+        log.info("compiling for %d shapes of steps", len(llm.parts.spec.buckets.all()))
         llm.warm_up(use_tqdm=show_progress)
     gc.collect()
     gc.freeze()  # loaded objects are permanent; a collection over all of them takes a third of a second

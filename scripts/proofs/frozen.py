@@ -45,7 +45,7 @@ def main(argv: list[str]) -> str:
         message = str(error).partition(";")[0]
     if num_compiled:
         raise SystemExit(f"failed: {num_compiled} compilations")
-    if llm.stats.num_pages_free + llm.stats.num_pages_cached != llm.parts.limits.num_pages - 1:
+    if llm.stats.num_pages_free + llm.stats.num_pages_cached != llm.parts.sizes.num_pages - 1:
         raise SystemExit("failed: pages are lost")
     lines = ["| | |", "|---|---|"]
     lines += [f"| {bucket} | {count} steps |" for bucket, count in load.buckets.most_common()]

@@ -67,7 +67,7 @@ def run(model: str, way: str):
         row |= {name: getattr(llm.stats, field) - getattr(before, field) for name, field in COUNTS.items()}
         row["seconds"] = round(time.monotonic() - started, 1)
         row["missing"] = [name for name in must if not row[name]] if i == num_times - 1 else []
-        if llm.stats.num_pages_free + llm.stats.num_pages_cached != llm.parts.limits.num_pages - 1:
+        if llm.stats.num_pages_free + llm.stats.num_pages_cached != llm.parts.sizes.num_pages - 1:
             row["missing"].append("pages")
         yield f"{model}, {way}" + (", second pass" if i else ""), row
 

@@ -34,13 +34,13 @@ class RandomLoad:
         engine = self.llm.parts.engine
         engine.observer = self._observe
         while self.num_steps < num_steps:
-            for _ in range(self.random.integers(0, 2 * self.llm.parts.limits.max_num_seqs)):
+            for _ in range(self.random.integers(0, 2 * self.llm.parts.sizes.max_num_seqs)):
                 self._add()
             for _ in range(self.random.integers(1, 60)):
                 if engine.has_work:
                     engine.step()
                 if self._running_ids and self.random.random() < 0.02:
-                    engine.abort(self._running_ids.pop(self.random.integers(len(self._running_ids))))
+                    engine.scheduler.abort(self._running_ids.pop(self.random.integers(len(self._running_ids))))
                     self.num_aborted += 1
             if self.random.random() < 0.3:
                 for _ in engine.drain():

@@ -65,22 +65,22 @@ def _limited(family: str, options: Options, less: Options, prefix_eviction: str 
 
 def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", **less: Any) -> LLM:
     """A new engine on the runner of `whole`, with lower limits and its own prefix cache, or none."""
-    parts, limits = whole.parts, replace(whole.parts.limits, **less)
+    parts, sizes = whole.parts, replace(whole.parts.sizes, **less)
     scheduler = Scheduler(
         parts.spec.programs.groups,
-        parts.buckets,
-        num_pages=limits.num_pages,
-        max_num_seqs=limits.max_num_seqs,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
-        max_model_len=limits.max_model_len,
+        parts.spec.buckets,
+        num_pages=sizes.num_pages,
+        max_num_seqs=sizes.max_num_seqs,
+        max_num_batched_tokens=sizes.max_num_batched_tokens,
+        max_model_len=sizes.max_model_len,
         vocab_size=parts.model.vocab_size,
-        max_chunk_tokens=limits.max_chunk_tokens,
+        max_chunk_tokens=sizes.max_chunk_tokens,
         policy=make_policy(policy),
         prefix_eviction=prefix_eviction,
-        num_host_pages=limits.num_host_pages,
+        num_host_pages=sizes.num_host_pages,
     )
     engine = Engine(scheduler, parts.runner, max_rounds=whole.config.max_decode_rounds)
-    spec = replace(parts.spec, sizes=limits)
+    spec = replace(parts.spec, sizes=sizes)
     fields = scheduler.state.policy.fields
     processor = replace(parts.input_processor, scheduling_fields=fields) if fields else parts.input_processor
     return LLM.from_parts(whole.config, replace(parts, engine=engine, spec=spec, input_processor=processor))

@@ -60,7 +60,7 @@ def measure(
     a line of text before each part.
     """
     first = workloads.of_pass(0)
-    first.check_fits(llm.parts.limits.max_model_len)
+    first.check_fits(llm.parts.sizes.max_model_len)
     passes: list[Pass] = []
     log = StepLog()
     with _CompileStats(llm) as warm_up_stats:

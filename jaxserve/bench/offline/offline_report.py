@@ -43,7 +43,7 @@ def about(llm: "LLM") -> dict[str, Any]:
         "model": llm.config.model,
         "dtype": str(llm.parts.runner.settings.model.dtype),
         "options": options(llm.config),
-        "limits": asdict(llm.parts.limits),
+        "limits": asdict(llm.parts.sizes),
         "hardware": machine.hardware(),
         "versions": machine.versions(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

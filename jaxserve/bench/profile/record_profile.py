@@ -71,17 +71,17 @@ def record(llm: "LLM", options: ProfileOptions, folder: Path, on_progress: Calla
 
 def check(llm: "LLM", options: ProfileOptions) -> None:
     """Raises `RequestError` where the batch does not fit the engine."""
-    limits = llm.parts.limits
-    if options.batch_size > limits.max_num_seqs:
+    sizes = llm.parts.sizes
+    if options.batch_size > sizes.max_num_seqs:
         raise RequestError(
-            f"--batch-size {options.batch_size} is more than the {limits.max_num_seqs} sequences that run at once: "
+            f"--batch-size {options.batch_size} is more than the {sizes.max_num_seqs} sequences that run at once: "
             "lower it, or raise --max-num-seqs",
             "batch_size",
         )
-    if options.input_len + options.num_steps > limits.max_model_len:
+    if options.input_len + options.num_steps > sizes.max_model_len:
         raise RequestError(
             f"--input-len {options.input_len} and --steps {options.num_steps} do not fit a context of "
-            f"{limits.max_model_len}: lower one of them, or raise --max-model-len",
+            f"{sizes.max_model_len}: lower one of them, or raise --max-model-len",
             "steps",
         )
 

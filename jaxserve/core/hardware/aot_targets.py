@@ -6,22 +6,14 @@ from functools import cache
 from typing import Any
 
 import jax
-import numpy as np
 from jax.experimental import topologies
-from jax.sharding import Mesh
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.compilers import require_compiler
-from jaxserve.core.hardware.mesh import TENSOR
 from pallas_kernels.gpu_targets import gpu_target
 
 _jax: Any = jax  # whose settings have no types
 _topologies: Any = topologies  # whose devices have no types
-
-
-def mesh_of(devices: list[Any]) -> Mesh:
-    """A tensor-parallel mesh of these devices."""
-    return Mesh(np.array(devices), (TENSOR,))
 
 
 @cache

@@ -33,7 +33,12 @@ def make_mesh(tensor_parallel_size: int) -> Mesh:
             "devices; use a smaller size, or on CPU start with XLA_FLAGS=--xla_force_host_platform_device_count=N",
             param="tensor_parallel_size",
         )
-    return Mesh(np.array(available[:tensor_parallel_size]), (TENSOR,))
+    return mesh_of(available[:tensor_parallel_size])
+
+
+def mesh_of(devices: list[Any]) -> Mesh:
+    """A tensor-parallel mesh of these devices."""
+    return Mesh(np.array(devices), (TENSOR,))
 
 
 def abstract_mesh(tensor_parallel_size: int) -> AbstractMesh:

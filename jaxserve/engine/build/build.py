@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jaxserve.core.buckets import Buckets
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.engine_sizes import EngineSizes
@@ -25,7 +24,6 @@ from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.scheduler.scheduler import Scheduler
 from jaxserve.scheduler.swap_cost import SwapCost
-from jaxserve.text.chat_template import ChatTemplate
 from jaxserve.text.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], None]
@@ -51,17 +49,9 @@ class EngineParts:
         return self.text.tokenizer
 
     @property
-    def chat_template(self) -> ChatTemplate:
-        return self.text.chat_template
-
-    @property
-    def limits(self) -> EngineSizes:
+    def sizes(self) -> EngineSizes:
         """The sizes that the engine was built with."""
         return self.spec.sizes
-
-    @property
-    def buckets(self) -> Buckets:
-        return self.spec.buckets
 
 
 def build(config: EngineConfig, progress: Progress | None = None) -> EngineParts:

@@ -9,10 +9,10 @@ from jaxserve.engine.build.kv_pool_size import (
     MemoryBudget,
     is_sized_by_memory,
     longest_sequence,
-    max_sequence_pages,
     num_host_pages,
     pool_bytes,
 )
+from jaxserve.scheduler.step_limits import check_token_budget
 
 MIN_ROWS, MIN_PAGE_SIZE = 8, 16
 MIN_ROW_TOKENS = 256  # of the pool for each sequence; with fewer, sequences would mostly preempt one another
@@ -40,14 +40,14 @@ def resolve(
 
     max_position: the model's context. Raises ConfigError where the options contradict one another or memory.
     """
-    max_num_seqs, max_tokens = step_limits(config, memory.platform)
+    max_num_seqs, max_tokens = max_rows_and_tokens(config, memory.platform)
     chunk = min(config.max_chunk_tokens or max_tokens, max_tokens)
     wanted_len = context_len(config, max_position)
-    wanted_pages = 1 + max_num_seqs * max_sequence_pages(groups, wanted_len, chunk)
+    wanted_pages = 1 + max_num_seqs * sum(groups.table_widths(wanted_len, chunk))
     num_pages = config.num_pages or min(wanted_pages, pool_bytes(config, memory) // page_bytes)
     fits = longest_sequence(groups, num_pages - 1, wanted_len, chunk)
     if fits < (config.max_model_len or 1):
-        need = 1 + max_sequence_pages(groups, wanted_len, chunk)
+        need = 1 + sum(groups.table_widths(wanted_len, chunk))
         raise ConfigError(
             f"num_pages={num_pages} hold {fits} tokens of a sequence, less than max_model_len={wanted_len}, which "
             f"takes {need} pages ({need * page_bytes} bytes); raise num_pages or kv_cache_memory_bytes, or set "
@@ -71,7 +71,7 @@ def narrowed(config: EngineConfig, sizes: EngineSizes, groups: KVGroups, memory:
     config: the user's options; sizes: those that they, or an earlier result of this function, lead to. None where the
     pool is large enough, where memory does not decide its size, or where no size was left open.
     """
-    most_pages = 1 + sizes.max_num_seqs * max_sequence_pages(groups, sizes.max_model_len, sizes.max_chunk_tokens)
+    most_pages = 1 + sizes.max_num_seqs * sum(groups.table_widths(sizes.max_model_len, sizes.max_chunk_tokens))
     if not is_sized_by_memory(config, memory) or sizes.num_pages >= most_pages:
         return None
     row_pages = (sizes.num_pages - 1) / (sizes.max_num_seqs * groups.num_groups)
@@ -105,15 +105,10 @@ def page_size(config: EngineConfig, platform: str) -> int:
     return config.page_size or (LANES_PAGE_MULTIPLE if config.kv_layout == "lanes" else default)
 
 
-def step_limits(config: EngineConfig, platform: str) -> tuple[int, int]:
+def max_rows_and_tokens(config: EngineConfig, platform: str) -> tuple[int, int]:
     """(max_num_seqs, max_num_batched_tokens); a CPU has far less arithmetic to fill a step with."""
     default_rows, default_tokens = (32, 512) if platform == "cpu" else (256, 2048)
     rows = config.max_num_seqs or min(default_rows, config.max_num_batched_tokens or default_rows)
     tokens = config.max_num_batched_tokens or max(default_tokens, rows)
-    if tokens < rows:
-        raise ConfigError(
-            f"max_num_batched_tokens={tokens} is less than max_num_seqs={rows}, but every running sequence needs a "
-            "token a step; raise the first or lower the second",
-            param="max_num_batched_tokens",
-        )
+    check_token_budget(rows, tokens)
     return rows, tokens

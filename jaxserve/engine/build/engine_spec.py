@@ -10,11 +10,11 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import INVARIANT, EngineConfig
 from jaxserve.engine.build.engine_sizes import (
     EngineSizes,
+    max_rows_and_tokens,
     may_have_fewer_rows,
     narrowed,
     page_size,
     resolve,
-    step_limits,
 )
 from jaxserve.engine.build.kv_pool_size import MemoryBudget
 from jaxserve.engine.build.memory_budget import memory_budget
@@ -48,7 +48,7 @@ def make_spec(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes:
     Where memory is scarce, sizes that the configuration leaves open are smaller than by default
     (`engine_sizes.narrowed`).
     """
-    options, num_rows = config, step_limits(config, mesh.devices.flat[0].platform)[0]
+    options, num_rows = config, max_rows_and_tokens(config, mesh.devices.flat[0].platform)[0]
     while True:
         try:
             spec = _spec_of(options, model, mesh, limit_bytes)

@@ -48,7 +48,7 @@ def save_model(parts: EngineParts, folder: Path) -> None:
         raise CheckpointError(f"{folder} is not empty; name another folder")
     write_json(folder / CONFIG, exported_config(parts.described, parts.runner.params["embed"].dtype.name))
     if parts.tokenizer is not None:
-        export_text(folder, parts.tokenizer, parts.chat_template)
+        export_text(folder, parts.tokenizer, parts.text.chat_template)
     save_params(folder / FOLDER, parts.runner.params, parts.model, parts.runner.settings.model.mesh)
 
 

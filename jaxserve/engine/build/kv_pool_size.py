@@ -1,10 +1,10 @@
 """Host: the size of the KV pool: how many pages memory leaves room for, and how long a sequence they hold."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jaxserve.core.errors import ConfigError
+from jaxserve.core.hardware.host_memory import host_memory_bytes
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.engine_config import MEMORY_UTILIZATION, EngineConfig
 
@@ -70,7 +70,7 @@ def memory_share(config: EngineConfig) -> float:
 
 def num_host_pages(config: EngineConfig, page_bytes: int) -> int:
     """Pages in host memory; raises ConfigError where it has less than is asked for."""
-    asked, physical = config.host_kv_cache_bytes, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    asked, physical = config.host_kv_cache_bytes, host_memory_bytes()
     if asked > physical:
         raise ConfigError(
             f"host_kv_cache_bytes={asked} is more than the {physical} bytes of memory here", "host_kv_cache_bytes"
@@ -89,16 +89,10 @@ def num_sequences(groups: KVGroups, room_bytes: int, page_bytes: int, lengths: I
     return {n: num_pages // groups.num_pages(n, n) for n in lengths}
 
 
-def max_sequence_pages(groups: KVGroups, num_tokens: int, chunk: int) -> int:
-    """Pages that one sequence of `num_tokens` can hold at once; windowed groups hold a window and a chunk at most."""
-    columns = groups.end_page(num_tokens)
-    return sum(groups.num_columns(g, columns, chunk) for g in range(groups.num_groups))
-
-
 def longest_sequence(groups: KVGroups, num_pages: int, max_len: int, chunk: int) -> int:
     """The longest sequence, of up to `max_len` tokens, that `num_pages` hold whole; 0 where they hold none."""
     low, high = 0, max_len
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if max_sequence_pages(groups, middle, chunk) <= num_pages else (low, middle - 1)
+        low, high = (middle, high) if sum(groups.table_widths(middle, chunk)) <= num_pages else (low, middle - 1)
     return low

@@ -1,13 +1,13 @@
 """Wiring: memory accounting: what an engine's weights, slots and steps take of the devices, before any is allocated."""
 
-import os
 from typing import Any
 
 from jax.sharding import Mesh
 
+from jaxserve.core.hardware.host_memory import host_memory_bytes
 from jaxserve.core.hardware.mesh import TENSOR, AnyMesh
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.engine_sizes import step_limits
+from jaxserve.engine.build.engine_sizes import max_rows_and_tokens
 from jaxserve.engine.build.kv_pool_size import MemoryBudget
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.params import Params, num_bytes, vocab_width
@@ -46,7 +46,7 @@ def memory_budget(
 
 def scratch_bytes(config: EngineConfig, platform: str, model: ModelConfig, mesh: AnyMesh) -> tuple[int, int]:
     """Bytes on each device without weights and pool: of the slots, and of the temporaries of the largest step."""
-    rows, tokens = step_limits(config, platform)
+    rows, tokens = max_rows_and_tokens(config, platform)
     width = vocab_width(model, mesh)
     logprobs = 4 * tokens * (2 + 2 * min(config.max_logprobs, model.vocab_size))
     own_rows = -(-rows // mesh.shape[TENSOR])  # a device draws for its share of the rows
@@ -63,6 +63,6 @@ def limit_on(mesh: Mesh) -> int | None:
 def device_limit(device: Any) -> int | None:
     """Bytes that JAX may use on a device, None where it does not report them; on CPU all of the host's memory."""
     if device.platform == "cpu":
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return host_memory_bytes()
     stats: dict[str, int] = device.memory_stats() or {}
     return stats.get("bytes_limit")

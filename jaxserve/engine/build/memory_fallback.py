@@ -13,7 +13,7 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.engine_sizes import may_have_fewer_rows
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
-from jaxserve.engine.build.kv_pool_size import bytes_left, is_sized_by_memory, max_sequence_pages, memory_share
+from jaxserve.engine.build.kv_pool_size import bytes_left, is_sized_by_memory, memory_share
 from jaxserve.models.config.model_config import ModelConfig
 
 KEPT_SHARE = 0.9  # of the pages stay where an error does not say how much memory is missing
@@ -113,7 +113,7 @@ def _smaller(config: EngineConfig, model: ModelConfig, shortage: MemoryShortage)
             param="compiled",
         )
     shortest = min(config.max_model_len or chunk, sizes.max_model_len)
-    fewest = 1 + max_sequence_pages(programs.groups, shortest, chunk)
+    fewest = 1 + sum(programs.groups.table_widths(shortest, chunk))
     lost = (
         before - int(before * KEPT_SHARE)
         if shortage.missing is None

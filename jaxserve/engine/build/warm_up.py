@@ -26,7 +26,7 @@ def warmed_up(config: EngineConfig, parts: EngineParts, *, show_progress: bool) 
 
 def _compile(config: EngineConfig, parts: EngineParts, show_progress: bool) -> None:
     """Raises `MemoryShortage`, or RequestError where the pool cannot shrink because requests use it."""
-    programs = parts.runner.programs.all(parts.buckets.all())
+    programs = parts.runner.programs.all(parts.spec.buckets.all())
     try:
         with (
             detect_shortage(parts.spec, "memory ran out while steps were compiled"),

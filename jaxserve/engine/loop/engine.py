@@ -72,10 +72,6 @@ class Engine:
         """Queue an admitted request; its sequences, one a sample, grow and end by the calls of `step`."""
         return self.live().add(request)
 
-    def abort(self, request_id: str) -> None:
-        """End all samples of a request; allowed at any moment, and repeatedly."""
-        self.scheduler.abort(request_id)
-
     def step(self) -> TokenDeltas:
         """End late sequences, start the next step, then wait for the one before; returns the tokens and ends.
 

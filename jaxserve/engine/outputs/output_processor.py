@@ -91,7 +91,7 @@ class OutputProcessor:
         """End those that have not ended; when nothing else runs, all pages return now."""
         with self._lock:
             for request in requests:
-                self.engine.abort(request.request_id)
+                self.engine.scheduler.abort(request.request_id)
             self._settle()
 
     def step(self) -> StepUpdate:
@@ -138,7 +138,7 @@ class OutputProcessor:
             for sequence in state.sequences:
                 self._by_sequence.pop(sequence.sequence_id, None)
                 self._watched.discard(sequence.sequence_id)
-            self.engine.abort(state.request.request_id)
+            self.engine.scheduler.abort(state.request.request_id)
             self._closed.popleft()
 
     def _settle(self) -> None:

@@ -29,13 +29,14 @@ def engine_info(scheduler: Scheduler, chat_template: ChatTemplate, generation_co
     """Of the engine that `scheduler` is part of."""
     state, limits = scheduler.state, scheduler.state.limits
     num_pages = state.pool.num_pages - 1
+    sequence_pages = sum(state.groups.table_widths(limits.max_model_len, limits.max_chunk_tokens))
     return EngineInfo(
         max_model_len=limits.max_model_len,
         vocab_size=limits.vocab_size,
         max_num_seqs=limits.max_num_seqs,
         page_size=state.groups.page_size,
         num_pages=num_pages,
-        max_concurrency=num_pages / sum(limits.table_widths(state.groups)),
+        max_concurrency=num_pages / sequence_pages,
         has_prefix_cache=state.prefix_cache is not None,
         chat_template=chat_template,
         generation_config=generation_config,

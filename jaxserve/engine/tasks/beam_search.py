@@ -16,6 +16,7 @@ from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import read_prompts
 from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.outputs.output_stream import position_logprobs
+from jaxserve.engine.tasks.admission import admit
 from jaxserve.engine.tasks.beam_rules import BeamFrontier, BeamNode, BeamRules
 from jaxserve.scheduler.scheduler import Scheduler
 from jaxserve.text.detokenize import Detokenizer
@@ -100,9 +101,7 @@ def beam_search(
     eos_ids = () if params.ignore_eos else inputs.eos_ids
     _check_width(params, 1 + len(eos_ids), inputs, max_num_seqs)
     sampling = SamplingParams(temperature=0, max_tokens=params.max_tokens, ignore_eos=params.ignore_eos)
-    made = inputs.requests(read, [sampling] * len(read))
-    outputs.check(made)
-    requests = list(inputs.numbered(made, inputs.arrive(made)))
+    requests = admit(outputs, inputs, inputs.requests(read, [sampling] * len(read)))
     rules = [
         BeamRules(params.beam_width, request.max_tokens, eos_ids, params.length_penalty, params.early_stopping)
         for request in requests

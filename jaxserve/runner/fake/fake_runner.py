@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.row_layout import POOLING, SAMPLING_FIELDS
+from jaxserve.core.row_layout import POOLING, SAMPLING_INDEX
 from jaxserve.core.step_outcome import StepOutcome, TopLogprobs
-from jaxserve.core.step_plan import POOLING_FIELD, SlotEdits, StepPlan
+from jaxserve.core.step_plan import SlotEdits, StepPlan
 from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
 from jaxserve.runner.fake.fake_pool import FakePool, PagingError
 
 Scored = tuple[int, int]  # a prefix, and the token after it whose log-probability is requested
-
-FIELD = {name: i for i, name in enumerate(SAMPLING_FIELDS)}
 
 
 class FakeRunner:
@@ -157,12 +155,12 @@ class FakeRunner:
         if not plan.samples[row]:
             return 0
         slot, fields = int(plan.slots[row]), plan.sampling[row]
-        words = fields[[FIELD["seed_low"], FIELD["seed_high"]]].view(np.uint32).tolist()
+        words = fields[[SAMPLING_INDEX["seed_low"], SAMPLING_INDEX["seed_high"]]].view(np.uint32).tolist()
         position = self._lengths[slot]
         token = self.model.draw(
             self._prefix(slot),
             words[0] | words[1] << 32,
-            int(fields[FIELD["sample_index"]]),
+            int(fields[SAMPLING_INDEX["sample_index"]]),
             position,
             self._allowed(slot, fields, position),
         )
@@ -171,10 +169,10 @@ class FakeRunner:
 
     def _allowed(self, slot: int, fields: np.ndarray, position: int) -> Callable[[int], bool]:
         banned: set[int] = set()
-        if fields[FIELD["has_edits"]]:
+        if fields[SAMPLING_INDEX["has_edits"]]:
             edits = self._edits[slot]
             banned.update(edits.ids[np.isneginf(edits.bias) & (position < edits.until)].tolist())
-        mask_row = int(fields[FIELD["mask_row"]])
+        mask_row = int(fields[SAMPLING_INDEX["mask_row"]])
         mask = self._masks[mask_row] if mask_row else None
         return lambda token: token not in banned and (mask is None or bool(mask[token // 32] >> (token % 32) & 1))
 
@@ -198,7 +196,8 @@ class FakeRunner:
     def _pooled(self, plan: StepPlan, starts: list[int]) -> np.ndarray:
         """[S, 1]: the sum of the hidden states of the row's tokens, or the last one."""
         pooled: list[list[float]] = []
-        for slot, start, mode in zip(plan.slots, starts, plan.sampling[:, POOLING_FIELD].tolist(), strict=True):
+        modes = plan.sampling[:, SAMPLING_INDEX["pooling"]].tolist()
+        for slot, start, mode in zip(plan.slots, starts, modes, strict=True):
             states = [
                 self.model.hidden(prefix) for prefix in self._prefixes[slot, start : self._lengths[slot]].tolist()
             ]

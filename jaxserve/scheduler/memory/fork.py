@@ -20,12 +20,6 @@ class ForkSource(NamedTuple):
     start: int
 
 
-def num_fork_pages(state: SchedulerState, source: ForkSource, num_inputs: int) -> int:
-    """The most idle pages that a fork takes to compute its first `num_inputs` tokens."""
-    missing = state.groups.end_page(num_inputs) - source.start // state.groups.page_size
-    return sum(min(missing, table.shape[1]) for table in state.slot_table.page_tables)
-
-
 def fork(state: SchedulerState, rows: StepRows, source: ForkSource, dst: int) -> None:
     """Let the new slot `dst` start after the source's tokens."""
     slot_table, groups = state.slot_table, state.groups

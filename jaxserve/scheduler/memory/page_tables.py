@@ -46,8 +46,7 @@ def num_lacking_pages(state: SchedulerState) -> int:
     slot_table = state.slot_table
     slots = np.flatnonzero(slot_table.is_running)
     missing = state.groups.end_page(slot_table.num_inputs[slots]) - slot_table.end_page[slots]
-    widths = np.array([[table.shape[1]] for table in slot_table.page_tables])
-    room = widths - slot_table.num_pages[:, slots]
+    room = slot_table.table_widths - slot_table.num_pages[:, slots]
     return int(np.maximum(np.minimum(missing, room), 0).sum())
 
 
@@ -57,7 +56,7 @@ def num_spare_pages(state: SchedulerState) -> int:
     return state.num_idle_pages - num_lacking_pages(state) - watermark
 
 
-def num_prompt_pages(state: SchedulerState, num_tokens: int) -> int:
-    """The most pages that a slot holds at once while it computes a prompt of `num_tokens`."""
-    end = state.groups.end_page(num_tokens)
-    return sum(min(end, table.shape[1]) for table in state.slot_table.page_tables)
+def num_new_pages(state: SchedulerState, num_inputs: int, start: int = 0) -> int:
+    """The most idle pages that a new slot takes for its first `num_inputs` tokens; it shares those before `start`."""
+    missing = state.groups.end_page(num_inputs) - start // state.groups.page_size
+    return int(np.minimum(missing, state.slot_table.table_widths).sum())

@@ -19,7 +19,7 @@ def find_prefix(state: SchedulerState, sequence: Sequence) -> PrefixMatch | None
         is_skipped = request.params.skip_reading_prefix_cache or request.pooling is not None
         tokens = sequence.tokens[: 0 if is_skipped else state.num_skippable(sequence)]
         may_load = state.swap_cost.is_load_faster(state.groups.page_size)
-        match = cache.match(_namespace(sequence), tokens, may_load=may_load)
+        match = cache.match(request.cache_salt, tokens, may_load=may_load)
         state.matches[sequence.sequence_id] = match
     return match
 
@@ -68,7 +68,7 @@ def keep_prefix(state: SchedulerState, slot: int) -> None:
         first = slot_table.first_pages[g, slot]
         pages[g, first:] = table[slot, : max(0, end - first)]
     tokens = slot_table.tokens[slot, : end * groups.page_size]
-    kept = cache.insert(_namespace(state.occupant(slot)), tokens, pages)
+    kept = cache.insert(state.occupant(slot).request.cache_salt, tokens, pages)
     slot_table.num_kept[slot] = end
     is_other = kept != pages
     if is_other.any():
@@ -83,9 +83,4 @@ def forget_prefix(state: SchedulerState, slot: int) -> None:
     """Drop a slot's tokens from the cache, as far as no other sequence uses them: the logits were not finite."""
     if state.prefix_cache is not None:
         tokens = state.slot_table.tokens[slot, : state.slot_table.num_kept[slot] * state.groups.page_size]
-        state.prefix_cache.forget(_namespace(state.occupant(slot)), tokens)
-
-
-def _namespace(sequence: Sequence) -> tuple[int, str | None]:
-    """KV depends on the adapter; the salt separates users, who must not learn the prompts of others."""
-    return sequence.request.adapter, sequence.request.cache_salt
+        state.prefix_cache.forget(state.occupant(slot).request.cache_salt, tokens)

@@ -53,7 +53,6 @@ def _sampling_values(state: SchedulerState, sequence: Sequence, slot: int) -> di
         "has_penalties": has_penalties(request),
         "has_edits": has_edits(request),
         "mask_row": 0 if params.allowed_token_ids is None else slot + 1,
-        "adapter": request.adapter,
         "pooling": POOLING[request.pooling],
         "min_len": sequence.prompt_len + params.min_tokens,
         **dict(zip(STOP_FIELDS, (*request.stop_ids, *[-1] * len(STOP_FIELDS)), strict=False)),

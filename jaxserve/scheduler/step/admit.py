@@ -4,8 +4,8 @@ from itertools import islice
 
 from jaxserve.core.sequence import Sequence
 from jaxserve.kv.prefix_cache import PrefixMatch
-from jaxserve.scheduler.memory.fork import ForkSource, fork, num_fork_pages
-from jaxserve.scheduler.memory.page_tables import num_prompt_pages, num_spare_pages
+from jaxserve.scheduler.memory.fork import ForkSource, fork
+from jaxserve.scheduler.memory.page_tables import num_new_pages, num_spare_pages
 from jaxserve.scheduler.memory.preemption import preempt_over_served
 from jaxserve.scheduler.memory.prefix_reuse import find_prefix, num_prefix_pages, take_prefix
 from jaxserve.scheduler.memory.prefix_sharing import defer, fork_source, num_deferred
@@ -80,6 +80,6 @@ def _num_pages(
 ) -> int:
     """The most idle pages for the whole prompt. They are taken chunk by chunk, but a prompt must fit to be useful."""
     num_inputs = min(sequence.num_tokens, state.limits.max_computed(sequence.request))
-    if source is not None:
-        return num_fork_pages(state, source, num_inputs)
-    return num_prompt_pages(state, num_inputs) if match is None else num_prefix_pages(state, match, num_inputs)
+    if match is not None:
+        return num_prefix_pages(state, match, num_inputs)
+    return num_new_pages(state, num_inputs, 0 if source is None else source.start)

@@ -3,11 +3,11 @@
 import numpy as np
 
 from jaxserve.core.buckets import Buckets
-from jaxserve.core.step_plan import POOLING_FIELD, PenaltyPrefix, SlotEdits, StepPlan
+from jaxserve.core.row_layout import SAMPLING_INDEX
+from jaxserve.core.step_plan import PenaltyPrefix, SlotEdits, StepPlan
 from jaxserve.scheduler.logit_edits import banned_next, has_edits, has_penalties, make_edits
 from jaxserve.scheduler.memory.fork import make_forks
 from jaxserve.scheduler.memory.window_pages import read_table
-from jaxserve.scheduler.prompt_logprobs import NUM_PROMPT_LOGPROBS
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
@@ -31,7 +31,8 @@ def build_plan(
     width = max(table.shape[1] for table in tables)
     sampling = slot_table.sampling.take(slots, axis=0)
     # Decode buckets have no outputs for prompt log-probabilities and pooling.
-    is_decode = num_decodes == len(slots) and targets is None and not sampling[extra_rows, POOLING_FIELD].any()
+    has_pooled = sampling[extra_rows, SAMPLING_INDEX["pooling"]].any()
+    is_decode = num_decodes == len(slots) and targets is None and not has_pooled
     plan = StepPlan(
         step_id=state.num_planned,
         bucket=buckets.fit(len(tokens), len(slots), width, is_decode=is_decode),
@@ -101,7 +102,8 @@ def _targets(
     num_tokens: int,
 ) -> np.ndarray | None:
     """int32[T]: the prompt token after each token if its log-probability is asked for and not known, else -1."""
-    asking = extra_rows[state.slot_table.sampling[slots[extra_rows], NUM_PROMPT_LOGPROBS] >= 0]
+    asked = state.slot_table.sampling[slots[extra_rows], SAMPLING_INDEX["num_prompt_logprobs"]]
+    asking = extra_rows[asked >= 0]
     if not len(asking):
         return None
     targets = np.full(num_tokens, -1, np.int32)

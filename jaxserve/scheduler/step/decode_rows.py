@@ -35,6 +35,5 @@ def schedule_decodes(state: SchedulerState, rows: StepRows) -> np.ndarray:
 
 def _ready(state: SchedulerState) -> np.ndarray:
     slot_table = state.slot_table
-    is_left = slot_table.is_running & (slot_table.num_scheduled < slot_table.max_computed)
     pending = slot_table.num_inputs - slot_table.num_scheduled  # below 1: the token to compute is still in flight
-    return np.flatnonzero(is_left & (pending <= 1) & ((pending == 1) | ~slot_table.is_synchronous))
+    return np.flatnonzero(slot_table.is_left & (pending <= 1) & ((pending == 1) | ~slot_table.is_synchronous))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jaxserve.core.step_plan import POOLING_FIELD
+from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.scheduler.memory.page_tables import extend_table
 from jaxserve.scheduler.memory.preemption import num_available_pages
 from jaxserve.scheduler.state import SchedulerState, StepRows
@@ -21,7 +21,7 @@ def plan_rounds(state: SchedulerState, decodes: np.ndarray, rows: StepRows, max_
     starts = slot_table.num_scheduled[decodes]
     needed = slot_table.max_computed[decodes] - starts
     num_idle = num_available_pages(state, rows)
-    room = slot_table.first_pages[:, decodes] + np.array([[table.shape[1]] for table in slot_table.page_tables])
+    room = slot_table.first_pages[:, decodes] + slot_table.table_widths
     for count in range(max_rounds, 1, -1):
         counts = np.minimum(needed, count)
         end_pages = groups.end_page(starts + counts)
@@ -37,11 +37,10 @@ def plan_rounds(state: SchedulerState, decodes: np.ndarray, rows: StepRows, max_
 def _are_alone(state: SchedulerState, decodes: np.ndarray, rows: StepRows) -> bool:
     """Whether these rows serve every sequence, and the host need not see a token before the next is drawn."""
     slot_table = state.slot_table
-    is_left = slot_table.is_running & (slot_table.num_scheduled < slot_table.max_computed)
     return (
-        len(decodes) == np.count_nonzero(is_left)
+        len(decodes) == np.count_nonzero(slot_table.is_left)
         and not (rows.slots or rows.reservations or state.waiting or state.deferring)
         and not slot_table.is_synchronous[decodes].any()
         and not (slot_table.num_tokens[decodes] >= slot_table.max_len[decodes]).any()
-        and not slot_table.sampling[decodes, POOLING_FIELD].any()
+        and not slot_table.sampling[decodes, SAMPLING_INDEX["pooling"]].any()
     )

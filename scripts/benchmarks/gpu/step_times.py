@@ -101,7 +101,7 @@ def decode(llm: LLM, batch: int, sizes: EngineSizes, is_over: Callable[[], bool]
     finally:
         parts.engine.observer = None
         for request in requests:
-            parts.engine.abort(request.request_id)
+            parts.engine.scheduler.abort(request.request_id)
         for _ in parts.engine.drain():
             pass
     return log

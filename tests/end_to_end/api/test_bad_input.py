@@ -121,8 +121,8 @@ def test_an_abort_in_mid_flight_leaves_the_engine_usable():
     with driven(llm, 1, is_overlapped=True):
         for _ in range(4):
             engine.step()
-    engine.abort(sequences[2].request.request_id)
-    engine.abort(sequences[2].request.request_id)
+    engine.scheduler.abort(sequences[2].request.request_id)
+    engine.scheduler.abort(sequences[2].request.request_id)
     drain(llm)
     assert sequences[2].finish_reason == "abort"
     assert [s.token_ids for s in sequences[:2]] == [g.greedy for g in goldens("llama3")[:2]]

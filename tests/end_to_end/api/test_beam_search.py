@@ -26,7 +26,7 @@ def search(llm, case: dict):
     processor = replace(llm.parts.input_processor, eos_ids=tuple(case["eos_ids"]))
     params = BeamSearchParams(**{name: case[name] for name in RULES}, include_stop_str_in_output=True)
     prompts = [golden.prompt for golden in goldens(case["family"])]
-    return beam_search(llm.output_processor, processor, prompts, params, max_num_seqs=llm.parts.limits.max_num_seqs)
+    return beam_search(llm.output_processor, processor, prompts, params, max_num_seqs=llm.parts.sizes.max_num_seqs)
 
 
 def check_results(outs, case: dict) -> None:
@@ -38,7 +38,7 @@ def check_results(outs, case: dict) -> None:
 
 def check(llm, case: dict) -> None:
     check_results(search(llm, case), case)
-    assert llm.stats.num_pages_free + llm.stats.num_pages_cached == llm.parts.limits.num_pages - 1
+    assert llm.stats.num_pages_free + llm.stats.num_pages_cached == llm.parts.sizes.num_pages - 1
 
 
 @pytest.mark.parametrize("family", ["llama3", "gemma3"])

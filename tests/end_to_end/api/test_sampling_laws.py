@@ -73,11 +73,11 @@ def test_the_same_seed_gives_the_same_text_alone_and_among_31_others():
     others = [SamplingParams(max_tokens=30 + i, seed=i, presence_penalty=i % 2, ignore_eos=True) for i in range(31)]
     llm = tiny_engine("llama3", max_num_seqs=32, max_num_batched_tokens=64, num_pages=600, buckets="8 32 64x32")
     alone = llm.generate([PROMPT], params, use_tqdm=False)[0].outputs[0].token_ids
-    assert any("decode[tokens=8" in name for name in llm.parts.runner.traces)
+    assert any("decode[tokens=8" in name for name in llm.parts.runner.programs.traces)
     prompts = [[7 + i] * (1 + i) for i in range(31)]
     crowd = llm.generate([*prompts[:15], PROMPT, *prompts[15:]], [*others[:15], params, *others[15:]], use_tqdm=False)
     assert crowd[15].outputs[0].token_ids == alone
-    assert any("decode[tokens=32" in name for name in llm.parts.runner.traces)
+    assert any("decode[tokens=32" in name for name in llm.parts.runner.programs.traces)
     other = llm.generate([PROMPT], SamplingParams(temperature=0.9, max_tokens=12, seed=78), use_tqdm=False)
     assert other[0].outputs[0].token_ids != alone
 

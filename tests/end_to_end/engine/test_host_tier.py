@@ -43,7 +43,7 @@ def test_preempted_sequences_get_their_pages_back(engine):
     assert after.num_preemptions > before.num_preemptions
     assert after.num_saved > before.num_saved
     assert after.num_loaded > before.num_loaded
-    assert after.num_pages_free + after.num_pages_cached == llm.parts.limits.num_pages - 1
+    assert after.num_pages_free + after.num_pages_cached == llm.parts.sizes.num_pages - 1
 
 
 def test_evicted_prefixes_are_found_again(engine):
@@ -81,7 +81,7 @@ def test_copies_there_and_back_are_exact(size, count):
     before = np.array(runner._state.pool)
     ids = draw.permutation(np.arange(1, pool.shape[1]))
     there, back = ids[:count], ids[count : 2 * count]
-    host = draw.permutation(np.arange(1, llm.parts.limits.num_host_pages + 1))[:count]
+    host = draw.permutation(np.arange(1, llm.parts.sizes.num_host_pages + 1))[:count]
     runner._transfer(PageSave(there, host))
     runner._transfer(PageLoad(host, back))
     after = np.array(runner._state.pool)

@@ -22,7 +22,7 @@ def generate(llm, prompts, params=GREEDY):
 def test_prompts_in_chunks_beside_decoding_rows():
     """In a family with two kinds of layers, one of them windowed."""
     llm = tiny_engine("gemma3", **LANES, max_chunk_tokens=7)
-    assert llm.parts.limits.page_size == 128
+    assert llm.parts.sizes.page_size == 128
     expected = goldens("gemma3")
     assert generate(llm, [golden.prompt for golden in expected]) == [golden.greedy for golden in expected]
 

@@ -56,7 +56,7 @@ def test_a_step_calls_one_executable_once(llm, fields):
     with counted(llm) as calls, driven(llm, 1, is_overlapped=True) as planned:
         run(llm, CASES[fields])
     assert calls.total() == len(planned) == llm.stats.num_reads - reads == 6
-    assert set(calls) == {str(bucket) for bucket in llm.parts.buckets.all()}
+    assert set(calls) == {str(bucket) for bucket in llm.parts.spec.buckets.all()}
     assert set(llm.parts.runner.executables) == known
 
 
@@ -66,7 +66,7 @@ def test_the_buffer_is_all_that_goes_to_the_device(llm):
     def handed_over(*args, **kwargs):
         return jax.device_put(pack(*args, **kwargs), llm.parts.runner.programs.step(bucket).args[2].sharding)
 
-    pack, bucket = runner_module.pack, llm.parts.buckets.all()[0]
+    pack, bucket = runner_module.pack, llm.parts.spec.buckets.all()[0]
     with patch.object(runner_module, "pack", handed_over), jax.transfer_guard_host_to_device("disallow"):
         for fields in CASES.values():
             run(llm, fields)

@@ -100,7 +100,7 @@ def test_an_abort_in_the_middle_of_many_rounds_harms_nobody(is_overlapped):
         sequences = [submit(llm, golden.prompt, _greedy(24)) for _ in range(2)]
         for _ in range(3):
             engine.step()
-        engine.abort(sequences[0].request.request_id)
+        engine.scheduler.abort(sequences[0].request.request_id)
         drain(llm)
     assert sequences[0].finish_reason == "abort"
     assert sequences[0].token_ids == golden.greedy[: len(sequences[0].token_ids)]

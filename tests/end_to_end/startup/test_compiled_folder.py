@@ -44,12 +44,12 @@ def test_a_second_engine_traces_nothing_and_compiles_nothing(folder):
     runner = llm.parts.runner
     assert plain.outputs[0].token_ids == golden.greedy[:8]
     assert len(runner.executables) == 5
-    assert not runner.traces
+    assert not runner.programs.traces
     assert events["cache_hits"] > len(runner.executables)  # those that load weights and make the pool too
     assert not events["cache_misses"]
 
     # The sizes that were left open are those that the folder was made with.
-    assert {name: getattr(llm.parts.limits, name) for name in SIZES if name != "dtype"} == {
+    assert {name: getattr(llm.parts.sizes, name) for name in SIZES if name != "dtype"} == {
         name: value for name, value in SIZES.items() if name != "dtype"
     }
 

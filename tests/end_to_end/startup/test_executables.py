@@ -31,8 +31,8 @@ def llm():
 
 def test_a_random_load_after_warm_up_compiles_nothing(llm):
     runner = llm.parts.runner
-    expected = {str(b) for b in llm.parts.buckets.all()} | {"fork", "set_edits", "set_mask", "set_counts"}
-    assert len(llm.parts.buckets.all()) == 3
+    expected = {str(b) for b in llm.parts.spec.buckets.all()} | {"fork", "set_edits", "set_mask", "set_counts"}
+    assert len(llm.parts.spec.buckets.all()) == 3
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
@@ -47,8 +47,8 @@ def test_a_random_load_after_warm_up_compiles_nothing(llm):
     score(llm.output_processor, llm.parts.input_processor, [(p[:40], p[-3:]) for p in prompts])
     embed(llm.output_processor, llm.parts.input_processor, prompts)
     assert not compiled
-    assert set(runner.traces.values()) == {1}
-    assert runner.traces.keys() == runner.executables.keys() == expected
+    assert set(runner.programs.traces.values()) == {1}
+    assert runner.programs.traces.keys() == runner.executables.keys() == expected
 
 
 def test_every_executable_updates_the_whole_state_in_place(llm):

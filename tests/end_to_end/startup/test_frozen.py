@@ -13,16 +13,16 @@ pytestmark = pytest.mark.optimized
 def test_ten_thousand_steps_compile_nothing():
     tiny_engine("llama3", buckets="8 32x8", seed=1).warm_up(use_tqdm=False)  # frozen: no other test shares it
     llm = tiny_engine("llama3", buckets="8 32x8", seed=1, prefix_eviction="hits")
-    programs = {"fork", "set_edits", "set_mask", "set_counts", *map(str, llm.parts.buckets.all())}
-    assert dict(llm.parts.runner.traces) == dict.fromkeys(programs, 1)
+    programs = {"fork", "set_edits", "set_mask", "set_counts", *map(str, llm.parts.spec.buckets.all())}
+    assert dict(llm.parts.runner.programs.traces) == dict.fromkeys(programs, 1)
     load = RandomLoad(llm, max_prompt_len=40, max_output_len=80)
     with Compilations() as heard:
         jax.jit(lambda x: x * 5 + 2)(np.arange(7))
         assert heard.count == 1, "control: a compilation is heard"
         load.run(10_000)
     assert heard.count == 1
-    assert dict(llm.parts.runner.traces) == dict.fromkeys(programs, 1)
-    assert load.buckets.keys() == {str(b) for b in llm.parts.buckets.all()}
+    assert dict(llm.parts.runner.programs.traces) == dict.fromkeys(programs, 1)
+    assert load.buckets.keys() == {str(b) for b in llm.parts.spec.buckets.all()}
     assert min(load.num_aborted, load.num_rounds - load.num_steps) > 100
     assert llm.stats.num_cached_tokens > 1000
     assert llm.stats.num_pages_free + llm.stats.num_pages_cached == SMALL["num_pages"] - 1

@@ -36,7 +36,7 @@ def traced(folder, **options) -> set[str]:
     golden = goldens(FAMILY)[1]
     (output,) = llm.generate([golden.prompt], GREEDY, use_tqdm=False)
     assert output.outputs[0].token_ids == golden.greedy[:8]
-    return {name.partition("[")[0] for name in llm.parts.runner.traces}
+    return {name.partition("[")[0] for name in llm.parts.runner.programs.traces}
 
 
 def test_a_second_process_traces_nothing(folder):

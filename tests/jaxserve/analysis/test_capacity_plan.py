@@ -61,7 +61,7 @@ def not_donating(programs: Programs) -> Program:
 
 
 def decode(programs: Programs) -> Program:
-    return programs.step(tiny_engine("llama3").parts.buckets.all()[0])
+    return programs.step(tiny_engine("llama3").parts.spec.buckets.all()[0])
 
 
 def test_the_plan_is_what_the_engine_of_the_same_options_holds(monkeypatch, capsys):
@@ -78,7 +78,7 @@ def test_the_plan_is_what_the_engine_of_the_same_options_holds(monkeypatch, caps
     assert found.memory.total_bytes == sum(
         getattr(found.memory, f"{name}_bytes") for name in ("weight", "slot", "pool", "step", "code")
     )
-    assert [s.name for s in found.steps] == [str(bucket) for bucket in parts.buckets.all()]
+    assert [s.name for s in found.steps] == [str(bucket) for bucket in parts.spec.buckets.all()]
 
     assert json.loads(json.dumps(asdict(found)))["programs"][0]["name"] == step.name
     show(found)

@@ -69,7 +69,7 @@ def test_a_rope_with_a_second_table_is_called_scaled(tmp_path):
 def test_each_devices_share_is_what_lies_on_it(family, size):
     llm = tiny_engine(family, tensor_parallel_size=size)
     parts, config = llm.parts, EngineConfig.create(str(checkpoint(family)))
-    share = device_share(config, parts.model, parts.runner.settings.model.dtype, size, parts.limits.page_size, "cpu")
+    share = device_share(config, parts.model, parts.runner.settings.model.dtype, size, parts.sizes.page_size, "cpu")
     on_first = [leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(parts.runner.params)]
     assert share.weight_bytes == sum(on_first)
     pool = parts.runner._state.pool

@@ -113,7 +113,7 @@ def test_abort_returns_the_pages_of_all_beams_of_any_status(num_steps):
         engine.step()
         for host in hosts:
             host.advance()
-    engine.abort("b0")
+    engine.scheduler.abort("b0")
     hosts[0].has_ended = True
     watch.check()
     run(engine, hosts, watch)
@@ -129,7 +129,7 @@ def test_a_beam_whose_logits_are_not_finite_ends_and_no_other_does():
         engine.step()
     reasons = {beam.finish_reason for beam in host.beams}
     assert reasons == {"error", None}
-    engine.abort("b0")
+    engine.scheduler.abort("b0")
     for _ in engine.drain():
         pass
     assert engine.scheduler.stats.num_pages_free == 199

@@ -5,7 +5,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from jaxserve.core.row_layout import SAMPLING_FIELDS
+from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.scheduler.logit_edits import FOREVER, banned_next
 from tests.support.fakes.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
 
@@ -17,7 +17,7 @@ def first_plan(**request):
 
 
 def field(plan, name: str) -> int:
-    return int(plan.sampling[0, SAMPLING_FIELDS.index(name)])
+    return int(plan.sampling[0, SAMPLING_INDEX[name]])
 
 
 def test_plain_requests_send_no_edits():

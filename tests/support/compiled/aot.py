@@ -14,9 +14,9 @@ import jax
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxserve.core.hardware.aot_targets import gpu_devices, mesh_of, no_persistent_cache, tpu_devices
+from jaxserve.core.hardware.aot_targets import gpu_devices, no_persistent_cache, tpu_devices
 from jaxserve.core.hardware.compilers import COMPILERS, has_compiler
-from jaxserve.core.hardware.mesh import device_bytes
+from jaxserve.core.hardware.mesh import device_bytes, mesh_of
 from jaxserve.runner.programs import pool_aliasing
 from jaxserve.runner.programs.hlo import read_hlo
 

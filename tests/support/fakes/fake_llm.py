@@ -103,11 +103,10 @@ def fake_llm(
         engine=Engine(scheduler, cast(Any, runner), clock=clock),
         runner=runner,
         tokenizer=tokenizer,
-        chat_template=text.chat_template,
         text=text,
         input_processor=input_processor,
         model=SimpleNamespace(vocab_size=tokenizer.vocab_size),
-        limits=SimpleNamespace(max_num_seqs=max_num_seqs),
+        sizes=SimpleNamespace(max_num_seqs=max_num_seqs),
     )
     return LLM.from_parts(EngineConfig.create("fake"), cast(EngineParts, parts))
 

@@ -267,7 +267,7 @@ class Fuzz:
         elif draw > self.abort_share / 2:
             self.counts["abort"] += 1
             recent = self.random.integers(max(0, len(self.added) - 8), len(self.added) + 1)
-            self.engine.abort(str(recent))  # running, waiting, ended, or unknown
+            self.engine.scheduler.abort(str(recent))  # running, waiting, ended, or unknown
         elif self.added:
             self.counts["finish"] += 1
             sequence = self._recent_sequence()

@@ -59,8 +59,8 @@ def compiled(monkeypatch):
 def test_a_pool_that_finds_no_memory_shrinks_and_reports_it(room, capsys):
     room.num_pages = 250
     llm = engine(num_pages=300)
-    limits, runner = llm.parts.limits, llm.parts.runner
-    assert (limits.num_pages, limits.lost_pages) == (243, 57)  # 0.9 of 0.9
+    sizes, runner = llm.parts.sizes, llm.parts.runner
+    assert (sizes.num_pages, sizes.lost_pages) == (243, 57)  # 0.9 of 0.9
     assert runner._state.pool.shape[1] == runner.programs.num_pages == 243
     assert llm.stats.num_pages_free == 242
     (told,) = capsys.readouterr().err.splitlines()
@@ -85,7 +85,7 @@ def test_a_smaller_pool_gets_a_compiler_of_its_own(room, monkeypatch):
 
 def test_a_context_that_was_asked_for_is_the_floor(room):
     room.num_pages = 11
-    assert engine(num_pages=12, max_model_len=160).parts.limits.num_pages == 11
+    assert engine(num_pages=12, max_model_len=160).parts.sizes.num_pages == 11
     room.num_pages = 10
     with pytest.raises(ConfigError, match=r"would not hold one sequence of 160 tokens.*memory_utilization") as caught:
         engine(num_pages=12, max_model_len=160)
@@ -94,8 +94,8 @@ def test_a_context_that_was_asked_for_is_the_floor(room):
 
 def test_a_context_left_open_shrinks_with_the_pool_down_to_one_chunk(room, capsys):
     room.num_pages = 5
-    limits = engine(num_pages=6, max_model_len=None).parts.limits
-    assert (limits.num_pages, limits.max_model_len) == (5, 64)
+    sizes = engine(num_pages=6, max_model_len=None).parts.sizes
+    assert (sizes.num_pages, sizes.max_model_len) == (5, 64)
     assert "the context 64 tokens" in capsys.readouterr().err
     room.num_pages = 2
     with pytest.raises(ConfigError, match="one sequence of 32 tokens"):
@@ -116,7 +116,7 @@ def test_a_program_that_does_not_fit_shrinks_the_pool_by_what_it_lacks(compiled,
     old = llm.parts.runner
     compiled.num_pages = 299
     llm.warm_up(use_tqdm=False)
-    assert llm.parts.limits.num_pages == 300 - 2  # of 48 KiB each
+    assert llm.parts.sizes.num_pages == 300 - 2  # of 48 KiB each
     assert "memory ran out while steps were compiled" in capsys.readouterr().err
     assert old._state.pool.is_deleted()
     assert llm.parts.runner.params is old.params
@@ -128,22 +128,22 @@ def test_a_pool_sized_by_memory_makes_room_for_what_programs_need(compiled, monk
     used_bytes = memory.weight_bytes + memory.state_bytes + memory.step_bytes + 40 * PAGE_BYTES
     monkeypatch.setattr(build_module, "limit_on", lambda mesh: 2 * used_bytes)
     llm = engine(memory_utilization=0.5)
-    before = llm.parts.limits.num_pages
+    before = llm.parts.sizes.num_pages
     assert before == 40
     compiled.temporary_bytes = memory.step_bytes - 100  # five programs have 50 bytes of code
     llm.warm_up(use_tqdm=False)
-    assert llm.parts.limits.num_pages == before
+    assert llm.parts.sizes.num_pages == before
 
     llm = engine(memory_utilization=0.5)
     compiled.temporary_bytes = memory.step_bytes + 2 * PAGE_BYTES
     llm.warm_up(use_tqdm=False)
-    assert llm.parts.limits.num_pages == before - 3  # two for the temporaries, and one for the code
+    assert llm.parts.sizes.num_pages == before - 3  # two for the temporaries, and one for the code
     assert "need more memory than was set aside" in capsys.readouterr().err
 
     # Control: a size that the user chose is left alone.
     llm = engine(num_pages=before)
     llm.warm_up(use_tqdm=False)
-    assert llm.parts.limits.num_pages == before
+    assert llm.parts.sizes.num_pages == before
 
 
 def test_where_programs_leave_no_room_for_a_sequence_fewer_run_at_once(compiled, monkeypatch, capsys):
@@ -153,12 +153,12 @@ def test_where_programs_leave_no_room_for_a_sequence_fewer_run_at_once(compiled,
     monkeypatch.setattr(build_module, "limit_on", lambda mesh: 2 * (memory[8].weight_bytes + left_bytes))
     options = {"memory_utilization": 0.5, "max_num_batched_tokens": 16}
     llm = engine(max_num_seqs=None, **options)
-    assert llm.parts.limits.max_num_seqs == 16
+    assert llm.parts.sizes.max_num_seqs == 16
 
     nine_pages = 9 * PAGE_BYTES + 1000  # of a sequence, and the code
     compiled.temporary_bytes = left_bytes - memory[8].state_bytes - nine_pages
     llm.warm_up(use_tqdm=False)
-    assert (llm.parts.limits.max_num_seqs, llm.parts.limits.num_pages) == (8, 9)
+    assert (llm.parts.sizes.max_num_seqs, llm.parts.sizes.num_pages) == (8, 9)
     assert "8 sequences run at once instead of 16" in capsys.readouterr().err
 
     # Control: how many run at once is the user's choice where the user made it.

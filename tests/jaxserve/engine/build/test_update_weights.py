@@ -45,7 +45,7 @@ def llm():
 def test_tokens_are_those_of_an_engine_with_these_weights_and_nothing_is_compiled():
     llm = engine(tensor_parallel_size=2)
     before, old = tokens(llm), llm.parts.runner.params
-    traces = dict(llm.parts.runner.traces)
+    traces = dict(llm.parts.runner.programs.traces)
     new = other_weights(llm)
     update_weights(llm.parts, new)
     after = tokens(llm)
@@ -54,7 +54,7 @@ def test_tokens_are_those_of_an_engine_with_these_weights_and_nothing_is_compile
     assert after == tokens(fresh) != before
     update_weights(llm.parts, old)
     assert tokens(llm) == before
-    assert dict(llm.parts.runner.traces) == traces
+    assert dict(llm.parts.runner.programs.traces) == traces
 
 
 def test_host_arrays_stay_their_owners(llm):

@@ -69,7 +69,7 @@ def test_a_broken_runner_ends_the_engine_and_all_its_requests(broken_call):
     for call in (engine.step, lambda: engine.add(make_request("late", 4))):
         with pytest.raises(EngineDeadError):
             call()
-    engine.abort("1")
+    engine.scheduler.abort("1")
 
 
 def test_a_refused_request_affects_no_other():
@@ -88,7 +88,7 @@ def test_there_is_work_until_the_last_step_is_collected():
     engine = make_engine()
     engine.add(make_request("a", 4, 10))
     engine.step()
-    engine.abort("a")
+    engine.scheduler.abort("a")
     assert engine.has_work
     assert len(engine.step()) == 0
     assert not engine.has_work
@@ -142,7 +142,7 @@ def test_requests_may_join_and_leave_between_steps():
         sequences += engine.add(request)
         engine.step()
         if i % 4 == 3:
-            engine.abort(str(i))
+            engine.scheduler.abort(str(i))
     for _ in engine.drain():
         pass
     for i, (sequence, request) in enumerate(zip(sequences, requests, strict=True)):

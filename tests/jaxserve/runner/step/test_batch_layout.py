@@ -4,7 +4,7 @@ import numpy as np
 
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.row_layout import ROW_FIELDS, ROW_INDEX, SAMPLING_FIELDS, STEP_FIELDS, pack_sampling
+from jaxserve.core.row_layout import ROW_FIELDS, ROW_INDEX, SAMPLING_FIELDS, SAMPLING_INDEX, STEP_FIELDS, pack_sampling
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.runner.step.batch_layout import BatchLayout, pack
 
@@ -67,4 +67,4 @@ def test_sampling_fields_travel_as_bits_in_the_order_of_the_table():
     packed = pack_sampling(values)
     assert len(ROW_FIELDS) == len(STEP_FIELDS) + len(packed)
     assert packed[:6].view(np.float32).tolist() == [i + 0.5 for i in range(6)]
-    assert packed[SAMPLING_FIELDS.index("seed_high")] == -1
+    assert packed[SAMPLING_INDEX["seed_high"]] == -1

@@ -95,7 +95,7 @@ def test_abort_ends_all_samples_of_any_status():
         sequences = engine.add(make_request("a", 6, 20, n=5))
         for _ in range(num_steps):
             engine.step()
-        engine.abort("a")
+        engine.scheduler.abort("a")
         assert {s.finish_reason for s in sequences} == {"abort"}
         for _ in engine.drain():
             pass

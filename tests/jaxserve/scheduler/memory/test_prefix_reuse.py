@@ -63,7 +63,7 @@ def test_an_aborted_sequence_leaves_whole_pages_only():
     engine.add(make_request("a", prompt_of(30)))
     for _ in range(3):
         engine.step()
-    engine.abort("a")
+    engine.scheduler.abort("a")
     for _ in engine.drain():
         pass
     state = engine.scheduler.state

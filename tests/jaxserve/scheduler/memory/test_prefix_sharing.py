@@ -139,7 +139,7 @@ def test_another_request_computes_the_context_if_the_first_is_aborted(num_steps)
     sequences = engine.scheduler.add_sharing(requests, 20)
     for _ in range(num_steps):
         engine.step()
-    engine.abort("a0")
+    engine.scheduler.abort("a0")
     for _ in engine.drain():
         watch.check()
     check_scores([s for s in sequences if s.finish_reason != "abort"])
