@@ -3,22 +3,49 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxserve.core.errors import QueueFullError
+    from jaxserve.core.errors import (
+        AbortedError,
+        ConfigError,
+        EngineDeadError,
+        FrozenBucketError,
+        LateError,
+        QueueFullError,
+        RequestError,
+    )
     from jaxserve.core.options.beam_search_params import BeamSearchParams
     from jaxserve.core.options.engine_config import EngineConfig
     from jaxserve.core.options.sampling_params import SamplingParams
     from jaxserve.engine.async_llm import AsyncLLM
     from jaxserve.engine.llm import LLM
 
-__all__ = ["LLM", "AsyncLLM", "BeamSearchParams", "EngineConfig", "QueueFullError", "SamplingParams"]
+__all__ = [
+    "LLM",
+    "AbortedError",
+    "AsyncLLM",
+    "BeamSearchParams",
+    "ConfigError",
+    "EngineConfig",
+    "EngineDeadError",
+    "FrozenBucketError",
+    "LateError",
+    "QueueFullError",
+    "RequestError",
+    "SamplingParams",
+]
 __version__ = "0.1.0"
 
 _HOMES = {
+    "LLM": "jaxserve.engine.llm",
+    "AbortedError": "jaxserve.core.errors",
     "AsyncLLM": "jaxserve.engine.async_llm",
     "BeamSearchParams": "jaxserve.core.options.beam_search_params",
-    "LLM": "jaxserve.engine.llm",
+    "ConfigError": "jaxserve.core.errors",
     "EngineConfig": "jaxserve.core.options.engine_config",
+    "EngineDeadError": "jaxserve.core.errors",
+    "FrozenBucketError": "jaxserve.core.errors",
+    "LateError": "jaxserve.core.errors",
     "QueueFullError": "jaxserve.core.errors",
+    "RequestError": "jaxserve.core.errors",
     "SamplingParams": "jaxserve.core.options.sampling_params",
 }
 

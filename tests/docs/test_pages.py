@@ -1,17 +1,21 @@
 """What the pages name exists: files, folders, classes of the design, and the targets of links outside the website."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
+import jaxserve
 from jaxserve import LLM, AsyncLLM
+from jaxserve.core import errors
 from tests.repository.modules import PACKAGES, ROOT, modules
 
 NAMED = re.compile(r"`((?:jaxserve|checkpoints|pallas_kernels|tests|scripts|docs|requirements)/[\w./-]*\w)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)[^)]*\)")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "adding").glob("*.md")])
 DESIGN = ROOT / "docs" / "design.md"
+PROOF = re.compile(r"^\| (?:\[(\w+)\]\(proofs/\1\.md\)|`(\w+)`) \| (.+) \|$", re.MULTILINE)
 
 
 def name_of(page: Path) -> str:
@@ -47,6 +51,28 @@ def test_calls_that_the_python_page_names_exist():
     assert {"submit", "health", "meters"} <= own
     assert [name for name in calls if not hasattr(LLM, name)] == []
     assert [name for name in own - {"AsyncLLM"} if not hasattr(AsyncLLM, name)] == []
+
+
+def test_the_names_that_the_api_pages_promise_are_imported_from_the_package():
+    """All errors that calls raise are among them; their base class only groups them."""
+    raised = {name for name, kind in vars(errors).items() if isinstance(kind, type) and not name.startswith("_")}
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    promised = set(re.findall(r"\bjaxserve\.([A-Z]\w+)", pages)) | raised - {"Any", "JaxserveError"}
+    assert {"LLM", "EngineConfig", "LateError"} <= promised == set(jaxserve.__all__)
+    for name in promised:
+        assert getattr(jaxserve, name).__name__ == name
+
+
+def test_the_table_of_proofs_has_the_claim_of_each_script():
+    """A proof's claim is the first line of its docstring; its page is linked where it has been written."""
+    text = (ROOT / "docs" / "testing.md").read_text()
+    listed = {linked or unlinked: (bool(linked), claim) for linked, unlinked, claim in PROOF.findall(text)}
+    expected = {}
+    for script in (ROOT / "scripts" / "proofs").glob("*.py"):
+        claim = (ast.get_docstring(ast.parse(script.read_text())) or "").partition("\n")[0]
+        expected[script.stem] = ((ROOT / "docs" / "proofs" / f"{script.stem}.md").exists(), claim)
+    assert {"aot", "fuzz"} <= set(expected)
+    assert listed == expected
 
 
 def test_a_dead_link_and_a_missing_file_are_noticed():
