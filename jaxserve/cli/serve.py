@@ -5,6 +5,7 @@ import logging
 import os
 from typing import Any
 
+from jaxserve.cli.args.arg_types import MODEL_HELP
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, add_flags, engine_options, given
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
@@ -35,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="jaxserve serve",
         description="Serve a model to OpenAI's clients: jaxserve serve smollm2-135m-instruct --port 8000",
     )
-    parser.add_argument("model", help="path, Hugging Face id, pypi: wheel or short name")
+    parser.add_argument("model", help=MODEL_HELP)
     add_flags(parser, ServerConfig)
     add_engine_flags(parser, seed_help="seed of requests without one", defaults={"max_num_waiting": MAX_NUM_WAITING})
     return parser

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from jaxserve.core.errors import RequestError
 from jaxserve.text.chat_messages import checked_messages
-from jaxserve.text.tokenizer_from_folder import read_json, token_text
+from jaxserve.text.folder_json import read_json, token_text
 
 MAX_TEMPLATE_CHARS = 1 << 20
 CONTINUED = "\ue000the final message ends here\ue000 "  # its final space shows whether the template trims

@@ -1,6 +1,7 @@
 """Host: the child process that renders one client's template under limits: JSON in, JSON out.
 
-`client_template` starts it and may kill it. It imports only jinja2 and the sandbox, so it starts fast.
+`client_template` starts it and may kill it. It imports jinja2 and neither jax, numpy nor tokenizers, so
+it starts fast and its memory is the template's.
 """
 
 import json

@@ -72,9 +72,6 @@ class Tokenizer:
         """The token as spelled in the vocabulary."""
         return self.backend.id_to_token(token_id) if token_id >= 0 else None
 
-    def piece_to_id(self, piece: str) -> int | None:
-        return self.backend.token_to_id(piece)
-
 
 def _check_unicode(text: str) -> None:
     try:

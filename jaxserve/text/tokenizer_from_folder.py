@@ -1,17 +1,16 @@
 """Host: a `Tokenizer` from a model's folder: tokenizer.json, and the special tokens in the files next to it."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from jaxserve.core.errors import ConfigError
+from jaxserve.text.folder_json import read_json, token_text
 from jaxserve.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import tokenizers
 
 MAX_TOKENIZER_BYTES = 256 << 20
-MAX_CONFIG_BYTES = 32 << 20
 # Tokens that transformers treats as special because of the tokenizer class alone.
 SPECIAL_BY_CLASS = {"GemmaTokenizer": ("<mask>",)}
 
@@ -50,27 +49,6 @@ def _special_pieces(names: dict[str, Any]) -> list[str]:
         named += cast(list[Any], more) if isinstance(more, list) else []
     by_class = SPECIAL_BY_CLASS.get(str(names.get("tokenizer_class")).removesuffix("Fast"), ())
     return [*by_class, *(piece for token in named if (piece := token_text(token)) is not None)]
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, empty where the file is missing."""
-    if not path.is_file():
-        return {}
-    if path.stat().st_size > MAX_CONFIG_BYTES:
-        raise ConfigError(f"{path} is larger than {MAX_CONFIG_BYTES >> 20} MiB, too large for a configuration file")
-    try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{path} must hold a JSON object, not {type(found).__name__}")
-    return cast(dict[str, Any], found)
-
-
-def token_text(token: Any) -> str | None:
-    """The text of a special token, which these files give as text or as an object with `content`."""
-    content = cast(dict[str, Any], token).get("content") if isinstance(token, dict) else token
-    return content if isinstance(content, str) else None
 
 
 def _backend(folder: Path) -> "tokenizers.Tokenizer":

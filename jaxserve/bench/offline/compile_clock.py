@@ -13,11 +13,11 @@ class CompileClock:
     """Counts from `__enter__` to `__exit__`.
 
     num_compiled: programs that were compiled or read from the persistent cache. num_cached: those read from it.
-    seconds: in the compiler or reading the cache; tracing and lowering are not part of it.
+    compile_s: seconds in the compiler or reading the cache; tracing and lowering are not part of it.
     """
 
     def __init__(self) -> None:
-        self.num_compiled, self.num_cached, self.seconds = 0, 0, 0.0
+        self.num_compiled, self.num_cached, self.compile_s = 0, 0, 0.0
         self._spans: list[tuple[float, float]] = []  # (start, stop) of tracing, lowering and compiling; they may nest
 
     def __enter__(self) -> "CompileClock":
@@ -50,7 +50,7 @@ class CompileClock:
             self._spans.append((stop_s - duration_secs, stop_s))
         if event == COMPILE_EVENT:
             self.num_compiled += 1
-            self.seconds += duration_secs
+            self.compile_s += duration_secs
 
     def _on_event(self, event: str, **_: Any) -> None:
         self.num_cached += event == CACHE_HIT_EVENT

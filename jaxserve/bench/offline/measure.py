@@ -109,5 +109,5 @@ class _CompileStats:
             "seconds": time.monotonic() - self._started_s,
             "num_executables": len(self._runner.executables) - self._num_executables,
             "num_compiled": self._clock.num_compiled,
-            "compile_s": self._clock.seconds,
+            "compile_s": self._clock.compile_s,
         }

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from jaxserve.bench import machine
+from jaxserve.bench.report_table import report_table
 from jaxserve.core.options.engine_config import EngineConfig
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def tables(report: dict[str, Any]) -> "list[Table]":
 
 
 def _throughput(report: dict[str, Any]) -> "Table":
-    table = _table("Throughput", "", "")
+    table = report_table("Throughput", "", "")
     for key, (name, form) in THROUGHPUT_ROWS.items():
         table.add_row(name, form.format(report[key]))
     table.add_row("seconds of each pass", ", ".join(f"{s:.2f}" for s in report["elapsed_s"]))
@@ -72,7 +73,7 @@ def _throughput(report: dict[str, Any]) -> "Table":
 
 def _latency(report: dict[str, Any]) -> "Table":
     names = ("mean", "p50", "p90", "p99")
-    table = _table(f"Latency of {report['completed']} requests, ms", "", *names)
+    table = report_table(f"Latency of {report['completed']} requests, ms", "", *names)
     for key, name in LATENCIES.items():
         if f"mean_{key}_ms" in report:
             table.add_row(name, *(f"{report[f'{n}_{key}_ms']:.1f}" for n in names))
@@ -80,7 +81,7 @@ def _latency(report: dict[str, Any]) -> "Table":
 
 
 def _steps(report: dict[str, Any]) -> "Table":
-    table = _table("Steps", "kind", "count", "p50 ms", "p99 ms", "total s", "share of time")
+    table = report_table("Steps", "kind", "count", "p50 ms", "p99 ms", "total s", "share of time")
     for kind, times in report["steps"]["kinds"].items():
         share = times["total_s"] / report["steps"]["wall_s"]
         milliseconds = (f"{1e3 * times[name]:.1f}" for name in ("p50_s", "p99_s"))
@@ -90,7 +91,7 @@ def _steps(report: dict[str, Any]) -> "Table":
 
 def _costs(report: dict[str, Any]) -> "Table":
     steps, memory, hardware = report["steps"], report["memory"], report["hardware"]
-    table = _table("Costs", "", "")
+    table = report_table("Costs", "", "")
     table.add_row("padding in token positions", f"{steps['token_padding']:.1%}")
     table.add_row("time with no step in flight", f"{steps['idle_share']:.1%}")
     table.add_row("time in which the host did not wait", f"{steps['host_share']:.1%}")
@@ -105,13 +106,4 @@ def _costs(report: dict[str, Any]) -> "Table":
     table.add_row("model", f"{report['model']}, {report['dtype']}")
     table.add_row("processor", f"{hardware['cpu']}, {hardware['num_cores']} cores, {hardware['memory_gib']} GiB")
     table.add_row("devices", f"{hardware['num_devices']} × {hardware['device']}")
-    return table
-
-
-def _table(title: str, *columns: str) -> "Table":
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", show_header=any(columns))
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i else "left")
     return table

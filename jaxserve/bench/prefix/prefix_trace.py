@@ -12,18 +12,18 @@ import numpy as np
 
 from jaxserve.core.errors import RequestError
 
-Rows = list[np.ndarray]
+UnitSequences = list[np.ndarray]
 """int32[units] per request, in the order of arrival."""
 
 MAX_UNITS = 1 << 20  # of one request
 
 
-def read_trace(path: Path) -> Rows:
+def read_unit_trace(path: Path) -> UnitSequences:
     """A Mooncake trace: JSON lines with `hash_ids`, one id per block of 512 tokens (Qin et al., arXiv 2407.00079).
 
     Raises `RequestError` with the invalid line.
     """
-    rows: Rows = []
+    rows: UnitSequences = []
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
@@ -41,7 +41,7 @@ def read_trace(path: Path) -> Rows:
     return rows
 
 
-def _check_ids(rows: Rows, path: Path) -> None:
+def _check_ids(rows: UnitSequences, path: Path) -> None:
     before: dict[int, int] = {}
     for number, row in enumerate(rows, start=1):
         previous = -1
@@ -51,15 +51,15 @@ def _check_ids(rows: Rows, path: Path) -> None:
             previous = i
 
 
-def conversations(num_systems: int, num_users: int, num_turns: int, *, seed: int) -> Rows:
+def conversations(num_systems: int, num_users: int, num_turns: int, *, seed: int) -> UnitSequences:
     """Conversations of several users, each after one of a few system prompts; every turn repeats all earlier ones.
 
     System prompts have 4 to 16 units, turns 1 to 8. The next user is drawn at random, so pauses have all lengths.
     """
     draw, ids = np.random.default_rng(seed), count()
     systems = [_new(ids, int(draw.integers(4, 17))) for _ in range(num_systems)]
-    contexts: Rows = [systems[draw.integers(num_systems)] for _ in range(num_users)]
-    rows: Rows = []
+    contexts: UnitSequences = [systems[draw.integers(num_systems)] for _ in range(num_users)]
+    rows: UnitSequences = []
     order: list[int] = draw.permutation(np.repeat(np.arange(num_users), num_turns)).tolist()
     for user in order:
         contexts[user] = np.concatenate([contexts[user], _new(ids, int(draw.integers(1, 9)))])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxserve.bench.prefix.prefix_trace import Rows
+from jaxserve.bench.prefix.prefix_trace import UnitSequences
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.eviction_policies import EVICTION_POLICIES
@@ -29,7 +29,7 @@ class Replay:
     host_us: float
 
 
-def replay(rows: Rows, policy: str, capacity: int) -> Replay:
+def replay(rows: UnitSequences, policy: str, capacity: int) -> Replay:
     """Replays one request after the other; its pages are referenced until it is inserted. Longer ones are skipped."""
     pool = PagePool(capacity + 1)
     seconds: list[float] = []
@@ -54,17 +54,17 @@ def replay(rows: Rows, policy: str, capacity: int) -> Replay:
     return Replay(policy, capacity, cache.num_hit, cache.num_evicted, 1e6 * float(np.median(seconds)))
 
 
-def unlimited(rows: Rows) -> int:
+def unlimited(rows: UnitSequences) -> int:
     """Units found without eviction: all except the first occurrence of each."""
     return sum(map(len, rows)) - num_units(rows)
 
 
-def num_units(rows: Rows) -> int:
+def num_units(rows: UnitSequences) -> int:
     """The number of different units."""
     return len(np.unique(np.concatenate(rows)))
 
 
-def farthest(rows: Rows, capacity: int) -> int:
+def farthest(rows: UnitSequences, capacity: int) -> int:
     """Units found by an oracle that evicts the leaf whose next use is farthest in the future (Belady, 1966)."""
     uses: dict[int, list[int]] = defaultdict(list)
     parents: dict[int, int] = {}

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from jaxserve.bench.profile.host_parts import PARTS
+from jaxserve.bench.report_table import report_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,7 +17,7 @@ def tables(report: dict[str, Any]) -> "list[Table]":
 def _device(program: dict[str, Any]) -> "Table":
     runs = f"{program['num_runs']} run{'s' if program['num_runs'] > 1 else ''}"
     title = f"{program['name']}: {runs}, median {program['p50_ms']:.2f} ms"
-    table = _table(title, "scope", "ms per run", "share")
+    table = report_table(title, "scope", "ms per run", "share")
     rows = [*program["scopes_ms"].items(), ("(no scope)", program["unnamed_ms"])]
     for name, spent_ms in [*rows, ("(between operations)", program["between_ms"])]:
         table.add_row(name, f"{spent_ms:.3f}", f"{spent_ms / program['mean_ms']:.1%}")
@@ -25,7 +26,7 @@ def _device(program: dict[str, Any]) -> "Table":
 
 def _host(report: dict[str, Any]) -> "Table":
     host_ms = report["host_ms"]
-    table = _table("Host, by part of a step", "part", "p50 ms", "")
+    table = report_table("Host, by part of a step", "part", "p50 ms", "")
     table.columns[2].justify = "left"
     for name, work in PARTS.items():
         if name in host_ms:
@@ -35,7 +36,7 @@ def _host(report: dict[str, Any]) -> "Table":
 
 
 def _whole(report: dict[str, Any]) -> "Table":
-    table = _table("Steps, traced and untraced", "", "traced", "untraced")
+    table = report_table("Steps, traced and untraced", "", "traced", "untraced")
     both = report["steps"], report["untraced_steps"]
     for kind in both[0]["kinds"]:
         cells = [f"{1e3 * s['kinds'][kind]['p50_s']:.2f}" if kind in s["kinds"] else "–" for s in both]
@@ -43,14 +44,4 @@ def _whole(report: dict[str, Any]) -> "Table":
     table.add_row("time with no step in flight", *(f"{s['idle_share']:.1%}" for s in both))
     table.add_row("time in which the host did not wait", *(f"{s['host_share']:.1%}" for s in both))
     table.add_row("padding in token positions", *(f"{s['token_padding']:.1%}" for s in both))
-    return table
-
-
-def _table(title: str, *columns: str) -> "Table":
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=escape(title), title_justify="left", min_width=len(title))
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i else "left")
     return table

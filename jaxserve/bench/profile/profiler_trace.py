@@ -30,7 +30,7 @@ class Trace:
     host: list[Span] = field(default_factory=list[Span])
 
 
-def read_trace(folder: Path, annotations: Collection[str]) -> Trace:
+def read_profiler_trace(folder: Path, annotations: Collection[str]) -> Trace:
     """The newest trace in a folder that `jax.profiler.trace` wrote to."""
     import jax
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from jaxserve.bench.lengths import LengthRange
 from jaxserve.bench.offline.workload import RandomWorkload, Workload
 from jaxserve.bench.profile.host_parts import PARTS, instrumented_engine
-from jaxserve.bench.profile.profiler_trace import read_trace
+from jaxserve.bench.profile.profiler_trace import read_profiler_trace
 from jaxserve.bench.profile.scopes import read_scopes
 from jaxserve.bench.profile.trace_times import device_times, host_times
 from jaxserve.core.errors import RequestError
@@ -58,7 +58,7 @@ def record(llm: "LLM", options: ProfileOptions, folder: Path, on_progress: Calla
     with instrumented_engine(llm.parts.engine, _annotated_part):
         traced = _steps(llm, workloads.of_pass(2), options, profiler.trace(str(folder), profiler_options=settings))
     on_progress("reading the trace")
-    trace = read_trace(folder, PARTS)
+    trace = read_profiler_trace(folder, PARTS)
     programs = {name: read_scopes(e.as_text()) for name, e in llm.parts.runner.executables.items()}
     return {
         "programs": device_times(trace, programs),

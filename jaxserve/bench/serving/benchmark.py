@@ -24,11 +24,11 @@ class Progress(Protocol):
 
     def prompts(self, total: int) -> AbstractContextManager[Callable[[int], object]]: ...
 
-    def replies(self, name: str, total: int) -> AbstractContextManager[Callable[[RequestResult], object]]: ...
+    def requests(self, name: str, total: int) -> AbstractContextManager[Callable[[RequestResult], object]]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class BenchmarkSpec:
     """The requests of a benchmark and their times.
 
     num_prompts: None for the whole dataset, up to `MAX_DEFAULT_PROMPTS`. concurrencies: one per run, None for no limit.
@@ -59,7 +59,7 @@ class BenchmarkRun:
 
     @property
     def completed(self) -> list[RequestResult]:
-        return [reply for reply in self.load.replies if reply is not None and reply.failure is None]
+        return [result for result in self.load.results if result is not None and result.failure is None]
 
     @property
     def cpu_share(self) -> float:
@@ -68,23 +68,23 @@ class BenchmarkRun:
 
 
 async def measure(
-    schedule: Schedule, client: BenchClient, encoder: Encoder | None, progress: Progress
+    spec: BenchmarkSpec, client: BenchClient, encoder: Encoder | None, progress: Progress
 ) -> AsyncIterator[BenchmarkRun]:
     """Yields one run per concurrency, in order; an interrupted run is the last.
 
     Raises `ConfigError` or `RequestError` for mistakes that are visible before anything is sent.
     """
-    if schedule.num_warmups:
-        requests = await _requests(schedule, 0, client, encoder, progress)
-        load = await _send(requests, np.zeros(len(requests)), client, schedule.concurrencies[0], "warm-up", progress)
+    if spec.num_warmups:
+        requests = await _requests(spec, 0, client, encoder, progress)
+        load = await _send(requests, np.zeros(len(requests)), client, spec.concurrencies[0], "warm-up", progress)
         if load.is_interrupted:
             return
-    for i, max_concurrency in enumerate(schedule.concurrencies, start=1):
-        requests = await _requests(schedule, i, client, encoder, progress)
+    for i, max_concurrency in enumerate(spec.concurrencies, start=1):
+        requests = await _requests(spec, i, client, encoder, progress)
         name = "requests" if max_concurrency is None else f"{max_concurrency} at once"
         before = read_counts(await client.metrics())
         started_s = time.process_time()
-        load = await _send(requests, due_times(schedule, requests), client, max_concurrency, name, progress)
+        load = await _send(requests, due_times(spec, requests), client, max_concurrency, name, progress)
         cpu_s = time.process_time() - started_s
         speculated = speculation(before, read_counts(await client.metrics()))
         yield BenchmarkRun(max_concurrency, requests, load, cpu_s, speculated)
@@ -92,21 +92,21 @@ async def measure(
             return
 
 
-def due_times(schedule: Schedule, requests: list[BenchRequest]) -> np.ndarray:
+def due_times(spec: BenchmarkSpec, requests: list[BenchRequest]) -> np.ndarray:
     """float64[requests]: due times in seconds after the start; those of a trace are its own unless a rate is set."""
     recorded = [request.arrival_s for request in requests if request.arrival_s is not None]
-    if recorded and not schedule.arrivals.has_rate:
-        return np.array(recorded) / schedule.arrivals.trace_speed
-    return arrival_times(schedule.arrivals, len(requests), np.random.default_rng([schedule.seed, 2]))
+    if recorded and not spec.arrivals.has_rate:
+        return np.array(recorded) / spec.arrivals.trace_speed
+    return arrival_times(spec.arrivals, len(requests), np.random.default_rng([spec.seed, 2]))
 
 
 async def _requests(
-    schedule: Schedule, run: int, client: BenchClient, encoder: Encoder | None, progress: Progress
+    spec: BenchmarkSpec, run: int, client: BenchClient, encoder: Encoder | None, progress: Progress
 ) -> list[BenchRequest]:
     """The requests of a run; run 0 is the warm-up."""
-    specs = schedule.dataset(Selection(schedule.num_prompts if run else schedule.num_warmups, schedule.seed, run))
+    specs = spec.dataset(Selection(spec.num_prompts if run else spec.num_warmups, spec.seed, run))
     with progress.prompts(len(specs)) as done:
-        requests = await build_requests(specs, encoder, sends_ids=schedule.sends_ids, done=done)
+        requests = await build_requests(specs, encoder, sends_ids=spec.sends_ids, done=done)
     client.target.check(requests)
     return requests
 
@@ -119,7 +119,7 @@ async def _send(
     name: str,
     progress: Progress,
 ) -> LoadResult:
-    with progress.replies(name, len(requests)) as done:
+    with progress.requests(name, len(requests)) as done:
         return await run_load(
             requests,
             times_s.tolist(),

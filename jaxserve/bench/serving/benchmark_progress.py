@@ -22,16 +22,16 @@ class ProgressBars:
             yield bar.update
 
     @contextmanager
-    def replies(self, name: str, total: int) -> Generator[Callable[[RequestResult], object]]:
+    def requests(self, name: str, total: int) -> Generator[Callable[[RequestResult], object]]:
         """A bar of answered requests; the rate of output tokens counts requests that have ended."""
         from tqdm import tqdm
 
         num_output, num_failed, start_s = 0, 0, time.perf_counter()
 
-        def done(reply: RequestResult) -> None:
+        def done(result: RequestResult) -> None:
             nonlocal num_output, num_failed
-            num_output += reply.output_len
-            num_failed += reply.failure is not None
+            num_output += result.output_len
+            num_failed += result.failure is not None
             bar.set_postfix_str(_rates(num_output / (time.perf_counter() - start_s), num_failed), refresh=False)
             bar.update()
 

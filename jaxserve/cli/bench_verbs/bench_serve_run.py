@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from jaxserve.bench import machine
-from jaxserve.bench.serving.benchmark import Schedule, measure
+from jaxserve.bench.serving.benchmark import BenchmarkSpec, measure
 from jaxserve.bench.serving.benchmark_progress import ProgressBars
 from jaxserve.bench.serving.client.http_client import BenchClient
 from jaxserve.bench.serving.client.server_session import ask, open_session, served_model, wait_ready
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         _make_folder(args.result_dir or Path())
     options, arrivals = _dataset_options(args), ArrivalOptions(**given(args, ArrivalOptions))
     dataset = open_dataset(args.dataset_name, options, args.dataset_path)
-    schedule = Schedule(
+    spec = BenchmarkSpec(
         dataset, arrivals, args.max_concurrency, args.num_prompts, args.num_warmups, args.seed, args.prompt_token_ids
     )
     if args.dataset_name in REPEATED and len(args.max_concurrency) > 1:
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         setup = _setup(args, target, options, arrivals)
         report = RunReport(setup, args.percentile_metrics, args.metric_percentiles, dict(args.goodput))
         try:
-            runner.run(_measure(schedule, target, tokenizer, counts, ProgressBars(_has_bars(args)), report))
+            runner.run(_measure(spec, target, tokenizer, counts, ProgressBars(_has_bars(args)), report))
         except KeyboardInterrupt:  # between two runs: finished runs are saved
             is_interrupted = True
         finally:  # also where the server disappears before the last run
@@ -94,7 +94,7 @@ def _base_url(args: argparse.Namespace) -> str:
 
 
 async def _measure(
-    schedule: Schedule,
+    spec: BenchmarkSpec,
     target: ServerTarget,
     tokenizer: Tokenizer | None,
     counts: bool,
@@ -104,7 +104,7 @@ async def _measure(
     async with open_session(target.base_url, target.headers, target.timeout_s) as session:
         client = BenchClient(session, target, time.perf_counter, _counter(tokenizer))
         encoder = _encoder(session, target, tokenizer, counts)
-        async for run in measure(schedule, client, encoder, bars):
+        async for run in measure(spec, client, encoder, bars):
             print(report.add(run), flush=True)
 
 

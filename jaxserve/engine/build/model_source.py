@@ -20,7 +20,7 @@ from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.params import Params, declare, init_random
 from jaxserve.runner.load_weights import load_params, read_config
 from jaxserve.runner.orbax_io import restore_params
-from jaxserve.text.tokenizer_from_folder import read_json
+from jaxserve.text.folder_json import read_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.inputs.chat_renderer import read_template
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.text.chat_template import ChatTemplate, chat_template_from_folder, chat_template_from_gguf
+from jaxserve.text.folder_json import read_json
 from jaxserve.text.tokenizer import Tokenizer
-from jaxserve.text.tokenizer_from_folder import read_json, tokenizer_from_folder
+from jaxserve.text.tokenizer_from_folder import tokenizer_from_folder
 from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
 
 

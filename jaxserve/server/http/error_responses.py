@@ -22,7 +22,6 @@ TYPES = {
     429: "RateLimitError",
     431: "HeadersTooLargeError",
     500: "InternalServerError",
-    501: "NotImplementedError",
     503: "ServiceUnavailableError",
 }
 # File paths and object addresses would reveal details of the machine and do not help a client.

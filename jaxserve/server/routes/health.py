@@ -34,5 +34,5 @@ def why_unhealthy(state: ServerState) -> str | None:
     if health.is_dead:
         return f"the engine has ended: {health.reason}"
     if health.stalled_s > state.config.stall_timeout_s:
-        return f"requests wait, and no step has ended for {health.stalled_s:.0f} s"
+        return f"requests are running, but no step has finished for {health.stalled_s:.0f} s"
     return None

@@ -51,7 +51,7 @@ class Watchers:
 
     def enter(self) -> None:
         if self.count >= MAX_WATCHERS:
-            message = f"{MAX_WATCHERS} pages are watching this engine, which is the limit: close one"
+            message = f"{MAX_WATCHERS} browser tabs are watching this engine, which is the limit: close one"
             raise ApiError(503, message, code="too_many_watchers", headers={"Retry-After": "10"})
         self.count += 1
 

@@ -134,7 +134,7 @@ def test_health_follows_the_server_s_status():
         asked = threading.Thread(target=server.post, args=("/v1/completions", {"prompt": "x", "max_tokens": 3}))
         asked.start()
         until(lambda: server.get("/health").status_code == 503)
-        assert "no step has ended" in server.get("/health").json()["error"]["message"]
+        assert "no step has finished" in server.get("/health").json()["error"]["message"]
         gate.set()
         asked.join()
         until(lambda: server.get("/health").status_code == 200)

@@ -116,6 +116,18 @@ def test_a_process_that_nobody_kills_ends_by_its_own_clock():
     assert ended.returncode == -signal.SIGKILL
 
 
+def test_the_process_imports_neither_jax_nor_numpy_nor_tokenizers():
+    python, *words = command(MEMORY_LIMIT, cpu_s=9)
+    asked = {"source": PLAIN, "special_tokens": {}, "messages": HI, "options": {}}
+    done = subprocess.run(
+        [python, "-X", "importtime", *words], input=json.dumps(asked).encode(), capture_output=True, check=True
+    )
+    assert "text" in json.loads(done.stdout)
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.decode().splitlines()}
+    assert {"jinja2", "jaxserve"} <= imported
+    assert not imported & {"jax", "numpy", "tokenizers"}
+
+
 def test_a_long_template_starts_nothing():
     with recorded() as children, pytest.raises(RequestError, match="too long: 65537 characters") as error:
         ClientTemplate("x" * (MAX_CHARS + 1)).render(HI)

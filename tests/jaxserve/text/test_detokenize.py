@@ -66,7 +66,7 @@ def test_byte_level_decoding_is_that_of_tokenizers_for_any_ids(name):
 def test_byte_fallback_decoding_is_that_of_tokenizers_unless_a_run_of_bytes_is_partly_malformed(name):
     tokenizer, rng = tokenizer_of(name), np.random.default_rng(2)
     bytes_to_id = {i - 238: i for i in range(238, 494)}
-    letter = tokenizer.piece_to_id("a")
+    letter = tokenizer.backend.token_to_id("a")
     for _ in range(300):
         ids = [i for i in rng.integers(0, tokenizer.vocab_size, 12).tolist() if not 238 <= i < 494]
         ids += [letter, *(bytes_to_id[byte] for byte in some_bytes(rng, wellformed=True)), letter]
@@ -142,5 +142,5 @@ def test_the_padding_of_a_models_vocabulary_adds_nothing():
 def test_a_token_alone_shows_its_name_or_what_it_holds_of_a_character():
     tokenizer = tokenizer_from_gguf(byte_level())
     detokenizer = Detokenizer(tokenizer)
-    end = tokenizer.piece_to_id("<|end|>") or 0
+    end = tokenizer.backend.token_to_id("<|end|>") or 0
     assert [detokenizer.token_text(i) for i in (end, 65, 0xE2)] == ["<|end|>", "A", "\ufffd"]

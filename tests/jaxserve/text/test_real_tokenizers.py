@@ -33,7 +33,7 @@ def test_the_special_ids_of_two_files():
     assert gemma.encode("a", add_special_tokens=False) == gemma.encode("a")[1:]
     assert smollm2.encode("a") == smollm2.encode("a", add_special_tokens=False)
     assert smollm2.id_to_piece(2) == "<|im_end|>"
-    assert smollm2.piece_to_id("<|im_end|>") == 2
+    assert smollm2.backend.token_to_id("<|im_end|>") == 2
 
 
 def test_a_vocabulary_read_from_gguf_is_the_published_one():

@@ -35,7 +35,7 @@ def test_end_ids_come_from_the_generation_config_and_the_tokenizer(folder):
     write(folder, "generation_config.json", {"eos_token_id": [7, 8]})
     assert tokenizer_from_folder(folder).eos_ids == (7, 8)
     write(folder, "special_tokens_map.json", {"eos_token": "<|end|>", "bos_token": {"content": "<|end|>"}})
-    end = tokenizer_from_folder(folder).piece_to_id("<|end|>") or 0
+    end = tokenizer_from_folder(folder).backend.token_to_id("<|end|>") or 0
     assert tokenizer_from_folder(folder).eos_ids == (7, 8, end)
     write(folder, "tokenizer_config.json", {"eos_token": {"content": "<|im_end|>"}})
     assert tokenizer_from_folder(folder).eos_ids == (7, 8, end + 1)
@@ -66,10 +66,14 @@ def test_files_that_cannot_be_used_are_named(folder, tmp_path_factory):
     with pytest.raises(ConfigError, match=r"holds no tokenizer\.json"):
         tokenizer_from_folder(tmp_path_factory.mktemp("empty"))
     (folder / "config.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"config\.json is not JSON"):
+    with pytest.raises(ConfigError, match=r"config\.json: is not valid JSON"):
         tokenizer_from_folder(folder)
     (folder / "config.json").write_text("[]")
     with pytest.raises(ConfigError, match="must hold a JSON object"):
+        tokenizer_from_folder(folder)
+    nested = "[" * 50_000 + "]" * 50_000  # within the limit of nested values, for a file of this length
+    (folder / "config.json").write_text('{"padding": "' + " " * 10**6 + f'", "a": {nested}}}')
+    with pytest.raises(ConfigError, match="nested too deeply"):
         tokenizer_from_folder(folder)
     (folder / "tokenizer.json").write_text('{"version": "1.0"}')
     with pytest.raises(ConfigError, match=r"tokenizer\.json cannot be read"):

@@ -42,7 +42,7 @@ class TraceEntry:
 def trace(options: TraceOptions, path: Path) -> Dataset:
     """The first requests within the length limit, in order of time; `RequestError` with the first invalid line."""
     limit = options.trace_max_len or 2 * MAX_LEN
-    fitting = [entry for entry in read_trace(path) if entry.input_len + entry.output_len <= limit]
+    fitting = [entry for entry in read_arrival_trace(path) if entry.input_len + entry.output_len <= limit]
 
     def draw(selection: Selection) -> list[RequestSpec]:
         chosen = fitting[: selection.count_of(len(fitting), path)]
@@ -52,7 +52,7 @@ def trace(options: TraceOptions, path: Path) -> Dataset:
     return draw
 
 
-def read_trace(path: Path) -> list[TraceEntry]:
+def read_arrival_trace(path: Path) -> list[TraceEntry]:
     """All requests, in order of time."""
     if path.suffix not in READERS:
         raise RequestError(f"{path}: a trace is a {' or a '.join(READERS)} file", "dataset_path")

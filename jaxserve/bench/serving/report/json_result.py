@@ -11,7 +11,7 @@ from jaxserve.bench.serving.report.run_summary import input_len
 BUSY = 0.8  # share of a core above which the client itself may limit the figures
 
 
-def result(run: BenchmarkRun, summary: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[str, Any]:
+def result_record(run: BenchmarkRun, summary: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[str, Any]:
     """The record of a run. setup: its settings. failures: by kind, the most frequent first, with its first message."""
     return {
         **setup,
@@ -20,7 +20,7 @@ def result(run: BenchmarkRun, summary: Mapping[str, Any], setup: Mapping[str, An
         **summary,
         **run.speculation,
         "interrupted": run.load.is_interrupted,
-        "unanswered": run.load.num_sent - sum(reply is not None for reply in run.load.replies),
+        "unanswered": run.load.num_sent - sum(result is not None for result in run.load.results),
         "unsent": len(run.requests) - run.load.num_sent,
         "failures": failures(run),
         "client_cpu_s": run.cpu_s,
@@ -33,22 +33,24 @@ def details(run: BenchmarkRun) -> dict[str, list[Any]]:
 
     Times are in seconds.
     """
-    replies, start_s = run.load.replies, run.load.start_s
-    pairs = list(zip(replies, run.requests, strict=True))
+    results, start_s = run.load.results, run.load.start_s
+    pairs = list(zip(results, run.requests, strict=True))
     return {
-        "input_lens": [request.prompt_len if reply is None else input_len(reply, request) for reply, request in pairs],
-        "output_lens": [reply and reply.output_len for reply in replies],
-        "start_times": [reply and reply.sent_s - start_s for reply in replies],
-        "ttfts": [reply and reply.ttft_s for reply in replies],
-        "itls": [reply and reply.itls_s for reply in replies],
-        "e2els": [reply and reply.e2el_s for reply in replies],
-        "errors": [_error(reply) for reply in replies],
+        "input_lens": [
+            request.prompt_len if result is None else input_len(result, request) for result, request in pairs
+        ],
+        "output_lens": [result and result.output_len for result in results],
+        "start_times": [result and result.sent_s - start_s for result in results],
+        "ttfts": [result and result.ttft_s for result in results],
+        "itls": [result and result.itls_s for result in results],
+        "e2els": [result and result.e2el_s for result in results],
+        "errors": [_error(result) for result in results],
     }
 
 
 def failures(run: BenchmarkRun) -> list[dict[str, Any]]:
     """Failures by kind, the most frequent first, each with its count and first message."""
-    found = [reply.failure for reply in run.load.replies if reply is not None and reply.failure is not None]
+    found = [result.failure for result in run.load.results if result is not None and result.failure is not None]
     first = {failure.kind: failure.message for failure in reversed(found)}
     counts = Counter(failure.kind for failure in found)
     return [{"kind": kind, "count": count, "message": first[kind]} for kind, count in counts.most_common()]
@@ -64,7 +66,7 @@ def notes(result: Mapping[str, Any]) -> Iterator[str]:
         yield "client: it may limit these figures; measure from another machine, or from several"
 
 
-def _error(reply: RequestResult | None) -> str:
-    if reply is None:
+def _error(result: RequestResult | None) -> str:
+    if result is None:
         return "not answered"
-    return "" if reply.failure is None else f"{reply.failure.kind}: {reply.failure.message}"
+    return "" if result.failure is None else f"{result.failure.kind}: {result.failure.message}"

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxserve.bench.serving.benchmark import BenchmarkRun
-from jaxserve.bench.serving.client.request_result import RequestResult
-from jaxserve.bench.serving.report.run_summary import figures_of, samples_ms, tokens_by_second
+from jaxserve.bench.serving.report.run_summary import figures_of, in_flight, samples_ms, tokens_by_second
 from jaxserve.bench.serving.report.svg import BarSeries, DotSeries, LineSeries, chart
 
 NUM_BINS = 60
@@ -35,12 +34,12 @@ def by_concurrency(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def of_run(run: BenchmarkRun) -> Iterator[str]:
     """Charts of one run: latencies over time, their distributions, output rate and requests in flight over time."""
     completed, start_s = run.completed, run.load.start_s
-    replies = [reply for reply in run.load.replies if reply is not None]
+    results = [result for result in run.load.results if result is not None]
     samples = samples_ms(completed)
     shown = completed[:: max(1, -(-len(completed) // MAX_DOTS))]
-    ttft = [(reply.sent_s - start_s, 1e3 * reply.ttft_s) for reply in shown if reply.ttft_s is not None]
+    ttft = [(result.sent_s - start_s, 1e3 * result.ttft_s) for result in shown if result.ttft_s is not None]
     yield chart("Time to first token, ms, over time", SENT, [DotSeries(ttft)])
-    e2el = [(reply.sent_s - start_s, 1e3 * reply.e2el_s) for reply in shown]
+    e2el = [(result.sent_s - start_s, 1e3 * result.e2el_s) for result in shown]
     yield chart("End-to-end latency, ms, over time", SENT, [DotSeries(e2el)])
     yield _distribution("Time to first token, requests", samples["ttft"])
     yield _distribution("Inter-token latency, gaps between chunks", samples["itl"])
@@ -49,20 +48,9 @@ def of_run(run: BenchmarkRun) -> Iterator[str]:
     yield chart(
         "Requests in flight, over time",
         "seconds after the start",
-        [LineSeries(in_flight(replies, start_s))],
+        [LineSeries(in_flight(results, start_s))],
         counts=True,
     )
-
-
-def in_flight(replies: Sequence[RequestResult], start_s: float) -> list[tuple[float, float]]:
-    """The number of requests in flight over time, as the corners of a step function."""
-    edges = sorted([(reply.sent_s, 1) for reply in replies] + [(reply.end_s, -1) for reply in replies])
-    steps, count = [(0.0, 0.0)], 0
-    for edge_s, change in edges:
-        steps.append((edge_s - start_s, float(count)))
-        count += change
-        steps.append((edge_s - start_s, float(count)))
-    return steps
 
 
 def _distribution(title: str, values_ms: Sequence[float]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxserve.bench.serving.benchmark import BenchmarkRun
 from jaxserve.bench.serving.report.html_report import page
-from jaxserve.bench.serving.report.json_result import details, notes, result
+from jaxserve.bench.serving.report.json_result import details, notes, result_record
 from jaxserve.bench.serving.report.run_summary import percentile_name, summarize
 from jaxserve.bench.serving.report.text_table import failure_lines, table
 
@@ -31,15 +31,14 @@ class RunReport:
     def add(self, run: BenchmarkRun) -> str:
         """Adds a run; returns its table with failures and notes."""
         figures = summarize(run.load, run.requests, goodput_ms=self.goodput_ms, percentiles=self.percentiles)
-        found = result(run, figures, self.setup)
+        found = result_record(run, figures, self.setup)
         self.runs.append(run)
         self.results.append(found)
         figures_table = table(found, self.metrics, [percentile_name(p) for p in self.percentiles])
         return "\n".join([figures_table, *failure_lines(found["failures"]), *notes(found)])
 
     def save(self, folder: Path, name: str | None, *, is_detailed: bool) -> Iterator[Path]:
-        """Writes a JSON file per run into `folder`, which is created. name: None for a generated name."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Writes a JSON file per run into `folder`, which exists. name: None for a generated name."""
         for run, found in zip(self.runs, self.results, strict=True):
             path = folder / (name or self._name(run))
             if name and len(self.runs) > 1:

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from jaxserve.bench.prefix.prefix_trace import conversations, read_trace
+from jaxserve.bench.prefix.prefix_trace import conversations, read_unit_trace
 from jaxserve.bench.prefix.replay import farthest, num_units, replay, unlimited
 from jaxserve.cli.main import main
 from jaxserve.core.errors import RequestError
@@ -62,7 +62,7 @@ def test_a_line_that_is_no_request_is_named(tmp_path, line):
     file = tmp_path / "trace.jsonl"
     file.write_text('{"hash_ids": [1, 2]}\n' + line + "\n")
     with pytest.raises(RequestError, match="line 2"):
-        read_trace(file)
+        read_unit_trace(file)
 
 
 @pytest.mark.parametrize(("content", "message"), [(b"", "no requests"), (b"\xff\xfe\n", "line 1")])
@@ -70,7 +70,7 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path, content, message):
     file = tmp_path / "trace.jsonl"
     file.write_bytes(content)
     with pytest.raises(RequestError, match=message):
-        read_trace(file)
+        read_unit_trace(file)
 
 
 @pytest.mark.parametrize("flags", [["--seed", "-1"], ["--capacity", "0"], ["--unit", "0"], ["--trace", "/nowhere"]])
@@ -84,7 +84,7 @@ def test_an_id_after_other_ids_than_before_is_named(tmp_path):
     file = tmp_path / "trace.jsonl"
     file.write_text('{"hash_ids": [1, 2]}\n{"hash_ids": [3, 2]}\n')
     with pytest.raises(RequestError, match="line 2: id 2"):
-        read_trace(file)
+        read_unit_trace(file)
 
 
 def test_the_verb_reports_a_trace(tmp_path, capsys):

@@ -11,7 +11,7 @@ from jaxserve.bench.serving.benchmark import BenchmarkRun
 from jaxserve.bench.serving.client.request_result import Failure
 from jaxserve.bench.serving.client.server_session import ask, open_session, served_model, wait_ready
 from jaxserve.bench.serving.client.streamed_answer import StreamedAnswer, error_message
-from jaxserve.bench.serving.report.json_result import details, result
+from jaxserve.bench.serving.report.json_result import details, result_record
 from jaxserve.bench.serving.report.run_summary import summarize
 from jaxserve.bench.serving.report.text_table import failure_lines
 from jaxserve.core.errors import ConfigError
@@ -58,10 +58,10 @@ def run() -> BenchmarkRun:
 
 
 def test_each_fault_has_its_kind_and_the_rest_goes_on(run):
-    kinds = [reply.failure and reply.failure.kind for reply in run.load.replies]
+    kinds = [result.failure and result.failure.kind for result in run.load.results]
     assert kinds == [kind for kind in FAULTS for _ in range(2)] + [None]
-    for reply in run.load.replies:
-        assert reply.failure is None or SAID.get(reply.failure.kind, "") in reply.failure.message
+    for result in run.load.results:
+        assert result.failure is None or SAID.get(result.failure.kind, "") in result.failure.message
 
 
 def test_failures_are_counted_and_enter_no_other_figure(run):
@@ -73,7 +73,7 @@ def test_failures_are_counted_and_enter_no_other_figure(run):
 
 
 def test_the_record_tells_the_kinds_and_what_was_said(run):
-    record = result(run, summarize(run.load, run.requests, goodput_ms={}, percentiles=[99]), {})
+    record = result_record(run, summarize(run.load, run.requests, goodput_ms={}, percentiles=[99]), {})
     assert {failure["kind"]: failure["count"] for failure in record["failures"]} == dict.fromkeys(FAULTS, 2)
     lines = list(failure_lines(record["failures"]))
     assert [line.partition(":")[0] for line in lines[1:]] == list(FAULTS)
@@ -88,7 +88,7 @@ def test_the_record_tells_the_kinds_and_what_was_said(run):
 def test_what_nobody_has_thought_of_is_a_failure_of_one_request(monkeypatch):
     monkeypatch.setattr(StreamedAnswer, "take", lambda *_: 1 / 0)
     load, _, _ = load_on(lambda i: answer(0.1, tokens=1), 2, max_concurrency=1)
-    assert [reply.failure for reply in load.replies] == [
+    assert [result.failure for result in load.results] == [
         Failure("not understood", "ZeroDivisionError: division by zero")
     ] * 2
 
@@ -109,7 +109,7 @@ def test_a_text_with_half_a_character_can_be_counted():
 
 def test_a_request_that_times_out_ends_then(run):
     i = 2 * list(FAULTS).index("timeout")
-    assert run.load.replies[i].e2el_s == pytest.approx(4.0)
+    assert run.load.results[i].e2el_s == pytest.approx(4.0)
 
 
 def test_nobody_listening_is_a_failure_of_each_request():
@@ -163,9 +163,9 @@ def test_no_stream_breaks_the_client(events):
     reading = StreamedAnswer(0.0)
     for event in events:
         reading.take(event.encode(), 1.0)
-    reply = reading.result(2.0, None, len)
-    assert (reply.output_len == 0) or reply.failure is None
-    assert reply.failure is None or all(type(text) is str for text in (reply.failure.kind, reply.failure.message))
+    result = reading.result(2.0, None, len)
+    assert (result.output_len == 0) or result.failure is None
+    assert result.failure is None or all(type(text) is str for text in (result.failure.kind, result.failure.message))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Requests are sent at their due times, in order and within the limit; an interrupt loses no reply."""
+"""Requests are sent at their due times, in order and within the limit; an interrupt loses no result."""
 
 import asyncio
 import math
@@ -141,13 +141,13 @@ def test_requests_are_sent_in_order_when_they_are_due_or_as_soon_as_one_may(pair
     assert [sent[i] for i in range(len(pairs))] == pytest.approx(wanted)
     assert list(sent) == list(range(len(pairs)))
     assert most <= (max_concurrency or len(pairs))
-    assert most_at_once(load.replies) <= most
+    assert most_at_once(load.results) <= most
     assert load.end_s == pytest.approx(max(s + n for s, n in zip(wanted, lengths, strict=True)))
 
 
 def test_a_closed_loop_is_always_full_until_the_end():
     _, load, most = served([0.0] * 50, [1.0] * 50, 5)
-    assert most == most_at_once(load.replies) == 5
+    assert most == most_at_once(load.results) == 5
     assert load.end_s == pytest.approx(10)
     assert served([0.0] * 50, [1.0] * 50, None)[2] == 50
 
@@ -166,7 +166,7 @@ def test_an_interrupt_keeps_what_was_answered():
         return await load
 
     load = run_virtually(main())
-    assert [reply is not None for reply in load.replies] == [True, False, True, True, False, False]
+    assert [result is not None for result in load.results] == [True, False, True, True, False, False]
     assert (load.num_sent, load.end_s, load.is_interrupted) == (4, 4.0, True)
 
 

@@ -16,7 +16,7 @@ from jaxserve.bench.serving.datasets.exact_prompts import build_requests, fit
 from jaxserve.bench.serving.datasets.random_dataset import prefix_repetition, random_prompts
 from jaxserve.bench.serving.datasets.request_specs import RequestSpec, Selection, Words, random_words
 from jaxserve.bench.serving.datasets.text_files import custom, sharegpt
-from jaxserve.bench.serving.datasets.traces import BLOCK_TOKENS, read_trace, trace
+from jaxserve.bench.serving.datasets.traces import BLOCK_TOKENS, read_arrival_trace, trace
 from jaxserve.bench.serving.datasets.words import FILLER, WORDS
 from jaxserve.bench.serving.options import (
     CustomOptions,
@@ -194,7 +194,7 @@ def test_what_is_no_trace_is_refused_by_name(tmp_path, name, text):
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(RequestError, match=name):
-        read_trace(path)
+        read_arrival_trace(path)
 
 
 def test_files_of_prompts_are_sent_as_they_are(tmp_path):

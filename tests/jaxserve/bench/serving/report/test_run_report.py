@@ -11,13 +11,14 @@ from jaxserve.bench.serving.client.request_result import Failure, RequestResult
 from jaxserve.bench.serving.client.speculation_metrics import read_counts, speculation
 from jaxserve.bench.serving.datasets.exact_prompts import BenchRequest
 from jaxserve.bench.serving.load_generator import LoadResult
-from jaxserve.bench.serving.report.plots import in_flight, of_run
+from jaxserve.bench.serving.report.plots import of_run
 from jaxserve.bench.serving.report.run_report import RunReport
+from jaxserve.bench.serving.report.run_summary import in_flight
 from jaxserve.bench.serving.report.svg import BarSeries, DotSeries, LineSeries, chart, ticks
 
 SETUP = {"model_id": "org/<tiny>", "label": "jaxserve", "request_rate": "inf", "date": "20261122-080000"}
 REQUESTS = [BenchRequest("x", 4, 3) for _ in range(3)]
-REPLIES = [
+RESULTS = [
     RequestResult(10.0, [10.25, 10.5, 10.75], 10.75, 4, 3),
     RequestResult(10.5, [11.5], 11.75, None, 1),
     RequestResult(10.5, [], 10.625, None, 0, Failure("HTTP 429", "<full>")),
@@ -63,8 +64,8 @@ def report(**options) -> RunReport:
     return RunReport(options.pop("setup", SETUP), **options)
 
 
-def run(max_concurrency=4, replies=REPLIES, **more) -> BenchmarkRun:
-    load = LoadResult(10.0, 12.0, replies, len(replies))
+def run(max_concurrency=4, results=RESULTS, **more) -> BenchmarkRun:
+    load = LoadResult(10.0, 12.0, results, len(results))
     return BenchmarkRun(max_concurrency, REQUESTS, load, 0.5, **{"speculation": {}, **more})
 
 
@@ -79,7 +80,7 @@ def test_rows_without_meaning_are_left_out_and_rates_shown():
 
 
 def test_a_run_without_an_answer_has_no_figures():
-    text = report().add(run(replies=[REPLIES[2]] * 3))
+    text = report().add(run(results=[RESULTS[2]] * 3))
     assert "Mean TTFT (ms):                          -         \n" in text
     assert f"-------------Failed requests by kind--------------\n{'HTTP 429:':<40} {3:<10} <full>\n" in text
 
@@ -87,7 +88,7 @@ def test_a_run_without_an_answer_has_no_figures():
 def test_the_record_has_vllms_keys(tmp_path):
     found = report(percentiles=(50, 99, 99.9))
     found.add(run())
-    (path,) = found.save(tmp_path / "new", None, is_detailed=True)
+    (path,) = found.save(tmp_path, None, is_detailed=True)
     assert path.name == "jaxserve-infqps-concurrency4-<tiny>-20261122-080000.json"
     record = json.loads(path.read_text())
     figures = [
@@ -115,7 +116,7 @@ def test_runs_have_files_of_their_own(tmp_path):
 
 
 def test_an_interrupted_run_says_what_it_left_out():
-    load = LoadResult(10.0, 12.0, [REPLIES[0], None, None], 2)
+    load = LoadResult(10.0, 12.0, [RESULTS[0], None, None], 2)
     found = report()
     assert "interrupted: 1 requests were in flight, 1 were not sent" in found.add(
         BenchmarkRun(4, REQUESTS, load, 0.1, {})
@@ -125,7 +126,7 @@ def test_an_interrupted_run_says_what_it_left_out():
 
 
 def test_a_client_that_is_busy_says_so():
-    load = LoadResult(10.0, 12.0, REPLIES, 3)
+    load = LoadResult(10.0, 12.0, RESULTS, 3)
     assert "may limit these figures" in report().add(BenchmarkRun(4, REQUESTS, load, 1.9, {}))
     assert "may limit these figures" not in report().add(BenchmarkRun(4, REQUESTS, load, 1.0, {}))
 
@@ -201,7 +202,7 @@ def test_the_page_stands_alone_and_escapes_what_it_is_told(tmp_path, limits):
 
 def test_a_page_of_failures_alone_can_be_made(tmp_path):
     found = report()
-    found.add(run(replies=[REPLIES[2]] * 3))
+    found.add(run(results=[RESULTS[2]] * 3))
     found.save_page(tmp_path / "page.html")
     assert "no data" in (tmp_path / "page.html").read_text("utf-8")
 
@@ -232,15 +233,15 @@ def test_a_chart_puts_values_where_they_belong():
 
 def test_the_chart_of_requests_under_way_has_failed_ones_too():
     *_, last = of_run(run())
-    assert len(re.search('points="(.*?)"', last)[1].split()) == 1 + 2 * 2 * len(REPLIES)
+    assert len(re.search('points="(.*?)"', last)[1].split()) == 1 + 2 * 2 * len(RESULTS)
 
 
 def test_requests_under_way_are_counted_at_every_moment():
-    replies = [
+    results = [
         RequestResult(10.0, [], 12.0, None, 1),
         RequestResult(11.0, [], 13.0, None, 1),
         RequestResult(12.0, [], 12.5, None, 1),
     ]
-    steps = in_flight(replies, 10.0)
+    steps = in_flight(results, 10.0)
     assert [after for _, after in steps[2::2]] == [1, 2, 1, 2, 1, 0]
     assert [moment for moment, _ in steps[1::2]] == [0, 1, 2, 2, 2.5, 3]

@@ -59,7 +59,7 @@ def test_every_figure_follows_from_the_script(run):
 
 def test_a_chunk_of_several_tokens_sets_itl_and_tpot_apart(run):
     load, _, _ = run
-    several, single = load.replies[2], load.replies[0]
+    several, single = load.results[2], load.results[0]
     assert several.itls_s == pytest.approx([0.3])
     assert several.tpot_s == pytest.approx(0.3 / 6)
     assert single.tpot_s == pytest.approx(np.mean(single.itls_s))
@@ -95,11 +95,11 @@ def test_chats_count_from_the_first_text_not_from_the_role():
         Step(0.0, "[DONE]"),
     ]
     load, _, server = load_on(lambda i: Stream(steps), path=CHAT)
-    reply = load.replies[0]
-    assert reply.ttft_s == pytest.approx(0.5)
-    assert reply.itls_s == pytest.approx([0.2])
-    assert reply.e2el_s == pytest.approx(1.0)
-    assert (reply.input_len, reply.output_len) == (9, 3)
+    result = load.results[0]
+    assert result.ttft_s == pytest.approx(0.5)
+    assert result.itls_s == pytest.approx([0.2])
+    assert result.e2el_s == pytest.approx(1.0)
+    assert (result.input_len, result.output_len) == (9, 3)
     assert server.bodies[0]["messages"] == [{"role": "user", "content": "0"}]
     assert server.bodies[0]["stream_options"] == {"include_usage": True}
 
@@ -110,7 +110,7 @@ def test_a_token_without_text_is_a_token():
     half = [Step(0.1, text_chunk("")), Step(0.1, text_chunk("é")), Step(0, text_chunk("", "length"))]
     hidden = [Step(0.7, text_chunk("", "length"))]
     load, _, _ = load_on(lambda i: Stream([half, hidden][i] + usage), 2)
-    assert [reply.ttft_s for reply in load.replies] == pytest.approx([0.1, 0.7])
+    assert [result.ttft_s for result in load.results] == pytest.approx([0.1, 0.7])
 
 
 def test_an_answer_of_no_tokens_has_no_first_one():
@@ -125,7 +125,7 @@ def test_an_answer_of_no_tokens_has_no_first_one():
 def test_without_usage_a_tokenizer_counts_the_text():
     steps = [Step(0.1, text_chunk("a b c")), Step(0.1, text_chunk(" d", "stop")), Step(0, "[DONE]")]
     load, requests, _ = load_on(lambda i: Stream(steps), count_tokens=lambda text: len(text.split()))
-    assert load.replies[0].output_len == 4
+    assert load.results[0].output_len == 4
     assert figures(load, requests)["total_input_tokens"] == 1  # the local count
 
 
