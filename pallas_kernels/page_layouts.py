@@ -33,6 +33,8 @@ class PageLayout(ABC):
     """The pool's axis on which positions follow each other."""
     packed_axis: int
     """The pool's axis on which a packed token lies."""
+    packed_unit: str
+    """What that axis counts, for messages."""
     max_piece_len: int
     """Largest number of consecutive slots written at once (see `page_ops/aligned_pieces.py`)."""
 
@@ -69,14 +71,14 @@ class PageLayout(ABC):
 
 class _Rows(PageLayout):
     name = "rows"
-    position_axis, packed_axis = 3, 4
+    position_axis, packed_axis, packed_unit = 3, 4, "lanes"
     max_piece_len = 32  # one tile of an 8-bit type; longer pieces cost more where most are written in part
 
     def value_start(self, head_dim: int, dtype: Any) -> int:
         return head_dim
 
     def packed_len(self, head_dim: int, dtype: Any) -> int:
-        return _round_up(2 * head_dim, NUM_LANES)
+        return _round_up(2 * head_dim, NUM_LANES)  # TPUs would copy the whole pool if it were no multiple
 
     def page_multiple(self, dtype: Any) -> int:
         return tile_rows(dtype)
@@ -93,7 +95,7 @@ class _Rows(PageLayout):
 
 class _Lanes(PageLayout):
     name = "lanes"
-    position_axis, packed_axis = 4, 3
+    position_axis, packed_axis, packed_unit = 4, 3, "rows per page"
     max_piece_len = NUM_LANES
 
     def value_start(self, head_dim: int, dtype: Any) -> int:

@@ -43,7 +43,7 @@ def plan_kind(
     )
     # Under the mesh, like attention itself: the back ends read the target device from it.
     plan = jax.shard_map(plan, mesh=ctx.mesh, in_specs=WHOLE, out_specs=WHOLE, check_vma=False)
-    return replace(meta, work=plan(of_group(meta, 0)).work)
+    return replace(meta, plan=plan(of_group(meta, 0)).plan)
 
 
 @jax.named_scope("attention")

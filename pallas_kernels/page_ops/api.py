@@ -15,6 +15,7 @@ from pallas_kernels.page_layouts import ROWS, PageLayout
 from pallas_kernels.page_ops import reference, xla
 from pallas_kernels.page_ops.aligned_pieces import Pieces
 from pallas_kernels.page_ops.mosaic_tpu import lane_moves, lane_write, page_moves, row_moves, row_write
+from pallas_kernels.page_ops.pack_tokens import check_scales
 from pallas_kernels.page_ops.token_write import TokenWrite
 
 GPU = "pallas_kernels.page_ops.mosaic_gpu"
@@ -55,8 +56,8 @@ def write(
     """Stores keys and values of tokens begin <= t < end at their slots in pool[layer], as `pack_tokens` packs them.
 
     Among these tokens are runs whose slots ascend by one (the rows of a batch); no two runs may share a piece, that is,
-    an aligned stretch of `pieces.piece_len(page_size, layout)` slots. Runs of sequences that own their pages do not.
-    The scratch page may be written too.
+    an aligned stretch of `aligned_pieces.piece_len(page_size, layout)` slots. Runs of sequences that own their pages do
+    not. The scratch page may be written too.
 
     Args:
       layer: index in the pool's first axis.
@@ -72,13 +73,11 @@ def write(
     num_tokens, num_heads, head_dim = k.shape
     packed_len = pool.shape[layout.packed_axis]
     if num_heads != pool.shape[2] or layout.value_start(head_dim, pool.dtype) + head_dim > packed_len:
-        unit = "lanes" if layout is ROWS else "rows a page"
-        raise ValueError(f"k has shape {k.shape}, but the pool has {pool.shape[2]} heads and {packed_len} {unit}")
+        found = f"{pool.shape[2]} heads and {packed_len} {layout.packed_unit}"
+        raise ValueError(f"k has shape {k.shape}, but the pool has {found}")
     if v.shape != k.shape or slots.shape != (num_tokens,):
         raise ValueError(f"k has shape {k.shape}, but v {v.shape} and slots {slots.shape}")
-    for name, factor in (("k_scale", k_scale), ("v_scale", v_scale)):
-        if factor is not None and pool.dtype.itemsize > 1:
-            raise ValueError(f"{name} scales the numbers of an 8-bit pool; this pool holds {pool.dtype}")
+    check_scales(pool.dtype, k_scale, v_scale)
     begin, end = jnp.asarray(begin, jnp.int32), jnp.asarray(end, jnp.int32)
     tokens = TokenWrite(layer, k, v, slots, begin, end, k_scale, v_scale, pieces, layout)
     return dispatch("write", WRITE[layout.name], backend, pool, tokens)

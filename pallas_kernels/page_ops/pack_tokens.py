@@ -29,6 +29,13 @@ def pack_tokens(
     return jnp.pad(packed, ((0, 0), (0, 0), (0, packed_len - packed.shape[-1])))
 
 
+def check_scales(dtype: Any, k_scale: Any, v_scale: Any) -> None:
+    """Raises ValueError for scales of a pool that is not 8-bit."""
+    for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
+        if scale is not None and dtype.itemsize > 1:
+            raise ValueError(f"{name} scales the numbers of an 8-bit pool; this pool holds {dtype}: pass None")
+
+
 def quantize(x: Float[Array, "T K H"], dtype: Any, scale: Float[Array, "K"] | None) -> Num[Array, "T K H"]:
     """x / scale rounded to the nearest number of `dtype`; values beyond its range are clipped (to ±127 in int8)."""
     dtype = jnp.dtype(dtype)

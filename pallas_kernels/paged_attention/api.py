@@ -1,9 +1,9 @@
-"""Device: paged attention for decode rows, prefill chunks, mixed batches and draft verification; the one way in."""
+"""Device: `paged_attention`, the op for decode rows, prefill chunks, mixed batches and draft verification."""
 
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import Implementation, dispatch, imported_on_demand
-from pallas_kernels.page_layouts import ROWS
+from pallas_kernels.page_ops.pack_tokens import check_scales
 from pallas_kernels.paged_attention import reference
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSizes
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
@@ -21,11 +21,6 @@ IMPLEMENTATIONS = (
 )
 
 
-def lane_width(head_dim: int) -> int:
-    """W2: lanes of one position and head in a pool of rows. TPUs copy the whole pool if it is no multiple of 128."""
-    return ROWS.packed_len(head_dim, None)
-
-
 def paged_attention(
     q: Float[Array, "T N H"],
     k: Float[Array, "T K H"] | None,
@@ -41,8 +36,8 @@ def paged_attention(
 ) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
     """Writes the tokens' keys and values into their pages, then attends over each token's row.
 
-    The pool holds keys in lanes [0, H), values in [H, 2H), zeros up to W2 = `lane_width(H)`, or as `spec.layout`
-    defines (`page_layouts.py`); page 0 is scratch. Query head n uses KV head n // (N // K). A token at position p
+    The pool holds keys and values as `spec.layout` defines (`page_layouts.py`): in ROWS, keys in lanes [0, H), values
+    in [H, 2H), zeros up to W2; page 0 is scratch. Query head n uses KV head n // (N // K). A token at position p
     attends to (p - window, p]; draft trees restrict that further (see `AttentionMeta.tree`). Padding tokens give zeros.
     Whatever lies at positions that a row does not hold, NaN included, reaches no output. In a scan over layers, carry
     the pool and donate it: it is then updated in place.
@@ -66,16 +61,14 @@ def paged_attention(
         raise ValueError(f"q has {num_heads} heads, which the pool's {num_kv_heads} kv heads do not divide")
     packed_len = layout.packed_len(head_dim, pool.dtype)
     if pool.shape[layout.packed_axis] != packed_len:
-        unit = "lanes" if layout.packed_axis == 4 else "rows a page"
-        raise ValueError(f"pool has {pool.shape[layout.packed_axis]} {unit}; head dim {head_dim} needs {packed_len}")
+        found = f"{pool.shape[layout.packed_axis]} {layout.packed_unit}"
+        raise ValueError(f"pool has {found}; head dim {head_dim} needs {packed_len}")
     if spec.write != (k is not None) or spec.write != (v is not None):
         raise ValueError(f"write={spec.write} needs k and v to be {'arrays' if spec.write else 'None'}")
     for name, part in (("k", k), ("v", v)):
         if part is not None and part.shape != (num_tokens, num_kv_heads, head_dim):
             raise ValueError(f"{name} has shape {part.shape}; q and pool need {(num_tokens, num_kv_heads, head_dim)}")
-    for name, factors in (("k_scale", k_scale), ("v_scale", v_scale)):
-        if factors is not None and pool.dtype.itemsize > 1:
-            raise ValueError(f"{name} scales the numbers of an 8-bit pool; this pool holds {pool.dtype}: pass None")
+    check_scales(pool.dtype, k_scale, v_scale)
     if meta.rows.shape[0] != num_tokens:
         raise ValueError(f"meta is for {meta.rows.shape[0]} tokens, q has {num_tokens}")
     operands = (q, k, v, pool, layer, meta, spec)
@@ -84,10 +77,10 @@ def paged_attention(
 
 
 def plan(meta: AttentionMeta, spec: AttentionSpec, model: ModelSizes) -> AttentionMeta:
-    """`meta` with what its back end can work out before the layers, in `meta.work`: call it once a step.
+    """`meta` with `meta.plan`: what the back end computes once per step, before the layers.
 
-    It serves all calls of `paged_attention` with this spec and these sizes, for all layers, and for other KV groups
-    too: their `tables`, `first_pages` and `write_slots` may take the place of these.
+    The plan serves all calls of `paged_attention` with this spec and these sizes: all layers, and other KV groups too,
+    whose `tables`, `first_pages` and `write_slots` may replace those of `meta`.
     """
     return dispatch("plan", PLANS, spec.backend, meta, spec, model)
 

@@ -49,6 +49,12 @@ class ModelSizes:
     """Of queries."""
     pool_dtype: Any
 
+    @classmethod
+    def of(cls, q: Any, pool: Any, layout: PageLayout) -> "ModelSizes":
+        """Those of queries [T, N, H] and a pool in this layout."""
+        _, num_heads, head_dim = q.shape
+        return cls(num_heads, pool.shape[2], head_dim, layout.page_size(pool), q.dtype, pool.dtype)
+
     @property
     def group_size(self) -> int:
         """Query heads that share a KV head."""

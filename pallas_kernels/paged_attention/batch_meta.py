@@ -39,8 +39,13 @@ class AttentionMeta:
     """Bit j of a token: it attends to the j-th token of its row in this batch. Every token attends to itself and to all
     earlier KV, none to later tokens: -1 everywhere is causal, like None. Rows of more than 32 · words tokens must be
     causal."""
-    work: Any = None
+    plan: Any = None
     """The result of `api.plan` for the batch's back end, once for all layers; None: computed in every call."""
+
+    @property
+    def q_lens(self) -> Int[Array, "S"]:
+        """Tokens of each row."""
+        return self.cu_q_lens[1:] - self.cu_q_lens[:-1]
 
 
 def make_meta(

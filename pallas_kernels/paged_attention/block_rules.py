@@ -53,8 +53,8 @@ def gpu_block_sizes(kind: str, model: ModelSizes, *, num_rows: int) -> BlockSize
 def xla_block_sizes(page_size: int, num_kv_heads: int, head_dim: int) -> BlockSizes:
     """Block sizes of the XLA path, as measured on a CPU.
 
-    Decode streams pages through float32 temporaries, and is fast only while these stay near the processor and below the
-    size from which the allocator takes fresh memory every step: attention of SmolLM2's 30 layers at 128 rows × 256
+    Decode streams pages through float32 temporaries, and is fast only while these fit in the CPU's caches and are below
+    the size from which the allocator takes fresh memory every step: attention of SmolLM2's 30 layers at 128 rows × 256
     positions took 840 ms with all rows at once (51 MB) and 410 ms in blocks of 8 (4 MB) on 2 busy cores. A block costs
     what its longest row does: 64 rows of 40 to 400 positions took 69 to 72 ms in blocks of 8 (2 MB), 74 to 78 in blocks
     of 16, 83 in blocks of 4; rows of one length take the same in 8 and 16. 128 positions beat 64 by a fifth at 1024 of
@@ -71,7 +71,7 @@ def invariant_block_sizes(page_size: int) -> BlockSizes:
     """Block sizes of the batch-invariant XLA path, the same for all batches of an engine.
 
     More queries a tile read a prompt's context less often, and cost a row that decodes more; more tiles at a time fill
-    a device better, and a processor's caches worse (`xla_block_sizes`).
+    a device better, and a CPU's caches worse (`xla_block_sizes`).
     """
     rows = 8 if target_platform() == "cpu" else 64
     return BlockSizes(positions=max(128, page_size), rows=rows, queries=8)

@@ -10,9 +10,7 @@ import numpy as np
 from pallas_kernels.page_layouts import LAYOUTS
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSizes
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta, make_meta
-from pallas_kernels.paged_attention.workloads import BENCH_WORKLOADS, WORKLOADS, Workload
-
-__all__ = ("BENCH_WORKLOADS", "WORKLOADS", "Workload", "build", "draft_trees", "model_of", "spec_of")
+from pallas_kernels.paged_attention.workloads import Workload
 
 STORED_SPREAD = 30.0
 """Standard deviation of the numbers in an 8-bit pool, so that values are of order 1 with the scales of `build`."""
@@ -32,9 +30,8 @@ def poisoned_pool(
     layout = LAYOUTS[w.layout]
     packed_len, value_start = (f(w.head_dim, dtype) for f in (layout.packed_len, layout.value_start))
     shape = (w.num_layers, num_pool_pages, w.num_kv_heads, w.page_size, packed_len)
-    poison = np.random.default_rng(
-        num_pool_pages
-    )  # a generator of its own, so that pools of all types hold the same draws
+    # A generator of its own, so that pools of all types hold the same draws.
+    poison = np.random.default_rng(num_pool_pages)
     pool = poison.integers(-128, 128, shape, np.int8) if dtype == jnp.int8 else np.full(shape, np.nan, dtype)
     for row, pages in enumerate(pages_of_rows):
         first, end = w.kept_from[row], w.kv_lens[row] - (w.q_lens[row] if w.write else 0)

@@ -29,7 +29,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from pallas_kernels.paged_attention.workload_arguments import BENCH_WORKLOADS, WORKLOADS, Workload, build
+from pallas_kernels.paged_attention.workload_arguments import build
+from pallas_kernels.paged_attention.workloads import BENCH_WORKLOADS, WORKLOADS, Workload
 from tests.pallas_kernels.paged_attention import attention_calls
 from tests.pallas_kernels.paged_attention.attention_calls import Result, attend, truth
 from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors

@@ -20,9 +20,8 @@ FAMILIES = {
 }
 # model_type in config.json, general.architecture in GGUF → family
 HF_FAMILIES = {**{family: family for family in FAMILIES}, "gemma3_text": "gemma3"}
-GGUF_FAMILIES = {
-    family: family for family in FAMILIES if family != "mistral"
-}  # Mistral's GGUF files declare the architecture llama
+# Mistral's GGUF files declare the architecture llama.
+GGUF_FAMILIES = {family: family for family in FAMILIES if family != "mistral"}
 
 
 def from_hf(config: Mapping[str, Any]) -> ModelConfig:

@@ -21,17 +21,14 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Int, Num
 
 from pallas_kernels.dispatch import interpretation
-from pallas_kernels.kernel_types import Copy, Ref, Scalar
+from pallas_kernels.kernel_types import Ref, Scalar
 from pallas_kernels.page_layouts import NUM_LANES
 from pallas_kernels.page_ops.aligned_pieces import Pieces, piece_len, plan_pieces
-from pallas_kernels.page_ops.mosaic_tpu.copy_pipeline import OnlyIf, pipeline
+from pallas_kernels.page_ops.mosaic_tpu import piece_writes
 from pallas_kernels.page_ops.mosaic_tpu.lane_insert import insert_columns
+from pallas_kernels.page_ops.mosaic_tpu.piece_writes import PieceScalars, piece_scalars, ring_depth, write_pieces
 from pallas_kernels.page_ops.mosaic_tpu.pool_tiles import require_tiles
 from pallas_kernels.page_ops.token_write import TokenWrite
-
-MAX_RING_BYTES = 8 << 20
-"""Half of the 16 MiB of VMEM that a kernel has by default."""
-MAX_DEPTH = 8
 
 
 def write(pool: Num[Array, "Lg P K packed page"], tokens: TokenWrite) -> Num[Array, "Lg P K packed page"]:
@@ -57,9 +54,9 @@ def _write_columns(
     """T2: tokens padded to whole tiles, and one more."""
     num_heads, packed_len, _ = columns.shape
     head_bytes = 3 * packed_len * NUM_LANES * pool.dtype.itemsize
-    most = max(1, MAX_RING_BYTES // (2 * head_bytes))
+    most = max(1, piece_writes.MAX_RING_BYTES // (2 * head_bytes))
     heads = max(n for n in range(1, min(most, num_heads) + 1) if num_heads % n == 0)
-    depth = max(2, min(MAX_DEPTH, MAX_RING_BYTES // (heads * head_bytes)))
+    depth = ring_depth(heads * head_bytes)
     anywhere = pl.BlockSpec(memory_space=pl.ANY)
     return pl.pallas_call(
         _kernel,
@@ -79,55 +76,40 @@ def _write_columns(
         interpret=interpretation(),
         name="page_ops_lane_write",
     )(
-        jnp.reshape(layer, 1),
-        slots,
-        pieces.first_tokens,
-        pieces.counts,
-        jnp.reshape(pieces.num_pieces, 1),
+        *piece_scalars(layer, slots, pieces),
         columns,
         pool,
     )
 
 
 def _kernel(*refs: Ref) -> None:
-    layer, slots, first_tokens, counts, num_pieces, columns, _, pool, new, merged, semaphores = refs
-    page_size = pool.shape[4]
-    depth, num_heads = merged.shape[:2]
+    scalars, (columns, _, pool, new, merged, semaphores) = PieceScalars(*refs[:5]), refs[5:]
+    num_heads = merged.shape[1]
     first_head: jax.Array = pl.program_id(0) * num_heads
     heads: Any = pl.ds(first_head, num_heads)
 
-    def place(item: Scalar) -> tuple[jax.Array, jax.Array, jax.Array, Ref]:
-        """(the item's buffer, its first token, that token's lane in the piece, the piece)."""
-        token = first_tokens[item]
-        slot = slots[token]
-        lane = lax.rem(slot, NUM_LANES)
-        start = pl.multiple_of(lax.rem(slot, page_size) - lane, NUM_LANES)
-        piece = pool.at[layer[0], lax.div(slot, page_size), heads, :, pl.ds(start, NUM_LANES)]
-        return lax.rem(item, depth), token, lane, piece
-
-    def read(item: Scalar) -> tuple[Copy, ...]:
-        buffer, token, _, piece = place(item)
+    def tokens_at(token: jax.Array) -> Ref:
         first = pl.multiple_of(token - lax.rem(token, NUM_LANES), NUM_LANES)
-        around = columns.at[heads, :, pl.ds(first, 2 * NUM_LANES)]
-        is_partly_kept = counts[item] < NUM_LANES
-        return (
-            pltpu.make_async_copy(around, new.at[buffer], semaphores.at[0, buffer]),
-            OnlyIf(is_partly_kept, pltpu.make_async_copy(piece, merged.at[buffer], semaphores.at[1, buffer])),
-        )
+        return columns.at[heads, :, pl.ds(first, 2 * NUM_LANES)]
 
-    def merge(item: Scalar) -> None:
-        buffer, token, lane, _ = place(item)
+    def piece_at(layer: jax.Array, page: jax.Array, start: jax.Array) -> Ref:
+        return pool.at[layer, page, heads, :, pl.ds(start, NUM_LANES)]
 
+    def merge(item: Scalar, buffer: jax.Array, token: jax.Array, lane: jax.Array) -> None:
         def merge_head(head: Scalar, carry: Scalar) -> Scalar:
             tiles = [new[buffer, head, :, i * NUM_LANES : (i + 1) * NUM_LANES] for i in range(2)]
-            old = merged[buffer, head]
-            merged[buffer, head] = insert_columns(old, tiles, lax.rem(token, NUM_LANES), lane, counts[item])
+            old, place = merged[buffer, head], lax.rem(token, NUM_LANES)
+            merged[buffer, head] = insert_columns(old, tiles, place, lane, scalars.counts[item])
             return carry
 
         lax.fori_loop(0, num_heads, merge_head, 0)
 
-    def write(item: Scalar) -> tuple[Copy, ...]:
-        buffer, _, _, piece = place(item)
-        return (pltpu.make_async_copy(merged.at[buffer], piece, semaphores.at[2, buffer]),)
-
-    pipeline(num_pieces[0], depth, depth // 2, read=read, compute=merge, write=write)
+    write_pieces(
+        scalars,
+        *(new, merged, semaphores),
+        piece_len=NUM_LANES,
+        page_size=pool.shape[4],
+        tokens_at=tokens_at,
+        piece_at=piece_at,
+        merge=merge,
+    )

@@ -24,17 +24,12 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Int, Num
 
 from pallas_kernels.dispatch import interpretation
-from pallas_kernels.kernel_types import Copy, Ref, Scalar
+from pallas_kernels.kernel_types import Ref, Scalar
 from pallas_kernels.page_layouts import NUM_LANES, tile_rows
 from pallas_kernels.page_ops.aligned_pieces import Pieces, piece_len, plan_pieces
-from pallas_kernels.page_ops.mosaic_tpu.copy_pipeline import OnlyIf, pipeline
+from pallas_kernels.page_ops.mosaic_tpu.piece_writes import PieceScalars, piece_scalars, ring_depth, write_pieces
 from pallas_kernels.page_ops.mosaic_tpu.pool_tiles import column_dtype, from_columns, require_tiles, to_columns
 from pallas_kernels.page_ops.token_write import TokenWrite
-
-MAX_RING_BYTES = 8 << 20
-"""Half of the 16 MiB of VMEM that a kernel has by default."""
-MAX_DEPTH = 8
-"""Pieces in flight. At 8 heads of 128 in bfloat16, 8 pieces are 2.6 MB: 1.6 µs of a v6e's bandwidth, one latency."""
 
 
 def write(pool: Num[Array, "Lg P K page W2"], tokens: TokenWrite) -> Num[Array, "Lg P K page W2"]:
@@ -63,7 +58,7 @@ def _write_rows(
     tile, length = tile_rows(pool.dtype), pieces.piece_len
     num_new = min(length + tile, num_tokens)  # whole tiles that hold any `length` consecutive rows
     item_bytes = num_heads * (num_new + length) * num_lanes * pool.dtype.itemsize
-    depth = max(2, min(MAX_DEPTH, MAX_RING_BYTES // item_bytes))
+    depth = ring_depth(item_bytes)
     shifted = (num_lanes // NUM_LANES, num_heads, length + num_new + length, NUM_LANES)
     anywhere = pl.BlockSpec(memory_space=pl.ANY)
     return pl.pallas_call(
@@ -85,56 +80,41 @@ def _write_rows(
         interpret=interpretation(),
         name="page_ops_write",
     )(
-        jnp.reshape(layer, 1),
-        slots,
-        pieces.first_tokens,
-        pieces.counts,
-        jnp.reshape(pieces.num_pieces, 1),
+        *piece_scalars(layer, slots, pieces),
         rows,
         pool,
     )
 
 
 def _kernel(*refs: Ref, tile: int) -> None:
-    layer, slots, first_tokens, counts, num_pieces, rows, _, pool, new, merged, shifted, semaphores = refs
-    page_size = pool.shape[3]
-    depth, _, length, _ = merged.shape
-    num_new = new.shape[2]
+    scalars, (rows, _, pool, new, merged, shifted, semaphores) = PieceScalars(*refs[:5]), refs[5:]
+    length, num_new = merged.shape[2], new.shape[2]
 
-    def first_new(token: Scalar) -> jax.Array:
+    def first_new(token: jax.Array) -> jax.Array:
         """The first row of `new`: that of the token's tile, or an earlier one so that `new` ends within the rows."""
         return pl.multiple_of(jnp.minimum(token - lax.rem(token, tile), rows.shape[1] - num_new), tile)
 
-    def place(item: Scalar) -> tuple[jax.Array, jax.Array, jax.Array, Ref]:
-        """(the item's buffer, its first token, that token's row in the piece, the piece)."""
-        token = first_tokens[item]
-        slot = slots[token]
-        row = lax.rem(slot, length)
-        start = pl.multiple_of(lax.rem(slot, page_size) - row, length)
-        piece = pool.at[layer[0], lax.div(slot, page_size), :, pl.ds(start, length)]
-        return lax.rem(item, depth), token, row, piece
+    def tokens_at(token: jax.Array) -> Ref:
+        return rows.at[:, pl.ds(first_new(token), num_new)]
 
-    def read(item: Scalar) -> tuple[Copy, ...]:
-        buffer, token, _, piece = place(item)
-        around = rows.at[:, pl.ds(first_new(token), num_new)]
-        is_partly_kept = counts[item] < length
-        return (
-            pltpu.make_async_copy(around, new.at[buffer], semaphores.at[0, buffer]),
-            OnlyIf(is_partly_kept, pltpu.make_async_copy(piece, merged.at[buffer], semaphores.at[1, buffer])),
-        )
+    def piece_at(layer: jax.Array, page: jax.Array, start: jax.Array) -> Ref:
+        return pool.at[layer, page, :, pl.ds(start, length)]
 
-    def merge(item: Scalar) -> None:
-        buffer, token, row, _ = place(item)
+    def merge(item: Scalar, buffer: jax.Array, token: jax.Array, row: jax.Array) -> None:
         for c, column in enumerate(to_columns(new[buffer])):
             shifted[c, :, length : length + num_new] = column
         start = length + token - first_new(token) - row
         columns = [shifted[c, :, pl.ds(start, length)] for c in range(shifted.shape[0])]
         at = lax.broadcasted_iota(jnp.int32, merged.shape[1:], 1)
-        is_new = (at >= row) & (at < row + counts[item])
+        is_new = (at >= row) & (at < row + scalars.counts[item])
         merged[buffer] = jnp.where(is_new, from_columns(columns, merged.dtype), merged[buffer])
 
-    def write(item: Scalar) -> tuple[Copy, ...]:
-        buffer, _, _, piece = place(item)
-        return (pltpu.make_async_copy(merged.at[buffer], piece, semaphores.at[2, buffer]),)
-
-    pipeline(num_pieces[0], depth, depth // 2, read=read, compute=merge, write=write)
+    write_pieces(
+        scalars,
+        *(new, merged, semaphores),
+        piece_len=length,
+        page_size=pool.shape[3],
+        tokens_at=tokens_at,
+        piece_at=piece_at,
+        merge=merge,
+    )

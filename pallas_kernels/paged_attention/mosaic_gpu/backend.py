@@ -18,7 +18,6 @@ from pallas_kernels.page_ops.pack_tokens import pack_tokens
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSizes
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 from pallas_kernels.paged_attention.mosaic_gpu.combine import combine
-from pallas_kernels.paged_attention.mosaic_gpu.compute_warpgroup import LOG2_E
 from pallas_kernels.paged_attention.mosaic_gpu.items import (
     Items,
     Lines,
@@ -39,6 +38,7 @@ from pallas_kernels.paged_attention.mosaic_gpu.tiling import (
     num_items,
     problem_of,
 )
+from pallas_kernels.paged_attention.softmax_constants import LOG2_E
 
 
 @jax.tree_util.register_dataclass
@@ -57,7 +57,7 @@ class Part:
 @jax.tree_util.register_dataclass
 @no_type_check
 @dataclass(frozen=True)
-class Work:
+class BatchPlan:
     """The plan for a batch."""
 
     decode: Part
@@ -81,7 +81,7 @@ def plan(meta: AttentionMeta, spec: AttentionSpec, model: ModelSizes) -> Attenti
         tiling = longer_tiling(problem)
         tiles = longer_tiles(meta, tiling.tokens)
         longer = part(tiles, tiling, tile_of_token(meta, tiles, tiling.tokens))
-    return replace(meta, work=Work(decode, longer))
+    return replace(meta, plan=BatchPlan(decode, longer))
 
 
 def paged_attention(
@@ -98,12 +98,11 @@ def paged_attention(
     v_scale: Float[Array, "Lg K"] | None,
 ) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
     """See `api.paged_attention`."""
-    num_tokens, num_heads, head_dim = q.shape
-    layout, num_kv_heads = spec.layout, pool.shape[2]
-    page_size, packed_len = layout.page_size(pool), pool.shape[layout.packed_axis]
-    model = ModelSizes(num_heads, num_kv_heads, head_dim, page_size, q.dtype, pool.dtype)
-    problem, group_size = problem_of(meta, spec, model), model.group_size
-    if meta.work is None:
+    layout, model = spec.layout, ModelSizes.of(q, pool, spec.layout)
+    num_tokens, packed_len = len(q), pool.shape[layout.packed_axis]
+    num_kv_heads, group_size, head_dim = model.num_kv_heads, model.group_size, model.head_dim
+    problem = problem_of(meta, spec, model)
+    if meta.plan is None:
         meta = plan(meta, spec, model)
     k_scale, v_scale = (None if s is None else s[layer].astype(jnp.float32) for s in (k_scale, v_scale))
     scales: dict[str, Any] = {"k_scale": k_scale, "v_scale": v_scale}
@@ -119,7 +118,7 @@ def paged_attention(
 
     def run(part: Part, tiling: Tiling, new: jax.Array | None, pool: jax.Array):
         out_dtype = jnp.dtype(jnp.float32) if tiling.is_divided else q.dtype
-        static = (head_dim, page_size, packed_len, tiling.positions, q.dtype, pool.dtype, out_dtype)
+        static = (head_dim, model.page_size, packed_len, tiling.positions, q.dtype, pool.dtype, out_dtype)
         o, log_sums, pool = attend_items(
             _tiles_of(queries, part.first_token, tiling),
             new,
@@ -147,10 +146,10 @@ def paged_attention(
         return o if v_scale is None else o * v_scale[None, :, None, None], pool
 
     token = jnp.arange(num_tokens, dtype=jnp.int32)[:, None, None, None]
-    o, pool = run(meta.work.decode, decode_tiling(problem), new, pool)
+    o, pool = run(meta.plan.decode, decode_tiling(problem), new, pool)
     o = jnp.where(token[:singles] < num_decodes, o, 0)
     if problem.has_longer_rows:
-        longer, pool = run(meta.work.longer, longer_tiling(problem), None, pool)
+        longer, pool = run(meta.plan.longer, longer_tiling(problem), None, pool)
         o = jnp.pad(o, ((0, num_tokens - singles), (0, 0), (0, 0), (0, 0)))
         o = jnp.where((token >= num_decodes) & (token < meta.cu_q_lens[meta.num_seqs]), longer, o)
     return o.reshape(q.shape).astype(q.dtype), pool

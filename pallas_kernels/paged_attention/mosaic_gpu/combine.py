@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from pallas_kernels.dispatch import gpu_interpretation
 from pallas_kernels.kernel_types import Ref, Scalar
 from pallas_kernels.paged_attention.mosaic_gpu.items import Items
+from pallas_kernels.paged_attention.softmax_constants import LOWEST
 
 THREADS = 128
 
@@ -37,7 +38,7 @@ def combine(
         def higher(item: Scalar, highest: jax.Array) -> jax.Array:
             return jnp.maximum(highest, log_sums_ref[item, head, line])
 
-        highest = lax.fori_loop(first, end, higher, jnp.float32(-1e30))
+        highest = lax.fori_loop(first, end, higher, jnp.float32(LOWEST))
 
         def add(item: Scalar, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             total, sums = carry

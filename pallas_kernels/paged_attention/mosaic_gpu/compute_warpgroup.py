@@ -6,7 +6,6 @@ Scores are in base 2. O stays in registers, and P·V is added to it there (Flash
 warpgroups of a thread block are not synchronized, so that one can exponentiate while the other multiplies.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -22,14 +21,12 @@ from jax.experimental.pallas.mosaic_gpu import WGMMAAccumulatorRef as ACC
 from pallas_kernels.kernel_types import Ref, Refs
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES, KernelSizes
-from pallas_kernels.paged_attention.mosaic_gpu.memory_warpgroup import Item, slot_of
+from pallas_kernels.paged_attention.mosaic_gpu.memory_warpgroup import Item, buffer_of
+from pallas_kernels.paged_attention.softmax_constants import LOG2_E, LOWEST
 
-LOG2_E = math.log2(math.e)
 MATRIX = plgpu.Layout.WGMMA
 COLUMN = MATRIX.reduce(1)
 """Layout of one number per line."""
-LOWEST = -1e30
-"""Initial highest score; with -inf, differences would be NaN."""
 
 Carry = tuple[jax.Array, jax.Array, tuple[jax.Array, ...]]
 """Sum of weights and highest score of each line, and the weighted sums by groups of lanes."""
@@ -49,8 +46,8 @@ def attend_item(refs: Refs, item: Item, group: jax.Array, sizes: KernelSizes, sp
 
     def step(block: jax.Array, carry: Carry, is_edge: bool) -> Carry:
         total, highest, parts = carry
-        slot = slot_of(item, block, sizes)
-        plgpu.barrier_wait(refs["filled"].at[slot])
+        buffer = buffer_of(item, block, sizes)
+        plgpu.barrier_wait(refs["filled"].at[buffer])
         lanes_of = _context(refs, item, group, sizes, spec, block, is_edge)
 
         def products(accumulator: Ref) -> jax.Array:
@@ -70,7 +67,7 @@ def attend_item(refs: Refs, item: Item, group: jax.Array, sizes: KernelSizes, sp
             weighted(part * _by_line(decay, sizes.width), weights, i * sizes.width, lanes_of)
             for i, part in enumerate(parts)
         )
-        plgpu.barrier_arrive(refs["freed"].at[slot])
+        plgpu.barrier_arrive(refs["freed"].at[buffer])
         return total, higher, parts
 
     def weighted(part: jax.Array, weights: jax.Array, first_lane: int, lanes_of: Lanes) -> jax.Array:
@@ -117,7 +114,7 @@ def attend_item(refs: Refs, item: Item, group: jax.Array, sizes: KernelSizes, sp
 
 
 def _scores(spec: AttentionSpec, products: jax.Array, k_scale: jax.Array | None) -> tuple[jax.Array, Any]:
-    """Numbers, and the factor that makes scores in base 2 of them."""
+    """(x, factor): the scores in base 2 are x · factor."""
     if spec.softcap is None:
         factor = spec.scale * LOG2_E
         return products, factor if k_scale is None else factor * k_scale
@@ -162,8 +159,8 @@ def _context(
     """
     start = block * sizes.positions
     seen_from = jnp.int32(0) if spec.window is None else item.first_new - (spec.window - 1)
-    slot = slot_of(item, block, sizes)
-    narrow = refs["ring"].at[slot]
+    buffer = buffer_of(item, block, sizes)
+    narrow = refs["ring"].at[buffer]
     if sizes.is_narrow:
         _rewrite(narrow, refs["wide"].at[group], sizes.ring_tile, start, seen_from, item.kv_len)
         return lambda span, lane, width: refs["wide"].at[group, span, :, pl.ds(lane, width)]
@@ -179,7 +176,7 @@ def _context(
                 plgpu.barrier_arrive(refs["cleared"])
                 plgpu.barrier_wait(refs["cleared"])
 
-    return lambda span, lane, width: refs["ring"].at[slot, span, :, pl.ds(lane, width)]
+    return lambda span, lane, width: refs["ring"].at[buffer, span, :, pl.ds(lane, width)]
 
 
 def _rewrite(

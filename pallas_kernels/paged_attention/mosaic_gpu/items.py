@@ -72,7 +72,7 @@ def longer_tiles(meta: AttentionMeta, tile_tokens: int) -> Tiles:
     num_rows = len(meta.kv_lens)
     row = jnp.arange(num_rows, dtype=jnp.int32)
     is_longer = (row >= meta.num_decodes) & (row < meta.num_seqs)
-    num_tokens = jnp.where(is_longer, jnp.diff(meta.cu_q_lens), 0)
+    num_tokens = jnp.where(is_longer, meta.q_lens, 0)
     ends = jnp.cumsum(-(-num_tokens // tile_tokens), dtype=jnp.int32)
     tile = jnp.arange(len(meta.rows) // tile_tokens + num_rows, dtype=jnp.int32)
     owner = jnp.searchsorted(ends, tile, side="right", method="compare_all").astype(jnp.int32)
@@ -104,7 +104,7 @@ def plan_items(
     num_items: at least the number of tiles; items beyond that divide tiles into parts of at least `min_blocks` blocks.
     """
     num_tiles = len(tiles.row)
-    kv_len, q_len = meta.kv_lens[tiles.row], (meta.cu_q_lens[1:] - meta.cu_q_lens[:-1])[tiles.row]
+    kv_len, q_len = meta.kv_lens[tiles.row], meta.q_lens[tiles.row]
     first_new = kv_len - q_len
     first = first_new + tiles.first_token - meta.cu_q_lens[tiles.row]
     last = first + jnp.maximum(tiles.num_tokens, 1) - 1

@@ -31,8 +31,8 @@ class Item(NamedTuple):
     """Pages freed at the front of the row."""
 
 
-def slot_of(item: Item, block: jax.Array, sizes: KernelSizes) -> jax.Array:
-    """Index in the ring."""
+def buffer_of(item: Item, block: jax.Array, sizes: KernelSizes) -> jax.Array:
+    """The block's index in the ring."""
     return lax.rem(block - item.begin, jnp.int32(sizes.depth))
 
 
@@ -50,16 +50,16 @@ def store_token(refs: Refs, item: Item, sizes: KernelSizes) -> None:
 
 
 def stream_blocks(refs: Refs, item: Item, sizes: KernelSizes) -> None:
-    """Fills the ring's slots in turn, each after all compute warpgroups have released its previous block."""
+    """Fills the ring's buffers in turn, each after all compute warpgroups have released its previous block."""
     last_column = lax.div(item.kv_len - 1, jnp.int32(sizes.page_size)) - item.first_page
 
     @pl.loop(item.begin, item.end)
     def _(block: jax.Array) -> None:
-        slot = slot_of(item, block, sizes)
+        buffer = buffer_of(item, block, sizes)
 
         @pl.when(block - item.begin >= sizes.depth)
         def _() -> None:
-            plgpu.barrier_wait(refs["freed"].at[slot])
+            plgpu.barrier_wait(refs["freed"].at[buffer])
 
         for i in range(sizes.num_pieces):
             column, place = _divmod(block * sizes.positions + i * sizes.piece_len, sizes.page_size)
@@ -69,13 +69,15 @@ def stream_blocks(refs: Refs, item: Item, sizes: KernelSizes) -> None:
             for span, lanes in enumerate(spans(2 * sizes.head_dim)):
                 plgpu.copy_gmem_to_smem(
                     refs["pool"].at[refs["layer"][0], page, item.head, rows, lanes],
-                    refs["ring"].at[slot, span, pl.ds(i * sizes.piece_len, sizes.piece_len)],
-                    refs["filled"].at[slot],
+                    refs["ring"].at[buffer, span, pl.ds(i * sizes.piece_len, sizes.piece_len)],
+                    refs["filled"].at[buffer],
                 )
 
     @pl.loop(jnp.maximum(item.end - sizes.depth, item.begin), item.end)
     def _(block: jax.Array) -> None:
-        plgpu.barrier_wait(refs["freed"].at[slot_of(item, block, sizes)])  # every phase of a barrier must be waited for
+        plgpu.barrier_wait(
+            refs["freed"].at[buffer_of(item, block, sizes)]
+        )  # every phase of a barrier must be waited for
 
 
 def _divmod(x: jax.Array, divisor: int) -> tuple[jax.Array, jax.Array]:

@@ -34,7 +34,7 @@ TABLE_BYTES = 2**19
 @jax.tree_util.register_dataclass
 @no_type_check  # jax rebuilds it with leaves that are not arrays
 @dataclass(frozen=True)
-class Work:
+class BatchPlan:
     """The plan for the longer rows of a batch."""
 
     tiles: Tiles
@@ -56,7 +56,7 @@ def plan(meta: AttentionMeta, spec: AttentionSpec, model: ModelSizes) -> Attenti
     longer = (meta.num_decodes, meta.cu_q_lens[meta.num_seqs])
     pieces = plan_pieces(meta.write_slots, *longer, piece_len(model.page_size, spec.layout))
     tiles = plan_tiles(meta, model.group_size, num_lines, tile_rows(model.dtype))
-    return replace(meta, work=Work(tiles, pieces, tree))
+    return replace(meta, plan=BatchPlan(tiles, pieces, tree))
 
 
 def paged_attention(
@@ -73,13 +73,11 @@ def paged_attention(
     v_scale: Float[Array, "Lg K"] | None,
 ) -> tuple[Float[Array, "T N H"], Num[Array, "Lg P K page W2"]]:
     """See `api.paged_attention`."""
-    num_tokens, num_heads, head_dim = q.shape
-    num_kv_heads, page_size, layout = pool.shape[2], spec.layout.page_size(pool), spec.layout
-    num_rows, width = meta.tables.shape
-    asked = ModelSizes(num_heads, num_kv_heads, head_dim, page_size, q.dtype, pool.dtype)
-    check(spec, asked)
-    model = _computed(asked)
-    group_size, dtype = model.group_size, model.dtype
+    layout, model = spec.layout, ModelSizes.of(q, pool, spec.layout)
+    check(spec, model)
+    model = _computed(model)
+    num_kv_heads, group_size, head_dim, dtype = model.num_kv_heads, model.group_size, model.head_dim, model.dtype
+    num_tokens, (num_rows, width) = len(q), meta.tables.shape
     scales: dict[str, Any] = {"k_scale": None, "v_scale": None}
     if k_scale is not None or v_scale is not None:
         ones = jnp.ones(num_kv_heads, jnp.float32)
@@ -91,7 +89,7 @@ def paged_attention(
 
     def sizes_of(kind: str) -> tuple[BlockSizes, BlockLayout]:
         sizes = _block_sizes(kind, meta, spec, model)
-        sizes.pages(page_size)
+        sizes.pages(model.page_size)
         return sizes, block_layout(layout, pool, head_dim, width, sizes.positions)
 
     queries = q.astype(dtype).reshape(num_tokens, num_kv_heads, group_size, head_dim)
@@ -103,11 +101,11 @@ def paged_attention(
         num_decodes = meta.num_seqs
     else:
         num_decodes = meta.num_decodes
-        if meta.work is None:
-            meta = plan(meta, spec, asked)
+        if meta.plan is None:
+            meta = plan(meta, spec, model)
         if k is not None and v is not None:
             longer = (num_decodes, meta.cu_q_lens[meta.num_seqs])
-            where: dict[str, Any] = {"pieces": meta.work.pieces, "layout": layout, "backend": "mosaic_tpu"}
+            where: dict[str, Any] = {"pieces": meta.plan.pieces, "layout": layout, "backend": "mosaic_tpu"}
             pool = write(pool, layer, k, v, meta.write_slots, *longer, **scales, **where)
 
     singles = min(num_tokens, num_rows)
@@ -126,7 +124,7 @@ def paged_attention(
             blocks=blocks,
             group_size=group_size,
             num_lines=_num_lines(sizes, model),
-            tree=meta.work.tree,
+            tree=meta.plan.tree,
             sinks=grouped_sinks,
             **options,
         )
@@ -187,7 +185,7 @@ def _chunk_rows(
     padding = (0, run.keywords["num_lines"])
     lines = jnp.pad(lines, ((0, 0), padding, (0, run.keywords["blocks"].query_lanes - head_dim)))
     for part in parts:
-        out = run(lines, pool, layer, meta.tables[part], meta, meta.work.tiles, part.start)
+        out = run(lines, pool, layer, meta.tables[part], meta, meta.plan.tiles, part.start)
         out = out[:, : num_tokens * group_size].reshape(num_kv_heads, num_tokens, group_size, head_dim)
         yield part, jnp.moveaxis(out, 0, 1)
 
@@ -202,7 +200,10 @@ def _block_sizes(kind: str, meta: AttentionMeta, spec: AttentionSpec, model: Mod
 
 
 def _computed(model: ModelSizes) -> ModelSizes:
-    """With the type of the products' operands: bfloat16 where it holds the queries, keys and values exactly."""
+    """With the type of the products' operands: bfloat16 where it holds the queries, keys and values exactly.
+
+    Sizes that it returned do not change when it is applied to them again.
+    """
     is_narrow = jnp.dtype(model.pool_dtype).itemsize == 1 or model.pool_dtype == jnp.bfloat16
     return replace(model, dtype=jnp.bfloat16 if model.dtype == jnp.bfloat16 and is_narrow else jnp.float32)
 

@@ -86,15 +86,15 @@ class BlockLayout(ABC):
         """Positions of the smallest part of a page that can be written."""
 
     @abstractmethod
-    def keys(self, block: Ref, slot: Scalar, head: Scalar, positions: Any) -> jax.Array:
+    def keys(self, block: Ref, buffer: Scalar, head: Scalar, positions: Any) -> jax.Array:
         """Keys of a head at these positions of a block in VMEM."""
 
     @abstractmethod
-    def values(self, block: Ref, slot: Scalar, head: Scalar, positions: Any) -> jax.Array:
+    def values(self, block: Ref, buffer: Scalar, head: Scalar, positions: Any) -> jax.Array:
         """Values likewise."""
 
     def tokens(self, of: tuple[Any, ...], positions: Any) -> tuple[Any, ...]:
-        """Index of packed tokens of all heads, in a block (of = slot) or a page (of = layer, page)."""
+        """Index of packed tokens of all heads, in a block (of = buffer) or a page (of = layer, page)."""
         *before, last = of
         return (*before, *self.layout.at(last, positions))
 
@@ -104,7 +104,7 @@ class BlockLayout(ABC):
 
     @abstractmethod
     def put(
-        self, block: Ref, slot: Scalar, tile: Scalar, offset: Scalar, new: Ref, first_row: Scalar, row: Scalar
+        self, block: Ref, buffer: Scalar, tile: Scalar, offset: Scalar, new: Ref, first_row: Scalar, row: Scalar
     ) -> None:
         """Writes the new token of row `first_row` + `row` at `offset` of the tile that begins at position `tile`."""
 
@@ -138,11 +138,11 @@ class RowBlocks(BlockLayout):
     def tile_len(self) -> int:
         return tile_rows(self.pool_dtype)
 
-    def keys(self, block: Ref, slot: Scalar, head: Scalar, positions: Any) -> jax.Array:
-        return block[slot, head, positions, : self.query_lanes]
+    def keys(self, block: Ref, buffer: Scalar, head: Scalar, positions: Any) -> jax.Array:
+        return block[buffer, head, positions, : self.query_lanes]
 
-    def values(self, block: Ref, slot: Scalar, head: Scalar, positions: Any) -> jax.Array:
-        return block[slot, head, positions, self.value_start : self.value_start + self.value_lanes]
+    def values(self, block: Ref, buffer: Scalar, head: Scalar, positions: Any) -> jax.Array:
+        return block[buffer, head, positions, self.value_start : self.value_start + self.value_lanes]
 
     def new_operand(self, new: jax.Array, rows: int) -> tuple[jax.Array, pl.BlockSpec]:
         """In float32, where any single row can be read, and which holds the numbers of every narrower type."""
@@ -153,12 +153,12 @@ class RowBlocks(BlockLayout):
         return new.astype(jnp.float32), pl.BlockSpec((rows, *new.shape[1:]), index)
 
     def put(
-        self, block: Ref, slot: Scalar, tile: Scalar, offset: Scalar, new: Ref, first_row: Scalar, row: Scalar
+        self, block: Ref, buffer: Scalar, tile: Scalar, offset: Scalar, new: Ref, first_row: Scalar, row: Scalar
     ) -> None:
-        old = block[slot, :, pl.ds(tile, self.tile_len), :]
+        old = block[buffer, :, pl.ds(tile, self.tile_len), :]
         is_new = lax.broadcasted_iota(jnp.int32, old.shape, 1) == offset
         merged = jnp.where(is_new, new[row][:, None, :], old.astype(jnp.float32))
-        block[slot, :, pl.ds(tile, self.tile_len), :] = merged.astype(old.dtype)
+        block[buffer, :, pl.ds(tile, self.tile_len), :] = merged.astype(old.dtype)
 
 
 @dataclass(frozen=True)
@@ -184,11 +184,11 @@ class LaneBlocks(BlockLayout):
     def output_lanes(self) -> slice:
         return slice(0, self.head_dim)
 
-    def keys(self, block: Ref, slot: Scalar, head: Scalar, positions: Any) -> jax.Array:
-        return block[slot, head, : self.query_lanes, positions]
+    def keys(self, block: Ref, buffer: Scalar, head: Scalar, positions: Any) -> jax.Array:
+        return block[buffer, head, : self.query_lanes, positions]
 
-    def values(self, block: Ref, slot: Scalar, head: Scalar, positions: Any) -> jax.Array:
-        return block[slot, head, self.query_lanes : 2 * self.query_lanes, positions]
+    def values(self, block: Ref, buffer: Scalar, head: Scalar, positions: Any) -> jax.Array:
+        return block[buffer, head, self.query_lanes : 2 * self.query_lanes, positions]
 
     def new_operand(self, new: jax.Array, rows: int) -> tuple[jax.Array, pl.BlockSpec]:
         """[K, 2H', S]: tokens are lanes, as in pages; a block holds 128 of them; `rows` divides 128 or is S."""
@@ -201,14 +201,14 @@ class LaneBlocks(BlockLayout):
         return columns, pl.BlockSpec((*columns.shape[:2], NUM_LANES), index)
 
     def put(
-        self, block: Ref, slot: Scalar, tile: Scalar, offset: Scalar, new: Ref, first_row: Scalar, row: Scalar
+        self, block: Ref, buffer: Scalar, tile: Scalar, offset: Scalar, new: Ref, first_row: Scalar, row: Scalar
     ) -> None:
         lanes = pl.ds(tile, NUM_LANES)
         lane = lax.rem(first_row + row, NUM_LANES)
 
         def put_head(head: Scalar, carry: Scalar) -> Scalar:
-            old = block[slot, head, :, lanes]
-            block[slot, head, :, lanes] = insert_columns(old, [new[head]], lane, offset, 1)
+            old = block[buffer, head, :, lanes]
+            block[buffer, head, :, lanes] = insert_columns(old, [new[head]], lane, offset, 1)
             return carry
 
         lax.fori_loop(0, self.num_kv_heads, put_head, 0)

@@ -29,22 +29,21 @@ from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import BlockLayout, pool_buffer
 from pallas_kernels.paged_attention.mosaic_tpu.page_stream import (
-    HIDDEN,
-    LOG2_E,
-    LOWEST,
-    VMEM_BYTES,
+    COMPILER_PARAMS,
     PageStream,
     Softmax,
     Span,
     as_operand,
+    clear,
     each_group,
     fold,
     outputs,
     scores,
     softmax_buffers,
-    start,
-    wait_for,
+    start_copy,
+    wait_copy,
 )
+from pallas_kernels.paged_attention.softmax_constants import HIDDEN, LOG2_E
 
 DEPTH = 3
 """Blocks in VMEM. Products take longer than copies here: one block ahead suffices, two bridge the ends of rows."""
@@ -163,9 +162,7 @@ def chunks(
         ),
         out_shape=pltpu.HBM((num_kv_heads, num_queries, blocks.head_dim), q.dtype),
         interpret=interpretation(),
-        compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("arbitrary",), disable_bounds_checks=True, vmem_limit_bytes=VMEM_BYTES
-        ),
+        compiler_params=COMPILER_PARAMS,
         name="paged_attention_chunks",
     )(*prefetched, *operands)
 
@@ -251,16 +248,18 @@ def _kernel(
         num_items=num_tiles,
     )
 
-    def queries_of(i: Scalar, slot: Scalar, act: Callable[[Copy], None]) -> None:
+    def queries_of(i: Scalar, buffer: Scalar, act: Callable[[Copy], None]) -> None:
         lines = pl.ds(tile_of(i).start, num_lines)
-        act(pltpu.make_async_copy(q_hbm.at[:, lines], q_buf.at[slot], q_sems.at[slot]))
+        act(pltpu.make_async_copy(q_hbm.at[:, lines], q_buf.at[buffer], q_sems.at[buffer]))
         if tree_hbm is not None:
-            act(pltpu.make_async_copy(tree_hbm.at[lines], tree_buf.at[slot], q_sems.at[slot]))
+            act(pltpu.make_async_copy(tree_hbm.at[lines], tree_buf.at[buffer], q_sems.at[buffer]))
 
-    def output_of(i: Scalar, slot: Scalar) -> Copy:
-        return pltpu.make_async_copy(o_buf.at[slot], o_hbm.at[:, pl.ds(tile_of(i).start, num_lines)], o_sems.at[slot])
+    def output_of(i: Scalar, buffer: Scalar) -> Copy:
+        return pltpu.make_async_copy(
+            o_buf.at[buffer], o_hbm.at[:, pl.ds(tile_of(i).start, num_lines)], o_sems.at[buffer]
+        )
 
-    def visible(tile: _Tile, slot: Scalar, first_key: Scalar, size: int) -> jax.Array:
+    def visible(tile: _Tile, buffer: Scalar, first_key: Scalar, size: int) -> jax.Array:
         """[lines, size]: whether each line's query attends to each position from first_key on."""
         line = tile.start + jax.lax.broadcasted_iota(jnp.int32, (num_lines, 1), 0)
         key = first_key + jax.lax.broadcasted_iota(jnp.int32, (1, size), 1)
@@ -269,7 +268,7 @@ def _kernel(
         seen = token_line <= line
         if num_bits <= 0:
             return seen if window is None else seen & (token_line + window * group_size > line)
-        columns = tree_buf[slot]
+        columns = tree_buf[buffer]
         in_window: jax.Array | bool = True
         if window is not None:
             in_window = key > columns[:, num_bits // 32 :] - window
@@ -282,8 +281,8 @@ def _kernel(
         return seen & (is_set | (((node < 0) | (node >= num_bits)) & in_window))
 
     def fold_heads(
-        slot: Scalar,
-        kv_slot: Scalar,
+        buffer: Scalar,
+        kv_buffer: Scalar,
         positions: Any,
         heads: list[Scalar],
         mask: jax.Array | None = None,
@@ -292,31 +291,31 @@ def _kernel(
         xs: list[jax.Array] = []
         vs: list[jax.Array] = []
         for head in heads:
-            k = as_operand(blocks.keys(kv_buf, kv_slot, head, positions), q_buf.dtype)
-            q, k_scale = q_buf[slot, head], None if k_scale_ref is None else k_scale_ref[head]
+            k = as_operand(blocks.keys(kv_buf, kv_buffer, head, positions), q_buf.dtype)
+            q, k_scale = q_buf[buffer, head], None if k_scale_ref is None else k_scale_ref[head]
             x = scores(spec, q, k, k_scale, blocks.key_dims, precision)
             xs.append(x if mask is None else jnp.where(mask, x, HIDDEN))
-            v = blocks.values(kv_buf, kv_slot, head, positions)
+            v = blocks.values(kv_buf, kv_buffer, head, positions)
             if is_held is not None:
                 v = jnp.where(is_held(v.shape, blocks.value_axis), v.astype(jnp.float32), 0)
             vs.append(as_operand(v, q_buf.dtype))
         fold(softmax, heads, xs, vs, precision, blocks.value_dims)
 
-    def edge_block(tile: _Tile, slot: Scalar, kv_slot: Scalar, block: Scalar) -> None:
+    def edge_block(tile: _Tile, buffer: Scalar, kv_buffer: Scalar, block: Scalar) -> None:
         """A block that is not entirely visible to all queries: its pieces that hold visible positions."""
         begin = block * blocks.positions
         size = blocks.edge_len
 
         def piece(j: Scalar, carry: Scalar) -> Scalar:
             first_key = begin + j * size
-            mask = visible(tile, slot, first_key, size)
+            mask = visible(tile, buffer, first_key, size)
 
             def is_held(of_shape: tuple[int, ...], axis: int) -> jax.Array:
                 position = first_key + jax.lax.broadcasted_iota(jnp.int32, of_shape, axis)
                 return (position >= tile.span.begin) & (position < tile.span.end)
 
             positions = pl.ds(pl.multiple_of(j * size, size), size)
-            fold_piece = partial(fold_heads, slot, kv_slot, positions, mask=mask, is_held=is_held)
+            fold_piece = partial(fold_heads, buffer, kv_buffer, positions, mask=mask, is_held=is_held)
             each_group(blocks.num_kv_heads, fold_piece, size=HEADS_AT_ONCE)
             return carry
 
@@ -325,26 +324,24 @@ def _kernel(
         jax.lax.fori_loop(first, last + 1, piece, 0)
 
     def attend_tile(i: Scalar, carry: Scalar) -> Scalar:
-        tile, slot = tile_of(i), i % 2
+        tile, buffer = tile_of(i), i % 2
         first, last = stream.first_block(tile.span), stream.last_block(tile.span)
 
         @pl.when(i + 1 < num_tiles)
         def _() -> None:
-            queries_of(i + 1, 1 - slot, start)
+            queries_of(i + 1, 1 - buffer, start_copy)
 
-        softmax.highest[...] = jnp.full_like(softmax.highest, LOWEST)
-        softmax.total[...] = jnp.zeros_like(softmax.total)
-        softmax.weighted[...] = jnp.zeros_like(softmax.weighted)
-        queries_of(i, slot, wait_for)
+        clear(softmax)
+        queries_of(i, buffer, wait_copy)
 
         def edge(block: Scalar, carry: Scalar) -> Scalar:
-            edge_block(tile, slot, stream.wait(tile.span, block), block)
+            edge_block(tile, buffer, stream.wait(tile.span, block), block)
             stream.release()
             return carry
 
         def whole(block: Scalar, carry: Scalar) -> Scalar:
-            kv_slot = stream.wait_whole()
-            each_group(blocks.num_kv_heads, partial(fold_heads, slot, kv_slot, slice(None)), size=HEADS_AT_ONCE)
+            kv_buffer = stream.wait_whole()
+            each_group(blocks.num_kv_heads, partial(fold_heads, buffer, kv_buffer, slice(None)), size=HEADS_AT_ONCE)
             stream.release()
             return carry
 
@@ -361,26 +358,26 @@ def _kernel(
                 if sinks_ref is not None:
                     lines = pl.ds(tile.start % group_size, num_lines)
                     sink = jnp.exp2(sinks_ref[head, lines] - softmax.highest[head])[:, :1]
-                o_buf[slot, head] = outputs(softmax, head, blocks, v_scale_ref, sink).astype(o_buf.dtype)
-                strip = o_buf[slot, head, :sublanes].astype(jnp.float32)
+                o_buf[buffer, head] = outputs(softmax, head, blocks, v_scale_ref, sink).astype(o_buf.dtype)
+                strip = o_buf[buffer, head, :sublanes].astype(jnp.float32)
                 is_own = jax.lax.broadcasted_iota(jnp.int32, strip.shape, 0) >= tile.own_begin
                 strip = jnp.where(is_own, strip, seam[head].astype(jnp.float32))
-                o_buf[slot, head, :sublanes] = strip.astype(o_buf.dtype)
+                o_buf[buffer, head, :sublanes] = strip.astype(o_buf.dtype)
                 next_seam = jnp.minimum(tile.own_end // sublanes * sublanes, num_lines - sublanes)
-                seam[head] = o_buf[slot, head, pl.ds(pl.multiple_of(next_seam, sublanes), sublanes)]
+                seam[head] = o_buf[buffer, head, pl.ds(pl.multiple_of(next_seam, sublanes), sublanes)]
 
         each_group(blocks.num_kv_heads, finish, size=HEADS_AT_ONCE)
 
         @pl.when(i > 0)
         def _() -> None:
-            output_of(i - 1, 1 - slot).wait()
+            output_of(i - 1, 1 - buffer).wait()
 
-        output_of(i, slot).start()
+        output_of(i, buffer).start()
         return carry
 
     @pl.when(num_tiles > 0)
     def _() -> None:
-        queries_of(0, 0, start)
+        queries_of(0, 0, start_copy)
         stream.begin()
         jax.lax.fori_loop(0, num_tiles, attend_tile, 0)
         output_of(num_tiles - 1, (num_tiles - 1) % 2).wait()

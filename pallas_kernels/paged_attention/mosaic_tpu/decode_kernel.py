@@ -22,20 +22,19 @@ from pallas_kernels.page_layouts import NUM_LANES
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import BlockLayout, pool_buffer
 from pallas_kernels.paged_attention.mosaic_tpu.page_stream import (
-    HIDDEN,
-    LOG2_E,
-    LOWEST,
-    VMEM_BYTES,
+    COMPILER_PARAMS,
     PageStream,
     Softmax,
     Span,
     as_operand,
+    clear,
     each_group,
     fold,
     outputs,
     scores,
     softmax_buffers,
 )
+from pallas_kernels.paged_attention.softmax_constants import HIDDEN, LOG2_E
 
 DEPTH = 4
 """Blocks in VMEM. A block of 2 MiB is 1.3 µs of a v6e's memory, about the latency of a copy, so that a single
@@ -114,9 +113,7 @@ def decode(
         out_shape=[made for made, _ in outputs.values()],
         input_output_aliases=aliases,
         interpret=interpretation(),
-        compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("arbitrary",), disable_bounds_checks=True, vmem_limit_bytes=VMEM_BYTES
-        ),
+        compiler_params=COMPILER_PARAMS,
         name="paged_attention_decode",
     )(*prefetched, *(array for array, _ in inputs.values()))
     return (out[0], out[1]) if new is not None else (out[0], pool)
@@ -166,23 +163,23 @@ def _kernel(
         stream.begin()
 
     def fold_heads(
-        i: Scalar, slot: Scalar, positions: Scalar, heads: list[Scalar], mask_of: Mask | None = None
+        i: Scalar, buffer: Scalar, positions: Scalar, heads: list[Scalar], mask_of: Mask | None = None
     ) -> None:
         xs: list[jax.Array] = []
         vs: list[jax.Array] = []
         for head in heads:
-            k = as_operand(blocks.keys(kv_buf, slot, head, positions), dtype)
+            k = as_operand(blocks.keys(kv_buf, buffer, head, positions), dtype)
             q, k_scale = q_ref[i, head], None if k_scale_ref is None else k_scale_ref[head]
             x = scores(spec, q, k, k_scale, blocks.key_dims, precision)
             xs.append(x if mask_of is None else jnp.where(mask_of(x.shape, 1), x, HIDDEN))
         for head in heads:
-            v = blocks.values(kv_buf, slot, head, positions)
+            v = blocks.values(kv_buf, buffer, head, positions)
             if mask_of is not None:
                 v = jnp.where(mask_of(v.shape, blocks.value_axis), v.astype(jnp.float32), 0)
             vs.append(as_operand(v, dtype))
         fold(softmax, heads, xs, vs, precision, blocks.value_dims)
 
-    def edge_block(i: Scalar, span: Span, block: Scalar, slot: Scalar) -> None:
+    def edge_block(i: Scalar, span: Span, block: Scalar, buffer: Scalar) -> None:
         """A block of which only a part is visible: its pieces that hold visible positions."""
         start = block * blocks.positions
         size = blocks.edge_len
@@ -193,7 +190,7 @@ def _kernel(
                 return (position >= span.begin) & (position < span.end)
 
             positions = pl.ds(pl.multiple_of(j * size, size), size)
-            each_group(blocks.num_kv_heads, partial(fold_heads, i, slot, positions, mask_of=mask_of))
+            each_group(blocks.num_kv_heads, partial(fold_heads, i, buffer, positions, mask_of=mask_of))
             return carry
 
         first = jnp.maximum(span.begin - start, 0) // size
@@ -205,16 +202,16 @@ def _kernel(
         offset = span.end - 1 - block * blocks.positions
         return pl.multiple_of(offset // blocks.tile_len * blocks.tile_len, blocks.tile_len), offset % blocks.tile_len
 
-    def store_new(i: Scalar, span: Span, block: Scalar, slot: Scalar) -> None:
+    def store_new(i: Scalar, span: Span, block: Scalar, buffer: Scalar) -> None:
         """Writes row i's new token into the current block, and starts the copy of its tile to the pool."""
-        blocks.put(kv_buf, slot, *new_tile(span, block), new_ref, first_row, i)
-        copy_new(span, block, slot).start()
+        blocks.put(kv_buf, buffer, *new_tile(span, block), new_ref, first_row, i)
+        copy_new(span, block, buffer).start()
 
-    def copy_new(span: Span, block: Scalar, slot: Scalar) -> Copy:
+    def copy_new(span: Span, block: Scalar, buffer: Scalar) -> Copy:
         tile, _ = new_tile(span, block)
         page = stream.page_id(span.row, (span.end - 1) // blocks.page_size)
         in_page = pl.multiple_of(tile % blocks.page_size, blocks.tile_len)
-        source = kv_buf.at[blocks.tokens((slot,), pl.ds(tile, blocks.tile_len))]
+        source = kv_buf.at[blocks.tokens((buffer,), pl.ds(tile, blocks.tile_len))]
         target = pool_ref.at[blocks.tokens((layer_ref[0], page), pl.ds(in_page, blocks.tile_len))]
         return pltpu.make_async_copy(source, target, write_sem)
 
@@ -222,18 +219,17 @@ def _kernel(
         span = span_of(first_row + i)
         first, last = stream.first_block(span), stream.last_block(span)
 
-        if sinks_ref is not None:
+        if sinks_ref is None:
+            clear(softmax)
+        else:
             softmax.highest[...] = sinks_ref[...]
             lane = jax.lax.broadcasted_iota(jnp.int32, softmax.total.shape, 2)
             softmax.total[...] = jnp.where(lane == 0, 1.0, 0.0)
-        else:
-            softmax.highest[...] = jnp.full_like(softmax.highest, LOWEST)
-            softmax.total[...] = jnp.zeros_like(softmax.total)
-        softmax.weighted[...] = jnp.zeros_like(softmax.weighted)
+            softmax.weighted[...] = jnp.zeros_like(softmax.weighted)
 
         def whole_block(block: Scalar, carry: Scalar) -> Scalar:
-            slot = stream.wait_whole()
-            each_group(blocks.num_kv_heads, partial(fold_heads, i, slot, slice(None)))
+            buffer = stream.wait_whole()
+            each_group(blocks.num_kv_heads, partial(fold_heads, i, buffer, slice(None)))
             stream.release()
             return carry
 
@@ -248,10 +244,10 @@ def _kernel(
 
         jax.lax.fori_loop(whole_from, last, whole_block, 0)
 
-        slot = stream.wait(span, last)
+        buffer = stream.wait(span, last)
         if new_ref is not None:
-            store_new(i, span, last, slot)
-        edge_block(i, span, last, slot)
+            store_new(i, span, last, buffer)
+        edge_block(i, span, last, buffer)
 
         def finish(heads: list[Scalar]) -> None:
             for head in heads:
@@ -259,7 +255,7 @@ def _kernel(
 
         each_group(blocks.num_kv_heads, finish)
         if new_ref is not None:
-            copy_new(span, last, slot).wait()
+            copy_new(span, last, buffer).wait()
         stream.release()
         return carry
 

@@ -1,13 +1,12 @@
 """Device: shared by both TPU kernels: the stream of blocks of pages into VMEM, and their online softmaxes.
 
-    pool[layer, page]  ──DMA──▶  kv_buf[slot, K, block]  ──▶  softmax of each head
+    pool[layer, page]  ──DMA──▶  kv_buf[buffer, K, block]  ──▶  softmax of each head
 
 The layout of a block depends on the pool's (`block_layouts`).
 
 Scores are in base 2 (a factor of log2 e is part of the scale), since the hardware computes powers of 2.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,14 +21,13 @@ from pallas_kernels.kernel_types import Copy, Ref, Scalar
 from pallas_kernels.page_layouts import NUM_LANES
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.mosaic_tpu.block_layouts import BlockLayout, Dims
+from pallas_kernels.paged_attention.softmax_constants import LOG2_E, LOWEST
 
 VMEM_BYTES = 48 * 2**20
 """Limit of a kernel: blocks by rule need up to 20 MiB; the smallest memory, a TPU7x core's, has 64 MiB."""
-LOG2_E = math.log2(math.e)
-HIDDEN = float(np.finfo(np.float32).min)
-"""Score of positions that a query does not attend to."""
-LOWEST = -1e30
-"""Initial highest score of a query. Far above HIDDEN: 2 ** (HIDDEN - LOWEST) is 0."""
+COMPILER_PARAMS = pltpu.CompilerParams(
+    dimension_semantics=("arbitrary",), disable_bounds_checks=True, vmem_limit_bytes=VMEM_BYTES
+)
 
 
 class Span(NamedTuple):
@@ -40,23 +38,23 @@ class Span(NamedTuple):
     end: jax.Array
 
 
-def start(copy: Copy) -> None:
+def start_copy(copy: Copy) -> None:
     copy.start()
 
 
-def wait_for(copy: Copy) -> None:
+def wait_copy(copy: Copy) -> None:
     copy.wait()
 
 
 class PageStream:
     """Blocks of pages streamed through VMEM in the order of their use, item (row or tile) after item.
 
-        items         | item 0: 2 blocks | item 1 | item 2: 3 blocks …
-        kv_buf slot      0         1         2        3    0    1         (depth 4)
-                         └ in use  └──── in flight ───┘
+        items              | item 0: 2 blocks | item 1 | item 2: 3 blocks …
+        buffer of kv_buf        0         1         2        3    0    1         (depth 4)
+                              └ in use  └──── in flight ───┘
 
-    `begin` starts the first `depth` blocks. Then `wait` returns the slot in which the next block has arrived, and
-    `release` refills that slot with the next block that has not been started.
+    `begin` starts the first `depth` blocks. Then `wait` returns the buffer in which the next block has arrived, and
+    `release` refills that buffer with the next block that has not been started.
     """
 
     PAGES_AT_ONCE = 4
@@ -94,24 +92,24 @@ class PageStream:
     def begin(self) -> None:
         self.cursor[0], self.cursor[1], self.cursor[2], self.cursor[3] = 0, -1, 0, 0
 
-        def start(_: Scalar, carry: Scalar) -> Scalar:
+        def start_one(_: Scalar, carry: Scalar) -> Scalar:
             self._start_next()
             return carry
 
-        jax.lax.fori_loop(0, self.depth, start, 0)
+        jax.lax.fori_loop(0, self.depth, start_one, 0)
 
     def wait(self, span: Span, block: jax.Array) -> jax.Array:
-        """The slot of this item's block, which must be the next in order."""
-        slot = self.cursor[3] % self.depth
-        self._each_page(span, block, slot, wait_for)
-        return slot
+        """The buffer of this item's block, which must be the next in order."""
+        buffer = self.cursor[3] % self.depth
+        self._each_page(span, block, buffer, wait_copy)
+        return buffer
 
     def wait_whole(self) -> jax.Array:
-        """The slot of the next block, all of whose pages belong to the item: one wait for the sum of their bytes."""
-        slot = self.cursor[3] % self.depth
-        whole = self.kv_buf.at[slot]
-        pltpu.make_async_copy(whole, whole, self.sems.at[slot]).wait()
-        return slot
+        """The buffer of the next block, all of whose pages belong to the item: one wait for the sum of their bytes."""
+        buffer = self.cursor[3] % self.depth
+        whole = self.kv_buf.at[buffer]
+        pltpu.make_async_copy(whole, whole, self.sems.at[buffer]).wait()
+        return buffer
 
     def release(self) -> None:
         """Frees the block that the last wait returned."""
@@ -125,13 +123,13 @@ class PageStream:
         def _() -> None:
             span = self.span_of(item)
             block = jnp.where(self.cursor[1] < 0, self.first_block(span), self.cursor[1])
-            self._each_page(span, block, self.cursor[2] % self.depth, start)
+            self._each_page(span, block, self.cursor[2] % self.depth, start_copy)
             is_last = block == self.last_block(span)
             self.cursor[0] = jnp.where(is_last, item + 1, item)
             self.cursor[1] = jnp.where(is_last, -1, block + 1)
             self.cursor[2] += 1
 
-    def _each_page(self, span: Span, block: jax.Array, slot: jax.Array, act: Callable[[Copy], None]) -> None:
+    def _each_page(self, span: Span, block: jax.Array, buffer: jax.Array, act: Callable[[Copy], None]) -> None:
         blocks = self.blocks
         first_page = block * blocks.pages
         first = jnp.maximum(span.begin // blocks.page_size, first_page)
@@ -147,8 +145,8 @@ class PageStream:
                 @pl.when(page <= last)
                 def _(page: Scalar = page, page_id: Scalar = page_id) -> None:
                     at = pl.multiple_of((page - first_page) * blocks.page_size, blocks.page_size)
-                    target = self.kv_buf.at[blocks.tokens((slot,), pl.ds(at, blocks.page_size))]
-                    act(pltpu.make_async_copy(self.pool.at[self.layer, page_id], target, self.sems.at[slot]))
+                    target = self.kv_buf.at[blocks.tokens((buffer,), pl.ds(at, blocks.page_size))]
+                    act(pltpu.make_async_copy(self.pool.at[self.layer, page_id], target, self.sems.at[buffer]))
 
             return carry
 
@@ -170,6 +168,13 @@ def softmax_buffers(blocks: BlockLayout, num_queries: int) -> list[Any]:
     """VMEM for a `Softmax` of `num_queries` queries a KV head."""
     widths = (NUM_LANES, NUM_LANES, blocks.value_lanes)
     return [pltpu.VMEM((blocks.num_kv_heads, num_queries, width), jnp.float32) for width in widths]
+
+
+def clear(softmax: Softmax) -> None:
+    """Starts the sums of a row or tile."""
+    softmax.highest[...] = jnp.full_like(softmax.highest, LOWEST)
+    softmax.total[...] = jnp.zeros_like(softmax.total)
+    softmax.weighted[...] = jnp.zeros_like(softmax.weighted)
 
 
 def outputs(softmax: Softmax, head: Any, blocks: BlockLayout, v_scale: Any, sink: jax.Array | float = 0.0) -> jax.Array:
@@ -215,9 +220,8 @@ def fold(
     before = [softmax.highest[head] for head in heads]
     highest = [jnp.maximum(b, jnp.max(x, axis=1, keepdims=True)) for b, x in zip(before, xs, strict=True)]
     weights = [jnp.exp2(x - over_lanes(h, x.shape[1])) for x, h in zip(xs, highest, strict=True)]
-    dtype = (
-        values[0].dtype if values[0].dtype.itemsize > 1 else jnp.bfloat16
-    )  # the product's other operand may be float8
+    # The product's other operand may be float8.
+    dtype = values[0].dtype if values[0].dtype.itemsize > 1 else jnp.bfloat16
     found = [
         jax.lax.dot_general(
             w.astype(dtype), v, (dims, ((), ())), precision=precision, preferred_element_type=jnp.float32

@@ -15,9 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from pallas_kernels.page_layouts import PageLayout
-
-HIDDEN = float(np.finfo(np.float32).min)
-"""Score of positions that a query does not attend to; finite, so that differences of two such scores are numbers."""
+from pallas_kernels.paged_attention.softmax_constants import HIDDEN
 
 MANY_QUERIES = 32
 """Number of queries of one KV head from which scores are computed from bfloat16 without conversion."""

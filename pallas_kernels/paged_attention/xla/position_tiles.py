@@ -31,7 +31,7 @@ def position_tiles(
 ) -> Float[Array, "T K G H"]:
     """Attention of all tokens, `sizes.rows` tiles of `sizes.queries` positions at a time; zeros for padding."""
     num_tokens, tile_len = len(q), sizes.queries
-    starts = meta.kv_lens - (meta.cu_q_lens[1:] - meta.cu_q_lens[:-1])
+    starts = meta.kv_lens - meta.q_lens
     is_row = (jnp.arange(len(starts)) < meta.num_seqs) & (starts < meta.kv_lens)
     first_tile = starts // tile_len
     num_tiles = jnp.where(is_row, -(-meta.kv_lens // tile_len) - first_tile, 0)

@@ -51,7 +51,7 @@ def prefill_tiles(
     tile_len = min(sizes.queries, q.shape[0])
     row_ids = jnp.arange(len(meta.kv_lens))
     is_long = (row_ids >= meta.num_decodes) & (row_ids < meta.num_seqs)
-    num_tiles = jnp.where(is_long, -(-(meta.cu_q_lens[1:] - meta.cu_q_lens[:-1]) // tile_len), 0)
+    num_tiles = jnp.where(is_long, -(-meta.q_lens // tile_len), 0)
     last_tile = jnp.cumsum(num_tiles)
     positions = sequence_positions(meta)
 

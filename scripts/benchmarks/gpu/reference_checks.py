@@ -7,7 +7,8 @@ from functools import partial
 
 import jax
 
-from pallas_kernels.paged_attention.workload_arguments import Workload, build
+from pallas_kernels.paged_attention.workload_arguments import build
+from pallas_kernels.paged_attention.workloads import Workload
 from scripts.benchmarks.gpu.benchmark_sizes import BACKEND, Sizes
 from scripts.benchmarks.gpu.task_list import Record, Task, reason_of
 from tests.pallas_kernels.paged_attention.attention_calls import Result, attend, truth

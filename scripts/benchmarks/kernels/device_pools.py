@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pallas_kernels.page_layouts import LAYOUTS
-from pallas_kernels.paged_attention.workload_arguments import STORED_SPREAD, Workload
+from pallas_kernels.paged_attention.workload_arguments import STORED_SPREAD
+from pallas_kernels.paged_attention.workloads import Workload
 
 NUM_DRAWN = 64
 """Pages that are drawn; the pool repeats them."""

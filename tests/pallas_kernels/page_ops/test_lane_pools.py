@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pallas_kernels.page_layouts import LANES
 from pallas_kernels.page_ops import api
 from pallas_kernels.page_ops.aligned_pieces import piece_len, plan_pieces
-from pallas_kernels.page_ops.mosaic_tpu import lane_write, row_moves
+from pallas_kernels.page_ops.mosaic_tpu import piece_writes, row_moves
 from pallas_kernels.page_ops.pack_tokens import pack_tokens
 from tests.pallas_kernels.page_ops.random_pools import DEFAULT_EMITTERS, batches, bits, random_bits
 
@@ -112,7 +112,7 @@ def test_heads_and_layers_that_do_not_fit_together_go_one_after_the_other(monkey
     case = case_of("int8")
     tile_bytes = case.pool.shape[3] * 128
     monkeypatch.setattr(row_moves, "MAX_TILE_BYTES", tile_bytes)
-    monkeypatch.setattr(lane_write, "MAX_RING_BYTES", 2 * 3 * tile_bytes)
+    monkeypatch.setattr(piece_writes, "MAX_RING_BYTES", 2 * 3 * tile_bytes)
     slots = jnp.arange(300, dtype=jnp.int32) + 300
     write = jax.jit(partial(api.write, backend="mosaic_tpu", layout=LANES))
     got = write(case.pool, jnp.int32(1), case.k, case.v, slots, 2, 290, **case.scales)

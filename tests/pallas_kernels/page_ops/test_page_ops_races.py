@@ -2,7 +2,7 @@
 
 Results alone would not reveal a missing wait: a copy that happens early has always arrived before the read.
 What the detector does not see is two copies in flight that meet each other, since it lets one core's copies happen in
-turn: `test_pieces` proves that no two pieces are one place.
+turn: `test_aligned_pieces` proves that no two pieces are one place.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 from pallas_kernels.dispatch import interpreted_by
 from pallas_kernels.page_layouts import LANES
 from pallas_kernels.page_ops import api
-from pallas_kernels.page_ops.mosaic_tpu import copy_pipeline, lane_write
+from pallas_kernels.page_ops.mosaic_tpu import copy_pipeline, piece_writes
 from tests.pallas_kernels.race_findings import race_findings
 
 RNG = np.random.default_rng(0)
@@ -76,7 +76,7 @@ def test_no_two_copies_meet(races_of, name, mode):
 @pytest.mark.parametrize("mode", ["on_wait", "eager"])
 @pytest.mark.parametrize("name", LANE_CALLS)
 def test_no_two_copies_meet_in_lanes(races_of, name, mode, monkeypatch):
-    monkeypatch.setattr(lane_write, "MAX_DEPTH", 3)
+    monkeypatch.setattr(piece_writes, "MAX_DEPTH", 3)
     found, got = races_of(name, *LANE_CALLS[name], mode=mode, pool=POOL_OF_LANES, layout=LANES)
     assert not found
     expected = getattr(api, name)(POOL_OF_LANES, *LANE_CALLS[name], layout=LANES, backend="reference")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pallas_kernels.page_ops import api
 from pallas_kernels.page_ops.aligned_pieces import piece_len, plan_pieces
-from pallas_kernels.page_ops.mosaic_tpu import row_write
+from pallas_kernels.page_ops.mosaic_tpu import piece_writes
 from pallas_kernels.page_ops.pack_tokens import pack_tokens
 from tests.pallas_kernels.page_ops.random_pools import DEFAULT_EMITTERS, batches, bits, random_bits
 
@@ -93,7 +93,7 @@ def test_a_small_ring_writes_the_same(monkeypatch, depth):
     """Wide pools leave VMEM for few pieces in flight, and every token of a decode batch is a piece."""
     case = case_of("bfloat16")
     page_size, num_heads, _, lanes, num_tokens = CASES["bfloat16"]
-    monkeypatch.setattr(row_write, "MAX_RING_BYTES", depth * num_heads * (48 + 32) * lanes * 2)
+    monkeypatch.setattr(piece_writes, "MAX_RING_BYTES", depth * num_heads * (48 + 32) * lanes * 2)
     slots = (1 + np.arange(num_tokens, dtype=np.int32) % 19) * page_size + np.arange(
         num_tokens, dtype=np.int32
     ) // 19 * 32

@@ -5,7 +5,8 @@ from functools import cache
 import numpy as np
 
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
-from pallas_kernels.paged_attention.workload_arguments import Workload, build
+from pallas_kernels.paged_attention.workload_arguments import build
+from pallas_kernels.paged_attention.workloads import Workload
 from tests.pallas_kernels.paged_attention.attention_calls import Result, attend, truth
 from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors
 

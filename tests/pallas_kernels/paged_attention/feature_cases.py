@@ -7,8 +7,7 @@ from typing import Any
 
 from pallas_kernels.page_layouts import LAYOUTS
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
-from pallas_kernels.paged_attention.workload_arguments import Workload
-from pallas_kernels.paged_attention.workloads import in_bucket
+from pallas_kernels.paged_attention.workloads import Workload, in_bucket
 from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS
 from tests.pallas_kernels.paged_attention.pairwise import pairwise
 

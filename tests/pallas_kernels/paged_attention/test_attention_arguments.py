@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.paged_attention.api import lane_width, paged_attention
+from pallas_kernels.page_layouts import ROWS
+from pallas_kernels.paged_attention.api import paged_attention
 from pallas_kernels.paged_attention.block_rules import xla_block_sizes
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
-from pallas_kernels.paged_attention.workload_arguments import BENCH_WORKLOADS, WORKLOADS, Workload, build, draft_trees
+from pallas_kernels.paged_attention.workload_arguments import build, draft_trees
+from pallas_kernels.paged_attention.workloads import BENCH_WORKLOADS, WORKLOADS, Workload
 from tests.pallas_kernels.paged_attention.attention_calls import changed
 
 TINY = Workload("tiny", (1, 3), (5, 7), num_heads=4, num_kv_heads=2, head_dim=8, page_size=4)
@@ -61,7 +63,7 @@ def test_default_blocks_hold_whole_pages_and_stay_small():
 
 
 def test_lanes_are_keys_and_values_in_whole_registers():
-    assert [lane_width(h) for h in (64, 80, 96, 128, 256)] == [128, 256, 256, 256, 512]
+    assert [ROWS.packed_len(h, None) for h in (64, 80, 96, 128, 256)] == [128, 256, 256, 256, 512]
 
 
 def test_workloads_have_names_of_their_own():

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.paged_attention.workload_arguments import Workload, build
+from pallas_kernels.paged_attention.workload_arguments import build
+from pallas_kernels.paged_attention.workloads import Workload
 from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS, attend, truth
 from tests.pallas_kernels.paged_attention.attention_checks import check, expected_of
 from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors

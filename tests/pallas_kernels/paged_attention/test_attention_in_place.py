@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from pallas_kernels.paged_attention.api import lane_width, paged_attention
+from pallas_kernels.page_layouts import ROWS
+from pallas_kernels.paged_attention.api import paged_attention
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
-from pallas_kernels.paged_attention.workload_arguments import Workload, build
-from pallas_kernels.paged_attention.workloads import SMOLLM2
+from pallas_kernels.paged_attention.workload_arguments import build
+from pallas_kernels.paged_attention.workloads import SMOLLM2, Workload
 
 NUM_LAYERS, NUM_PAGES, PAGE = 6, 4096, 16
-POOL = jax.ShapeDtypeStruct((NUM_LAYERS, NUM_PAGES, 3, PAGE, lane_width(64)), jnp.bfloat16)
+POOL = jax.ShapeDtypeStruct((NUM_LAYERS, NUM_PAGES, 3, PAGE, ROWS.packed_len(64, None)), jnp.bfloat16)
 BATCHES = {
     "decode": Workload("decode", (1,) * 8, (40,) * 8, **SMOLLM2, dtype="bfloat16"),
     "mixed": Workload("mixed", (1,) * 4 + (60,), (40,) * 4 + (60,), **SMOLLM2, dtype="bfloat16"),

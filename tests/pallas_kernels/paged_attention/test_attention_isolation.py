@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.paged_attention.workload_arguments import Workload, build
+from pallas_kernels.paged_attention.workload_arguments import build
+from pallas_kernels.paged_attention.workloads import Workload
 from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS, attend
 from tests.pallas_kernels.paged_attention.feature_cases import small_blocks
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pallas_kernels.paged_attention.workload_arguments import Workload, build
+from pallas_kernels.paged_attention.workload_arguments import build
+from pallas_kernels.paged_attention.workloads import Workload
 from tests.pallas_kernels.paged_attention.attention_calls import attend, truth
 
 SHAPE = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 8, "page_size": 4}

@@ -11,7 +11,8 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from pallas_kernels.paged_attention.api import paged_attention
-from pallas_kernels.paged_attention.workload_arguments import Workload, build
+from pallas_kernels.paged_attention.workload_arguments import build
+from pallas_kernels.paged_attention.workloads import Workload
 from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS
 from tests.pallas_kernels.paged_attention.attention_checks import expected_of
 from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors

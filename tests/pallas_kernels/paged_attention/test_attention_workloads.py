@@ -2,7 +2,7 @@
 
 import pytest
 
-from pallas_kernels.paged_attention.workload_arguments import WORKLOADS
+from pallas_kernels.paged_attention.workloads import WORKLOADS
 from tests.pallas_kernels.paged_attention.attention_calls import BACKENDS
 from tests.pallas_kernels.paged_attention.attention_checks import check
 

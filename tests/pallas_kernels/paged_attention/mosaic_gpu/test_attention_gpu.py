@@ -8,8 +8,8 @@ import pytest
 
 from pallas_kernels.paged_attention.api import plan
 from pallas_kernels.paged_attention.mosaic_gpu import kernel_sizes
-from pallas_kernels.paged_attention.workload_arguments import Workload, build, model_of
-from pallas_kernels.paged_attention.workloads import FALCON_7B, LLAMA3_8B_TP8, SMOLLM2, in_bucket
+from pallas_kernels.paged_attention.workload_arguments import build, model_of
+from pallas_kernels.paged_attention.workloads import FALCON_7B, LLAMA3_8B_TP8, SMOLLM2, Workload, in_bucket
 from tests.pallas_kernels.paged_attention.attention_calls import changed
 from tests.pallas_kernels.paged_attention.attention_checks import check
 from tests.pallas_kernels.paged_attention.mosaic_gpu.tiny_gpu import BLOCK, tiny_gpu
@@ -73,8 +73,8 @@ def test_contexts_are_divided_here_and_parts_exceed_the_ring():
         workload = workload_of({name: values[0] for name, values in AXES.items()} | {"rows": "mixed", "heads": heads})
         arguments = changed(build(workload), backend="mosaic_gpu", block=BLOCK)
         make_plan = jax.jit(partial(plan, spec=arguments["spec"], model=model_of(workload)))
-        work = make_plan(arguments["meta"]).work
-        for part in (work.decode, work.longer):
+        planned = make_plan(arguments["meta"]).plan
+        for part in (planned.decode, planned.longer):
             num_parts = max(num_parts, part.items.count.max())
             part_len = max(part_len, (part.items.fields[3] - part.items.fields[2]).max())
     assert num_parts > 1

@@ -25,7 +25,8 @@ from pallas_kernels.paged_attention.api import paged_attention
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.mosaic_gpu import kernel
 from pallas_kernels.paged_attention.mosaic_gpu.memory_warpgroup import store_token
-from pallas_kernels.paged_attention.workload_arguments import Workload, build
+from pallas_kernels.paged_attention.workload_arguments import build
+from pallas_kernels.paged_attention.workloads import Workload
 from tests.pallas_kernels.paged_attention.attention_calls import attend
 from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, errors
 from tests.pallas_kernels.paged_attention.mosaic_gpu.tiny_gpu import tiny_gpu

@@ -13,7 +13,8 @@ from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
 from pallas_kernels.paged_attention.mosaic_tpu import backend as mosaic_tpu
 from pallas_kernels.paged_attention.mosaic_tpu.chunk_kernel import plan_tiles
-from pallas_kernels.paged_attention.workload_arguments import Workload, build, model_of
+from pallas_kernels.paged_attention.workload_arguments import build, model_of
+from pallas_kernels.paged_attention.workloads import Workload
 from tests.pallas_kernels.paged_attention.attention_calls import attend, changed
 from tests.pallas_kernels.paged_attention.error_bounds import are_same_pools
 
@@ -33,7 +34,7 @@ def test_a_plan_changes_nothing_and_serves_other_groups_and_layers():
     workload = TREES
     arguments = build(workload)
     there = planned(workload, arguments, "mosaic_tpu")
-    assert there["meta"].work is not None
+    assert there["meta"].plan is not None
     swap = np.random.default_rng(0).permutation(arguments["pool"].shape[1])
     meta = there["meta"]
     elsewhere = {  # another group: the same rows on other pages
@@ -58,9 +59,9 @@ def test_a_plan_changes_nothing_and_serves_other_groups_and_layers():
 def test_back_ends_that_need_no_plan_make_none():
     arguments = build(MIXED)
     for backend in ("auto", "xla", "reference"):
-        assert planned(MIXED, arguments, backend)["meta"].work is None
+        assert planned(MIXED, arguments, backend)["meta"].plan is None
     decode = replace(MIXED, q_lens=(1, 1), kv_lens=(5, 64), padding_tokens=0)
-    assert planned(decode, build(decode), "mosaic_tpu")["meta"].work is None
+    assert planned(decode, build(decode), "mosaic_tpu")["meta"].plan is None
 
 
 def test_tables_beyond_the_scalar_memory_are_handled_some_rows_at_a_time(monkeypatch):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.paged_attention.api import lane_width
+from pallas_kernels.page_layouts import ROWS
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.batch_meta import make_meta
 from pallas_kernels.paged_attention.block_sizes import BlockSizes
@@ -25,7 +25,7 @@ class Batch:
     def __init__(self, *, num_tokens: int, num_rows: int, width: int, num_pages: int = 64, order: int = 0):
         self.num_tokens, self.num_rows, self.width = num_tokens, num_rows, width
         self.free = iter(1 + np.random.default_rng(order).permutation(num_pages - 1))
-        self.pool = np.full((1, num_pages, NUM_KV_HEADS, PAGE, lane_width(HEAD_DIM)), np.nan, np.float32)
+        self.pool = np.full((1, num_pages, NUM_KV_HEADS, PAGE, ROWS.packed_len(HEAD_DIM, None)), np.nan, np.float32)
         self.rows, self.tokens = [], []
 
     def add(self, seed: int, kv_len: int, q_len: int = 1) -> "Batch":
