@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from jaxserve.analysis.capacity_report import CapacityReport, MemoryReport, StepFloor
+from jaxserve.analysis.capacity_report import CapacityReport, MemoryReport, StepRoofline
 from jaxserve.analysis.kv_info import LENGTHS
 from jaxserve.analysis.plan_target import PlanTarget
 from jaxserve.analysis.program_info import ProgramInfo, describe_program
 from jaxserve.analysis.step_costs import model_costs
 from jaxserve.core.hardware.mesh import device_bytes
-from jaxserve.core.hardware.roofline import step_floor
+from jaxserve.core.hardware.roofline import step_roofline
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.engine.build.kv_pool_size import bytes_left, longest_sequence, memory_share, num_sequences
@@ -98,10 +98,10 @@ def _memory(config: EngineConfig, spec: EngineSpec, target: PlanTarget, infos: t
     )
 
 
-def _steps(spec: EngineSpec, target: PlanTarget, asked: int) -> Iterator[StepFloor]:
+def _steps(spec: EngineSpec, target: PlanTarget, asked: int) -> Iterator[StepRoofline]:
     programs, costs = spec.programs, model_costs(spec.programs)
     for bucket in spec.buckets.all():
         context = longest_sequence(programs.groups, (programs.num_pages - 1) // bucket.num_rows, asked, chunk=1)
-        floor = step_floor(costs, bucket.num_tokens, bucket.num_rows, context, target.device)
-        rate = None if floor.step_s is None else bucket.num_tokens / floor.step_s
-        yield StepFloor(str(bucket), bucket.num_tokens, bucket.num_rows, context, floor, rate)
+        roofline = step_roofline(costs, bucket.num_tokens, bucket.num_rows, context, target.device)
+        rate = None if roofline.step_s is None else bucket.num_tokens / roofline.step_s
+        yield StepRoofline(str(bucket), bucket.num_tokens, bucket.num_rows, context, roofline, rate)

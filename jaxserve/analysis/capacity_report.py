@@ -30,8 +30,8 @@ class MemoryReport:
 
 
 @dataclass(frozen=True, slots=True)
-class StepFloor:
-    """The roofline of a step of one bucket.
+class StepRoofline:
+    """The roofline of a step of one bucket; `floor` is its name in JSON.
 
     context: tokens of each sequence: as many as were asked for, or as the pool holds. tokens_per_s: of the whole mesh,
     None where a peak rate is not known.
@@ -62,5 +62,5 @@ class CapacityReport:
     context: int
     memory: MemoryReport
     programs: tuple[ProgramInfo, ...]
-    steps: tuple[StepFloor, ...]
+    steps: tuple[StepRoofline, ...]
     problems: tuple[str, ...]

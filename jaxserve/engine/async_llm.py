@@ -28,7 +28,7 @@ class AsyncLLM:
     ...     print(piece.outputs[0].text, end="")
     >>> await llm.close()
 
-    Unlike vLLM's, `generate` is awaited for the whole and `stream` iterates over pieces. For `score` and
+    Unlike in vLLM, `await generate(…)` returns the whole output and `stream(…)` yields pieces. For `score` and
     `hidden_states` close it first and call its `llm`, or the `LLM` that it was made from.
 
     Options are those of `LLM`. A thread of its own drives the engine until `close`, the end of an `async with`, or
@@ -60,7 +60,7 @@ class AsyncLLM:
     ) -> RequestOutput:
         """Complete one prompt, in any form that `LLM.generate` takes; for several, gather several calls.
 
-        scheduling: as in `LLM.generate`; late requests end while others run, too, and full queues refuse at once.
+        scheduling: as in `LLM.generate`; a full queue refuses at once, without waiting for the step in progress.
         """
         results = await self.submit(prompt, sampling_params, wants_pieces=False, **scheduling)
         try:
@@ -89,8 +89,8 @@ class AsyncLLM:
     ) -> ResultStream[RequestOutput]:
         """Admit one prompt, checked as a whole; its results come as those of `stream` (wants_pieces) or `generate`.
 
-        Raises RequestError, QueueFullError and EngineDeadError at once, whatever step is under way; nothing has
-        happened then. The returned stream must be read to its end, or aborted.
+        Raises RequestError, QueueFullError and EngineDeadError at once, even while a step runs; nothing was queued
+        then. The returned stream must be read to its end, or aborted.
         """
         params = only_params(sampling_params)
         return await self.client.generate([prompt], params, wants_pieces=wants_pieces, **scheduling)
@@ -98,9 +98,9 @@ class AsyncLLM:
     async def embed(
         self, prompt: Any, *, pooling: str = "mean", normalize: bool = True, **scheduling: Unpack[SchedulingKwargs]
     ) -> EmbeddingRequestOutput:
-        """One prompt's vector, as `LLM.embed` makes it, batched with other requests; refused as `submit` refuses.
+        """One prompt's vector, as `LLM.embed` makes it, batched with other requests.
 
-        scheduling: as in `generate`; what is late raises LateError.
+        scheduling: as in `generate`. Raises as `submit` does, and LateError after a time limit.
         """
         (output,) = await self.client.embed([prompt], pooling=pooling, normalize=normalize, **scheduling)
         return output
@@ -108,8 +108,10 @@ class AsyncLLM:
     async def chat(
         self, messages: Any, sampling_params: SamplingParams | None = None, **options: Unpack[ChatCallOptions]
     ) -> RequestOutput:
-        """Answer one conversation; by default the answer may fill the context. options: those of `render_chat`, and how
-        to be served, as in `generate`."""
+        """Answer one conversation; by default the answer may fill the context.
+
+        options: those of `render_chat`, and the scheduling options of `generate`.
+        """
         params = CHAT_PARAMS if sampling_params is None else sampling_params
         rendering, scheduling = split_options(options)
         return await self.generate(await self.client.render_chat(messages, **rendering), params, **scheduling)
@@ -119,7 +121,7 @@ class AsyncLLM:
         return (await self.client.render_chat(messages, **options)).as_dict()
 
     async def reset_prefix_cache(self) -> bool:
-        """Drop the KV that is kept of ended requests; others go on undisturbed. Always True, as in vLLM."""
+        """Drop the cached KV of ended requests; running requests are not affected. Always True, as in vLLM."""
         await self.client.reset_prefix_cache()
         return True
 
@@ -137,7 +139,7 @@ class AsyncLLM:
         return self.client.health()
 
     async def wait_dead(self) -> EngineDeadError:
-        """Wait until the engine has died, and return the reason; `close` is no such death."""
+        """Wait until the engine has died, and return the reason; never returns after `close` alone."""
         return await self.client.wait_dead()
 
     async def close(self) -> None:

@@ -47,14 +47,14 @@ class LLM(LoadedModel):
         use_tqdm: bool = True,
         **scheduling: Unpack[SchedulingKwargs],
     ) -> list[RequestOutput]:
-        """Complete each prompt; one result a prompt, in order.
+        """Complete each prompt; one result per prompt, in order.
 
         prompts: text, a list of token ids, a dict with `prompt` or `prompt_token_ids`, or a list of those; a dict may
         have a `cache_salt`: only prompts with an equal one share cached prefixes. sampling_params: for all prompts, or
-        one a prompt. scheduling: priority, tenant, queue_timeout_s and deadline_s, as `SchedulingOptions` describes
-        them, each for all prompts, or a list of one a prompt. Raises RequestError (a ValueError) naming the prompt and
-        the parameter before anything runs, and QueueFullError where the queue does not take all prompts. A sample whose
-        logits are not finite ends with finish_reason "error", a late one with "timeout"; if the device fails,
+        one per prompt. scheduling: priority, tenant, queue_timeout_s and deadline_s, as `SchedulingOptions` describes
+        them, each for all prompts, or a list with one per prompt. Raises RequestError (a ValueError) naming the prompt
+        and the parameter before anything runs, and QueueFullError where the queue does not take all prompts. A sample
+        whose logits are not finite ends with finish_reason "error", a late one with "timeout"; if the device fails,
         EngineDeadError is raised and the engine must be built anew.
         """
         outputs = self.output_processor
@@ -68,11 +68,11 @@ class LLM(LoadedModel):
         use_tqdm: bool = True,
         **options: Unpack[ChatCallOptions],
     ) -> list[RequestOutput]:
-        """Answer a conversation, or each of a list of them; one result a conversation, in order.
+        """Answer a conversation, or each of a list of them; one result per conversation, in order.
 
-        messages: a list of dicts with `role` and `content`. sampling_params: for all, or one a conversation; by default
-        an answer may fill the context. options: those of `render_chat`, and the scheduling options of `generate`.
-        Raises as that does.
+        messages: a list of dicts with `role` and `content`. sampling_params: for all, or one per conversation; by
+        default an answer may fill the context. options: those of `render_chat`, and the scheduling options of
+        `generate`. Raises as that does.
         """
         outputs = self.output_processor
         rendering, scheduling = split_options(options)
@@ -96,7 +96,8 @@ class LLM(LoadedModel):
 
         Texts come in whole characters and without what may become a stop string; the last result is `finished`. The
         request runs while anything steps the engine: this iterator, another one, or `generate`. Leaving the loop, or
-        closing the iterator, aborts it. scheduling: as in `generate`. Bad input raises RequestError at once.
+        closing the iterator, aborts it. scheduling: as in `generate`. Bad input raises RequestError at once; a full
+        queue raises QueueFullError, at once or with the first `next`.
         """
         outputs = self.output_processor
         (request,) = self.admit([read_only_prompt(prompt)], only_params(sampling_params), scheduling)
@@ -137,7 +138,7 @@ class LLM(LoadedModel):
         return embed(outputs, inputs, prompts, pooling=pooling, normalize=normalize, use_tqdm=use_tqdm)
 
     def hidden_states(self, prompts: Any, layers: SequenceOf[int] = (-1,)) -> list[np.ndarray]:
-        """Hidden states of each prompt: float32 [len(layers), T, D] a prompt, in order.
+        """Hidden states of each prompt: float32 [len(layers), T, D] per prompt, in order.
 
         prompts: as `generate` takes them. layers: of the L + 1 states of a model of L layers: 0 the embeddings, i the
         input of layer i, L (or -1) the output after the final norm. Runs outside the engine's steps, with its weights.

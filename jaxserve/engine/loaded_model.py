@@ -1,4 +1,4 @@
-"""Wiring: `LoadedModel`: a built engine over its life: loading, warm-up, statistics, new weights, saving."""
+"""Wiring: `LoadedModel`: loading, warm-up, statistics, weights and saving of one engine."""
 
 import os
 import sys
@@ -97,8 +97,7 @@ class LoadedModel:
     def warm_up(self, *, use_tqdm: bool = True) -> None:
         """Compile every bucket now and refuse all other shapes from then on.
 
-        Where memory turns out not to suffice, the pool shrinks: `parts` are then new, and a line on standard error says
-        by how much.
+        If memory does not suffice, the pool shrinks: `parts` is replaced and standard error reports the new size.
         """
         self._outputs.check_caller()
         parts = warmed_up(self.config, self.parts, show_progress=use_tqdm)
@@ -106,7 +105,7 @@ class LoadedModel:
             self._use(self.config, parts)
 
     def reset_prefix_cache(self) -> bool:
-        """Drop the KV that is kept of ended requests. Always True, as in vLLM."""
+        """Drop the cached KV of ended requests. Always True, as in vLLM."""
         with self.output_processor.exclusive() as engine:
             engine.scheduler.reset_prefix_cache()
         return True

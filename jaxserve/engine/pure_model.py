@@ -58,7 +58,7 @@ def load(model: str, **options: Any) -> PureModel:
     default = EngineConfig(model=config.model)
     for field in fields(EngineConfig):
         if field.name not in OPTIONS | {"model"} and getattr(config, field.name) != getattr(default, field.name):
-            raise ConfigError(f"{field.name} is an option of an engine, and means nothing here", param=field.name)
+            raise ConfigError(f"{field.name} is an option of engines; jaxserve.pure does not have it", param=field.name)
     use_compilation_cache(config)
     mesh = make_mesh(config.tensor_parallel_size)
     with open_model(config) as source, LoadBar(sys.stderr.isatty()) as bar:

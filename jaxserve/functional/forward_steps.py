@@ -88,7 +88,7 @@ def _extend(
     counts = jnp.clip(lengths, 0, min(width, cache.max_len))
     is_valid = (lengths >= 1) & (lengths <= width) & (cache.lengths + lengths <= cache.max_len)
     starts = jnp.minimum(cache.lengths, cache.max_len - counts)  # tokens of a row without room need valid positions too
-    # As many tokens as rows would declare one token a row, which prefill cannot guarantee: it adds a padding token.
+    # As many tokens as rows would declare one token per row, which prefill cannot guarantee: it adds a padding token.
     num_tokens = batch_size * width + (width == 1 and not is_decode)
     metas = make_metas(settings, cache, starts, counts, is_valid, num_tokens, is_decode=is_decode)
     row_of, positions = metas[0].rows, metas[0].kv_positions

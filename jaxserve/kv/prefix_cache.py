@@ -1,7 +1,7 @@
 """Host: `PrefixCache`: KV pages that outlive their sequences and are found by their tokens.
 
-A sequence takes over the pages of its longest cached prefix, and leaves its own full pages to the cache as they are
-committed. Referenced pages are never evicted.
+A sequence takes over the pages of its longest cached prefix, and inserts its own full pages as they are committed.
+Referenced pages are never evicted.
 """
 
 from collections.abc import Iterator

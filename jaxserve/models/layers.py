@@ -19,7 +19,7 @@ from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 class Context:
     """The static arguments of layers.
 
-    attention: the attention op, `paged_attention` or another of the same signature. plan: computes, once a step, what
+    attention: the attention op, `paged_attention` or another of the same signature. plan: computes, once per step, what
     the op needs for a kind of layers. page_layout: order of a page's axes in the KV pool. tile_rows: tokens of a tile
     (`each_tile`) in everything but attention; None: all tokens at once.
     """

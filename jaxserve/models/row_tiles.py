@@ -24,7 +24,7 @@ def tile_rows(platform: str) -> int:
 
 
 def each_tile(size: int | None, is_used: Bool[Array, "R"], function: Callable[..., Any], *rows: Any) -> Any:
-    """function(*rows), where arguments and results are trees of arrays with one entry a row.
+    """function(*rows), where arguments and results are trees of arrays with one entry per row.
 
     size: rows of a tile; None: all rows at once. Rows after the last tile with a used row may be zeros.
     """

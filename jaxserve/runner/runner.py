@@ -53,7 +53,7 @@ class Runner:
         if programs.settings.model.mesh.devices.flat[0].platform != "cpu":
             jax.block_until_ready(self._state)  # out-of-memory errors appear here; on CPU they appeared before
         self._executables = Executables(compiler)
-        self._layouts: dict[Bucket, BatchLayout] = {}
+        self._batch_layouts: dict[Bucket, BatchLayout] = {}
         self._host_pages = HostPages(programs.layout, num_host_pages)
 
     def submit(self, plan: StepPlan) -> Ticket:
@@ -68,7 +68,7 @@ class Runner:
             self._set_counts(prefix)
         bucket = plan.bucket
         with jax.profiler.TraceAnnotation("pack"):
-            buffer = pack(self._layout(bucket), plan, scratch_slot=self.programs.num_slots)
+            buffer = pack(self._batch_layout(bucket), plan, scratch_slot=self.programs.num_slots)
         execute = self._executables.get(str(bucket), lambda: self.programs.step(bucket))
         with jax.profiler.TraceAnnotation("dispatch"):
             self._state, output, extras = execute(self.params, self._state, buffer)
@@ -157,10 +157,10 @@ class Runner:
         """Compiled executables by name, for inspection."""
         return dict(self._executables.by_name)
 
-    def _layout(self, bucket: Bucket) -> BatchLayout:
-        if bucket not in self._layouts:
-            self._layouts[bucket] = self.programs.batch_layout(bucket)
-        return self._layouts[bucket]
+    def _batch_layout(self, bucket: Bucket) -> BatchLayout:
+        if bucket not in self._batch_layouts:
+            self._batch_layouts[bucket] = self.programs.batch_layout(bucket)
+        return self._batch_layouts[bucket]
 
     def _set_edits(self, edits: SlotEdits) -> None:
         count, vocab = len(edits.ids), self.programs.vocab
@@ -178,9 +178,9 @@ class Runner:
             self._state = execute(self._state, np.int32(edits.slot + 1), mask)
 
     def _set_counts(self, prefix: PenaltyPrefix) -> None:
-        line = count_tokens(prefix.tokens, prefix.prompt_len, self.programs.vocab)
+        counts = count_tokens(prefix.tokens, prefix.prompt_len, self.programs.vocab)
         execute = self._executables.get("set_counts", self.programs.set_counts)
-        self._state = execute(self._state, np.int32(prefix.slot), line)
+        self._state = execute(self._state, np.int32(prefix.slot), counts)
 
     def _transfer(self, transfer: PageSave | PageLoad) -> None:
         for i in range(0, len(transfer.pages), TRANSFER_PAGES):

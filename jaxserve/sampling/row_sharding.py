@@ -11,7 +11,7 @@ from jaxserve.core.hardware.mesh import TENSOR
 
 
 def shard_rows(mesh: Mesh, function: Callable[..., Any], rows: Any, *replicated: Any) -> Any:
-    """function(rows, *replicated), where rows and results are trees of arrays with one entry a row.
+    """function(rows, *replicated), where rows and results are trees of arrays with one entry per row.
 
     The head leaves each row's logits divided over the devices; drawing needs a row's whole vocabulary on one device. So
     the devices exchange parts (an all-to-all of S·V/TP numbers) and draw for S/TP rows each: no device holds all of

@@ -14,7 +14,7 @@ from jaxserve.core.row_layout import FLOAT_FIELDS, ROW_INDEX
 @no_type_check  # JAX rebuilds pytrees with leaves that are not arrays, which the jaxtyping hook would reject
 @struct.dataclass
 class SamplingBatch:
-    """The sampling columns of a batch by name (`core.row_layout`), one entry a row.
+    """The sampling columns of a batch by name (`core.row_layout`), one entry per row.
 
     A row's token depends on its logits, its position, its own entries here and its slot (`SlotState`), nothing else.
     """

@@ -16,7 +16,7 @@ TOKEN = 0
 
 
 def row_words(batch: SamplingBatch, positions: Int32[Array, " S"], purpose: int) -> UInt32[Array, "S 2"]:
-    """Two random words a row.
+    """Two random words per row.
 
     The seed's two words are the key, and each fold encrypts one word under the key before it. The last fold's two words
     are the numbers: no configuration of `jax.random` (partitionable or not) changes them.
@@ -34,7 +34,7 @@ def row_words(batch: SamplingBatch, positions: Int32[Array, " S"], purpose: int)
 
 
 def next_words(words: UInt32[Array, "S 2"]) -> UInt32[Array, "S 2"]:
-    """Two more words a row: `words` is the key that encrypts a constant."""
+    """Two more words per row: `words` is the key that encrypts a constant."""
 
     def fold(key: Array) -> Array:
         return jax.random.fold_in(key, jnp.uint32(0))
@@ -44,6 +44,6 @@ def next_words(words: UInt32[Array, "S 2"]) -> UInt32[Array, "S 2"]:
 
 
 def uniforms(words: UInt32[Array, "S 2"]) -> tuple[Float[Array, " S"], Float[Array, " S"]]:
-    """Two independent numbers a row, uniform on the multiples of 2**-24 in [0, 1)."""
+    """Two independent numbers per row, uniform on the multiples of 2**-24 in [0, 1)."""
     numbers = (words >> 8).astype(jnp.float32) * jnp.float32(2**-24)
     return numbers[:, 0], numbers[:, 1]

@@ -38,7 +38,7 @@ def draw_from_candidates(
     temperature: Float[Array, " S"],
     uniforms: Float[Array, " S"],
 ) -> CandidateDraw:
-    """Tokens from the likeliest candidates; uniforms: one number in [0, 1) a row."""
+    """Tokens from the likeliest candidates; uniforms: one number in [0, 1) per row."""
     values, ids = top_k(logits, min(NUM_CANDIDATES, logits.shape[1]))
     threshold, is_known, is_complete = candidate_threshold(logits, values, batch, temperature)
     is_valid = is_complete & (_is_whole_row(logits, values) | (threshold > values[:, -1]))

@@ -13,7 +13,7 @@ from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.scheduler.memory.preemption import preempt
 from jaxserve.scheduler.memory.slots import end_sequence, vacate_slot
-from jaxserve.scheduler.prompt_logprobs import token_logprobs
+from jaxserve.scheduler.prompt_results import token_logprobs
 from jaxserve.scheduler.state import Beam, PrefixGroup, SchedulerState
 
 Choice = tuple[Sequence, int]

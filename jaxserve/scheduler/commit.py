@@ -10,10 +10,10 @@ from jaxserve.core.step_outcome import StepOutcome, TopLogprobs
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.core.token_deltas import NO_TOKEN, TokenDeltas
 from jaxserve.scheduler.beams import pause
-from jaxserve.scheduler.memory.prefix_reuse import keep_prefix
+from jaxserve.scheduler.memory.prefix_reuse import insert_prefix
 from jaxserve.scheduler.memory.slots import end_sequence, release_slot
 from jaxserve.scheduler.memory.window_pages import free_behind_windows
-from jaxserve.scheduler.prompt_logprobs import collect_logprobs, collect_pooled, token_logprobs
+from jaxserve.scheduler.prompt_results import collect_logprobs, collect_pooled, token_logprobs
 from jaxserve.scheduler.state import SchedulerState
 
 
@@ -40,7 +40,7 @@ def commit(state: SchedulerState, plan: StepPlan, outcome: StepOutcome) -> Token
         is_done = slot_table.num_computed[reading] >= slot_table.max_computed[reading]
         deltas = _end_prompts(state, deltas, reading[is_done])
     if state.prefix_cache is not None:
-        _keep_prompts(state, plan, live)
+        _insert_prompts(state, plan, live)
     free_behind_windows(state, slots)
     for slot in state.leaving.copy():
         if not state.is_in_flight(slot):
@@ -70,7 +70,7 @@ def _append(state: SchedulerState, plan: StepPlan, outcome: StepOutcome, drawing
         tokens, is_bad, is_end = tokens[:, 0], is_bad[:, 0], is_end[:, 0]
         slot_table.tokens[slots, lens] = tokens
     else:
-        rows, steps = np.nonzero(rounds < ends[:, None])  # one entry a token, row by row
+        rows, steps = np.nonzero(rounds < ends[:, None])  # one entry per token, row by row
         tokens, is_bad, is_end = tokens[rows, steps], is_bad[rows, steps], is_end[rows, steps]
         slot_table.tokens[slots[rows], lens[rows] + steps] = tokens
     slot_table.num_tokens[slots] += ends
@@ -101,12 +101,12 @@ def _append_logprobs(sequences: list[Sequence], logprobs: TopLogprobs, entries: 
         known.append(token_logprobs(logprobs, int(entries[i]), int(wanted[i])))
 
 
-def _keep_prompts(state: SchedulerState, plan: StepPlan, live: np.ndarray) -> None:
-    """Leave full pages of chunks to the prefix cache before windows pass them: other sequences may need them now."""
+def _insert_prompts(state: SchedulerState, plan: StepPlan, live: np.ndarray) -> None:
+    """Insert full pages of chunks into the prefix cache before windows pass them: other sequences may need them now."""
     slot_table = state.slot_table
     for slot in plan.slots[plan.num_decodes :][live[plan.num_decodes :]].tolist():
-        if slot_table.is_running[slot]:  # a leaving slot leaves all of its pages when it is released
-            keep_prefix(state, slot)
+        if slot_table.is_running[slot]:  # pages of a leaving slot are inserted when it is released
+            insert_prefix(state, slot)
 
 
 def _end_prompts(state: SchedulerState, deltas: TokenDeltas, slots: np.ndarray) -> TokenDeltas:

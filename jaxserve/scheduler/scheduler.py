@@ -28,11 +28,11 @@ from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad, queue_cost
 from jaxserve.scheduler.request_checks import check_ids, check_shared_prefix
 from jaxserve.scheduler.state import PrefixGroup, SchedulerState, StepRows
 from jaxserve.scheduler.stats import SchedulerStats, collect_stats
-from jaxserve.scheduler.step.admit import admit, admit_ahead
 from jaxserve.scheduler.step.build_plan import build_plan
 from jaxserve.scheduler.step.decode_rows import schedule_decodes
 from jaxserve.scheduler.step.multi_step import plan_rounds
 from jaxserve.scheduler.step.prefill_chunks import schedule_chunks
+from jaxserve.scheduler.step.start_waiting import start_ahead, start_waiting
 from jaxserve.scheduler.step_limits import StepLimits, check_token_budget
 from jaxserve.scheduler.swap_cost import SwapCost
 
@@ -96,14 +96,14 @@ class Scheduler:
         self.queue_limits.check(QueueLoad.of(self.state), *queue_cost(requests))
 
     def add(self, request: Request) -> list[Sequence]:
-        """Queue a request, one sequence a sample. Raises `RequestError` without having changed anything."""
+        """Queue a request, one sequence per sample. Raises `RequestError` without having changed anything."""
         return self.add_sharing([request], len(request.prompt_token_ids))
 
     def add_sharing(self, requests: list[Request], shared_len: int) -> list[Sequence]:
         """Queue requests whose prompts are equal in their first `shared_len` tokens, which are computed once.
 
         They are computed again only if no sequence with their pages runs when the next one gets its slot. Returns one
-        sequence a sample in the order of the requests. Raises `RequestError` without having changed anything.
+        sequence per sample in the order of the requests. Raises `RequestError` without having changed anything.
         """
         check_ids(self.state, requests)
         check_shared_prefix(requests, shared_len)
@@ -176,9 +176,10 @@ class Scheduler:
         return late
 
     def schedule(self, max_rounds: int = 1) -> StepPlan | None:
-        """Decide the next step: decode rows, chunks of running prompts, admissions. None: nothing can run.
+        """Decide the next step: decode rows, chunks of running prompts, first chunks of waiting ones.
 
-        While no sequence waits, each row draws up to `max_rounds` tokens before the step returns.
+        Returns None if nothing can run. While no sequence waits, each row draws up to `max_rounds` tokens before the
+        step returns.
         """
         if self.num_in_flight > 1:
             raise RuntimeError("two steps are in flight: commit the older one before planning another")
@@ -192,12 +193,12 @@ class Scheduler:
         rows = StepRows(state.limits.max_num_batched_tokens)
         requeue_deferred(state)
         decodes = schedule_decodes(state, rows)
-        admit_ahead(state, rows)
+        start_ahead(state, rows)
         num_withheld = num_joining(state)
         schedule_chunks(state, rows, num_withheld)
-        admit(state, rows)
+        start_waiting(state, rows)
         if num_withheld:
-            schedule_chunks(state, rows, 0)  # with the tokens left, as others may have been admitted instead
+            schedule_chunks(state, rows, 0)  # with the tokens left, as others may have started instead
         decodes = decodes[state.slot_table.is_running[decodes]]
         if rows.new_slots:  # may include slots that decoding sequences have just lost
             decodes = decodes[~np.isin(decodes, rows.new_slots)]
@@ -210,7 +211,7 @@ class Scheduler:
         return commit(self.state, plan, outcome)
 
     def observe(self, plan: StepPlan, device_s: float) -> None:
-        """Record a step that had the device for so many seconds."""
+        """Record a step that occupied the device for `device_s` seconds."""
         self.state.swap_cost.observe(plan.num_tokens, plan.num_decodes, device_s)
 
     def reset_prefix_cache(self) -> None:

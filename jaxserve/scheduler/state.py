@@ -21,8 +21,8 @@ from jaxserve.scheduler.swap_cost import SwapCost
 class PrefixGroup:
     """Sequences whose prompts are equal in their first `shared_len` tokens.
 
-    running: those in running slots, in the order of admission. deferred: those that wait while a running one computes
-    the shared tokens, by sequence id.
+    running: those in running slots, in the order of their starts. deferred: those that wait while a running one
+    computes the shared tokens, by sequence id.
     """
 
     shared_len: int
@@ -81,7 +81,7 @@ class SchedulerState:
 
     @property
     def watermark(self) -> int:
-        """Pages that admission leaves free for the growth of running sequences: 1 % of the pool, at least 1 a group."""
+        """Pages that starts leave free for the growth of running sequences: 1 % of the pool, at least one per group."""
         return max(self.groups.num_groups, self.pool.num_pages // 100)
 
     @property
@@ -96,7 +96,7 @@ class SchedulerState:
 
     @property
     def num_paused(self) -> int:
-        """Beams that wait for the host."""
+        """Beams that wait for the host, spare beams included."""
         return sum(self.sequences[sequence_id].is_paused for sequence_id in self.beams)
 
     def enqueue(self, sequence: Sequence) -> None:
@@ -155,7 +155,7 @@ class StepRows:
 
     @property
     def is_short(self) -> bool:
-        """Whether running sequences lacked pages: then no sequence is admitted."""
+        """Whether running sequences lacked pages: then no sequence starts."""
         return self.has_preempted or bool(self.reservations)
 
     @property

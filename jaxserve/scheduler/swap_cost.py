@@ -15,7 +15,7 @@ class SwapCost:
         self._token_s: float | None = None
 
     def observe(self, num_tokens: int, num_decodes: int, device_s: float) -> None:
-        """Record a step that had the device for so many seconds.
+        """Record a step that occupied the device for `device_s` seconds.
 
         num_decodes: how many of its tokens decode. Steps of which at least half do are left out: they say little about
         prompts.

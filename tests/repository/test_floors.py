@@ -16,7 +16,10 @@ VIOLATIONS = {
     "The three packages": ("checkpoints/planted.py", "import jaxserve.core"),
     "The floors of jaxserve": ("jaxserve/kv/planted.py", "def late():\n    import jaxserve.sampling"),
     "Layers of jaxserve.engine": ("jaxserve/engine/serving/planted.py", "import jaxserve.engine.build.build"),
-    "Layers of jaxserve.scheduler": ("jaxserve/scheduler/memory/planted.py", "import jaxserve.scheduler.step.admit"),
+    "Layers of jaxserve.scheduler": (
+        "jaxserve/scheduler/memory/planted.py",
+        "import jaxserve.scheduler.step.start_waiting",
+    ),
     "Layers of jaxserve.runner": ("jaxserve/runner/step/planted.py", "import jaxserve.runner.runner"),
     "Layers of jaxserve.models": ("jaxserve/models/config/planted.py", "import jaxserve.models.layers"),
     "Layers of jaxserve.server": ("jaxserve/server/http/planted.py", "import jaxserve.server.routes.live"),

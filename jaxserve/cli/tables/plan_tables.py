@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from jaxserve.analysis.capacity_report import CapacityReport, MemoryReport, StepFloor
+from jaxserve.analysis.capacity_report import CapacityReport, MemoryReport, StepRoofline
 from jaxserve.analysis.program_info import ProgramInfo
 from jaxserve.cli.tables.report_tables import byte_text, plain_table, print_report
 
@@ -36,7 +36,7 @@ def _fit(memory: MemoryReport) -> Iterator[str]:
         )
 
 
-def _best_rate(steps: Sequence[StepFloor]) -> Iterator[str]:
+def _best_rate(steps: Sequence[StepRoofline]) -> Iterator[str]:
     rates = {step.name: step.tokens_per_s for step in steps if step.tokens_per_s and step.num_tokens == step.num_rows}
     if rates:
         name = max(rates, key=rates.__getitem__)

@@ -18,7 +18,7 @@ _topologies: Any = topologies  # whose devices have no types
 
 @cache
 def tpu_devices(topology: str) -> list[Any]:
-    """All devices of a topology: "v5e:2x2", "v5p:2x2x1", "v6e:2x4", "tpu7x:2x2x1" (two devices a chip), …"""
+    """All devices of a topology: "v5e:2x2", "v5p:2x2x1", "v6e:2x4", "tpu7x:2x2x1" (two devices per chip), …"""
     require_compiler("tpu")
     try:
         return _topologies.get_topology_desc(platform="tpu", topology_name=topology).devices

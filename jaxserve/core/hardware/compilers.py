@@ -29,7 +29,7 @@ def require_compiler(platform: str) -> None:
     """Raise ConfigError, with the package to install, unless the compiler of a platform is installed."""
     if not has_compiler(platform):
         raise ConfigError(
-            f"compiling for a {platform.upper()} that is not here needs {COMPILERS[platform]}, which is not installed: "
+            f"compiling for an absent {platform.upper()} needs {COMPILERS[platform]}, which is not installed: "
             "pip install 'jaxserve-engine[aot]'"
         )
 

@@ -57,7 +57,7 @@ DEVICES: tuple[DeviceType, ...] = (
 )
 
 # `Device.device_kind` of JAX → name in DEVICES.
-KINDS: dict[str, str] = {
+NAMES_BY_DEVICE_KIND: dict[str, str] = {
     "TPU v5 lite": "TPU v5e",
     "TPU v5": "TPU v5p",
     "TPU v6 lite": "TPU v6e",
@@ -77,4 +77,4 @@ KINDS: dict[str, str] = {
 
 def device_type(kind: str) -> DeviceType | None:
     """The accelerator with this `Device.device_kind`; None if it is not in the table."""
-    return next((device for device in DEVICES if device.name == KINDS.get(kind)), None)
+    return next((device for device in DEVICES if device.name == NAMES_BY_DEVICE_KIND.get(kind)), None)

@@ -21,8 +21,8 @@ RULES: dict[str, str] = {"kv_heads": TENSOR, "heads": TENSOR, "mlp": TENSOR, "vo
 def make_mesh(tensor_parallel_size: int) -> Mesh:
     """A mesh of the first `tensor_parallel_size` devices (all steps run under a mesh, also of size 1).
 
-    Raises ConfigError if the machine has a GPU that JAX cannot use, unless jax_platforms is set: serving from the CPU
-    in addition to it would not be intended.
+    Raises ConfigError if the machine has a GPU that JAX cannot use, unless jax_platforms is set, because falling back
+    to the CPU silently is rarely intended.
     """
     available = jax.devices()
     if available[0].platform == "cpu" and not jax.config.jax_platforms and (reason := unusable_gpu()):

@@ -48,7 +48,9 @@ class Roofline:
         return None if self.bandwidth_s is None or self.compute_s is None else max(self.bandwidth_s, self.compute_s)
 
 
-def step_floor(costs: ModelCosts, num_tokens: int, num_rows: int, context: int, device: DeviceType | None) -> Roofline:
+def step_roofline(
+    costs: ModelCosts, num_tokens: int, num_rows: int, context: int, device: DeviceType | None
+) -> Roofline:
     """The lower bound for a step whose tokens are spread evenly over its rows, each of which then has `context`
     positions, or its own tokens if those are more."""
     length, num_longer = divmod(num_tokens, num_rows)

@@ -22,7 +22,9 @@ def check_policy_options(policy: str, options: Mapping[str, Any]) -> None:
             continue
         if name not in POLICIES[policy]:
             known = " or ".join(repr(other) for other, names in POLICIES.items() if name in names)
-            raise ConfigError(f"{name} means nothing to scheduling_policy={policy!r}, only to {known}", param=name)
+            raise ConfigError(
+                f"{name} has no effect with scheduling_policy={policy!r}; only {known} uses it", param=name
+            )
         CHECKS[name](value)
 
 

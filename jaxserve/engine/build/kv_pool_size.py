@@ -49,7 +49,7 @@ def pool_bytes(config: EngineConfig, memory: MemoryBudget) -> int:
 
 
 def bytes_left(limit_bytes: int, memory_utilization: float, *parts: int) -> int:
-    """Bytes for KV that `parts` leave of the share of memory that is used; negative by what is missing.
+    """Bytes left for KV after `parts`, within the fraction of memory to use; negative if the parts exceed it.
 
     parts: weights, slots, and what steps need: a bound before anything is compiled, then the compiler's figure.
     """

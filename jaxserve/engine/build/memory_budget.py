@@ -18,7 +18,7 @@ from jaxserve.runner.programs.programs import FORK_PAGES
 LOGIT_COPIES = 6
 
 # There XLA copies the bfloat16 weights of a scan into another layout in each step, with no way found around it: 17.4 GB
-# of temporaries in addition to Llama 3 70B's 17.7 GB a device (libtpu 0.0.48).
+# of temporaries in addition to Llama 3 70B's 17.7 GB per device (libtpu 0.0.48).
 COPIES_WEIGHTS_ON = "TPU7x"
 
 

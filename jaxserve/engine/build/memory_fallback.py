@@ -39,7 +39,7 @@ def with_room[T](
     *,
     is_each_reported: bool = False,
 ) -> T:
-    """What `attempt` makes of a spec, or, while it raises `MemoryShortage`, of the next smaller one.
+    """Returns `attempt(spec)`; whenever that raises `MemoryShortage`, tries again with the next smaller spec.
 
     model: as its checkpoint describes it. is_each_reported: each retry is reported before it begins, not all of them
     at the end. Raises ConfigError where no smaller engine would do.

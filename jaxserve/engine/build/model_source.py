@@ -80,7 +80,7 @@ def _dummy(config: EngineConfig) -> ModelSource:
     """The source of random weights: a named shape, or a folder's config.json; nothing is fetched."""
     for name in ("revision", "hf_token", "cache_dir"):
         if getattr(config, name) is not None:
-            raise ConfigError(f"{name} means nothing with load_format='dummy', which fetches nothing", param=name)
+            raise ConfigError(f"{name} has no effect with load_format='dummy', which downloads nothing", param=name)
     if config.model in SHAPES:
         return ModelSource(SHAPES[config.model], None, None)
     folder = Path(config.model).expanduser()

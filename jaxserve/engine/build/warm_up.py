@@ -1,4 +1,4 @@
-"""Wiring: all programs compiled before service begins, and the pool held against the memory that they need."""
+"""Wiring: compiles all programs before service, and checks the pool's size against the memory that they need."""
 
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.engine_config import EngineConfig

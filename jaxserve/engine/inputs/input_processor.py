@@ -42,7 +42,7 @@ class InputProcessor:
     scheduling_fields: tuple[str, ...] = ()
     clock: Callable[[], float] = time.monotonic
     num_arrived: int = 0
-    _prompt_only_numbers: Iterator[int] = field(default_factory=itertools.count, init=False)  # thread-safe
+    _prefill_only_numbers: Iterator[int] = field(default_factory=itertools.count, init=False)  # thread-safe
     _spelled: tuple[SequenceOf[str], BadWords] = field(default=((), ()), init=False)  # bad words, and their spellings
 
     def requests(
@@ -57,7 +57,7 @@ class InputProcessor:
     ) -> list[Request]:
         """A checked request for each prompt, not numbered yet; all texts are encoded in one call.
 
-        params, scheduling: one a prompt. params None: nothing is drawn, and `pooling` says which hidden states are
+        params, scheduling: one per prompt. params None: nothing is drawn, and `pooling` says which hidden states are
         asked for. arrival_s: time of arrival on the clock, by default now. Raises `RequestError`, which names the
         prompt as `noun` and its index where there are several.
         """
@@ -66,7 +66,7 @@ class InputProcessor:
             options = DEFAULT_SCHEDULING if scheduling is None else scheduling[i]
             with named(name_of(i, len(prompts), noun)):
                 if params is None:
-                    request = self.make_prompt_only(
+                    request = self.make_prefill_only(
                         ids, pooling=pooling, cache_salt=prompt.cache_salt, scheduling=options, arrival_s=arrival_s
                     )
                 else:
@@ -111,7 +111,7 @@ class InputProcessor:
         barred = {*self.eos_ids, *(params.stop_token_ids or ())} if params.min_tokens else set[int]()
         if params.allowed_token_ids is not None and barred.issuperset(params.allowed_token_ids):
             raise RequestError(
-                "allowed_token_ids holds only tokens that end the text, which min_tokens holds back: nothing is left",
+                "allowed_token_ids holds only tokens that end the text, which min_tokens bans: no token could be drawn",
                 "allowed_token_ids",
             )
         bad_words = self._bad_words(params)
@@ -131,7 +131,7 @@ class InputProcessor:
             prompt=text,
         )
 
-    def make_prompt_only(
+    def make_prefill_only(
         self,
         token_ids: SequenceOf[int],
         *,
@@ -148,7 +148,7 @@ class InputProcessor:
         prompt_ids = self.checked_ids(token_ids, room=0)
         self._check_scheduling(scheduling)
         return Request(
-            request_id=f"prompt-{next(self._prompt_only_numbers)}",
+            request_id=f"prompt-{next(self._prefill_only_numbers)}",
             prompt_token_ids=prompt_ids,
             params=SamplingParams(temperature=0, prompt_logprobs=0 if pooling is None else None, detokenize=False),
             max_tokens=0,
@@ -221,8 +221,8 @@ class InputProcessor:
             count += len(params.stop_token_ids or ()) + len(self.eos_ids)
         if count > self.max_edits:
             raise RequestError(
-                f"logit_bias, bad_words and the tokens that min_tokens holds back make {count} changed logits; "
-                f"at most {self.max_edits} are possible",
+                f"logit_bias, bad_words and the tokens that min_tokens bans change {count} logits; at most "
+                f"{self.max_edits} can be changed",
                 "logit_bias",
             )
 
@@ -231,7 +231,7 @@ class InputProcessor:
             value = getattr(scheduling, name)
             if value != getattr(DEFAULT_SCHEDULING, name) and name not in self.scheduling_fields:
                 raise RequestError(
-                    f"{name}={value!r} means nothing to the scheduling_policy of this engine: leave it out, or "
-                    "build the engine with another policy",
+                    f"{name}={value!r} has no effect with this engine's scheduling_policy: leave it out, or build the "
+                    "engine with another policy",
                     name,
                 )

@@ -1,4 +1,4 @@
-"""Host: options that a call gives once for all prompts or in a list of one a prompt; errors that name the prompt."""
+"""Host: options that a call gives for all prompts, or in a list with one per prompt; errors that name the prompt."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ def name_of(index: int, count: int, noun: str) -> str | None:
 
 
 def params_for(sampling_params: Any, count: int, noun: str = "prompt") -> list[SamplingParams]:
-    """Sampling parameters for each of `count` prompts, from those for all or a list of one a prompt."""
+    """Sampling parameters for each of `count` prompts, from those for all or a list with one per prompt."""
     params = SamplingParams() if sampling_params is None else sampling_params
     if isinstance(params, SamplingParams):
         return [params] * count
@@ -44,7 +44,7 @@ def only_params(sampling_params: Any) -> SamplingParams:
 
 
 def scheduling_for(options: Mapping[str, Any], count: int, noun: str = "prompt") -> list[SchedulingOptions]:
-    """`SchedulingOptions` for each of `count` prompts; each field is given for all or as a list of one a prompt."""
+    """`SchedulingOptions` for each of `count` prompts; each field is given for all or as a list with one per prompt."""
     columns: dict[str, list[Any]] = {}
     for name, value in options.items():
         listed = as_list(value)
@@ -65,4 +65,4 @@ def as_list(value: Any) -> list[Any] | None:
 
 def _check_count(values: list[Any], count: int, name: str, noun: str) -> None:
     if len(values) != count:
-        raise RequestError(f"{count} {noun}s but {len(values)} {name}: give one, or one a {noun}", name)
+        raise RequestError(f"{count} {noun}s but {len(values)} {name}: give one value, or one per {noun}", name)

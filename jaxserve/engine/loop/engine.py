@@ -69,7 +69,7 @@ class Engine:
         return self.scheduler
 
     def add(self, request: Request) -> list[Sequence]:
-        """Queue an admitted request; its sequences, one a sample, grow and end by the calls of `step`."""
+        """Queue an admitted request; its sequences, one per sample, grow and end by the calls of `step`."""
         return self.live().add(request)
 
     def step(self) -> TokenDeltas:

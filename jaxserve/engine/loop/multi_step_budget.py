@@ -19,5 +19,5 @@ class MultiStepBudget:
         return max(1, min(self._max_rounds, int(MAX_STEP_S / self._round_s)))
 
     def observe(self, num_rounds: int, device_s: float) -> None:
-        """A step whose rounds had the device for so many seconds."""
+        """Record a step that occupied the device for `device_s` seconds."""
         self._round_s = max(device_s / max(1, num_rounds), 1e-6)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.step_plan import StepPlan
 
-KINDS = ("decode", "mixed", "prefill")
+STEP_TYPES = ("decode", "mixed", "prefill")
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class StepMoments:
 
     @property
     def device_s(self) -> float:
-        """Seconds that the step had the device, as the host sees it: an overlap belongs to the earlier step."""
+        """Seconds that the step occupied the device, as the host sees it: an overlap belongs to the earlier step."""
         return self.collected_s - max(self.submitted_s, self.previous_s)
 
 
@@ -59,7 +59,7 @@ class StepRecord:
 
     @property
     def kind(self) -> str:
-        """decode: a token a row; prefill: longer chunks of prompts only; mixed: both."""
+        """decode: one token per row; prefill: longer chunks of prompts only; mixed: both."""
         if self.num_decodes == self.num_rows:
             return "decode"
         return "mixed" if self.num_decodes else "prefill"
@@ -70,7 +70,7 @@ Observer = Callable[[StepRecord], None]
 
 @dataclass(frozen=True, slots=True)
 class KindTimes:
-    """Steps of one kind. p50_s, p99_s: of the time a round had the device (see `StepReport.device_s`)."""
+    """Steps of one kind. p50_s, p99_s: of the time that a round occupied the device (see `StepReport.device_s`)."""
 
     count: int
     p50_s: float
@@ -148,7 +148,9 @@ class StepLog:
             commit_s=commit_s,
             outside_s=wall_s - plan_s - submit_s - wait_s - commit_s,
             kinds={
-                kind: _times(device[kinds == kind], rounds[kinds == kind]) for kind in KINDS if (kinds == kind).any()
+                kind: _times(device[kinds == kind], rounds[kinds == kind])
+                for kind in STEP_TYPES
+                if (kinds == kind).any()
             },
             buckets={name: names.count(name) for name in sorted(set(names), key=names.count, reverse=True)},
         )

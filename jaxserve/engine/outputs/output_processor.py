@@ -22,8 +22,8 @@ from jaxserve.text.stop_strings import StopStrings
 class OutputProcessor:
     """Starts requests, steps the engine, and ends samples whose text holds a stop string.
 
-    Sequences that were added by `exclusive` may run in the same engine; their tokens are left to their owner. One
-    thread at a time steps; after `claim` only the claiming thread may.
+    Callers may add sequences of their own through `exclusive`; their tokens are not processed here. One thread at a
+    time steps; after `claim` only the claiming thread may.
     """
 
     def __init__(self, engine: Engine, detokenizer: Detokenizer | None):

@@ -105,7 +105,7 @@ class StepUpdate:
         """One entry for each token or end of a request's sample."""
         ids = [sequence.sequence_id for sequence in self._sequences]
         found = list(map(self._samples.get, ids))
-        if self.ended:  # these are among the samples no more, and may have brought several tokens
+        if self.ended:  # ended samples are no longer in `_samples`, and may have several tokens in this step
             ended = {ids[row]: sample for row, (sample, has_ended) in self._examined.items() if has_ended}
             found = [sample or ended.get(i) for sample, i in zip(found, ids, strict=True)]
         for row, (sample, _) in self._examined.items():

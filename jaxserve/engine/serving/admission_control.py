@@ -17,8 +17,8 @@ MAX_RETRY_AFTER_S = 600
 class AdmissionControl:
     """Checks the queue's limits for a serving engine; the scheduler's own check serves offline calls alone.
 
-    The load is the last published one, and what was admitted since without having reached the engine. Any thread may
-    call any method; a lock is held for moments only.
+    The load is the last published one plus the accepted requests that have not reached the engine. Any thread may call
+    any method; the lock is held only briefly.
     """
 
     def __init__(self, limits: QueueLimits, metrics: EngineMetrics, clock: Callable[[], float]):
@@ -83,7 +83,8 @@ class AdmissionControl:
         self._metrics.num_coming = self._num_coming
 
     def _retry_after_s(self, error: QueueFullError) -> int:
-        """Seconds until as many have left as are too many; where none has left, as long again as was watched."""
+        """Seconds until the excess has left the queue at its recent rate; if nothing has left, the length of the
+        observed window."""
         now, left = self._clock(), self._left[error.param or "max_num_waiting"]
         total, seconds = left.total(now), left.covered_s(now)
         if total:

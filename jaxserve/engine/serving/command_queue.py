@@ -14,7 +14,7 @@ CLOSED = "this AsyncLLM is closed: build a new one"
 class CommandQueue:
     """Takes commands from any thread until it is closed.
 
-    lock: held for moments only, here and around what must be atomic with a command. watchdog: begins with a command,
+    lock: held only briefly, here and around what must be atomic with a command. watchdog: begins with a command,
     and rests where the queue is empty and the thread has nothing else to do.
     """
 

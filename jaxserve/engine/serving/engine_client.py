@@ -32,7 +32,7 @@ REQUEST_SIZE = 100  # making a request takes as long as reading so many characte
 
 
 class EngineClient:
-    """Requests come in here: the prompts of a call are checked as a whole, and admitted together or not at all.
+    """Queues requests: the prompts of one call are checked together, and accepted all or none.
 
     No method waits for a step, unless its description says so. Methods may be called from several event loops at once.
     The engine's thread ends by `close`, or when nothing refers to the client any more.
@@ -54,7 +54,7 @@ class EngineClient:
         self.info = engine_info(outputs.engine.scheduler, chats.template, generation_config)
         self.metrics: EngineMetrics = self._thread.metrics
         self.tokenizer, self.detokenizer = inputs.tokenizer, outputs.detokenizer
-        weakref.finalize(self, self._thread.close).atexit = False  # the thread itself sees to that
+        weakref.finalize(self, self._thread.close).atexit = False  # `EngineThread` has its own atexit handler
 
     def now(self) -> float:
         """Seconds on the engine's clock."""
@@ -129,7 +129,7 @@ class EngineClient:
         return self._thread.health()
 
     async def wait_dead(self) -> EngineDeadError:
-        """Wait until the engine has died, and return the reason; `close` is no such death."""
+        """Wait until the engine has died, and return the reason; never returns after `close` alone."""
         return await asyncio.wrap_future(self._thread.death)
 
     async def close(self) -> None:

@@ -19,7 +19,7 @@ COUNTS = scale(1, 2_000_000)
 
 class StepSummary(NamedTuple):
     """What a step computed in each of its rounds: a token for each decode row, tokens of longer chunks of prompts, and
-    padding up to the compiled shape. ms: how long the device had the step, as the host sees it."""
+    padding up to the compiled shape. ms: for how long the step occupied the device, as the host sees it."""
 
     decode_rows: int
     prompt_tokens: int
@@ -38,8 +38,8 @@ class StepSummary(NamedTuple):
 class EngineMetrics:
     """Counted since the engine began to serve. The engine's thread writes; other threads may read at any moment.
 
-    Counted by sample: tokens, times, `finished` (by finish reason) and preemptions; once a request: prompts, parameters
-    and `refused` (by queue limit). Times are seconds: `queue_time` from the call to the first slot,
+    Counted by sample: tokens, times, `finished` (by finish reason) and preemptions; once per request: prompts,
+    parameters and `refused` (by queue limit). Times are seconds: `queue_time` from the call to the first slot,
     `prefill_time` from there to the first token, `decode_time` from there to the last, `inference_time` from the first
     slot to the end, `latency` from the call to the end. A step that draws several tokens of a sample divides the time
     since its last one among them. Samples that never got a slot or a token are missing where one is needed.
@@ -122,7 +122,7 @@ class EngineMetrics:
             self._end(sample, update.now_s)
 
     def _observe_tokens(self, samples: list[SequenceOutput], now: float) -> None:
-        """`samples` has one entry a token. Most samples had their last token in the step before, all at one moment:
+        """`samples` has one entry per token. Most samples had their last token in the step before, all at one moment:
         these are counted together."""
         distinct = set(samples)
         num_tokens = Counter([sample.last_token_s for sample in samples])

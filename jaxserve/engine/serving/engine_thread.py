@@ -45,9 +45,9 @@ class _Running:
 class EngineThread:
     """Carries out commands in order of arrival between steps; waits for them when the engine has nothing to do.
 
-    Results go to each event loop in one call a step. When the engine dies every request ends with an `EngineDeadError`,
-    and so does every later one; `close` ends the thread, and running requests the same way. death: the engine's error,
-    when it dies; not done by `close`.
+    Results go to each event loop in one call per step. When the engine dies every request ends with an
+    `EngineDeadError`, and so does every later one; `close` ends the thread, and running requests the same way. death:
+    the engine's error, when it dies; not done by `close`.
     """
 
     def __init__(self, outputs: OutputProcessor, inputs: InputProcessor):
@@ -64,7 +64,7 @@ class EngineThread:
         self.metrics = EngineMetrics(self._load, inputs.clock)
         self.admission = AdmissionControl(self._scheduler.queue_limits, self.metrics, inputs.clock)
         self.commands, self.results = CommandQueue(self._watchdog), ResultRouter()
-        atexit.register(self.close)  # a thread that ran on while the interpreter ends would crash in the device's code
+        atexit.register(self.close)  # a thread that still runs at interpreter exit would crash in device code
         self._thread.start()
 
     def check_alive(self) -> None:
@@ -75,7 +75,7 @@ class EngineThread:
             raise _death(self.error)
 
     def abort(self, keys: list[int]) -> None:
-        """End requests and send their streams an `AbortedError` at once, though a step may be under way for long."""
+        """End requests and send their streams an `AbortedError` at once, without waiting for the step in progress."""
         for key in keys:
             self.admission.leave(key)
         with suppress(EngineDeadError):
@@ -93,7 +93,7 @@ class EngineThread:
         """End all requests and the thread, and wait for that."""
         if self.commands.close():
             atexit.unregister(self.close)
-        if threading.current_thread() is not self._thread:  # as it may be where the garbage collector calls
+        if threading.current_thread() is not self._thread:  # the garbage collector may call this in the thread itself
             self._thread.join()
 
     def _run(self) -> None:
@@ -103,10 +103,10 @@ class EngineThread:
                 for command in self.commands.take(must_wait=not self._has_work):
                     is_open = command is not None
                     if command is not None:
-                        self._carry_out(command)
+                        self._execute(command)
                 if is_open and self._has_work:
                     self._step()
-            except Exception as error:  # a fault between steps leaves nothing that could be trusted
+            except Exception as error:  # after an error between steps the engine's state is unknown
                 self._die(_death(error))
         self._fail(EngineDeadError("the AsyncLLM was closed while this request ran"))
         self._outputs.release()
@@ -119,7 +119,7 @@ class EngineThread:
     def _has_work(self) -> bool:
         return self.error is None and self._outputs.has_work
 
-    def _carry_out(self, command: Command) -> None:
+    def _execute(self, command: Command) -> None:
         match command:
             case Add():
                 requests = self._inputs.numbered(command.requests, command.first_arrival)

@@ -36,11 +36,11 @@ class BeamRules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BeamNode:
-    """A token after the node `before`. place: its index in `candidates`. total: sum of the text's log-probabilities."""
+    """A token after the node `before`. index: its index in `candidates`. total: sum of the text's log-probabilities."""
 
     before: "BeamNode | None"
     token: int
-    place: int
+    index: int
     candidates: TokenLogprobs
     total: np.float32
 
@@ -109,10 +109,10 @@ class BeamFrontier:
         order = np.lexsort((ids.ravel(), rows.ravel(), -totals.ravel()))[: self.rules.num_candidates]
         unraveled = np.unravel_index(order, ids.shape)
         parents: list[int] = unraveled[0].tolist()
-        places: list[int] = unraveled[1].tolist()
+        indices: list[int] = unraveled[1].tolist()
         nodes = [
             BeamNode(self.running[b], int(ids[b, i]), i, candidates[b], np.float32(totals[b, i]))
-            for b, i in zip(parents, places, strict=True)
+            for b, i in zip(parents, indices, strict=True)
         ]
         return parents, nodes
 

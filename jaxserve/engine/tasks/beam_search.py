@@ -133,7 +133,7 @@ def _check_width(params: BeamSearchParams, per_beam: int, inputs: InputProcessor
     needed = max(2, per_beam) * width
     if needed > inputs.max_logprobs:
         raise RequestError(
-            f"beam_width={width} looks at the {needed} likeliest tokens of each step (one more a beam than there are "
+            f"beam_width={width} looks at the {needed} likeliest tokens of each step (one more per beam than there are "
             f"end-of-sequence tokens, at least two), but the engine's max_logprobs is {inputs.max_logprobs}",
             "beam_width",
         )
@@ -142,8 +142,8 @@ def _check_width(params: BeamSearchParams, per_beam: int, inputs: InputProcessor
 def _entry(node: BeamNode) -> TokenLogprobs:
     """The log-probabilities of the node's token and of the other candidates."""
     top_ids, top = node.candidates.top_ids, node.candidates.top
-    rank = 1 + int(np.count_nonzero(top > top[node.place]))
-    return TokenLogprobs(float(top[node.place]), rank, top_ids, top)
+    rank = 1 + int(np.count_nonzero(top > top[node.index]))
+    return TokenLogprobs(float(top[node.index]), rank, top_ids, top)
 
 
 def _text(detokenizer: Detokenizer, tokens: list[int]) -> str:

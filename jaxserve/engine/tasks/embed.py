@@ -1,4 +1,4 @@
-"""Host: `embed`: one vector a prompt, pooled from its hidden states after the final norm."""
+"""Host: `embed`: one vector per prompt, pooled from its hidden states after the final norm."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from jaxserve.core.sequence import Sequence
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import read_prompts
 from jaxserve.engine.outputs.output_processor import OutputProcessor
-from jaxserve.engine.tasks.prefill_only import run_prompts
+from jaxserve.engine.tasks.prefill_only import run_prefill_only
 
 
 def embed(
@@ -23,7 +23,7 @@ def embed(
     normalize: bool = True,
     use_tqdm: bool = False,
 ) -> list[EmbeddingRequestOutput]:
-    """One vector a prompt, in order: the mean over its tokens ("mean") or its last token's hidden state ("last").
+    """One vector per prompt, in order: the mean over its tokens ("mean") or its last token's hidden state ("last").
 
     prompts: as `LLM.generate` takes them. normalize: to length 1. Raises `RequestError` naming the prompt before
     anything runs. Where hidden states are not finite, the vector is not finite either.
@@ -31,7 +31,7 @@ def embed(
     check_pooling(pooling)
     requests = inputs.requests(read_prompts(prompts), None, pooling=pooling)
     groups = [([request], len(request.prompt_token_ids)) for request in requests]
-    sequences = run_prompts(outputs, groups, noun="prompt", title="Embedding", use_tqdm=use_tqdm)
+    sequences = run_prefill_only(outputs, groups, noun="prompt", title="Embedding", use_tqdm=use_tqdm)
     return [embedding_of(sequence, normalize) for sequence in sequences]
 
 

@@ -1,4 +1,4 @@
-"""Host: `run_prompts`: runs requests that draw nothing to their ends, for scoring and embedding."""
+"""Host: `run_prefill_only`: runs requests that draw nothing to their ends, for scoring and embedding."""
 
 from jaxserve.core.progress_bars import CountBar
 from jaxserve.core.request import Request
@@ -6,7 +6,7 @@ from jaxserve.core.sequence import Sequence
 from jaxserve.engine.outputs.output_processor import OutputProcessor
 
 
-def run_prompts(
+def run_prefill_only(
     outputs: OutputProcessor, groups: list[tuple[list[Request], int]], *, noun: str, title: str, use_tqdm: bool
 ) -> list[Sequence]:
     """The ended sequences in the order of the groups, each of requests and the number of first tokens they share.

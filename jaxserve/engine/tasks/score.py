@@ -13,7 +13,7 @@ from jaxserve.core.sequence import Sequence
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.per_prompt import named
 from jaxserve.engine.outputs.output_processor import OutputProcessor
-from jaxserve.engine.tasks.prefill_only import run_prompts
+from jaxserve.engine.tasks.prefill_only import run_prefill_only
 from jaxserve.engine.tasks.score_inputs import ScorePair, read_pairs
 
 
@@ -28,12 +28,12 @@ def score(outputs: OutputProcessor, inputs: InputProcessor, pairs: Any, *, use_t
     for i, pair in enumerate(read):
         with named(f"pair {i}", "pairs"):
             ids, start = pair.context + pair.continuation, len(pair.context)
-            requests.append(inputs.make_prompt_only(ids, logprobs_start=start))
+            requests.append(inputs.make_prefill_only(ids, logprobs_start=start))
     by_context: dict[tuple[int, ...], list[int]] = {}
     for i, pair in enumerate(read):
         by_context.setdefault(tuple(pair.context), []).append(i)
     groups = [([requests[i] for i in members], len(context)) for context, members in by_context.items()]
-    sequences = run_prompts(outputs, groups, noun="pair", title="Scoring", use_tqdm=use_tqdm)
+    sequences = run_prefill_only(outputs, groups, noun="pair", title="Scoring", use_tqdm=use_tqdm)
     order = [i for members in by_context.values() for i in members]
     by_pair = dict(zip(order, sequences, strict=True))
     return [_output(pair, by_pair[i]) for i, pair in enumerate(read)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from jaxserve.runner.programs.hlo import Hlo, Instruction
 
-KINDS = {
+OPCODES = {
     "all-reduce",
     "all-gather",
     "all-to-all",
@@ -49,7 +49,7 @@ def _of_computation(program: Hlo, name: str, known: dict[str, Exchanges]) -> Exc
 
 
 def _of_instruction(program: Hlo, line: Instruction, known: dict[str, Exchanges]) -> Exchanges:
-    if line.opcode.removesuffix("-done") in KINDS:  # the result of a start includes its operands
+    if line.opcode.removesuffix("-done") in OPCODES:  # the result of a start includes its operands
         return Exchanges([(line.opcode.removesuffix("-done"), line.num_bytes)])
     if line.opcode.endswith(("-update", "-done")):  # an asynchronous call counts where it starts
         return Exchanges()

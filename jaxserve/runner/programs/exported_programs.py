@@ -9,7 +9,7 @@ from jax import export
 
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.programs.programs import Program
-from jaxserve.runner.step.step_output import Extras
+from jaxserve.runner.step.step_output import ExtraOutputs
 from jaxserve.sampling.slot_state import SlotState
 
 EXPORT_NAMES = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
@@ -31,7 +31,7 @@ for record in (DeviceState, SlotState):
         serialize_auxdata=_no_bytes,
         deserialize_auxdata=_no_fields,
     )
-export.register_namedtuple_serialization(Extras, serialized_name=f"jaxserve.{Extras.__name__}")
+export.register_namedtuple_serialization(ExtraOutputs, serialized_name=f"jaxserve.{ExtraOutputs.__name__}")
 
 
 def export_program(program: Program) -> bytes:

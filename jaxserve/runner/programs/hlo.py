@@ -30,7 +30,7 @@ class Instruction:
         return type_bytes(self.result)
 
     @property
-    def place(self) -> str:
+    def description(self) -> str:
         """Opcode and name, and the model code that it comes from, where the compiler keeps it."""
         found = re.search(r'op_name="([^"]*)"', self.line)
         return f"{self.opcode} %{self.name}" + (f" of {found[1]}" if found else "")

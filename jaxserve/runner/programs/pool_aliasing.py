@@ -42,4 +42,4 @@ def pool_copies(program: Hlo, pool: Any, temporary_bytes: int) -> list[str]:
 
     # A value inside a fusion is no array in memory unless the fusion returns it.
     outer = [line for name, lines in program.computations.items() if name not in fused for line in lines]
-    return [line.place for line in outer if makes_pool(line)]
+    return [line.description for line in outer if makes_pool(line)]

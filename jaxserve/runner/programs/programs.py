@@ -101,7 +101,7 @@ class Programs:
         return BatchLayout(bucket, self.groups, self.settings.model.config.group_ranges)
 
     def step(self, bucket: Bucket) -> Program:
-        """(weights, state, buffer) -> (state, output, `Extras`)."""
+        """(weights, state, buffer) -> (state, output, `ExtraOutputs`)."""
         layout, whole = self.batch_layout(bucket), replicated(self.settings.model.mesh)
         args = (self.params, self.state, self._whole((layout.size,), jnp.int32))
         return self._program(str(bucket), partial(step, self.settings, layout), args, state=1, rest=(whole, whole))
@@ -134,11 +134,11 @@ class Programs:
     def set_counts(self) -> Program:
         """(state, slot, result of `count_tokens`) -> state."""
 
-        def function(state: DeviceState, slot: jax.Array, line: jax.Array) -> DeviceState:
-            return replace(state, slots=replace(state.slots, counts=set_counts(state.slots.counts, slot, line)))
+        def function(state: DeviceState, slot: jax.Array, counts: jax.Array) -> DeviceState:
+            return replace(state, slots=replace(state.slots, counts=set_counts(state.slots.counts, slot, counts)))
 
-        line = self._whole((self.vocab,), jnp.int16)
-        return self._update("set_counts", function, self._whole((), jnp.int32), line)
+        counts = self._whole((self.vocab,), jnp.int16)
+        return self._update("set_counts", function, self._whole((), jnp.int32), counts)
 
     def save_pages(self) -> Program:
         """(state, pages) -> (state, their content in host memory)."""

@@ -24,7 +24,7 @@ from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.decode_loop import DrawnTokens, run_decode_rounds
 from jaxserve.runner.step.device_batch import DeviceBatch, StepInputs, first_inputs, unpack
 from jaxserve.runner.step.prompt_outputs import pooled_states, prompt_logprobs
-from jaxserve.runner.step.step_output import DeviceLogprobs, Extras, pack_logprobs, pack_output
+from jaxserve.runner.step.step_output import DeviceLogprobs, ExtraOutputs, pack_logprobs, pack_output
 from jaxserve.sampling.logit_processors import mask_padding
 from jaxserve.sampling.logprobs import top_logprobs
 from jaxserve.sampling.penalty_counts import update_counts
@@ -36,7 +36,7 @@ from jaxserve.sampling.slot_state import SlotState, fork_slots
 
 @dataclass(frozen=True, slots=True)
 class StepSettings:
-    """The static facts of every step of an engine.
+    """Settings that are static in every step of an engine.
 
     max_logprobs: candidates in each log-probability entry. tile_rows: rows of a tile in a batch-invariant engine
     (`each_tile`); None: all rows at once.
@@ -49,7 +49,7 @@ class StepSettings:
 
 def step(
     settings: StepSettings, layout: BatchLayout, params: Params, state: DeviceState, buffer: Int32[Array, "B"]
-) -> tuple[DeviceState, Int32[Array, "O"], Extras]:
+) -> tuple[DeviceState, Int32[Array, "O"], ExtraOutputs]:
     """Run a batch: write its keys and values, draw a token for each row that samples, keep both on the device.
 
     A decode bucket repeats this for as many decode rounds as its rows are planned for (multi-step decoding).
@@ -63,7 +63,7 @@ def step(
 
         state, rounds = run_decode_rounds(advance, layout, buffer, state)
         output = pack_output(rounds.num_rounds, rounds.tokens, rounds.is_bad)
-        return state, output, Extras(rounds.logprobs.reshape(-1), None, None)
+        return state, output, ExtraOutputs(rounds.logprobs.reshape(-1), None, None)
     batch = unpack(layout, buffer, first_inputs(layout, buffer, state))
     state, drawn, hidden = _advance(settings, params, state, batch, jnp.ones_like(batch.samples))
 
@@ -73,7 +73,7 @@ def step(
 
     output = pack_output(jnp.int32(1), drawn.tokens[None], drawn.is_bad[None])
     scored = prompt_logprobs(score, batch, hidden, settings.max_logprobs)
-    return state, output, Extras(drawn.logprobs, scored, pooled_states(batch, hidden))
+    return state, output, ExtraOutputs(drawn.logprobs, scored, pooled_states(batch, hidden))
 
 
 def _advance(

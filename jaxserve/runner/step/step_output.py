@@ -1,4 +1,4 @@
-"""Device: a step's results: the int32 vector that returns to the host, and `Extras`, read only on request.
+"""Device: a step's results: the int32 vector that returns to the host, and `ExtraOutputs`, read only on request.
 
     [ number of decode rounds | tokens R x S | is_bad R x S ]              R = bucket.max_rounds
 
@@ -21,10 +21,10 @@ from jaxserve.core.step_outcome import TopLogprobs
 DeviceLogprobs = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
-class Extras(NamedTuple):
+class ExtraOutputs(NamedTuple):
     """Results on request. logprobs: of drawn tokens, O1 = R·S·(2 + 2k). The others exist in mixed buckets only.
 
-    prompt_logprobs: one entry for each requested target, in order, arbitrary after the last. pooled: one entry a row.
+    prompt_logprobs: one entry for each requested target, in order, arbitrary after the last. pooled: one entry per row.
     """
 
     logprobs: Int32[Array, "O1"]
@@ -53,7 +53,7 @@ def read_output(vector: np.ndarray, bucket: Bucket, num_rows: int) -> tuple[int,
 
 
 def read_row_logprobs(vector: np.ndarray, bucket: Bucket, num_rows: int, k: int) -> TopLogprobs:
-    """Log-probabilities of the first `num_rows` rows: one entry a token, row by row."""
+    """Log-probabilities of the first `num_rows` rows: one entry per token, row by row."""
     tables = vector.reshape(bucket.max_rounds, bucket.num_rows, 2 + 2 * k)[:, :num_rows]
     return read_logprobs(tables.swapaxes(0, 1), num_rows * bucket.max_rounds, k)
 

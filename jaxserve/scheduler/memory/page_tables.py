@@ -1,4 +1,4 @@
-"""Host: page tables: pages are added to slots before a step, and counted for admission."""
+"""Host: page tables: pages are added to slots before a step, and counted before a sequence starts."""
 
 import numpy as np
 

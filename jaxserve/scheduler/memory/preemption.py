@@ -58,7 +58,8 @@ def preempt_over_served(state: SchedulerState, rows: StepRows, sequence: Sequenc
 
 
 def _has_room(state: SchedulerState, num_pages: int, num_returning_slots: int = 0, num_returning: int = 0) -> bool:
-    """Whether there is a slot not reserved for deferred sequences, and as many pages, with those that return."""
+    """Whether a slot is free beyond those kept for deferred sequences, and enough pages are, including those that
+    return."""
     has_slot = len(state.slot_table.free_slots) + num_returning_slots > num_deferred(state)
     return has_slot and num_pages <= num_spare_pages(state) + num_returning
 

@@ -1,4 +1,4 @@
-"""Host: prefix cache: sequences take over cached pages when they get a slot, and leave committed pages to the cache."""
+"""Host: prefix cache: sequences take over cached pages when they get a slot, and insert committed pages."""
 
 import numpy as np
 
@@ -50,14 +50,15 @@ def take_prefix(state: SchedulerState, slot: int, match: PrefixMatch) -> None:
 def num_prefix_pages(state: SchedulerState, match: PrefixMatch, num_inputs: int) -> int:
     """The most idle pages that a sequence takes to compute its first `num_inputs` tokens after a match."""
     missing, total = state.groups.end_page(num_inputs) - match.num_pages, 0
-    for line, table in zip(match.pages, state.slot_table.page_tables, strict=True):
-        num_idle = int(np.count_nonzero(state.pool.references(line[line > 0]) == 0))
-        total += min(missing + num_idle + int(np.count_nonzero(line < 0)), table.shape[1])
+    for group_pages, table in zip(match.pages, state.slot_table.page_tables, strict=True):
+        num_idle = int(np.count_nonzero(state.pool.references(group_pages[group_pages > 0]) == 0))
+        total += min(missing + num_idle + int(np.count_nonzero(group_pages < 0)), table.shape[1])
     return total
 
 
-def keep_prefix(state: SchedulerState, slot: int) -> None:
-    """Leave the slot's full committed pages to the cache; where the cache has equal pages, the slot takes those."""
+def insert_prefix(state: SchedulerState, slot: int) -> None:
+    """Insert the slot's full committed pages into the prefix cache; where it already has equal pages, the slot takes
+    those."""
     slot_table, groups, cache = state.slot_table, state.groups, state.prefix_cache
     # The last token's KV is not computed, however many rounds were planned for the sequence.
     end = min(slot_table.num_computed[slot], slot_table.num_tokens[slot] - 1) // groups.page_size

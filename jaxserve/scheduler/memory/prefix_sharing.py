@@ -14,7 +14,7 @@ from jaxserve.scheduler.state import PrefixGroup, SchedulerState
 
 
 def fork_source(state: SchedulerState, sequence: Sequence) -> ForkSource | None:
-    """A slot from which a waiting sequence can fork: the one admitted last, as it runs longest."""
+    """A slot from which a waiting sequence can fork: the one that started last, as it runs longest."""
     prefix_group = _joinable(state, sequence)
     if prefix_group is None:
         return None

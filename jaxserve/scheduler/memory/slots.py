@@ -3,7 +3,7 @@
 from jaxserve.core.row_layout import POOLING, STOP_FIELDS, pack_sampling
 from jaxserve.core.sequence import Sequence, Status
 from jaxserve.scheduler.logit_edits import has_edits, has_penalties, is_synchronous
-from jaxserve.scheduler.memory.prefix_reuse import forget_prefix, keep_prefix
+from jaxserve.scheduler.memory.prefix_reuse import forget_prefix, insert_prefix
 from jaxserve.scheduler.state import SchedulerState
 
 
@@ -105,7 +105,7 @@ def release_slot(state: SchedulerState, slot: int) -> None:
     state.leaving.remove(slot)
     is_bad = sequence.finish_reason == "error"
     if not is_bad:
-        keep_prefix(state, slot)
+        insert_prefix(state, slot)
     state.pool.release(state.slot_table.pages(slot))
     if is_bad:
         forget_prefix(state, slot)

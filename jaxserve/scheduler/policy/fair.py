@@ -9,7 +9,7 @@ import numpy as np
 from jaxserve.core.options.policy_options import PRIORITY_AGEING_S
 from jaxserve.core.sequence import Sequence
 from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy, aged_priority
-from jaxserve.scheduler.policy.tenant_counters import TenantQueues
+from jaxserve.scheduler.policy.tenant_queues import TenantQueues
 from jaxserve.scheduler.policy.waiting_queue import Key
 
 PROMPT_COST, GENERATED_COST = 1, 2  # of a token, as in the paper: each generated token takes a pass of its own

@@ -1,4 +1,4 @@
-"""Host: `SchedulingPolicy`: the base class of policies, which order sequences for admission and preemption."""
+"""Host: `SchedulingPolicy`: the base class of policies, which decide the order of starts and preemptions."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf

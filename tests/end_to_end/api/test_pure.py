@@ -49,7 +49,7 @@ def test_a_scan_over_decode_equals_generate(real_model):
 
 @pytest.mark.parametrize("option", ["max_num_seqs", "num_pages", "memory_utilization"])
 def test_options_of_an_engine_are_refused_by_name(option):
-    with pytest.raises(ConfigError, match=f"{option} is an option of an engine"):
+    with pytest.raises(ConfigError, match=f"{option} is an option of engines"):
         pure.load(str(checkpoint("llama3")), **{option: 2 if option != "memory_utilization" else 0.5})
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from jaxserve.analysis.device_fit import DeviceShare, fit
-from jaxserve.core.hardware.device_specs import DEVICES, KINDS, DeviceType, device_type
+from jaxserve.core.hardware.device_specs import DEVICES, NAMES_BY_DEVICE_KIND, DeviceType, device_type
 from jaxserve.core.kv_groups import KVGroups
 
 SHARE = DeviceShare(num_devices=2, weight_bytes=400, read_bytes=300, page_bytes=10, scratch_bytes=40)
@@ -53,7 +53,7 @@ def test_only_the_memory_that_jax_takes_is_used():
 def test_the_table_of_devices_is_whole():
     names = [device.name for device in DEVICES]
     assert len(set(names)) == len(names)
-    assert set(KINDS.values()) <= set(names)
+    assert set(NAMES_BY_DEVICE_KIND.values()) <= set(names)
     for device in DEVICES:
         assert device.bandwidth_bytes_s is not None
         assert 5 < device.memory_bytes / device.bandwidth_bytes_s * 1e3 < 100, f"{device.name}: ms to read its memory"

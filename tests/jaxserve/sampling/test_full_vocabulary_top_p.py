@@ -17,7 +17,7 @@ draw = jax.jit(draw_from_vocabulary)
 
 
 def draws(z, top_p, threshold=-np.inf, num_draws=NUM_DRAWS):
-    """Tokens from random words of a fixed seed. top_p: one value, or one a row."""
+    """Tokens from random words of a fixed seed. top_p: one value, or one per row."""
     words = np.random.default_rng(1).integers(0, 2**32, (num_draws, 2), np.uint32)
     top, temperature, thresholds, top_ps = (
         np.full(num_draws, value, np.float32) for value in (z.max(), 1, threshold, top_p)

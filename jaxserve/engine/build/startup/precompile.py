@@ -27,7 +27,8 @@ from jaxserve.runner.programs.programs import Program
 
 
 def compiler_for(config: EngineConfig, spec: EngineSpec) -> Compiler:
-    """From the programs of `compiled`, from those that `keep_lowered` keeps, or by tracing.
+    """The compiler of an engine: it starts from the programs of `compiled`, from those that `keep_lowered` keeps, or
+    traces.
 
     Raises ConfigError naming what differs between the folder of `compiled` and the engine to be built.
     """
@@ -80,7 +81,7 @@ def write_compiled(
     executables.compile_all(programs.all(spec.buckets.all()), on_compiled)
     if missing := excess_bytes(config, spec, executables.by_name.values()):
         raise ConfigError(
-            f"compiled steps need {missing:,} bytes a device more than num_pages={programs.num_pages} leave; lower "
+            f"compiled steps need {missing:,} bytes per device more than num_pages={programs.num_pages} leave; lower "
             "memory_utilization, or set a smaller num_pages",
             param="num_pages",
         )

@@ -60,11 +60,11 @@ class CompletionResponse:
         if output.prompt_logprobs is not None:  # they arrive once, with the first part of any sample
             self._prompt_logprobs[prompt_index] = output.prompt_logprobs
         text, logprobs, ids = completion.text, None, completion.token_ids
-        is_prompt_only = body.max_tokens == 0
-        if is_prompt_only:
+        is_prefill_only = body.max_tokens == 0
+        if is_prefill_only:
             text, ids = "", []
         if body.logprobs is not None:
-            entries = [] if is_prompt_only else completion.logprobs or []
+            entries = [] if is_prefill_only else completion.logprobs or []
             covered_ids, positions = list(ids), list(entries)
             if body.echo and is_first:
                 covered_ids = [*output.prompt_token_ids, *covered_ids]
@@ -79,8 +79,8 @@ class CompletionResponse:
             "index": index,
             "text": text,
             "logprobs": logprobs,
-            "finish_reason": "length" if is_prompt_only and completion.finish_reason else completion.finish_reason,
-            "stop_reason": None if is_prompt_only else completion.stop_reason,
+            "finish_reason": "length" if is_prefill_only and completion.finish_reason else completion.finish_reason,
+            "stop_reason": None if is_prefill_only else completion.stop_reason,
         }
         if is_whole:
             entries = output.prompt_logprobs

@@ -52,8 +52,8 @@ def test_a_prompt_that_is_empty_or_leaves_no_room_is_refused(prompt_len, room):
 @pytest.mark.parametrize("name", ["priority", "tenant"])
 def test_options_that_mean_nothing_to_the_policy_are_refused(name):
     options = SchedulingOptions(**{name: 1 if name == "priority" else "a"})
-    for make in (partial(processor().make, [1], PLAIN), partial(processor().make_prompt_only, [1])):
-        with pytest.raises(RequestError, match="means nothing") as caught:
+    for make in (partial(processor().make, [1], PLAIN), partial(processor().make_prefill_only, [1])):
+        with pytest.raises(RequestError, match="has no effect") as caught:
             make(scheduling=options)
         assert caught.value.param == name
     assert replace(processor(), scheduling_fields=(name,)).make([1], PLAIN, scheduling=options).scheduling is options
@@ -66,7 +66,7 @@ def test_max_tokens_ends_at_the_context():
 
 def test_nothing_left_to_draw_is_refused():
     params = SamplingParams(allowed_token_ids=[7], min_tokens=1)
-    with pytest.raises(RequestError, match="nothing is left"):
+    with pytest.raises(RequestError, match="no token could be drawn"):
         processor().make([1], params)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxserve.scheduler.step.admit import MAX_OVERTAKEN
+from jaxserve.scheduler.step.start_waiting import MAX_OVERTAKEN
 from tests.support.fakes.fake_engine import MODEL, make_engine, make_request, naive
 from tests.support.fakes.scheduler_laws import Watch
 

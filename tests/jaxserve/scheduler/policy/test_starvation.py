@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxserve.core.options.scheduling_options import SchedulingOptions
-from jaxserve.scheduler.policy import tenant_counters
+from jaxserve.scheduler.policy import tenant_queues
 from jaxserve.scheduler.policy.fair import FairShares
 from jaxserve.scheduler.policy.policies import ByPriority
 from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
@@ -106,5 +106,5 @@ def test_an_endless_series_of_new_tenants_does_not_starve_the_victim():
 
 
 def test_it_would_if_all_tenants_entered_at_the_minimum():
-    with patch.object(tenant_counters, "ENTRY", 0):
+    with patch.object(tenant_queues, "ENTRY", 0):
         assert any(wait_among_tenants(seed) == NUM_STEPS for seed in range(6))

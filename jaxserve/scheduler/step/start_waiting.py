@@ -1,4 +1,4 @@
-"""Host: admission: waiting sequences get slots in the order of the policy, while slots, pages and tokens last."""
+"""Host: `start_waiting`: waiting sequences get slots in the order of the policy, while slots, pages and tokens last."""
 
 from itertools import islice
 
@@ -17,29 +17,29 @@ LOOK_AHEAD = 8  # sequences at the head of the queue, of which the one with the 
 MAX_OVERTAKEN = 8  # times that a sequence may be overtaken in this way
 
 
-def admit_ahead(state: SchedulerState, rows: StepRows) -> None:
-    """Admit sequences that the policy puts before the next chunk of every running prompt."""
+def start_ahead(state: SchedulerState, rows: StepRows) -> None:
+    """Start sequences that the policy puts before the next chunk of every running prompt."""
     while len(state.waiting) and not rows.is_short and (prompts := running_prompts(state, rows)):
         first = state.waiting.first()
         if not all(state.policy.goes_ahead(first, state.occupant(slot)) for slot in prompts):
             return
-        if not _admit_next(state, rows):
+        if not _start_next(state, rows):
             return
 
 
-def admit(state: SchedulerState, rows: StepRows) -> None:
-    """Admit waiting sequences with their first chunk, after the prefix that a running one or the prefix cache has.
+def start_waiting(state: SchedulerState, rows: StepRows) -> None:
+    """Start waiting sequences with their first chunk, after the prefix that a running one or the prefix cache has.
 
     A sequence with a longer cached prefix overtakes its peers, a limited number of times, before the prefix is evicted.
     Otherwise no sequence overtakes one for which there is no room, nor a deferred one, for which a slot stays free.
     That blocks the queue only briefly, since the sequence that a deferred one depends on is running.
     """
-    while len(state.waiting) and not rows.is_short and _admit_next(state, rows):
+    while len(state.waiting) and not rows.is_short and _start_next(state, rows):
         pass
 
 
-def _admit_next(state: SchedulerState, rows: StepRows) -> bool:
-    """Admit the next sequence, or defer it; False if it cannot start now."""
+def _start_next(state: SchedulerState, rows: StepRows) -> bool:
+    """Start the next sequence, or defer it; False if it cannot start now."""
     has_slot = len(state.slot_table.free_slots) > num_deferred(state)
     if rows.budget <= 0 or not (has_slot or state.policy.victim_for(state.waiting.first())):
         return False
