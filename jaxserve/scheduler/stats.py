@@ -10,16 +10,18 @@ from jaxserve.scheduler.state import SchedulerState
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStats:
-    """num_pages_free, num_pages_cached: pages that no sequence holds; cached ones hold a prefix.
-    num_pages_held: pages that sequences hold in each KV group, a shared page counted once. num_pages_host: pages in
-    host memory. num_cached_tokens: prompt tokens taken over from the prefix cache. num_evicted, num_saved, num_loaded:
-    pages evicted from the prefix cache, copied to host memory, and copied back.
+    """num_pages_free, num_pages_cached, num_pages_referenced: the pages of the pool; cached ones hold a prefix, and no
+    sequence references them. num_pages_referenced_by_group: those of each KV group that running sequences reference, a
+    shared page counted once. num_pages_host: pages in host memory. num_cached_tokens: prompt tokens taken over from the
+    prefix cache. num_evicted, num_saved, num_loaded: pages evicted from the prefix cache, copied to host memory, and
+    copied back.
     """
 
     num_preemptions: int
     num_pages_free: int
     num_pages_cached: int
-    num_pages_held: list[int]
+    num_pages_referenced: int
+    num_pages_referenced_by_group: list[int]
     num_pages_host: int
     num_cached_tokens: int
     num_evicted: int
@@ -34,7 +36,8 @@ def collect_stats(state: SchedulerState) -> SchedulerStats:
         num_preemptions=state.num_preemptions,
         num_pages_free=state.pool.num_free,
         num_pages_cached=state.pool.num_cached,
-        num_pages_held=_pages_held(state.slot_table),
+        num_pages_referenced=max(0, state.pool.num_referenced),  # below 0 while another thread moves pages
+        num_pages_referenced_by_group=_referenced_by_group(state.slot_table),
         num_pages_host=0 if host is None else host.num_used,
         num_cached_tokens=0 if cache is None else cache.num_hit,
         num_evicted=0 if cache is None else cache.num_evicted,
@@ -43,6 +46,6 @@ def collect_stats(state: SchedulerState) -> SchedulerStats:
     )
 
 
-def _pages_held(slot_table: SlotTable) -> list[int]:
+def _referenced_by_group(slot_table: SlotTable) -> list[int]:
     pairs = zip(slot_table.page_tables, slot_table.num_pages, strict=True)
     return [len(np.unique(table[np.arange(table.shape[1]) < counts[:, None]])) for table, counts in pairs]

@@ -31,63 +31,68 @@ HISTOGRAMS = {
 
 def engine_families(engine: EngineClient, model_name: str) -> Iterator[Metric]:
     """All metrics of one engine, read without waiting for its thread."""
-    labels = {"model_name": model_name, "engine": "0"}
+    labels, families = {"model_name": model_name, "engine": "0"}, _EngineFamilies(engine)
     for prefix in ("vllm:", "jaxserve:"):
-        yield from _shared_families(PrometheusFamilies(prefix, labels), engine)
-    yield from _own_families(PrometheusFamilies("jaxserve:", labels), engine)
+        yield from families.shared(PrometheusFamilies(prefix, labels))
+    yield from families.own(PrometheusFamilies("jaxserve:", labels))
 
 
-def _shared_families(make: PrometheusFamilies, engine: EngineClient) -> Iterator[Metric]:
-    """The metrics that vLLM has, too."""
-    metrics, stats, load, num_waiting = engine.metrics, engine.stats(), engine.metrics.load, engine.metrics.num_waiting
-    waiting = {"capacity": num_waiting - load.num_deferred, "deferred": load.num_deferred}
-    finished = {reason: metrics.finished[reason] for reason in FINISH_REASONS}
-    refused = {name: metrics.refused[own] for name, own in QUEUE_LIMITS.items()}
-    yield make.gauge("num_requests_running", "Samples in the running batch.", load.num_running)
-    yield make.gauge("num_requests_waiting", "Samples in the queue.", num_waiting)
-    text = "Samples in the queue: for lack of capacity, or deferred until another has computed their shared prefix."
-    yield make.gauge("num_requests_waiting_by_reason", text, waiting, "reason")
-    usage = _num_pages_held(engine) / engine.info.num_pages
-    yield make.gauge("kv_cache_usage_perc", "Fraction of the KV pages held by sequences, 0 to 1.", usage)
-    yield make.counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", metrics.num_queried)
-    yield make.counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.", metrics.num_hit)
-    yield make.counter("num_preemptions", "Preemptions of running samples.", stats.num_preemptions)
-    yield make.counter("admission_rejections", "Requests rejected by a full queue.", refused, "reason")
-    yield make.counter("prompt_tokens", "Tokens of processed prompts, once per request.", metrics.num_prompt_tokens)
-    yield make.counter(
-        "prompt_tokens_cached", "Tokens of processed prompts found in the prefix cache.", metrics.num_hit
-    )
-    yield make.counter("generation_tokens", "Generated tokens.", metrics.num_generated_tokens)
-    yield make.counter("request_success", "Finished samples by finish reason.", finished, "finished_reason")
-    yield make.counter("corrupted_requests", "Samples that ended with finish reason error.", finished["error"])
-    for name, (attribute, text) in HISTOGRAMS.items():
-        yield make.histogram(name, text, getattr(metrics, attribute))
-    yield make.info("cache_config_info", "Configuration of the KV pool, in labels.", _cache_config(engine))
-    adapters = {"max_lora": "0", "running_lora_adapters": "", "waiting_lora_adapters": ""}
-    yield make.info("lora_requests_info", "Adapters, in labels; the value is the current time.", adapters, time.time())
+class _EngineFamilies:
+    """The metrics of one scrape. The scheduler's counters are read once, so that the metrics agree with one another."""
 
+    def __init__(self, engine: EngineClient):
+        self._engine, self._stats = engine, engine.stats()
 
-def _own_families(make: PrometheusFamilies, engine: EngineClient) -> Iterator[Metric]:
-    """The metrics that vLLM does not have."""
-    stats = engine.stats()
-    held = {str(group): count for group, count in enumerate(stats.num_pages_held)}
-    pages = {"free": stats.num_pages_free, "cached": stats.num_pages_cached, "held": _num_pages_held(engine)}
-    moved = {"evicted": stats.num_evicted, "saved": stats.num_saved, "loaded": stats.num_loaded}
-    text = "Pages of the pool: free, cached for later requests, or held by sequences."
-    yield make.gauge("kv_pages", text, pages, "state")
-    yield make.gauge("kv_pages_held", "Pages held by sequences per KV group; a shared page counts once.", held, "group")
-    yield make.gauge("kv_host_pages", "Pages in use in host memory.", stats.num_pages_host)
-    yield make.counter("kv_pages_moved", "Pages evicted, saved to host memory, and loaded from it.", moved, "way")
-    yield make.gauge(
-        "tokens_per_second", "Generated tokens per second, over the last seconds.", engine.metrics.tokens_per_s
-    )
-    text = "Seconds without a finished step while requests run."
-    yield make.gauge("engine_stalled_seconds", text, engine.health().stalled_s)
+    def shared(self, make: PrometheusFamilies) -> Iterator[Metric]:
+        """The metrics that vLLM has, too."""
+        engine, stats, metrics = self._engine, self._stats, self._engine.metrics
+        load, num_waiting = metrics.load, metrics.num_waiting
+        waiting = {"capacity": num_waiting - load.num_deferred, "deferred": load.num_deferred}
+        finished = {reason: metrics.finished[reason] for reason in FINISH_REASONS}
+        refused = {name: metrics.refused[own] for name, own in QUEUE_LIMITS.items()}
+        yield make.gauge("num_requests_running", "Samples in the running batch.", load.num_running)
+        yield make.gauge("num_requests_waiting", "Samples in the queue.", num_waiting)
+        text = "Samples in the queue: for lack of capacity, or deferred until another has computed their shared prefix."
+        yield make.gauge("num_requests_waiting_by_reason", text, waiting, "reason")
+        usage = stats.num_pages_referenced / engine.info.num_pages
+        yield make.gauge("kv_cache_usage_perc", "Fraction of the KV pages held by sequences, 0 to 1.", usage)
+        yield make.counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", metrics.num_queried)
+        yield make.counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.", metrics.num_hit)
+        yield make.counter("num_preemptions", "Preemptions of running samples.", stats.num_preemptions)
+        yield make.counter("admission_rejections", "Requests rejected by a full queue.", refused, "reason")
+        yield make.counter("prompt_tokens", "Tokens of processed prompts, once per request.", metrics.num_prompt_tokens)
+        yield make.counter(
+            "prompt_tokens_cached", "Tokens of processed prompts found in the prefix cache.", metrics.num_hit
+        )
+        yield make.counter("generation_tokens", "Generated tokens.", metrics.num_generated_tokens)
+        yield make.counter("request_success", "Finished samples by finish reason.", finished, "finished_reason")
+        yield make.counter("corrupted_requests", "Samples that ended with finish reason error.", finished["error"])
+        for name, (attribute, text) in HISTOGRAMS.items():
+            yield make.histogram(name, text, getattr(metrics, attribute))
+        yield make.info("cache_config_info", "Configuration of the KV pool, in labels.", _cache_config(engine))
+        adapters = {"max_lora": "0", "running_lora_adapters": "", "waiting_lora_adapters": ""}
+        yield make.info(
+            "lora_requests_info", "Adapters, in labels; the value is the current time.", adapters, time.time()
+        )
 
-
-def _num_pages_held(engine: EngineClient) -> int:
-    stats = engine.stats()
-    return max(0, engine.info.num_pages - stats.num_pages_free - stats.num_pages_cached)
+    def own(self, make: PrometheusFamilies) -> Iterator[Metric]:
+        """The metrics that vLLM does not have."""
+        engine, stats = self._engine, self._stats
+        held = {str(group): count for group, count in enumerate(stats.num_pages_referenced_by_group)}
+        pages = {"free": stats.num_pages_free, "cached": stats.num_pages_cached, "held": stats.num_pages_referenced}
+        moved = {"evicted": stats.num_evicted, "saved": stats.num_saved, "loaded": stats.num_loaded}
+        text = "Pages of the pool: free, cached for later requests, or held by sequences."
+        yield make.gauge("kv_pages", text, pages, "state")
+        yield make.gauge(
+            "kv_pages_held", "Pages held by sequences per KV group; a shared page counts once.", held, "group"
+        )
+        yield make.gauge("kv_host_pages", "Pages in use in host memory.", stats.num_pages_host)
+        yield make.counter("kv_pages_moved", "Pages evicted, saved to host memory, and loaded from it.", moved, "way")
+        yield make.gauge(
+            "tokens_per_second", "Generated tokens per second, over the last seconds.", engine.metrics.tokens_per_s
+        )
+        text = "Seconds without a finished step while requests run."
+        yield make.gauge("engine_stalled_seconds", text, engine.health().stalled_s)
 
 
 def _cache_config(engine: EngineClient) -> dict[str, str]:

@@ -33,13 +33,13 @@ def frame(taken: Snapshot, speeds: Speeds) -> bytes:
 
     `pages`: the numbers that are free, cached, held by one sequence, and shared by several, with their `total`; `host`
     of `host_total` pages are in use in host memory. `map`: run lengths of squares, [state, length, state, length, …],
-    states 0 to 3 in the order above; a square represents `pages_a_square` pages and shows their most frequent state.
+    states 0 to 3 in the order above; a square represents `pages_per_square` pages and shows their most frequent state.
     """
     counts = taken.count_pages()
-    squares, pages_a_square = page_map(taken.pages[1:])  # without the scratch page
+    squares, pages_per_square = page_map(taken.pages[1:])  # without the scratch page
     pages: dict[str, Any] = {name: counts[name] for name in ("free", "cached", "held", "shared")}
     pages |= {"total": len(taken.pages) - 1, "host": taken.num_host_pages, "host_total": taken.max_host_pages}
-    pages |= {"pages_a_square": pages_a_square, "map": runs(squares)}
+    pages |= {"pages_per_square": pages_per_square, "map": runs(squares)}
     found = {"running": taken.num_running, "waiting": taken.num_waiting, **speeds._asdict(), "pages": pages}
     return orjson.dumps(found)
 

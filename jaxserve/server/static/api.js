@@ -1,10 +1,9 @@
 // HTTP requests to this page's server, with errors translated into messages for users.
 
 /** A refused or failed request. message: for users; field: the setting at fault, if the server names one. */
-export class Problem extends Error {
-  constructor(message, { status = 0, field = null } = {}) {
+class Problem extends Error {
+  constructor(message, field = null) {
     super(message);
-    this.status = status;
     this.field = field;
   }
 }
@@ -29,13 +28,13 @@ async function problemOf(response) {
   const wait = Number(response.headers.get("Retry-After"));
   const later = wait > 0 ? `Try again in ${wait} s.` : "Try again in a moment.";
   const said = error.message ? `${error.message}.`.replace(/([.!?])\.$/, "$1") : `It answered with status ${status}.`;
-  if (status === 401) return new Problem("The server needs its key: reload the page and log in.", { status });
+  if (status === 401) return new Problem("The server needs its key: reload the page and log in.");
   if (error.code === "context_length_exceeded") {
-    return new Problem(`The conversation has grown too long for the model. ${said}`, { status });
+    return new Problem(`The conversation has grown too long for the model. ${said}`);
   }
-  if (status === 429 || status === 503) return new Problem(`Not now: ${said} ${later}`, { status });
-  if (status >= 500) return new Problem(`The server failed. ${said}`, { status });
-  return new Problem(`The server refused this. ${said}`, { status, field: error.param });
+  if (status === 429 || status === 503) return new Problem(`Not now: ${said} ${later}`);
+  if (status >= 500) return new Problem(`The server failed. ${said}`);
+  return new Problem(`The server refused this. ${said}`, error.param);
 }
 
 /** The data of each server-sent event as it arrives; a lost connection ends the events like a closed one. */

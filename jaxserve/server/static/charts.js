@@ -1,13 +1,13 @@
 // Small charts on canvases, at the screen's resolution, in the colors of the style sheet.
 
-export const PAGE_COLOURS = ["--free", "--cached", "--held", "--shared"];
-export const STEP_COLOURS = ["--decode", "--prompt", "--padding"];
+const PAGE_COLORS = ["--free", "--cached", "--held", "--shared"];
+const STEP_COLORS = ["--decode", "--prompt", "--padding"];
 const MAX_SQUARE = 12; // in CSS pixels, like the next ones
 const MAP_HEIGHT = 190;
 const SECONDS = 60;
 
 /** A canvas at its size on the page; `draw` is called again when size or colors change. */
-export class Drawing {
+class Drawing {
   constructor(canvas, draw) {
     this.canvas = canvas;
     this.draw = draw;
@@ -24,7 +24,7 @@ export class Drawing {
     const context = canvas.getContext("2d");
     context.clearRect(0, 0, width, height);
     const style = getComputedStyle(canvas);
-    this.draw({ context, width, height, scale, colour: (name) => style.getPropertyValue(name) });
+    this.draw({ context, width, height, scale, color: (name) => style.getPropertyValue(name) });
   }
 }
 
@@ -41,7 +41,7 @@ export class Sparkline {
     this.drawing.redraw();
   }
 
-  draw({ context, width, height, scale, colour }) {
+  draw({ context, width, height, scale, color }) {
     const known = this.points.filter(([, value]) => value !== null);
     if (!known.length) return;
     const most = Math.max(1e-9, ...known.map(([, value]) => value));
@@ -49,7 +49,7 @@ export class Sparkline {
     const radius = 1.75 * scale;
     const x = (time) => (width - radius) * (1 - (now - time) / SECONDS);
     const y = (value) => height - radius - (height - 2 * radius) * (value / most);
-    context.strokeStyle = context.fillStyle = colour("--line-ink");
+    context.strokeStyle = context.fillStyle = color("--line-ink");
     context.lineWidth = 1.25 * scale;
     context.lineJoin = "round";
     context.beginPath();
@@ -93,16 +93,16 @@ export class PageMap {
     }
   }
 
-  draw({ context, width, colour }) {
+  draw({ context, width, color }) {
     const { columns } = this.fit();
     const gap = Math.max(1, Math.round(0.1 * (width / columns)));
     const pitch = (width + gap) / columns;
     const edge = (i) => Math.round(i * pitch);
-    const colours = PAGE_COLOURS.map(colour);
+    const colors = PAGE_COLORS.map(color);
     for (const [i, state] of this.squares.entries()) {
       const [column, row] = [i % columns, Math.floor(i / columns)];
       const [left, top] = [edge(column), edge(row)];
-      context.fillStyle = colours[state];
+      context.fillStyle = colors[state];
       context.fillRect(left, top, edge(column + 1) - left - gap, edge(row + 1) - top - gap);
     }
   }
@@ -116,14 +116,14 @@ export class StepChart {
     this.drawing = new Drawing(canvas, (surface) => this.draw(surface));
   }
 
-  /** steps: parts of each, in the order of STEP_COLOURS. */
+  /** steps: parts of each, in the order of STEP_COLORS. */
   show(steps) {
     this.steps = steps.slice(-this.numColumns);
     this.drawing.redraw();
   }
 
-  draw({ context, width, height, scale, colour }) {
-    const colours = STEP_COLOURS.map(colour);
+  draw({ context, width, height, scale, color }) {
+    const colors = STEP_COLORS.map(color);
     const totals = this.steps.map((parts) => parts.reduce((sum, part) => sum + part, 0));
     const most = Math.log2(1 + Math.max(1, ...totals));
     const step = width / this.numColumns;
@@ -134,7 +134,7 @@ export class StepChart {
       let bottom = height;
       for (const [k, part] of parts.entries()) {
         const top = bottom - (tall * part) / totals[i];
-        context.fillStyle = colours[k];
+        context.fillStyle = colors[k];
         context.fillRect(left, top, Math.max(1, right - left), bottom - top);
         bottom = top;
       }

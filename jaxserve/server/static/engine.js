@@ -44,7 +44,7 @@ export class EngineView {
 
   showPages(pages) {
     for (const state of STATES) this.at(state).textContent = count(pages[state]);
-    const each = pages.pages_a_square;
+    const each = pages.pages_per_square;
     this.at("pages-note").textContent = `${count(pages.total)}${each > 1 ? `, ${counted(each, "page")} per square` : ""}`;
     this.at("host").hidden = !pages.host_total;
     this.at("host").textContent = `Host memory holds ${count(pages.host)} of ${count(pages.host_total)} pages.`;

@@ -5,7 +5,7 @@ const OPENS = /^`{3,}[^`\n]*\n?$/; // a language after the fence is not shown ei
 const CLOSES = /^`{3,}\s*$/;
 
 /** A new element with a class and text. */
-export function element(name, className, text = "") {
+function element(name, className, text = "") {
   const made = document.createElement(name);
   made.className = className;
   made.append(text);

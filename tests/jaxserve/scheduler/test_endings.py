@@ -85,11 +85,11 @@ def test_results_in_flight_of_an_ended_sequence_are_dropped_and_its_slot_returns
     driver.commit(first, tokens=np.array([EOS], np.int32))
     assert sequence.is_finished
     assert not scheduler.has_work
-    assert scheduler.stats.num_pages_held == [2]
+    assert scheduler.stats.num_pages_referenced_by_group == [2]
     assert len(scheduler.state.slot_table.free_slots) == 7
     assert len(driver.commit(second)) == 0
     assert sequence.token_ids == [EOS]
-    assert scheduler.stats.num_pages_held == [0]
+    assert scheduler.stats.num_pages_referenced_by_group == [0]
     assert len(scheduler.state.slot_table.free_slots) == 8
 
 

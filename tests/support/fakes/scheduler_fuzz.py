@@ -70,7 +70,7 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
         assert host.num_loaded > 0
         assert host.num_used == 0  # with what was cleared
     assert scheduler.stats.num_pages_free == scheduler.state.pool.num_pages - 1
-    assert sum(scheduler.stats.num_pages_held) == 0
+    assert sum(scheduler.stats.num_pages_referenced_by_group) == 0
     assert watch.num_forks > 0
     if habits == "calm" or "ample" in pool:  # a short storm aborts too many requests to need preemption in every pool
         is_spared = "ample" in pool and "tenants" not in pool  # tenants are preempted for slots, too

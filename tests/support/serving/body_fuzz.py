@@ -81,7 +81,7 @@ def _body(rng: random.Random, schema: Schema) -> Any:
     values, properties = Values(rng, schema, HINTS), schema["properties"]
     if rng.random() < 0.02:
         return values.anything()
-    needed = schema.get("required") or [next(name for name in properties if name in HINTS and name != "model")]
+    needed = schema.get("required") or [next(name for name in HINTS if name in properties)]
     often = [name for name in OFTEN if name in properties and rng.random() < 0.7]
     others = _some(rng, properties, rng.choice((0, 0, 1, 1, 2, 3, 8)))
     body = {name: values.good(properties[name], name) for name in (*needed, *often, *others)}

@@ -7,10 +7,11 @@ from pydantic import Field
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.requests.base_body import Items
 from jaxserve.server.openai.requests.generation_fields import SamplingFields
+from jaxserve.server.openai.requests.template_fields import TemplateFields
 from jaxserve.text.chat_messages import MAX_MESSAGES, checked_messages
 
 
-class ChatBody(SamplingFields):
+class ChatBody(TemplateFields, SamplingFields):
     """messages: checked when they are rendered. max_completion_tokens: OpenAI's newer name of max_tokens; by default
     the completion may fill the context. top_logprobs: candidates per token, with logprobs=true. echo: the response
     starts with the last message if that has the response role."""
@@ -21,10 +22,6 @@ class ChatBody(SamplingFields):
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=-1)
     echo: bool = False
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool = False
-    chat_template: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
 
     def model_post_init(self, _: Any) -> None:
         super().model_post_init(_)

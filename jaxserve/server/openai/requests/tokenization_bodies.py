@@ -6,12 +6,13 @@ from pydantic import Field
 
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.requests.base_body import Body, Items
+from jaxserve.server.openai.requests.template_fields import TemplateFields
 from jaxserve.text.chat_messages import MAX_MESSAGES
 
-FOR_MESSAGES = ("add_generation_prompt", "continue_final_message", "chat_template", "chat_template_kwargs")
+FOR_MESSAGES = tuple(TemplateFields.model_fields)
 
 
-class TokenizeBody(Body):
+class TokenizeBody(TemplateFields):
     """A prompt, or messages for the chat template, which writes all special tokens itself."""
 
     model: str | None = None
@@ -19,10 +20,6 @@ class TokenizeBody(Body):
     messages: Annotated[Items[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
     add_special_tokens: bool = True
     return_token_strs: bool = False
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool = False
-    chat_template: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
 
     def model_post_init(self, _: Any) -> None:
         if (self.prompt is None) == (self.messages is None):

@@ -19,7 +19,7 @@ class ChatResponse:
     empty.
     """
 
-    def __init__(self, body: ChatBody, envelope: Envelope, tokenizer: Tokenizer | None, role: str, start: str = ""):
+    def __init__(self, body: ChatBody, envelope: Envelope, tokenizer: Tokenizer | None, role: str, start: str):
         self.usage = Usage(1)
         self._body, self._envelope, self._role, self._start = body, envelope, role, start
         self._texts = TokenTexts(tokenizer, as_ids=body.return_tokens_as_token_ids)

@@ -37,7 +37,7 @@ def check(engine) -> dict[str, int]:
     counts = taken.count_pages()
     assert counts["free"] == scheduler.stats.num_pages_free
     assert counts["cached"] == scheduler.stats.num_pages_cached
-    assert counts["held"] + counts["shared"] == sum(scheduler.stats.num_pages_held)
+    assert counts["held"] + counts["shared"] == sum(scheduler.stats.num_pages_referenced_by_group)
     assert counts["scratch"] == 1
     queued = [s for s in state.sequences.values() if s.status in (Status.WAITING, Status.DEFERRED)]
     assert (taken.num_running, taken.num_waiting) == (np.count_nonzero(state.slot_table.is_running), len(queued))

@@ -17,9 +17,9 @@ def test_local_layers_of_gemma_270m_have_their_window_and_two_pages_at_four_thou
     (sequence,) = engine.add(request)
     while sequence.num_tokens < 4097:
         engine.step()
-        assert max(engine.scheduler.stats.num_pages_held[:-1]) <= (512 + 2 * chunk) // page_size + 2
+        assert max(engine.scheduler.stats.num_pages_referenced_by_group[:-1]) <= (512 + 2 * chunk) // page_size + 2
     while not sequence.is_finished:
-        *local, whole = engine.scheduler.stats.num_pages_held
+        *local, whole = engine.scheduler.stats.num_pages_referenced_by_group
         assert max(local) <= 512 // page_size + 2
         assert whole >= 4096 // page_size
         engine.step()

@@ -31,7 +31,7 @@ def of(pages: np.ndarray) -> dict:
 def test_a_map_of_few_pages_names_each(pages):
     sent = of(pages)["pages"]
     assert unrolled(sent["map"]) == pages.tolist()
-    assert sent["pages_a_square"] == 1
+    assert sent["pages_per_square"] == 1
     counts = Counter(pages.tolist())
     assert [sent[name] for name in ("free", "cached", "held", "shared")] == [counts[state] for state in range(4)]
     assert sent["total"] == len(pages)
@@ -67,6 +67,6 @@ def test_a_frame_has_every_field():
         "steps": [[8, 0, 0, 1.5], [7, 20, 5, 9.0]],
         "pages": {
             "free": 1, "cached": 0, "held": 2, "shared": 0, "total": 3,
-            "host": 4, "host_total": 9, "pages_a_square": 1, "map": [0, 1, 2, 2],
+            "host": 4, "host_total": 9, "pages_per_square": 1, "map": [0, 1, 2, 2],
         },
     }  # fmt: skip

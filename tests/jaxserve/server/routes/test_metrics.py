@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from jaxserve import AsyncLLM, QueueFullError, SamplingParams
+from jaxserve.engine.serving.engine_client import EngineClient
 from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.server.http.middleware import HttpCounts
@@ -152,6 +153,21 @@ def test_pages_are_counted_by_state_and_group():
     assert pages[1] > 0
     assert value(families, "jaxserve:kv_pages_held", group="0") == pages[2] == 0
     assert value(families, "jaxserve:engine_stalled_seconds") == 0
+
+
+def test_a_scrape_reads_the_scheduler_once(monkeypatch):
+    """So that its metrics agree with one another."""
+    reads = []
+    read = EngineClient.stats
+    monkeypatch.setattr(EngineClient, "stats", lambda self: reads.append(read(self)) or reads[-1])
+
+    async def main():
+        async with AsyncLLM.from_llm(fake_llm()) as served:
+            return scraper(served)()
+
+    families = asyncio.run(main())
+    (stats,) = reads
+    assert value(families, "jaxserve:kv_pages", state="held") == stats.num_pages_referenced
 
 
 def test_before_the_model_is_loaded_only_http_is_counted():
