@@ -21,13 +21,14 @@ from jaxserve.engine.serving.engine_info import engine_info
 from jaxserve.engine.serving.engine_metrics import EngineMetrics
 from jaxserve.engine.serving.engine_thread import EngineThread
 from jaxserve.engine.serving.messages import Add, Call
+from jaxserve.engine.serving.offload import offload
 from jaxserve.engine.serving.result_stream import ResultStream
 from jaxserve.engine.serving.snapshot import Snapshot, snapshot
 from jaxserve.engine.serving.watchdog import EngineHealth
 from jaxserve.engine.tasks.embed import check_pooling
 from jaxserve.scheduler.stats import SchedulerStats
 
-BRIEF = 2048  # characters, or tokens, that take less than a millisecond to read, encode and check
+MAX_INLINE_CHARS = 2048  # or tokens, which are read, encoded and checked within a millisecond
 REQUEST_SIZE = 100  # making a request takes as long as reading so many characters
 
 
@@ -156,7 +157,7 @@ class EngineClient:
         def make() -> list[Request]:
             return self._inputs.requests(_read(prompts), listed, options, pooling=pooling, arrival_s=arrival_s)
 
-        requests = await _offload(make, _size(prompts, params))
+        requests = await offload(make, _size(prompts, params), MAX_INLINE_CHARS)
         return self._admit(requests, wants_pieces=wants_pieces, is_normalized=is_normalized)
 
     def _admit(self, requests: list[Request], *, wants_pieces: bool, is_normalized: bool) -> ResultStream[Any]:
@@ -178,11 +179,6 @@ def _read(prompts: SequenceOf[Any]) -> list[Prompt]:
     if len(prompts) == 1:
         return [read_only_prompt(prompts[0])]
     return [read_prompt(prompt, f"prompt {i}") for i, prompt in enumerate(prompts)]
-
-
-async def _offload[T](make: Callable[[], T], size: int) -> T:
-    """What `make` returns; where that takes long it runs in a thread, so that the event loop stays free."""
-    return make() if size <= BRIEF else await asyncio.to_thread(make)
 
 
 def _size(prompts: SequenceOf[Any], params: SamplingParams | None) -> int:

@@ -3,8 +3,9 @@
 from typing import Any
 
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
+from jaxserve.engine.serving.offload import offload
 from jaxserve.server.calls.prompt_inputs import Truncation, read_texts
-from jaxserve.server.http.offload import offload
+from jaxserve.server.http.json_response import MAX_INLINE_ITEMS
 from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
 from jaxserve.server.openai.responses.embedding_response import embedding_response
@@ -29,4 +30,4 @@ async def embed_call(state: ServerState, body: EmbeddingBody, record: AccessReco
     for output in outputs:
         record.note(output)
     num_numbers = sum(len(output.outputs.embedding) for output in outputs)
-    return await offload(lambda: embedding_response(outputs, body, name), num_numbers)
+    return await offload(lambda: embedding_response(outputs, body, name), num_numbers, MAX_INLINE_ITEMS)

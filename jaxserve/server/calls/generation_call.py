@@ -9,8 +9,9 @@ from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import RequestOutput
 from jaxserve.engine.inputs.prompt import Prompt
+from jaxserve.engine.serving.offload import offload
 from jaxserve.server.calls.prompt_inputs import Truncation, chat_prompt, read_texts
-from jaxserve.server.http.offload import offload
+from jaxserve.server.http.json_response import MAX_INLINE_ITEMS
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import DEFAULT_MAX_TOKENS, CompletionBody
 from jaxserve.server.openai.requests.generation_fields import SamplingFields
@@ -79,7 +80,7 @@ async def _sampling_params(
     body: SamplingFields, defaults: Mapping[str, Any], others: Mapping[str, Any]
 ) -> SamplingParams:
     num_ids = len(body.allowed_token_ids or ()) + len(body.stop_token_ids or ())
-    return await offload(lambda: body.sampling_params(defaults, **others), num_ids)
+    return await offload(lambda: body.sampling_params(defaults, **others), num_ids, MAX_INLINE_ITEMS)
 
 
 def _call(

@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jaxserve.core.outputs import RequestOutput
+from jaxserve.engine.serving.offload import offload
 from jaxserve.server.calls.generation_call import GenerationCall, ResponseBuilder
 from jaxserve.server.calls.running_call import OutputPart, RunningCall
 from jaxserve.server.http.disconnect import unless_disconnected
 from jaxserve.server.http.error_responses import as_api_error
-from jaxserve.server.http.json_response import offloaded_json
-from jaxserve.server.http.offload import offload
+from jaxserve.server.http.json_response import MAX_INLINE_ITEMS, offloaded_json
 from jaxserve.server.http.sse_response import COMMENT, DONE, EventStream, sse_event
 from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.server_state import ServerState
@@ -56,7 +56,7 @@ async def _events(
             if part is None:
                 yield COMMENT
                 continue
-            for chunk in await offload(partial(_chunks, response, part), _num_items(part.output)):
+            for chunk in await offload(partial(_chunks, response, part), _num_items(part.output), MAX_INLINE_ITEMS):
                 if has_usage or is_continuous:
                     chunk["usage"] = response.usage.as_json() if is_continuous else None
                 yield sse_event(chunk)

@@ -7,16 +7,17 @@ from typing import Any
 import orjson
 from starlette.requests import ClientDisconnect, Request
 
+from jaxserve.engine.serving.offload import offload
 from jaxserve.server.http.error_responses import ApiError, ClientDisconnected
 from jaxserve.server.server_config import ServerConfig
 
-LONG_BYTES = 32 << 10  # longer bodies take over a millisecond to parse and check, which happens in a thread
+MAX_INLINE_BYTES = 32 << 10  # longer bodies take over a millisecond to parse and check
 
 
 async def read_body[T](request: Request, read: Callable[[Any], T], config: ServerConfig) -> T:
     """What `read` makes of the body's JSON. Raises `ApiError` (400, 408, 413, 415) and `ClientDisconnected`."""
     raw = await _receive(request, config)
-    return await asyncio.to_thread(_parse, raw, read) if len(raw) > LONG_BYTES else _parse(raw, read)
+    return await offload(lambda: _parse(raw, read), len(raw), MAX_INLINE_BYTES)
 
 
 def _parse[T](raw: bytes, read: Callable[[Any], T]) -> T:

@@ -6,7 +6,9 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from jaxserve.server.http.offload import offload
+from jaxserve.engine.serving.offload import offload
+
+MAX_INLINE_ITEMS = 1024  # tokens, log-probabilities or similar, which are made or serialized well within a millisecond
 
 
 class Json(Response):
@@ -19,5 +21,6 @@ class Json(Response):
 
 
 async def offloaded_json(make: Callable[[], Any], size: int) -> Response:
-    """The result of `make` as a JSON response; `size` as in `offload`."""
-    return Response(await offload(lambda: orjson.dumps(make()), size), media_type=Json.media_type)
+    """The result of `make` as a JSON response. size: how many items it has."""
+    content = await offload(lambda: orjson.dumps(make()), size, MAX_INLINE_ITEMS)
+    return Response(content, media_type=Json.media_type)
