@@ -30,9 +30,9 @@ def git(*args: str) -> str:
     return subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def commit() -> str:
-    """The commit under test, marked where the working tree differs from it outside docs/proofs."""
-    changed = git("status", "--porcelain", "--", ".", ":(exclude)docs/proofs")
+def commit(excluded: str) -> str:
+    """The commit under test, marked where the working tree differs from it outside the folder `excluded`."""
+    changed = git("status", "--porcelain", "--", ".", f":(exclude){excluded}")
     head = git("rev-parse", "--short=12", "HEAD") or "no commit yet"
     return f"{head}, with uncommitted changes" if changed else head
 
@@ -52,7 +52,7 @@ def header(name: str, description: str, argv: list[str], took_s: float) -> str:
     versions = [f"{package} {metadata.version(package)}" for package in PACKAGES if package in installed]
     rows = {
         "command": f"`{shlex.join(['scripts/prove', name, *argv])}`",
-        "commit": commit(),
+        "commit": commit("docs/proofs"),
         "versions": ", ".join([f"Python {platform.python_version()}", *versions]),
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, took {took_s:.0f} s",
         "hardware": hardware(),

@@ -54,6 +54,16 @@ class Workload:
         return len(self.q_lens) - (sum(n > 1 for n in self.q_lens) if chunks is None else chunks)
 
     @property
+    def is_decode(self) -> bool:
+        """Whether all rows are decode rows."""
+        return self.num_decodes == len(self.q_lens)
+
+    @property
+    def group_size(self) -> int:
+        """Query heads that share a KV head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
     def num_tokens(self) -> int:
         return sum(self.q_lens) + self.padding_tokens
 

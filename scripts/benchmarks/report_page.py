@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from scripts.prove import git
+from scripts import prove
 
 Rows = Sequence[Sequence[str]]
 
@@ -27,7 +27,7 @@ def document(parts: Sequence[str]) -> str:
 
 
 def conditions(script: str, argv: Sequence[str], **rows: str) -> str:
-    """The table with command, commit and date of a run. rows: further lines by heading; empty ones are left out."""
+    """The table with command, commit and date of a run. rows: further lines by heading, without empty ones."""
     found = {
         "command": f"`{shlex.join([script, *map(without_folder, argv)])}`",
         "commit": commit(),
@@ -65,9 +65,7 @@ def now() -> str:
 
 def commit() -> str:
     """The measured commit, marked where the working tree differs from it outside docs."""
-    changed = git("status", "--porcelain", "--", ".", ":(exclude)docs")
-    head = git("rev-parse", "--short=12", "HEAD") or "no commit yet"
-    return f"{head}, with uncommitted changes" if changed else head
+    return prove.commit("docs")
 
 
 def without_folder(word: str) -> str:

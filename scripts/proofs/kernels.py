@@ -1,16 +1,16 @@
 """TPU kernels and the XLA path lie within their bound of a float64 reference, in all combinations of features.
 
-The product of features, each combination with shapes drawn at random, and the named workloads; the bounds are those of
-the tests (`error_bounds.py`). The error is the largest deviation of a head's output as a
-share of that output's largest element. Stored pools must be equal number for number. On a machine without the device a
-kernel is interpreted.
+The cases are the product of features, each combination with randomly drawn shapes, and the named workloads; the bounds
+are those of the tests (`error_bounds.py`). The error is the largest deviation of a head's output, as a share of that
+output's largest element. Stored pools must be equal number for number. Where the device is absent, the kernel is
+interpreted.
 
-`scripts/prove kernels_gpu` asks GPU kernels for all of that too, and lists what they leave to XLA. Since that is much,
-they have a product of their own, of what they serve, and the named workloads in bfloat16. The GPU that is simulated is
-so small that short contexts are divided.
+`scripts/prove kernels_gpu` runs the same cases with the GPU kernels, and lists those that they leave to XLA. Because
+there are many of these, GPU kernels have a second product, of the features that they serve, and the named workloads in
+bfloat16. The simulated GPU is so small that even short contexts are divided.
 
-Finished cases are kept in .cache/proofs by back end, so that an interrupted run goes on while that back end's kernels
-and the cases stay the same.
+Finished cases are stored in .cache/proofs by back end; an interrupted run continues after them if neither the back
+end's kernels nor the cases have changed.
 """
 
 import argparse
@@ -48,6 +48,8 @@ from tests.pallas_kernels.paged_attention.mosaic_gpu.tiny_gpu import BLOCK, tiny
 
 GPU = "mosaic_gpu"
 BACKENDS = (*attention_calls.BACKENDS, GPU)
+USED = {"invariant": ("xla",)}
+"""Back ends whose files another one imports."""
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / ".cache" / "proofs"
 CASES_PER_PROCESS = 40  # a process keeps every program that it compiled
@@ -62,15 +64,19 @@ def main(argv: list[str]) -> str:
 
 
 def prove(name: str, served: tuple[str, ...], argv: list[str]) -> str:
-    """The table of the proof of this name, which is about the back ends `served`."""
+    """Runs the proof of this name for the back ends `served`, and returns its table."""
     parser = argparse.ArgumentParser(prog=f"scripts/prove {name}")
-    parser.add_argument("--backend", choices=served, action="append", help="a back end (default: all of these)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="cases and workloads with TEXT in their names")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="one in N combinations, drawn at random")
-    if GPU not in served:  # they would take days
-        parser.add_argument("--full-size", action="store_true", help="the benchmarks' workloads too: 10 GB a process")
+    parser.add_argument("--backend", choices=served, action="append", help="a back end to prove (default: all)")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="run only cases and workloads whose names contain TEXT"
+    )
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="run one in N combinations, drawn at random")
+    if GPU not in served:  # interpreted GPU kernels would take days
+        parser.add_argument(
+            "--full-size", action="store_true", help="also run the benchmarks' workloads: 10 GB per process"
+        )
     parser.set_defaults(full_size=False)
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes (default: 2)")
     args = parser.parse_args(argv)
     backends = tuple(args.backend or served)
     items = [item for item in items_of(backends, args.every, args.full_size) if args.only in item[0]]
@@ -81,9 +87,9 @@ def prove(name: str, served: tuple[str, ...], argv: list[str]) -> str:
 
 
 def items_of(backends: tuple[str, ...], every: int, is_full_size: bool) -> list[Item]:
-    """The items for all back ends, and those for GPUs only.
+    """The items for all back ends, and those for GPU kernels only.
 
-    scripts/bench_gpu runs these at full size; interpreted they would take days.
+    Full-sized workloads are not run with GPU kernels, which would take days interpreted; scripts/bench_gpu runs them.
     """
     of_gpu, others = (tuple(b for b in backends if (b == GPU) == is_gpu) for is_gpu in (True, False))
     items: list[Item] = [(w.name, w, backends) for w in WORKLOADS]
@@ -103,7 +109,7 @@ def items_of(backends: tuple[str, ...], every: int, is_full_size: bool) -> list[
 
 
 def run(items: list[Item], num_jobs: int) -> list[Row]:
-    """A row for each case and back end, from earlier runs where these finished it."""
+    """A row for each case and back end; cases that an earlier run finished are not run again."""
     kept = {backend: kept_file(backend) for backend in BACKENDS}
     KEPT.mkdir(parents=True, exist_ok=True)
     lines = [line for file in kept.values() if file.exists() for line in file.read_text().splitlines()]
@@ -134,23 +140,29 @@ def _rows_of(task: Item) -> list[Row]:
 
 
 def kept_file(backend: str) -> Path:
-    """Where finished cases are."""
+    """The file of the back end's finished cases."""
     return KEPT / f"kernels-{backend}-{state_of_sources(backend)}.jsonl"
 
 
 def state_of_sources(backend: str) -> str:
-    """A hash of what errors depend on: no tests, and nothing whose name begins with that of another back end."""
-    folders = ("pallas_kernels", "tests/pallas_kernels/paged_attention")
-    others = tuple(other for other in BACKENDS if other != backend)
+    """A hash of the files that a back end's errors depend on."""
     digest = hashlib.sha256()
-    for file in sorted(file for folder in folders for file in (ROOT / folder).rglob("*.py")):
-        if not any(part.startswith(("test_", *others)) for part in file.relative_to(ROOT).parts):
-            digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
+    for file in sources_of(backend):
+        digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
     return digest.hexdigest()[:12]
 
 
+def sources_of(backend: str) -> list[Path]:
+    """Kernels and the cases' helpers, without tests and without files or folders named after an unused back end."""
+    folders = ("pallas_kernels", "tests/pallas_kernels/paged_attention")
+    used = (backend, *USED.get(backend, ()))
+    skipped = ("test_", *(other for other in BACKENDS if other not in used))
+    files = sorted(file for folder in folders for file in (ROOT / folder).rglob("*.py"))
+    return [file for file in files if not any(part.startswith(skipped) for part in file.relative_to(ROOT).parts)]
+
+
 def rows_of(name: str, case: Case | Workload, backends: tuple[str, ...]) -> list[Row]:
-    """One case, in all batches of its bucket, by each back end."""
+    """Runs one case, in all batches of its bucket, with each back end."""
     if isinstance(case, Workload):
         workloads, features, is_small = [case], {}, case not in BENCH_WORKLOADS
     else:
@@ -165,7 +177,7 @@ def rows_of(name: str, case: Case | Workload, backends: tuple[str, ...]) -> list
     ]
     for workload in workloads:
         arguments = build(workload)
-        expected: Result | None = None  # computed only if a back end serves it: it takes as long as a kernel
+        expected: Result | None = None  # computed only if a back end serves the case: the reference takes as long
         for row in rows:
             started_s = time.monotonic()
             try:
@@ -187,7 +199,7 @@ def rows_of(name: str, case: Case | Workload, backends: tuple[str, ...]) -> list
 
 
 def result_of(backend: str, workload: Workload, arguments: dict[str, Any], *, is_case: bool, is_small: bool) -> Result:
-    """Cases are done in small blocks, so that short rows have several."""
+    """The output of a back end. Cases run with small blocks, so that short rows have several."""
     options: dict[str, Any] = {"backend": backend, "compile_fast": is_small}
     if backend != GPU:
         return attend(arguments, block=small_blocks(workload) if is_case else None, **options)
@@ -196,7 +208,7 @@ def result_of(backend: str, workload: Workload, arguments: dict[str, Any], *, is
 
 
 def is_for_gpus(w: Workload) -> bool:
-    """Whether GPU kernels promise to serve it; all else they may leave to XLA."""
+    """Whether GPU kernels must serve the workload; they may leave all others to XLA."""
     return w.dtype != "float32" and w.layout == "rows" and (w.is_8bit or w.stored_dtype == w.dtype)
 
 

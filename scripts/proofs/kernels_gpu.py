@@ -1,6 +1,6 @@
 """GPU attention kernels lie within their bound of a float64 reference, in all combinations of what they serve.
 
-See scripts/proofs/kernels.py. On a machine without the device they are interpreted.
+See scripts/proofs/kernels.py. Without a GPU the kernels are interpreted.
 """
 
 from scripts.proofs import kernels

@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import struct
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
+from scripts.proofs.helpers.process_memory import anonymous_bytes, peak_growth_bytes
+
 BOUND_BYTES = 256 * 10**6
-SAMPLE_PERIOD_S = 0.02
 # Type id, values per block, bytes per block; each quantized block begins with its float16 scale.
 F32, Q4_0, Q8_0 = (0, 1, 4), (2, 32, 18), (8, 32, 34)
 
@@ -85,15 +85,6 @@ def write_model(path: Path, sizes: Sizes) -> None:
                 file.write(raw[: nbytes - start])
 
 
-def anonymous_bytes(pid: int) -> int:
-    """Anonymous resident memory of a process; 0 when it has just ended."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:")), 0)
-
-
 def load_here(path: str, sizes_json: str, piece_bytes: str) -> None:
     """Body of the measured process: prints its memory once JAX is initialized, loads, prints sizes and seconds."""
     import jax
@@ -136,19 +127,10 @@ def load_here(path: str, sizes_json: str, piece_bytes: str) -> None:
 def measure(path: Path, sizes: Sizes, piece_bytes: int = 0) -> Measured:
     """Loads `path` in a new process and samples its memory; `piece_bytes` overrides the piece size, for a control."""
     code = "import sys; from scripts.proofs import loading; loading.load_here(*sys.argv[1:])"
-    root = Path(__file__).resolve().parents[2]
-    env = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", "PYTHONPATH": str(root)}
     command = [sys.executable, "-c", code, str(path), json.dumps(asdict(sizes)), str(piece_bytes)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
-        assert process.stdout is not None
-        start_bytes, peak_bytes = int(process.stdout.readline()), 0
-        while process.poll() is None:
-            peak_bytes = max(peak_bytes, anonymous_bytes(process.pid))
-            time.sleep(SAMPLE_PERIOD_S)
-        if process.returncode:
-            raise RuntimeError(f"the loading process ended with status {process.returncode}")
-        num_params, target_bytes, load_s = json.loads(process.stdout.read())
-    return Measured(num_params, path.stat().st_size, target_bytes, peak_bytes - start_bytes, load_s)
+    peak_bytes, output = peak_growth_bytes(command, XLA_FLAGS="")
+    num_params, target_bytes, load_s = json.loads(output)
+    return Measured(num_params, path.stat().st_size, target_bytes, peak_bytes, load_s)
 
 
 def main(args: list[str]) -> str:

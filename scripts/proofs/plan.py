@@ -17,11 +17,10 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from scripts.proofs.loading import SAMPLE_PERIOD_S, anonymous_bytes
+from scripts.proofs.helpers.process_memory import anonymous_bytes, peak_growth_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = {
@@ -112,21 +111,7 @@ def run_engine(options: str) -> None:
 def peak_bytes_of(options: dict[str, Any]) -> int:
     """Peak of the anonymous memory of the engine's process minus its memory at the start, in bytes."""
     code = "import sys; from scripts.proofs import plan; plan.run_engine(*sys.argv[1:])"
-    env = {
-        **os.environ,
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": str(ROOT),
-    }
-    command = [sys.executable, "-c", code, json.dumps(options)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
-        assert process.stdout is not None
-        start_bytes, peak_bytes = int(process.stdout.readline()), 0
-        while process.poll() is None:
-            peak_bytes = max(peak_bytes, anonymous_bytes(process.pid))
-            time.sleep(SAMPLE_PERIOD_S)
-        if process.returncode:
-            raise RuntimeError(f"the engine's process ended with status {process.returncode}")
-    return peak_bytes - start_bytes
+    return peak_growth_bytes([sys.executable, "-c", code, json.dumps(options)])[0]
 
 
 def local_table() -> str:

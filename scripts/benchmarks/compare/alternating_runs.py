@@ -44,19 +44,19 @@ def _run(command: list[str], spec: dict[str, Any]) -> tuple[dict[str, Any], floa
     with tempfile.TemporaryDirectory() as folder:
         spec_file, result_file = Path(folder, "spec.json"), Path(folder, "result.json")
         spec_file.write_text(json.dumps(spec))
-        before = _processor_s(), _children_s()
+        before = _cpu_s(), _children_s()
         if subprocess.run([*command, spec_file, result_file], cwd=ROOT, env=env).returncode:
-            raise SystemExit(f"compare_transformers: {command[-1]} failed; its output is above")
+            raise SystemExit(f"{command[-1]} failed; its output is above")
         (busy_s, total_s), own_s = _since(before[0]), _children_s() - before[1]
         return json.loads(result_file.read_text()), max(0.0, busy_s - own_s) / total_s
 
 
 def _since(before: tuple[float, float]) -> tuple[float, float]:
-    now = _processor_s()
+    now = _cpu_s()
     return now[0] - before[0], max(now[1] - before[1], 1e-9)
 
 
-def _processor_s() -> tuple[float, float]:
+def _cpu_s() -> tuple[float, float]:
     """Busy seconds (stolen time included) and total seconds of all cores; zeros where there is no /proc."""
     stat = Path("/proc/stat")
     if not stat.exists():

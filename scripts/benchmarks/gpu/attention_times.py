@@ -1,37 +1,37 @@
-"""Attention of one layer at the sizes of a real model, by this project's kernels and by others."""
+"""Attention of one layer at the sizes of a real model, with this project's kernels and with others."""
 
 from collections.abc import Iterator
 from functools import partial
 
 from pallas_kernels.paged_attention.workloads import Workload
 from scripts.benchmarks.gpu.benchmark_sizes import BACKEND, Sizes
-from scripts.benchmarks.gpu.rival_kernels import RIVALS
+from scripts.benchmarks.gpu.other_kernels import KERNELS
 from scripts.benchmarks.gpu.task_list import Record, Task
 from scripts.benchmarks.kernels.attention_cost import cost
 from scripts.benchmarks.kernels.measure_kernel import ceilings
 
 
 def ceiling_tasks(sizes: Sizes, is_small: bool) -> Iterator[Task]:
-    """Rates of a plain copy and a plain product on this GPU, to which all other figures are compared."""
+    """Rates of a plain copy and a plain product on this GPU; other figures are shares of them."""
     yield Task("copy and product", lambda: ceilings(is_small, sizes.sampling))
 
 
 def tasks(sizes: Sizes) -> Iterator[Task]:
     """Each back end and other implementation at each workload, this project's kernels first."""
-    for by in RIVALS:
+    for by in KERNELS:
         for w in sizes.attention:
             yield Task(f"{w.name} by {by}", partial(measure, w, by, sizes))
 
 
 def measure(w: Workload, by: str, sizes: Sizes) -> Record:
-    """Bytes are those of the keys and values that a call must read, operations those that causality leaves."""
+    """Times one implementation. Bytes: keys and values that a call must read; ops: those that causality requires."""
     needed = cost(w)
     return {
         "workload": w.name,
         "by": by,
         "is_ours": by == BACKEND,
-        "is_decode": w.num_decodes == len(w.q_lens),
-        "call_s": RIVALS[by](w, sizes.sampling),
+        "is_decode": w.is_decode,
+        "call_s": KERNELS[by](w, sizes.sampling),
         "kv_bytes": needed.kv_bytes,
         "ops": needed.ops,
     }

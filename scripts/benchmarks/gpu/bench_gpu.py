@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs" / "benchmarks"
 SCRATCH = ROOT / ".cache" / "bench_gpu"
 GRACE_S = 90
-"""A task that began in time may take so long; what takes longer hangs."""
+"""Time that a task may take beyond the limit; a longer one is taken to hang."""
 
 
 def main(argv: list[str]) -> int:
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     parts = [part for part in SHARES if part in args.only]
     out = args.out or (SCRATCH if args.dry_run or len(parts) < len(SHARES) else DOCS)
     if args.dry_run and (ROOT / "docs") in [out.resolve(), *out.resolve().parents]:
-        parser.error("--dry-run: its numbers mean nothing, so they do not go to docs; give another --out")
+        parser.error("--dry-run: its numbers are meaningless and not written to docs; give another --out")
     import jax
 
     device = jax.devices()[0]
@@ -54,9 +54,8 @@ def main(argv: list[str]) -> int:
         tasks = tasks_of(part, sizes, tuned, device.device_kind, budget, is_small=args.dry_run)
         run_part(part, tasks, budget, results, say)
         header["took"] = ", ".join(f"{done} {took:.0f} s" for done, took in results.took_s.items())
-        files = gpu_page.write(
-            results, header, out, name, is_dry=args.dry_run
-        )  # what there is, should the next part hang
+        # After each part, in case the next one hangs.
+        files = gpu_page.write(results, header, out, name, is_dry=args.dry_run)
     watchdog.cancel()
     if args.dry_run:
         print(gpu_page.DRY)
@@ -86,18 +85,18 @@ def tasks_of(
 
 
 def no_gpu() -> str:
-    """Why there is nothing to measure."""
+    """Why no GPU can be measured."""
     from jaxserve.core.hardware.nvidia_driver import unusable_gpu
 
     reason = unusable_gpu()
     if reason:
         return f"this machine has an NVIDIA GPU, but {reason}."
-    return "JAX sees no GPU here. It measures on the GPU at hand; --dry-run shows on a processor that the script works."
+    return "JAX finds no GPU. The benchmark needs a GPU; --dry-run tests the script on the CPU."
 
 
 def give_up() -> None:
-    """A kernel that hangs cannot be interrupted: the process ends, and the parts before it are in the files."""
-    say("a task hangs: giving up; the files hold the parts before")
+    """Ends the process, since a kernel that hangs cannot be interrupted; the files hold the earlier parts."""
+    say("a task hangs; ending. The files hold the results of the earlier parts.")
     os._exit(3)
 
 
@@ -125,20 +124,26 @@ def _minutes(text: str) -> float:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/bench_gpu", description=__doc__)
     parser.add_argument(
-        "--minutes", type=_minutes, default=8, help="time for all parts; what is not reached is listed (default: 8)"
+        "--minutes",
+        type=_minutes,
+        default=8,
+        help="time limit of all parts together; tasks that are not reached are listed (default: 8)",
     )
     parser.add_argument(
         "--only", type=_parts, default=list(SHARES), metavar="PARTS", help=f"some of {','.join(SHARES)} (default: all)"
     )
-    parser.add_argument("--dry-run", action="store_true", help="tiny sizes on a processor, GPU kernels interpreted")
+    parser.add_argument("--dry-run", action="store_true", help="tiny sizes on the CPU, with GPU kernels interpreted")
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FOLDER",
-        help="for the page (default: docs/benchmarks if all is measured, else .cache)",
+        help="folder of the page (default: docs/benchmarks if all parts run, otherwise .cache/bench_gpu)",
     )
     parser.add_argument(
-        "--tuned", type=Path, metavar="FOLDER", help="for tile sizes (default: the package's, where kernels find them)"
+        "--tuned",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of tile sizes (default: the package's, where the kernels look for them)",
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""What is measured: all of it at full size, or one tiny case of each part as a test of the script."""
+"""The measured sizes: full ones, or one tiny case of each part as a test of the script."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,16 +13,16 @@ BACKEND = "mosaic_gpu"
 
 @dataclass(frozen=True)
 class EngineSizes:
-    """Whole decode steps: of each back end one engine, and of each number of sequences one run."""
+    """Whole decode steps: one engine per back end, and one run per number of sequences."""
 
     model: str
-    """A shape, or a folder with a config.json; its weights are random."""
+    """A named shape, or a folder with a config.json; weights are random."""
     batches: tuple[int, ...]
     prompt_len: int
     num_steps: int
-    """Decode steps of all sequences together that a run waits for."""
+    """Decode steps with all sequences that a run waits for."""
     options: dict[str, Any]
-    """Of the engines. A context needs room for what the first sequences draw while others' prompts are computed."""
+    """Engine options. The context must have room for tokens drawn while the prompts of other sequences are computed."""
     backends: tuple[str, ...] = (BACKEND, "xla")
 
 
@@ -36,7 +36,7 @@ class Sizes:
 
 
 def in_bfloat16(w: Workload) -> Workload:
-    """With queries in bfloat16, and the pool too unless it has 8 bits."""
+    """With queries in bfloat16, and also the pool unless it has 8 bits."""
     return replace(w, dtype="bfloat16")
 
 
@@ -46,7 +46,7 @@ def like(name: str, new_name: str, **changes: Any) -> Workload:
 
 FULL = Sizes(
     checks=tuple(in_bfloat16(w) for w in WORKLOADS if w.layout == "rows"),
-    # The shapes that are measured below first; how far the list is worked off depends on the time.
+    # The shapes of `attention` first: the time limit may cut the list off.
     tuned=tuple(
         workloads(
             [
@@ -87,7 +87,7 @@ FULL = Sizes(
 _TINY_DECODE = Workload("tiny_decode", (1,), (32,), 2, 1, 16, num_layers=1, dtype="bfloat16")
 
 TINY = Sizes(
-    checks=(_TINY_DECODE, in_bfloat16(KNOWN["phi3_mini_mixed_lanes"])),  # the second is one that GPUs do not serve
+    checks=(_TINY_DECODE, in_bfloat16(KNOWN["phi3_mini_mixed_lanes"])),  # GPU kernels decline the second
     tuned=(_TINY_DECODE,),
     attention=(_TINY_DECODE,),
     engine=EngineSizes(
@@ -102,7 +102,7 @@ TINY = Sizes(
             "max_num_batched_tokens": 32,
             "num_pages": 300,
         },
-        backends=("xla",),  # an interpreted GPU kernel takes a second a layer
+        backends=("xla",),  # an interpreted GPU kernel takes a second per layer
     ),
     sampling=Sampling(seconds=0, count=1),
 )

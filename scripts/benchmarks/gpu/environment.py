@@ -1,4 +1,4 @@
-"""The hardware and software that figures were measured with."""
+"""Hardware and software of a measurement."""
 
 import shlex
 import subprocess
@@ -34,7 +34,7 @@ def about(argv: list[str], device_kind: str) -> dict[str, str]:
 
 
 def driver() -> str:
-    """From nvidia-smi: driver, memory, and the highest clock of the multiprocessors; empty without it."""
+    """Driver, memory and highest clock of the multiprocessors, from nvidia-smi; empty without it."""
     command = ["nvidia-smi", "--query-gpu=driver_version,memory.total,clocks.max.sm", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)

@@ -1,4 +1,4 @@
-"""The report: one page of markdown with tables, drawings as separate files, and the figures as JSON."""
+"""The report: a markdown page with tables, drawings in separate files, and the figures as JSON."""
 
 import json
 from pathlib import Path
@@ -10,20 +10,20 @@ from scripts.benchmarks.gpu.task_list import Results
 from scripts.benchmarks.report_page import as_markdown, document
 
 AIMS = {"decode": 0.75, "prefill": 0.55, "engine": 0.8}
-DRY = "**A dry run on a processor: it shows that the script works, and its numbers mean nothing.**"
+DRY = "**A dry run on the CPU: it tests the script, and its numbers are meaningless.**"
 EXPLAINED = {
-    "Decode attention": "One layer, all rows one token. *MBU*: keys and values that must be read, over the time, over "
-    "the copy's rate; *times ours*: the time as a multiple of mosaic_gpu's. xla and mosaic_gpu store the new tokens in "
-    "the pool too; the others store nothing, and cuDNN and PyTorch read keys and values that lie in a piece.",
-    "Prefill attention": "One layer, whole prompts. *MFU*: operations that causality leaves, over the time, over the "
-    "product's rate.",
-    "Whole decode steps": "Medians, with the host's part. *MBU*: weights (embedding left out), keys and values, over "
-    "the time, over the copy's rate. *context*: positions a sequence.",
+    "Decode attention": "One layer, all rows of one token. *MBU*: rate of the keys and values that must be read, as a "
+    "share of the copy's rate; *times ours*: the time as a multiple of mosaic_gpu's. xla and mosaic_gpu also store the "
+    "new tokens in the pool; the others store nothing, and cuDNN and PyTorch read contiguous keys and values.",
+    "Prefill attention": "One layer, whole prompts. *MFU*: rate of the operations that causality requires, as a share "
+    "of the product's rate.",
+    "Whole decode steps": "Medians, with the host's part. *MBU*: rate of weights (without the embedding), keys and "
+    "values, as a share of the copy's rate. *context*: positions per sequence.",
 }
 
 
 def write(results: Results, about: dict[str, str], folder: Path, name: str, *, is_dry: bool) -> list[Path]:
-    """Writes NAME.md, NAME.json and drawings of what was measured; returns their paths."""
+    """Writes NAME.md, NAME.json and the drawings; returns their paths."""
     drawings = {f"{name}-{part}.svg": svg for part, svg in drawn(results).items()}
     content = {
         "is_dry_run": is_dry,
@@ -51,12 +51,12 @@ def page(results: Results, about: dict[str, str], drawings: list[str], *, is_dry
         if len(rows) > 1:
             parts += [f"## {title}", *([EXPLAINED[title]] if title in EXPLAINED else []), as_markdown(rows)]
     parts += [f"![{file}]({file})" for file in drawings]
-    parts.append("[gpu.md](gpu.md) says how it is measured.")
+    parts.append("[gpu.md](gpu.md) describes the method.")
     return document(parts)
 
 
 def sections(results: Results) -> dict[str, gpu_tables.Rows]:
-    """All tables by title; one without rows has its heading alone."""
+    """All tables by title; an empty one has only its heading."""
     return {
         "Ceilings": gpu_tables.ceilings(results),
         "Decode attention": gpu_tables.decode(results),
@@ -69,7 +69,7 @@ def sections(results: Results) -> dict[str, gpu_tables.Rows]:
 
 
 def drawn(results: Results) -> dict[str, str]:
-    """Drawings by part: of attention the share of the ceiling that bounds it, of the engine that of bandwidth."""
+    """Drawings by part: attention as a share of the ceiling that bounds it, steps as a share of the bandwidth."""
     groups: dict[str, dict[str, dict[str, float]]] = {part: {} for part in AIMS}
     for r in results.of("attention"):
         part = "decode" if r["is_decode"] else "prefill"
@@ -96,4 +96,4 @@ def _verdict(results: Results) -> str:
     largest = max((r["error"] for r in checked if r["error"] is not None), default=float("nan"))
     if wrong:
         return f"**{len(wrong)} of {len(checked)} checked workloads are wrong**: {', '.join(wrong)}."
-    return f"All {len(checked)} workloads that were checked equal the reference: the largest error is {largest:.1e}."
+    return f"All {len(checked)} checked workloads equal the reference: the largest error is {largest:.1e}."

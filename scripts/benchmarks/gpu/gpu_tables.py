@@ -10,7 +10,7 @@ NONE = "–"
 
 
 def ceiling(results: Results) -> Record:
-    """Rates of the plain copy and product; zeros where they were not measured."""
+    """Rates of the plain copy and product; zeros if they were not measured."""
     found = results.of("ceilings")
     return found[0] if found else {"bytes_per_s": 0.0, "ops_per_s": 0.0}
 
@@ -24,7 +24,7 @@ def percent(value: float | None) -> str:
 
 
 def decode_mbu(r: Record, results: Results) -> float | None:
-    """Bytes of the needed keys and values over the time, as a share of the copy's rate."""
+    """Rate of the keys and values that must be read, as a share of the copy's rate."""
     return share(r["kv_bytes"] / r["call_s"], ceiling(results)["bytes_per_s"])
 
 
@@ -40,12 +40,12 @@ def checks(results: Results) -> Rows:
     rows = [["workload", "pool", "error", "bound", ""]]
     for r in results.of("checks"):
         error = NONE if r["error"] is None else f"{r['error']:.1e}"
-        rows.append([r["workload"], r["pool"], error, f"{r['bound']:.1e}", r["fault"] or "right"])
+        rows.append([r["workload"], r["pool"], error, f"{r['bound']:.1e}", r["fault"] or "ok"])
     return rows
 
 
 def tuned(results: Results) -> Rows:
-    rows = [["workload", "rows of", "positions", "queries", "time, µs", ""]]
+    rows = [["workload", "kind of rows", "positions", "queries", "time, µs", ""]]
     for r in results.of("tune"):
         for one in r["tried"]:
             sizes = [str(one["block"].get(name, NONE)) for name in ("positions", "queries")]
@@ -55,7 +55,7 @@ def tuned(results: Results) -> Rows:
 
 
 def ceilings(results: Results) -> Rows:
-    rows = [["what", "rate"]]
+    rows = [["operation", "rate"]]
     for r in results.of("ceilings"):
         rows.append(["copy, bytes read and written", f"{r['bytes_per_s'] / 1e9:,.0f} GB/s"])
         rows.append(["bfloat16 product", f"{r['ops_per_s'] / 1e12:,.1f} TFLOP/s"])
@@ -89,14 +89,14 @@ def engine(results: Results) -> Rows:
 
 
 def missing(results: Results) -> Rows:
-    rows = [["part", "what", "why not"]]
+    rows = [["part", "task", "reason"]]
     for part, found in results.missing.items():
         rows += [[part, name, reason.replace("|", "/")] for name, reason in found.items()]
     return rows
 
 
 def _compared(records: list[Record]) -> Iterable[tuple[Record, str]]:
-    """Records of a workload side by side, with their time as a multiple of the first one's, which is ours."""
+    """Records grouped by workload, each with its time as a multiple of that of this project's kernel."""
     by_workload: dict[str, list[Record]] = {}
     for r in records:
         by_workload.setdefault(r["workload"], []).append(r)

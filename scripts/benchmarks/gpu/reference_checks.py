@@ -1,4 +1,4 @@
-"""Named workloads against the reference in float64, by the bounds of the tests."""
+"""Checks of named workloads against the reference in float64, with the bounds of the tests."""
 
 import os
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_p
 
 
 def tasks(sizes: Sizes) -> Iterator[Task]:
-    """One a workload. The processor works out what is right while the GPU's programs compile."""
+    """One task per workload. The CPU computes the references while the GPU's programs compile."""
     pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1))
     try:
-        wanted = [(w, pool.submit(expected, w)) for w in sizes.checks]
-        for w, right in wanted:
-            yield Task(w.name, partial(check, w, right))
+        references = [(w, pool.submit(expected, w)) for w in sizes.checks]
+        for w, reference in references:
+            yield Task(w.name, partial(check, w, reference))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -31,8 +31,8 @@ def expected(w: Workload) -> Result:
         return truth(build(w))
 
 
-def check(w: Workload, right: "Future[Result]") -> Record:
-    """Raises NotImplementedError where the back end declines; every other problem is a fault."""
+def check(w: Workload, reference: "Future[Result]") -> Record:
+    """The error and the fault, if any. Raises NotImplementedError if the back end declines the workload."""
     record: Record = {
         "workload": w.name,
         "pool": w.stored_dtype,
@@ -41,14 +41,14 @@ def check(w: Workload, right: "Future[Result]") -> Record:
         "fault": None,
     }
     try:
-        found, wanted = attend(build(w), backend=BACKEND), right.result()
+        found, wanted = attend(build(w), backend=BACKEND), reference.result()
     except NotImplementedError:
         raise
     except Exception as error:
         return record | {"fault": reason_of(error)}
     record["error"] = float(errors(found.o, wanted.o).max())
     if not record["error"] <= record["bound"]:
-        record["fault"] = "beyond the bound"
+        record["fault"] = "error above the bound"
     elif not are_same_pools(found.pool, wanted.pool):
-        record["fault"] = "another pool"
+        record["fault"] = "the pools differ"
     return record

@@ -1,4 +1,4 @@
-"""Whole decode steps of an engine with random weights; the time of a step includes the host's part."""
+"""Whole decode steps of an engine with random weights; the time per step includes the host's part."""
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from scripts.benchmarks.gpu.task_list import OutOfTime, Record, Task
 
 
 def tasks(sizes: EngineSizes, is_over: Callable[[], bool]) -> Iterator[Task]:
-    """One a back end and number of sequences. Of the engines one is there at a time."""
+    """One task per back end and number of sequences. Only one engine exists at a time."""
     for backend in sizes.backends:
         engine = Lazy(partial(build, sizes, backend))
         for batch in sizes.batches:
@@ -24,7 +24,7 @@ def tasks(sizes: EngineSizes, is_over: Callable[[], bool]) -> Iterator[Task]:
 
 
 class Lazy:
-    """An engine that is built when it is first needed; where that failed, the reason is raised again each time."""
+    """An engine that is built when it is first needed; if that fails, each use raises the error again."""
 
     def __init__(self, make: Callable[[], LLM]):
         self._make = make
@@ -43,12 +43,12 @@ class Lazy:
 
 def build(sizes: EngineSizes, backend: str) -> LLM:
     gc.collect()  # weights and pool of the previous engine
-    options = {"load_format": "dummy", "attention_backend": backend, "max_decode_rounds": 1}  # steps are what is timed
+    options = {"load_format": "dummy", "attention_backend": backend, "max_decode_rounds": 1}  # single steps are timed
     return LLM(sizes.model, **options, **sizes.options)
 
 
 def measure(engine: Lazy, sizes: EngineSizes, backend: str, batch: int, is_over: Callable[[], bool]) -> Record:
-    """The median step in which all sequences decode, and the bytes that it must read."""
+    """The median of the steps in which all sequences decode, and the bytes that it must read."""
     llm = engine.get()
     figures = median_step(decode(llm, batch, sizes, is_over).records, batch)
     params, model = llm.parts.runner.params, llm.parts.model
@@ -64,12 +64,12 @@ def measure(engine: Lazy, sizes: EngineSizes, backend: str, batch: int, is_over:
 
 
 def median_step(records: Sequence[StepRecord], batch: int) -> Record:
-    """Its seconds and the positions of a sequence in it; the records are of all steps since the prompts came.
+    """Seconds of the median step and its positions per sequence; records: all steps from the first prompt on.
 
-    The first such step may have waited for the compiler, which a median does not see.
+    The first of these steps may include compilation; the median ignores it.
     """
     step_s = np.array([r.moments.device_s for r in records])
-    positions = np.cumsum([r.num_tokens for r in records])  # no sequence has ended: what was computed is in the pool
+    positions = np.cumsum([r.num_tokens for r in records])  # no sequence has ended: the pool holds all of them
     chosen = [i for i, r in enumerate(records) if is_whole(r, batch)]
     return {
         "num_steps": len(chosen),
@@ -83,7 +83,7 @@ def is_whole(record: StepRecord, batch: int) -> bool:
 
 
 def decode(llm: LLM, batch: int, sizes: EngineSizes, is_over: Callable[[], bool]) -> StepLog:
-    """All steps from the prompts to the last requested decode step; no request is left running."""
+    """The log of all steps from the prompts to the last requested decode step; aborts the requests at the end."""
     parts, log = llm.parts, StepLog()
     prompts = np.random.default_rng(batch).integers(0, parts.model.vocab_size, (batch, sizes.prompt_len)).tolist()
     params = SamplingParams(temperature=0, ignore_eos=True, detokenize=False)
@@ -96,7 +96,7 @@ def decode(llm: LLM, batch: int, sizes: EngineSizes, is_over: Callable[[], bool]
             if is_over():
                 raise OutOfTime
             if not parts.engine.has_work:
-                raise RuntimeError("sequences reached the end of their context too early: give the engine a longer one")
+                raise RuntimeError("sequences reached the end of their context too early: increase max_model_len")
             parts.engine.step()
     finally:
         parts.engine.observer = None

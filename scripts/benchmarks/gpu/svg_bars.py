@@ -1,4 +1,4 @@
-"""Grouped bars as an SVG drawing, written without a plotting library: the project depends on none."""
+"""Grouped bars as an SVG drawing, written without a plotting library, which the project does not depend on."""
 
 from collections.abc import Mapping
 from html import escape
@@ -11,7 +11,7 @@ Groups = Mapping[str, Mapping[str, float]]
 
 
 def bars(title: str, groups: Groups, aim: float | None = None) -> str:
-    """Shares from 0 to 100 % (higher ones make the axis longer), a dashed line at the aim, and a legend."""
+    """Shares from 0 to 100 % (or up to the highest share), with a dashed line at the aim and a legend."""
     series = list(dict.fromkeys(name for group in groups.values() for name in group))
     top = max([1.0, *(value for group in groups.values() for value in group.values())])
     widths = [max(BAR * len(group), 6 * len(name)) for name, group in groups.items()]  # a letter takes 6 of these units

@@ -1,4 +1,4 @@
-"""Parts of the benchmark as lists of tasks, and the loop that runs them: it times, reports and isolates each."""
+"""The benchmark's parts as lists of tasks, and the loop that runs, times and reports each task."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 NO_TIME = "not run: time"
 SHARES = {"checks": 0.25, "tune": 0.2, "ceilings": 0.05, "attention": 0.25, "engine": 0.25}
-"""Shares of the minutes, in the order of the parts; time left over goes to the next parts."""
+"""Shares of the time limit, in the order of the parts; unused time goes to the next parts."""
 
 Record = dict[str, Any]
 
@@ -16,7 +16,7 @@ Record = dict[str, Any]
 class Task:
     name: str
     run: Callable[[], Record]
-    """Its figures. Raises NotImplementedError(reason) where it cannot run here, OutOfTime where it had to stop."""
+    """Returns the figures. Raises NotImplementedError(reason) if it cannot run here, OutOfTime if it had to stop."""
 
 
 class OutOfTime(Exception):
@@ -25,7 +25,7 @@ class OutOfTime(Exception):
 
 @dataclass
 class Results:
-    """By part: what was measured, what was not and why, and how long the part took."""
+    """By part: the records, the tasks without one and why, and the part's duration."""
 
     records: dict[str, list[Record]] = field(default_factory=dict)
     missing: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Results:
 
 
 class Budget:
-    """When each part must have ended."""
+    """The time at which each part must end."""
 
     def __init__(self, minutes: float, parts: Sequence[str], clock: Callable[[], float] = time.monotonic):
         self._clock = clock
@@ -52,9 +52,9 @@ class Budget:
 
 
 def run_part(part: str, tasks: Iterable[Task], budget: Budget, results: Results, say: Callable[[str], None]) -> None:
-    """Runs tasks until the part's time is over; names the others, with reasons, in `results.missing`.
+    """Runs tasks until the part's time is over; tasks without figures are in `results.missing`, with the reason.
 
-    A device out of memory, a rival that does not compile: whatever a task raises is its reason.
+    Any error of a task is its reason: a device out of memory, another library's kernel that does not compile.
     """
     records = results.records.setdefault(part, [])
     missing = results.missing.setdefault(part, {})
@@ -76,6 +76,6 @@ def run_part(part: str, tasks: Iterable[Task], budget: Budget, results: Results,
 
 
 def reason_of(error: Exception) -> str:
-    """The reason in one line, without the kind of error where that adds nothing."""
+    """The error in one line; without its type for NotImplementedError, whose message is the reason."""
     line = str(error).strip().partition("\n")[0][:240]
     return line if isinstance(error, NotImplementedError) and line else f"{type(error).__name__}: {line}"

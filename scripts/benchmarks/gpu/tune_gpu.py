@@ -1,4 +1,4 @@
-"""Tunes tile sizes of the GPU kernels: tries all sensible ones and stores the fastest in the package's data."""
+"""Tunes tile sizes of the GPU kernels: times the candidates and stores the fastest in the package's data."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -14,7 +14,7 @@ from scripts.benchmarks.kernels.tune_kernels import OP, entry, fastest, write
 
 
 def tasks(sizes: Sizes, folder: Path, device_kind: str) -> Iterator[Task]:
-    """One task a workload. Its result is written at once, and later parts read it."""
+    """One task per workload. Its result is written at once, for the later parts."""
     file = folder / tuned_blocks.slug(device_kind) / f"{OP}.json"
     for w in sizes.tuned:
         yield Task(w.name, partial(tune, w, sizes, file, device_kind))

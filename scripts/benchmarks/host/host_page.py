@@ -28,9 +28,9 @@ METHOD = """## What is measured
   data from the CPU caches: with 4,096 tokens, 256 rows have 4 MB of logits, and the host time was 1.2 ms instead of
   0.75.
 - *dispatch* is the submission without packing: the call of the executable and the request for a copy of its output.
-  *collect* is reading without the wait. *jobs* is the work of `OutputProcessor` around the engine: it routes tokens and
-  detects finished samples. *detokenize* makes the texts of all rows: without streaming once at the end, divided by the
-  number of steps; with streaming after each step.
+  *collect* is reading without the wait. *outputs* is the work of `OutputProcessor` around the engine: it routes tokens
+  and detects finished samples. *detokenize* makes the texts of all rows: without streaming once at the end, divided by
+  the number of steps; with streaming after each step.
 - Every sequence samples at temperature 1 after a prompt of 16 to 48 tokens, without stop strings, penalties or
   log-probabilities. With waiting requests all slots stay occupied, so no request is admitted."""
 

@@ -22,7 +22,7 @@ PARTS = {
     "submit": "dispatch",
     "collect": "collect",
     "commit": "commit, deltas",
-    "step": "jobs",
+    "step": "outputs",
     "texts": "detokenize",
 }
 """Name in the clock → name in tables. The dispatch is the submission without packing."""

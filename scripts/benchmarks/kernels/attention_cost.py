@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 import numpy as np
 
+from pallas_kernels.page_layouts import LAYOUTS
 from pallas_kernels.paged_attention.workloads import Workload
-
-ITEM_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,13 @@ class Cost:
 
 
 def cost(w: Workload, tile_tokens: int | None = None) -> Cost:
-    """What a call needs. `tile_tokens`: how many tokens of a row share one reading of its pages (None: all of them)."""
+    """The cost of one call. tile_tokens: how many tokens of a row share one reading of its pages; None: all."""
     pages = sum(_pages_read(w, q_len, kv_len, tile_tokens) for q_len, kv_len in zip(w.q_lens, w.kv_lens, strict=True))
-    position_bytes = w.num_kv_heads * packed_len(w) * ITEM_BYTES[w.stored_dtype]
+    itemsize, stored_itemsize = jnp.dtype(w.dtype).itemsize, jnp.dtype(w.stored_dtype).itemsize
+    position_bytes = w.num_kv_heads * packed_len(w) * stored_itemsize
     num_tokens = sum(w.q_lens)
-    new_bytes = num_tokens * (2 * w.num_kv_heads * w.head_dim * ITEM_BYTES[w.dtype] + position_bytes) if w.write else 0
-    q_and_o_bytes = 2 * num_tokens * w.num_heads * w.head_dim * ITEM_BYTES[w.dtype]
+    new_bytes = num_tokens * (2 * w.num_kv_heads * w.head_dim * itemsize + position_bytes) if w.write else 0
+    q_and_o_bytes = 2 * num_tokens * w.num_heads * w.head_dim * itemsize
     return Cost(
         kv_bytes=pages * w.page_size * position_bytes,
         other_bytes=q_and_o_bytes + new_bytes,
@@ -45,11 +46,8 @@ def pairs(w: Workload) -> int:
 
 
 def packed_len(w: Workload) -> int:
-    """Numbers of a position and head in the pool, padding included (`pallas_kernels.page_layouts`)."""
-    if w.layout == "rows":
-        return -(-2 * w.head_dim // 128) * 128
-    tile_rows = 32 // ITEM_BYTES[w.stored_dtype]
-    return 2 * (-(-w.head_dim // tile_rows) * tile_rows)
+    """Numbers of a position and head in the pool, padding included."""
+    return LAYOUTS[w.layout].packed_len(w.head_dim, w.stored_dtype)
 
 
 def _seen(w: Workload, q_len: int, kv_len: int) -> np.ndarray:

@@ -17,7 +17,7 @@ def main(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     try:
         chosen = workloads(args.workloads)
-        checkout = rpa_checkout.fetch() if args.fetch_rival else args.rival
+        checkout = rpa_checkout.fetch() if args.fetch_rpa else args.rpa
         if checkout:
             rpa_checkout.check(checkout)
     except (ValueError, OSError) as error:
@@ -53,7 +53,7 @@ def _measure(chosen: list, backend: str) -> dict[str, Any]:
         records.append(measure(w, ceiling, backend))
     print(as_text(measured_rows(records)))
     copy, product = ceiling["bytes_per_s"] / 1e9, ceiling["ops_per_s"] / 1e12
-    print(f"Ceilings, measured: {copy:,.1f} GB/s (copy), {product:,.2f} TFLOP/s (bfloat16 product). One layer a call.")
+    print(f"Ceilings, measured: {copy:,.1f} GB/s (copy), {product:,.2f} TFLOP/s (product). A call computes one layer.")
     return {"device": device.device_kind, "backend": backend, "ceilings": ceiling, "records": records}
 
 
@@ -85,15 +85,20 @@ def _parser() -> argparse.ArgumentParser:
         choices=list(CHIPS),
         help="compile for these TPUs and count their schedules, instead of measuring here (needs the extra 'aot')",
     )
-    parser.add_argument("--backend", default="auto", help="of the op, when measuring (default: %(default)s)")
+    parser.add_argument("--backend", default="auto", help="back end of the op, when measuring (default: %(default)s)")
     parser.add_argument(
-        "--rival", type=Path, metavar="DIR", help=f"count {rpa_checkout.NAME} too: a checkout of {rpa_checkout.URL}"
+        "--rpa",
+        type=Path,
+        metavar="DIR",
+        help=f"also count {rpa_checkout.NAME}, from this checkout of {rpa_checkout.URL}",
     )
     parser.add_argument(
-        "--fetch-rival", action="store_true", help="the same with a checkout in the cache folder, cloned when missing"
+        "--fetch-rpa", action="store_true", help="like --rpa, with a checkout in the cache folder, cloned if missing"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write the markdown page there (with --target)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="write the markdown page to this file (with --target)"
+    )
     return parser
 
 

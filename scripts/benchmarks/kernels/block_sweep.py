@@ -1,4 +1,4 @@
-"""Tries block sizes of paged attention on this machine's device: checks the result, then times it."""
+"""Tries block sizes of paged attention on this machine's device: checks, then times each."""
 
 import itertools
 from collections.abc import Iterator
@@ -29,14 +29,14 @@ SIZES: dict[str, dict[str, Swept]] = {
         "trees": {"positions": (64, 128), "queries": (1, 2, 4, 8, 16, 32, 64, 128)},
     },
 }
-"""By the kernels' platform and kind of rows, the sizes that they read."""
+"""The sizes to try, by platform of the kernels and kind of rows."""
 MAX_ERROR = 0.02
 """Largest deviation from the reference, as a share of the reference's largest element: bfloat16 stays below 1 %."""
 
 
 def kind_of(w: Workload) -> str | None:
     """Which kernel the workload runs; None if both."""
-    if w.num_decodes == len(w.q_lens):
+    if w.is_decode:
         return "decode"
     if w.num_decodes:
         return None
@@ -44,25 +44,27 @@ def kind_of(w: Workload) -> str | None:
 
 
 def candidates(w: Workload, platform: str) -> Iterator[BlockSizes]:
-    """Sizes that make a difference: blocks of up to twice the longest context, and on a GPU tiles of whole warpgroups,
-    of which there are one or two with `LINES` query lines each."""
+    """The block sizes to try.
+
+    Left out are blocks longer than twice the longest context, and on a GPU tiles that do not fill one or two warpgroups
+    of `LINES` query lines.
+    """
     kind = kind_of(w)
     assert kind
     swept = SIZES[platform][kind]
-    group_size = w.num_heads // w.num_kv_heads
     for sizes in itertools.product(*swept.values()):
         block = BlockSizes(**dict(zip(swept, sizes, strict=True)))
         if block.positions != swept["positions"][0] and block.positions >= 2 * max(w.kv_lens):
             continue
         if platform == "tpu" and block.positions % w.page_size:
             continue
-        if platform == "gpu" and "queries" in swept and not LINES <= block.queries * group_size < 4 * LINES:
+        if platform == "gpu" and "queries" in swept and not LINES <= block.queries * w.group_size < 4 * LINES:
             continue
         yield block
 
 
 def try_block(w: Workload, block: BlockSizes, backend: str, sampling: Sampling = SAMPLING) -> dict[str, Any]:
-    """Checked at the workload's first two rows, then timed; `problem` is the reason where either failed."""
+    """Checks a block size on the workload's first two rows, then times it; `problem` says why either failed."""
     tried: dict[str, Any] = {"block": block, "time_us": None, "problem": None}
     try:
         deviation = error(replace(w, q_lens=w.q_lens[:2], kv_lens=w.kv_lens[:2]), block, backend)
@@ -76,7 +78,7 @@ def try_block(w: Workload, block: BlockSizes, backend: str, sampling: Sampling =
 
 
 def error(w: Workload, block: BlockSizes, backend: str) -> float:
-    """Largest deviation of the output from the reference's, as a share of that one's largest element."""
+    """Largest deviation from the reference's output, as a share of that output's largest element."""
     args = build(w)
     spec = args.pop("spec")
 

@@ -1,14 +1,14 @@
-"""Number of bundles of a call: the cost of its inner loops times their iterations for each row or tile."""
+"""The number of bundles of one call: the bundles of its inner loops times their iterations for each row or tile."""
 
 from pallas_kernels.paged_attention.workloads import Workload
 from scripts.benchmarks.kernels.inner_loops import Inner
 
 PIECE = 128
-"""Positions in which blocks that are partly seen are computed."""
+"""Partly visible blocks are computed in units of so many positions."""
 
 
 def call_bundles(inner: Inner, w: Workload, tile_tokens: int) -> float:
-    """Bundles of one call, tiles of `tile_tokens` queries of a row one after the other."""
+    """Bundles of one call that processes a row's queries in tiles of `tile_tokens`, one after the other."""
     compute = inner.passes * inner.compute.bundles
     per_position = compute / inner.positions
     per_block = inner.block_bundles(w.page_size) - compute
@@ -17,15 +17,15 @@ def call_bundles(inner: Inner, w: Workload, tile_tokens: int) -> float:
         for first in range(kv_len - q_len, kv_len, tile_tokens):
             last = min(first + tile_tokens, kv_len) - 1
             whole, edge, blocks = tile_positions(inner, first, last, w.window)
-            bundles += per_position * (whole + inner.edge_price * edge) + per_block * blocks + inner.row_bundles
+            bundles += per_position * (whole + inner.edge_cost * edge) + per_block * blocks + inner.row_bundles
     return bundles
 
 
 def tile_positions(inner: Inner, first: int, last: int, window: int | None) -> tuple[int, int, int]:
-    """Positions computed for the queries [first, last]: in whole blocks, in partly seen ones; and the blocks fetched.
+    """For the queries [first, last]: positions computed in whole blocks and in partly visible ones, and blocks fetched.
 
-    A kernel without a loop for partly seen blocks computes whole steps. One with it takes a single query's last block
-    for partly seen, and its first one too if there is a window.
+    A kernel without a loop for partly visible blocks computes whole steps. A kernel with one treats a single query's
+    last block as partly visible, and with a window also its first block.
     """
     begin = 0 if window is None else max(first - window + 1, 0)
     block = inner.positions

@@ -1,6 +1,6 @@
-"""Compiles paged attention at a named workload for a TPU target: run by bench_kernel under compiler dumps.
+"""Compiles paged attention at a named workload for a TPU target; bench_kernel runs it with compiler dumps on.
 
-python -m scripts.benchmarks.kernels.compile_op TOPOLOGY WORKLOAD RESULT.json      (the workload by name, or as JSON)
+python -m scripts.benchmarks.kernels.compile_op TOPOLOGY WORKLOAD RESULT.json      (WORKLOAD: its name or JSON form)
 """
 
 import json
@@ -19,12 +19,11 @@ from scripts.benchmarks.kernels.workload_names import read_workload
 from scripts.benchmarks.kernels.workload_shapes import shapes
 
 POOL_BYTES = 2**30
-"""XLA may keep a pool of some megabytes in VMEM, which no model's pool fits in."""
+"""Minimum size of the pool: XLA may keep a smaller one in VMEM, where no model's pool fits."""
 
 
 def main(topology: str, workload: str, result: str) -> None:
-    devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
-    mesh = Mesh(np.array(devices[:1]), ("x",))
+    mesh = mesh_of(topology)
     args = shapes(with_large_pool(read_workload(workload)), NamedSharding(mesh, PartitionSpec()))
     spec = replace(args.pop("spec"), backend="mosaic_tpu")
 
@@ -33,6 +32,17 @@ def main(topology: str, workload: str, result: str) -> None:
 
     with jax.set_mesh(mesh):
         compiled = jax.jit(call, donate_argnums=0).lower(args.pop("pool"), args).compile()
+    write_memory(compiled, result)
+
+
+def mesh_of(topology: str) -> Mesh:
+    """One device of a TPU that this machine lacks."""
+    devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    return Mesh(np.array(devices[:1]), ("x",))
+
+
+def write_memory(compiled: jax.stages.Compiled, result: str) -> None:
+    """Writes the program's memory figures as JSON."""
     memory = compiled.memory_analysis()
     assert memory
     facts = {"temp_bytes": memory.temp_size_in_bytes, "alias_bytes": memory.alias_size_in_bytes}

@@ -1,4 +1,4 @@
-"""A pool for timing, filled on the device, since drawing one of full size on the host takes minutes."""
+"""A pool for timing, filled on the device: drawing a full-sized one on the host takes minutes."""
 
 from functools import partial
 
@@ -11,13 +11,13 @@ from pallas_kernels.paged_attention.workload_arguments import STORED_SPREAD
 from pallas_kernels.paged_attention.workloads import Workload
 
 NUM_DRAWN = 64
-"""Pages that are drawn; the pool repeats them."""
+"""Number of different pages, which the pool repeats."""
 
 
 def pool_on_device(
     w: Workload, pages_of_rows: list[np.ndarray], num_pool_pages: int, rng: np.random.Generator
 ) -> jax.Array:
-    """Random numbers everywhere: with zeros a chip needs less power and runs at a higher clock."""
+    """Random numbers at all positions: with zeros, a chip needs less power and runs at a higher clock."""
     del pages_of_rows, rng
     page = LAYOUTS[w.layout].page_shape(w.page_size, w.head_dim, w.stored_dtype)
     return _fill(

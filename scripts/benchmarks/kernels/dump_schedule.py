@@ -15,7 +15,7 @@ from scripts.benchmarks.kernels.tpu_schedule import Kernel, Loop, read_kernels
 ROOT = Path(__file__).resolve().parents[3]
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
-    "TPU_SKIP_MDS_QUERY": "1",  # no TPU here: ask no metadata server
+    "TPU_SKIP_MDS_QUERY": "1",  # without a TPU there is no metadata server
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_WORKER_ID": "0",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
@@ -24,11 +24,11 @@ ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 PASSES = "^(post-delay-converter|final_hlo-static-per-bundle-utilization|final_bundles)$"
-"""What is read of a dump; all of the compiler's passes take hundreds of megabytes."""
+"""The passes whose dumps are read; those of all passes take hundreds of megabytes."""
 
 
 def dump(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs it with the compiler's dumps on. What it dumped is good even if it failed later."""
+    """Runs a command with the compiler's dumps on. The dumps are valid even if the command fails later."""
     flags = f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex={PASSES}"
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     env = os.environ | ENVIRONMENT | {"LIBTPU_INIT_ARGS": flags, "PYTHONPATH": path}
@@ -38,7 +38,7 @@ def dump(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 def describe(kernel: Kernel) -> str:
     """The kernel's loops as a table; slots as filled/available in one pass."""
     slots = list(kernel.capacity)
-    rows = [["loop", "bundles", "empty", "branched over", *slots, "DMAs of one pass"]]
+    rows = [["loop", "bundles", "empty", "skippable", *slots, "DMAs of one pass"]]
     rows += [_row(kernel, loop, slots) for loop in kernel.loops]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m scripts.benchmarks.kernels.dump_schedule", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--keep", type=Path, help="an empty folder for the dump (default: one that is removed again)")
+    parser.add_argument("--keep", type=Path, help="an empty folder for the dump (default: a temporary one)")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM.py [ARGUMENT ...]")
     args = parser.parse_args(argv)
     if not args.program:

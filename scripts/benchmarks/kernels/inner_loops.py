@@ -13,7 +13,7 @@ MAX_LANES = 128
 
 @dataclass(frozen=True)
 class Inner:
-    """Loops around the matrix products: pages are fetched for a block, whose positions are folded in some passes."""
+    """Loops around the matrix products. Pages are fetched block by block; a block takes one or several passes."""
 
     kernel: Kernel
     compute: Loop
@@ -21,7 +21,7 @@ class Inner:
     block: Loop
     """The loop over blocks: `compute` itself where a block is one pass."""
     fetch: Loop | None
-    """The loop that issues a block's page DMAs; None where they stand in the block loop."""
+    """The loop that issues a block's page DMAs; None if the block loop issues them itself."""
     positions: int
     """KV positions of a block."""
     step: int
@@ -30,18 +30,18 @@ class Inner:
     """Queries of each KV head, in whole registers."""
     num_kv_heads: int
     edge: Loop | None
-    """The loop for blocks of which some query does not see all; None where every block is masked."""
+    """The loop for blocks that are not entirely visible to every query; None if every block is masked."""
 
     @property
-    def edge_price(self) -> float:
-        """What a position costs in the edge loop, as a multiple of what it costs in `compute`; matrix work is alike."""
+    def edge_cost(self) -> float:
+        """Bundles per position of the edge loop, as a multiple of those of `compute`; both do the same matrix work."""
         if self.edge is None:
             return 1.0
         return self.edge.bundles / self.edge.slots["MXU"] / (self.compute.bundles / self.compute.slots["MXU"])
 
     @property
     def passes(self) -> float:
-        """Passes of `compute` in a block, by the powers of 2 that it raises: one for each score, and the rescaling."""
+        """Passes of `compute` per block, from its powers of 2: one for each score, and the rescaling."""
         if self.compute is self.block:
             return 1.0
         powers = self.compute.slots["EUP"] * REGISTER / (1 + MAX_LANES / self.step)
@@ -58,20 +58,20 @@ class Inner:
         return bundles
 
     def bundles(self, page_size: int, positions: int = 512, num_kv_heads: int = 8) -> float:
-        """Bundles of so many positions of so many KV heads, when whole blocks are seen."""
+        """Bundles for this number of positions and KV heads, in entirely visible blocks."""
         return self.block_bundles(page_size) * positions / self.positions * num_kv_heads / self.num_kv_heads
 
     @property
     def row_bundles(self) -> int:
-        """Bundles around a row's (or a tile's) blocks: the loop outside the block loop."""
+        """Bundles of a row (or tile) outside its blocks: those of the loop around the block loop."""
         outside = self.block.path.rpartition(".")[0]
         return sum(loop.bundles for loop in self.kernel.loops if loop.path == outside)
 
 
 def find_inner(kernel: Kernel, num_kv_heads: int, packed_len: int, packed_axis: int = 3) -> Inner:
-    """The inner loops of paged attention, ours (sizes from its buffers) or RPA v3's (sizes from its name).
+    """The inner loops of jaxserve's kernel (sizes from its buffers) or of RPA v3's (sizes from its name).
 
-    A buffer of ours is [slot, KV head, position, packed token], or the last two the other way round.
+    A buffer of jaxserve's kernel is [buffer, KV head, position, packed token], or has the last two axes swapped.
     """
     compute = max(kernel.loops, key=lambda loop: loop.slots["MXU"])
     block, fetch = compute, _fetch(kernel, compute)
@@ -95,6 +95,6 @@ def find_inner(kernel: Kernel, num_kv_heads: int, packed_len: int, packed_axis: 
 
 
 def _fetch(kernel: Kernel, around: Loop) -> Loop | None:
-    """The first loop inside this one that brings pages and multiplies nothing."""
+    """The first loop inside this one that copies pages and has no matrix products."""
     inside = (loop for loop in kernel.loops if loop.path.startswith(f"{around.path}."))
     return next((loop for loop in inside if "hbm_to_vmem" in loop.dmas and not loop.slots["MXU"]), None)

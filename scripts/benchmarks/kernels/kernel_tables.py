@@ -9,11 +9,11 @@ STATIC_COLUMNS = (
     ("TPU", "target"),
     ("kernel of", "side"),
     ("bundles per 512 × 8", "bundles"),
-    ("operations a bundle", "ops"),
+    ("operations per bundle", "ops"),
     ("MXU busy", "mxu"),
     ("fills, spills", "spills"),
     ("block", "block"),
-    ("DMAs of a block", "dmas"),
+    ("DMAs per block", "dmas"),
     ("VMEM, MB", "vmem"),
     ("SMEM, kB", "smem"),
     ("compute, µs", "compute"),
@@ -24,7 +24,7 @@ STATIC_COLUMNS = (
 
 
 def static_rows(records: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """A heading and a row for each record of `static.Figures`."""
+    """A heading and a row for each record of `static_figures.Figures`."""
     return [[title for title, _ in STATIC_COLUMNS]] + [_static_row(record) for record in records]
 
 

@@ -1,4 +1,4 @@
-"""Times paged attention on this machine's device, with ceilings measured in the same run."""
+"""Times paged attention on this machine's device, and measures its ceilings in the same run."""
 
 import statistics
 import time
@@ -20,34 +20,34 @@ from scripts.benchmarks.kernels.device_pools import pool_on_device
 
 @dataclass(frozen=True)
 class Sampling:
-    """How often a call is timed."""
+    """How a call is timed."""
 
     seconds: float = 0.2
-    """Calls are chained in one dispatch until it takes this long, so that dispatch itself does not count."""
+    """Duration of a dispatch, in which calls are chained so that the dispatch itself does not count."""
     count: int = 5
-    """Dispatches, of which the median counts."""
+    """Number of dispatches, whose median is the result."""
 
 
 SAMPLING = Sampling()
 
 
 def ceilings(is_small: bool, sampling: Sampling = SAMPLING) -> dict[str, float]:
-    """Bytes a second of a copy (read and written) and operations a second of a bfloat16 product, as measured here.
+    """Measured bytes per second of a copy (read and written) and operations per second of a bfloat16 product.
 
-    The product is of random numbers: an H200 multiplies matrices of zeros 13 % faster.
+    The factors are random: an H200 multiplies matrices of zeros 13 % faster.
     """
     copied = jnp.arange(2**25 if is_small else 2**28, dtype=jnp.float32)
     side = 1024 if is_small else 8192
     factor, square = jax.random.normal(jax.random.key(1), (2, side, side), jnp.bfloat16)
     square /= jnp.bfloat16(side**0.5)
     num_bytes = 2 * copied.nbytes
-    copy_s = seconds_a_call(lambda x: x + 1, copied, sampling=sampling)
-    product_s = seconds_a_call(jnp.dot, factor, square, sampling=sampling)
+    copy_s = seconds_per_call(lambda x: x + 1, copied, sampling=sampling)
+    product_s = seconds_per_call(jnp.dot, factor, square, sampling=sampling)
     return {"bytes_per_s": num_bytes / copy_s, "ops_per_s": 2 * side**3 / product_s}
 
 
 def measure(w: Workload, ceiling: dict[str, float], backend: str, block: BlockSizes | None = None) -> dict[str, Any]:
-    """Time of one call on one layer, and what share of the ceilings the needed bytes and operations are."""
+    """Time of one call on one layer, and its rates of needed bytes and operations as shares of the ceilings."""
     call_s = seconds_of(w, backend, block)
     needed = cost(w)
     return {
@@ -62,7 +62,7 @@ def measure(w: Workload, ceiling: dict[str, float], backend: str, block: BlockSi
 
 
 def seconds_of(w: Workload, backend: str, block: BlockSizes | None = None, sampling: Sampling = SAMPLING) -> float:
-    """Seconds of one call. The plan, made once a step for all layers, is made before."""
+    """Seconds of one call. The plan, which serves all layers of a step, is computed before."""
     args = build(w, fill=pool_on_device)
     q, pool, spec = args.pop("q"), args.pop("pool"), replace(args.pop("spec"), backend=backend, block=block)
     args["meta"] = jax.jit(partial(plan, spec=spec, model=model_of(w)))(args["meta"])
@@ -71,15 +71,15 @@ def seconds_of(w: Workload, backend: str, block: BlockSizes | None = None, sampl
         q, pool = carry
         return paged_attention(q, pool=pool, **args, spec=spec)
 
-    return seconds_a_call(call, (q, pool), args, sampling=sampling)
+    return seconds_per_call(call, (q, pool), args, sampling=sampling)
 
 
-def seconds_a_call(call: Callable[..., Any], carry: Any, *args: Any, sampling: Sampling = SAMPLING) -> float:
-    """Median over samples, each a chain of calls that hand their result on, after a warm-up. Donates `carry`.
+def seconds_per_call(call: Callable[..., Any], carry: Any, *args: Any, sampling: Sampling = SAMPLING) -> float:
+    """Seconds per call: the median over samples after a warm-up. Donates `carry`.
 
-    A chain is one program with a loop of a length that the compiler knows: no call waits for a dispatch (tens of µs,
-    where decode attention takes a hundred), none can start before the one before has ended, and no host reads back
-    whether another turn is due, as it does before each turn of a GPU's loop of unknown length.
+    A sample is a chain: one program with a loop over calls, each of which takes the previous result. So no call waits
+    for a dispatch (tens of µs, where decode attention takes a hundred) or starts before the previous one has ended.
+    The loop's length is static: before each iteration of a GPU loop of unknown length the host reads its condition.
     """
 
     @partial(jax.jit, donate_argnums=0, static_argnums=1)

@@ -1,4 +1,4 @@
-"""Static figures of paged attention kernels: compiled for a TPU target and read from the schedule."""
+"""Static figures of paged attention kernels, read from the schedules of programs compiled for a TPU target."""
 
 import json
 import re
@@ -23,7 +23,7 @@ OURS = "jaxserve"
 
 @dataclass(frozen=True)
 class Figures:
-    """One kernel at one workload on one TPU, and the time model's figures for a call."""
+    """One kernel at one workload on one TPU, and the time model's figures of one call."""
 
     side: str
     workload: Workload
@@ -37,44 +37,42 @@ class Figures:
 
     @property
     def is_decode(self) -> bool:
-        return self.workload.num_decodes == len(self.workload.q_lens)
+        return self.workload.is_decode
 
     @property
     def bundles(self) -> float:
-        """Of 512 positions × 8 KV heads (of all query lines that the kernel handles together)."""
+        """Bundles of 512 positions × 8 KV heads (for all query lines that the kernel processes together)."""
         return self.inner.bundles(self.workload.page_size)
 
     @property
     def mxu_share(self) -> float:
-        """Of the matrix units' slots in the loop with most matrix work."""
+        """Filled share of the matrix units' slots, in the loop with most matrix work."""
         return self.inner.kernel.occupancy(self.inner.compute, "MXU")
 
     @property
     def ops_of_bundle(self) -> float:
-        """Useful operations of a bundle where whole blocks are seen: what MXU slots filled in vain do not count in."""
+        """Useful operations per bundle in entirely visible blocks; MXU slots without a useful product do not count."""
         w, inner = self.workload, self.inner
-        group_size = w.num_heads // w.num_kv_heads
-        lines = group_size if self.is_decode else inner.lines
+        lines = w.group_size if self.is_decode else inner.lines
         return 4 * w.head_dim * w.num_kv_heads * lines * inner.positions / inner.block_bundles(w.page_size)
 
     @property
     def tile_tokens(self) -> int:
-        group_size = self.workload.num_heads // self.workload.num_kv_heads
-        return 1 if self.is_decode else max(1, self.inner.lines // group_size)
+        return 1 if self.is_decode else max(1, self.inner.lines // self.workload.group_size)
 
     @cached_property
     def compute_s(self) -> float:
-        """Time of the bundles, if none waits."""
+        """Time of the bundles without waits."""
         return call_bundles(self.inner, self.workload, self.tile_tokens) / self.chip.clock_hz
 
     @cached_property
     def memory_s(self) -> float:
-        """Time of the bytes at full bandwidth: pages once for each tile."""
+        """Time of the bytes at full bandwidth; pages are read once for each tile."""
         return cost(self.workload, self.tile_tokens).bytes / self.chip.bytes_per_s
 
     @property
     def call_s(self) -> float:
-        """The longer of the two, as DMAs overlap with the bundles. Latencies and bank conflicts are left out."""
+        """The longer of both times: DMAs overlap with bundles. Latencies and bank conflicts are not modelled."""
         return max(self.compute_s, self.memory_s)
 
     @property
@@ -86,7 +84,7 @@ class Figures:
         return cost(self.workload).ops / self.call_s / self.chip.ops_per_s
 
     def record(self) -> dict:
-        """As it stands in a JSON file."""
+        """The figures for a JSON file."""
         inner = self.inner
         count, num_bytes = (inner.fetch or inner.block).dmas.get("hbm_to_vmem", (0, 0))
         return {
@@ -117,15 +115,15 @@ class Figures:
 
 
 class NotCounted(Exception):
-    """Why there are no figures."""
+    """A workload has no figures; the message says why."""
 
 
 def figures(w: Workload, target: str, checkout: Path | None = None) -> Figures:
-    """Ours, or with a checkout RPA v3's. Raises NotCounted with the compiler's words when it does not compile."""
+    """Figures of jaxserve's kernel, or with a checkout of RPA v3's. Raises NotCounted with the reason."""
     if 0 < w.num_decodes < len(w.q_lens):
-        raise NotCounted("a mixed batch runs two kernels: count them apart, by a decode and a prefill workload")
+        raise NotCounted("a mixed batch runs two kernels: count a decode and a prefill workload instead")
     if w.softcap is not None:
-        raise NotCounted("a soft cap's tanh runs in the unit whose operations count the passes")
+        raise NotCounted("passes are counted by operations of the unit that also computes a soft cap's tanh")
     if checkout and (reason := rpa_checkout.reason_against(w)):
         raise NotCounted(reason)
     module = "compile_rpa" if checkout else "compile_op"
@@ -143,7 +141,7 @@ def figures(w: Workload, target: str, checkout: Path | None = None) -> Figures:
         done = dump([*command, str(result), *extra], folder)
         if not result.exists():
             raise NotCounted(f"{w.name} does not compile for {target}: {last_error(done.stderr)}")
-        kernel = _pick(read_kernels(folder), w, is_rival=checkout is not None)
+        kernel = _pick(read_kernels(folder), w, is_rpa=checkout is not None)
         memory = json.loads(result.read_text())
     inner = find_inner(kernel, w.num_kv_heads, packed_len(w), packed_axis={"rows": 3, "lanes": 2}[w.layout])
     return Figures(rpa_checkout.NAME if checkout else OURS, w, target, inner, memory["temp_bytes"])
@@ -155,9 +153,9 @@ def last_error(text: str) -> str:
     return lines[-1] if lines else "no error was reported"
 
 
-def _pick(kernels: list[Kernel], w: Workload, *, is_rival: bool) -> Kernel:
-    is_decode = w.num_decodes == len(w.q_lens)
-    pattern = (
-        ("RPAd-" if is_decode else "RPAm-") if is_rival else "paged_attention_" + ("decode" if is_decode else "chunks")
-    )
+def _pick(kernels: list[Kernel], w: Workload, *, is_rpa: bool) -> Kernel:
+    if is_rpa:
+        pattern = "RPAd-" if w.is_decode else "RPAm-"
+    else:
+        pattern = f"paged_attention_{'decode' if w.is_decode else 'chunks'}"
     return next(kernel for kernel in kernels if re.match(pattern, kernel.name))

@@ -1,4 +1,4 @@
-"""TPU data of the time model, per JAX device: half a chip of 7x, else a chip."""
+"""TPU data of the time model, per JAX device: half a chip on 7x, otherwise a whole chip."""
 
 from dataclasses import dataclass
 
@@ -6,21 +6,22 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Chip:
     topology: str
-    """Its smallest slice that libtpu compiles for."""
+    """The smallest slice of it that libtpu compiles for."""
     device_kind: str
     bytes_per_s: float
     """HBM bandwidth: docs.cloud.google.com/tpu/docs/{v5e,v5p,v6e,tpu7x}."""
     ops_per_s: float
     """Peak rate in bfloat16, of the same pages."""
     num_cores: int
-    """TensorCores of the device; a kernel that does not divide its grid runs on one."""
+    """TensorCores of the device; a kernel with an undivided grid runs on one."""
     ops_per_bundle: float
-    """Operations a bundle of a core when its matrix units are full: products of 16 bfloat16 rows that they hold, over
-    the bundles between two of them. Read off the schedule of a product of 1024 × 512 × 512 (libtpu 0.0.48)."""
+    """Operations per bundle of a core when its matrix units are full: those of the 16 bfloat16 rows that they hold,
+    over the bundles from one such product to the next; from the schedule of a product of 1024 × 512 × 512 (libtpu
+    0.0.48)."""
 
     @property
     def clock_hz(self) -> float:
-        """Bundles a second: no page states it, so it is the peak rate over `ops_per_bundle`."""
+        """Bundles per second: the peak rate over `ops_per_bundle`, since it is not documented."""
         return self.ops_per_s / self.num_cores / self.ops_per_bundle
 
 

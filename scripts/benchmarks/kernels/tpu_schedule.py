@@ -17,20 +17,20 @@ GRANULE_BYTES = 32
 
 @dataclass(frozen=True)
 class Loop:
-    """One loop of a kernel without those inside it; path "" is what stands outside all loops."""
+    """One loop of a kernel, without the loops inside it. The path "" stands for the code outside all loops."""
 
     path: str
     """Order of appearance by depth: "2.1" is the first loop in the second one."""
     bundles: int
-    """VLIW instructions of one pass if no branch is taken, those that do nothing left out: at least one cycle each."""
+    """VLIW instructions of one pass, without empty ones, if no branch is taken; each takes at least one cycle."""
     empty: int
     """Bundles that do nothing but wait."""
     branched_over: int
-    """Of these, how many some branch inside the loop can jump over."""
+    """Bundles of the loop, without empty ones, that a branch in it can skip."""
     slots: dict[str, int]
     """Filled slots by name (MXU, XLU, VALU …)."""
     dmas: dict[str, tuple[int, int]]
-    """By direction (hbm_to_vmem …): how many DMAs are issued and the bytes of all; 0 bytes where it is not static."""
+    """By direction (hbm_to_vmem …): the number of DMAs, and their bytes together; 0 bytes if not static."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Kernel:
     name: str
     loops: tuple[Loop, ...]
     capacity: dict[str, int]
-    """How many of each slot one bundle has."""
+    """Number of slots of each name in a bundle."""
     vmem_bytes: int
     smem_bytes: int
     scratch: tuple[tuple[int, ...], ...]
@@ -50,18 +50,18 @@ class Kernel:
 
 
 def read_kernels(folder: Path) -> list[Kernel]:
-    """Every kernel (custom call) of a dump, in the order of compilation, duplicates included."""
+    """All kernels (custom calls) of a dump, in the order of compilation, with duplicates."""
     return [_read_kernel(file) for file in sorted(folder.glob("*-final_bundles.txt")) if _is_kernel(file)]
 
 
 def _is_kernel(file: Path) -> bool:
-    """TLP is the program around the kernels."""
+    """Whether the file holds a kernel; TLP is the program around the kernels."""
     if "schedule-analysis" in file.name or re.match(r"\d+-TLP-", file.name):
         return False
-    return 'custom_call_target="tpu_custom_call"' in _beside(file, "schedule-analysis_final_bundles")
+    return 'custom_call_target="tpu_custom_call"' in _stage_text(file, "schedule-analysis_final_bundles")
 
 
-def _beside(file: Path, stage: str) -> str:
+def _stage_text(file: Path, stage: str) -> str:
     """The text of another stage of the same kernel."""
     stem = re.sub(r"-\d+-final_bundles\.txt$", "", file.name)
     found = sorted(p for p in file.parent.iterdir() if re.fullmatch(rf"{re.escape(stem)}-\d+-{stage}\.txt", p.name))
@@ -69,7 +69,7 @@ def _beside(file: Path, stage: str) -> str:
 
 
 def _read_kernel(file: Path) -> Kernel:
-    head, _, rows = _beside(file, "final_hlo-static-per-bundle-utilization").partition("== UTILIZATION:")
+    head, _, rows = _stage_text(file, "final_hlo-static-per-bundle-utilization").partition("== UTILIZATION:")
     names, capacity = head.strip().splitlines()[1:3]
     slots = [name.strip() for name in names.split(",")]
     lines = [line for line in file.read_text().splitlines() if LINE.match(line)]
@@ -82,7 +82,7 @@ def _read_kernel(file: Path) -> Kernel:
     loops: dict[str, list[int]] = {}
     for index, path in enumerate(paths):
         loops.setdefault(path, []).append(index)
-    allocations = _beside(file, "post-delay-converter")
+    allocations = _stage_text(file, "post-delay-converter")
     memory = _memory(allocations)
     return Kernel(
         name=re.sub(r"^\d+-|\.\d+-\d+-final_bundles\.txt$|-\d+-final_bundles\.txt$", "", file.name),
@@ -105,12 +105,12 @@ def _read_kernel(file: Path) -> Kernel:
 
 
 def _paths(lines: list[str]) -> Iterator[str]:
-    """The loop of each bundle. '>' marks say how deep it is, LB that a loop begins there."""
+    """The loop of each bundle: '>' marks give its depth, LB the start of a loop."""
     path: list[int] = []
     num_children = [0]
     for line in lines:
         mark, depth = _mark(line)
-        if EMPTY.search(line):  # unmarked: it belongs where the bundle before it does
+        if EMPTY.search(line):  # unmarked: it belongs to the loop of the previous bundle
             yield ".".join(map(str, path))
             continue
         del path[depth - 1 if mark == "LB" else depth :]
@@ -129,7 +129,7 @@ def _mark(line: str) -> tuple[str | None, int]:
 
 
 def _branched_over(lines: list[str], paths: list[str]) -> list[bool]:
-    """Whether a bundle lies between a forward branch of its own loop and the region that this jumps to."""
+    """Whether each bundle lies between a forward branch of its own loop and the region that the branch jumps to."""
     starts: dict[str, list[int]] = {}
     for index, line in enumerate(lines):
         for region in STARTED.findall(line):

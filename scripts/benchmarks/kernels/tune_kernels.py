@@ -31,8 +31,8 @@ def main(argv: list[str]) -> int:
 
     if device.platform not in SIZES:
         print(
-            "tune_kernels: JAX sees no accelerator here. Block sizes are measured on the device that they are for; "
-            "elsewhere the heuristics of pallas_kernels/paged_attention/block_rules.py choose.",
+            "tune_kernels: JAX finds no accelerator. Block sizes are measured on the device that uses them; without "
+            "measurements, the rules of pallas_kernels/paged_attention/block_rules.py select them.",
             file=sys.stderr,
         )
         return 2
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     entries = []
     for w in chosen:
         if kind_of(w) is None:
-            print(f"{w.name}: left out; a mixed batch runs two kernels, so tune a decode and a prefill workload")
+            print(f"{w.name}: skipped; a mixed batch runs two kernels, so tune a decode and a prefill workload")
             continue
         tried = [try_block(w, block, args.backend) for block in candidates(w, device.platform)]
         print(f"{w.name}, page {w.page_size}\n{as_text(table(tried))}", flush=True)
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
 
 
 def fastest(tried: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The one with the shortest time, or none."""
+    """A list of the entry with the shortest time; empty if none was timed."""
     timed = [one for one in tried if one["time_us"] is not None]
     return [min(timed, key=lambda one: one["time_us"])] if timed else []
 
@@ -70,7 +70,7 @@ def table(tried: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def entry(w: Workload, best: dict[str, Any], platform: str) -> dict[str, Any]:
-    """The fastest of a workload's block sizes as `tuned` reads them."""
+    """The fastest block sizes of a workload, in the form that `tuned` reads."""
     from scripts.benchmarks.kernels.block_sweep import SIZES, kind_of
 
     kind, sizes = kind_of(w), asdict(best["block"])
@@ -90,7 +90,7 @@ def entry(w: Workload, best: dict[str, Any], platform: str) -> dict[str, Any]:
 
 
 def write(file: Path, device_kind: str, entries: list[dict[str, Any]]) -> None:
-    """Adds entries to a file; one with the key of an older one takes its place (the fastest of several new ones)."""
+    """Adds entries to a file. An entry replaces an older one with its key; of several new ones the fastest is kept."""
     old = json.loads(file.read_text())["entries"] if file.is_file() else []
     by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
     for one in (*old, *sorted(entries, key=lambda one: -one["time_us"])):
@@ -111,13 +111,13 @@ def write(file: Path, device_kind: str, entries: list[dict[str, Any]]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/tune_kernels", description=__doc__)
     parser.add_argument("workloads", nargs="+", metavar="WORKLOAD", help=HELP)
-    parser.add_argument("--backend", default="auto", help="of the op (default: %(default)s)")
+    parser.add_argument("--backend", default="auto", help="back end of the op (default: %(default)s)")
     parser.add_argument(
         "--out",
         type=Path,
         default=tuned_blocks.TUNED,
         metavar="FOLDER",
-        help="where the file goes (default: the package's)",
+        help="folder of the file (default: the package's)",
     )
     return parser
 

@@ -13,7 +13,7 @@ from pallas_kernels.paged_attention.workloads import Workload
 
 
 def shapes(w: Workload, sharding: Any = None) -> dict[str, Any]:
-    """What `workload_arguments.build` gives for it, with ShapeDtypeStructs in place of arrays."""
+    """The result of `workload_arguments.build`, with ShapeDtypeStructs in place of arrays."""
 
     def struct(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)

@@ -114,7 +114,7 @@ def fuzz(size: float) -> list[Row]:
         with urlopen(f"{url}/openapi.json", timeout=30) as answer:
             schemas = body_schemas(json.load(answer))
         wanted = islice(cases(schemas, seed=1), number)
-        fuzzed = fuzz_client.fuzz(url, wanted, tell=Progress("cases", number))
+        fuzzed = fuzz_client.fuzz(url, wanted, on_progress=Progress("cases", number))
         until_quiet(url)
         statuses = Counter[int]()
         for (_, status), count in fuzzed.statuses.items():

@@ -26,13 +26,13 @@ class Fuzzed:
 
 
 def fuzz(
-    url: str, wanted: Iterable[Case], *, num_workers: int = 16, tell: Callable[[int], None] = lambda _: None
+    url: str, wanted: Iterable[Case], *, num_workers: int = 16, on_progress: Callable[[int], None] = lambda _: None
 ) -> Fuzzed:
-    """tell: called with the number of responses so far."""
-    return asyncio.run(_fuzz(url, iter(wanted), num_workers, tell))
+    """on_progress: called with the number of responses so far."""
+    return asyncio.run(_fuzz(url, iter(wanted), num_workers, on_progress))
 
 
-async def _fuzz(url: str, wanted: Iterator[Case], num_workers: int, tell: Callable[[int], None]) -> Fuzzed:
+async def _fuzz(url: str, wanted: Iterator[Case], num_workers: int, on_progress: Callable[[int], None]) -> Fuzzed:
     found = Fuzzed()
 
     async def work(client: httpx2.AsyncClient) -> None:
@@ -40,7 +40,7 @@ async def _fuzz(url: str, wanted: Iterator[Case], num_workers: int, tell: Callab
             answer = await client.post(case.path, content=case.raw, headers=HEADERS)
             found.statuses[case.path, answer.status_code] += 1
             found.faults += faults(case, answer.status_code, answer.headers, answer.text)
-            tell(found.statuses.total())
+            on_progress(found.statuses.total())
 
     limits = httpx2.Limits(max_connections=num_workers)
     async with httpx2.AsyncClient(base_url=url, timeout=120, limits=limits) as client:

@@ -22,7 +22,7 @@ PARAMS = [
 @pytest.mark.parametrize("num_pages", [200, 26])
 @pytest.mark.parametrize("model", [FakeModel(264, bad_chance=0.05), Reciter(264, said="tick tock ")])
 def test_counts_are_what_was_served(model, num_pages, max_rounds):
-    """With stop strings of several tokens, preemption, failures, and several tokens a step."""
+    """With stop strings of several tokens, preemption, failures, and several tokens per step."""
     llm = fake_llm(model, num_pages=num_pages)
     llm.parts.engine.multi_step = MultiStepBudget(max_rounds)
 

@@ -21,7 +21,7 @@ KERNELS = ["paged_attention_combine", "paged_attention_items"]
 
 
 def kernels_called(executable: str) -> list[str]:
-    """Names of the Mosaic kernels that an executable calls, one a call in its text."""
+    """Names of the Mosaic kernels that an executable calls, one per call in its text."""
     calls = [line for line in executable.splitlines() if 'custom_call_target="mosaic_gpu' in line]
     return sorted(re.search(r'op_name="[^"]*/(\w+)/mpmd_map"', line)[1] for line in calls)
 

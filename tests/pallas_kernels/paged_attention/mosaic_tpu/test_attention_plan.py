@@ -1,4 +1,4 @@
-"""A plan made once a step serves every layer and KV group, and large tables are processed some rows at a time."""
+"""A plan made once per step serves every layer and KV group, and large tables are processed some rows at a time."""
 
 from dataclasses import replace
 

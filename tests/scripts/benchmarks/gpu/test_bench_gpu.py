@@ -1,4 +1,4 @@
-"""The GPU benchmark runs completely on a processor, keeps its time limit, and lists what it leaves out."""
+"""The GPU benchmark runs completely on a CPU, keeps its time limit, and lists what it leaves out."""
 
 import json
 import sys
@@ -67,9 +67,9 @@ def test_the_median_step_is_one_in_which_all_sequences_decode():
     assert median_step(records, 2) == {"num_steps": 3, "step_s": 0.25, "context": (10 + 11 + 4) / 2}
 
 
-def test_every_part_runs_on_a_processor(tmp_path, capsys):
+def test_every_part_runs_on_a_cpu(tmp_path, capsys):
     assert bench_gpu.main(["--dry-run", "--out", str(tmp_path)]) == 0
-    assert "its numbers mean nothing" in capsys.readouterr().out
+    assert "its numbers are meaningless" in capsys.readouterr().out
     content = json.loads((tmp_path / "gpu-cpu.json").read_text())
     assert content["is_dry_run"]
     assert all(content["records"][part] for part in SHARES)
@@ -81,7 +81,7 @@ def test_every_part_runs_on_a_processor(tmp_path, capsys):
     assert {"tiny_decode by cuDNN", "tiny_decode by PyTorch SDPA"} < {*content["missing"]["attention"]}
     assert "lanes" in content["missing"]["checks"]["phi3_mini_mixed_lanes"]
     text = (tmp_path / "gpu-cpu.md").read_text()
-    assert "A dry run on a processor" in text
+    assert "A dry run on the CPU" in text
     for title in (
         "Ceilings",
         "Decode attention",
@@ -97,7 +97,7 @@ def test_every_part_runs_on_a_processor(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--dry-run", "--out", "docs/benchmarks"], "do not go to docs"),
+        (["--dry-run", "--out", "docs/benchmarks"], "not written to docs"),
         (["--only", "checks,speed"], "speed: parts are checks, tune, ceilings, attention, engine"),
         (["--minutes", "0"], "must be a number of minutes above 0"),
     ],

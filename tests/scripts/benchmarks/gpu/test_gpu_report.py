@@ -54,7 +54,7 @@ def test_the_page_says_what_is_wrong_and_what_is_missing():
     results = measured()
     about = {"device": "NVIDIA H200"}
     text = page(results, about, ["a.svg"], is_dry=False)
-    assert "All 1 workloads that were checked equal the reference" in text
+    assert "All 1 checked workloads equal the reference" in text
     assert "| attention | d by cuDNN | cuDNN is not detected. |" in text
     assert "![a.svg](a.svg)" in text
     assert "dry run" not in text

@@ -54,5 +54,5 @@ def test_workloads_are_found_by_name_and_page_size():
     assert {w.page_size for w in workloads(["all@256"])} == {256}
     with pytest.raises(ValueError, match="as in all@128"):
         workloads(["all@big"])
-    with pytest.raises(ValueError, match=r"no workload is called llama9; there are: all, llama3_8b_decode"):
+    with pytest.raises(ValueError, match=r"there is no workload llama9; known are: all, llama3_8b_decode"):
         workloads(["all", "llama9"])

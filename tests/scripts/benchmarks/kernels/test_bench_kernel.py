@@ -54,7 +54,7 @@ def test_tables_hold_the_records():
     cells = dict(zip(heading, row, strict=True))
     assert cells["bundles per 512 × 8"] == "1,000"
     assert cells["MXU busy"] == "13%"
-    assert cells["DMAs of a block"] == "8 of 256 kB"
+    assert cells["DMAs per block"] == "8 of 256 kB"
     assert cells["fills, spills"] == "3, 2"
     assert len({len(line) for line in as_text([heading, row]).splitlines()}) == 1
     assert as_markdown([["a", "b"], ["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
@@ -62,7 +62,7 @@ def test_tables_hold_the_records():
 
 def test_the_page_says_that_nothing_ran():
     text = page([figures().record()], ["a note"], ["llama3_8b_decode_64x8k", "--target", "v6e"], "0123456789ab")
-    assert "**No TPU has run any of this.**" in text
+    assert "**The kernels have not been run on a TPU.**" in text
     assert "`scripts/bench_kernel llama3_8b_decode_64x8k --target v6e`" in text
     assert "- a note" in text
     assert "0123456789ab" in text
@@ -73,8 +73,8 @@ def test_the_page_says_that_nothing_ran():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["llama9"], "no workload is called llama9"),
-        (["smollm2_decode", "--target", "v6e", "--rival", "/nowhere"], "is no checkout of https://github.com"),
+        (["llama9"], "there is no workload llama9"),
+        (["smollm2_decode", "--target", "v6e", "--rpa", "/nowhere"], "is no checkout of https://github.com"),
     ],
 )
 def test_mistakes_are_told(argv, message, capsys):
@@ -90,21 +90,21 @@ def test_help_needs_no_jax(monkeypatch, capsys):
     assert "llama3_8b_decode_64x8k" in capsys.readouterr().out
 
 
-def test_a_rival_is_asked_only_what_it_can_do():
+def test_rpa_is_asked_only_what_it_can_do():
     assert rpa_checkout.reason_against(KNOWN["llama3_8b_decode_64x8k"]) is None
     for name in ("smollm2_decode_128x1k", "llama3_8b_trees_64x8", "llama3_8b_decode_64x8k_int8"):
         assert rpa_checkout.reason_against(KNOWN[name])
 
 
 @pytest.fixture
-def no_rival_is_left_behind():
+def no_import_of_rpa_is_left():
     yield
     for name in [name for name in sys.modules if name.split(".")[0] == "tpu_inference"]:
         del sys.modules[name]
 
 
-@pytest.mark.usefixtures("no_rival_is_left_behind")
-def test_of_a_rival_only_its_kernel_is_imported(tmp_path):
+@pytest.mark.usefixtures("no_import_of_rpa_is_left")
+def test_of_rpa_only_its_kernel_is_imported(tmp_path):
     folder = tmp_path / rpa_checkout.KERNEL.parent
     folder.mkdir(parents=True)
     for package in (folder, *folder.relative_to(tmp_path).parents):
@@ -113,7 +113,7 @@ def test_of_a_rival_only_its_kernel_is_imported(tmp_path):
     module = compile_rpa.MODULE.rpartition(".")[0]
     (folder / "kernel.py").write_text(f"from {module}.util import answer")
     rpa_checkout.check(tmp_path)
-    assert compile_rpa.import_rival(tmp_path).answer == 42
+    assert compile_rpa.import_rpa(tmp_path).answer == 42
 
 
 def test_measuring_here_gives_times_and_shares(tmp_path, monkeypatch):

@@ -16,10 +16,10 @@ MASKED = Inner(Kernel("k", (ROW, COMPUTE), {}, 0, 0, ()), COMPUTE, COMPUTE, None
 SPLIT = replace(MASKED, edge=EDGE)
 
 
-def test_an_edge_costs_its_own_loops_price():
+def test_an_edge_costs_its_own_loops_bundles():
     """600 bundles for half the matrix work, against 800 for all of it."""
-    assert SPLIT.edge_price == 1.5
-    assert MASKED.edge_price == 1
+    assert SPLIT.edge_cost == 1.5
+    assert MASKED.edge_cost == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ MAX_BUNDLES = {
     "llama3_8b_decode_64x2k@128": 1075,
     "smollm2_decode_128x1k@64": 1340,
 }
-RIVALS_MXU_SHARE = 0.547
+RPA_MXU_SHARE = 0.547
 
 
 @pytest.mark.parametrize("name", MAX_BUNDLES)
@@ -24,7 +24,7 @@ def test_aot_decode_stays_below_its_bound(name):
     assert counted.inner.positions % w.page_size == 0
 
 
-def test_aot_prefill_keeps_the_matrix_units_as_busy_as_its_rival():
+def test_aot_prefill_keeps_the_matrix_units_as_busy_as_rpa_does():
     tpu_mesh("v6e:2x2")
     (w,) = workloads(["llama3_8b_chunk_2k_of_8k"])
-    assert figures(w, "v6e").mxu_share >= RIVALS_MXU_SHARE
+    assert figures(w, "v6e").mxu_share >= RPA_MXU_SHARE

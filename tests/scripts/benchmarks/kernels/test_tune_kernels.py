@@ -21,7 +21,7 @@ def tried(positions, time_us, problem=None):
 
 def test_it_says_that_it_needs_an_accelerator(capsys):
     assert tune_kernels.main(["smollm2_decode"]) == 2
-    assert "no accelerator here" in capsys.readouterr().err
+    assert "JAX finds no accelerator" in capsys.readouterr().err
 
 
 def test_candidates_fit_pages_and_contexts():

@@ -1,4 +1,4 @@
-"""PyTorch's scaled_dot_product_attention, where PyTorch is installed; it picks its own kernel."""
+"""PyTorch's scaled_dot_product_attention, if PyTorch is installed; PyTorch selects the kernel."""
 
 import statistics
 import time
@@ -8,9 +8,10 @@ from scripts.benchmarks.kernels.measure_kernel import Sampling
 
 
 def torch_sdpa(w: Workload, num_rows: int, q_len: int, kv_len: int, sampling: Sampling) -> float:
-    """Seconds of a call; keys and values of each row in a piece, nothing stored. Raises NotImplementedError without it.
+    """Seconds per call with contiguous keys and values in each row; new tokens are not stored.
 
-    Calls are queued without waiting, which hides their dispatch as long as it takes less time than they do.
+    Calls are queued without waiting, which hides their dispatch while it is shorter than the calls. Raises
+    NotImplementedError without PyTorch.
     """
     try:
         import torch
