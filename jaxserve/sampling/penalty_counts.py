@@ -1,7 +1,7 @@
 """Device: token counts of each slot's prompt and output, for penalties.
 
-One int16 per slot and token: the occurrences in the output, plus `IN_PROMPT` if the token is in the prompt. The array is
-num_slots x V (134 MB at 256 x 262,144), so it is only updated in place. No `lax.cond` surrounds the updates: without
+One int16 per slot and token: the occurrences in the output, plus `IN_PROMPT` if the token is in the prompt. The array
+is num_slots x V (134 MB at 256 x 262,144), so it is only updated in place. No `lax.cond` surrounds the updates: without
 penalties the loop has no iterations, and every scattered index lies outside and is dropped.
 """
 
