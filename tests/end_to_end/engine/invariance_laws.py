@@ -15,8 +15,8 @@ OPTIONS = {"temperature": 0.9, "seed": 7, "max_tokens": NUM_TOKENS, "ignore_eos"
 
 
 def engine(family: str, dtype: str, num_devices: int, is_invariant: bool = True, **options) -> LLM:
-    fixed = {"dtype": dtype, "tensor_parallel_size": num_devices, "batch_invariant": is_invariant} | SIZES
-    return tiny_engine(family, **fixed, **options)
+    fixed = {"dtype": dtype, "tensor_parallel_size": num_devices, "batch_invariant": is_invariant}
+    return tiny_engine(family, **SIZES | fixed | options)
 
 
 def words(entries, tokens) -> list[int]:

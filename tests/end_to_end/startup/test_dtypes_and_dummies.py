@@ -46,6 +46,7 @@ def test_dummy_weights_from_a_folder_with_nothing_but_a_configuration(tmp_path):
     assert not np.array_equal(first, prompt_logprobs(other, prompt))
 
 
+@pytest.mark.optimized
 def test_dummy_weights_of_a_named_shape():
     llm = LLM("smollm2-135m", **(SMALL | {"load_format": "dummy", "dtype": "bfloat16"}))
     (out,) = llm.generate([[1, 2, 3]], SamplingParams(temperature=0, max_tokens=1), use_tqdm=False)

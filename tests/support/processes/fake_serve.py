@@ -3,7 +3,7 @@
     python -m tests.support.processes.fake_serve FAULT [options of serve]
 
 slow: each step takes 20 ms. crash: the 20th step fails like a device that is out of memory. no memory: the model does
-not fit. hang: only the first step ends. long load: loading does not end. deaf: the listener fails.
+not fit. hang: the fourth step does not end. long load: loading does not end. deaf: the listener fails.
 """
 
 import sys
@@ -18,6 +18,7 @@ from tests.support.fakes.fake_llm import fake_llm
 
 STEP_S = 0.02
 FAILING_STEP = 20
+FINISHED_STEPS = 3
 REASON = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes."
 
 
@@ -36,7 +37,7 @@ def _load(fault: str) -> LLM:
     def slow(ticket: Any) -> Any:
         nonlocal num_steps
         num_steps += 1
-        time.sleep(600 if fault == "hang" and num_steps > 1 else STEP_S)
+        time.sleep(600 if fault == "hang" and num_steps > FINISHED_STEPS else STEP_S)
         if fault == "crash" and num_steps >= FAILING_STEP:
             raise RuntimeError(REASON)
         return collect(ticket)
