@@ -31,7 +31,7 @@ def test_generate_prints_the_completion_and_times_loading_compiling_and_generati
 
 def test_generate_reads_prompts_from_standard_input_and_writes_json(real_model):
     real_model(NAME)
-    args = ["--prompts-file", "-", "--json", "--quiet", "--temperature", "0", "--max-tokens", "3", "--dtype", "float32"]
+    args = ["--prompts-file", "-", "--json", "--quiet", "--temperature", "0", "--max-tokens", "3"]
     done = jaxserve("generate", NAME, *DEMO_SIZES, *args, stdin="One and\n\nTwo and\n")
     assert done.stderr == ""
     lines = [json.loads(line) for line in done.stdout.splitlines()]

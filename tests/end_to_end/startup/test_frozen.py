@@ -23,6 +23,6 @@ def test_three_thousand_steps_compile_nothing():
     assert heard.count == 1
     assert dict(llm.parts.runner.programs.traces) == dict.fromkeys(programs, 1)
     assert load.buckets.keys() == {str(b) for b in llm.parts.spec.buckets.all()}
-    assert min(load.num_aborted, load.num_rounds - load.num_steps) > 100
-    assert llm.stats.num_cached_tokens > 1000
+    assert min(load.num_aborted, load.num_rounds - load.num_steps) > 40
+    assert llm.stats.num_cached_tokens > 300
     assert llm.stats.num_pages_free + llm.stats.num_pages_cached == SMALL["num_pages"] - 1

@@ -17,7 +17,7 @@ from tests.jaxserve.sampling.rows import law, make_batch, p_value
 
 pytestmark = pytest.mark.optimized  # thousands of draws
 
-NUM_DRAWS = 12_000
+NUM_DRAWS = 6_000
 SMALL = np.log(np.float32([0.2, 0.16, 0.14, 0.12, 0.1, 0.08, 0.06, 0.05, 0.03, 0.02, 0.02, 0.02]) + np.float32(0))
 FLAT = np.random.default_rng(5).normal(size=600).astype(np.float32) * 0.7
 STEEP = np.random.default_rng(6).normal(size=600).astype(np.float32) * 3
