@@ -115,11 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("output", metavar="OUT.jsonl", help="results; a local file or gs://")
     parser.add_argument("--model", help=f"{MODEL_HELP}; default: the first line's")
     parser.add_argument(
-        "--served-model-name",
-        nargs="+",
-        action="extend",
-        metavar="STR",
-        help="name of the model in requests; takes several; default: MODEL",
+        "--served-model-name", action="append", help="name of the model in requests; default: MODEL; repeatable"
     )
     parser.add_argument(
         "--max-inflight",

@@ -10,5 +10,5 @@ def test_results_for_a_bucket_are_kept_in_the_cache(tmp_path, monkeypatch):
 
 
 def test_the_model_may_have_several_names():
-    given = ["in", "out", "--served-model-name", "a", "b", "--served-model-name", "c"]
-    assert batch._parser().parse_args(given).served_model_name == ["a", "b", "c"]
+    given = ["--served-model-name", "a", "--served-model-name", "b", "in", "out"]
+    assert batch._parser().parse_args(given).served_model_name == ["a", "b"]
