@@ -1,4 +1,4 @@
-"""Three thousand steps of a random mixed load compile nothing; `scripts/prove frozen` does ten thousand with a real model."""
+"""Three thousand steps of a random mixed load compile nothing; `scripts/prove frozen`: ten thousand of a real model."""
 
 import jax
 import numpy as np
