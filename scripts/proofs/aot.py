@@ -12,17 +12,19 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tests.jaxserve.runner.step import test_gemma_step_aot as gemma
-from tests.jaxserve.runner.step import test_llama_step_aot as llama
-from tests.pallas_kernels.paged_attention.mosaic_gpu import test_attention_gpu_aot as gpu
-from tests.pallas_kernels.paged_attention.mosaic_tpu import test_attention_aot as tpu
-from tests.support.compiled.aot import TPU_TOPOLOGIES
+from jaxserve.core.hardware.compilers import compile_without_devices
 
 Case = tuple[str, str, Callable[[], None]]
 
 
 def cases() -> Iterator[Case]:
-    """(what is compiled, for which target, the check)."""
+    """(what is compiled, for which target, the check). Imports jax."""
+    from tests.jaxserve.runner.step import test_gemma_step_aot as gemma
+    from tests.jaxserve.runner.step import test_llama_step_aot as llama
+    from tests.pallas_kernels.paged_attention.mosaic_gpu import test_attention_gpu_aot as gpu
+    from tests.pallas_kernels.paged_attention.mosaic_tpu import test_attention_aot as tpu
+    from tests.support.compiled.aot import TPU_TOPOLOGIES
+
     for topology in TPU_TOPOLOGIES:
         for name in tpu.WORKLOADS:
             yield (
@@ -51,6 +53,7 @@ def main(argv: list[str]) -> str:
     parser = argparse.ArgumentParser(prog="scripts/prove aot")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name or target contains TEXT")
     args = parser.parse_args(argv)
+    compile_without_devices()
     lines = ["| compiled | target | seconds |", "|---|---|---|"]
     for name, target, check in cases():
         if args.only in f"{name} {target}":
