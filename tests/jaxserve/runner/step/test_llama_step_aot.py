@@ -14,7 +14,7 @@ MB = 10**6
 BACKBONE_BYTES = {
     "v5e:2x2": 10 * MB,
     "v6e:2x2": 10 * MB,
-    "v5p:2x2x1": 64 * MB,
+    "v5p:2x2x1": 72 * MB,
     "tpu7x:2x2x1": 3600 * MB,  # XLA changes the layout of the scan's bfloat16 weights in each step
 }
 
