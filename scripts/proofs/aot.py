@@ -1,9 +1,9 @@
 """Kernels and steps compile for every TPU generation and for Hopper, update the pool in place, and spill no register.
 
-The product of which the tests named `aot` compile a part: attention kernels on every TPU topology and workload, and the
-steps and layers of Llama 3 8B (four chips) and Gemma 3 1B (two chips) in a decode and a mixed bucket. On a GPU target,
-every workload of the GPU tests. No device is needed. A case that copies the pool, needs more temporaries than its test
-allows, or spills registers ends the proof.
+The product of which the tests named `aot` compile a part. For every TPU topology: attention of every workload, writes
+into every pool, and the layers of Llama 3 8B (four chips) in a decode and a mixed bucket; for some of them Gemma 3 1B
+(two chips), and whole steps. For Hopper: every workload of the GPU tests, and the step of Llama 3 8B. No device is
+needed. A case that copies the pool, needs more temporaries than its test allows, or spills registers ends the proof.
 """
 
 import argparse
@@ -20,10 +20,12 @@ Case = tuple[str, str, Callable[[], None]]
 def cases() -> Iterator[Case]:
     """(what is compiled, for which target, the check). Imports jax."""
     from tests.jaxserve.runner.step import test_gemma_step_aot as gemma
+    from tests.jaxserve.runner.step import test_gpu_step_aot as gpu_step
     from tests.jaxserve.runner.step import test_llama_step_aot as llama
+    from tests.pallas_kernels.page_ops import test_page_ops_aot as page_ops
     from tests.pallas_kernels.paged_attention.mosaic_gpu import test_attention_gpu_aot as gpu
     from tests.pallas_kernels.paged_attention.mosaic_tpu import test_attention_aot as tpu
-    from tests.support.compiled.aot import TPU_TOPOLOGIES
+    from tests.support.compiled.aot import TPU_TOPOLOGIES, tpu_mesh
 
     for topology in TPU_TOPOLOGIES:
         for name in tpu.WORKLOADS:
@@ -32,6 +34,9 @@ def cases() -> Iterator[Case]:
                 topology,
                 partial(tpu.test_kernels_compile_and_leave_the_pool_in_place, topology, name),
             )
+        for name in page_ops.POOLS:
+            check = partial(page_ops.test_tokens_are_written_into_the_donated_pool, tpu_mesh(topology), name)
+            yield f"tokens written, {name}", topology, check
         for bucket in (llama.DECODE, llama.MIXED):
             check = partial(llama.test_the_backbone_needs_little_memory, topology, bucket)
             yield f"Llama 3 8B, layers, {bucket}", topology, check
@@ -43,7 +48,8 @@ def cases() -> Iterator[Case]:
                 partial(gemma.test_the_backbone_needs_little_memory, topology, bucket),
             )
             yield f"Gemma 3 1B, step, {bucket}", topology, partial(gemma.check_whole_step, topology, bucket)
-    yield "Llama 3 8B, step", "v6e:2x2", llama.test_the_whole_step_updates_its_state_in_place
+    yield f"Llama 3 8B, step, {llama.DECODE}", "v6e:2x2", partial(llama.check_whole_step, "v6e:2x2", llama.DECODE)
+    yield f"Llama 3 8B, step, {gpu_step.DECODE}", "h200", gpu_step.check_whole_step
     for name in gpu.CASES:
         check = partial(gpu.test_kernels_compile_without_spilling_and_leave_the_pool_in_place, name)
         yield f"attention, {name}", "h200", check

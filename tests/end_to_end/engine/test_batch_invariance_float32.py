@@ -26,7 +26,7 @@ def test_a_thousand_completions_beside_random_others_are_one():
 
 
 def test_the_control_without_the_option_some_bits_differ():
-    llm, prompt = laws.engine(*KIND, is_invariant=False, buckets="4 72x40"), goldens("gemma3")[2].prompt
+    llm, prompt = laws.engine(*KIND, is_invariant=False, buckets="40 72x40"), goldens("gemma3")[2].prompt
     found = {
         laws.drawn(laws.alone(llm, prompt)),
         *(laws.drawn(laws.beside(llm, prompt, SamplingParams(**laws.OPTIONS), n)) for n in (1, 9, 39)),

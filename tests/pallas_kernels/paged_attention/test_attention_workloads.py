@@ -12,8 +12,6 @@ REPRESENTATIVE = {
     "smollm2_mixed",
     "page_and_block_edges",
     "gemma3_270m_local_decode",
-    "llama3_8b_tp8_wide_trees",
-    "gpt_oss_20b_tp4_float8",
     "phi3_mini_decode_int8",
     "falcon_7b_decode",
 }

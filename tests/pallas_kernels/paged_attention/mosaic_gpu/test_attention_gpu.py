@@ -9,7 +9,7 @@ import pytest
 from pallas_kernels.paged_attention.api import plan
 from pallas_kernels.paged_attention.mosaic_gpu import kernel_sizes
 from pallas_kernels.paged_attention.workload_arguments import build, model_of
-from pallas_kernels.paged_attention.workloads import FALCON_7B, LLAMA3_8B_TP8, SMOLLM2, Workload, in_bucket
+from pallas_kernels.paged_attention.workloads import FALCON_7B, SMOLLM2, Workload, in_bucket
 from tests.pallas_kernels.paged_attention.attention_calls import changed
 from tests.pallas_kernels.paged_attention.attention_checks import check
 from tests.pallas_kernels.paged_attention.mosaic_gpu.tiny_gpu import BLOCK, tiny_gpu
@@ -37,7 +37,6 @@ ROWS = {
 # Two warpgroups share a tile of a prompt that leaves no multiprocessor idle, and the 71 lines of a KV head.
 SHAPES = [
     Workload("smollm2_chunk", (50,), (300,), **SMOLLM2, dtype="bfloat16", padding_rows=1),
-    Workload("llama3_8b_tp8_wide_trees", (1, 40), (30, 100), **LLAMA3_8B_TP8, tree_words=2, dtype="bfloat16"),
     Workload("falcon_7b_decode", (1, 1), (60, 200), **FALCON_7B, dtype="bfloat16", pool_dtype="float8_e5m2"),
 ]
 

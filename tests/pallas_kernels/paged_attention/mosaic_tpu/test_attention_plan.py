@@ -65,7 +65,7 @@ def test_back_ends_that_need_no_plan_make_none():
 
 
 def test_tables_beyond_the_scalar_memory_are_handled_some_rows_at_a_time(monkeypatch):
-    workload = replace(TREES, dtype="bfloat16")
+    workload = replace(MIXED, dtype="bfloat16")
     arguments = build(workload)
     spec = replace(arguments.pop("spec"), backend="mosaic_tpu", block=BLOCK)
 
