@@ -18,6 +18,7 @@ from jaxserve.core.hardware.compilers import LIBTPU_VARIABLES
 from tests.repository.modules import ROOT, names_of
 
 pytest_plugins = ["tests.support.slow_files"]
+pytest.register_assert_rewrite("tests.end_to_end.engine.invariance_laws")  # its asserts show values, as in test files
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # One part instead of the default 32, which takes LLVM an eighth longer when two test processes share two cores.

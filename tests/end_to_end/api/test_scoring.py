@@ -82,7 +82,7 @@ def test_scores_equal_those_of_separate_calls(family, options):
 
 
 @pytest.mark.parametrize(("family", "options"), SMALL)
-def test_scores_beside_texts_that_crowd_the_pool(family, options):
+def test_scores_among_texts_that_crowd_the_pool(family, options):
     """Preemption on either side; the texts are those of a run alone."""
     llm, pairs = tiny_engine(family, **options), pairs_of(np.random.default_rng(2), 3, longest=50)
     wanted, before = expected(llm, pairs), llm.stats.num_preemptions

@@ -1,6 +1,7 @@
 """Laws of `batch_invariant`: a request's log-probabilities have the same bits in any batch and with any chunking."""
 
 from functools import cache
+from typing import ClassVar
 
 import numpy as np
 
@@ -42,7 +43,7 @@ def others(count: int, seed: int = 0) -> tuple[list, list]:
     return prompts, [SamplingParams(seed=i, max_tokens=int(rng.integers(1, 30)), logprobs=i % 3) for i in range(count)]
 
 
-def beside(llm: LLM, prompt: list[int], params: SamplingParams, count: int):
+def among(llm: LLM, prompt: list[int], params: SamplingParams, count: int):
     """The output of a request in the middle of `count` others."""
     prompts, all_params = others(count, seed=count)
     at = count // 2
@@ -64,9 +65,9 @@ def witnesses(family: str, dtype: str, num_devices: int) -> tuple[dict, dict]:
     prompt, llm = goldens(family)[2].prompt, variant()
     scored = SamplingParams(**OPTIONS, prompt_logprobs=0)
     outputs = {"alone": alone(llm, prompt, prompt_logprobs=0)}
-    outputs |= {f"beside {n}": beside(llm, prompt, scored, n) for n in (1, 3, 39, 60)}
+    outputs |= {f"among {n} others": among(llm, prompt, scored, n) for n in (1, 3, 39, 60)}
     outputs["chunks of 1"] = alone(variant(max_chunk_tokens=1), prompt, prompt_logprobs=0)
-    outputs["chunks of 7 beside 9"] = beside(variant(max_chunk_tokens=7), prompt, scored, 9)
+    outputs["chunks of 7 among 9 others"] = among(variant(max_chunk_tokens=7), prompt, scored, 9)
     for num_rounds, is_overlapped in ((1, False), (5, True), (16, True)):
         with driven(llm, num_rounds, is_overlapped) as planned:
             outputs[f"{num_rounds} rounds, {is_overlapped}"] = alone(llm, prompt, prompt_logprobs=0)
@@ -88,30 +89,33 @@ def witnesses(family: str, dtype: str, num_devices: int) -> tuple[dict, dict]:
     return found, found_prompts
 
 
-def check_bits_depend_on_the_request_alone(family: str, dtype: str, num_devices: int) -> None:
-    for found in witnesses(family, dtype, num_devices):
-        assert {name for name, bits in found.items() if bits != found["alone"]} == set()
+class InvarianceLaws:
+    """Tests of one kind of engine: its model family, data type and number of devices."""
 
+    KIND: ClassVar[tuple[str, str, int]]
 
-def check_preemption_changes_no_bit(family: str, dtype: str, num_devices: int) -> None:
-    prompts = [goldens(family)[i].prompt for i in (0, 0, 0, 0, 0, 2, 2, 1, 1, 1, 1)]
-    params = [SamplingParams(**OPTIONS | {"seed": i, "max_tokens": 24}) for i in range(len(prompts))]
-    num_pages = {"llama3": 11, "gemma3": 26}[family]
-    tight = engine(family, dtype, num_devices, num_pages=num_pages, max_chunk_tokens=8)
-    roomy = engine(family, dtype, num_devices)
-    outputs = tight.generate(prompts, params, use_tqdm=False)
-    assert tight.stats.num_preemptions > 0
-    expected = [roomy.generate([p], a, use_tqdm=False)[0] for p, a in zip(prompts, params, strict=True)]
-    assert [drawn(output) for output in outputs] == [drawn(output) for output in expected]
+    def test_bits_depend_on_the_request_alone(self):
+        for found in witnesses(*self.KIND):
+            assert {name for name, bits in found.items() if bits != found["alone"]} == set()
 
+    def test_preemption_changes_no_bit(self):
+        family = self.KIND[0]
+        prompts = [goldens(family)[i].prompt for i in (0, 0, 0, 0, 0, 2, 2, 1, 1, 1, 1)]
+        params = [SamplingParams(**OPTIONS | {"seed": i, "max_tokens": 24}) for i in range(len(prompts))]
+        num_pages = {"llama3": 11, "gemma3": 26}[family]
+        tight, roomy = engine(*self.KIND, num_pages=num_pages, max_chunk_tokens=8), engine(*self.KIND)
+        outputs = tight.generate(prompts, params, use_tqdm=False)
+        assert tight.stats.num_preemptions > 0
+        expected = [roomy.generate([p], a, use_tqdm=False)[0] for p, a in zip(prompts, params, strict=True)]
+        assert [drawn(output) for output in outputs] == [drawn(output) for output in expected]
 
-def check_a_thousand_completions_are_one(family: str, dtype: str, num_devices: int) -> None:
-    llm, prompt = engine(family, dtype, num_devices), goldens(family)[1].prompt
-    params = SamplingParams(**OPTIONS | {"max_tokens": 6, "logprobs": 0})
-    prompts, all_params = others(100)
-    for place in np.random.default_rng(1).integers(0, 100, 1000):
-        prompts.insert(place, prompt)
-        all_params.insert(place, params)
-    outputs = llm.generate(prompts, all_params, use_tqdm=False)
-    same = [drawn(output) for output, a in zip(outputs, all_params, strict=True) if a is params]
-    assert (len(same), len(set(same))) == (1000, 1)
+    def test_a_thousand_completions_among_random_others_are_one(self):
+        llm, prompt = engine(*self.KIND), goldens(self.KIND[0])[1].prompt
+        params = SamplingParams(**OPTIONS | {"max_tokens": 6, "logprobs": 0})
+        prompts, all_params = others(100)
+        for place in np.random.default_rng(1).integers(0, 100, 1000):
+            prompts.insert(place, prompt)
+            all_params.insert(place, params)
+        outputs = llm.generate(prompts, all_params, use_tqdm=False)
+        same = [drawn(output) for output, a in zip(outputs, all_params, strict=True) if a is params]
+        assert (len(same), len(set(same))) == (1000, 1)

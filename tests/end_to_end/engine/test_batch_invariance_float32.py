@@ -10,28 +10,18 @@ from tests.support.golden_data import goldens
 
 pytestmark = pytest.mark.default_compiler  # bits are those of the code that users run
 
-KIND = ("gemma3", "float32", 1)
 
+class TestFloat32(laws.InvarianceLaws):
+    KIND = ("gemma3", "float32", 1)
 
-def test_bits_depend_on_the_request_alone():
-    laws.check_bits_depend_on_the_request_alone(*KIND)
-
-
-def test_preemption_changes_no_bit():
-    laws.check_preemption_changes_no_bit(*KIND)
-
-
-def test_a_thousand_completions_beside_random_others_are_one():
-    laws.check_a_thousand_completions_are_one(*KIND)
-
-
-def test_the_control_without_the_option_some_bits_differ():
-    llm, prompt = laws.engine(*KIND, is_invariant=False, buckets="40 72x40"), goldens("gemma3")[2].prompt
-    found = {
-        laws.drawn(laws.alone(llm, prompt)),
-        *(laws.drawn(laws.beside(llm, prompt, SamplingParams(**laws.OPTIONS), n)) for n in (1, 9, 39)),
-    }
-    assert len(found) > 1
+    def test_the_control_without_the_option_some_bits_differ(self):
+        llm = laws.engine(*self.KIND, is_invariant=False, buckets="40 72x40")
+        prompt, params = goldens("gemma3")[2].prompt, SamplingParams(**laws.OPTIONS)
+        found = {
+            laws.drawn(laws.alone(llm, prompt)),
+            *(laws.drawn(laws.among(llm, prompt, params, n)) for n in (1, 9, 39)),
+        }
+        assert len(found) > 1
 
 
 def test_other_back_ends_are_refused_by_name():

@@ -19,7 +19,7 @@ def generate(llm, prompts, params=GREEDY):
     return [out.outputs[0].token_ids for out in llm.generate(prompts, params, use_tqdm=False)]
 
 
-def test_prompts_in_chunks_beside_decoding_rows():
+def test_prompts_in_chunks_among_decoding_rows():
     """In a family with two kinds of layers, one of them windowed."""
     llm = tiny_engine("gemma3", **LANES, max_chunk_tokens=7)
     assert llm.parts.sizes.page_size == 128

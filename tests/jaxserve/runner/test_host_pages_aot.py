@@ -17,7 +17,7 @@ MESHES = {"two v6e": lambda: tpu_mesh("v6e:2x2", 2), "a v5e": lambda: tpu_mesh("
 
 
 @pytest.mark.parametrize(("mesh", "kind"), [("two v6e", "pinned_host"), ("a v5e", "pinned_host"), ("a GPU", None)])
-def test_pages_are_copied_beside_a_pool_that_stays(mesh, kind):
+def test_pages_are_copied_and_the_pool_stays(mesh, kind):
     """The topology description of a GPU lists no memories."""
     config = EngineConfig.create("qwen3-0.6b", **SIZES, host_kv_cache_bytes=2**30)
     programs = make_spec(config, SHAPES["qwen3-0.6b"], MESHES[mesh](), limit_bytes=None).programs

@@ -41,7 +41,7 @@ def test_top_p_is_of_the_mass_above_the_threshold():
     assert p_value(tokens, law(FLAT, top_p=0.8)) < 1e-6
 
 
-def test_a_row_draws_the_same_beside_rows_that_need_more_attempts():
+def test_a_row_draws_the_same_among_rows_that_need_more_attempts():
     alone = draws(FLAT, 0.9, num_draws=64)
     top_ps = np.where(np.arange(64) % 2, 0.02, 0.9)
     assert (draws(FLAT, top_ps, num_draws=64)[::2] == alone[::2]).all()

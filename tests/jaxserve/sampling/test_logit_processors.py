@@ -36,7 +36,7 @@ def slots():
     return state.replace(counts=jnp.asarray(counts + IN_PROMPT * (np.arange(V) % 3 == 0), jnp.int16))
 
 
-def test_rows_that_want_nothing_pass_bit_for_bit_beside_rows_that_want_all(slots):
+def test_rows_that_want_nothing_pass_bit_for_bit_among_rows_that_want_all(slots):
     everything = {"slot": 1, "mask_row": 3, "has_edits": 1, "has_penalties": 1, "repetition_penalty": 1.3}
     neutral = {"has_penalties": 1, "has_edits": 1, "mask_row": 0}
     batch = make_batch([{"slot": 2}, everything, {"slot": 2, **neutral}, {"slot": 2, "repetition_penalty": 2.0}])

@@ -57,7 +57,7 @@ def test_numbers_are_uniform_below_one_and_pairs_independent():
     def cell(u):
         return (u * 8).astype(int)
 
-    within, beside = ([here[0], here[1]], [later[0], later[1]]), [here[0][:-1], here[0][1:]]
-    for pair in (*within, [here[0], there[0]], [here[1], there[0]], [here[0], later[0]], [here[1], later[1]], beside):
+    within, adjacent = ([here[0], here[1]], [later[0], later[1]]), [here[0][:-1], here[0][1:]]
+    for pair in (*within, [here[0], there[0]], [here[1], there[0]], [here[0], later[0]], [here[1], later[1]], adjacent):
         assert p_value(cell(pair[0]) * 8 + cell(pair[1]), np.full(64, 1 / 64)) > 1e-4
     assert p_value(cell(here[0] ** 1.1) * 8 + cell(here[1]), np.full(64, 1 / 64)) < 1e-6

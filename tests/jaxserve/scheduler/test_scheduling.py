@@ -22,7 +22,7 @@ def test_chunks_of_any_size_give_the_same_tokens(chunk, windows):
     assert watch.num_tokens == sum(s.num_tokens - 1 for s in sequences)
 
 
-def test_a_decode_gets_one_token_in_every_step_beside_any_prompt():
+def test_a_decode_gets_one_token_in_every_step_with_any_prompt():
     scheduler = make_scheduler(max_num_seqs=4, max_num_batched_tokens=8)
     driver = Driver(scheduler)
     for i in range(2):

@@ -53,8 +53,8 @@ def operands_of(op: str, mesh: jax.sharding.Mesh, pool: jax.ShapeDtypeStruct, he
     }[op]
 
 
-def beside_the_pool(op: str, pool: jax.ShapeDtypeStruct) -> int:
-    """Bytes that an operation may hold: rows that it packs, or moves within the pool, and lists of where they are."""
+def additional_bytes(op: str, pool: jax.ShapeDtypeStruct) -> int:
+    """Bytes that an operation may need in addition to the pool: for rows that it packs or moves, and their places."""
     num_layers, _, num_kv_heads, page_size, lanes = pool.shape
     rows = {"write": NUM_TOKENS, "move_rows": num_layers * NUM_TOKENS, "copy_pages": num_layers * NUM_PAGES * page_size}
     return rows.get(op, 0) * num_kv_heads * (lanes * pool.dtype.itemsize + 8) + MB
@@ -69,7 +69,7 @@ def compiled_in_place(op: str, target: str, name: str) -> set[str]:
         compiled = compile_on(mesh, getattr(api, op), pool, *operands_of(op, mesh, pool, POOLS[name][1]), donate=donate)
     memory = compiled.memory_analysis()
     assert memory.alias_size_in_bytes == (device_bytes(pool) if donate else 0)
-    assert memory.temp_size_in_bytes <= beside_the_pool(op, pool), f"{memory.temp_size_in_bytes / 1e6:.1f} MB"
+    assert memory.temp_size_in_bytes <= additional_bytes(op, pool), f"{memory.temp_size_in_bytes / 1e6:.1f} MB"
     assert all(kernel.spill_bytes == 0 and kernel.registers <= 64 for kernel in report)
     return {kernel.kernel for kernel in report}
 

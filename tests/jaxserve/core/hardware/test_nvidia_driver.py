@@ -50,7 +50,7 @@ def test_a_driver_without_the_plugin_asks_for_the_extra(machine, monkeypatch):
     assert "says why" in nvidia_driver.unusable_gpu(root)
 
 
-def test_no_engine_runs_on_the_cpu_beside_a_gpu_unless_told_to(monkeypatch):
+def test_no_engine_runs_on_the_cpu_of_a_machine_with_a_gpu_unless_told_to(monkeypatch):
     monkeypatch.setattr(mesh, "unusable_gpu", lambda: "its driver sleeps")
     assert mesh.make_mesh(1).size == 1, "JAX_PLATFORMS says cpu here"
     platforms = jax.config.jax_platforms

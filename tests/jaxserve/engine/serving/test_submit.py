@@ -355,7 +355,7 @@ def test_a_full_queue_reads_no_prompt(monkeypatch):
     run(llm, main)
 
 
-def test_embeddings_run_beside_other_requests():
+def test_embeddings_run_among_other_requests():
     expected = fake_llm().embed(["hello", "other"], use_tqdm=False)
     last = fake_llm().embed([1, 2, 3], pooling="last", normalize=False, use_tqdm=False)
 

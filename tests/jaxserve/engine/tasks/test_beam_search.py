@@ -98,7 +98,7 @@ def test_ignore_eos_lets_no_text_end_early():
         assert {(s.finish_reason, len(s.logprobs)) for s in out.sequences} == {("length", 28)}
 
 
-def test_a_stream_goes_on_beside_a_search_and_neither_changes():
+def test_a_stream_goes_on_during_a_search_and_neither_changes():
     llm, params = fake_llm(max_logprobs=20), SamplingParams(max_tokens=30, seed=3, ignore_eos=True)
     (alone,) = llm.generate([[1, 2, 3]], params, use_tqdm=False)
     before = [s for out in search(llm) for s in out.sequences]

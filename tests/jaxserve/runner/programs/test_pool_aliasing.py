@@ -38,7 +38,7 @@ def test_a_new_pool_or_a_new_layer_is_found(function):
     assert copies(function, donate=True)
 
 
-def test_a_pool_that_is_kept_beside_the_new_one_is_found():
+def test_a_pool_that_is_kept_in_addition_to_the_new_one_is_found():
     assert copies(set_row, donate=False)
 
 

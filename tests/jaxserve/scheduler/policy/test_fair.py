@@ -24,7 +24,7 @@ def late(waits_s):
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-def test_the_quiet_tenant_waits_little_beside_any_flood(flood):
+def test_the_quiet_tenant_waits_little_in_any_flood(flood):
     for seed in range(2):
         simulation = TwoTenants(FairShares(), FLOODS[flood], seed)
         assert not any(late(simulation.run(2 * COUNT)))
