@@ -32,7 +32,7 @@ def run(argv: list[str]) -> int:
 
     from jaxserve.bench.offline import offline_report, pass_summaries
     from jaxserve.bench.offline.measure import measure
-    from jaxserve.cli.tables.report_tables import progress_printer, write_json
+    from jaxserve.cli.tables.report_output import progress_printer, write_record
     from jaxserve.engine.llm import LLM
 
     llm = LLM.from_config(config, show_progress=not args.quiet)
@@ -50,7 +50,7 @@ def run(argv: list[str]) -> int:
     console = Console()
     for table in offline_report.tables(record):
         console.print(table)
-    write_json(args.json, record)
+    write_record(args.json, record)
     return 0
 
 

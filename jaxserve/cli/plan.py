@@ -28,7 +28,7 @@ def run(argv: list[str]) -> int:
     from jaxserve.analysis.inspect_model import open_description
     from jaxserve.analysis.plan_target import choose_target
     from jaxserve.cli.tables.plan_tables import show
-    from jaxserve.cli.tables.report_tables import write_json
+    from jaxserve.cli.tables.report_output import write_record
     from jaxserve.core.hardware.aot_targets import no_persistent_cache
     from jaxserve.core.progress_bars import CompileBar
     from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
@@ -44,7 +44,7 @@ def run(argv: list[str]) -> int:
     with bar, no_persistent_cache() if is_absent else nullcontext():
         plan = plan_model(config, spec, target, args.context, bar.update)
     show(plan)
-    write_json(args.json, asdict(plan))
+    write_record(args.json, asdict(plan))
     return 1 if plan.problems else 0
 
 

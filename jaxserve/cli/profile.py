@@ -19,7 +19,7 @@ def run(argv: list[str]) -> int:
     from jaxserve.bench.offline.offline_report import about
     from jaxserve.bench.profile.profile_report import tables
     from jaxserve.bench.profile.record_profile import ProfileOptions, record
-    from jaxserve.cli.tables.report_tables import progress_printer, write_json
+    from jaxserve.cli.tables.report_output import progress_printer, write_record
     from jaxserve.engine.llm import LLM
 
     llm = LLM.from_config(config, show_progress=not args.quiet)
@@ -29,7 +29,7 @@ def run(argv: list[str]) -> int:
     for table in tables(report):
         console.print(table)
     console.print(f"trace for Perfetto (https://ui.perfetto.dev) and XProf: {args.out}", soft_wrap=True)
-    write_json(args.json, report)
+    write_record(args.json, report)
     return 0
 
 

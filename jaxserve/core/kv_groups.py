@@ -57,3 +57,7 @@ class KVGroups:
         """The most pages that a sequence of `num_tokens`, computed in chunks, holds at once in each group."""
         end_page = self.end_page(num_tokens)
         return tuple(self.num_columns(g, end_page, chunk) for g in range(self.num_groups))
+
+    def max_sequence_pages(self, num_tokens: int, chunk: int) -> int:
+        """The most pages that a sequence of `num_tokens`, computed in chunks, holds at once in all groups together."""
+        return sum(self.table_widths(num_tokens, chunk))

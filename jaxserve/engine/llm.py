@@ -155,7 +155,7 @@ class LLM(LoadedModel):
         *,
         noun: str = "prompt",
     ) -> list[Request]:
-        """Checked and numbered requests that the queue has room for, for `output_processor.start`.
+        """Checked and numbered requests that the queue has room for, for `output_processor.add`.
 
         sampling_params, scheduling: as `generate` takes them; raises as `generate` does. noun: what errors call a
         prompt.

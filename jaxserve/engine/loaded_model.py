@@ -80,7 +80,7 @@ class LoadedModel:
 
     @property
     def output_processor(self) -> OutputProcessor:
-        """Starts requests and steps the engine; raises RuntimeError while an `AsyncLLM` drives it."""
+        """Adds requests to the engine and steps it; raises RuntimeError while an `AsyncLLM` drives it."""
         self._outputs.check_caller()
         return self._outputs
 

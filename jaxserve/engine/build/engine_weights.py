@@ -25,8 +25,8 @@ def update_weights(parts: EngineParts, params: Any) -> None:
 
     `jaxserve.models.params` names the leaves and their shapes. Nothing is cast: a leaf of another shape or dtype is
     refused by name, as are missing and unknown ones, before anything changes. Leaves are placed in the engine's
-    shardings one by one, each old one released before, so that one leaf's memory suffices plus the weights. Device
-    arrays that already lie as needed are used without a copy: do not donate them afterwards.
+    shardings one by one, each old one released before, so that one leaf's memory suffices in addition to the weights.
+    Device arrays that already lie as needed are used without a copy: do not donate them afterwards.
 
     An interrupt, or a leaf that finds no memory, leaves the engine without weights: repeat the call.
 

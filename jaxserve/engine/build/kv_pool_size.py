@@ -94,5 +94,5 @@ def longest_sequence(groups: KVGroups, num_pages: int, max_len: int, chunk: int)
     low, high = 0, max_len
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if sum(groups.table_widths(middle, chunk)) <= num_pages else (low, middle - 1)
+        low, high = (middle, high) if groups.max_sequence_pages(middle, chunk) <= num_pages else (low, middle - 1)
     return low

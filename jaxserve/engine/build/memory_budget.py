@@ -45,7 +45,7 @@ def memory_budget(
 
 
 def scratch_bytes(config: EngineConfig, platform: str, model: ModelConfig, mesh: AnyMesh) -> tuple[int, int]:
-    """Bytes on each device without weights and pool: of the slots, and of the temporaries of the largest step."""
+    """Bytes on each device other than weights and pool: of the slots, and of the temporaries of the largest step."""
     rows, tokens = max_rows_and_tokens(config, platform)
     width = vocab_width(model, mesh)
     logprobs = 4 * tokens * (2 + 2 * min(config.max_logprobs, model.vocab_size))

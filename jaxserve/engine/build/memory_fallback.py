@@ -113,7 +113,7 @@ def _smaller(config: EngineConfig, model: ModelConfig, shortage: MemoryShortage)
             param="compiled",
         )
     shortest = min(config.max_model_len or chunk, sizes.max_model_len)
-    fewest = 1 + sum(programs.groups.table_widths(shortest, chunk))
+    fewest = 1 + programs.groups.max_sequence_pages(shortest, chunk)
     lost = (
         before - int(before * KEPT_SHARE)
         if shortage.missing is None

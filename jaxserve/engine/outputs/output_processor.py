@@ -20,7 +20,7 @@ from jaxserve.text.stop_strings import StopStrings
 
 
 class OutputProcessor:
-    """Starts requests, steps the engine, and ends samples whose text holds a stop string.
+    """Adds requests to the engine, steps it, and ends samples whose text holds a stop string.
 
     Callers may add sequences of their own through `exclusive`; their tokens are not processed here. One thread at a
     time steps; after `claim` only the claiming thread may.
@@ -37,7 +37,7 @@ class OutputProcessor:
         self._owner: threading.Thread | None = None
 
     def claim(self, owner: threading.Thread, observer: Observer) -> None:
-        """Let only `owner` start requests and step from now on; `observer` gets the record of each step."""
+        """Let only `owner` add requests and step from now on; `observer` gets the record of each step."""
         if self._owner is not None or self._by_sequence:
             busy = "an AsyncLLM drives it" if self._owner is not None else "a stream has not ended"
             raise RuntimeError(f"the engine is in use: {busy}; close that first")
@@ -58,7 +58,7 @@ class OutputProcessor:
         return self.engine.has_work or bool(self._arrived)
 
     def check(self, requests: list[Request]) -> None:
-        """Raise `QueueFullError` or `EngineDeadError` unless all of these checked requests can be started now."""
+        """Raise `QueueFullError` or `EngineDeadError` unless all of these checked requests can be added now."""
         with self.exclusive() as engine:
             engine.live().check(requests)
 
@@ -69,7 +69,7 @@ class OutputProcessor:
         with self._lock:
             yield self.engine
 
-    def start(self, request: Request) -> RequestState:
+    def add(self, request: Request) -> RequestState:
         """Queue an admitted request."""
         self.check_caller()
         params, prompt_ids = request.params, request.prompt_token_ids.tolist()

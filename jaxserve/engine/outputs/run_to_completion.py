@@ -15,7 +15,7 @@ def complete(outputs: OutputProcessor, requests: Iterable[Request], use_tqdm: bo
     own: dict[RequestState, None] = {}
     try:
         for request in requests:
-            own[outputs.start(request)] = None
+            own[outputs.add(request)] = None
         with GenerateBar(use_tqdm, sum(len(state.samples) for state in own)) as bar:
             for state in own:
                 while not state.is_finished:
@@ -35,7 +35,7 @@ def pieces(outputs: OutputProcessor, request: Request) -> Generator[RequestOutpu
     iterator before its end aborts the request.
     """
     outputs.check([request])
-    state = outputs.start(request)
+    state = outputs.add(request)
     try:
         stream, is_finished = OutputStream(state), False
         while not is_finished:

@@ -29,7 +29,7 @@ def engine_info(scheduler: Scheduler, chat_template: ChatTemplate, generation_co
     """Of the engine that `scheduler` is part of."""
     state, limits = scheduler.state, scheduler.state.limits
     num_pages = state.pool.num_pages - 1
-    sequence_pages = sum(state.groups.table_widths(limits.max_model_len, limits.max_chunk_tokens))
+    sequence_pages = state.groups.max_sequence_pages(limits.max_model_len, limits.max_chunk_tokens)
     return EngineInfo(
         max_model_len=limits.max_model_len,
         vocab_size=limits.vocab_size,

@@ -1,4 +1,4 @@
-"""Host: `EngineThread`: owns a running engine: starts and steps its requests, and sends their results."""
+"""Host: `EngineThread`: owns a running engine: adds requests to it, steps it, and sends their results."""
 
 import atexit
 import threading
@@ -24,7 +24,7 @@ from jaxserve.scheduler.queue_limits import QueueLoad
 
 
 class _Running:
-    """A started request. take_new: returns what is new of it, None where nothing is."""
+    """A request that was added to the engine. take_new: returns what is new of it, None where nothing is."""
 
     __slots__ = ("key", "state", "take_new", "wants_pieces")
 
@@ -124,23 +124,23 @@ class EngineThread:
             case Add():
                 requests = self._inputs.numbered(command.requests, command.first_arrival)
                 for key, request in zip(command.keys, requests, strict=True):
-                    self._start(key, request, command)
+                    self._add(key, request, command)
             case Abort():
                 for key in command.keys:
                     self._end(key)
             case Call():
                 _call(command)
 
-    def _start(self, key: int, request: Request, add: Add) -> None:
+    def _add(self, key: int, request: Request, command: Add) -> None:
         if not self.admission.is_coming(key):
             self.metrics.drop_unseen(request)
             return
         try:
             if self.error is not None:
                 raise _death(self.error)
-            state = self._outputs.start(request)
+            state = self._outputs.add(request)
             self.metrics.begin(state)
-            self._by_key[key] = self._by_state[state] = _Running(key, state, add)
+            self._by_key[key] = self._by_state[state] = _Running(key, state, command)
         except Exception as error:
             self._send([StepOutput(key, error)])
         finally:

@@ -87,7 +87,7 @@ FULL = Sizes(
 _TINY_DECODE = Workload("tiny_decode", (1,), (32,), 2, 1, 16, num_layers=1, dtype="bfloat16")
 
 TINY = Sizes(
-    checks=(_TINY_DECODE, in_bfloat16(KNOWN["phi3_mini_mixed_lanes"])),  # GPU kernels decline the second
+    checks=(_TINY_DECODE, in_bfloat16(KNOWN["phi3_mini_mixed_lanes"])),  # GPU kernels refuse the second
     tuned=(_TINY_DECODE,),
     attention=(_TINY_DECODE,),
     engine=EngineSizes(

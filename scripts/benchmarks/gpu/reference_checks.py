@@ -32,7 +32,7 @@ def expected(w: Workload) -> Result:
 
 
 def check(w: Workload, reference: "Future[Result]") -> Record:
-    """The error and the fault, if any. Raises NotImplementedError if the back end declines the workload."""
+    """The error and the fault, if any. Raises NotImplementedError if the back end refuses the workload."""
     record: Record = {
         "workload": w.name,
         "pool": w.stored_dtype,

@@ -59,7 +59,7 @@ def measure(llm: LLM, case: Case, num_steps: int, seed: int) -> dict[str, Any]:
     ]
     params = SamplingParams(temperature=1.0, max_tokens=num_steps + LONGEST + MARGIN, ignore_eos=True, seed=seed)
     outputs = llm.output_processor
-    states = [outputs.start(request) for request in llm.admit(prompts, params)]
+    states = [outputs.add(request) for request in llm.admit(prompts, params)]
     running = states[: case.num_rows]
     try:
         while any(state.metrics.first_token_s is None for state in running):

@@ -173,15 +173,15 @@ def test_written_results_survive_the_engine_s_death(whole, tmp_path):
 def test_no_more_lines_are_read_than_are_in_progress(whole, tmp_path):
     source, _ = whole
     llm, most = fake_llm(), 0
-    start = llm.output_processor.start
+    add = llm.output_processor.add
 
     def counted(request):
         nonlocal most
-        state = start(request)
+        state = add(request)
         most = max(most, len(llm.parts.engine.scheduler.state.waiting))
         return state
 
-    llm.output_processor.start = counted
+    llm.output_processor.add = counted
     run(source, tmp_path / "out.jsonl", llm=llm, max_inflight=3)
     assert most <= 3
 

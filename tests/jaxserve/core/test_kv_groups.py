@@ -31,3 +31,12 @@ def test_a_windowed_table_holds_the_window_before_two_steps(num_tokens):
     for committed in range(80):
         num_kept = groups.end_page(committed + 2 * num_tokens) - groups.first_page(0, committed)
         assert num_kept <= groups.num_columns(0, 1000, num_tokens)
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 16])
+def test_no_two_steps_of_a_sequence_need_more_than_its_most_pages(chunk):
+    groups = KVGroups((7, None, 20), 4)
+    for num_tokens in range(1, 60):
+        most = groups.max_sequence_pages(num_tokens, chunk)
+        committed = range(0, num_tokens, chunk)
+        assert max(groups.num_pages(n, min(n + 2 * chunk, num_tokens)) for n in committed) <= most

@@ -23,12 +23,12 @@ def events(answer):
 def params_of(server, body, path="/v1/completions"):
     """The parameters of a request as they reach the engine."""
     outputs, seen = server.llm._outputs, []
-    start = outputs.start
-    outputs.start = lambda request: seen.append(request.params) or start(request)
+    add = outputs.add
+    outputs.add = lambda request: seen.append(request.params) or add(request)
     try:
         assert server.post(path, body).status_code == 200
     finally:
-        outputs.start = start
+        outputs.add = add
     return seen[0]
 
 

@@ -1,4 +1,4 @@
-"""Contradictory arguments raise errors that name them, and a back end that declines a call gives its reason."""
+"""Contradictory arguments raise errors that name them, and a back end that refuses a call gives its reason."""
 
 import inspect
 from dataclasses import replace

@@ -26,8 +26,8 @@ def sizes_of(groups=LLAMA, mem=None, max_position=4096, **options):
 @pytest.mark.parametrize("num_pages", [1, 7, 60, 300, 5000])
 def test_longest_is_the_longest_that_fits(groups, num_pages):
     fits = longest_sequence(groups, num_pages, 4096, chunk=64)
-    assert fits == 0 or sum(groups.table_widths(fits, 64)) <= num_pages
-    assert fits == 4096 or sum(groups.table_widths(fits + 1, 64)) > num_pages
+    assert fits == 0 or groups.max_sequence_pages(fits, 64) <= num_pages
+    assert fits == 4096 or groups.max_sequence_pages(fits + 1, 64) > num_pages
 
 
 def test_the_pool_takes_what_memory_leaves_and_no_more_than_all_slots_can_use():

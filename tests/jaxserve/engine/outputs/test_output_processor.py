@@ -20,11 +20,11 @@ def finished(outputs, state):
 def test_a_step_serves_every_request_and_reports_its_tokens():
     outputs = OutputProcessor(make_engine(), None)
     requests = [make_request(str(i), 3, 4 + i, seed=i) for i in range(3)]
-    started = [outputs.start(request) for request in requests]
+    states = [outputs.add(request) for request in requests]
     seen = []
     while outputs.has_work:
         seen += outputs.step()
-    for state, request in zip(started, requests, strict=True):
+    for state, request in zip(states, requests, strict=True):
         ends = [has_ended for other, has_ended in seen if other is state]
         assert ends == [False] * (request.max_tokens - 1) + [True]
         assert whole(state).outputs[0].token_ids == naive(request)[0]
@@ -35,7 +35,7 @@ def test_sequences_of_other_owners_run_along():
     outputs = OutputProcessor(engine, None)
     mine, theirs = make_request("mine", 3, 5, seed=1), make_request("theirs", 3, 9, seed=2)
     (sequence,) = engine.add(theirs)
-    assert finished(outputs, outputs.start(mine)).outputs[0].token_ids == naive(mine)[0]
+    assert finished(outputs, outputs.add(mine)).outputs[0].token_ids == naive(mine)[0]
     assert not sequence.is_finished
     while engine.has_work:
         outputs.step()
@@ -58,7 +58,7 @@ def test_requests_that_share_a_prefix_end_when_aborted_and_all_pages_return():
 
 def test_a_stream_returns_nothing_twice():
     outputs = OutputProcessor(make_engine(), None)
-    state = outputs.start(make_request("a", 3, 5, n=2))
+    state = outputs.add(make_request("a", 3, 5, n=2))
     reader, pieces = OutputStream(state), []
     while not state.is_finished:
         outputs.step()
@@ -74,7 +74,7 @@ def test_a_request_closed_in_the_middle_of_a_step_ends_with_the_next():
     """As when the garbage collector finalizes an abandoned stream while another one is being stepped."""
     engine = make_engine()
     outputs = OutputProcessor(engine, None)
-    left, kept = outputs.start(make_request("left", 3, 50)), outputs.start(make_request("kept", 3, 6, seed=4))
+    left, kept = outputs.add(make_request("left", 3, 50)), outputs.add(make_request("kept", 3, 6, seed=4))
     collect = engine.runner.collect
 
     def collect_and_close(ticket):
@@ -92,7 +92,7 @@ def test_a_request_closed_in_the_middle_of_a_step_ends_with_the_next():
 
 def test_closing_is_idempotent():
     outputs = OutputProcessor(make_engine(), None)
-    state = outputs.start(make_request("a", 3, 5))
+    state = outputs.add(make_request("a", 3, 5))
     outputs.step()
     outputs.close([state, state])
     outputs.close([state])
@@ -105,17 +105,17 @@ def test_a_claimed_engine_serves_one_thread_only():
     owner = threading.Thread(target=lambda: None)
     outputs.claim(owner, lambda record: None)
     request = make_request("a", 3)
-    starts = (lambda: outputs.start(request), lambda: outputs.exclusive().__enter__())
-    for call in (outputs.step, *starts, lambda: outputs.claim(owner, lambda record: None)):
+    adds = (lambda: outputs.add(request), lambda: outputs.exclusive().__enter__())
+    for call in (outputs.step, *adds, lambda: outputs.claim(owner, lambda record: None)):
         with pytest.raises(RuntimeError, match="AsyncLLM"):
             call()
     outputs.release()
-    finished(outputs, outputs.start(make_request("a", 3)))
+    finished(outputs, outputs.add(make_request("a", 3)))
 
 
 def test_an_engine_with_running_requests_cannot_be_claimed():
     outputs = OutputProcessor(make_engine(), None)
-    outputs.start(make_request("a", 3))
+    outputs.add(make_request("a", 3))
     with pytest.raises(RuntimeError, match="a stream has not ended"):
         outputs.claim(threading.Thread(target=lambda: None), lambda record: None)
 
@@ -123,7 +123,7 @@ def test_an_engine_with_running_requests_cannot_be_claimed():
 def test_a_refused_request_ends_the_others_of_its_call():
     engine = make_engine()
     outputs = OutputProcessor(engine, None)
-    kept = outputs.start(make_request("kept", 3, 6))
+    kept = outputs.add(make_request("kept", 3, 6))
     with pytest.raises(ValueError, match="in use"):
         complete(outputs, [make_request("a", 3), make_request("kept", 3)], use_tqdm=False)
     assert list(engine.scheduler.state.requests) == ["kept"]
@@ -133,11 +133,11 @@ def test_a_refused_request_ends_the_others_of_its_call():
 def test_a_dead_engine_ends_every_request():
     engine = make_engine()
     outputs = OutputProcessor(engine, None)
-    state = outputs.start(make_request("a", 3, 9))
+    state = outputs.add(make_request("a", 3, 9))
     engine.runner.collect = lambda ticket: 1 / 0
     with pytest.raises(EngineDeadError):
         complete(outputs, [make_request("b", 3)], use_tqdm=False)
     assert whole(state).outputs[0].finish_reason == "error"
     outputs.close([state])
     with pytest.raises(EngineDeadError):
-        outputs.start(make_request("c", 3))
+        outputs.add(make_request("c", 3))
