@@ -78,7 +78,7 @@ class _Rows(PageLayout):
         return head_dim
 
     def packed_len(self, head_dim: int, dtype: Any) -> int:
-        return _round_up(2 * head_dim, NUM_LANES)  # TPUs would copy the whole pool if it were no multiple
+        return _round_up(2 * head_dim, NUM_LANES)  # with other lengths, XLA copies the whole pool on TPUs
 
     def page_multiple(self, dtype: Any) -> int:
         return tile_rows(dtype)

@@ -55,9 +55,9 @@ def write(
 ) -> Num[Array, "Lg P K page W2"]:
     """Stores keys and values of tokens begin <= t < end at their slots in pool[layer], as `pack_tokens` packs them.
 
-    Among these tokens are runs whose slots ascend by one (the rows of a batch); no two runs may share a piece, that is,
-    an aligned stretch of `aligned_pieces.piece_len(page_size, layout)` slots. Runs of sequences that own their pages do
-    not. The scratch page may be written too.
+    These tokens form runs whose slots ascend by one (the rows of a batch). No two runs may share a piece, that is, an
+    aligned stretch of `aligned_pieces.piece_len(page_size, layout)` slots; rows that write only to pages of their own
+    never do. The scratch page may be written too.
 
     Args:
       layer: index in the pool's first axis.

@@ -26,7 +26,7 @@ class Workload:
     padding_rows: int = 0
     padding_columns: int = 0
     padding_pages: int = 2
-    """Pages that no row holds, without the scratch page."""
+    """Pages that no row holds, not counting the scratch page."""
     window: int | None = None
     softcap: float | None = None
     has_sinks: bool = False

@@ -1,9 +1,10 @@
 """Kernels and steps compile for every TPU generation and for Hopper, update the pool in place, and spill no register.
 
 The product of which the tests named `aot` compile a part. For every TPU topology: attention of every workload, writes
-into every pool, and the layers of Llama 3 8B (four chips) in a decode and a mixed bucket; for some of them Gemma 3 1B
-(two chips), and whole steps. For Hopper: every workload of the GPU tests, and the step of Llama 3 8B. No device is
-needed. A case that copies the pool, needs more temporaries than its test allows, or spills registers ends the proof.
+into every pool, and the layers of Llama 3 8B (four chips) in a decode and a mixed bucket. For v5e and v6e: layers and
+whole steps of Gemma 3 1B (two chips) in such buckets. For v6e and Hopper: a whole decode step of Llama 3 8B. For
+Hopper: every workload of the GPU tests. No device is needed. A case that copies the pool, needs more temporaries than
+its test allows, or spills registers ends the proof.
 """
 
 import argparse
@@ -18,7 +19,7 @@ Case = tuple[str, str, Callable[[], None]]
 
 
 def cases() -> Iterator[Case]:
-    """(what is compiled, for which target, the check). Imports jax."""
+    """(what is compiled, for which target, the check). Imports jax: call `compile_without_devices` first."""
     from tests.jaxserve.runner.step import test_gemma_step_aot as gemma
     from tests.jaxserve.runner.step import test_gpu_step_aot as gpu_step
     from tests.jaxserve.runner.step import test_llama_step_aot as llama

@@ -49,7 +49,7 @@ from tests.pallas_kernels.paged_attention.mosaic_gpu.tiny_gpu import BLOCK, tiny
 GPU = "mosaic_gpu"
 BACKENDS = (*attention_calls.BACKENDS, GPU)
 USED = {"invariant": ("xla",)}
-"""Back ends whose files another one imports."""
+"""By back end, the other back ends whose files it imports."""
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / ".cache" / "proofs"
 CASES_PER_PROCESS = 40  # a process keeps every program that it compiled
@@ -177,7 +177,7 @@ def rows_of(name: str, case: Case | Workload, backends: tuple[str, ...]) -> list
     ]
     for workload in workloads:
         arguments = build(workload)
-        expected: Result | None = None  # computed only if a back end serves the case: the reference takes as long
+        expected: Result | None = None  # computed only if a back end serves the case
         for row in rows:
             started_s = time.monotonic()
             try:

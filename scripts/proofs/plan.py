@@ -98,7 +98,7 @@ def run_engine(options: str) -> None:
 
     from jaxserve import LLM, SamplingParams
 
-    for name in ("gguf", "tokenizers"):  # imported on demand later; they count to the memory at the start
+    for name in ("gguf", "tokenizers"):  # imported on demand later; here, as part of the memory at the start
         importlib.import_module(name)
     jax.block_until_ready(jnp.zeros(8))
     print(anonymous_bytes(os.getpid()), flush=True)

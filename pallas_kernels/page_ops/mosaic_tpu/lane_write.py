@@ -106,7 +106,9 @@ def _kernel(*refs: Ref) -> None:
 
     write_pieces(
         scalars,
-        *(new, merged, semaphores),
+        new,
+        merged,
+        semaphores,
         piece_len=NUM_LANES,
         page_size=pool.shape[4],
         tokens_at=tokens_at,

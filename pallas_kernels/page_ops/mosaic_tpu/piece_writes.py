@@ -36,12 +36,13 @@ class PieceScalars(NamedTuple):
 
 
 def piece_scalars(layer: Int[Array, ""], slots: Int[Array, "T"], pieces: Pieces) -> PieceScalars:
-    layers, num_pieces = (jnp.reshape(x, 1) for x in (layer, pieces.num_pieces))
-    return PieceScalars(layers, slots, pieces.first_tokens, pieces.counts, num_pieces)
+    """The operands of a call."""
+    num_pieces = jnp.reshape(pieces.num_pieces, 1)
+    return PieceScalars(jnp.reshape(layer, 1), slots, pieces.first_tokens, pieces.counts, num_pieces)
 
 
 def ring_depth(item_bytes: int) -> int:
-    """Number of buffers for pieces that take so many bytes each."""
+    """Number of buffers in a ring of pieces, each of which needs `item_bytes` of VMEM."""
     return max(2, min(MAX_DEPTH, MAX_RING_BYTES // item_bytes))
 
 
@@ -60,7 +61,7 @@ def write_pieces(
     """Writes all pieces, in the body of a kernel.
 
     Args:
-      new, merged: rings of buffers in VMEM for the tokens around a piece's, and for the piece.
+      new, merged: rings of buffers in VMEM: for aligned tokens that include the piece's new ones, and for the piece.
       semaphores: three for each buffer.
       tokens_at: first token of a piece → the tokens to read into `new`.
       piece_at: layer, page and first slot in the page → the piece in the pool.

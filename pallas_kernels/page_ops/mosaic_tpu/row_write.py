@@ -111,7 +111,9 @@ def _kernel(*refs: Ref, tile: int) -> None:
 
     write_pieces(
         scalars,
-        *(new, merged, semaphores),
+        new,
+        merged,
+        semaphores,
         piece_len=length,
         page_size=pool.shape[3],
         tokens_at=tokens_at,

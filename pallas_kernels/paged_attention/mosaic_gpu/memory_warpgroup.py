@@ -75,9 +75,8 @@ def stream_blocks(refs: Refs, item: Item, sizes: KernelSizes) -> None:
 
     @pl.loop(jnp.maximum(item.end - sizes.depth, item.begin), item.end)
     def _(block: jax.Array) -> None:
-        plgpu.barrier_wait(
-            refs["freed"].at[buffer_of(item, block, sizes)]
-        )  # every phase of a barrier must be waited for
+        # Every phase of a barrier must be waited for.
+        plgpu.barrier_wait(refs["freed"].at[buffer_of(item, block, sizes)])
 
 
 def _divmod(x: jax.Array, divisor: int) -> tuple[jax.Array, jax.Array]:

@@ -202,7 +202,7 @@ def _block_sizes(kind: str, meta: AttentionMeta, spec: AttentionSpec, model: Mod
 def _computed(model: ModelSizes) -> ModelSizes:
     """With the type of the products' operands: bfloat16 where it holds the queries, keys and values exactly.
 
-    Sizes that it returned do not change when it is applied to them again.
+    Idempotent: `plan`, which applies it, may be called with its result.
     """
     is_narrow = jnp.dtype(model.pool_dtype).itemsize == 1 or model.pool_dtype == jnp.bfloat16
     return replace(model, dtype=jnp.bfloat16 if model.dtype == jnp.bfloat16 and is_narrow else jnp.float32)

@@ -171,7 +171,7 @@ def softmax_buffers(blocks: BlockLayout, num_queries: int) -> list[Any]:
 
 
 def clear(softmax: Softmax) -> None:
-    """Starts the sums of a row or tile."""
+    """Resets the sums for a new row or tile."""
     softmax.highest[...] = jnp.full_like(softmax.highest, LOWEST)
     softmax.total[...] = jnp.zeros_like(softmax.total)
     softmax.weighted[...] = jnp.zeros_like(softmax.weighted)

@@ -19,10 +19,10 @@ def anonymous_bytes(pid: int) -> int:
 
 
 def peak_growth_bytes(command: list[str], **env: str) -> tuple[int, str]:
-    """Runs a command on the CPU: the peak of its memory minus its memory at the start, and the rest of its output.
+    """Runs a command on the CPU; returns the peak of its anonymous memory minus that at the start, and its output.
 
-    The process prints its `anonymous_bytes` at the start on the first line. env: variables in addition to this
-    process's.
+    The first line of the output, which is not returned, must be the process's `anonymous_bytes` at the start. env:
+    variables in addition to this process's.
     """
     env = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT), **env}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
