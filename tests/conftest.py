@@ -16,6 +16,7 @@ from jaxtyping import install_import_hook
 
 from jaxserve.core.hardware.compilers import LIBTPU_VARIABLES
 from tests.repository.modules import ROOT, names_of
+from tests.support import shape_checks
 
 pytest_plugins = ["tests.support.slow_files"]
 pytest.register_assert_rewrite("tests.end_to_end.engine.invariance_laws")  # its asserts show values, as in test files
@@ -45,7 +46,7 @@ gc.set_threshold(200_000, 50, 1000)
 settings.register_profile("jaxserve", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("jaxserve")
 
-install_import_hook(names_of("Device"), "beartype.beartype")
+install_import_hook(names_of("Device"), f"{shape_checks.__name__}.check")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -5,8 +5,10 @@ import importlib
 import jax
 import jax.numpy as jnp
 import pytest
+from jaxtyping import Array, Float, TypeCheckError, jaxtyped
 
 from tests.repository.modules import names_of
+from tests.support import shape_checks
 
 
 def test_there_are_four_devices():
@@ -26,3 +28,18 @@ def test_ranks_do_not_promote_silently():
 @pytest.mark.parametrize("name", names_of("Device"))
 def test_shapes_are_checked_in_every_device_module(name):
     assert "jaxtyping" in type(importlib.import_module(name).__spec__.loader).__module__
+
+
+def test_functions_defined_anew_are_checked_each_time():
+    def make(hint):
+        @jaxtyped(typechecker=shape_checks.check)
+        def square(x: hint) -> hint:
+            return x * x
+
+        return square
+
+    for length in (2, 3, 2):
+        square = make(Float[Array, f"{length}"])
+        square(jnp.ones(length))
+        with pytest.raises(TypeCheckError):
+            square(jnp.ones(4))
