@@ -1,10 +1,10 @@
 """Kernels and steps compile for every TPU generation and for Hopper, update the pool in place, and spill no register.
 
-The product of which the tests named `aot` compile a part. For every TPU topology: attention of every workload, writes
-into every pool, and the layers of Llama 3 8B (four chips) in a decode and a mixed bucket. For v5e and v6e: layers and
-whole steps of Gemma 3 1B (two chips) in such buckets. For v6e and Hopper: a whole decode step of Llama 3 8B. For
-Hopper: every workload of the GPU tests. No device is needed. A case that copies the pool, needs more temporaries than
-its test allows, or spills registers ends the proof.
+The product of which the tests named `aot` compile a part. For every TPU topology: attention of every workload, page
+operations on every pool, and the layers of Llama 3 8B (four chips) in a decode and a mixed bucket. For v5e and v6e:
+layers and whole steps of Gemma 3 1B (two chips) in such buckets. For v6e and Hopper: a whole decode step of Llama 3 8B.
+For Hopper: every workload of the GPU tests. No device is needed. A case that copies the pool, needs more temporaries
+than its test allows, or spills registers ends the proof.
 """
 
 import argparse
@@ -35,9 +35,13 @@ def cases() -> Iterator[Case]:
                 topology,
                 partial(tpu.test_kernels_compile_and_leave_the_pool_in_place, topology, name),
             )
-        for name in page_ops.POOLS:
-            check = partial(page_ops.test_tokens_are_written_into_the_donated_pool, tpu_mesh(topology), name)
-            yield f"tokens written, {name}", topology, check
+        for done, pools, test in (
+            ("tokens written", page_ops.POOLS, page_ops.test_tokens_are_written_into_the_donated_pool),
+            ("rows moved", page_ops.MOVED, page_ops.test_rows_are_moved_in_the_donated_pool),
+            ("pages copied", page_ops.COPIED, page_ops.test_pages_come_and_go_without_a_copy_of_the_pool),
+        ):
+            for name in pools:
+                yield f"{done}, {name}", topology, partial(test, tpu_mesh(topology), name)
         for bucket in (llama.DECODE, llama.MIXED):
             check = partial(llama.test_the_backbone_needs_little_memory, topology, bucket)
             yield f"Llama 3 8B, layers, {bucket}", topology, check

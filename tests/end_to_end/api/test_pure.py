@@ -1,4 +1,4 @@
-"""The pure functions on a real model agree with the engine."""
+"""The pure functions on a real model agree with transformers."""
 
 from functools import partial
 
@@ -7,15 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxserve import LLM, SamplingParams, pure
+from jaxserve import pure
 from jaxserve.core.errors import ConfigError
+from scripts.proofs.parity import read_goldens
 from tests.support.golden_data import checkpoint
-
-pytestmark = pytest.mark.optimized  # without, weights take 50 s to load
+from tests.support.tiny_engines import tiny_engine
 
 NAME = "smollm2-135m-instruct"
-PROMPTS = ["The capital of France is", "Once upon a time"]
-NUM_TOKENS = 8
+MAX_PROMPT, NUM_TOKENS = 24, 16
 
 
 @partial(jax.jit, static_argnums=0)
@@ -29,22 +28,25 @@ def greedy(settings, params, tokens, lengths, cache):
     return jax.lax.scan(step, start, length=NUM_TOKENS)[1].T
 
 
-def test_a_scan_over_decode_equals_generate(real_model):
-    path = real_model(NAME).weights
-    model = pure.load(str(path), dtype="float32")
+@pytest.mark.optimized  # without, weights take 50 s to load
+def test_a_scan_over_decode_equals_transformers(real_model):
+    model = pure.load(str(real_model(NAME).weights), dtype="float32")
     assert model.tokenizer is not None
-    prompts = [model.tokenizer.encode(prompt) for prompt in PROMPTS]
-    tokens = np.zeros((2, 8), np.int32)
-    for row, prompt in zip(tokens, prompts, strict=True):
-        row[: len(prompt)] = prompt
-    lengths = np.array([len(p) for p in prompts], np.int32)
-    drawn = greedy(model.settings, model.params, tokens, lengths, pure.init_cache(model.settings, 2, 32))
+    prompts, golden = read_goldens(NAME)
+    chosen = [i for i, prompt in enumerate(prompts) if 4 < len(prompt) <= MAX_PROMPT][:4]
+    assert len({len(prompts[i]) for i in chosen}) > 1
+    tokens = np.zeros((len(chosen), MAX_PROMPT), np.int32)
+    for row, i in zip(tokens, chosen, strict=True):
+        row[: len(prompts[i])] = prompts[i]
+    lengths = np.array([len(prompts[i]) for i in chosen], np.int32)
+    cache = pure.init_cache(model.settings, len(chosen), MAX_PROMPT + NUM_TOKENS)
+    drawn = greedy(model.settings, model.params, tokens, lengths, cache)
+    assert np.asarray(drawn).tolist() == golden["tokens"][chosen, :NUM_TOKENS].tolist()
 
-    llm = LLM(str(path), dtype="float32", max_model_len=256, max_num_seqs=8, max_num_batched_tokens=32)
-    params = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
-    expected = [out.outputs[0].token_ids for out in llm.generate(PROMPTS, params, use_tqdm=False)]
-    assert np.asarray(drawn).tolist() == expected
-    assert llm.parts.runner.settings.model == model.settings
+
+def test_settings_are_those_of_an_engine():
+    model = pure.load(str(checkpoint("llama3")), dtype="float32")
+    assert tiny_engine("llama3").parts.runner.settings.model == model.settings
 
 
 @pytest.mark.parametrize("option", ["max_num_seqs", "num_pages", "memory_utilization"])

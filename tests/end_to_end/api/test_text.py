@@ -1,4 +1,4 @@
-"""Text in, text out, with the demo model: completions, stop strings, samples, all forms of a prompt."""
+"""Text in, text out, with the demo model: completions, chats, streams, stop strings, samples, all forms of a prompt."""
 
 import pytest
 
@@ -10,6 +10,7 @@ pytestmark = pytest.mark.optimized
 NAME = "smollm2-135m-instruct"
 PROMPT = "The capital of France is"
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
+CAPITAL = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +92,35 @@ def test_detokenize_off_leaves_the_text_empty(llm):
     params = SamplingParams(temperature=0, max_tokens=3, detokenize=False)
     out = llm.generate(PROMPT, params, use_tqdm=False)[0].outputs[0]
     assert (out.text, len(out.token_ids)) == ("", 3)
+
+
+def test_the_demo_model_answers_as_an_assistant(llm):
+    rendered = llm.render_chat(CAPITAL)
+    assert rendered["prompt"].endswith("<|im_start|>assistant\n")
+    assert rendered["prompt_token_ids"].count(1) == 3  # <|im_start|>: system, user, assistant
+    params = SamplingParams(temperature=0, max_tokens=24)
+    (answer,) = llm.chat(CAPITAL, params, use_tqdm=False)
+    assert "Paris" in answer.outputs[0].text
+    assert (answer.outputs[0].finish_reason, answer.outputs[0].stop_reason) == ("stop", None)
+    (again,) = llm.generate(rendered, params, use_tqdm=False)
+    assert again.outputs == answer.outputs
+
+
+def test_the_assistant_continues_its_final_message(llm):
+    begun = [*CAPITAL, {"role": "assistant", "content": "The capital of France is"}]
+    rendered = llm.render_chat(begun, add_generation_prompt=False, continue_final_message=True)
+    assert rendered["prompt"].endswith("<|im_start|>assistant\nThe capital of France is")
+    pieces = [piece.outputs[0].text for piece in llm.stream(rendered, GREEDY)]
+    assert "".join(pieces).startswith(" Paris")
+    assert len(pieces) > 1  # as many as steps, which may draw several tokens
+
+
+def test_streams_of_real_text_are_what_generate_gives(llm):
+    params = SamplingParams(temperature=1.0, seed=4, n=3, max_tokens=16, logprobs=2, stop=[".", "\n\n"])
+    (whole,) = llm.generate("Naïve café 😀:", params, use_tqdm=False)
+    pieces = list(llm.stream("Naïve café 😀:", params))
+    for sample in whole.outputs:
+        mine = [c for piece in pieces for c in piece.outputs if c.index == sample.index]
+        assert "".join(c.text for c in mine) == sample.text
+        assert [token for c in mine for token in c.token_ids] == sample.token_ids
+        assert (mine[-1].finish_reason, mine[-1].stop_reason) == (sample.finish_reason, sample.stop_reason)

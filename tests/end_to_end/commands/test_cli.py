@@ -1,42 +1,11 @@
-"""The command line: `generate` works, and mistakes end with one sentence and exit code 2."""
-
-import json
-import re
+"""The command line: mistakes end with one sentence and exit code 2; every parameter and option has a flag."""
 
 import pytest
 
 from tests.support.golden_data import checkpoint
-from tests.support.processes.command_line import DEMO_SIZES, check_mistake, jaxserve
+from tests.support.processes.command_line import check_mistake, jaxserve
 
 NAME = "smollm2-135m-instruct"
-
-
-def test_generate_prints_the_completion_and_times_loading_compiling_and_generating_apart(real_model):
-    real_model(NAME)
-    args = ["--prompt", "The capital of France is", "--temperature", "0", "--max-tokens", "4"]
-    done = jaxserve("generate", NAME, *DEMO_SIZES, *args)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(" Paris.")
-    figures = re.search(
-        r"^model loaded in [\d.]+ s\n"
-        r"2 programs compiled in [\d.]+ s \([012] of them read from the compilation cache\)\n"
-        r"4 tokens generated in [\d.]+ s: [\d.]+ tokens/s, compilation not counted\n"
-        r"first token [\d.]+ s after the start of the process, loading and compilation included$",
-        done.stderr,
-        re.MULTILINE,
-    )
-    assert figures, done.stderr
-    assert "\r" not in done.stderr  # bars are for terminals only
-
-
-def test_generate_reads_prompts_from_standard_input_and_writes_json(real_model):
-    real_model(NAME)
-    args = ["--prompts-file", "-", "--json", "--quiet", "--temperature", "0", "--max-tokens", "3"]
-    done = jaxserve("generate", NAME, *DEMO_SIZES, *args, stdin="One and\n\nTwo and\n")
-    assert done.stderr == ""
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [line["prompt"] for line in lines] == ["One and", "Two and"]
-    assert all(len(line["outputs"][0]["token_ids"]) == 3 for line in lines)
 
 
 MISTAKES = {

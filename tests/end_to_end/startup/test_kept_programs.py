@@ -1,6 +1,8 @@
 """Programs that one process exports start another: only what has changed is traced again; damaged or missing files
 only cost time."""
 
+import shutil
+
 import jax
 import pytest
 
@@ -28,6 +30,12 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.fixture
+def compiled(folder, tmp_path):
+    """A folder that holds XLA's compiled programs and none of ours, so that tests only trace."""
+    return shutil.copytree(folder, tmp_path, ignore=shutil.ignore_patterns("programs"), dirs_exist_ok=True)
+
+
 def traced(folder, **options) -> set[str]:
     """The programs that a new engine traces to produce the golden tokens."""
     jax.clear_caches()  # as in a process of its own
@@ -49,24 +57,24 @@ def test_what_a_program_was_traced_from_must_agree(folder, monkeypatch):
     assert traced(folder) == {"mixed", "decode"}
 
 
-def test_from_python_functions_may_be_patched_so_nothing_is_kept(tmp_path):
-    assert traced(tmp_path, keep_lowered=None) == {"mixed", "decode"}
-    assert not (tmp_path / "programs").exists()
+def test_from_python_functions_may_be_patched_so_nothing_is_kept(compiled):
+    assert traced(compiled, keep_lowered=None) == {"mixed", "decode"}
+    assert not (compiled / "programs").exists()
 
 
-def test_a_damaged_program_is_exported_again(folder, tmp_path):
-    store = tmp_path / "programs"
+def test_a_damaged_program_is_exported_again(folder, compiled):
+    store = compiled / "programs"
     store.mkdir()
     for path in (folder / "programs").rglob("*.export"):
         copy = store / path.relative_to(folder / "programs")
         copy.parent.mkdir(exist_ok=True)
         copy.write_bytes(path.read_bytes()[:-1])
-    assert traced(tmp_path) == {"mixed", "decode"}
-    assert traced(tmp_path) == set()
+    assert traced(compiled) == {"mixed", "decode"}
+    assert traced(compiled) == set()
     assert not list(store.rglob("*.partial"))
 
 
-def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
-    (tmp_path / "programs").write_text("in the way")
+def test_a_folder_that_cannot_be_written_is_reported(compiled):
+    (compiled / "programs").write_text("in the way")
     with pytest.warns(UserWarning, match="later processes trace again"):
-        assert traced(tmp_path) == {"mixed", "decode"}
+        assert traced(compiled) == {"mixed", "decode"}

@@ -37,11 +37,17 @@ def pool_on(mesh: jax.sharding.Mesh, name: str) -> jax.ShapeDtypeStruct:
     return on(mesh, shape, dtype)
 
 
-# Each pool on two topologies, each topology with half the pools; `scripts/prove aot` compiles the whole product.
-HALF = [(t, name) for i, name in enumerate(POOLS) for j, t in enumerate(TPU_TOPOLOGIES) if (i + j) % 2 == 0]
+def on_half(*names: str) -> pytest.MarkDecorator:
+    """Each pool on two topologies, each topology with half the pools; `scripts/prove aot` compiles them all."""
+    half = [(t, name) for i, name in enumerate(names) for j, t in enumerate(TPU_TOPOLOGIES) if (i + j) % 2 == 0]
+    return pytest.mark.parametrize(("mesh", "name"), half, indirect=["mesh"])
 
 
-@pytest.mark.parametrize(("mesh", "name"), HALF, indirect=["mesh"])
+MOVED = ("llama3_8b", "phi2", "llama3_8b_int8", "qwen_on_4_fp8")
+COPIED = ("llama3_8b", "falcon_7b", "llama3_8b_fp8")
+
+
+@on_half(*POOLS)
 def test_tokens_are_written_into_the_donated_pool(mesh, name):
     pool, head_dim, num_tokens = pool_on(mesh, name), POOLS[name][1], 512
     kv = on(mesh, (num_tokens, pool.shape[2], head_dim), jnp.bfloat16)
@@ -71,13 +77,13 @@ def test_a_scan_over_layers_carries_the_pool(mesh):
     assert_in_place(compiled, pool, max_temp_bytes=4 * MB)
 
 
-@pytest.mark.parametrize("name", ["llama3_8b", "phi2", "llama3_8b_int8", "qwen_on_4_fp8"])
+@on_half(*MOVED)
 def test_rows_are_moved_in_the_donated_pool(mesh, name):
     pool, slots = pool_on(mesh, name), on(mesh, (512,), jnp.int32)
     assert_in_place(compile_on(mesh, api.move_rows, pool, slots, slots, donate=(0,)), pool, max_temp_bytes=MB)
 
 
-@pytest.mark.parametrize("name", ["llama3_8b", "falcon_7b", "llama3_8b_fp8"])
+@on_half(*COPIED)
 def test_pages_come_and_go_without_a_copy_of_the_pool(mesh, name):
     pool, ids = pool_on(mesh, name), on(mesh, (16,), jnp.int32)
     pages = on(mesh, (pool.shape[0], 16, *pool.shape[2:]), pool.dtype)

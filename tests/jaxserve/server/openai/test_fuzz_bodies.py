@@ -1,4 +1,7 @@
-"""Every field of every body, fuzzed: each response is a refusal by name or the requested result."""
+"""Every field of every body, fuzzed: each response is a refusal by name or the requested result.
+
+`scripts/prove serving` sends more bodies to a real model.
+"""
 
 from collections import Counter
 from itertools import islice
@@ -13,7 +16,7 @@ from tests.support.serving.body_fuzz import body_schemas, cases
 from tests.support.serving.fuzz_client import fuzz
 from tests.support.serving.http_server import running, until
 
-NUM_CASES, NUM_WITH_FAULT = 2000, 200
+NUM_CASES, NUM_WITH_FAULT = 1200, 200
 
 
 @pytest.fixture
@@ -46,7 +49,7 @@ def test_every_field_of_every_body_is_fuzzed(server):
         counts.update((case.path, name) for name in (case.body if isinstance(case.body, dict) else ()))
     schemas = body_schemas(server.get("/openapi.json").json())
     assert len(schemas) >= 5
-    rare = [(path, name) for path in schemas for name in schemas[path]["properties"] if counts[path, name] < 10]
+    rare = [(path, name) for path in schemas for name in schemas[path]["properties"] if counts[path, name] < 6]
     assert not rare
 
 

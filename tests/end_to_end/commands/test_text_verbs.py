@@ -1,7 +1,9 @@
-"""`jaxserve chat` with a real model: on a terminal, from a pipe, and its help."""
+"""`jaxserve generate` and `jaxserve chat` with the demo model: on a terminal, from a pipe, and the help of `chat`."""
 
+import json
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -9,7 +11,7 @@ import time
 
 import pytest
 
-from tests.support.processes.command_line import DEMO_SIZES
+from tests.support.processes.command_line import DEMO_SIZES, jaxserve
 
 NAME = "smollm2-135m-instruct"
 COMMAND = [sys.executable, "-m", "jaxserve.cli.main", "chat"]
@@ -19,6 +21,34 @@ CTRL_C, CTRL_D = "\x03", "\x04"
 ON_ITS_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
+
+
+def test_generate_prints_the_completion_and_times_loading_compiling_and_generating_apart(real_model):
+    real_model(NAME)
+    args = ["--prompt", "The capital of France is", "--temperature", "0", "--max-tokens", "4"]
+    done = jaxserve("generate", NAME, *DEMO_SIZES, *args)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(" Paris.")
+    figures = re.search(
+        r"^model loaded in [\d.]+ s\n"
+        r"2 programs compiled in [\d.]+ s \([012] of them read from the compilation cache\)\n"
+        r"4 tokens generated in [\d.]+ s: [\d.]+ tokens/s, compilation not counted\n"
+        r"first token [\d.]+ s after the start of the process, loading and compilation included$",
+        done.stderr,
+        re.MULTILINE,
+    )
+    assert figures, done.stderr
+    assert "\r" not in done.stderr  # bars are for terminals only
+
+
+def test_generate_reads_prompts_from_standard_input_and_writes_json(real_model):
+    real_model(NAME)
+    args = ["--prompts-file", "-", "--json", "--quiet", "--temperature", "0", "--max-tokens", "3"]
+    done = jaxserve("generate", NAME, *DEMO_SIZES, *args, stdin="One and\n\nTwo and\n")
+    assert done.stderr == ""
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["prompt"] for line in lines] == ["One and", "Two and"]
+    assert all(len(line["outputs"][0]["token_ids"]) == 3 for line in lines)
 
 
 class Terminal:
