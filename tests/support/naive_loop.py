@@ -1,7 +1,7 @@
 """The naive loop, the engine's reference: one prompt at a time, a full forward pass of the context for each token."""
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -20,6 +20,7 @@ from jaxserve.models.transformer import forward, logits
 from jaxserve.runner.load_weights import load_params, read_config
 
 PAGE = 16
+ROUNDED_TO = 96  # tokens: one program for all prompts of the goldens with their outputs
 
 
 @dataclass
@@ -49,7 +50,7 @@ class NaiveModel:
 
     def _whole(self, ids: np.ndarray | list[int]) -> tuple[np.ndarray, np.ndarray]:
         num_tokens = len(ids)
-        padded = -(-max(num_tokens, 2) // 32) * 32
+        padded = -(-num_tokens // ROUNDED_TO) * ROUNDED_TO
         tokens = np.zeros(padded, np.int32)
         tokens[:num_tokens] = ids
         hidden, logits = self._run(self.params, jnp.asarray(tokens), jnp.int32(num_tokens))
@@ -62,11 +63,11 @@ class NaiveModel:
             ids.append(int(self.logits(ids)[-1].argmax()))
         return ids[len(prompt) :]
 
-    @cached_property
-    def _run(self):
-        return jax.jit(partial(_whole_context, self.config, self.mesh, self.backend))
+    def _run(self, *args):
+        return _whole_context(self.config, self.mesh, self.backend, *args)
 
 
+@partial(jax.jit, static_argnums=(0, 1, 2))  # one cache: models of one configuration share their programs
 def _whole_context(config, mesh, backend, params, tokens, num_tokens):
     size = len(tokens)
     layout = kv_layout(config, mesh, PAGE, jnp.float32)

@@ -15,8 +15,10 @@ def log_softmax(logits):
     return z - np.log(np.exp(z - z.max(-1, keepdims=True)).sum(-1, keepdims=True)) - z.max(-1, keepdims=True)
 
 
-@pytest.mark.parametrize("family", ["llama3", "gemma3"])
-@pytest.mark.parametrize("options", [{}, {"max_chunk_tokens": 7}, {"tensor_parallel_size": 2}])
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [("llama3", {}), ("llama3", {"max_chunk_tokens": 7}), ("gemma3", {"tensor_parallel_size": 2})],
+)
 def test_prompt_logprobs_equal_transformers(family, options):
     golden = goldens(family)[2]
     params = SamplingParams(temperature=1.0, seed=0, max_tokens=2, prompt_logprobs=3)

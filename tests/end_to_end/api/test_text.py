@@ -9,7 +9,7 @@ pytestmark = pytest.mark.optimized
 
 NAME = "smollm2-135m-instruct"
 PROMPT = "The capital of France is"
-GREEDY = SamplingParams(temperature=0, max_tokens=12)
+GREEDY = SamplingParams(temperature=0, max_tokens=8)
 CAPITAL = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
 
 
@@ -28,7 +28,7 @@ def test_the_demo_model_knows_paris(llm, greedy):
     out = greedy
     assert out.outputs[0].text.startswith(" Paris.")
     assert out.prompt_token_ids == [504, 3575, 282, 4649, 314]
-    assert (out.prompt, out.finished, len(out.outputs[0].token_ids)) == (PROMPT, True, 12)
+    assert (out.prompt, out.finished, len(out.outputs[0].token_ids)) == (PROMPT, True, 8)
     assert out.outputs[0].text == llm.get_tokenizer().decode(out.outputs[0].token_ids)
 
 
@@ -50,8 +50,8 @@ def test_results_come_in_the_order_of_prompts_each_with_its_own_parameters(llm):
 @pytest.mark.parametrize(("stop", "num_rounds"), [("Paris", 1), ("ris.", 4), ("s.\n", 1), ("s.\n", 8)])
 def test_a_stop_string_cuts_the_text_also_across_tokens(llm, greedy, stop, num_rounds):
     whole = greedy.outputs[0].text
-    params = SamplingParams(temperature=0, max_tokens=12, stop=[stop, "never there"])
-    shown = SamplingParams(temperature=0, max_tokens=12, stop=stop, include_stop_str_in_output=True)
+    params = SamplingParams(temperature=0, max_tokens=8, stop=[stop, "never there"])
+    shown = SamplingParams(temperature=0, max_tokens=8, stop=stop, include_stop_str_in_output=True)
     with driven(llm, num_rounds, is_overlapped=True):
         out = llm.generate(PROMPT, params, use_tqdm=False)[0].outputs[0]
         text = llm.generate(PROMPT, shown, use_tqdm=False)[0].outputs[0].text
@@ -68,14 +68,14 @@ def test_a_stop_string_completed_by_the_last_allowed_token_still_counts(llm, gre
 
 
 def test_bad_words_do_not_appear(llm):
-    params = SamplingParams(temperature=0, max_tokens=12, bad_words=["Paris", "The answer"])
+    params = SamplingParams(temperature=0, max_tokens=8, bad_words=["Paris", "The answer"])
     text = llm.generate(PROMPT, params, use_tqdm=False)[0].outputs[0].text
     assert "Paris" not in text
     assert "The answer" not in text
 
 
 def test_samples_of_one_prompt_differ_and_repeat(llm):
-    params = SamplingParams(temperature=1.0, n=4, max_tokens=12, seed=9)
+    params = SamplingParams(temperature=1.0, n=4, max_tokens=8, seed=9)
     first, second = (llm.generate(PROMPT, params, use_tqdm=False)[0].outputs for _ in range(2))
     assert [c.index for c in first] == [0, 1, 2, 3]
     assert len({c.text for c in first}) == 4
@@ -83,7 +83,7 @@ def test_samples_of_one_prompt_differ_and_repeat(llm):
 
 
 def test_unseeded_requests_draw_from_the_engine_seed_and_the_order_of_arrival(llm):
-    params = SamplingParams(temperature=1.0, max_tokens=12)
+    params = SamplingParams(temperature=1.0, max_tokens=8)
     a, b = llm.generate([PROMPT, PROMPT], params, use_tqdm=False)
     assert a.outputs[0].token_ids != b.outputs[0].token_ids
 

@@ -1,4 +1,4 @@
-"""Forty thousand random operations: no page or slot is ever lost, and every output equals that of a lone run.
+"""Twenty-five thousand random operations: no page or slot is ever lost, and every output equals that of a lone run.
 
 `scripts/prove fuzz` does over a hundred thousand.
 """
