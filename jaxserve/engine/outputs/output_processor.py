@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from jaxserve.core.deferred_signals import deferred_signals
 from jaxserve.core.outputs import RequestMetrics
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
@@ -23,7 +24,7 @@ class OutputProcessor:
     """Adds requests to the engine, steps it, and ends samples whose text holds a stop string.
 
     Callers may add sequences of their own through `exclusive`; their tokens are not processed here. One thread at a
-    time steps; after `claim` only the claiming thread may.
+    time steps; after `claim` only the claiming thread may. Signal handlers, which may raise, run between these methods.
     """
 
     def __init__(self, engine: Engine, detokenizer: Detokenizer | None):
@@ -66,7 +67,7 @@ class OutputProcessor:
     def exclusive(self) -> Generator[Engine]:
         """The engine between two steps, for callers that add and read sequences of their own."""
         self.check_caller()
-        with self._lock:
+        with deferred_signals(), self._lock:
             yield self.engine
 
     def add(self, request: Request) -> RequestState:
@@ -80,7 +81,7 @@ class OutputProcessor:
             streams = [detokenizer.stream(prompt_ids, params.skip_special_tokens) for _ in outputs]
             outputs = [OutputText(stream, params, stops) for stream in streams]
         state = RequestState(request, prompt_ids, [], detokenizer, RequestMetrics(arrival_s=request.arrival_s))
-        with self._lock:
+        with deferred_signals(), self._lock:
             sequences = self.engine.add(request)
             state.samples += [SequenceOutput(state, sequence, outputs[sequence.index]) for sequence in sequences]
             self._by_sequence.update((sample.sequence.sequence_id, sample) for sample in state.samples)
@@ -89,7 +90,7 @@ class OutputProcessor:
 
     def abort(self, requests: Iterable[Request]) -> None:
         """End those that have not ended; when nothing else runs, all pages return now."""
-        with self._lock:
+        with deferred_signals(), self._lock:
             for request in requests:
                 self.engine.scheduler.abort(request.request_id)
             self._settle()
@@ -97,7 +98,7 @@ class OutputProcessor:
     def step(self) -> StepUpdate:
         """One step of the engine, and what it changed."""
         self.check_caller()
-        with self._lock:
+        with deferred_signals(), self._lock:
             self._drop_closed()
             self._examine(StepUpdate([], {}, self.engine.clock()))  # rows that an interrupt has left
             deltas = self.engine.step()
@@ -124,13 +125,14 @@ class OutputProcessor:
         May be called by a finalizer in the middle of a step, or from another thread during one: it then takes effect
         with the next step.
         """
-        self._closed.extend(states)
-        if self._lock.acquire(blocking=False):
-            try:
-                self._drop_closed()
-                self._settle()
-            finally:
-                self._lock.release()
+        with deferred_signals():
+            self._closed.extend(states)
+            if self._lock.acquire(blocking=False):
+                try:
+                    self._drop_closed()
+                    self._settle()
+                finally:
+                    self._lock.release()
 
     def _drop_closed(self) -> None:
         while self._closed:

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterable
 
+from jaxserve.core.deferred_signals import deferred_signals
 from jaxserve.core.outputs import RequestOutput
 from jaxserve.core.progress_bars import GenerateBar
 from jaxserve.core.request import Request
@@ -15,7 +16,8 @@ def complete(outputs: OutputProcessor, requests: Iterable[Request], use_tqdm: bo
     own: dict[RequestState, None] = {}
     try:
         for request in requests:
-            own[outputs.add(request)] = None
+            with deferred_signals():
+                own[outputs.add(request)] = None
         with GenerateBar(use_tqdm, sum(len(state.samples) for state in own)) as bar:
             for state in own:
                 while not state.is_finished:
@@ -35,9 +37,11 @@ def pieces(outputs: OutputProcessor, request: Request) -> Generator[RequestOutpu
     iterator before its end aborts the request.
     """
     outputs.check([request])
-    state = outputs.add(request)
+    own: list[RequestState] = []
     try:
-        stream, is_finished = OutputStream(state), False
+        with deferred_signals():
+            own.append(outputs.add(request))
+        stream, is_finished = OutputStream(own[0]), False
         while not is_finished:
             if (piece := stream.take()) is None:
                 outputs.step()
@@ -45,4 +49,4 @@ def pieces(outputs: OutputProcessor, request: Request) -> Generator[RequestOutpu
                 is_finished = piece.finished
                 yield piece
     finally:
-        outputs.close([state])
+        outputs.close(own)

@@ -1,0 +1,101 @@
+"""Interrupts reach the caller, and the engine goes on: after each dispatch, and at two hundred random moments."""
+
+import random
+import signal
+
+import numpy as np
+import pytest
+
+from jaxserve import BeamSearchParams, SamplingParams
+from tests.support.golden_data import goldens
+from tests.support.tiny_engines import drain, tiny_engine
+
+PROMPTS = [golden.prompt for golden in goldens("llama3")]
+GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+EXPECTED = [golden.greedy[:8] for golden in goldens("llama3")]
+
+
+@pytest.fixture
+def llm():
+    return tiny_engine("llama3", prefix_eviction="lru", num_pages=40, max_num_seqs=4)
+
+
+def check_whole(llm):
+    """The engine gives the right tokens, and no page is lost."""
+    outputs = llm.generate(PROMPTS, GREEDY, use_tqdm=False)
+    assert [output.outputs[0].token_ids for output in outputs] == EXPECTED
+    drain(llm)
+    pool = llm.parts.engine.scheduler.state.pool
+    assert (pool.num_referenced, pool.num_free + pool.num_cached) == (0, pool.num_pages - 1)
+
+
+# Forks, biases, masks and penalties: each needs a program of its own.
+MIXED = [
+    GREEDY,
+    SamplingParams(temperature=0.8, seed=3, max_tokens=6, n=3, frequency_penalty=0.5),
+    SamplingParams(temperature=0, max_tokens=6, logit_bias={5: 2.0}, allowed_token_ids=list(range(100))),
+]
+
+
+def test_an_interrupt_after_any_dispatch_leaves_the_engine_usable(llm, monkeypatch):
+    executables = llm.parts.runner._executables
+    get, dispatched, interrupted = executables.get, [], [-1]
+
+    def get_and_interrupt(name, make):
+        execute = get(name, make)
+
+        def run(*args):
+            result = execute(*args)
+            dispatched.append(name)
+            if len(dispatched) - 1 in interrupted:
+                signal.raise_signal(signal.SIGINT)
+            return result
+
+        return run
+
+    def run():
+        dispatched.clear()
+        llm.reset_prefix_cache()
+        return [o.outputs for o in llm.generate(PROMPTS[:3], MIXED, use_tqdm=False)]
+
+    monkeypatch.setattr(executables, "get", get_and_interrupt)
+    expected = run()
+    names, count = set(dispatched), len(dispatched)
+    assert {"fork", "set_edits", "set_mask"} < names
+    for i in range(count):
+        interrupted[:] = [i]
+        with pytest.raises(KeyboardInterrupt):
+            run()
+    interrupted.clear()
+    assert run() == expected
+    check_whole(llm)
+
+
+def stop(signum, frame):
+    raise KeyboardInterrupt
+
+
+def test_two_hundred_interrupts_at_random_moments(llm):
+    calls = [
+        lambda: llm.generate(PROMPTS, MIXED[1], use_tqdm=False),
+        lambda: llm.score([(PROMPTS[0], [1, 2, 3]), (PROMPTS[1], [4, 5])], use_tqdm=False),
+        lambda: llm.embed(PROMPTS[:3], use_tqdm=False),
+        lambda: llm.beam_search(PROMPTS[:2], BeamSearchParams(beam_width=2, max_tokens=4), use_tqdm=False),
+        lambda: list(llm.stream(PROMPTS[2], GREEDY)),
+    ]
+    for call in calls:
+        call()
+    rng, before, num_interrupts = random.Random(0), signal.signal(signal.SIGALRM, stop), 0
+    try:
+        while num_interrupts < 200:
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-4, 2e-2))
+            try:
+                rng.choice(calls)()
+            except KeyboardInterrupt:
+                num_interrupts += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    check_whole(llm)
+    assert np.isfinite(llm.embed(PROMPTS[:1], use_tqdm=False)[0].outputs.embedding).all()
