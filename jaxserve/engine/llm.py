@@ -37,6 +37,9 @@ class LLM(LoadedModel):
 
     Options are the fields of `EngineConfig`, vLLM's names included; an option that cannot be honored raises
     `ConfigError` naming it. Shapes are compiled when they are first needed, until `warm_up` has compiled all of them.
+
+    Threads may share an `LLM`: their requests run in one batch. Requests without a seed get theirs in the order in
+    which calls are admitted. An interrupt (Ctrl-C) ends the requests of its call, after the step in progress.
     """
 
     def generate(
@@ -137,11 +140,12 @@ class LLM(LoadedModel):
         outputs, inputs = self.output_processor, self.parts.input_processor
         return embed(outputs, inputs, prompts, pooling=pooling, normalize=normalize, use_tqdm=use_tqdm)
 
-    def hidden_states(self, prompts: Any, layers: SequenceOf[int] = (-1,)) -> list[np.ndarray]:
+    def hidden_states(self, prompts: Any, layers: SequenceOf[int] | int = (-1,)) -> list[np.ndarray]:
         """Hidden states of each prompt: float32 [len(layers), T, D] per prompt, in order.
 
-        prompts: as `generate` takes them. layers: of the L + 1 states of a model of L layers: 0 the embeddings, i the
-        input of layer i, L (or -1) the output after the final norm. Runs outside the engine's steps, with its weights.
+        prompts: as `generate` takes them. layers: numbers, or one, of the L + 1 states of a model of L layers: 0 the
+        embeddings, i the input of layer i, L (or -1) the output after the final norm. Runs outside the engine's steps,
+        with its weights.
         """
         self._outputs.check_caller()
         runner, inputs = self.parts.runner, self.parts.input_processor
