@@ -1,5 +1,6 @@
 """Host: `start_waiting`: waiting sequences get slots in the order of the policy, while slots, pages and tokens last."""
 
+from collections.abc import Iterator
 from itertools import islice
 
 from jaxserve.core.sequence import Sequence
@@ -69,10 +70,20 @@ def _next(state: SchedulerState) -> Sequence:
     first = state.waiting.first()
     if state.prefix_cache is None or first.num_overtaken >= MAX_OVERTAKEN or first.sequence_id in state.prefix_groups:
         return first
-    lens = {s: m.num_pages for s in islice(state.waiting.peers(), LOOK_AHEAD) if (m := find_prefix(state, s))}
+    lens = {s: m.num_pages for s in _heads(state) if (m := find_prefix(state, s))}
     best = max(lens, key=lens.__getitem__)  # the first of equals
     num_pages = _num_pages(state, best, state.matches[best.sequence_id])
     return best if num_pages <= num_spare_pages(state) else first
+
+
+def _heads(state: SchedulerState) -> Iterator[Sequence]:
+    """Sequences at the head of the queue; of those that share a prefix only the first, from which others may fork."""
+    seen: set[int] = set()
+    for sequence in islice(state.waiting.peers(), LOOK_AHEAD):
+        group = state.prefix_groups.get(sequence.sequence_id)
+        if group is None or id(group) not in seen:
+            yield sequence
+        seen.add(id(group))
 
 
 def _num_pages(

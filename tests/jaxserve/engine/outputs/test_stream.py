@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from jaxserve import SamplingParams
 from jaxserve.core.errors import RequestError
 from jaxserve.core.outputs import CompletionOutput
+from jaxserve.engine.inputs.prompt import read_prompts
+from jaxserve.engine.outputs.output_stream import OutputStream
 from tests.support.fakes.fake_llm import NUM_PAGES, Reciter, all_pages_are_back, fake_llm, num_pages_free
 
 TEXT = "Zoë said “naïve 😀 cafés” twice. "
@@ -42,6 +44,23 @@ def joined(pieces):
 
 def at_once(llm, prompt, params):
     return replace(llm.generate(prompt, params, use_tqdm=False)[0], request_id="", metrics=None)
+
+
+def test_prompt_logprobs_are_whole_where_another_sample_could_go_first():
+    """The samples' prompt is cached, which is of use to all but the one that scores it."""
+    llm = fake_llm(prefix_eviction="lru")
+    scored = SamplingParams(max_tokens=8, n=2, prompt_logprobs=1, ignore_eos=True)
+    expected = at_once(fake_llm(), PROMPT * 8, scored)
+    llm.generate(PROMPT * 8, SamplingParams(max_tokens=1), use_tqdm=False)
+    prompts = read_prompts(["another", PROMPT * 8])
+    states = [llm.output_processor.add(request) for request in llm.admit(prompts, [SamplingParams(), scored])]
+    stream, pieces = OutputStream(states[1]), []
+    while not states[1].is_finished:
+        llm.output_processor.step()
+        pieces += filter(None, [stream.take()])
+    assert joined(pieces).prompt_logprobs == expected.prompt_logprobs
+    assert None not in pieces[0].prompt_logprobs[1:]
+    llm.output_processor.close(states)
 
 
 @pytest.mark.parametrize("n", [1, 3])
