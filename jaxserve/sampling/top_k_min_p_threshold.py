@@ -5,13 +5,10 @@ vocabulary, but no sort, and equal values are never separated.
 """
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
-from jaxtyping import Bool, Float, Int32, UInt32
+from jaxtyping import Bool, Float, Int32
 
-# The ranks of -inf, and of the value after +inf, in the order of all floats: see `_from_ordered`.
-LOWEST = np.uint32(0x007FFFFF)
-HIGHEST = np.uint32(0xFF800001)
+from jaxserve.sampling.ordered_floats import boundary
 
 
 def min_p_threshold(
@@ -39,19 +36,4 @@ def vocabulary_threshold(
 
 def kth_largest(z: Float[Array, " V"], k: Int32[Array, ""], is_wanted: Bool[Array, ""]) -> Float[Array, ""]:
     """The largest t such that at least k values are t or more; -inf if unwanted."""
-
-    def halve(bounds: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = bounds
-        middle = low + (high - low) // 2
-        is_reached = jnp.sum(z >= _from_ordered(middle), dtype=jnp.int32) >= k
-        return jnp.where(is_reached, middle, low), jnp.where(is_reached, high, middle)
-
-    bounds = (jnp.asarray(LOWEST), jnp.where(is_wanted, HIGHEST, LOWEST + 1))
-    low, _ = lax.while_loop(lambda bounds: bounds[1] - bounds[0] > 1, halve, bounds)
-    return _from_ordered(low)
-
-
-def _from_ordered(rank: UInt32[Array, ""]) -> Float[Array, ""]:
-    """The float of a rank in the order of all floats; ranks from 2**31 on are positive floats."""
-    positive = lax.bitcast_convert_type(rank ^ np.uint32(1 << 31), jnp.float32)
-    return jnp.where(rank >> 31 == 1, positive, lax.bitcast_convert_type(~rank, jnp.float32))
+    return boundary(lambda t: jnp.sum(z >= t, dtype=jnp.int32) >= k, is_wanted)[0]

@@ -1,10 +1,13 @@
 """Rejection sampling of top-p over the whole vocabulary gives the distribution of the nucleus."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxserve.sampling import full_vocabulary_top_p as module
 from jaxserve.sampling.full_vocabulary_top_p import draw_from_vocabulary
 from tests.jaxserve.sampling.rows import law, p_value
 
@@ -16,7 +19,7 @@ TIED = np.round(FLAT * 2).astype(np.float32) / 2
 draw = jax.jit(draw_from_vocabulary)
 
 
-def draws(z, top_p, threshold=-np.inf, num_draws=NUM_DRAWS):
+def draws(z, top_p, threshold=-np.inf, num_draws=NUM_DRAWS, draw=draw):
     """Tokens from random words of a fixed seed. top_p: one value, or one per row."""
     words = np.random.default_rng(1).integers(0, 2**32, (num_draws, 2), np.uint32)
     top, temperature, thresholds, top_ps = (
@@ -33,6 +36,24 @@ def test_tokens_follow_the_law_of_the_nucleus(z, top_p, num_draws):
     tokens = draws(z, top_p, num_draws=num_draws)
     assert p_value(tokens, law(z, top_p=top_p)) > 1e-4
     assert p_value(tokens, law(z)) < 1e-6
+
+
+@pytest.mark.parametrize("z", [FLAT, TIED], ids=["flat", "tied"])
+@pytest.mark.parametrize("top_p", [1e-6, 0.01, 0.3])
+def test_the_last_draw_follows_the_law_too(z, top_p, monkeypatch):
+    """Of rows whose every attempt has failed: without attempts, all of them."""
+    monkeypatch.setattr(module, "MAX_ATTEMPTS", 0)
+    tokens = draws(z, top_p, draw=jax.jit(partial(draw_from_vocabulary)))  # traced anew
+    expected = law(z, top_p=top_p)
+    assert set(tokens) <= set(np.flatnonzero(expected))
+    assert (expected > 0).sum() == 1 or p_value(tokens, expected) > 1e-4
+
+
+def test_flat_rows_with_a_tiny_nucleus_need_no_more_than_the_attempts_and_one_search():
+    """At a temperature of a million one attempt in thousands would succeed."""
+    z = np.random.default_rng(7).normal(size=50_000).astype(np.float32)
+    tokens = draws(z, np.full(64, 1e-5), num_draws=64)
+    assert set(tokens) <= set(np.flatnonzero(law(z, top_p=1e-5)))
 
 
 def test_top_p_is_of_the_mass_above_the_threshold():
