@@ -1,6 +1,7 @@
 """Host: the lines of a batch file, each parsed and validated on its own: an invalid line does not affect others."""
 
 import hashlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         while raw := file.readline(MAX_LINE_BYTES + 1):
             number += 1
             rest = raw
+            if number == 1:  # some editors begin a file with a byte order mark
+                raw = raw.removeprefix(BOM_UTF8)
             while not rest.endswith(b"\n") and (rest := file.readline(MAX_LINE_BYTES)):
                 pass
             if raw.strip():

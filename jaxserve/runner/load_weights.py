@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -10,6 +11,7 @@ from checkpoints.load import load
 from checkpoints.mapping.rules import ModelDims
 from checkpoints.open_checkpoint import Checkpoint
 from checkpoints.tensor_names import gemma2_names, gemma3_names, llama_names, phi3_names, qwen2_names, qwen3_names
+from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import AnyMesh
 from jaxserve.models.config import rope_gguf
 from jaxserve.models.config.model_config import ModelConfig
@@ -29,7 +31,11 @@ TENSOR_NAMES: dict[str, ModuleType] = {
 
 
 def read_config(checkpoint: Checkpoint) -> ModelConfig:
-    """The `ModelConfig` of a checkpoint."""
+    """The `ModelConfig` of a checkpoint; raises ConfigError for one of more layers than the checkpoint has tensors.
+
+    A damaged number of layers is found here, before lists with an entry for each are built.
+    """
+    _check_num_layers(checkpoint)
     if checkpoint.spelling != "gguf":
         return registry.from_hf(checkpoint.config)
     tables = {
@@ -39,6 +45,19 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
     }
     is_tied = "output.weight" not in checkpoint.tensors
     return registry.from_gguf(checkpoint.metadata, is_tied=is_tied, rope_tables=tables)
+
+
+def _check_num_layers(checkpoint: Checkpoint) -> None:
+    is_gguf, tensors = checkpoint.spelling == "gguf", checkpoint.tensors
+    key = f"{checkpoint.metadata.get('general.architecture')}.block_count" if is_gguf else "num_hidden_layers"
+    count: Any = (checkpoint.metadata if is_gguf else checkpoint.config).get(key)
+    # An Orbax folder has the layers of a kind in one tensor.
+    largest = max((t.shape[0] for t in tensors.values() if t.shape), default=0)
+    most = largest if checkpoint.spelling == "orbax" else len(tensors)
+    if isinstance(count, int) and count > most:
+        raise ConfigError(
+            f"{key}={count} is more than the layers that {checkpoint.weights.name} can hold", param="model"
+        )
 
 
 def load_params(

@@ -39,13 +39,13 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text; special tokens spelled in the text become their ids. Holds the GIL throughout."""
-        _check_unicode(text)
+        check_unicode(text)
         return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
         """The same for many texts, in parallel and without the GIL; use it in threads for a single long text too."""
         for text in texts:
-            _check_unicode(text)
+            check_unicode(text)
         return [e.ids for e in self.backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)]
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
@@ -73,9 +73,11 @@ class Tokenizer:
         return self.backend.id_to_token(token_id) if token_id >= 0 else None
 
 
-def _check_unicode(text: str) -> None:
+def check_unicode(text: str, param: str = "prompt") -> None:
+    """Raise `RequestError` for text that UTF-8 cannot represent. param: where the text stands."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        message = f"the prompt has half of a UTF-16 surrogate pair at character {error.start}: it is not valid text"
-        raise RequestError(message, "prompt") from None
+        where = "the prompt has" if param == "prompt" else f"{param} has a text with"
+        message = f"{where} half of a UTF-16 surrogate pair at character {error.start}: it is not valid text"
+        raise RequestError(message, param) from None

@@ -14,7 +14,7 @@ from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, Schedul
 from jaxserve.core.request import Request
 from jaxserve.engine.inputs.per_prompt import name_of, named
 from jaxserve.engine.inputs.prompt import Prompt, token_ids
-from jaxserve.text.tokenizer import Tokenizer
+from jaxserve.text.tokenizer import Tokenizer, check_unicode
 
 SEED_MASK = (1 << 64) - 1
 BadWords = tuple[tuple[int, ...], ...]
@@ -209,6 +209,8 @@ class InputProcessor:
             return ()
         words, spelled = self._spelled
         if words != params.bad_words:  # the requests of one call have the same ones
+            for word in params.bad_words:
+                check_unicode(word, "bad_words")
             forms = [form for word in params.bad_words for form in (word, " " + word.lstrip())]
             encoded = self.tokenizer.encode_batch(forms, add_special_tokens=False)
             spelled = tuple(dict.fromkeys(tuple(ids) for ids in encoded if ids))

@@ -26,13 +26,13 @@ def hidden_states(
     params: Params,
     inputs: InputProcessor,
     prompts: SequenceOf[Prompt],
-    layers: SequenceOf[int] = (-1,),
+    layers: SequenceOf[int] | int = (-1,),
 ) -> list[np.ndarray]:
     """Hidden states of each prompt, float32 [len(layers), T, D], in the order of `layers`.
 
-    layers: of the L + 1 states of an L-layer model: 0 the embeddings, i the input of layer i, L the output after the
-    final norm; negative numbers count from the end. Texts are padded to powers of two and run at most `BATCH_TOKENS` at
-    a time, outside the engine's steps and without its KV memory. Raises RequestError.
+    layers: numbers, or one, of the L + 1 states of an L-layer model: 0 the embeddings, i the input of layer i, L the
+    output after the final norm; negative numbers count from the end. Texts are padded to powers of two and run at most
+    `BATCH_TOKENS` at a time, outside the engine's steps and without its KV memory. Raises RequestError.
     """
     states = _indices(layers, settings.config.num_layers)
     texts: list[np.ndarray] = []
@@ -72,12 +72,18 @@ def _power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def _indices(layers: SequenceOf[int], num_layers: int) -> tuple[int, ...]:
-    layer: Any
-    for layer in layers:
+def _indices(layers: Any, num_layers: int) -> tuple[int, ...]:
+    listed: list[Any]
+    if isinstance(layers, int | np.integer):
+        listed = [layers]
+    elif isinstance(layers, SequenceOf | np.ndarray) and not isinstance(layers, str):
+        listed = list(cast(SequenceOf[Any], layers))
+    else:
+        raise RequestError(f"layers={layers!r} is neither a number nor a list of numbers", "layers")
+    for layer in listed:
         if not isinstance(layer, int | np.integer) or not -num_layers - 1 <= layer <= num_layers:
             message = f"layers holds {layer!r}; this model has states 0 to {num_layers} (or -1 to {-num_layers - 1})"
             raise RequestError(message, "layers")
-    if not layers:
+    if not listed:
         raise RequestError("layers is empty: name at least one (-1 is the output after the final norm)", "layers")
-    return tuple(int(layer) % (num_layers + 1) for layer in layers)
+    return tuple(int(layer) % (num_layers + 1) for layer in listed)

@@ -1,6 +1,7 @@
 """Batch files: every line gets exactly one result, even if it is invalid or the run is killed."""
 
 import asyncio
+import codecs
 import json
 import random
 
@@ -140,6 +141,12 @@ def test_an_invalid_line_has_an_error_and_affects_no_other(tmp_path):
         assert each["error"]["param"] == param
         assert each["custom_id"] == (bad.get("custom_id") if isinstance(bad, dict) else None)
         assert each["response"]["status_code"] >= 400
+
+
+def test_a_byte_order_mark_at_the_start_is_no_part_of_the_first_line(tmp_path):
+    source = written(tmp_path / "in.jsonl", [line(i) for i in range(2)])
+    source.write_bytes(codecs.BOM_UTF8 + source.read_bytes())
+    assert run(source, tmp_path / "out.jsonl").num_failed == 0
 
 
 def test_a_failure_of_one_line_affects_no_other(tmp_path):

@@ -10,6 +10,7 @@ from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingOptions
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.inputs.prompt import Prompt, read_prompts
+from tests.support.fakes.fake_llm import fake_llm
 
 
 def processor(seed=0):
@@ -86,3 +87,9 @@ def test_forms_of_prompts():
     assert read_prompts([]) == []
     with pytest.raises(RequestError, match="prompt 0 is empty"):
         read_prompts([[]])
+
+
+def test_half_a_surrogate_pair_in_bad_words_is_not_blamed_on_the_prompt():
+    with pytest.raises(RequestError, match="bad_words has a text with half") as caught:
+        fake_llm().generate("x", SamplingParams(bad_words=["a\ud800"]), use_tqdm=False)
+    assert caught.value.param == "bad_words"

@@ -54,6 +54,17 @@ def test_negative_numbers_count_from_the_end_and_may_repeat():
     assert not np.array_equal(states[0], states[2])
 
 
+def test_one_number_and_arrays_are_layers_too():
+    parts = tiny_engine("llama3").parts
+    (wanted,) = states_of(parts, [[5, 6, 7]], (2,))
+    for layers in (2, np.int64(2), np.array([2]), [2]):
+        np.testing.assert_array_equal(states_of(parts, [[5, 6, 7]], layers)[0], wanted)
+    for layers in ("2", None, 2.0, {2}, np.zeros(0, int), np.array([0.5])):
+        with pytest.raises(RequestError) as refused:
+            states_of(parts, [[5, 6, 7]], layers)
+        assert refused.value.param == "layers"
+
+
 def test_running_requests_are_unaffected():
     llm, golden = tiny_engine("llama3"), goldens("llama3")[1]
     sequence = submit(llm, golden.prompt, SamplingParams(temperature=0, max_tokens=8, ignore_eos=True))
