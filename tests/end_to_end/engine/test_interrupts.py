@@ -2,6 +2,7 @@
 
 import random
 import signal
+from itertools import count
 
 import numpy as np
 import pytest
@@ -60,12 +61,16 @@ def test_an_interrupt_after_any_dispatch_leaves_the_engine_usable(llm, monkeypat
 
     monkeypatch.setattr(executables, "get", get_and_interrupt)
     expected = run()
-    names, count = set(dispatched), len(dispatched)
-    assert {"fork", "set_edits", "set_mask"} < names
-    for i in range(count):
+    assert {"fork", "set_edits", "set_mask"} < set(dispatched)
+    for i in count():  # steps of several rounds make the number of dispatches depend on time
         interrupted[:] = [i]
-        with pytest.raises(KeyboardInterrupt):
+        try:
             run()
+        except KeyboardInterrupt:
+            continue
+        assert len(dispatched) <= i
+        break
+    assert i > 8
     interrupted.clear()
     assert run() == expected
     check_whole(llm)

@@ -1,4 +1,4 @@
-"""Twenty-five thousand random operations: no page or slot is ever lost, and every output equals that of a lone run.
+"""Thirty thousand random operations: no page or slot is ever lost, and every output equals that of a lone run.
 
 `scripts/prove fuzz` does over a hundred thousand.
 """

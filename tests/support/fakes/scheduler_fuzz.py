@@ -37,7 +37,7 @@ POLICIES_BY_NAME = {
     "priority": lambda: ByPriority(AGEING_S),
     "fair": lambda: FairShares(AGEING_S, {"a": 0.5, "b": 3.0}),
 }
-CALM = {"num_operations": 300, "abort_share": 0.1, "max_operations_a_step": 4}
+CALM = {"num_operations": 450, "abort_share": 0.1, "max_operations_a_step": 4}
 QUIET = {"num_operations": 300, "abort_share": 0.2, "max_operations_a_step": 2, "max_quiet_steps": 16}
 STORM = {"num_operations": 1600, "abort_share": 0.4, "max_operations_a_step": 16, "longest": 20}
 HABITS = {"quiet": QUIET, "calm": CALM, "storm": STORM}
