@@ -28,7 +28,7 @@ POOLS = {
     "host, windows": {"windows": (8, None, 5), "num_pages": 70, "prefix_eviction": "hits", "num_host_pages": 60},
     "prefixes, pages of one": {"windows": (None,), "num_pages": 70, "page_size": 1, "prefix_eviction": "hits"},
     "priorities, small": {"windows": (None,), "num_pages": 17, "policy": "priority"},
-    "priorities, prefixes": {"windows": (None, 6), "num_pages": 60, "prefix_eviction": "hits", "policy": "priority"},
+    "priorities, prefixes": {"windows": (None, 6), "num_pages": 48, "prefix_eviction": "hits", "policy": "priority"},
     "tenants, ample": {"windows": (None,), "policy": "fair"},
     "tenants, small": {"windows": (None,), "num_pages": 30, "max_num_batched_tokens": 12, "policy": "fair"},
     "tenants, prefixes": {"windows": (None, 6), "num_pages": 60, "prefix_eviction": "hits", "policy": "fair"},
