@@ -106,9 +106,7 @@ def test_two_hundred_interrupts_at_random_moments(llm):
     rng, num_interrupts = random.Random(0), 0
     while num_interrupts < 200:
         try:
-            signal.setitimer(
-                signal.ITIMER_VIRTUAL, rng.uniform(1e-4, 2e-2)
-            )  # pytest-timeout has the real one
+            signal.setitimer(signal.ITIMER_VIRTUAL, rng.uniform(1e-4, 2e-2))  # pytest-timeout has the real one
             rng.choice(calls)()
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         except Interrupt:
