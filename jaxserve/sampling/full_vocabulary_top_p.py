@@ -9,6 +9,8 @@ nucleus, and each attempt succeeds with a probability of at least top-p. (Reject
 attempts would fail: after the last one the threshold is found after all. Either way is exact, so their mixture is.
 """
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int32, UInt32
@@ -20,6 +22,16 @@ from jaxserve.sampling.seeded_random import next_words, uniforms
 
 # Each takes one pass over the vocabulary. At top-p 0.9 one row in 10^8 fails in all of them, at 0.5 one in 256.
 MAX_ATTEMPTS = 8
+
+
+class _Row(NamedTuple):
+    """What decides the nucleus of a row, or of all rows with a leading axis."""
+
+    logits: Array
+    top: Array
+    temperature: Array
+    threshold: Array
+    nucleus_mass: Array
 
 
 def draw_from_vocabulary(
@@ -37,7 +49,7 @@ def draw_from_vocabulary(
     """
     blocks = block_weights(logits, top, temperature, threshold)
     has_nucleus = top_p < 1
-    nucleus_mass = top_p * jnp.sum(blocks, axis=1)
+    rows = _Row(logits, top, temperature, threshold, top_p * jnp.sum(blocks, axis=1))
 
     def attempt(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         count, words, token, is_left = state
@@ -46,7 +58,7 @@ def draw_from_vocabulary(
         is_open = is_left & has_nucleus
         is_left = lax.cond(
             jnp.any(is_open),
-            lambda: each_row(_is_outside, is_open, logits, top, temperature, threshold, logit, nucleus_mass),
+            lambda: each_row(_is_outside, is_open, rows, logit),
             lambda: jnp.zeros_like(is_left),
         )
         return count + 1, next_words(words), token, is_left
@@ -58,8 +70,7 @@ def draw_from_vocabulary(
     _, words, token, is_left = lax.while_loop(is_unfinished, attempt, start)
 
     def draw_left() -> Array:
-        columns = (is_left, logits, top, temperature, threshold, nucleus_mass)
-        lowest = jnp.maximum(threshold, each_row(_nucleus_threshold, *columns))
+        lowest = jnp.maximum(threshold, each_row(_nucleus_threshold, is_left, rows))
         blocks = block_weights(logits, top, temperature, lowest)
         return jnp.where(is_left, draw_once(logits, blocks, top, temperature, lowest, *uniforms(words))[0], token)
 
@@ -82,41 +93,24 @@ def draw_once(
     return block * BLOCK + place, jnp.take_along_axis(inside, place[:, None], axis=1, mode="clip")[:, 0]
 
 
-def _is_outside(
-    is_wanted: Bool[Array, ""],
-    z: Float[Array, " V"],
-    top: Float[Array, ""],
-    temperature: Float[Array, ""],
-    threshold: Float[Array, ""],
-    logit: Float[Array, ""],
-    nucleus_mass: Float[Array, ""],
-) -> Bool[Array, ""]:
+def _is_outside(is_wanted: Bool[Array, ""], row: _Row, logit: Float[Array, ""]) -> Bool[Array, ""]:
     """Whether the tokens likelier than `logit` have the nucleus's mass without it; False where unwanted."""
-
-    def compute() -> Array:
-        return _is_below_nucleus(logit, z, weights_of(z, top, temperature, threshold), nucleus_mass)
-
-    return lax.cond(is_wanted, compute, lambda: jnp.asarray(False))
+    return lax.cond(is_wanted, lambda: _is_below_nucleus(row, _weights(row), logit), lambda: jnp.asarray(False))
 
 
-def _nucleus_threshold(
-    is_wanted: Bool[Array, ""],
-    z: Float[Array, " V"],
-    top: Float[Array, ""],
-    temperature: Float[Array, ""],
-    threshold: Float[Array, ""],
-    nucleus_mass: Float[Array, ""],
-) -> Float[Array, ""]:
+def _nucleus_threshold(is_wanted: Bool[Array, ""], row: _Row) -> Float[Array, ""]:
     """The least logit that is not below the nucleus; -inf where unwanted."""
 
     def compute() -> Array:
-        weights = weights_of(z, top, temperature, threshold)
-        return boundary(lambda logit: _is_below_nucleus(logit, z, weights, nucleus_mass), is_wanted)[1]
+        weights = _weights(row)
+        return boundary(lambda logit: _is_below_nucleus(row, weights, logit), is_wanted)[1]
 
     return lax.cond(is_wanted, compute, lambda: jnp.float32(-jnp.inf))
 
 
-def _is_below_nucleus(
-    logit: Float[Array, ""], z: Float[Array, " V"], weights: Float[Array, " V"], nucleus_mass: Float[Array, ""]
-) -> Bool[Array, ""]:
-    return jnp.sum(jnp.where(z > logit, weights, 0.0)) >= nucleus_mass
+def _weights(row: _Row) -> Float[Array, " V"]:
+    return weights_of(row.logits, row.top, row.temperature, row.threshold)
+
+
+def _is_below_nucleus(row: _Row, weights: Float[Array, " V"], logit: Float[Array, ""]) -> Bool[Array, ""]:
+    return jnp.sum(jnp.where(row.logits > logit, weights, 0.0)) >= row.nucleus_mass

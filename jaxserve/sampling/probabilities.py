@@ -33,14 +33,14 @@ def block_weights(
     return each_row(of_row, logits, top, temperature, threshold)
 
 
-def each_row(function: Callable[..., Array], *arrays: Array) -> Array:
-    """`function` of each row: sequentially on CPU, vectorized elsewhere.
+def each_row(function: Callable[..., Array], *arrays: Any) -> Array:
+    """`function` of each row: sequentially on CPU, vectorized elsewhere. arrays: with a row axis, or trees of such.
 
     On CPU a row stays in the cache, conditions and loops inside `function` skip the rows that do not need them, and
     there are no temporaries of S x V (fresh memory costs 15 ms per 32 MB in page faults, five times the arithmetic).
     """
 
-    def one_by_one(*arrays: Array) -> Array:
+    def one_by_one(*arrays: Any) -> Array:
         def of_row(row: Any) -> Array:
             return function(*row)
 

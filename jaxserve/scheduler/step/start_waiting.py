@@ -81,9 +81,11 @@ def _heads(state: SchedulerState) -> Iterator[Sequence]:
     seen: set[int] = set()
     for sequence in islice(state.waiting.peers(), LOOK_AHEAD):
         group = state.prefix_groups.get(sequence.sequence_id)
-        if group is None or id(group) not in seen:
-            yield sequence
-        seen.add(id(group))
+        if group is not None and id(group) in seen:
+            continue
+        if group is not None:
+            seen.add(id(group))
+        yield sequence
 
 
 def _num_pages(

@@ -2,10 +2,12 @@
 
 import sys
 import threading
+import time
 
 import pytest
 
 from jaxserve import SamplingParams
+from jaxserve.engine.inputs.input_processor import InputProcessor
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
 
 NUM_THREADS, NUM_CALLS = 4, 30
@@ -30,7 +32,18 @@ def streamed(llm):
     return [(pieces[0].request_id, [token for piece in pieces for token in piece.outputs[0].token_ids])]
 
 
-@pytest.mark.usefixtures("_threads_switch_often")
+@pytest.fixture
+def _another_thread_runs_while_numbers_are_given(monkeypatch):
+    def arrive(inputs, requests):
+        first = inputs.num_arrived
+        time.sleep(1e-4)
+        inputs.num_arrived = first + len(requests)
+        return first
+
+    monkeypatch.setattr(InputProcessor, "arrive", arrive)
+
+
+@pytest.mark.usefixtures("_threads_switch_often", "_another_thread_runs_while_numbers_are_given")
 def test_four_threads_draw_what_one_draws_for_the_same_numbers():
     llm, found, errors = fake_llm(), [], []
 
