@@ -198,6 +198,6 @@ def test_an_engine_that_ends_fails_what_has_not_joined_the_queue(is_closed):
             assert not many.has_more
             if is_closed:
                 await closing
-            assert (served.meters.num_waiting, served.meters.num_running) == (0, 0)
+            await until(lambda: (served.meters.num_waiting, served.meters.num_running) == (0, 0))
 
     asyncio.run(main())
