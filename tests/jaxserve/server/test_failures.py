@@ -112,13 +112,13 @@ def test_a_request_s_deadline_holds_before_and_after_its_first_token():
         assert (waiting.status_code, waiting.json()["error"]["code"]) == (503, "timeout")
         slow.join()
         cut = server.post("/v1/completions", {**LONG, "deadline_s": 0.2}).json()["choices"][0]
-        assert cut["finish_reason"] == "timeout"
+        assert (cut["finish_reason"], cut["stop_reason"]) == ("length", "timeout")
         until(lambda: is_quiet(server))
 
 
 def test_the_server_s_limit_holds_for_requests_without_a_deadline():
     with running(slowed(fake_llm(), 0.01), request_timeout_s=0.2) as server:
-        assert server.post("/v1/completions", LONG).json()["choices"][0]["finish_reason"] == "timeout"
+        assert server.post("/v1/completions", LONG).json()["choices"][0]["stop_reason"] == "timeout"
         assert server.post("/v1/completions", {**LONG, "deadline_s": 1}).status_code == 400
 
 
@@ -219,11 +219,11 @@ def test_a_prompt_that_is_late_ends_alone(is_streamed):
         if is_streamed:
             events = server.post("/v1/completions", asked).text.split("data: ")[1:-1]
             choices = [choice for event in events for choice in json.loads(event)["choices"]]
-            reasons = {c["index"]: c["finish_reason"] for c in choices if c["finish_reason"]}
+            reasons = {c["index"]: c["stop_reason"] for c in choices if c["finish_reason"]}
         else:
             choices = server.post("/v1/completions", asked).json()["choices"]
-            reasons = {choice["index"]: choice["finish_reason"] for choice in choices}
-        assert reasons == {0: "length", 1: "timeout"}
+            reasons = {choice["index"]: choice["stop_reason"] for choice in choices}
+        assert reasons == {0: None, 1: "timeout"}
         until(lambda: is_quiet(server))
         with server.http() as client, client.stream("POST", "/v1/completions", json={**LONG, "stream": True}):
             late = server.post("/v1/completions", {**asked, "stream": False})
