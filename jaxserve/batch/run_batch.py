@@ -35,6 +35,7 @@ async def run_batch(
     """
     started_s, num_before, num_tokens = time.monotonic(), len(journal.done), 0
     lines = (parse_line(number, raw) for number, raw in read_lines(source) if number not in journal.done)
+    done: set[asyncio.Task[tuple[dict[str, Any], int]]] = set()
     running: set[asyncio.Task[tuple[dict[str, Any], int]]] = set()
     num_done = 0
     try:
@@ -53,6 +54,6 @@ async def run_batch(
     finally:
         for task in running:
             task.cancel()
-        if running:
-            await asyncio.wait(running)
+        # Where the engine has died all of them raise, and asyncio would log each error that nobody has read.
+        await asyncio.gather(*done, *running, return_exceptions=True)
     return BatchSummary(num_before + num_done, num_before, num_tokens, time.monotonic() - started_s)
