@@ -152,6 +152,15 @@ def test_a_socket_in_use_is_refused_and_a_dead_server_s_is_replaced(tmp_path):
     assert not path.exists()
 
 
+def test_a_host_that_does_not_exist_is_named(monkeypatch):
+    def unknown(*_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(OSError, match=r"--host nowhere\.test is neither an address nor a known host name: Name or"):
+        Listener(lambda *_: None, ServerConfig(host="nowhere.test"))
+
+
 def test_a_second_signal_ends_a_server_whose_step_hangs():
     with ServerProcess("hang", command=FAKE) as server, server.client() as client:
         server.until("ready after")
