@@ -11,6 +11,7 @@ from contextlib import suppress
 import httpx2
 import pytest
 
+from jaxserve.core.errors import ConfigError
 from jaxserve.server.app import make_app
 from jaxserve.server.http.listener import Listener
 from jaxserve.server.server_config import ServerConfig
@@ -63,6 +64,7 @@ def test_a_server_is_unhealthy_until_it_is_ready_and_ends_after_a_signal():
         assert client.get("/version").status_code == 200
         server.until("ready after")
         assert client.get("/health").status_code == 200
+        assert client.get("/v1/models").json()["data"][0]["id"] == checkpoint("llama3").name
         body = {"prompt": [1, 2, 3], "max_tokens": 5, "ignore_eos": True}
         assert client.post("/v1/completions", json=body).json()["usage"]["completion_tokens"] == 5
         server.send(signal.SIGTERM)
@@ -152,6 +154,16 @@ def test_a_socket_in_use_is_refused_and_a_dead_server_s_is_replaced(tmp_path):
     assert not path.exists()
 
 
+def test_a_host_without_an_address_is_named(monkeypatch):
+    def no_address(*args, **options):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_address)
+    config = ServerConfig(host="nosuchhost")
+    with pytest.raises(ConfigError, match=r"host='nosuchhost' has no address \(Name or service not known\)"):
+        Listener(make_app(ServerState(config, ("fake",))), config)
+
+
 def test_a_second_signal_ends_a_server_whose_step_hangs():
     with ServerProcess("hang", command=FAKE) as server, server.client() as client:
         server.until("ready after")
@@ -177,6 +189,7 @@ def test_user_errors_end_with_code_2_and_one_sentence(tmp_path):
         options = [f"--ssl-{kind}file={tmp_path / file}" for kind in ("key", "cert")]
         check_mistake(["serve", "x", "--port", "0", *options], "ssl_certfile")
     check_mistake(["serve", "x", "--port", "70000"], "port")
+    check_mistake(["serve", "x", "--port", "0", "--host", "h" * 64], f"host='{'h' * 64}' has no address")
     check_mistake(["serve", "no-such-model", "--port", "0"], "no-such-model")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
