@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from checkpoints.fetch.download_cache import cache_folder
 from jaxserve.cli.args.arg_types import MODEL_HELP
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
+from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.options.engine_config import EngineConfig
 
@@ -106,7 +107,7 @@ def _spool() -> Path:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="jaxserve batch",
         description="Answer a file of requests in OpenAI's batch format, one JSON object per line. Each result is "
         "appended to OUT when it is ready; run the same command again to resume after an interruption.",

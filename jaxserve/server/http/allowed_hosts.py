@@ -6,8 +6,8 @@ as those of its own site; only the Host header still shows the page's name.
 
 from starlette.types import Scope
 
-from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.hosts import ANY, host_of, is_loopback, matches, normalized
+from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.server_config import ServerConfig
 
 

@@ -99,10 +99,9 @@ def _is_listening(uds: str) -> bool:
 def _bind_port(config: ServerConfig) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
-    except (socket.gaierror, ValueError) as error:  # ValueError: no text that names can have
-        reason = error.strerror if isinstance(error, socket.gaierror) else error
-        message = f"host={config.host!r} has no address ({reason}): give one of this machine's, or 0.0.0.0 for all"
-        raise ConfigError(message, param="host") from None
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OSError(f"--host {config.host} is neither an address nor a known host name: {reason}") from None
     bound = socket.socket(family, kind, protocol)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
