@@ -62,7 +62,10 @@ class ServerConfig:
     shutdown_timeout: float = option(30.0, "seconds after SIGTERM for running requests to finish; 0: abort them")
     salt_by_key: bool = option(False, "share cached prefixes only among requests with the same API key")
     sse_keep_alive_s: float = option(15.0, "seconds without a token after which a stream gets a comment; 0: never")
-    enable_force_include_usage: bool = option(False, "send usage in every stream")
+    enable_force_include_usage: bool = option(False, "send usage in every chunk of every stream")
+    return_tokens_as_token_ids: bool = option(
+        False, "token_id:123 instead of a token's text in log-probabilities, unless a request says otherwise"
+    )
     public_metrics: bool = option(False, "serve /metrics without a key")
     warm_up: bool = option(True, "compile all shapes before the first request, instead of each when it is first needed")
     log_requests: bool = option(False, "log one line of JSON for every finished request, without its text")

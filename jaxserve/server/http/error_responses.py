@@ -50,7 +50,7 @@ class ApiError(Exception):
     def body(self) -> dict[str, Any]:
         """The response's JSON."""
         message = str(self)[:MAX_MESSAGE_CHARS]
-        error = {"message": message, "type": TYPES[self.status], "param": self.param, "code": self.code or self.status}
+        error = {"message": message, "type": TYPES[self.status], "param": self.param, "code": self.code}
         return {"error": error}
 
 

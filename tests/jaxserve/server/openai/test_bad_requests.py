@@ -228,11 +228,6 @@ def test_unknown_paths_and_methods(client):
     }
 
 
-def test_error_messages_reveal_nothing_about_the_machine(client):
-    answer = client.post("/v1/completions", json={**COMPLETION, "model": "/srv/secret/folder"})
-    assert "/srv" not in json.dumps(answer.json())
-
-
 def _said(answer):
     choices = answer["choices"]
     return [choice.get("text", choice.get("message")) for choice in choices], answer["usage"], answer["model"] == NAME
