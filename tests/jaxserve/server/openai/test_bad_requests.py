@@ -1,7 +1,6 @@
 """Invalid and unsupported fields are refused by name, with the expected status, before they reach the engine."""
 
 import difflib
-import json
 
 import pytest
 
