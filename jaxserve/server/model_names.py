@@ -1,4 +1,4 @@
-"""Host: `served_names`: the names of a server's model in requests and responses."""
+"""Host: `served_names` and `default_name`: the names of a server's model in requests and responses."""
 
 import os
 from pathlib import Path
@@ -7,12 +7,12 @@ from jaxserve.server.server_config import ServerConfig
 
 
 def served_names(config: ServerConfig, model: str) -> tuple[str, ...]:
-    """The names that the operator gave; by default `model` as it was named, or the last part of a local path: clients
-    need not learn where files lie."""
-    return config.served_model_name or (_default_name(model),)
+    """The names that the operator gave, else the default one."""
+    return config.served_model_name or (default_name(model),)
 
 
-def _default_name(model: str) -> str:
+def default_name(model: str) -> str:
+    """`model` as it was named, or the last part of a local path: clients need not learn where files lie."""
     path = os.path.abspath(os.path.expanduser(model))  # "." and a trailing slash have no last part
     if not os.path.exists(path):
         return model
