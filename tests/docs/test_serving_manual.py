@@ -21,6 +21,7 @@ from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
 from jaxserve.server.openai.requests.field_policy import IGNORED, UNSUPPORTED
 from jaxserve.server.openai.requests.generation_fields import MAX_STOPS, SamplingFields, StreamOptions
+from jaxserve.server.openai.requests.score_bodies import RerankBody, ScoreBody
 from jaxserve.server.openai.requests.text_inputs import MAX_TEXTS
 from jaxserve.server.openai.requests.tokenization_bodies import DetokenizeBody, TokenizeBody
 from jaxserve.server.server_config import ServerConfig
@@ -39,6 +40,11 @@ FIELDS: dict[str, tuple[set[str], Any, dict[str, Any]]] = {
     "Completions only": (set(CompletionBody.model_fields) - SHARED, CompletionBody, {"prompt": "a"}),
     "Chats only": (set(ChatBody.model_fields) - SHARED, ChatBody, {"messages": CHAT_MESSAGES, "logprobs": True}),
     "Embeddings": (set(EmbeddingBody.model_fields), EmbeddingBody, {"input": "a"}),
+    "Scores and ranks": (
+        set(ScoreBody.model_fields) | set(RerankBody.model_fields),
+        RerankBody,
+        {"query": "a", "documents": ["b"]},
+    ),
     "Tokens": (set(TokenizeBody.model_fields) | set(DetokenizeBody.model_fields), TokenizeBody, {"prompt": "a"}),
 }
 
@@ -158,6 +164,7 @@ def test_the_page_has_ranges():
 LIMITS = {
     "Completions and chats": {"stop": MAX_STOPS, "logit_bias": MAX_LOGIT_BIAS, "bad_words": MAX_BAD_WORDS},
     "Completions only": {"prompt": MAX_TEXTS},
+    "Scores and ranks": {"text_1": MAX_TEXTS},
     "Chats only": {"messages": MAX_MESSAGES},
 }
 

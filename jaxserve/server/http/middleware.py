@@ -55,7 +55,6 @@ class RequestMiddleware:
     def __init__(self, app: ASGIApp, config: ServerConfig, counts: HttpCounts):
         self._app, self._keys, self._counts, self._config = app, ApiKeys(config), counts, config
         self._max_header_bytes = config.max_header_bytes
-        self._public = {"/health", *(["/metrics"] if config.public_metrics else [])}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -70,7 +69,7 @@ class RequestMiddleware:
         try:
             self._check_headers(scope)
             # Browsers send CORS preflight requests (OPTIONS) without the key.
-            if _route_path(scope) not in self._public and scope["method"] != "OPTIONS":
+            if _route_path(scope) not in self._config.public_paths and scope["method"] != "OPTIONS":
                 caller.client = self._keys.check(headers.get("authorization"))
             await self._app(scope, receive, response.send)
         except ClientDisconnected:
