@@ -24,9 +24,10 @@ def make_app(state: ServerState) -> ASGIApp:
     for module in ROUTE_MODULES:
         app.include_router(module.routes(state))
     complete(app.openapi(), state.config)  # the app creates the description once and caches it
+    app.add_middleware(HeadAsGet)
     app.add_exception_handler(Exception, _raise)
     app.add_exception_handler(HTTPException, _no_route)
-    guarded: ASGIApp = RequestMiddleware(HeadAsGet(app), state.config, state.http_counts)
+    guarded: ASGIApp = RequestMiddleware(app, state.config, state.http_counts)
     if not state.config.allowed_origins:
         return guarded
     return CORSMiddleware(

@@ -25,7 +25,7 @@ async def embed_call(state: ServerState, body: EmbeddingBody, record: AccessReco
     record: receives all outputs.
     """
     name, arrival_s = state.model_name(body.model), state.engine.now()
-    state.engine.check_room(len(body.inputs))
+    state.engine.check_room()
     prompts = await read_inputs(state, body, body.inputs)
     outputs = await embed_prompts(state, body, prompts, record, arrival_s, normalize=body.normalize)
     return await offload(lambda: embedding_response(outputs, body, name), num_numbers(outputs), MAX_INLINE_ITEMS)

@@ -43,6 +43,7 @@ async def _embed_sides(
 ) -> tuple[Outputs, Outputs]:
     """Vectors of length 1 of two sides, all in one batch. names: the fields that hold the sides, for errors."""
     arrival_s = state.engine.now()
+    state.engine.check_room()
     first, second = sides
     with errors_name_field(names[0]):
         prompts = await read_inputs(state, body, first)

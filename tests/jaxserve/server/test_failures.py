@@ -180,37 +180,6 @@ def test_a_long_prompt_does_not_stop_the_event_loop(route):
         assert server.post(route, body).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("path", "name", "n"), [("completions", "prompt", 1), ("completions", "prompt", 3), ("embeddings", "input", 1)]
-)
-def test_prompts_of_a_request_are_accepted_together_or_not_at_all(path, name, n):
-    """Two slots and ten places. A request that would not fit in an empty queue gets no advice to retry."""
-    options = {"n": n, "max_tokens": 1} if path == "completions" else {}
-
-    def ask(num_samples):
-        answer = server.post(f"/v1/{path}", {name: ["x"] * (num_samples // n), **options})
-        return answer.status_code, answer.json()
-
-    with running(slowed(fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=10)), 0.01)) as server:
-        meters = server.state.engine.metrics
-        status, answer = ask(15)
-        assert status == 400
-        assert "15 samples at once" in answer["error"]["message"]
-        assert ask(12)[0] == 200
-        num_tokens = meters.num_generated_tokens
-        with server.http() as client:
-            body = {**LONG, "prompt": ["y"] * 8, "stream": True}
-            with client.stream("POST", "/v1/completions", json=body):
-                until(lambda: meters.num_running == 2)
-                status, answer = ask(6)
-                assert (status, answer["error"]["code"]) == (429, "queue_full")
-        until(lambda: is_quiet(server))
-        assert meters.finished["abort"] == 8
-        assert meters.refused.total() == 1
-        assert meters.num_unseen == 0
-        assert meters.num_generated_tokens > num_tokens
-
-
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_prompt_that_is_late_ends_alone(is_streamed):
     """One slot: the second prompt's queue timeout expires before the first one has finished."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.requests.base_body import Body, Items
@@ -17,6 +17,7 @@ PAIRS = (("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), (
 class ScoreBody(PooledFields):
     """Two sides of texts under one pair of names: one text and any number, or as many on each side."""
 
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": list(pair)} for pair in PAIRS]})
     text_1: ScoredTexts | None = None
     text_2: ScoredTexts | None = None
     queries: ScoredTexts | None = None
