@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jaxserve.batch.bucket_files import BucketMirror
     from jaxserve.batch.results_journal import ResultsJournal
     from jaxserve.batch.run_batch import BatchSummary
+    from jaxserve.server.server_config import ServerConfig
 
 INFLIGHT_PER_SEQ = 4  # lines in flight per running sequence, so that the engine never waits for the next one
 
@@ -32,6 +33,8 @@ def run(argv: list[str]) -> int:
     try:
         from jaxserve.batch.bucket_files import BucketMirror, download, is_remote
         from jaxserve.batch.check_input import check_input, check_models
+        from jaxserve.server.model_names import default_name
+        from jaxserve.server.server_config import ServerConfig
     except ModuleNotFoundError as error:
         raise ConfigError(f"batch needs {error.name}: pip install 'jaxserve-engine[server]'") from None
     with tempfile.TemporaryDirectory(prefix="jaxserve-batch-") as folder:
@@ -44,23 +47,24 @@ def run(argv: list[str]) -> int:
         model = args.model or next(iter(found.models), None)
         if model is None:
             raise RequestError(f"{args.input} names no model: give --model", "model")
-        names = tuple(args.served_model_name or (model,))
+        names = tuple(args.served_model_name or dict.fromkeys((default_name(model), model)))
+        server_config = ServerConfig(served_model_name=names, trust_request_chat_template=True)
         check_models(found, names, args.input)
         mirror = BucketMirror(args.output, _spool()) if is_remote(args.output) else None
         output = Path(args.output) if mirror is None else mirror.path
         if output.resolve() == source.resolve():
             raise RequestError("input and output are the same file", "output")
         config = EngineConfig.create(model, **engine_options(args))
-        return _run(_Job(args, config, names, source, found.num_lines), output, mirror)
+        return _run(_Job(args, config, server_config, source, found.num_lines), output, mirror)
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A file of `num_lines` lines for one model, which has `names`."""
+    """A file of `num_lines` lines for one model, which has the names of `server_config`."""
 
     args: argparse.Namespace
     config: EngineConfig
-    names: tuple[str, ...]
+    server_config: "ServerConfig"
     source: Path
     num_lines: int
 
@@ -88,13 +92,12 @@ async def _answer(job: _Job, journal: "ResultsJournal", mirror: "BucketMirror | 
     from jaxserve.core.progress_bars import GenerateBar
     from jaxserve.engine.async_llm import AsyncLLM
     from jaxserve.engine.llm import LLM
-    from jaxserve.server.server_config import ServerConfig
     from jaxserve.server.server_state import ServerState
 
     args, config = job.args, job.config
     llm = LLM.from_config(config, show_progress=not args.quiet)
-    server_config = ServerConfig(served_model_name=job.names, trust_request_chat_template=True)
-    state = ServerState(server_config, job.names, client_templates=None)  # the file is the user's own
+    server_config = job.server_config
+    state = ServerState(server_config, server_config.served_model_name, client_templates=None)  # the file is the user's
     async with AsyncLLM.from_llm(llm) as engine:
         state.open(engine.client)
         max_inflight = args.max_inflight or INFLIGHT_PER_SEQ * engine.client.info.max_num_seqs
@@ -137,7 +140,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("output", metavar="OUT.jsonl", help="results; a local file or gs://")
     parser.add_argument("--model", help=f"{MODEL_HELP}; default: the first line's")
     parser.add_argument(
-        "--served-model-name", action="append", help="name of the model in requests; default: MODEL; repeatable"
+        "--served-model-name",
+        action="append",
+        help="name of the model in requests; default: MODEL, and of a path its last part; repeatable",
     )
     parser.add_argument(
         "--max-inflight",

@@ -54,6 +54,11 @@ REFUSED = {
         "--served-model-name n",
     ),
     "two models, none given": ([line("a", model="m"), line("b", model="n")], {"options": ()}, "'n' is not 'm'"),
+    "a name twice": (
+        [line("a")],
+        {"options": ("--model", "m", "--served-model-name", "n", "--served-model-name", "n")},
+        "served_model_name='n' is given twice",
+    ),
     "no model": ([line("a")], {"options": ()}, "names no model: give --model"),
     "no lines": (["", ""], {}, "has no lines"),
     "no folder": ([line("a")], {"out": "none/out.jsonl"}, "none of out.jsonl does not exist: create it first"),
@@ -98,6 +103,17 @@ def test_the_names_of_lines_may_be_served_names(loads, batch_of):
     names = ("--served-model-name", "n", "--served-model-name", "o")
     code, _ = batch_of(line("a", model="n"), line("b", model="o"), options=("--model", "m", *names))
     assert (code, loads) == (0, ["m"])
+
+
+def test_lines_may_name_a_local_model_by_its_path_or_its_last_part(loads, batch_of, tmp_path):
+    (tmp_path / "secret").mkdir()
+    path = tmp_path / "secret" / "tiny.gguf"
+    path.touch()
+    lines = [line("a"), line("b", model="tiny"), line("c", model=str(path))]
+    assert batch_of(*lines, options=("--model", str(path)))[0] == 0
+    results = [json.loads(each) for each in (tmp_path / "out.jsonl").read_text().splitlines()]
+    answered = {result["custom_id"]: result["response"]["body"]["model"] for result in results}
+    assert answered == {"a": "tiny", "b": "tiny", "c": str(path)}
 
 
 def test_a_finished_file_loads_no_model(loads, batch_of):

@@ -1,19 +1,31 @@
 // The live view of the engine: numbers, their last minute, the map of KV pages, and the last steps.
 
-import { PageMap, Sparkline, StepChart } from "./charts.js";
+import { NOTHING, count, counted, duration, rate } from "../dom/format.js";
 import { Live } from "./live.js";
-import { NOTHING, count, counted, duration, rate } from "./format.js";
+import { PageMap } from "./page_map.js";
+import { Sparkline } from "./sparkline.js";
+import { StepChart } from "./step_chart.js";
 
+const HISTORY = "jaxserve.charts";
 const NUM_STEPS = 60;
 const SHOWN = { running: count, waiting: count, tokens_per_s: rate, ttft_ms: duration, itl_ms: duration };
 const STATES = ["free", "cached", "held", "shared"];
 
 export class EngineView {
-  constructor(panel, onConnect) {
+  /** tab: `KeptValues` of this tab, with the charts' history over a reload. */
+  constructor(panel, tab, onConnect) {
     this.panel = panel;
+    const history = tab.read(HISTORY) ?? {};
     this.sparklines = Object.fromEntries(
-      [...panel.querySelectorAll(".spark canvas")].map((canvas) => [canvas.dataset.of, new Sparkline(canvas)]),
+      [...panel.querySelectorAll(".spark canvas")].map((canvas) => {
+        const name = canvas.dataset.of;
+        return [name, new Sparkline(canvas, history[name])];
+      }),
     );
+    addEventListener("pagehide", () => {
+      const lines = Object.entries(this.sparklines);
+      tab.write(HISTORY, Object.fromEntries(lines.map(([name, { points }]) => [name, points])));
+    });
     this.map = new PageMap(this.at("map"));
     this.steps = new StepChart(this.at("steps"), NUM_STEPS);
     this.live = new Live(panel, onConnect, (frame) => this.show(frame), (text) => this.say(text));
@@ -44,11 +56,10 @@ export class EngineView {
 
   showPages(pages) {
     for (const state of STATES) this.at(state).textContent = count(pages[state]);
-    const each = pages.pages_per_square;
-    this.at("pages-note").textContent = `${count(pages.total)}${each > 1 ? `, ${counted(each, "page")} per square` : ""}`;
+    const perCell = this.map.show(pages.map) * pages.pages_per_square;
+    this.at("pages-note").textContent = `${count(pages.total)}${perCell > 1 ? `, ${counted(perCell, "page")} per cell` : ""}`;
     this.at("host").hidden = !pages.host_total;
     this.at("host").textContent = `Host memory holds ${count(pages.host)} of ${count(pages.host_total)} pages.`;
-    this.map.show(pages.map);
     const counts = STATES.map((state) => `${count(pages[state])} ${state}`).join(", ");
     this.at("map").setAttribute("aria-label", `Map of ${count(pages.total)} KV pages: ${counts}`);
   }

@@ -4,9 +4,10 @@ const KEY = "jaxserve.settings";
 const MAX_STOPS = 16; // the server's limit
 
 export class Settings {
-  constructor(form, storage) {
+  /** values: `KeptValues`. */
+  constructor(form, values) {
     this.form = form;
-    this.storage = storage;
+    this.values = values;
     this.panel = form.querySelector("#settings");
     this.fields = [...this.panel.querySelectorAll("input, textarea")];
     this.load();
@@ -77,26 +78,18 @@ export class Settings {
   }
 
   load() {
-    try {
-      const kept = JSON.parse(this.storage.getItem(KEY)) ?? {};
-      for (const field of this.fields) field.value = kept[field.name] ?? "";
-    } catch {
-      // storage is disabled: use the defaults
-    }
+    const kept = this.values.read(KEY) ?? {};
+    for (const field of this.fields) field.value = kept[field.name] ?? "";
   }
 
   save() {
-    try {
-      this.storage.setItem(KEY, JSON.stringify(Object.fromEntries(this.fields.map((one) => [one.name, one.value]))));
-    } catch {
-      // storage is disabled or full: the settings last as long as the page
-    }
+    this.values.write(KEY, Object.fromEntries(this.fields.map((one) => [one.name, one.value])));
   }
 }
 
 /** A field's name in its label. */
 function title(field) {
-  return field.labels[0].firstChild.data.split(",")[0].trim();
+  return field.labels[0].textContent;
 }
 
 function stops(text) {

@@ -1,6 +1,7 @@
 // Receives frames of the engine from /live while the panel is visible.
 
-import { ask, events } from "./api.js";
+import { ask } from "../http/api.js";
+import { events } from "../http/events.js";
 
 const LONGEST_PAUSE_MS = 10_000;
 const SILENCE_MS = 3_000;
