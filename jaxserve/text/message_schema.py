@@ -29,7 +29,11 @@ def _or_null(*kinds: dict[str, Any]) -> dict[str, Any]:
 NULL = {"type": "null"}
 TEXT = {"type": "string"}
 _PART = _object("TextPart", {"type": {"type": "string", "enum": list(PART_TYPES)}, "text": TEXT}, "type", "text")
-_FUNCTION = _object("FunctionCall", {"name": TEXT, "arguments": _or_null(TEXT, {"type": "object", "additionalProperties": True})}, "name")
+_FUNCTION = _object(
+    "FunctionCall",
+    {"name": TEXT, "arguments": _or_null(TEXT, {"type": "object", "additionalProperties": True})},
+    "name",
+)
 _CALL = _object(
     "ToolCall",
     {
