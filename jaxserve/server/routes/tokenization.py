@@ -25,10 +25,11 @@ def routes(state: ServerState) -> APIRouter:
         """Token ids of a prompt, or of the prompt that the chat template makes of messages."""
         body = await read_body(request, TokenizeBody.read, state.config)
         state.model_name(body.model)
+        adds = body.adds_special_tokens
         if body.prompt is not None:
-            (ids,) = await encode_texts(state, [body.prompt], add_special_tokens=body.add_special_tokens)
+            (ids,) = await encode_texts(state, [body.prompt], add_special_tokens=adds)
         else:
-            ids = list((await chat_prompt(state, body, None)).token_ids or ())
+            ids = list((await chat_prompt(state, body, None, add_special_tokens=adds)).token_ids or ())
         tokenizer = tokenizer_of(state)
         fields = {"count": len(ids), "max_model_len": state.max_model_len, "tokens": ids}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from jaxserve.server.openai.requests.field_policy import IGNORED, UNSUPPORTED
+from jaxserve.server.openai.requests.unsupported_fields import IGNORED, UNSUPPORTED
 from tests.support.serving.fuzz_values import TEXTS, Schema, Values
 
 _CALL = {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}

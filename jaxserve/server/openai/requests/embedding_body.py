@@ -1,5 +1,6 @@
 """Host: the body of /v1/embeddings."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from pydantic import Field
@@ -13,6 +14,7 @@ class EmbeddingBody(PooledFields):
     dimensions: number of leading components kept, for models trained for it (Matryoshka)."""
 
     prompt_field: ClassVar[str] = "input"
+    misplaced: ClassVar[Mapping[str, str]] = {"messages": "send texts as input", "prompt": "send input"}
     input: Texts
     encoding_format: str = Field("float", pattern="^(float|base64)$")
     dimensions: int | None = Field(None, ge=1)
