@@ -47,7 +47,7 @@ def _as_api_error(error: ValidationError, body_type: type[Body]) -> ApiError:
     details = error.errors(include_url=False, include_context=False, include_input=False)
     first = details[0]
     if first["type"] == "extra_forbidden":  # within a nested body: `effective_fields` has checked the others
-        within, nested = _path(first["loc"][:-1], body_type), _nested(body_type, first["loc"][0])
+        within, nested = _path(first["loc"][:-1], body_type), _nested_in(body_type, first["loc"][0])
         return unknown_field(str(first["loc"][-1]), nested.model_fields if nested else (), f"{within}.")
     lines = [f"{_path(each['loc'], body_type)}: {each['msg']}" for each in details[:MAX_ERRORS]]
     return ApiError(400, "; ".join(lines), param=_path(first["loc"], body_type))
@@ -56,17 +56,22 @@ def _as_api_error(error: ValidationError, body_type: type[Body]) -> ApiError:
 def _path(loc: tuple[int | str, ...], body_type: type[Body]) -> str:
     """The field as `stop`, `stop[3]` or `stream_options.include_usage`, without pydantic's names for the members of a
     union."""
-    path, nested = (str(loc[0]), _nested(body_type, loc[0])) if loc else ("body", None)
+    path, nested = (str(loc[0]), _nested_in(body_type, loc[0])) if loc else ("body", None)
     for part in loc[1:]:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if nested and part in nested.model_fields else ""
     return path
 
 
-def _nested(body_type: type[Body], name: int | str) -> type[Body] | None:
-    """The body that a field holds."""
-    annotation = body_type.model_fields[str(name)].annotation
-    kinds = (annotation, *get_args(annotation))
-    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Body)), None)
+def _nested_in(body_type: type[Body], name: int | str) -> type[Body] | None:
+    """The body that a field holds, or the items of a list."""
+    return _body_in(body_type.model_fields[str(name)].annotation)
+
+
+def _body_in(annotation: Any) -> type[Body] | None:
+    """The first type of bodies among the parts of an annotation."""
+    if isinstance(annotation, type) and issubclass(annotation, Body):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _body_in(part)) is not None), None)
 
 
 def fields_set(body: BaseModel, names: Iterable[str]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Host: the bodies of /v1/score and /v1/rerank."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.requests.base_body import Body, Items
@@ -54,11 +54,18 @@ class RerankDocument(Body):
     text: str
 
 
+def _form(value: Any) -> str:
+    return "object" if isinstance(value, dict) else "text"
+
+
+Document = Annotated[Annotated[str, Tag("text")] | Annotated[RerankDocument, Tag("object")], Discriminator(_form)]
+
+
 class RerankBody(PooledFields):
     """top_n: results to return, the best first; 0: all. return_documents: results contain the documents' texts."""
 
     query: str
-    documents: Annotated[Items[str | RerankDocument], Field(min_length=1, max_length=MAX_TEXTS)]
+    documents: Annotated[Items[Document], Field(min_length=1, max_length=MAX_TEXTS)]
     top_n: int = Field(0, ge=0)
     return_documents: bool = True
 
