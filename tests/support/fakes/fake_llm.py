@@ -109,7 +109,7 @@ def fake_llm(
         text=text,
         input_processor=input_processor,
         model=SimpleNamespace(vocab_size=tokenizer.vocab_size),
-        sizes=SimpleNamespace(max_num_seqs=max_num_seqs),
+        sizes=SimpleNamespace(max_num_seqs=max_num_seqs, max_model_len=MAX_MODEL_LEN),
     )
     return LLM.from_parts(EngineConfig.create("fake"), cast(EngineParts, parts))
 
