@@ -18,11 +18,10 @@ Progress = Callable[[int, int], None]  # lines and tokens since the last call
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
-    """num_before: lines completed by earlier runs. num_failed: lines whose result is an error, of all runs."""
+    """num_before: lines completed by earlier runs. num_lines: those and the ones of this run."""
 
     num_lines: int
     num_before: int
-    num_failed: int
     num_tokens: int
     wall_s: float
 
@@ -34,8 +33,9 @@ async def run_batch(
 
     journal: of `source`. Raises `EngineDeadError` if the engine dies; a later run resumes from the written results.
     """
-    started_s, num_before, num_tokens, num_failed = time.monotonic(), len(journal.done), 0, journal.num_failed
+    started_s, num_before, num_tokens = time.monotonic(), len(journal.done), 0
     lines = (parse_line(number, raw) for number, raw in read_lines(source) if number not in journal.done)
+    done: set[asyncio.Task[tuple[dict[str, Any], int]]] = set()
     running: set[asyncio.Task[tuple[dict[str, Any], int]]] = set()
     num_done = 0
     try:
@@ -50,11 +50,10 @@ async def run_batch(
             await asyncio.to_thread(journal.append, [result for result, _ in results])
             num_done += len(results)
             num_tokens += (tokens := sum(count for _, count in results))
-            num_failed += sum(result["error"] is not None for result, _ in results)
             progress(len(results), tokens)
     finally:
         for task in running:
             task.cancel()
-        if running:
-            await asyncio.wait(running)
-    return BatchSummary(num_before + num_done, num_before, num_failed, num_tokens, time.monotonic() - started_s)
+        # Where the engine has died all of them raise, and asyncio would log each error that nobody has read.
+        await asyncio.gather(*done, *running, return_exceptions=True)
+    return BatchSummary(num_before + num_done, num_before, num_tokens, time.monotonic() - started_s)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jaxserve.bench.lengths import LengthRange
 from jaxserve.cli.args.arg_types import MODEL_HELP, count, lengths, out_file, whole_number
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
+from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.cli.bench_verbs import bench_prefix, bench_serve
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.engine_config import EngineConfig
@@ -55,7 +56,7 @@ def run(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="jaxserve bench", description="Measure the offline engine on this machine, the prefix cache, or a server."
     )
     benchmarks = parser.add_subparsers(dest="benchmark", required=True, metavar="{throughput,latency,prefix,serve}")

@@ -6,7 +6,9 @@ import sys
 from typing import Any, cast
 
 from jaxserve.cli.args.arg_types import MODEL_HELP
-from jaxserve.cli.args.dataclass_flags import add_engine_flags, add_flags, engine_options, given
+from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options, given
+from jaxserve.cli.args.sampling_flags import add_sampling_flags
+from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.cli.chat_session.conversation import NOT_IN_CHAT, Conversation
 from jaxserve.cli.chat_session.terminal import answer_lines, edit_lines, talk
 from jaxserve.core.errors import RequestError
@@ -18,7 +20,7 @@ def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     options, variables = given(args, SamplingParams), _variables(args.chat_template_kwargs)
     SamplingParams(**options)  # reports mistakes before the model is loaded
-    config = EngineConfig.create(args.model, **{"max_num_seqs": 1, **engine_options(args)})
+    config = EngineConfig.create(args.model, **engine_options(args))
 
     from jaxserve.engine.llm import LLM
 
@@ -35,7 +37,7 @@ def run(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="jaxserve chat",
         description="Chat with a model: jaxserve chat smollm2-135m-instruct. From a pipe, each line is a question.",
     )
@@ -46,8 +48,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="JSON",
         help="variables of the chat template, such as '{\"enable_thinking\": false}'",
     )
-    add_flags(parser, SamplingParams, skip=NOT_IN_CHAT)
-    add_engine_flags(parser, seed_help="seed of answers without --seed")
+    add_sampling_flags(parser, skip=NOT_IN_CHAT)
+    add_engine_flags(parser, seed_help="seed of answers without --seed", defaults={"max_num_seqs": 1})
     return parser
 
 

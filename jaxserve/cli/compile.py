@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jaxserve.cli.args.arg_types import MODEL_OR_SHAPE_HELP
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
+from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import EngineConfig
 
 
@@ -32,7 +33,7 @@ def run(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="jaxserve compile",
         description="Compile all programs of an engine for this machine's devices into a folder, so that later "
         "processes start in seconds: jaxserve compile smollm2-135m-instruct --out ./smollm2-compiled, then "

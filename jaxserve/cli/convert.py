@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from jaxserve.cli.args.arg_types import MODEL_HELP
+from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import DTYPES
 
 MAX_SHARD_SIZE = "5GB"
@@ -36,7 +37,7 @@ def run(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="jaxserve convert",
         description="Write a model as a Hugging Face folder (safetensors) or an Orbax folder: jaxserve convert "
         "smollm2-135m-instruct ./smollm2. Run the same command again to resume an interrupted conversion.",

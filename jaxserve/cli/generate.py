@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxserve.cli.args.arg_types import MODEL_HELP
-from jaxserve.cli.args.dataclass_flags import add_engine_flags, add_flags, engine_options, given
+from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options, given
+from jaxserve.cli.args.sampling_flags import add_sampling_flags
+from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.core.options.sampling_params import SamplingParams
@@ -45,7 +47,7 @@ def run(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="jaxserve generate",
         description="Complete prompts: jaxserve generate smollm2-135m-instruct --prompt 'The capital of France is'",
     )
@@ -54,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--prompts-file", help="file with one prompt per line; - reads standard input")
     parser.add_argument("--json", action="store_true", help="print one JSON object per prompt instead of text")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no summary")
-    add_flags(parser, SamplingParams)
+    add_sampling_flags(parser)
     add_engine_flags(parser, skip=["chat_template"], seed_help="seed of requests without --seed")
     return parser
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 
 from jaxserve.cli.args.arg_types import MODEL_OR_SHAPE_HELP
 from jaxserve.cli.args.dataclass_flags import add_flags, engine_options
+from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import EngineConfig
 
 FLAGS = """tokenizer revision hf_token cache_dir dtype tensor_parallel_size max_model_len page_size kv_layout
@@ -34,7 +35,7 @@ def run(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="jaxserve inspect",
         description="Describe a model without loading it: jaxserve inspect llama-3-8b. Only headers are read (sources "
         "other than local files and safetensors of the Hugging Face hub are fetched first).",
@@ -42,7 +43,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("model", help=MODEL_OR_SHAPE_HELP)
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument(
-        "--device", action=argparse.BooleanOptionalAction, default=True, help="include this machine's devices"
+        "--device",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="include this machine's devices (default: yes)",
     )
     add_flags(parser, EngineConfig, skip=[f.name for f in fields(EngineConfig) if f.name not in FLAGS.split()])
     return parser

@@ -1,10 +1,13 @@
 """Host: the `jaxserve` command: one file per verb, imported only when it is used, so that help is fast."""
 
-import argparse
 import importlib
+import platform
 import sys
+from importlib.metadata import version
 
+import jaxserve
 from checkpoints.errors import CheckpointError, SourceError
+from jaxserve.cli.args.verb_parser import hint
 from jaxserve.core.errors import ConfigError, RequestError
 
 VERBS = {
@@ -24,19 +27,45 @@ VERBS = {
 def main(argv: list[str] | None = None) -> int:
     """Runs a verb. Exit code 2 and one sentence for mistakes that the user can correct."""
     argv = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(prog="jaxserve", description="LLM inference in JAX on TPU, GPU and CPU.")
-    parser.add_argument("verb", choices=VERBS, help="; ".join(f"{name}: {text}" for name, text in VERBS.items()))
-    parser.add_argument("rest", nargs=argparse.REMAINDER, help="options of the verb: jaxserve VERB --help")
-    args = parser.parse_args(argv[:1] if argv else ["--help"])
-    verb = importlib.import_module(f"jaxserve.cli.{args.verb}")
+    name = argv[0] if argv else "--help"
+    if name in ("-h", "--help"):
+        print(_overview())
+        return 0
+    if name == "--version":
+        print(f"jaxserve {jaxserve.__version__}, jax {version('jax')}, Python {platform.python_version()}")
+        return 0
+    if name not in VERBS:
+        kind = "option" if name.startswith("-") else "verb"
+        print(
+            f"jaxserve: unknown {kind} {name}{hint(name, VERBS)} (`jaxserve --help` lists all verbs)", file=sys.stderr
+        )
+        return 2
+    verb = importlib.import_module(f"jaxserve.cli.{name}")
     try:
         return verb.run(argv[1:])
     except (RequestError, ConfigError, CheckpointError, SourceError, OSError) as error:
         # Invalid input and full disks; an internal fault shows its traceback.
-        print(f"jaxserve {args.verb}: {error}", file=sys.stderr)
+        print(f"jaxserve {name}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _overview() -> str:
+    verbs = (f"  {name:<10}{text}" for name, text in VERBS.items())
+    return "\n".join(
+        (
+            "usage: jaxserve VERB [OPTIONS]",
+            "",
+            "LLM inference in JAX on TPU, GPU and CPU.",
+            "",
+            "verbs:",
+            *verbs,
+            "",
+            "jaxserve VERB --help lists the options of a verb; jaxserve --version names the versions.",
+            "To begin: jaxserve chat smollm2-135m-instruct",
+        )
+    )
 
 
 if __name__ == "__main__":

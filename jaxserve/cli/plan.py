@@ -6,6 +6,7 @@ from dataclasses import asdict, fields
 
 from jaxserve.cli.args.arg_types import MODEL_OR_SHAPE_HELP, count, out_file
 from jaxserve.cli.args.dataclass_flags import add_flags, engine_options
+from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.hardware.compilers import compile_without_devices
 from jaxserve.core.options.engine_config import ALIASES, EngineConfig
 
@@ -49,7 +50,7 @@ def run(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="jaxserve plan",
         description="Compile an engine for a target, whose devices may be absent, and report its memory and the lower "
         "bounds of its step times: jaxserve plan llama-3-8b --topology v6e:2x2. No weights are read. A program takes "

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from jaxserve.cli.args.arg_types import MODEL_HELP, count, out_file
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
+from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.core.options.sampling_params import SamplingParams
 
@@ -34,7 +35,7 @@ def run(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="jaxserve profile",
         description="Trace the first steps of a batch and show where their time goes: "
         "jaxserve profile smollm2-135m-instruct --batch-size 8",
@@ -43,8 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=count, default=32, help="steps to record, prefill included (default: 32)")
     parser.add_argument("--batch-size", type=count, default=8, help="sequences that arrive together (default: 8)")
     parser.add_argument("--input-len", type=count, default=128, help="tokens of each random prompt (default: 128)")
-    parser.add_argument("--temperature", type=float, default=0.0, help="default: 0, which is greedy")
-    parser.add_argument("--top-p", type=float, default=1.0, help="default: 1")
+    parser.add_argument("--temperature", type=float, default=0.0, help="of sampling (default: 0, which is greedy)")
+    parser.add_argument("--top-p", type=float, default=1.0, help="top-p of sampling (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="seed of prompts and sampling (default: 0)")
     parser.add_argument("--out", type=_folder, default=Path("profile"), help="folder of the trace (default: profile)")
     parser.add_argument("--json", type=out_file, metavar="OUT", help="write all figures to this file")

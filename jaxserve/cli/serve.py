@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxserve.cli.args.arg_types import MODEL_HELP
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, add_flags, engine_options, given
+from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.server.server_config import ServerConfig
@@ -32,7 +33,7 @@ def run(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="jaxserve serve",
         description="Serve a model to OpenAI's clients: jaxserve serve smollm2-135m-instruct --port 8000",
     )

@@ -20,6 +20,7 @@ class Request:
     bad_words: token-id sequences that must not be generated.
     cache_salt: only requests with the same salt share cached prefixes, so that users learn no prompts of others.
     arrival_s: time of the call, in seconds on the engine's clock; the time limits of `scheduling` start there.
+    queued_s: when it joined the queue, where its call had other prompts before it: priority grows with the time since.
     logprobs_start: the first prompt position whose log-probability params.prompt_logprobs asks for.
     pooling: "mean" or "last": hidden states over the prompt, or of its last token; only if max_tokens is 0.
     prompt: the prompt's text if it is known, reported with the outputs.
@@ -34,6 +35,7 @@ class Request:
     bad_words: tuple[tuple[int, ...], ...] = ()
     cache_salt: str | None = None
     arrival_s: float = 0.0
+    queued_s: float | None = None
     logprobs_start: int = 0
     pooling: str | None = None
     scheduling: SchedulingOptions = DEFAULT_SCHEDULING

@@ -12,7 +12,8 @@ class QueueLoad:
     """The load of an engine at one moment.
 
     num_waiting, num_tokens: sequences that wait for a slot, and their tokens; num_deferred of them are deferred behind
-    a shared prefix. num_running, num_free: of the num_slots.
+    a shared prefix. num_running, num_free: of the num_slots. num_held: sequences of admitted calls that wait outside
+    the queue, and count for no limit.
     """
 
     num_waiting: int
@@ -21,6 +22,7 @@ class QueueLoad:
     num_free: int
     num_slots: int
     num_deferred: int = 0
+    num_held: int = 0
 
     @classmethod
     def of(cls, state: SchedulerState) -> "QueueLoad":
@@ -87,3 +89,9 @@ def queue_cost(requests: list[Request]) -> tuple[int, int]:
     """Samples and tokens that requests add to the queue."""
     costs = [(request.params.n, request.params.n * len(request.prompt_token_ids)) for request in requests]
     return sum(count for count, _ in costs), sum(num_tokens for _, num_tokens in costs)
+
+
+def largest_cost(requests: list[Request]) -> tuple[int, int]:
+    """The most samples and the most tokens that one of these requests adds to the queue."""
+    costs = [queue_cost([request]) for request in requests]
+    return max(count for count, _ in costs), max(num_tokens for _, num_tokens in costs)

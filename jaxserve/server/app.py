@@ -19,7 +19,8 @@ ROUTE_MODULES = (openai_routes, tokenization, health, metrics, admin, live, web_
 
 def make_app(state: ServerState) -> ASGIApp:
     """The application of a server, which may still be loading its model."""
-    app = FastAPI(title="jaxserve", version=jaxserve.__version__)
+    # A redirect to the path without its final slash would lead to whatever host the request names.
+    app = FastAPI(title="jaxserve", version=jaxserve.__version__, redirect_slashes=False)
     for module in ROUTE_MODULES:
         app.include_router(module.routes(state))
     gather_definitions(app.openapi())  # the app creates the description once and caches it

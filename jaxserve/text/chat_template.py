@@ -13,6 +13,7 @@ MAX_TEMPLATE_CHARS = 1 << 20
 CONTINUED = "\ue000the final message ends here\ue000 "  # its final space shows whether the template trims
 TESTS_NULL = re.compile(r"\bcontent['\"\])]*\s+is\s+(not\s+)?none", re.IGNORECASE)  # not reasoning_content
 READS_PARTS = re.compile(r"\{%-?\s*for\s+\w+\s+in\s+[\w.\[\]'\"]*\bcontent\b['\"\])]*\s*(-?%\}|\||if\b)")
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # as Python writes an object: errors go to clients, who need not learn it
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
@@ -86,7 +87,7 @@ class ChatTemplate:
         try:
             return render_bounded(self._compile(), values)
         except Exception as error:  # a template is a program and may raise anything
-            reason = f"{type(error).__name__}: {error}"[:500]
+            reason = ADDRESS.sub("", f"{type(error).__name__}: {error}")[:500]
             raise RequestError(f"the chat template failed on these messages: {reason}", "messages") from error
 
 

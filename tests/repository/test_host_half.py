@@ -4,11 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.repository.modules import ROOT, names_of
 
-VERBS = ("", "generate", "serve", "batch", "bench serve")
 PROGRAM = Path(__file__).with_name("import_without_jax.py")
 
 
@@ -48,12 +45,11 @@ def test_the_process_of_a_clients_template_is_light():
     assert loaded_after(f"import {name}, jaxserve.text.template_sandbox", name, *suspects) == [name]
 
 
-@pytest.mark.parametrize("arguments", [[*verb.split(), "--help"] for verb in VERBS], ids=" ".join)
-def test_help_costs_neither_jax_nor_numpy(arguments):
+def test_the_help_of_no_verb_costs_jax_or_numpy():
     statements = (
-        "from jaxserve.cli.main import main\n"
-        f"sys.argv = ['jaxserve', *{arguments}]\n"
-        "try:\n    main()\nexcept SystemExit as stop:\n    assert not stop.code, stop.code"
+        "import contextlib\nfrom jaxserve.cli.main import VERBS, main\n"
+        "for words in ([], ['--version'], ['bench', 'serve', '--help'], *([verb, '--help'] for verb in VERBS)):\n"
+        "    with contextlib.suppress(SystemExit):\n        main(words)"
     )
     suspects = [
         "jax",

@@ -10,7 +10,7 @@ from typing import Any
 
 from jaxserve.core.options.engine_config import ALIASES, EngineConfig
 
-NO_ALIASES: Mapping[str, str] = types.MappingProxyType({})
+NO_TEXTS: Mapping[str, str] = types.MappingProxyType({})
 NO_DEFAULTS: Mapping[str, Any] = types.MappingProxyType({})
 
 
@@ -19,12 +19,14 @@ def add_flags(
     cls: type,
     *,
     skip: Collection[str] = (),
-    aliases: Mapping[str, str] = NO_ALIASES,
+    aliases: Mapping[str, str] = NO_TEXTS,
     defaults: Mapping[str, Any] = NO_DEFAULTS,
+    help_texts: Mapping[str, str] = NO_TEXTS,
 ) -> None:
     """Adds a `--flag` for each field of `cls` except those in `skip`; unset flags do not appear in the namespace.
 
-    aliases: alternative name → field. defaults: the verb's defaults where they differ from the field's.
+    aliases: alternative name → field. defaults: the verb's defaults where they differ from the field's. help_texts: by
+    field, where the fields have none of their own.
     """
     hints = typing.get_type_hints(cls)
     group = parser.add_argument_group(cls.__name__)
@@ -33,14 +35,14 @@ def add_flags(
             continue
         names = [field.name, *(alias for alias, meant in aliases.items() if meant == field.name)]
         flags = ["--" + name.replace("_", "-") for name in names]
-        help_text = field.metadata.get("help", "")
+        help_text = field.metadata.get("help") or help_texts[field.name]
         default = None if field.default is dataclasses.MISSING else field.default
         if field.name in defaults:
             default, help_text = defaults[field.name], help_text.partition("; default: ")[0]
-        if default is not None and default != ():
-            help_text = f"{help_text} (default: {default})".strip()
+        if default not in (None, (), ""):
+            help_text = f"{help_text} (default: {default})"
         options: dict[str, Any] = {"dest": field.name, "default": defaults.get(field.name, argparse.SUPPRESS)}
-        options |= {"help": help_text or None}
+        options |= {"help": help_text}
         options |= _parsing(hints[field.name], field.metadata.get("choices"))
         group.add_argument(*flags, **options)
 

@@ -61,9 +61,11 @@ def add_parser(benchmarks: Any) -> None:
     )
     data.add_argument("--prompt-token-ids", action="store_true", help="send token ids instead of text")
     data.add_argument("--seed", type=whole_number, default=0, help="seed of prompts and arrivals (default: 0)")
-    data.add_argument("--temperature", type=values.number, default=0.0, help="default: 0, which is greedy")
-    data.add_argument("--top-p", type=values.number, help="default: the server's")
-    data.add_argument("--top-k", type=int, help="default: the server's")
+    data.add_argument(
+        "--temperature", type=values.number, default=0.0, help="temperature of requests (default: 0, which is greedy)"
+    )
+    data.add_argument("--top-p", type=values.number, help="top_p of requests (default: the server's)")
+    data.add_argument("--top-k", type=int, help="top_k of requests (default: the server's)")
     data.add_argument(
         "--ignore-eos", action="store_true", help="do not stop at end tokens: generate the full output length"
     )
@@ -91,7 +93,10 @@ def add_parser(benchmarks: Any) -> None:
         help="metrics with percentiles in the table (default: ttft,tpot,itl)",
     )
     output.add_argument(
-        "--metric-percentiles", type=values.percentiles, default=(99.0,), help="such as 50,90,99 (default: 99)"
+        "--metric-percentiles",
+        type=values.percentiles,
+        default=(99.0,),
+        help="percentiles of these metrics, such as 50,90,99 (default: 99)",
     )
     output.add_argument(
         "--goodput",
@@ -106,7 +111,9 @@ def add_parser(benchmarks: Any) -> None:
     output.add_argument("--save-detailed", action="store_true", help="include the figures of each request")
     output.add_argument("--result-dir", type=Path, help="folder of the JSON files (default: the current folder)")
     output.add_argument(
-        "--result-filename", type=values.file_name, help="default: built from rate, concurrency, model and time"
+        "--result-filename",
+        type=values.file_name,
+        help="name of the JSON file (default: built from rate, concurrency, model and time)",
     )
     output.add_argument("--label", type=values.file_name, help="prefix of the file name (default: jaxserve)")
     output.add_argument(

@@ -1,14 +1,14 @@
-"""Host: `AdmissionControl`: admits or refuses requests of a serving engine at once, while a step is under way."""
+"""Host: `AdmissionControl`: admits or refuses calls of a serving engine at once, while a step is under way."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import ceil
 
-from jaxserve.core.errors import QueueFullError
+from jaxserve.core.errors import QueueFullError, RequestError
 from jaxserve.core.request import Request
 from jaxserve.core.time_window import TimeWindow
 from jaxserve.engine.serving.engine_metrics import EngineMetrics
-from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad, queue_cost
+from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad, largest_cost, queue_cost
 
 WINDOW_S = 30.0  # the rate at which the queue empties is that of so many seconds
 MAX_RETRY_AFTER_S = 600
@@ -17,8 +17,9 @@ MAX_RETRY_AFTER_S = 600
 class AdmissionControl:
     """Checks the queue's limits for a serving engine; the scheduler's own check serves offline calls alone.
 
-    The load is the last published one plus the accepted requests that have not reached the engine. Any thread may call
-    any method; the lock is held only briefly.
+    The load is the last published one plus what was admitted and has not reached the engine. A call with several
+    prompts is admitted like the largest of them alone, for the others wait in the `Backlog`. Any thread may call any
+    method; the lock is held only briefly.
     """
 
     def __init__(self, limits: QueueLimits, metrics: EngineMetrics, clock: Callable[[], float]):
@@ -39,29 +40,40 @@ class AdmissionControl:
                 error.retry_after_s = self._retry_after_s(error)
                 raise
 
-    def enter(self, requests: Mapping[int, Request]) -> None:
-        """Admit requests by key: all of them, or raise as `check` does."""
-        num_samples, num_tokens = queue_cost(list(requests.values()))
+    def enter(self, key: int, requests: list[Request]) -> None:
+        """Admit a call, known by the key of its first request, or raise as `check` does."""
+        place = largest_cost(requests)
         with self._lock:
-            self.check(num_samples, num_tokens)
+            self.check(*place)
             if not self._metrics.num_waiting:  # times in which the queue was empty do not count for its rate
                 now = self._clock()
                 self._left = {name: TimeWindow(WINDOW_S, now) for name in self._left}
-            self._coming.update((key, queue_cost([request])) for key, request in requests.items())
-            self._count(num_samples, num_tokens)
+            self._coming[key] = place
+            self._count(*place)
 
-    def is_coming(self, key: int) -> bool:
-        """Whether the request was admitted and has neither reached the engine nor left."""
-        return key in self._coming
+    def join(self, key: int, request: Request) -> bool:
+        """Admit a request of a call that has its place already, if a slot is free for which nobody waits."""
+        cost = queue_cost([request])
+        with self._lock:
+            load = self._metrics.load.with_more(self._num_coming, self._num_coming_tokens)
+            if load.num_waiting >= load.num_free:
+                return False
+            try:
+                self._limits.check(load, *cost)
+            except RequestError:
+                return False
+            self._coming[key] = cost
+            self._count(*cost)
+            return True
 
     def leave(self, key: int) -> None:
-        """A request goes before it has reached the engine; no effect if it has reached it."""
+        """A call goes before it has reached the engine; no effect if it has reached it."""
         with self._lock:
             num_samples, num_tokens = self._coming.pop(key, (0, 0))
             self._count(-num_samples, -num_tokens)
 
     def arrive(self, key: int, load: QueueLoad) -> None:
-        """A request has reached the engine, whose load is `load` now."""
+        """What was admitted under `key`, if anything, has reached the engine, whose load is `load` now."""
         with self._lock:
             num_samples, num_tokens = self._coming.pop(key, (0, 0))
             self._count(-num_samples, -num_tokens)

@@ -5,9 +5,10 @@ import weakref
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, Unpack, cast
 
-from jaxserve.core.errors import EngineDeadError
+from jaxserve.core.errors import EngineDeadError, RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingKwargs
 from jaxserve.core.outputs import EmbeddingRequestOutput, RequestOutput
@@ -33,7 +34,8 @@ REQUEST_SIZE = 100  # making a request takes as long as reading so many characte
 
 
 class EngineClient:
-    """Queues requests: the prompts of one call are checked together, and accepted all or none.
+    """Queues requests: the prompts of one call are checked together, and accepted all or none. A call with many prompts
+    finds room where the largest of them does alone; they join the queue as there is room (`Backlog`).
 
     No method waits for a step, unless its description says so. Methods may be called from several event loops at once.
     The engine's thread ends by `close`, or when nothing refers to the client any more.
@@ -61,8 +63,8 @@ class EngineClient:
         """Seconds on the engine's clock."""
         return self._inputs.clock()
 
-    def check_room(self, num_samples: int) -> None:
-        """Raise as `generate` would for any prompts of so many samples, before they are read."""
+    def check_room(self, num_samples: int = 1) -> None:
+        """Raise as `generate` would for any prompts of so many samples each, before they are read."""
         self._thread.check_alive()
         self._thread.admission.check(num_samples, num_samples)
 
@@ -113,7 +115,7 @@ class EngineClient:
 
     async def snapshot(self) -> Snapshot:
         """What the engine holds, after the step under way."""
-        return await self.call(lambda: snapshot(self._engine))
+        return await self.call(lambda: replace(snapshot(self._engine), num_waiting=self.metrics.num_waiting))
 
     async def reset_prefix_cache(self) -> None:
         """Drop the KV of ended requests, after the step under way; running requests go on undisturbed."""
@@ -150,7 +152,9 @@ class EngineClient:
     ) -> ResultStream[Any]:
         """Read, check and admit prompts; params None: nothing is drawn, and `pooling` names the result."""
         count = len(prompts)
-        self.check_room(count if params is None else params.n * count)
+        if not count:
+            raise RequestError("no prompts: give at least one", "prompts")
+        self.check_room(1 if params is None else params.n)
         options, listed = scheduling_for(scheduling, count), None if params is None else [params] * count
         arrival_s = self.now() if arrival_s is None else arrival_s
 
@@ -166,7 +170,7 @@ class EngineClient:
         with thread.commands.lock:  # the order of arrival is that of the commands
             thread.check_alive()
             keys = range(self._num_keys, self._num_keys + len(requests))
-            thread.admission.enter(dict(zip(keys, requests, strict=True)))
+            thread.admission.enter(keys.start, requests)
             self._num_keys = keys.stop
             results = ResultStream[Any](keys, thread.abort)
             thread.results.register(keys, results)

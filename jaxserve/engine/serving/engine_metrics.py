@@ -44,8 +44,8 @@ class EngineMetrics:
     slot to the end, `latency` from the call to the end. A step that draws several tokens of a sample divides the time
     since its last one among them. Samples that never got a slot or a token are missing where one is needed.
     num_queried, num_hit: prompt tokens looked up in the prefix cache, and found. num_unseen: samples aborted before
-    they reached the engine. load, num_coming: the last published load, and admitted samples that have not reached the
-    engine.
+    they reached the engine. load, num_coming: the last published load, and samples in the queue that have not reached
+    the engine.
     """
 
     def __init__(self, load: QueueLoad, clock: Callable[[], float]):
@@ -75,7 +75,7 @@ class EngineMetrics:
 
     @property
     def num_waiting(self) -> int:
-        return self.load.num_waiting + self.num_coming
+        return self.load.num_waiting + self.load.num_held + self.num_coming
 
     @property
     def tokens_per_s(self) -> float:

@@ -7,13 +7,13 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from jaxserve.core.errors import AbortedError, EngineDeadError
-from jaxserve.core.request import Request
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.loop.step_stats import StepRecord
 from jaxserve.engine.outputs.output_processor import OutputProcessor
 from jaxserve.engine.outputs.output_stream import OutputStream
 from jaxserve.engine.outputs.request_state import RequestState
 from jaxserve.engine.serving.admission_control import AdmissionControl
+from jaxserve.engine.serving.backlog import Backlog, Held
 from jaxserve.engine.serving.command_queue import CLOSED, CommandQueue
 from jaxserve.engine.serving.engine_metrics import EngineMetrics
 from jaxserve.engine.serving.messages import Abort, Add, Call, Command, Output, StepOutput
@@ -53,6 +53,7 @@ class EngineThread:
     def __init__(self, outputs: OutputProcessor, inputs: InputProcessor):
         self._outputs, self._inputs = outputs, inputs
         self._scheduler = outputs.engine.scheduler
+        self._backlog = Backlog()
         self._by_key: dict[int, _Running] = {}
         self._by_state: dict[RequestState, _Running] = {}
         self.error: EngineDeadError | None = None
@@ -104,6 +105,8 @@ class EngineThread:
                     is_open = command is not None
                     if command is not None:
                         self._execute(command)
+                if is_open:
+                    self._feed()
                 if is_open and self._has_work:
                     self._step()
             except Exception as error:  # after an error between steps the engine's state is unknown
@@ -113,34 +116,42 @@ class EngineThread:
 
     @property
     def _load(self) -> QueueLoad:
-        return QueueLoad.of(self._scheduler.state)
+        return self._backlog.add_to(QueueLoad.of(self._scheduler.state))
 
     @property
     def _has_work(self) -> bool:
-        return self.error is None and self._outputs.has_work
+        return self.error is None and (self._outputs.has_work or bool(self._backlog))
 
     def _execute(self, command: Command) -> None:
         match command:
             case Add():
-                requests = self._inputs.numbered(command.requests, command.first_arrival)
-                for key, request in zip(command.keys, requests, strict=True):
-                    self._add(key, request, command)
+                self._backlog.add(command)
+                self.admission.arrive(command.keys.start, self._load)
             case Abort():
                 for key in command.keys:
                     self._end(key)
+                self.admission.publish(self._load)
             case Call():
                 _call(command)
 
-    def _add(self, key: int, request: Request, command: Add) -> None:
-        if not self.admission.is_coming(key):
-            self.metrics.drop_unseen(request)
-            return
+    def _feed(self) -> None:
+        """Let requests of the backlog join the queue: those that are due, and as many more as there are free slots."""
+        backlog, now_s = self._backlog, self._inputs.clock()
+        for held in backlog.due(now_s):
+            self._add(held)
+        while (upcoming := backlog.next()) is not None and self.admission.join(*upcoming):
+            self._add(backlog.take_next(now_s))
+
+    def _add(self, held: Held) -> None:
+        key, add = held.key, held.call.add
         try:
             if self.error is not None:
                 raise _death(self.error)
+            (request,) = self._inputs.numbered([held.request], add.first_arrival + key - add.keys.start)
             state = self._outputs.add(request)
+            held.call.queued += state.sequences
             self.metrics.begin(state)
-            self._by_key[key] = self._by_state[state] = _Running(key, state, command)
+            self._by_key[key] = self._by_state[state] = _Running(key, state, add)
         except Exception as error:
             self._send([StepOutput(key, error)])
         finally:
@@ -152,6 +163,8 @@ class EngineThread:
             self._outputs.close([running.state])
             self.metrics.drop(running.state)
             self.admission.publish(self._load)
+        elif (request := self._backlog.remove(key)) is not None:
+            self.metrics.drop_unseen(request)
 
     def _forget(self, state: RequestState) -> bool:
         """Send nothing more of a request; returns whether anything was still to be sent."""
@@ -190,7 +203,10 @@ class EngineThread:
     def _fail(self, error: EngineDeadError) -> None:
         """End all requests, each with an exception of its own."""
         failed, self._by_key, self._by_state = self._by_state, {}, {}
-        self._send([StepOutput(running.key, _death(error)) for running in failed.values()])
+        held = self._backlog.keys()
+        self._send([StepOutput(key, _death(error)) for key in [*(each.key for each in failed.values()), *held]])
+        for key in held:
+            self._end(key)
         with suppress(Exception):  # where an engine has died, even closing its requests may fail
             self._outputs.close(failed)
             for state in failed:

@@ -13,7 +13,7 @@ Output = RequestOutput | EmbeddingRequestOutput
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Add requests that were admitted together.
+    """Add the requests of a call, which was admitted as a whole.
 
     keys: name the requests in `Abort` and `StepOutput`. first_arrival: arrival number of the first request, from which
     ids and seeds follow. wants_pieces: send what is new after each step; otherwise the whole at the end. is_normalized:

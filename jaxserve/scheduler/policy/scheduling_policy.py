@@ -75,4 +75,5 @@ def aged_priority(sequence: Sequence, ageing_s: float) -> Key:
     queue is sorted again as time passes; and only requests that arrive until then come before it: no starvation.
     """
     request = sequence.request
-    return request.arrival_s + request.scheduling.priority * ageing_s, sequence.sequence_id
+    waits_since_s = request.arrival_s if request.queued_s is None else request.queued_s
+    return waits_since_s + request.scheduling.priority * ageing_s, sequence.sequence_id

@@ -18,7 +18,7 @@ async def embed_call(state: ServerState, body: EmbeddingBody, record: AccessReco
     record: receives all outputs.
     """
     name, arrival_s = state.model_name(body.model), state.engine.now()
-    state.engine.check_room(len(body.inputs))
+    state.engine.check_room()
     truncation = None
     if body.truncate_prompt_tokens is not None:
         truncation = Truncation.of_length(body.truncate_prompt_tokens, state.max_model_len, reserved=0)

@@ -18,6 +18,7 @@ from jaxserve.server.openai.requests.generation_fields import SamplingFields
 from jaxserve.server.openai.responses.chat_response import ChatResponse
 from jaxserve.server.openai.responses.completion_response import CompletionResponse
 from jaxserve.server.openai.responses.envelope import Envelope, Usage
+from jaxserve.server.openai.responses.openai_logprobs import TokenTexts
 from jaxserve.server.server_state import ServerState
 
 
@@ -56,8 +57,8 @@ async def completion_call(
     params = await _sampling_params(body, state.sampling_defaults(max_tokens=DEFAULT_MAX_TOKENS), others)
     truncation = Truncation.of(body, state.max_model_len)
     prompts = await read_texts(state, body.prompts, add_special_tokens=body.add_special_tokens, truncation=truncation)
-    tokenizer, detokenizer = state.engine.tokenizer, state.engine.detokenizer
-    response = CompletionResponse(body, envelope, len(prompts), tokenizer, detokenizer)
+    texts, detokenizer = _token_texts(state, body), state.engine.detokenizer
+    response = CompletionResponse(body, envelope, len(prompts), texts, detokenizer)
     return _call(state, body, prompts, params, response, client)
 
 
@@ -72,8 +73,15 @@ async def chat_call(state: ServerState, body: ChatBody, request_id: str, client:
     prompts = [await chat_prompt(state, body, Truncation.of(body, state.max_model_len))]
     role = state.config.response_role
     start = body.last_content(role) if body.echo else ""
-    response = ChatResponse(body, envelope, state.engine.tokenizer, role, start)
+    response = ChatResponse(body, envelope, _token_texts(state, body), role, start)
     return _call(state, body, prompts, params, response, client)
+
+
+def _token_texts(state: ServerState, body: SamplingFields) -> TokenTexts:
+    """How the tokens of log-probabilities are written: as the body wants, else as the server's option."""
+    is_set = "return_tokens_as_token_ids" in body.model_fields_set
+    as_ids = body.return_tokens_as_token_ids if is_set else state.config.return_tokens_as_token_ids
+    return TokenTexts(state.engine.tokenizer, as_ids=as_ids)
 
 
 async def _sampling_params(

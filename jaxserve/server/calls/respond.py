@@ -47,21 +47,26 @@ async def _start(
 async def _events(
     state: ServerState, call: GenerationCall, running: RunningCall, record: AccessRecord
 ) -> AsyncGenerator[bytes, None]:
-    """The chunks, the last one with usage if requested. An error after the start is an event, too."""
+    """The chunks, a last one with usage if requested. An error after the start is an event, too.
+
+    As in vLLM, `continuous_usage_stats` needs `include_usage`, and the server's option forces both.
+    """
     options, config, response = call.body.stream_options, state.config, call.response
-    is_continuous = options is not None and options.continuous_usage_stats
     has_usage = config.enable_force_include_usage or (options is not None and options.include_usage)
+    is_continuous = config.enable_force_include_usage or (options is not None and options.continuous_usage_stats)
     try:
         async for part in running.parts(record, config.sse_keep_alive_s):
             if part is None:
                 yield COMMENT
                 continue
             for chunk in await offload(partial(_chunks, response, part), _num_items(part.output), MAX_INLINE_ITEMS):
-                if has_usage or is_continuous:
-                    chunk["usage"] = response.usage.as_json() if is_continuous else None
+                if not has_usage:
+                    del chunk["usage"]
+                elif not is_continuous:
+                    chunk["usage"] = None
                 yield sse_event(chunk)
         if has_usage:
-            yield sse_event({**response.last_chunk(), "usage": response.usage.as_json()})
+            yield sse_event(response.last_chunk())
     except Exception as error:
         yield sse_event(as_api_error(error).body())
     yield DONE

@@ -19,7 +19,7 @@ def routes(state: ServerState) -> APIRouter:
     traced: list[str] = []  # the folder, while a trace is being recorded
 
     def check(request: Request) -> None:
-        keys.check_admin(request.headers.get("authorization"))
+        keys.check_admin(request.headers)
 
     @router.post("/reset_prefix_cache")
     async def reset_prefix_cache(request: Request) -> Response:

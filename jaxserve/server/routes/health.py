@@ -8,6 +8,8 @@ from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.http.json_response import Json
 from jaxserve.server.server_state import ServerState, ServerStatus
 
+SEE_LOG = "; its log has the reason"  # which may hold paths, and this route needs no key
+
 
 def routes(state: ServerState) -> APIRouter:
     router = APIRouter(tags=["health"])
@@ -29,10 +31,10 @@ def routes(state: ServerState) -> APIRouter:
 def why_unhealthy(state: ServerState) -> str | None:
     """The reason in a sentence; None for a healthy server."""
     if state.status is not ServerStatus.READY:
-        return f"the server is {state.status.value}" + (f": {state.reason}" if state.reason else "")
+        return f"the server is {state.status.value}" + (SEE_LOG if state.status is ServerStatus.DEAD else "")
     health = state.engine.health()
     if health.is_dead:
-        return f"the engine has ended: {health.reason}"
+        return "the engine has failed" + SEE_LOG
     if health.stalled_s > state.config.stall_timeout_s:
         return f"requests are running, but no step has finished for {health.stalled_s:.0f} s"
     return None

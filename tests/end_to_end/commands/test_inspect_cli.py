@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from tests.repository.test_host_half import loaded_after
 from tests.support.processes.command_line import check_mistake, jaxserve
 
 NAME = "smollm2-135m-instruct"
@@ -43,12 +42,3 @@ MISTAKES = {
 def test_mistakes_end_with_code_2_and_one_sentence(name):
     args, message = MISTAKES[name]
     check_mistake(["inspect", *args], message)
-
-
-def test_help_costs_neither_jax_nor_numpy():
-    statements = (
-        "from jaxserve.cli.main import main\n"
-        "try:\n    main(['inspect', '--help'])\nexcept SystemExit as stop:\n    assert not stop.code, stop.code"
-    )
-    suspects = ["jax", "numpy", "gguf", "huggingface_hub", "rich"]
-    assert loaded_after(statements, "jaxserve.cli.inspect", *suspects) == ["jaxserve.cli.inspect"]

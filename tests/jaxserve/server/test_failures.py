@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 
 import httpx2
+import openai
 import pytest
 
 from jaxserve.runner.fake.fake_model import FakeModel
@@ -17,7 +18,7 @@ from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.server.server_state import ServerStatus
 from jaxserve.text.tokenizer import Tokenizer
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
-from tests.support.serving.http_server import running, until
+from tests.support.serving.http_server import NAME, running, until
 
 LONG = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}
 
@@ -81,7 +82,7 @@ def test_requests_over_the_limit_are_refused_before_headers_and_accepted_ones_fi
     assert len(good) + len(refused) == 40
     assert len(good) >= 6
     assert refused
-    assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
+    assert all(int(answer.headers["retry-after"]) >= 1 and "x-should-retry" not in answer.headers for answer in refused)
     assert {answer.json()["error"]["code"] for answer in refused} == {"queue_full"}
     assert all(answer.text.endswith("data: [DONE]\n\n") or answer.json()["choices"] for answer in good)
 
@@ -110,15 +111,31 @@ def test_a_request_s_deadline_holds_before_and_after_its_first_token():
         until(lambda: server.state.num_active == 1)
         waiting = server.post("/v1/completions", {**LONG, "deadline_s": 0.05})
         assert (waiting.status_code, waiting.json()["error"]["code"]) == (503, "timeout")
+        assert "retry-after" not in waiting.headers
         slow.join()
         cut = server.post("/v1/completions", {**LONG, "deadline_s": 0.2}).json()["choices"][0]
-        assert cut["finish_reason"] == "timeout"
+        assert (cut["finish_reason"], cut["stop_reason"]) == ("length", "timeout")
         until(lambda: is_quiet(server))
+
+
+def test_openai_s_client_does_not_repeat_a_request_whose_time_is_up():
+    """Its own limit has passed, which the client would spend three times by default."""
+    with running(slowed(fake_llm(max_num_seqs=1), 0.005)) as server:
+        slow = threading.Thread(target=server.post, args=("/v1/completions", LONG))
+        slow.start()
+        until(lambda: server.state.num_active == 1)
+        client = server.openai().with_options(max_retries=2)
+        for limit in ("deadline_s", "queue_timeout_s"):
+            with pytest.raises(openai.InternalServerError, match="timed out before its first token"):
+                client.completions.create(model=NAME, prompt="x", extra_body={limit: 0.02})
+        slow.join()
+        counts = server.state.http_counts.items()
+    assert counts == [(("POST", "/v1/completions", 200), 1), (("POST", "/v1/completions", 503), 2)]
 
 
 def test_the_server_s_limit_holds_for_requests_without_a_deadline():
     with running(slowed(fake_llm(), 0.01), request_timeout_s=0.2) as server:
-        assert server.post("/v1/completions", LONG).json()["choices"][0]["finish_reason"] == "timeout"
+        assert server.post("/v1/completions", LONG).json()["choices"][0]["stop_reason"] == "timeout"
         assert server.post("/v1/completions", {**LONG, "deadline_s": 1}).status_code == 400
 
 
@@ -180,37 +197,6 @@ def test_a_long_prompt_does_not_stop_the_event_loop(route):
         assert server.post(route, body).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("path", "name", "n"), [("completions", "prompt", 1), ("completions", "prompt", 3), ("embeddings", "input", 1)]
-)
-def test_prompts_of_a_request_are_accepted_together_or_not_at_all(path, name, n):
-    """Two slots and ten places. A request that would not fit in an empty queue gets no advice to retry."""
-    options = {"n": n, "max_tokens": 1} if path == "completions" else {}
-
-    def ask(num_samples):
-        answer = server.post(f"/v1/{path}", {name: ["x"] * (num_samples // n), **options})
-        return answer.status_code, answer.json()
-
-    with running(slowed(fake_llm(max_num_seqs=2, queue_limits=QueueLimits(max_num_waiting=10)), 0.01)) as server:
-        meters = server.state.engine.metrics
-        status, answer = ask(15)
-        assert status == 400
-        assert "15 samples at once" in answer["error"]["message"]
-        assert ask(12)[0] == 200
-        num_tokens = meters.num_generated_tokens
-        with server.http() as client:
-            body = {**LONG, "prompt": ["y"] * 8, "stream": True}
-            with client.stream("POST", "/v1/completions", json=body):
-                until(lambda: meters.num_running == 2)
-                status, answer = ask(6)
-                assert (status, answer["error"]["code"]) == (429, "queue_full")
-        until(lambda: is_quiet(server))
-        assert meters.finished["abort"] == 8
-        assert meters.refused.total() == 1
-        assert meters.num_unseen == 0
-        assert meters.num_generated_tokens > num_tokens
-
-
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_prompt_that_is_late_ends_alone(is_streamed):
     """One slot: the second prompt's queue timeout expires before the first one has finished."""
@@ -219,11 +205,11 @@ def test_a_prompt_that_is_late_ends_alone(is_streamed):
         if is_streamed:
             events = server.post("/v1/completions", asked).text.split("data: ")[1:-1]
             choices = [choice for event in events for choice in json.loads(event)["choices"]]
-            reasons = {c["index"]: c["finish_reason"] for c in choices if c["finish_reason"]}
+            reasons = {c["index"]: c["stop_reason"] for c in choices if c["finish_reason"]}
         else:
             choices = server.post("/v1/completions", asked).json()["choices"]
-            reasons = {choice["index"]: choice["finish_reason"] for choice in choices}
-        assert reasons == {0: "length", 1: "timeout"}
+            reasons = {choice["index"]: choice["stop_reason"] for choice in choices}
+        assert reasons == {0: None, 1: "timeout"}
         until(lambda: is_quiet(server))
         with server.http() as client, client.stream("POST", "/v1/completions", json={**LONG, "stream": True}):
             late = server.post("/v1/completions", {**asked, "stream": False})

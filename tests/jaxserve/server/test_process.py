@@ -63,6 +63,7 @@ def test_a_server_is_unhealthy_until_it_is_ready_and_ends_after_a_signal():
         assert client.get("/version").status_code == 200
         server.until("ready after")
         assert client.get("/health").status_code == 200
+        assert client.get("/v1/models").json()["data"][0]["id"] == checkpoint("llama3").name
         body = {"prompt": [1, 2, 3], "max_tokens": 5, "ignore_eos": True}
         assert client.post("/v1/completions", json=body).json()["usage"]["completion_tokens"] == 5
         server.send(signal.SIGTERM)
@@ -150,6 +151,15 @@ def test_a_socket_in_use_is_refused_and_a_dead_server_s_is_replaced(tmp_path):
     third.should_exit = True
     asyncio.run(third.listen())
     assert not path.exists()
+
+
+def test_a_host_that_does_not_exist_is_named(monkeypatch):
+    def unknown(*_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(OSError, match=r"--host nowhere\.test is neither an address nor a known host name: Name or"):
+        Listener(lambda *_: None, ServerConfig(host="nowhere.test"))
 
 
 def test_a_second_signal_ends_a_server_whose_step_hangs():

@@ -10,7 +10,7 @@ DONE = b"[DONE]"
 # Fields of a chat's delta that hold text: OpenAI's, and those of reasoning.
 DELTA_TEXTS = ("content", "reasoning_content", "reasoning")
 MAX_TOKENS = 1 << 40  # of an answer; a larger count is invalid
-UNFINISHED = ("abort", "error", "timeout")  # finish reasons of incomplete answers
+UNFINISHED = ("abort", "error", "timeout")  # finish or stop reasons of incomplete answers
 
 
 class StreamedAnswer:
@@ -52,8 +52,9 @@ class StreamedAnswer:
             if text or (reason is None and not delta.get("role")):
                 self._token_s.append(now_s)
                 self._text += text
-            if reason in UNFINISHED:
-                self._fail("unfinished", f"finish_reason {reason!r}")
+            why: Any = choice.get("stop_reason") if reason == "length" else reason
+            if why in UNFINISHED:
+                self._fail("unfinished", f"the server ended it: {why!r}")
             self._is_whole |= reason is not None
             self._end_s = now_s
         if usage := chunk.get("usage"):

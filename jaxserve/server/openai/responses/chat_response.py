@@ -5,9 +5,9 @@ from typing import Any
 
 from jaxserve.core.outputs import CompletionOutput, RequestOutput
 from jaxserve.server.openai.requests.chat_body import ChatBody
+from jaxserve.server.openai.responses.choice_end import choice_end
 from jaxserve.server.openai.responses.envelope import Envelope, Usage
 from jaxserve.server.openai.responses.openai_logprobs import TokenTexts, chat_logprobs, prompt_logprobs
-from jaxserve.text.tokenizer import Tokenizer
 
 WHOLE, CHUNK = "chat.completion", "chat.completion.chunk"
 
@@ -19,10 +19,9 @@ class ChatResponse:
     empty.
     """
 
-    def __init__(self, body: ChatBody, envelope: Envelope, tokenizer: Tokenizer | None, role: str, start: str):
+    def __init__(self, body: ChatBody, envelope: Envelope, texts: TokenTexts, role: str, start: str):
         self.usage = Usage(1)
-        self._body, self._envelope, self._role, self._start = body, envelope, role, start
-        self._texts = TokenTexts(tokenizer, as_ids=body.return_tokens_as_token_ids)
+        self._body, self._envelope, self._texts, self._role, self._start = body, envelope, texts, role, start
         self._has_started = [False] * body.n
 
     def whole(self, outputs: list[RequestOutput]) -> dict[str, Any]:
@@ -41,7 +40,8 @@ class ChatResponse:
         return response
 
     def chunks(self, prompt_index: int, output: RequestOutput) -> Iterator[dict[str, Any]]:
-        """The chunks for a part of the output: the first of a choice has its role, later ones its new text."""
+        """The chunks for a part of the output, each with the usage of its choice: the first of a choice has its role,
+        later ones its new text."""
         self.usage.add(0, output)
         for completion in output.outputs:
             if not self._has_started[completion.index]:
@@ -50,16 +50,17 @@ class ChatResponse:
             choice = self._choice(completion, "delta", {"content": completion.text})
             has_tokens = choice["logprobs"] or self._body.return_token_ids
             if completion.text or completion.finish_reason or has_tokens:
-                yield {**self._envelope.fields(CHUNK), "choices": [choice]}
+                usage = self.usage.of_sample(0, completion.index)
+                yield {**self._envelope.fields(CHUNK), "choices": [choice], "usage": usage}
 
     def last_chunk(self) -> dict[str, Any]:
-        """The chunk for usage, without choices."""
-        return {**self._envelope.fields(CHUNK), "choices": []}
+        """The chunk for the usage of the request, without choices."""
+        return {**self._envelope.fields(CHUNK), "choices": [], "usage": self.usage.as_json()}
 
     def _first_chunk(self, index: int, output: RequestOutput) -> dict[str, Any]:
         delta = {"role": self._role, "content": self._start}
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
-        chunk = {**self._envelope.fields(CHUNK), "choices": [choice]}
+        chunk = {**self._envelope.fields(CHUNK), "choices": [choice], "usage": self.usage.before_output(0)}
         return chunk | ({"prompt_token_ids": output.prompt_token_ids} if self._body.return_token_ids else {})
 
     def _choice(self, completion: CompletionOutput, key: str, message: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +72,6 @@ class ChatResponse:
             "index": completion.index,
             key: message,
             "logprobs": logprobs,
-            "finish_reason": completion.finish_reason,
-            "stop_reason": completion.stop_reason,
+            **choice_end(completion),
         }
         return choice | ({"token_ids": completion.token_ids} if self._body.return_token_ids else {})

@@ -5,10 +5,11 @@ from typing import Any
 
 from jaxserve.core.outputs import CompletionOutput, RequestOutput
 from jaxserve.server.openai.requests.completion_body import CompletionBody
+from jaxserve.server.openai.responses.choice_end import choice_end
 from jaxserve.server.openai.responses.envelope import Envelope, Usage
 from jaxserve.server.openai.responses.openai_logprobs import CompletionLogprobs, Position, TokenTexts, prompt_logprobs
-from jaxserve.text.detokenize import Detokenizer, TextStream
-from jaxserve.text.tokenizer import Tokenizer
+from jaxserve.server.openai.responses.prompt_echo import PromptEcho
+from jaxserve.text.detokenize import Detokenizer
 
 
 class CompletionResponse:
@@ -19,12 +20,12 @@ class CompletionResponse:
         body: CompletionBody,
         envelope: Envelope,
         num_prompts: int,
-        tokenizer: Tokenizer | None,
+        texts: TokenTexts,
         detokenizer: Detokenizer | None,
     ):
         self.usage = Usage(num_prompts, counts_output=body.max_tokens != 0)
-        self._body, self._envelope, self._detokenizer = body, envelope, detokenizer
-        self._texts = TokenTexts(tokenizer, as_ids=body.return_tokens_as_token_ids)
+        self._body, self._envelope, self._texts, self._detokenizer = body, envelope, texts, detokenizer
+        self._echoes: dict[int, PromptEcho] = {}  # by prompt, once a sample of it has started
         self._logprobs: dict[int, CompletionLogprobs] = {}  # by choice, once it has started
         self._has_started = [False] * (num_prompts * body.n)
         self._prompt_logprobs: list[list[Position]] = [[] for _ in range(num_prompts)]
@@ -41,16 +42,17 @@ class CompletionResponse:
         return response
 
     def chunks(self, prompt_index: int, output: RequestOutput) -> Iterator[dict[str, Any]]:
-        """The chunks for a part of the output: one for each sample with new text or tokens."""
+        """The chunks for a part of the output: one for each sample with new text or tokens, with its usage."""
         self.usage.add(prompt_index, output)
         for completion in output.outputs:
             choice = self._choice(prompt_index, output, completion, is_whole=False)
             if choice["text"] or choice["finish_reason"] or choice["logprobs"] or self._body.return_token_ids:
-                yield {**self._envelope.fields("text_completion"), "choices": [choice]}
+                usage = self.usage.of_sample(prompt_index, completion.index)
+                yield {**self._envelope.fields("text_completion"), "choices": [choice], "usage": usage}
 
     def last_chunk(self) -> dict[str, Any]:
-        """The chunk for usage, without choices."""
-        return {**self._envelope.fields("text_completion"), "choices": []}
+        """The chunk for the usage of the request, without choices."""
+        return {**self._envelope.fields("text_completion"), "choices": [], "usage": self.usage.as_json()}
 
     def _choice(
         self, prompt_index: int, output: RequestOutput, completion: CompletionOutput, *, is_whole: bool
@@ -59,29 +61,21 @@ class CompletionResponse:
         is_first, self._has_started[index] = not self._has_started[index], True
         if output.prompt_logprobs is not None:  # they arrive once, with the first part of any sample
             self._prompt_logprobs[prompt_index] = output.prompt_logprobs
-        text, logprobs, ids = completion.text, None, completion.token_ids
+        text, ids, end = completion.text, completion.token_ids, choice_end(completion)
         is_prefill_only = body.max_tokens == 0
         if is_prefill_only:
             text, ids = "", []
-        if body.logprobs is not None:
-            entries = [] if is_prefill_only else completion.logprobs or []
-            covered_ids, positions = list(ids), list(entries)
-            if body.echo and is_first:
-                covered_ids = [*output.prompt_token_ids, *covered_ids]
-                positions = [*self._prompt_logprobs[prompt_index], *positions]
-            if is_first:
-                stream = self._stream(() if body.echo else output.prompt_token_ids)
-                self._logprobs[index] = CompletionLogprobs(self._texts, body.logprobs, stream)
-            logprobs = self._logprobs[index].add(covered_ids, positions)
-        if body.echo and is_first:
-            text = self._prompt_text(output) + text
+            end = {"finish_reason": "length" if completion.finish_reason else None, "stop_reason": None}
+        echo = self._echo(prompt_index, output) if body.echo and is_first else None
         choice: dict[str, Any] = {
             "index": index,
-            "text": text,
-            "logprobs": logprobs,
-            "finish_reason": "length" if is_prefill_only and completion.finish_reason else completion.finish_reason,
-            "stop_reason": None if is_prefill_only else completion.stop_reason,
+            "text": text if echo is None else echo.text + text,
+            "logprobs": None,
+            **end,
         }
+        if body.logprobs is not None:
+            entries = [] if is_prefill_only else completion.logprobs or []
+            choice["logprobs"] = self._choice_logprobs(index, prompt_index, output, ids, entries, echo)
         if is_whole:
             entries = output.prompt_logprobs
             choice["prompt_logprobs"] = prompt_logprobs(output.prompt_token_ids, entries, body.prompt_logprobs)
@@ -91,18 +85,28 @@ class CompletionResponse:
                 choice["prompt_token_ids"] = output.prompt_token_ids
         return choice
 
-    def _prompt_text(self, output: RequestOutput) -> str:
-        """The prompt as the client sent it; for token ids and truncated prompts, their detokenized text. An incomplete
-        character at its end belongs to the completion, if there is one."""
-        if output.prompt is not None:
-            return output.prompt
-        if (stream := self._stream(())) is None:
-            return ""
-        text = stream.push(output.prompt_token_ids)
-        return text + stream.finish() if self._body.max_tokens == 0 else text
+    def _choice_logprobs(
+        self,
+        index: int,
+        prompt_index: int,
+        output: RequestOutput,
+        ids: Sequence[int],
+        positions: Sequence[Position],
+        echo: PromptEcho | None,
+    ) -> dict[str, Any]:
+        """The logprobs of a choice's new tokens, after those of the prompt where that is echoed now."""
+        if index not in self._logprobs:
+            stream, start = None, 0 if echo is None else len(echo.text)
+            if self._detokenizer is not None:
+                stream = self._detokenizer.stream(output.prompt_token_ids, self._body.skip_special_tokens)
+            self._logprobs[index] = CompletionLogprobs(self._texts, self._body.logprobs or 0, stream, start)
+        if echo is None:
+            return self._logprobs[index].add(ids, positions)
+        all_ids, all_positions = [*output.prompt_token_ids, *ids], [*self._prompt_logprobs[prompt_index], *positions]
+        return self._logprobs[index].add(all_ids, all_positions, echo.offsets)
 
-    def _stream(self, prompt_ids: Sequence[int]) -> TextStream | None:
-        """A stream that detokenizes the text after these tokens."""
-        if self._detokenizer is None:
-            return None
-        return self._detokenizer.stream(prompt_ids, self._body.skip_special_tokens)
+    def _echo(self, prompt_index: int, output: RequestOutput) -> PromptEcho:
+        if prompt_index not in self._echoes:
+            is_alone = self._body.max_tokens == 0
+            self._echoes[prompt_index] = PromptEcho.of(output, self._detokenizer, is_alone=is_alone)
+        return self._echoes[prompt_index]

@@ -1,6 +1,7 @@
 """Host: `Envelope` and `Usage`: the fields that start every generated response, and its token counts."""
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,27 +40,37 @@ class Usage:
         self._counts_output = counts_output
         self._prompt = [0] * num_prompts
         self._cached = [0] * num_prompts
-        self.num_completion_tokens = 0
+        self._completion: Counter[tuple[int, int]] = Counter()  # by prompt and sample
 
     def add(self, prompt_index: int, output: RequestOutput) -> None:
         """Count an output, or a part of one. prompt_index: of its prompt."""
         self._prompt[prompt_index] = len(output.prompt_token_ids)
         self._cached[prompt_index] = output.num_cached_tokens
-        if self._counts_output:
-            self.num_completion_tokens += sum(len(completion.token_ids) for completion in output.outputs)
+        for completion in output.outputs if self._counts_output else ():
+            self._completion[prompt_index, completion.index] += len(completion.token_ids)
 
     @property
-    def num_prompt_tokens(self) -> int:
-        return sum(self._prompt)
-
-    @property
-    def num_cached_tokens(self) -> int:
-        return sum(self._cached)
+    def num_completion_tokens(self) -> int:
+        return sum(self._completion.values())
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "prompt_tokens": self.num_prompt_tokens,
-            "total_tokens": self.num_prompt_tokens + self.num_completion_tokens,
-            "completion_tokens": self.num_completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": self.num_cached_tokens},
-        }
+        """Of the request, so far."""
+        return _as_json(sum(self._prompt), self.num_completion_tokens, sum(self._cached))
+
+    def of_sample(self, prompt_index: int, index: int) -> dict[str, Any]:
+        """Of one sample and its prompt, so far."""
+        num_tokens = self._completion[prompt_index, index]
+        return _as_json(self._prompt[prompt_index], num_tokens, self._cached[prompt_index])
+
+    def before_output(self, prompt_index: int) -> dict[str, Any]:
+        """Of a sample that has no token yet."""
+        return _as_json(self._prompt[prompt_index], 0, self._cached[prompt_index])
+
+
+def _as_json(num_prompt_tokens: int, num_completion_tokens: int, num_cached_tokens: int) -> dict[str, Any]:
+    return {
+        "prompt_tokens": num_prompt_tokens,
+        "total_tokens": num_prompt_tokens + num_completion_tokens,
+        "completion_tokens": num_completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": num_cached_tokens},
+    }

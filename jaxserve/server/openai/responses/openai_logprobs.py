@@ -33,22 +33,26 @@ class CompletionLogprobs:
     """Builds the logprobs lists of /v1/completions part by part.
 
     `text_offset` is where a token, or the character that it is part of, starts in the text. stream: detokenizes the
-    text; None without a tokenizer.
+    output; None without a tokenizer. start: where the output starts, behind an echoed prompt.
     """
 
-    def __init__(self, texts: TokenTexts, num_top: int, stream: TextStream | None):
-        self._texts, self._num_top, self._stream, self._offset = texts, num_top, stream, 0
+    def __init__(self, texts: TokenTexts, num_top: int, stream: TextStream | None, start: int):
+        self._texts, self._num_top, self._stream, self._offset = texts, num_top, stream, start
 
-    def add(self, ids: Sequence[int], positions: Sequence[Position]) -> dict[str, Any]:
-        """The lists for further tokens. positions: the entries of each; None for the first token of a prompt."""
+    def add(
+        self, ids: Sequence[int], positions: Sequence[Position], prompt_offsets: Sequence[int] = ()
+    ) -> dict[str, Any]:
+        """The lists for further tokens. positions: the entries of each; None for the first token of a prompt.
+        prompt_offsets: of those that belong to an echoed prompt, the first ones."""
         tokens: list[str] = []
-        offsets: list[int] = []
+        offsets = list(prompt_offsets)
+        for token in ids[len(offsets) :]:
+            offsets.append(self._offset)
+            self._offset += len(self._stream.push((token,))) if self._stream is not None else 0
         logprobs: list[float | None] = []
         tops: list[dict[str, float] | None] = []
         for token, position in zip(ids, positions, strict=True):
             tokens.append(self._texts.text(token, None if position is None else position[token]))
-            offsets.append(self._offset)
-            self._offset += len(self._stream.push((token,))) if self._stream is not None else 0
             logprobs.append(None if position is None else _finite(position[token].logprob))
             tops.append(None if position is None else self._top(token, position))
         return {"text_offset": offsets, "token_logprobs": logprobs, "tokens": tokens, "top_logprobs": tops}
@@ -72,7 +76,7 @@ def chat_logprobs(texts: TokenTexts, ids: Sequence[int], positions: Sequence[Pos
         ranked = sorted(position.items(), key=lambda item: -item[1].logprob)
         top = ranked if num_top < 0 else ranked[:num_top]
         content.append({**entry, "top_logprobs": [_chat_entry(texts, *candidate) for candidate in top]})
-    return {"content": content}
+    return {"content": content, "refusal": None}
 
 
 def prompt_logprobs(

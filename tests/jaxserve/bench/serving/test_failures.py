@@ -29,6 +29,7 @@ from tests.support.serving.scripted_server import (
 from tests.support.serving.virtual_time import run_virtually
 
 FIRST = [Step(0.1, text_chunk("a")), Step(0.1, text_chunk("b"))]
+LATE = json.dumps({"choices": [{"index": 0, "text": "", "finish_reason": "length", "stop_reason": "timeout"}]})
 FAULTS = {
     "HTTP 429": Refusal(429, json.dumps({"error": {"message": "queue full", "code": 429}})),
     "HTTP 503": Refusal(503, "draining", "text/plain"),
@@ -40,7 +41,7 @@ FAULTS = {
     "error in the stream": Stream([*FIRST, Step(0.1, '{"error": {"message": "NaN"}}'), Step(0, "[DONE]")]),
     "not a chunk": Stream([*FIRST, Step(0.1, "{"), Step(0, text_chunk("", "stop")), Step(0, "[DONE]")]),
     "stream cut short": Stream(FIRST),
-    "unfinished": Stream([*FIRST, Step(0, text_chunk("", "timeout")), Step(0, usage_chunk(5, 2)), Step(0, "[DONE]")]),
+    "unfinished": Stream([*FIRST, Step(0, LATE), Step(0, usage_chunk(5, 2)), Step(0, "[DONE]")]),
     "connection lost": Stream([*FIRST, Step(0.3, None)]),
     "timeout": Stream([*FIRST, Step(99.0, text_chunk("c"))]),
     "no usage": Stream([*FIRST, Step(0.1, text_chunk("", "stop")), Step(0, "[DONE]")]),

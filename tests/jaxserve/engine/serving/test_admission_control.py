@@ -28,17 +28,16 @@ def refusal(admission, count=1, num_tokens=10):
 
 def test_admitted_requests_count_once_until_they_arrive_or_leave():
     admission, meters, _ = make_admission(EMPTY, max_num_waiting=1)
-    for name in "abc":
-        admission.enter({name: make_request(name, 5)})
+    for key in range(3):
+        admission.enter(key, [make_request(str(key), 5)])
     assert meters.num_waiting == 3
     assert refusal(admission).excess == 1
-    admission.leave("a")
-    admission.leave("a")
+    admission.leave(0)
+    admission.leave(0)
     admission.check(1, 1)
-    admission.arrive("b", QueueLoad(1, 5, 0, 2, 2))
-    assert [admission.is_coming(name) for name in "abc"] == [False, False, True]
+    admission.arrive(1, QueueLoad(1, 5, 0, 2, 2))
     assert meters.num_waiting == 2
-    admission.arrive("c", QueueLoad(2, 10, 0, 2, 2))
+    admission.arrive(2, QueueLoad(2, 10, 0, 2, 2))
     assert meters.num_waiting == 2
     admission.check(1, 1)
     assert refusal(admission, 2).excess == 1
@@ -52,7 +51,7 @@ def test_retry_after_is_the_time_in_which_the_excess_leaves():
     for i in range(25):
         clock.now_s += 1
         admission.publish(QueueLoad(3, 30, 2, 0, 2))
-        admission.enter({i: make_request(str(i), 10)})
+        admission.enter(i, [make_request(str(i), 10)])
         admission.arrive(i, BUSY)
     assert [refusal(admission, count).retry_after_s for count in (1, 3, 5)] == [1, 3, 5]
 
@@ -62,7 +61,7 @@ def test_tokens_have_a_rate_of_their_own():
     for i in range(10):
         clock.now_s += 1
         admission.publish(QueueLoad(3, 35, 2, 0, 2))
-        admission.enter({i: make_request(str(i), 5)})
+        admission.enter(i, [make_request(str(i), 5)])
         admission.arrive(i, BUSY)
     assert refusal(admission, 1, 35).retry_after_s == 7
 
@@ -86,7 +85,7 @@ def test_times_with_an_empty_queue_do_not_count():
     admission, _, clock = make_admission(EMPTY)
     clock.now_s = 25.0
     for i in range(6):
-        admission.enter({i: make_request(str(i), 10)})
+        admission.enter(i, [make_request(str(i), 10)])
     clock.now_s = 28.0
     for i in range(6):
         admission.arrive(i, QueueLoad(i + 1, 10, 0, 2, 2))

@@ -40,13 +40,18 @@ def test_one_bad_prompt_refuses_all_and_leaves_no_trace():
             await served.client.generate([[1], [999]], SHORT, wants_pieces=False)
         with pytest.raises(RequestError, match="prompt 1 must be text"):
             await served.client.embed(["a", 5])
+        with pytest.raises(RequestError, match="at least one"):
+            await served.client.embed([])
         assert llm.parts.input_processor.num_arrived == 0
 
     run(llm, main)
 
 
-def test_a_call_over_the_queue_limit_is_refused_whole():
-    llm = fake_llm(max_num_seqs=1, queue_limits=QueueLimits(max_num_waiting=2))
+def test_a_call_is_admitted_like_one_of_its_prompts():
+    llm, pairs = (
+        fake_llm(max_num_seqs=1, queue_limits=QueueLimits(max_num_waiting=2)),
+        SamplingParams(n=2, max_tokens=4),
+    )
 
     async def main(served):
         with held(llm) as is_waiting:
@@ -55,11 +60,14 @@ def test_a_call_over_the_queue_limit_is_refused_whole():
             with pytest.raises(QueueFullError):
                 served.client.check_room(3)
             with pytest.raises(QueueFullError):
-                await served.client.generate([[1]] * 3, SHORT, wants_pieces=False)
+                await served.client.generate([[1]], SamplingParams(n=3), wants_pieces=False)
             served.client.check_room(2)
-            rest = await served.client.generate([[1]] * 2, SHORT, wants_pieces=False)
+            many = await served.client.generate([[1]] * 9, pairs, wants_pieces=False)
             assert served.client.metrics.num_waiting == 2
-            rest.abort()
+            with pytest.raises(QueueFullError):
+                await served.client.generate([[1]], SHORT, wants_pieces=False)
+            many.abort()
+            assert served.client.metrics.num_waiting == 0
         assert (await first.next()).finished
 
     run(llm, main)

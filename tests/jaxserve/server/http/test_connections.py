@@ -12,7 +12,7 @@ from tests.support.fakes.fake_llm import fake_llm
 from tests.support.serving.http_server import running, until
 
 KEY = "key"
-WHOLE = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+WHOLE = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def server():
 def post(body, *headers, key=KEY, path="/v1/completions"):
     raw = json.dumps(body).encode()
     lines = [
-        f"POST {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {key}", "Content-Type: application/json",
+        f"POST {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {key}", "Content-Type: application/json",
         f"Content-Length: {len(raw)}", *headers,
     ]  # fmt: skip
     return "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + raw
@@ -48,7 +48,7 @@ def received(connection, count):
     return got
 
 
-CHUNKED = b"POST /health HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = b"POST /health HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_after_a_long_silence_the_page_reconnects_and_requests_the_model(open_pa
         patch.setattr(server.state, "model_names", ("other",))
         page.wait("document.querySelector('#state').textContent === 'idle'")
         page.wait("document.querySelector('#model').textContent === 'other'")
-    assert page.text(".turn h2:nth-of-type(2)") == NAME
+    assert page.text(".assistant h2") == NAME
 
 
 def test_the_map_and_its_legend_match_the_pool(open_page, server):

@@ -43,6 +43,7 @@ def test_colors_differ_without_hue_and_text_is_legible_in_light_and_dark_mode(pa
     grounds = set()
     for dark in (False, True):
         page.set_dark(dark)
+        page.wait(f"document.documentElement.dataset.theme === '{'dark' if dark else 'light'}'")
         grounds.add(page.read("getComputedStyle(document.documentElement).backgroundColor"))
         names = ("paper", "ink", "quiet", "warn", "accent", *PAGE_STATES[:4], "padding", "prompt", "decode")
         style = "getComputedStyle(document.body)"
@@ -86,7 +87,7 @@ def test_logging_in_with_the_key_gives_access_to_everything(chromium):
         page.wait(f"document.querySelector('#model').textContent === '{NAME}'")
         ask(page, "a")
         page.wait(IS_DONE)
-        assert page.text(".note").endswith("the context is full")
+        assert page.text(".assistant .note").endswith("the context is full")
         page.wait("document.querySelector('#state').textContent === 'idle'")
         assert page.problems == []
 

@@ -1,0 +1,36 @@
+"""Host: `VerbParser`: an argument parser whose errors are one line with a hint instead of the whole usage."""
+
+import argparse
+import difflib
+import sys
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+
+class VerbParser(argparse.ArgumentParser):
+    """The parser of one verb. A flag must be spelled out: an abbreviation would change its meaning with a new flag."""
+
+    def __init__(self, **options: Any):
+        super().__init__(allow_abbrev=False, **options)
+
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]: the base has four overloads
+        self, args: Iterable[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Refuses an unknown flag before a missing argument, which is often its consequence."""
+        args = sys.argv[1:] if args is None else list(args)
+        if self._subparsers is None:  # else the flags are those of a parser below
+            for word in args[: args.index("--")] if "--" in args else args:
+                name = word.partition("=")[0]
+                if name.startswith("--") and name not in self._option_string_actions:
+                    self.error(f"unknown option {name}{hint(name, self._option_string_actions)}")
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (`{self.prog} --help` lists all options)\n")
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """A question for the name that was probably meant, or nothing."""
+    known = list(known)
+    close = [each for each in known if each.startswith(name)] or difflib.get_close_matches(name, known, n=1)
+    return f": did you mean {close[0]}?" if close else ""
