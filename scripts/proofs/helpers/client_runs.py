@@ -30,12 +30,13 @@ class Client:
 
 @dataclass(frozen=True)
 class ClientRun:
-    """num_requests: of the client by (handler, method). failures: of its checks. num_checks: by part of the script.
-    not_run: the reason if the client could not be installed."""
+    """num_operations: routes and methods that the client has used. num_checks: by part of the script. failures: of the
+    checks. not_run: the reason if the client could not be installed."""
 
     name: str
     version: str = "–"
-    num_requests: Counter[tuple[str, str]] = field(default_factory=Counter)
+    num_operations: int = 0
+    num_requests: int = 0
     num_checks: dict[str, int] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -64,15 +65,13 @@ def run(client: Client, url: str, key: str, through: str = "") -> ClientRun:
             return ClientRun(client.name, failures=[f"the script ended with status {done.returncode}"])
     seconds = time.monotonic() - started_s
     answers = requests_by_operation(url, key) - before
-    num_requests, num_errors = Counter[tuple[str, str]](), Counter[str]()
-    for (handler, method, status), num in answers.items():
-        num_requests[handler, method] += num
-        if status.startswith("5"):
-            num_errors[status] += num
-    num_requests -= Counter({(path, method): num for path, method, num in report["direct"]})
-    num_requests -= Counter({("/metrics", "GET"): 1})  # that of `requests_by_operation`
-    failures = report["failures"] + [f"{num} answers with status {status}" for status, num in num_errors.items()]
-    return ClientRun(client.name, report["version"], num_requests, report["num_checks"], failures, seconds)
+    answers -= Counter({(path, method, "200"): num for path, method, num in report["direct"]})
+    answers -= Counter({("/metrics", "GET", "200"): 1})  # that of `before`
+    operations = {(handler, method) for handler, method, status in answers if status not in ("404", "405")}
+    failures = [f"{num} answers with status {each[-1]}" for each, num in answers.items() if each[-1].startswith("5")]
+    failures += report["failures"]
+    total = answers.total()
+    return ClientRun(client.name, report["version"], len(operations), total, report["num_checks"], failures, seconds)
 
 
 def requests_by_operation(url: str, key: str) -> Counter[tuple[str, str, str]]:
