@@ -101,14 +101,14 @@ async def _answer(job: _Job, journal: "ResultsJournal", mirror: "BucketMirror | 
     async with AsyncLLM.from_llm(llm) as engine:
         state.open(engine.client)
         max_inflight = args.max_inflight or INFLIGHT_PER_SEQ * engine.client.info.max_num_seqs
-        with GenerateBar(not args.quiet, job.num_lines, desc="Answering", unit="line") as bar:
+        num_done = len(journal.done)
+        with GenerateBar(not args.quiet, job.num_lines, desc="Answering", unit="line", n=num_done) as bar:
 
             def progress(num_lines: int, num_tokens: int) -> None:
                 bar.update(num_lines, num_tokens)
                 if mirror is not None:
                     mirror.update()
 
-            bar.update(len(journal.done), 0)
             return await run_batch(
                 state, job.source, journal, max_inflight=max_inflight, seed=config.seed, progress=progress
             )
@@ -116,10 +116,10 @@ async def _answer(job: _Job, journal: "ResultsJournal", mirror: "BucketMirror | 
 
 def _summary(summary: "BatchSummary", num_failed: int, output: str) -> str:
     before = f", {summary.num_before} of them by earlier runs" if summary.num_before else ""
-    speed = summary.num_tokens / max(summary.wall_s, 1e-9)
+    speed = summary.num_tokens / max(summary.work_s, 1e-9)
     return (
         f"{summary.num_lines} lines answered{before}, {num_failed} with an error; {summary.num_tokens} tokens "
-        f"in {summary.wall_s:.1f} s, {speed:.1f} tokens/s; results in {output}"
+        f"in {summary.work_s:.1f} s, {speed:.1f} tokens/s, loading and compilation not counted; results in {output}"
     )
 
 

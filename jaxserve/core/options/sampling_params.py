@@ -1,16 +1,17 @@
 """Host: `SamplingParams`: how tokens are drawn and when a text ends, with the names and defaults of vLLM."""
 
-import difflib
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from jaxserve.core.did_you_mean import did_you_mean
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_checks import (
     INT64,
     boolean,
     integer,
+    listed,
     logit_bias,
     number,
     optional,
@@ -131,7 +132,8 @@ class SamplingParams:
         for name in ("stop_token_ids", "logit_bias", "allowed_token_ids"):
             outside = [i for i in getattr(self, name) or () if i >= vocab_size]
             if outside:
-                raise RequestError(f"{name}: id {outside[0]} is not in the vocabulary of {vocab_size} tokens", name)
+                message = f"{name} has ids outside the vocabulary of {vocab_size} tokens: {listed(outside)}"
+                raise RequestError(message, name)
         if max_logprobs == -1:
             max_logprobs = vocab_size
         for name in ("logprobs", "prompt_logprobs"):
@@ -146,9 +148,8 @@ class SamplingParams:
 def _refusal(name: str, known: set[str]) -> str:
     if name in UNSUPPORTED:
         return f"{name} is known from other engines but not supported here: leave it out"
-    close = difflib.get_close_matches(name, known, n=1)
-    meant = OTHER_NAMES.get(name) or (close[0] if close else None)
-    return f"unknown sampling parameter {name!r}" + (f": did you mean {meant!r}?" if meant else "")
+    meant = OTHER_NAMES.get(name)
+    return f"unknown sampling parameter {name!r}" + did_you_mean(meant or name, known)
 
 
 def _top_k(name: str, value: Any) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from checkpoints.open_checkpoint import Checkpoint
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.inputs.chat_renderer import read_template
+from jaxserve.engine.inputs.chat_renderer import named_template, read_template
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.text.chat_template import ChatTemplate, chat_template_from_folder, chat_template_from_gguf
 from jaxserve.text.folder_json import read_json
@@ -59,7 +59,8 @@ def choose_chat_template(config: EngineConfig, checkpoint: Checkpoint | None, fo
     if config.chat_template is None:
         return template
     try:
-        template = template.with_source(read_template(config.chat_template))
+        source = read_template(config.chat_template)
+        template = template.with_source(source, named_template("the engine's", config.chat_template))
         template.check()
     except RequestError as error:
         raise ConfigError(str(error), param="chat_template") from None

@@ -62,9 +62,10 @@ def fake_llm(
     clock: Callable[[], float] = time.monotonic,
     generation_config: dict[str, Any] | None = None,
     prefix_eviction: str | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> LLM:
     """A model of 264 tokens (`small_vocab.byte_level`) with a context of 96."""
-    tokenizer = _tokenizer()
+    tokenizer = tokenizer or _tokenizer()
     model = model or FakeModel(tokenizer.vocab_size)
     groups, order = KVGroups((None,), PAGE), make_policy(policy)
     scheduler = Scheduler(
@@ -106,7 +107,7 @@ def fake_llm(
         text=text,
         input_processor=input_processor,
         model=SimpleNamespace(vocab_size=tokenizer.vocab_size),
-        sizes=SimpleNamespace(max_num_seqs=max_num_seqs),
+        sizes=SimpleNamespace(max_num_seqs=max_num_seqs, max_model_len=MAX_MODEL_LEN),
     )
     return LLM.from_parts(EngineConfig.create("fake"), cast(EngineParts, parts))
 

@@ -25,6 +25,7 @@ export class Conversation {
 
   /** Whether the title or any message contains all words. */
   matches(words) {
+    if (words.length === 0) return true;
     const text = [this.title, ...[...this.tree.messages.values()].map(({ content }) => content)].join("\n").toLowerCase();
     return words.every((word) => text.includes(word));
   }

@@ -36,11 +36,11 @@ export class Library {
     const id = key.slice(PREFIX.length);
     this.conversations.delete(id);
     this.sizes.delete(id);
+    const text = this.values.readText(key);
+    if (text === null) return;
     try {
-      const record = this.values.read(key);
-      if (record === null) return;
-      this.conversations.set(id, Conversation.from({ ...record, id }));
-      this.sizes.set(id, JSON.stringify(record).length);
+      this.conversations.set(id, Conversation.from({ ...JSON.parse(text), id }));
+      this.sizes.set(id, text.length);
     } catch {
       // other data under this name is left alone
     }
@@ -51,10 +51,10 @@ export class Library {
     const { id } = conversation;
     this.conversations.set(id, conversation);
     if (!this.values.isAvailable) return DISABLED;
-    const size = JSON.stringify(conversation).length;
-    if (this.size - (this.sizes.get(id) ?? 0) + size > MAX_CHARACTERS) return FULL;
-    if (!this.values.write(PREFIX + id, conversation)) return FULL;
-    this.sizes.set(id, size);
+    const text = JSON.stringify(conversation);
+    if (this.size - (this.sizes.get(id) ?? 0) + text.length > MAX_CHARACTERS) return FULL;
+    if (!this.values.writeText(PREFIX + id, text)) return FULL;
+    this.sizes.set(id, text.length);
     return "";
   }
 

@@ -17,7 +17,7 @@ export class KeptValues {
   /** The value, or null if there is none that can be read. */
   read(key) {
     try {
-      return JSON.parse(this.storage.getItem(key));
+      return JSON.parse(this.readText(key));
     } catch {
       return null;
     }
@@ -25,8 +25,16 @@ export class KeptValues {
 
   /** Whether the value is now stored. */
   write(key, value) {
+    return this.writeText(key, JSON.stringify(value));
+  }
+
+  readText(key) {
+    return this.storage?.getItem(key) ?? null;
+  }
+
+  writeText(key, text) {
     try {
-      this.storage.setItem(key, JSON.stringify(value));
+      this.storage.setItem(key, text);
       return true;
     } catch {
       return false;

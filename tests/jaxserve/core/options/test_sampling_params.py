@@ -81,7 +81,7 @@ def test_a_field_of_other_engines_is_refused_as_known_but_unsupported(name):
     ("typed", "meant"), [("temprature", "temperature"), ("stop_tokens", "stop"), *OTHER_NAMES.items()]
 )
 def test_a_misspelled_field_is_refused_with_the_intended_name(typed, meant):
-    with pytest.raises(RequestError, match=f"'{typed}': did you mean '{meant}"):
+    with pytest.raises(RequestError, match=f"'{typed}'; did you mean '{meant}"):
         SamplingParams(**{typed: 1})
 
 
@@ -119,7 +119,7 @@ def test_stop_strings_need_text():
 
 def test_values_beyond_the_model_are_refused():
     for name, value in (("stop_token_ids", [10]), ("logit_bias", {"10": 1}), ("allowed_token_ids", [1, 10])):
-        with pytest.raises(RequestError, match=f"{name}: id 10") as error:
+        with pytest.raises(RequestError, match=f"{name} has ids outside the vocabulary of 10 tokens: 10") as error:
             SamplingParams(**{name: value}).validate_for(10, 20, 100)
         assert error.value.param == name
         SamplingParams(**{name: value}).validate_for(11, 20, 100)

@@ -20,18 +20,11 @@ import({stream}).then(({{ MarkdownStream }}) => {pieces}.map((pieces) => {{
 """
 
 
-@pytest.fixture(scope="module")
-def tab(chromium, server):
-    with chromium.tab(f"{server.url}/") as tab:
-        yield tab
-        assert tab.problems == []
-
-
-def rendered(tab, *texts):
+def rendered(page, *texts):
     """The HTML of texts, each in one or more pieces."""
     pieces = [text if isinstance(text, list) else [text] for text in texts]
-    stream = json.dumps(module(tab, "markdown/stream.js"))
-    return tab.read(RENDER.format(stream=stream, pieces=json.dumps(pieces)))
+    stream = json.dumps(module(page, "markdown/stream.js"))
+    return page.read(RENDER.format(stream=stream, pieces=json.dumps(pieces)))
 
 
 BLOCKS = {
@@ -51,13 +44,13 @@ BLOCKS = {
 }
 
 
-def test_blocks_become_elements(tab):
-    assert rendered(tab, *BLOCKS) == list(BLOCKS.values())
+def test_blocks_become_elements(page):
+    assert rendered(page, *BLOCKS) == list(BLOCKS.values())
 
 
-def test_tables_and_code_in_lists(tab):
+def test_tables_and_code_in_lists(page):
     table, code = rendered(
-        tab, "| a | b |\n|---|--:|\n| 1 | `2` |", "1. a\n   ```Python x\n   if 1: pass\n   ```\n2. b"
+        page, "| a | b |\n|---|--:|\n| 1 | `2` |", "1. a\n   ```Python x\n   if 1: pass\n   ```\n2. b"
     )
     assert '<th scope="col">a</th><th class="to-right" scope="col">b</th>' in table
     assert '<td class="to-right"><code>2</code></td>' in table
@@ -67,7 +60,7 @@ def test_tables_and_code_in_lists(tab):
     assert code.endswith("</div></li><li>b</li></ol>")
 
 
-def test_formulas_have_mathml_and_no_styles_in_attributes(tab):
+def test_formulas_have_mathml_and_no_styles_in_attributes(page):
     texts = [
         "$x^2$",
         "\\(x^2\\)",
@@ -76,10 +69,10 @@ def test_formulas_have_mathml_and_no_styles_in_attributes(tab):
         "\\[\nx^2\n\\]",
         r"$\vec{v} \pmb{x} \fcolorbox{red}{blue}{x}$",
     ]
-    for html in rendered(tab, *texts):
+    for html in rendered(page, *texts):
         assert '<math xmlns="http://www.w3.org/1998/Math/MathML"' in html
         assert 'class="katex-html" aria-hidden="true"' in html
-    assert rendered(tab, "$\\frac{$")[0] == "<p><span>$\\frac{$</span></p>"  # KaTeX cannot read it
+    assert rendered(page, "$\\frac{$")[0] == "<p><span>$\\frac{$</span></p>"  # KaTeX cannot read it
 
 
 HOSTILE = [
@@ -97,10 +90,10 @@ HOSTILE = [
 ALLOWED = set("p a h3 em strong del code pre div span br table thead tbody tr th td ul ol li button".split())
 
 
-def test_output_never_becomes_html(tab):
+def test_output_never_becomes_html(page):
     """All elements are those of Markdown, no attribute is an event's, and links lead to web pages only."""
-    stream = json.dumps(module(tab, "markdown/stream.js"))
-    found = tab.read(
+    stream = json.dumps(module(page, "markdown/stream.js"))
+    found = page.read(
         f"""import({stream}).then(({{ MarkdownStream }}) => {json.dumps(HOSTILE)}.map((text) => {{
           const into = document.createElement("div"), stream = new MarkdownStream(into);
           stream.write(text);
@@ -120,7 +113,7 @@ def test_output_never_becomes_html(tab):
         assert set(one["attributes"]) <= attributes, text
         assert set(one["links"]) <= {"https:noopener noreferrer nofollow"}, text
         assert one["inMaths"] == 0, text
-    assert tab.read("document.title") != "owned"
+    assert page.read("document.title") != "owned"
 
 
 SAMPLE = (
@@ -131,13 +124,13 @@ SAMPLE = (
 )
 
 
-def test_markdown_is_the_same_however_it_is_split(tab):
+def test_markdown_is_the_same_however_it_is_split(page):
     rng = random.Random(0)
     cuts = [[SAMPLE], list(SAMPLE)]
     for _ in range(20):
         ends = sorted(rng.sample(range(1, len(SAMPLE)), rng.randrange(2, 60)))
         cuts.append([SAMPLE[i:j] for i, j in zip([0, *ends], [*ends, len(SAMPLE)], strict=True)])
-    assert len(set(rendered(tab, *cuts))) == 1
+    assert len(set(rendered(page, *cuts))) == 1
 
 
 LONG = {
@@ -148,10 +141,10 @@ LONG = {
 
 
 @pytest.mark.parametrize("kind", LONG)
-def test_a_long_answer_streams_without_blocking_the_page(tab, kind):
+def test_a_long_answer_streams_without_blocking_the_page(page, kind):
     """20,000 characters in 2,000 pieces: rendering takes a small part of the time, in short tasks."""
-    stream = json.dumps(module(tab, "markdown/stream.js"))
-    spent = tab.read(
+    stream = json.dumps(module(page, "markdown/stream.js"))
+    spent = page.read(
         f"""import({stream}).then(async ({{ MarkdownStream }}) => {{
           const into = document.createElement("div"), stream = new MarkdownStream(into);
           const text = {json.dumps(LONG[kind])};
