@@ -68,7 +68,7 @@ INTEGERS: dict[str, tuple[int, int, bool]] = {
     "kv_cache_memory_bytes": (1, INT_END, True),
     "host_kv_cache_bytes": (0, INT_END, False),
     "tensor_parallel_size": (1, INT_END, False),
-    "max_logprobs": (0, INT_END, False),
+    "max_logprobs": (-1, INT_END, False),
     "max_decode_rounds": (1, MAX_ROUNDS + 1, False),
     "seed": (-(2**63), 2**63, False),
 }
@@ -106,7 +106,7 @@ class EngineConfig:
     memory_utilization: float | None = option(
         None, f"fraction of device memory to use; default: {MEMORY_UTILIZATION}, on CPU a pool of 1 GiB"
     )
-    max_logprobs: int = option(20, "most log-probabilities per token that a request may ask for")
+    max_logprobs: int = option(20, "most log-probabilities per token that a request may ask for; -1: the vocabulary")
     buckets: str | None = option(
         None, "compiled shapes, such as '8 32 32x8 512x32': rows of decode steps, TOKENSxROWS of mixed steps"
     )
@@ -217,6 +217,10 @@ class EngineConfig:
         is_number = isinstance(share, int | float) and not isinstance(share, bool)
         if share is not None and not (is_number and math.isfinite(share) and 0 < share <= 1):
             raise ConfigError(f"memory_utilization={share!r} must lie in (0, 1]", param="memory_utilization")
+
+    def most_logprobs(self, vocab_size: int) -> int:
+        """Log-probabilities per token that steps are compiled for."""
+        return vocab_size if self.max_logprobs == -1 else min(self.max_logprobs, vocab_size)
 
     @classmethod
     def create(cls, model: str | os.PathLike[str], **options: Any) -> "EngineConfig":

@@ -56,7 +56,8 @@ class SamplingParams:
     After construction stop, stop_token_ids and bad_words are tuples, possibly empty; allowed_token_ids is a tuple or
     None, and logit_bias a dict or None.
 
-    n: samples of one prompt. temperature: 0 (or below 1e-5) is greedy; top_p, top_k and min_p then have no effect.
+    n: samples of one prompt. temperature: 0 (or below 1e-5) is greedy; top_p, top_k and min_p then have no effect, and
+    one sample is computed and repeated n times.
     top_k: 0 keeps all tokens; -1 means 0. seed: None draws a seed from the engine's; -1 means None.
     presence_penalty, frequency_penalty: subtracted from the logits of generated tokens, once and once per occurrence.
     repetition_penalty: divides positive logits, and multiplies negative ones, of tokens in prompt and output.
@@ -109,8 +110,6 @@ class SamplingParams:
         if self.is_greedy:
             for name, off in (("temperature", 0.0), ("top_p", 1.0), ("top_k", 0), ("min_p", 0.0)):
                 object.__setattr__(self, name, off)
-            if self.n > 1:
-                raise RequestError(f"n must be 1 when temperature is 0 (all samples would be equal), got {self.n}", "n")
         elif self.temperature < MIN_TEMPERATURE:
             logging.getLogger(__name__).warning("temperature %g is raised to %g", self.temperature, MIN_TEMPERATURE)
             object.__setattr__(self, "temperature", MIN_TEMPERATURE)
@@ -123,6 +122,11 @@ class SamplingParams:
     def is_greedy(self) -> bool:
         """Whether the likeliest token is always taken."""
         return self.temperature < GREEDY_BELOW
+
+    @property
+    def num_sequences(self) -> int:
+        """Samples that are computed: greedy ones are equal, so one is repeated."""
+        return 1 if self.is_greedy else self.n
 
     def validate_for(self, vocab_size: int, max_logprobs: int, max_model_len: int) -> None:
         """Raise `RequestError` for ids outside the vocabulary, and log-probabilities or min_tokens above a limit.

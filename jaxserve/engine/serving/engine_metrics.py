@@ -155,8 +155,8 @@ class EngineMetrics:
 
     def drop_unseen(self, request: Request) -> None:
         """Record a request that was aborted before it reached the engine."""
-        self.finished["abort"] += request.params.n
-        self.num_unseen += request.params.n
+        self.finished["abort"] += request.params.num_sequences
+        self.num_unseen += request.params.num_sequences
 
     def _begin_output(self, sample: SequenceOutput, now: float) -> None:
         """Record the first token of a sample."""

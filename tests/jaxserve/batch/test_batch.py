@@ -44,15 +44,7 @@ BAD = [
     (line(0, stream=True), "stream"),
     (line(0, tools=[{"type": "function"}]), "tools"),
     (line(0, temperature=-1), "temperature"),
-    (
-        {
-            "custom_id": "a",
-            "method": "POST",
-            "url": "/v1/chat/completions",
-            "body": {"messages": [{"role": "user", "contents": "x"}]},
-        },
-        "messages[0].contents",
-    ),
+    ({**chat(0), "body": {"messages": [{"role": "user", "contents": "x"}]}}, "messages[0].contents"),
     (line(0, model="other"), "model"),
     (line(0, prompt="x" * 200), "prompt"),
     ({**embedding(0), "body": {"input": "x" * 200}}, "input"),

@@ -22,7 +22,7 @@ REFUSED = {
     "num_pages": 1,
     "kv_cache_memory_bytes": 0,
     "memory_utilization": float("nan"),
-    "max_logprobs": -1,
+    "max_logprobs": -2,
     "attention_backend": "magic",
     "batch_invariant": 1,
     "scheduling_policy": "lifo",

@@ -97,10 +97,8 @@ def test_temperatures_that_round_to_greedy_switch_the_other_filters_off():
     assert not SamplingParams().is_greedy
 
 
-def test_greedy_samples_would_all_be_equal_so_n_must_be_one():
-    with pytest.raises(RequestError, match="n must be 1") as error:
-        SamplingParams(n=2, temperature=0)
-    assert error.value.param == "n"
+def test_greedy_samples_are_equal_so_one_is_computed():
+    assert [SamplingParams(n=3, temperature=t).num_sequences for t in (0, 1e-6, 1)] == [1, 1, 3]
 
 
 def test_tiny_temperatures_are_raised_with_a_warning(caplog):
