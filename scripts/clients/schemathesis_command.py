@@ -24,6 +24,9 @@ RULES = (
     "content_type_conformance",
     "response_headers_conformance",
     "response_schema_conformance",
+    "ignored_auth",
+    "unsupported_method",
+    "allow_header_conformance",
 )
 
 
@@ -56,7 +59,16 @@ def interactions(checks: Checks, num_cases: int) -> Iterator[tuple[str, dict[str
         command = [Path(sys.executable).with_name("schemathesis"), "run", f"{checks.url}/openapi.json"]
         command += ["--phases", "examples,coverage,fuzzing", "--max-examples", str(num_cases), "--seed", "1"]
         command += ["--checks", ",".join(RULES), "--continue-on-failure", "--no-shrink", "--workers", "2"]
-        command += ["--generation-database", "none", "--request-timeout", "120", "--output-truncate", "false"]
+        command += [
+            "--generation-database",
+            "none",
+            "--generation-with-security-parameters",
+            "false",
+            "--request-timeout",
+            "120",
+            "--output-truncate",
+            "false",
+        ]
         command += ["--header", f"Authorization: Bearer {checks.key}", "--output-sanitize", "false"]
         command += ["--report", "ndjson", "--report-ndjson-path", str(log), "--no-color"]
         env = os.environ | {"SCHEMATHESIS_HOOKS": "scripts.clients.schemathesis_hooks", "PYTHONPATH": str(ROOT)}
