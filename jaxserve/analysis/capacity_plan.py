@@ -13,7 +13,13 @@ from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.hardware.roofline import step_roofline
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
-from jaxserve.engine.build.kv_pool_size import bytes_left, longest_sequence, memory_share, num_sequences
+from jaxserve.engine.build.kv_pool_size import (
+    bytes_left,
+    longest_sequence,
+    memory_share,
+    num_sequences,
+    pages_for_sequences,
+)
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.programs.executables import Executables
 
@@ -81,8 +87,8 @@ def _memory(config: EngineConfig, spec: EngineSpec, target: PlanTarget, infos: t
     if target.limit_bytes is not None:
         room_bytes = bytes_left(target.limit_bytes, share, weight_bytes, slot_bytes, step_bytes, code_bytes)
         lengths = sorted({n for n in LENGTHS if n < sizes.max_model_len} | {sizes.max_model_len})
-        page_bytes = programs.layout.page_bytes
-        sequences = num_sequences(programs.groups, room_bytes * num_devices, page_bytes, lengths)
+        num_pages = pages_for_sequences(room_bytes * num_devices, programs.layout.page_bytes)
+        sequences = num_sequences(programs.groups, num_pages, lengths)
     return MemoryReport(
         limit_bytes=target.limit_bytes,
         memory_utilization=share,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jaxserve.core.hardware.device_specs import DeviceType
 from jaxserve.core.hardware.roofline import read_time
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.engine.build.kv_pool_size import bytes_left, num_sequences
+from jaxserve.engine.build.kv_pool_size import bytes_left, longest_sequence, num_sequences, pages_for_sequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,23 @@ class DeviceShare:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextRange:
+    """The contexts that will do: an engine shrinks one that was left open. chunk: of a prompt, in one step."""
+
+    shortest: int
+    longest: int
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceFit:
     """A model on `num_devices` devices of a type; all bytes are of one device.
 
-    memory_bytes: what JAX takes. kv_bytes: room for KV, negative by what is missing. kv_tokens: positions that it
-    holds, in sequences of the first of the lengths. sequences: how many of each length run at once, by length.
-    step_floor_s: the time to read the weights once, a lower bound of a decode step; None where the bandwidth is not
-    known.
+    memory_bytes: what JAX takes. kv_bytes: room for KV, negative by what is missing. num_pages: the pages that it
+    holds for sequences. kv_tokens: positions in them while no window has freed any. max_model_len: the longest context
+    that they hold, 0 where that is less than the shortest one that will do. sequences: how many of each length run at
+    once, by length. step_floor_s: the time to read the weights once, a lower bound of a decode step; None where the
+    bandwidth is not known.
     """
 
     device: str
@@ -40,14 +50,16 @@ class DeviceFit:
     weight_bytes: int
     scratch_bytes: int
     kv_bytes: int
+    num_pages: int
     kv_tokens: int
+    max_model_len: int
     sequences: dict[int, int]
     step_floor_s: float | None
 
     @property
     def does_fit(self) -> bool:
-        """Whether a sequence of the first of the lengths can run."""
-        return self.kv_tokens > 0
+        """Whether a sequence of the shortest context that will do can run."""
+        return self.max_model_len > 0
 
 
 def fit(
@@ -55,6 +67,7 @@ def fit(
     share: DeviceShare,
     groups: KVGroups,
     lengths: Sequence[int],
+    contexts: ContextRange,
     *,
     memory_utilization: float,
     max_kv_bytes: int | None = None,
@@ -63,7 +76,8 @@ def fit(
     room = bytes_left(device.usable_bytes, memory_utilization, share.weight_bytes, share.scratch_bytes)
     if max_kv_bytes is not None:
         room = min(room, max_kv_bytes)
-    sequences = num_sequences(groups, room, share.page_bytes, lengths)
+    num_pages = pages_for_sequences(room, share.page_bytes)
+    context = longest_sequence(groups, num_pages, contexts.longest, contexts.chunk)
     return DeviceFit(
         device=device.name,
         num_devices=share.num_devices,
@@ -71,7 +85,9 @@ def fit(
         weight_bytes=share.weight_bytes,
         scratch_bytes=share.scratch_bytes,
         kv_bytes=room,
-        kv_tokens=sequences[lengths[0]] * lengths[0],
-        sequences=sequences,
+        num_pages=num_pages,
+        kv_tokens=num_pages // groups.num_groups * groups.page_size,
+        max_model_len=context if context >= contexts.shortest else 0,
+        sequences=num_sequences(groups, num_pages, lengths),
         step_floor_s=read_time(share.read_bytes, device),
     )

@@ -10,7 +10,7 @@ from typing import Any
 from checkpoints.formats import orbax_folder
 from checkpoints.open_header import open_header
 from checkpoints.sources import hub_repo
-from jaxserve.analysis.device_fit import DeviceFit, fit
+from jaxserve.analysis.device_fit import ContextRange, DeviceFit, fit
 from jaxserve.analysis.kv_info import KVInfo, describe_kv
 from jaxserve.analysis.model_info import Architecture, PartInfo, architecture, parameter_parts
 from jaxserve.analysis.sharded_sizes import LocalSizes, device_share, possible_sizes
@@ -116,9 +116,18 @@ def _fits(
         for n in sizes:
             if n <= local.num_devices:
                 share = device_share(config, model, dtype, n, page_size, local.platform)
-                yield fit(local.device, share, groups, lengths, memory_utilization=utilization, max_kv_bytes=most)
+                contexts = _contexts(config, max_len, local.platform)
+                yield fit(
+                    local.device, share, groups, lengths, contexts, memory_utilization=utilization, max_kv_bytes=most
+                )
     page_size = engine_sizes.page_size(config, "tpu")
     shares = [device_share(config, model, dtype, n, page_size, "tpu") for n in sizes]
     groups = model.kv_groups(page_size)
+    contexts = _contexts(config, max_len, "tpu")
     for device in DEVICES:
-        yield from (fit(device, share, groups, lengths, memory_utilization=utilization) for share in shares)
+        yield from (fit(device, share, groups, lengths, contexts, memory_utilization=utilization) for share in shares)
+
+
+def _contexts(config: EngineConfig, max_len: int, platform: str) -> ContextRange:
+    _, max_tokens = engine_sizes.max_rows_and_tokens(config, platform)
+    return ContextRange(config.max_model_len or 1, max_len, min(config.max_chunk_tokens or max_tokens, max_tokens))

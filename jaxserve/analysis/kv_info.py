@@ -24,11 +24,12 @@ class KVGroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class KVInfo:
-    """KV memory on one device. sequence_bytes: of a sequence, by its length; windows free early pages."""
+    """KV memory on one device. sequence_pages, sequence_bytes: of a sequence by length; windows free early pages."""
 
     page_size: int
     bytes_per_token: int
     groups: tuple[KVGroupInfo, ...]
+    sequence_pages: dict[int, int]
     sequence_bytes: dict[int, int]
 
 
@@ -47,5 +48,6 @@ def describe_kv(model: ModelConfig, dtype: Any, page_size: int, max_len: int, pa
         for i, kind in enumerate(model.kinds)
     )
     lengths = sorted({n for n in LENGTHS if n < max_len} | {max_len})
-    sequence_bytes = {n: groups.num_pages(n, n) * page_bytes for n in lengths}
-    return KVInfo(page_size, sum(info.bytes_per_token for info in infos), infos, sequence_bytes)
+    pages_by_length = {n: groups.num_pages(n, n) for n in lengths}
+    bytes_by_length = {n: num_pages * page_bytes for n, num_pages in pages_by_length.items()}
+    return KVInfo(page_size, sum(info.bytes_per_token for info in infos), infos, pages_by_length, bytes_by_length)

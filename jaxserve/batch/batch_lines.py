@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import orjson
 
-from jaxserve.core.errors import RequestError
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.requests.base_body import Body
 from jaxserve.server.openai.requests.chat_body import ChatBody
@@ -54,20 +53,6 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def digest(raw: bytes) -> str:
     """Identifies an input line by its content."""
     return hashlib.sha256(raw.strip()).hexdigest()[:DIGEST_CHARS]
-
-
-def count_lines(path: Path) -> int:
-    """The number of lines that are not blank."""
-    return sum(1 for _ in read_lines(path))
-
-
-def first_model(path: Path) -> str:
-    """The model of the first request that names one. Raises `RequestError` if none does."""
-    for number, raw in read_lines(path):
-        model = getattr(parse_line(number, raw).body, "model", None)
-        if model is not None:
-            return model
-    raise RequestError(f"{path} names no model: give --model", "model")
 
 
 def parse_line(number: int, raw: bytes) -> BatchLine:

@@ -1,7 +1,7 @@
 """Host: `ResultsJournal`: an append-only file of batch results, from which a killed batch resumes."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -9,6 +9,8 @@ from typing import Any, BinaryIO
 import orjson
 
 from jaxserve.batch.batch_lines import BatchLine, digest, read_lines
+from jaxserve.batch.done_lines import DoneLines
+from jaxserve.batch.error_tally import ErrorTally
 from jaxserve.core.errors import RequestError
 
 ID_PREFIX = "batch_req_"
@@ -31,15 +33,14 @@ class ResultsJournal:
     incomplete last line is removed, and the others count as done.
 
     Raises `RequestError`, without changing the file, if it contains anything but results of `source`'s lines.
-    `done`: the digests of the input lines that have a result, by line number.
+    `done`: the input lines that have a result. `errors`: of all results.
     """
 
     def __init__(self, path: Path, source: Path):
         self.path = path
-        self.done: dict[int, str] = {}
-        self.num_failed = 0
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a+b")
+        self.done = DoneLines(most=source.stat().st_size)  # a line has at least one byte
+        self.errors = ErrorTally()
+        self._file = _open(path)
         try:
             lock(self._file)
             whole = self._read()
@@ -58,10 +59,13 @@ class ResultsJournal:
         self._file.close()
 
     def append(self, results: Iterable[dict[str, Any]]) -> None:
-        """Write results, and wait until they are on disk."""
+        """Write results of `result_line`, and wait until they are on disk."""
+        results = list(results)
         self._file.write(b"".join(orjson.dumps(result) + b"\n" for result in results))
         self._file.flush()
         os.fsync(self._file.fileno())
+        for result in results:
+            self.errors.add(_line_of(result)[0], result)
 
     def _read(self) -> int:
         """Read the results; returns the number of bytes in complete lines."""
@@ -80,19 +84,19 @@ class ResultsJournal:
     def _note(self, raw: bytes) -> None:
         try:
             entry: Any = orjson.loads(raw)
-            number, _, line_digest = entry["id"].removeprefix(ID_PREFIX).partition("_")
-            self.done[int(number)] = line_digest
-            self.num_failed += entry["error"] is not None
+            number, line_digest = _line_of(entry)
+            self.done.add(number, line_digest)
+            self.errors.add(number, entry)
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
             raise self._not_results() from None
 
     def _compare(self, source: Path) -> None:
-        remaining = dict(self.done)
-        for number, raw in read_lines(source) if remaining else ():
-            if number in remaining and remaining.pop(number) != digest(raw):
-                raise self._other_input(number)
-        if remaining:
-            raise self._other_input(min(remaining))
+        if self.done and (number := self.done.first_missing(self._equal_lines(source))) is not None:
+            raise self._other_input(number)
+
+    def _equal_lines(self, source: Path) -> Iterator[int]:
+        """The input's lines whose digest is that of their result."""
+        return (number for number, raw in read_lines(source) if self.done.digest(number) == digest(raw))
 
     def _not_results(self) -> RequestError:
         return RequestError(f"{self.path} contains something other than batch results", "output")
@@ -100,6 +104,23 @@ class ResultsJournal:
     def _other_input(self, number: int) -> RequestError:
         message = f"{self.path} has a result for line {number} that the input does not have: name another output file"
         return RequestError(message, "output")
+
+
+def _open(path: Path) -> BinaryIO:
+    if not path.parent.is_dir():
+        raise RequestError(f"the folder {path.parent} of {path.name} does not exist: create it first", "output")
+    if path.is_dir():
+        raise RequestError(f"{path} is a folder: name a file for the results", "output")
+    try:
+        return path.open("a+b")
+    except OSError as error:
+        raise RequestError(f"{path} cannot be written: {error.strerror}", "output") from None
+
+
+def _line_of(result: dict[str, Any]) -> tuple[int, str]:
+    """Number and digest of the input line of a result."""
+    number, _, line_digest = result["id"].removeprefix(ID_PREFIX).partition("_")
+    return int(number), line_digest
 
 
 def result_line(line: BatchLine, request_id: str, status: int, body: Any, error: Any) -> dict[str, Any]:

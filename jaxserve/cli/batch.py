@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,85 +18,108 @@ from jaxserve.core.options.engine_config import EngineConfig
 if TYPE_CHECKING:
     from jaxserve.batch.bucket_files import BucketMirror
     from jaxserve.batch.results_journal import ResultsJournal
-    from jaxserve.batch.run_batch import BatchSummary, Progress
+    from jaxserve.batch.run_batch import BatchSummary
+    from jaxserve.server.server_config import ServerConfig
 
 INFLIGHT_PER_SEQ = 4  # lines in flight per running sequence, so that the engine never waits for the next one
 
 
 def run(argv: list[str]) -> int:
+    """Exit code 1 where a line failed, 2 where none succeeded."""
     args = _parser().parse_args(argv)
     if args.max_inflight is not None and args.max_inflight < 1:
         raise RequestError("--max-inflight must be at least 1", "max_inflight")
     EngineConfig.create(args.model or "any", **engine_options(args))  # reports mistakes before anything is read
     try:
-        from jaxserve.batch.batch_lines import first_model
         from jaxserve.batch.bucket_files import BucketMirror, download, is_remote
+        from jaxserve.batch.check_input import check_input, check_models
+        from jaxserve.server.model_names import default_name
+        from jaxserve.server.server_config import ServerConfig
     except ModuleNotFoundError as error:
         raise ConfigError(f"batch needs {error.name}: pip install 'jaxserve-engine[server]'") from None
     with tempfile.TemporaryDirectory(prefix="jaxserve-batch-") as folder:
         source = download(args.input, Path(folder)) if is_remote(args.input) else Path(args.input)
         if not source.is_file():
-            raise RequestError(f"{args.input} does not exist", "input")
+            raise RequestError(f"{args.input} {'is a folder' if source.is_dir() else 'does not exist'}", "input")
+        found = check_input(source)
+        if not found.num_lines:
+            raise RequestError(f"{args.input} has no lines: there is nothing to answer", "input")
+        model = args.model or next(iter(found.models), None)
+        if model is None:
+            raise RequestError(f"{args.input} names no model: give --model", "model")
+        names = tuple(args.served_model_name or dict.fromkeys((default_name(model), model)))
+        server_config = ServerConfig(served_model_name=names, trust_request_chat_template=True)
+        check_models(found, names, args.input)
         mirror = BucketMirror(args.output, _spool()) if is_remote(args.output) else None
         output = Path(args.output) if mirror is None else mirror.path
         if output.resolve() == source.resolve():
             raise RequestError("input and output are the same file", "output")
-        config = EngineConfig.create(args.model or first_model(source), **engine_options(args))
-        return _run(args, config, source, output, mirror)
+        config = EngineConfig.create(model, **engine_options(args))
+        return _run(_Job(args, config, server_config, source, found.num_lines), output, mirror)
 
 
-def _run(
-    args: argparse.Namespace, config: EngineConfig, source: Path, output: Path, mirror: "BucketMirror | None"
-) -> int:
-    from jaxserve.batch.batch_lines import count_lines
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A file of `num_lines` lines for one model, which has the names of `server_config`."""
+
+    args: argparse.Namespace
+    config: EngineConfig
+    server_config: "ServerConfig"
+    source: Path
+    num_lines: int
+
+
+def _run(job: _Job, output: Path, mirror: "BucketMirror | None") -> int:
     from jaxserve.batch.results_journal import ResultsJournal
-    from jaxserve.core.progress_bars import GenerateBar
 
-    total = count_lines(source)
-    with (
-        ResultsJournal(output, source) as journal,
-        GenerateBar(not args.quiet, total, desc="Answering", unit="line") as bar,
-    ):
-
-        def progress(num_lines: int, num_tokens: int) -> None:
-            bar.update(num_lines, num_tokens)
-            if mirror is not None:
-                mirror.update()
-
-        bar.update(len(journal.done), 0)
-        summary = asyncio.run(_answer(args, config, source, journal, progress))
+    args, num_lines = job.args, job.num_lines
+    with ResultsJournal(output, job.source) as journal:
+        if len(journal.done) == num_lines:
+            report = [f"all {num_lines} lines have a result in {args.output}: no model is loaded"]
+        else:
+            summary = asyncio.run(_answer(job, journal, mirror))
+            report = [_summary(summary, journal.errors.num_failed, args.output)]
         if mirror is not None:
             mirror.update(is_last=True)
+    errors = journal.errors
     if not args.quiet:
-        print(_summary(summary, args.output), file=sys.stderr)
-    return 0
+        print(*report, *errors.report(), sep="\n", file=sys.stderr)
+    return 0 if not errors.num_failed else 2 if errors.num_failed == num_lines else 1
 
 
-async def _answer(
-    args: argparse.Namespace, config: EngineConfig, source: Path, journal: "ResultsJournal", progress: "Progress"
-) -> "BatchSummary":
+async def _answer(job: _Job, journal: "ResultsJournal", mirror: "BucketMirror | None") -> "BatchSummary":
     from jaxserve.batch.run_batch import run_batch
+    from jaxserve.core.progress_bars import GenerateBar
     from jaxserve.engine.async_llm import AsyncLLM
     from jaxserve.engine.llm import LLM
-    from jaxserve.server.server_config import ServerConfig
     from jaxserve.server.server_state import ServerState
 
+    args, config = job.args, job.config
     llm = LLM.from_config(config, show_progress=not args.quiet)
-    names = args.served_model_name or (config.model,)
-    server_config = ServerConfig(served_model_name=tuple(names), trust_request_chat_template=True)
-    state = ServerState(server_config, tuple(names), client_templates=None)  # the file is the user's own
+    server_config = job.server_config
+    state = ServerState(server_config, server_config.served_model_name, client_templates=None)  # the file is the user's
     async with AsyncLLM.from_llm(llm) as engine:
         state.open(engine.client)
         max_inflight = args.max_inflight or INFLIGHT_PER_SEQ * engine.client.info.max_num_seqs
-        return await run_batch(state, source, journal, max_inflight=max_inflight, seed=config.seed, progress=progress)
+        num_done = len(journal.done)
+        with GenerateBar(not args.quiet, job.num_lines, desc="Answering", unit="line", n=num_done) as bar:
+
+            def progress(num_lines: int, num_tokens: int) -> None:
+                bar.update(num_lines, num_tokens)
+                if mirror is not None:
+                    mirror.update()
+
+            return await run_batch(
+                state, job.source, journal, max_inflight=max_inflight, seed=config.seed, progress=progress
+            )
 
 
-def _summary(summary: "BatchSummary", output: str) -> str:
+def _summary(summary: "BatchSummary", num_failed: int, output: str) -> str:
     before = f", {summary.num_before} of them by earlier runs" if summary.num_before else ""
-    speed = summary.num_tokens / max(summary.wall_s, 1e-9)
+    speed = summary.num_tokens / max(summary.work_s, 1e-9)
     return (
-        f"{summary.num_lines} lines answered{before}, {summary.num_failed} with an error; {summary.num_tokens} tokens "
-        f"in {summary.wall_s:.1f} s, {speed:.1f} tokens/s; results in {output}"
+        f"{summary.num_lines} lines answered{before}, {num_failed} with an error; {summary.num_tokens} tokens "
+        f"in {summary.work_s:.1f} s, {speed:.1f} tokens/s, loading and compilation not counted; results in {output}"
     )
 
 
@@ -116,7 +140,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("output", metavar="OUT.jsonl", help="results; a local file or gs://")
     parser.add_argument("--model", help=f"{MODEL_HELP}; default: the first line's")
     parser.add_argument(
-        "--served-model-name", action="append", help="name of the model in requests; default: MODEL; repeatable"
+        "--served-model-name",
+        action="append",
+        help="name of the model in requests; default: MODEL, and of a path its last part; repeatable",
     )
     parser.add_argument(
         "--max-inflight",

@@ -1,98 +1,107 @@
-"""Host: progress on standard error: a tqdm bar on a terminal, a few plain lines in a log file."""
+"""Host: progress on standard error: one tqdm bar on a terminal, a few plain lines in a log file."""
 
 import sys
+import threading
 import time
 from collections import deque
 from types import TracebackType
 from typing import Any, Self
 
-FIRST_LINE_S = 60.0
+from jaxserve.core.compile_times import COMPILE_TIMES, about_left
+from jaxserve.core.progress_displays import ProgressLines, TerminalBar
+
 RATE_S = 2.0
-
-
-class ProgressLines:
-    """The counterpart of a bar in a log file: a line after 1, 2, 4, 8 … minutes and one at the end."""
-
-    def __init__(self, *, desc: str, unit: str, total: int | None = None, unit_scale: bool = False, **_: Any) -> None:
-        self.n, self.total = 0, total
-        self._desc, self._unit, self._is_bytes = desc, unit, unit_scale
-        self._totals = ""
-        self._started_s = time.monotonic()
-        self._next_s = FIRST_LINE_S
-
-    def update(self, count: int, totals: str) -> None:
-        self.n += count
-        self._totals = totals
-        elapsed_s = time.monotonic() - self._started_s
-        if elapsed_s >= self._next_s:
-            self._next_s = 2 * elapsed_s
-            self._print(elapsed_s)
-
-    def close(self) -> None:
-        if self.n:
-            self._print(time.monotonic() - self._started_s)
-
-    def _print(self, elapsed_s: float) -> None:
-        total = self.n if self.total is None else self.total
-        count = f"{self.n / 1e6:.1f} of {total / 1e6:.1f} MB" if self._is_bytes else f"{self.n}/{total} {self._unit}s"
-        totals = f", {self._totals}" if self._totals else ""
-        print(f"{self._desc}: {count}{totals} in {elapsed_s:.1f} s", file=sys.stderr, flush=True)
+TICK_S = 0.5  # between two looks at the clock: bars tell the time while a step compiles
+_LINE = threading.Lock()  # held by the bar that is shown: another one within it would overwrite it
 
 
 class Bar:
-    """A progress bar, or nothing when it is switched off. desc: the phase. unit: the noun of what is counted."""
+    """A progress bar; nothing where it is switched off or another one is open. desc: the phase. unit: the noun of what
+    is counted. n: how many are done before it begins."""
 
-    def __init__(self, is_shown: bool, *, desc: str, unit: str, total: int | None = None, **options: Any):
+    def __init__(self, is_shown: bool, *, desc: str, unit: str, total: int | None = None, n: int = 0, **options: Any):
+        self.n, self.total, self._first = n, total, n
+        self._options: dict[str, Any] = {"desc": desc, "unit": unit, **options}
         self._is_shown = is_shown
-        self._options: dict[str, Any] = {"desc": desc, "unit": unit, "total": total, **options}
-        self._bar: Any = None
-        self._lines: ProgressLines | None = None
+        self._totals = self._moment = ""
+        self._display: TerminalBar | ProgressLines | None = None
+        self._started_s = self._now_s()
+        self._lock, self._is_closed = threading.Lock(), threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="jaxserve-progress", daemon=True)
 
     def __enter__(self) -> Self:
-        if self._is_shown and sys.stderr.isatty():
-            from tqdm import tqdm
-
-            # miniters=0: bars move with tokens and time too, not only when a sample ends.
-            self._bar = tqdm(dynamic_ncols=True, miniters=0, **self._options)
-        elif self._is_shown:
-            self._lines = ProgressLines(**self._options)
+        self._open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            self._bar.close()
-        if self._lines is not None:
-            self._lines.close()
+        if self._display is not None:
+            self._is_closed.set()
+            self._ticker.join()
+            self._display.close(self.n, self.total, self._totals)
+            _LINE.release()
+
+    def _open(self) -> None:
+        if self._is_shown and _LINE.acquire(blocking=False):
+            self._started_s = self._now_s()
+            if sys.stderr.isatty():
+                self._display = TerminalBar(total=self.total, n=self.n, **self._options)
+            else:
+                self._display = ProgressLines(**self._options)
+            self._ticker.start()
 
     def _advance(self, count: int, totals: str = "", moment: str = "") -> None:
-        """Counts; `totals` describes the whole call, `moment` the last step, which only a bar shows."""
-        if self._bar is not None:
-            if totals or moment:
-                self._bar.set_postfix_str(", ".join(filter(None, (totals, moment))), refresh=False)
-            self._bar.update(count)
-        if self._lines is not None:
-            self._lines.update(count, totals)
+        """Counts; `totals` describes the whole call, `moment` the last step, which is not shown at the end."""
+        if self._display is not None:
+            with self._lock:
+                self.n += count
+                self._totals, self._moment = totals, moment
+                self._show(self._display)
+
+    def _show(self, display: TerminalBar | ProgressLines) -> None:
+        moment = ", ".join(filter(None, (COMPILE_TIMES.status() or self._moment, self._left())))
+        display.show(self.n, self.total, self._totals, moment)
+
+    def _left(self) -> str:
+        """The time left of a compilation, else of all, by the pace since the bar began."""
+        return COMPILE_TIMES.left() if COMPILE_TIMES.status() else self._left_of_all()
+
+    def _left_of_all(self) -> str:
+        num_done = self.n - self._first
+        if self.total is None or num_done <= 0 or self.n >= self.total:
+            return ""
+        return about_left((self._now_s() - self._started_s) / num_done * (self.total - self.n))
+
+    def _now_s(self) -> float:
+        return COMPILE_TIMES.work_s()
+
+    def _tick(self) -> None:
+        while not self._is_closed.wait(TICK_S):
+            with self._lock:
+                if self._display is not None:
+                    self._show(self._display)
 
 
 class LoadBar(Bar):
-    """Bytes of weights read or written."""
+    """Bytes of weights read or written. It opens with the first of them: fetching a model shows its own progress."""
 
     def __init__(self, is_shown: bool, desc: str = "Loading weights"):
-        super().__init__(is_shown, desc=desc, unit="B", unit_scale=True, unit_divisor=1024)
-        self._done = 0
+        super().__init__(is_shown, desc=desc, unit="B", unit_scale=True)
+
+    def __enter__(self) -> Self:
+        return self
 
     def update(self, done: int, total: int) -> None:
-        for bar in (self._bar, self._lines):
-            if bar is not None:
-                bar.total = total
-        self._advance(done - self._done)
-        self._done = done
+        self.total = total
+        if self._display is None:
+            self._open()
+            self._is_shown = False  # one attempt: what it counts has begun
+        self._advance(done - self.n)
 
 
 class CompileBar(Bar):
-    """Programs compiled, with the name of the last one."""
+    """Programs compiled, and what is compiled now."""
 
     def __init__(self, is_shown: bool, total: int):
         super().__init__(is_shown, desc="Compiling", unit="program", total=total)
@@ -100,17 +109,23 @@ class CompileBar(Bar):
     def update(self, name: str) -> None:
         self._advance(1, moment=name)
 
+    def _left(self) -> str:
+        return self._left_of_all()
+
+    def _now_s(self) -> float:
+        return time.monotonic()
+
 
 class GenerateBar(Bar):
     """Samples finished, or other items of many tokens each, with the token rate of the last `RATE_S` seconds."""
 
-    def __init__(self, is_shown: bool, total: int, *, desc: str = "Generating", unit: str = "sample"):
-        super().__init__(is_shown, desc=desc, unit=unit, total=total)
+    def __init__(self, is_shown: bool, total: int, *, desc: str = "Generating", unit: str = "sample", n: int = 0):
+        super().__init__(is_shown, desc=desc, unit=unit, total=total, n=n)
         self._num_tokens = 0
-        self._recent: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])  # (time, tokens until then)
+        self._recent: deque[tuple[float, int]] = deque([(self._now_s(), 0)])  # (time, tokens until then)
 
     def update(self, num_finished: int, num_tokens: int) -> None:
-        now = time.monotonic()
+        now = self._now_s()
         self._num_tokens += num_tokens
         while len(self._recent) > 1 and self._recent[1][0] < now - RATE_S:
             self._recent.popleft()

@@ -2,16 +2,12 @@
 
 import asyncio
 import gc
-import logging
-import sys
 import threading
 
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.async_llm import AsyncLLM
 from jaxserve.engine.llm import LLM
 from jaxserve.engine.serving.engine_client import EngineClient
-
-log = logging.getLogger("jaxserve.server")
 
 
 def start_loading(config: EngineConfig, *, warm_up: bool) -> asyncio.Future[EngineClient]:
@@ -32,11 +28,9 @@ def start_loading(config: EngineConfig, *, warm_up: bool) -> asyncio.Future[Engi
 
 
 def _load(config: EngineConfig, warm_up: bool) -> EngineClient:
-    show_progress = sys.stderr.isatty()
-    llm = LLM.from_config(config, show_progress=show_progress)
+    llm = LLM.from_config(config, show_progress=True)
     if warm_up:
-        log.info("compiling for %d shapes of steps", len(llm.parts.spec.buckets.all()))
-        llm.warm_up(use_tqdm=show_progress)
+        llm.warm_up()
     gc.collect()
     gc.freeze()  # loaded objects are permanent; a collection over all of them takes a third of a second
     return AsyncLLM.from_llm(llm).client

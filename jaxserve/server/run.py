@@ -18,6 +18,7 @@ from jaxserve.engine.serving.engine_client import EngineClient
 from jaxserve.server.app import make_app
 from jaxserve.server.http.listener import Listener
 from jaxserve.server.loading import start_loading
+from jaxserve.server.model_names import served_names
 from jaxserve.server.server_config import ServerConfig
 from jaxserve.server.server_state import ServerState, ServerStatus
 
@@ -32,8 +33,7 @@ def serve(engine_config: EngineConfig, config: ServerConfig) -> int:
     """Serve until a signal or a failure. Returns the exit code: 0 after a signal, 2 for an error that the user can
     correct (options, model, address, TLS files), 1 for any other failure."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    model_names = config.served_model_name or (engine_config.model,)
-    process = Process(engine_config, ServerState(config, model_names))
+    process = Process(engine_config, ServerState(config, served_names(config, engine_config.model)))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         exit_code = runner.run(process.run())
     process.has_ended.set()
@@ -145,7 +145,7 @@ class Process:
 
     def _fail(self, reason: str, exit_code: int) -> None:
         log.error("%s", reason)
-        self._state.status, self._state.reason, self._exit_code = ServerStatus.DEAD, reason, exit_code
+        self._state.status, self._exit_code = ServerStatus.DEAD, exit_code
 
 
 def _exit_now(code: int) -> None:

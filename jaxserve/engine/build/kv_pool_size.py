@@ -83,9 +83,13 @@ def num_host_pages(config: EngineConfig, page_bytes: int) -> int:
     return asked // page_bytes
 
 
-def num_sequences(groups: KVGroups, room_bytes: int, page_bytes: int, lengths: Iterable[int]) -> dict[int, int]:
-    """How many sequences of each length decode at once in a pool of so many bytes."""
-    num_pages = max(room_bytes // page_bytes - 1, 0)  # page 0 is the scratch page
+def pages_for_sequences(room_bytes: int, page_bytes: int) -> int:
+    """The pages of a pool of so many bytes, without page 0, the scratch page."""
+    return max(room_bytes // page_bytes - 1, 0)
+
+
+def num_sequences(groups: KVGroups, num_pages: int, lengths: Iterable[int]) -> dict[int, int]:
+    """How many sequences of each length decode at once in so many pages."""
     return {n: num_pages // groups.num_pages(n, n) for n in lengths}
 
 

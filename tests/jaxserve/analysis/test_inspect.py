@@ -30,6 +30,7 @@ def test_figures_of_a_known_model():
     assert found.dtype == "bfloat16"
     assert found.kv.bytes_per_token == 131_072
     assert found.kv.sequence_bytes == {1024: 2**27, 8192: 2**30}
+    assert found.kv.sequence_pages == {1024: 16, 8192: 128}
     assert found.stored_bytes is None
     assert found.tokenizer is None
     parts = {part.name: part.num_params for part in found.parts}
@@ -160,9 +161,10 @@ SCHEMA = {
     "activation is_tied declared_dtype",
     "kinds": "name num_layers window rope_base is_rope_scaled",
     "parts": "name num_params stored_bytes loaded_bytes",
-    "kv": "page_size bytes_per_token groups sequence_bytes",
+    "kv": "page_size bytes_per_token groups sequence_pages sequence_bytes",
     "groups": "kind window num_groups layers_per_group bytes_per_token",
-    "fits": "device num_devices memory_bytes weight_bytes scratch_bytes kv_bytes kv_tokens sequences step_floor_s",
+    "fits": "device num_devices memory_bytes weight_bytes scratch_bytes kv_bytes num_pages kv_tokens max_model_len "
+    "sequences step_floor_s",
 }
 
 

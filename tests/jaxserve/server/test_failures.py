@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 
 import httpx2
+import openai
 import pytest
 
 from jaxserve.runner.fake.fake_model import FakeModel
@@ -17,7 +18,7 @@ from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.server.server_state import ServerStatus
 from jaxserve.text.tokenizer import Tokenizer
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
-from tests.support.serving.http_server import running, until
+from tests.support.serving.http_server import NAME, running, until
 
 LONG = {"prompt": "x", "max_tokens": 90, "ignore_eos": True}
 
@@ -81,7 +82,7 @@ def test_requests_over_the_limit_are_refused_before_headers_and_accepted_ones_fi
     assert len(good) + len(refused) == 40
     assert len(good) >= 6
     assert refused
-    assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
+    assert all(int(answer.headers["retry-after"]) >= 1 and "x-should-retry" not in answer.headers for answer in refused)
     assert {answer.json()["error"]["code"] for answer in refused} == {"queue_full"}
     assert all(answer.text.endswith("data: [DONE]\n\n") or answer.json()["choices"] for answer in good)
 
@@ -110,10 +111,26 @@ def test_a_request_s_deadline_holds_before_and_after_its_first_token():
         until(lambda: server.state.num_active == 1)
         waiting = server.post("/v1/completions", {**LONG, "deadline_s": 0.05})
         assert (waiting.status_code, waiting.json()["error"]["code"]) == (503, "timeout")
+        assert "retry-after" not in waiting.headers
         slow.join()
         cut = server.post("/v1/completions", {**LONG, "deadline_s": 0.2}).json()["choices"][0]
         assert (cut["finish_reason"], cut["stop_reason"]) == ("length", "timeout")
         until(lambda: is_quiet(server))
+
+
+def test_openai_s_client_does_not_repeat_a_request_whose_time_is_up():
+    """Its own limit has passed, which the client would spend three times by default."""
+    with running(slowed(fake_llm(max_num_seqs=1), 0.005)) as server:
+        slow = threading.Thread(target=server.post, args=("/v1/completions", LONG))
+        slow.start()
+        until(lambda: server.state.num_active == 1)
+        client = server.openai().with_options(max_retries=2)
+        for limit in ("deadline_s", "queue_timeout_s"):
+            with pytest.raises(openai.InternalServerError, match="timed out before its first token"):
+                client.completions.create(model=NAME, prompt="x", extra_body={limit: 0.02})
+        slow.join()
+        counts = server.state.http_counts.items()
+    assert counts == [(("POST", "/v1/completions", 200), 1), (("POST", "/v1/completions", 503), 2)]
 
 
 def test_the_server_s_limit_holds_for_requests_without_a_deadline():
@@ -183,7 +200,7 @@ def test_a_long_prompt_does_not_stop_the_event_loop(route):
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_prompt_that_is_late_ends_alone(is_streamed):
     """One slot: the second prompt's queue timeout expires before the first one has finished."""
-    asked = {"prompt": ["x", "y"], "max_tokens": 80, "ignore_eos": True, "queue_timeout_s": 0.6, "stream": is_streamed}
+    asked = {"prompt": ["x", "y"], "max_tokens": 40, "ignore_eos": True, "queue_timeout_s": 0.3, "stream": is_streamed}
     with running(slowed(fake_llm(max_num_seqs=1), 0.02)) as server:
         if is_streamed:
             events = server.post("/v1/completions", asked).text.split("data: ")[1:-1]

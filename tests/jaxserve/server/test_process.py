@@ -63,6 +63,7 @@ def test_a_server_is_unhealthy_until_it_is_ready_and_ends_after_a_signal():
         assert client.get("/version").status_code == 200
         server.until("ready after")
         assert client.get("/health").status_code == 200
+        assert client.get("/v1/models").json()["data"][0]["id"] == checkpoint("llama3").name
         body = {"prompt": [1, 2, 3], "max_tokens": 5, "ignore_eos": True}
         assert client.post("/v1/completions", json=body).json()["usage"]["completion_tokens"] == 5
         server.send(signal.SIGTERM)

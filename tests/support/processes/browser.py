@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -25,7 +26,7 @@ HOSTS = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 FLAGS = (
     "--headless --remote-debugging-pipe --no-first-run --disable-gpu --disable-dev-shm-usage --disable-extensions "
     "--disable-background-networking --disable-component-update --disable-sync --force-color-profile=srgb "
-    "--hide-scrollbars --font-render-hinting=none"
+    "--font-render-hinting=none"
 ).split()
 KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, "")}  # code, text
 SHIFT = 8
@@ -128,9 +129,28 @@ class Tab:
     def __init__(self, chromium: Browser, session: str):
         self._chromium, self._session = chromium, session
         self._expected: list[str] = []
+        self._scripts: list[str] = []
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         return self._chromium.call(method, self._session, **params)
+
+    def run_first(self, script: str) -> None:
+        """Run a script in each document that is opened from now on, before its own."""
+        added = self.call("Page.addScriptToEvaluateOnNewDocument", source=script)
+        self._scripts.append(added["identifier"])
+
+    def reset(self, url: str, size: tuple[int, int] = WIDE, *, dark: bool = False) -> None:
+        """Opens a page as a new tab would, but for cached files, which makes it several times faster."""
+        self.call("Page.navigate", url="about:blank")
+        for script in self._scripts:
+            self.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+        self._scripts, self._expected = [], []
+        parts = urlsplit(url)
+        self.call("Storage.clearDataForOrigin", origin=f"{parts.scheme}://{parts.netloc}", storageTypes="all")
+        self.resize(*size, 1)
+        self.set_dark(dark)
+        self._chromium.events.clear()
+        self.open(url)
 
     def open(self, url: str) -> None:
         self.call("Page.navigate", url=url)
@@ -175,6 +195,11 @@ class Tab:
         """Replace the contents of an input field."""
         self.read(f"{{ const field = document.querySelector({json.dumps(selector)}); field.focus(); field.select() }}")
         self.type(text)
+
+    def attach(self, selector: str, *paths: Path) -> None:
+        """Choose files in a file input."""
+        field = self.call("Runtime.evaluate", expression=f"document.querySelector({json.dumps(selector)})")["result"]
+        self.call("DOM.setFileInputFiles", files=list(map(str, paths)), objectId=field["objectId"])
 
     def text(self, selector: str) -> str:
         return self.read(f"document.querySelector({json.dumps(selector)}).textContent")

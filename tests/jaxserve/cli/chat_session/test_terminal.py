@@ -3,9 +3,13 @@
 import io
 import os
 import signal
+import sys
+import threading
 
 import pytest
 
+from jaxserve.cli.chat_session import compile_notice
+from jaxserve.cli.chat_session.compile_notice import ERASE
 from jaxserve.cli.chat_session.conversation import Conversation
 from jaxserve.cli.chat_session.terminal import answer_lines, read_turn, talk
 from tests.jaxserve.cli.scripted_llm import FakeLLM
@@ -180,3 +184,45 @@ def test_a_line_that_cannot_be_answered_is_said_and_counts(conversation, capsys)
     shown = capsys.readouterr()
     assert shown.out == "ONE \n"
     assert "no room for an answer" in shown.err
+
+
+def test_while_an_answer_waits_for_a_compilation_the_terminal_says_so(session, capsys, monkeypatch):
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda _: True)
+    monkeypatch.setattr(compile_notice, "TICK_S", 0.001)
+    looks, is_seen = iter(("", "compiling decode for 1 s")), threading.Event()
+
+    def status():
+        is_seen.set()
+        return next(looks, "compiling decode for 2 s")
+
+    monkeypatch.setattr(compile_notice.COMPILE_TIMES, "status", status)
+    with compile_notice.compile_notice():
+        for _ in range(3):
+            assert is_seen.wait(60)
+            is_seen.clear()
+    assert capsys.readouterr().err.startswith(f"{ERASE}compiling decode for 1 s{ERASE}compiling decode for 2 s")
+
+
+def test_the_notice_is_erased_before_the_answer(conversation, capsys, monkeypatch):
+    """And where standard error is no terminal, there is none."""
+    monkeypatch.setattr(compile_notice, "TICK_S", 0.001)
+    is_seen = threading.Event()
+    monkeypatch.setattr(compile_notice.COMPILE_TIMES, "status", lambda: is_seen.set() or "compiling decode for 1 s")
+    ask = conversation.ask
+
+    def waiting(text):
+        assert is_seen.wait(60)
+        is_seen.clear()
+        assert is_seen.wait(60)
+        yield from ask(text)
+
+    monkeypatch.setattr(conversation, "ask", waiting)
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda _: True)
+    talk(conversation, typing("one"))
+    said = capsys.readouterr()
+    assert said.out == "ONE \n\n"
+    assert said.err.endswith(ERASE)
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda _: False)
+    monkeypatch.setattr(conversation, "ask", ask)
+    talk(conversation, typing("one"))
+    assert capsys.readouterr().err == ""

@@ -5,6 +5,7 @@ import socket
 import time
 
 import pytest
+from starlette.datastructures import Headers
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.server.http.auth import ApiKeys
@@ -32,13 +33,17 @@ def basic(key):
     return {"Authorization": "Basic " + base64.b64encode(f"anyone:{key}".encode()).decode()}
 
 
+def x_key(key):
+    return {"X-API-Key": key}
+
+
 def routes(app):
     """Method and path of every route, inside the middleware."""
     paths = app.openapi()["paths"]
     return [(method.upper(), path.replace("{name}", "x")) for path, found in paths.items() for method in found]
 
 
-def test_every_route_but_health_needs_the_key(server):
+def test_every_route_but_those_of_health_needs_the_key(server):
     from jaxserve.server.app import make_app
 
     found = routes(make_app(server.state)._app)
@@ -46,15 +51,41 @@ def test_every_route_but_health_needs_the_key(server):
     with server.http() as client:
         for method, path in [*found, ("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/nothing")]:
             status = client.request(method, path).status_code
-            assert status == (200 if path == "/health" else 401), (method, path)
-            for wrong in (bearer("x"), basic("x"), {"Authorization": KEY}, {}):
-                if path != "/health":
+            is_public = path in ("/health", "/ping")
+            assert status == (200 if is_public else 401), (method, path)
+            for wrong in (bearer("x"), basic("x"), {"Authorization": KEY}, x_key("x"), x_key(""), {}):
+                if not is_public:
                     assert client.request(method, path, headers=wrong).status_code == 401
 
 
-@pytest.mark.parametrize("headers", [bearer(KEY), bearer(OTHER), bearer(ADMIN), basic(KEY)])
+@pytest.mark.parametrize(
+    "headers",
+    [bearer(KEY), bearer(OTHER), bearer(ADMIN), basic(KEY), x_key(KEY), x_key(ADMIN), bearer(KEY) | x_key(KEY)],
+)
 def test_a_valid_key_is_accepted(server, headers):
     assert server.post("/v1/completions", BODY, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [*bearer(KEY).items(), *x_key("wrong").items()], [*bearer("wrong").items(), *x_key(KEY).items()],
+        [*bearer(KEY).items(), *x_key(OTHER).items()], [*bearer(KEY).items(), *x_key(ADMIN).items()],
+        [*bearer(KEY).items(), *bearer("wrong").items()], [*x_key("wrong").items(), *x_key(KEY).items()],
+        [("Authorization", "Digest x"), *x_key(KEY).items()],
+    ],
+)  # fmt: skip
+def test_headers_with_different_keys_are_refused(server, headers):
+    for path in ("/v1/completions", "/reset_prefix_cache"):
+        refused = server.post(path, BODY, headers=headers)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert "different keys" in refused.json()["error"]["message"]
+
+
+def test_one_key_is_one_client_in_either_header():
+    keys = ApiKeys(ServerConfig(api_key=(KEY, OTHER)))
+    names = [keys.check(Headers(headers)) for headers in (bearer(KEY), x_key(KEY), basic(KEY), x_key(OTHER))]
+    assert names[0] == names[1] == names[2] != names[3]
 
 
 @pytest.mark.parametrize(
@@ -62,11 +93,13 @@ def test_a_valid_key_is_accepted(server, headers):
 )  # the last one: a byte that is not UTF-8, as a surrogate escape
 def test_a_key_may_contain_any_characters(key):
     raw, config = key.encode("utf-8", "surrogateescape"), ServerConfig(api_key=key, admin_key=key)
-    for sent in (b"Bearer " + raw, b"basic  " + base64.b64encode(b"me:" + raw)):
-        assert ApiKeys(config).check(sent.decode("latin-1"))
+    both = [(b"authorization", b"Bearer " + raw), (b"x-api-key", raw)]
+    for name, sent in [*both, (b"authorization", b"basic  " + base64.b64encode(b"me:" + raw))]:
+        assert ApiKeys(config).check(Headers(raw=[(name, sent)]))
         with pytest.raises(ApiError, match="wrong"):
-            ApiKeys(config).check(sent[:-1].decode("latin-1"))
-    ApiKeys(config).check_admin((b"Bearer " + raw).decode("latin-1"))
+            ApiKeys(config).check(Headers(raw=[(name, sent[:-1])]))
+    for header in both:
+        ApiKeys(config).check_admin(Headers(raw=[header]))
 
 
 def test_public_routes_need_no_key_whether_a_proxy_strips_the_root_or_not():
@@ -86,7 +119,10 @@ def test_administrative_routes_need_the_admin_key(server):
         assert (
             server.post(path, {}, headers=basic(ADMIN)).status_code == 401
         )  # browsers attach Basic to any page's requests
-    assert server.post("/reset_prefix_cache", {}, headers=bearer(ADMIN)).json() == {"success": True}
+        assert server.post(path, {}, headers=x_key(KEY)).status_code == 401
+        assert server.post(path, {}, headers=basic(ADMIN) | x_key(ADMIN)).status_code == 401
+    for headers in (bearer(ADMIN), x_key(ADMIN)):
+        assert server.post("/reset_prefix_cache", {}, headers=headers).json() == {"success": True}
     assert server.post("/stop_profile", {}, headers=bearer(ADMIN)).status_code == 400
 
 
@@ -117,7 +153,7 @@ def test_many_or_long_headers_are_refused(server):
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"POST /v1/completions HTTP/1.1\r\nX-Slow: ", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /"]
+    "sent", [b"", b"POST /v1/completions HTTP/1.1\r\nX-Slow: ", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /"]
 )
 def test_a_connection_that_sends_no_request_is_closed(server, sent):
     with _connected(server) as connection:
@@ -138,7 +174,7 @@ def test_endless_headers_are_cut_off(server):
 @pytest.mark.parametrize("piece", [b"x: y\r\n" * 200, b"z" * 1000])
 @pytest.mark.parametrize("key", [KEY, "wrong"])
 def test_endless_trailers_are_cut_off(server, piece, key):
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n"
     head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nx: "
     with _connected(server) as connection:
         connection.sendall(head.encode())
@@ -156,14 +192,14 @@ def test_a_body_in_many_small_chunks_is_read(server):
 
 def test_a_body_that_does_not_arrive_times_out(server):
     with _connected(server) as connection:
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
         connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
         assert b" 408 " in connection.recv(4096)
 
 
 def test_the_body_of_a_request_without_the_key_is_not_read(server):
     with _connected(server) as connection:
-        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n")
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000\r\n\r\n")
         assert b" 401 " in connection.recv(4096)
 
 
@@ -245,8 +281,12 @@ def test_a_bad_option_is_refused_by_name(name, value):
 
 
 @pytest.mark.parametrize(
-    ("host", "is_open"), [("127.0.0.1", False), ("localhost", False), ("::1", False), ("0.0.0.0", True), ("host", True)]
-)
+    ("host", "is_open"),
+    [
+        ("127.0.0.1", False), ("127.1.2.3", False), ("localhost", False), ("a.localhost", False), ("::1", False),
+        ("0.0.0.0", True), ("::", True), ("host", True),
+    ],
+)  # fmt: skip
 def test_which_addresses_are_exposed(host, is_open):
     assert ServerConfig(host=host).is_exposed == is_open
 

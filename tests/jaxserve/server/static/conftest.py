@@ -26,24 +26,25 @@ def chromium():
         yield chromium
 
 
+@pytest.fixture(scope="package")
+def tab(chromium, server):
+    with chromium.tab(f"{server.url}/") as tab:
+        yield tab
+
+
 @pytest.fixture
-def open_page(chromium, server):
-    """Opens the page in a tab; afterwards checks for requests to other sites and messages in the console."""
-    tabs = []
+def open_page(tab, server):
+    """Opens the page as for the first time; afterwards checks for requests to other sites and console messages."""
 
     def opened(*size, **look):
-        tab = chromium.tab(f"{server.url}/", *size, **look)
-        tabs.append((tab, tab.__enter__()))
-        tabs[-1][1].wait(f"document.querySelector('#model').textContent === '{NAME}'")
-        return tabs[-1][1]
+        tab.reset(f"{server.url}/", *size, **look)
+        tab.wait(f"document.querySelector('#model').textContent === '{NAME}'")
+        return tab
 
     yield opened
-    for manager, tab in tabs:
-        origins = {urlsplit(request["url"]).netloc for request in tab.requests}
-        problems = tab.problems
-        manager.__exit__(None, None, None)
-        assert origins == {urlsplit(server.url).netloc}
-        assert problems == []
+    assert {urlsplit(request["url"]).netloc for request in tab.requests} == {urlsplit(server.url).netloc}
+    assert tab.problems == []
+    tab.open("about:blank")
     until(lambda: all_pages_are_back(server.llm))
 
 

@@ -1,6 +1,5 @@
 """Conversations on the page: by keyboard, with settings, and during failures."""
 
-import json
 import re
 
 import pytest
@@ -9,7 +8,9 @@ from jaxserve.server.openai.requests.generation_fields import MAX_STOPS
 from jaxserve.server.server_state import ServerStatus
 from tests.support.fakes.fake_llm import all_pages_are_back
 from tests.support.serving.http_server import until
-from tests.support.serving.web_page import CHAT, IS_DONE, answers, ask, bodies
+from tests.support.serving.web_page import CHAT, IS_DONE, answers, ask, bodies, press_button
+
+STREAM_OPTIONS = {"include_usage": True, "continuous_usage_stats": True}
 
 
 def test_an_answer_streams_in_and_equals_the_server_s(page, server):
@@ -27,7 +28,7 @@ def test_an_answer_streams_in_and_equals_the_server_s(page, server):
     assert body["messages"] == [{"role": "user", "content": "a\nb"}]
     whole = server.post(CHAT, {**body, "stream": False, "stream_options": None}).json()
     assert answers(page) == [whole["choices"][0]["message"]["content"]]
-    assert page.text(".note").startswith(f"{whole['usage']['completion_tokens']} tokens · first after ")
+    assert page.text(".assistant .note").startswith(f"{whole['usage']['completion_tokens']} tokens · first after ")
     assert page.read("document.activeElement.id") == "prompt"
     assert page.read("document.querySelector('#prompt').value") == ""
     assert page.read("document.querySelector('.answer').ariaLive") == "polite"
@@ -46,7 +47,7 @@ def test_stopping_keeps_the_text_and_frees_the_engine(page, server, stop):
     page.wait("document.querySelector('.answer').textContent.length > 3")
     page.press(stop) if stop == "Escape" else page.click(stop)
     page.wait(IS_DONE)
-    assert page.text(".note") == "stopped"
+    assert page.text(".assistant .note") == "stopped"
     said = answers(page)[0]
     assert 3 < len(said) < 60
     until(lambda: all_pages_are_back(server.llm))
@@ -61,7 +62,7 @@ def test_the_focus_stays_on_an_enabled_control(page):
     page.press("Enter")
     page.wait(IS_DONE)
     assert page.read(focused) == "prompt"
-    page.read("document.querySelector('.actions button:last-child').focus()")
+    page.read("[...document.querySelectorAll('.idle button')].find((one) => one.textContent === 'Again').focus()")
     page.press("Enter")
     page.wait("!!document.querySelector('.busy')")
     assert page.read(focused) == "halt"
@@ -74,9 +75,9 @@ def test_a_reload_keeps_the_part_of_an_answer_received_so_far(page, server):
     page.wait("document.querySelector('.answer').textContent.length > 3")
     page.open(f"{server.url}/")
     page.wait(IS_DONE)
-    assert page.text(".note") == "stopped"
+    assert page.text(".assistant .note") == "stopped"
     assert len(answers(page)[0]) > 3
-    assert not page.read("document.querySelector('.note').classList.contains('warn')")
+    assert not page.read("document.querySelector('.assistant .note').classList.contains('warn')")
 
 
 def test_an_answer_that_is_cut_off_is_marked(open_page, server):
@@ -85,7 +86,7 @@ def test_an_answer_that_is_cut_off_is_marked(open_page, server):
     page.wait("document.querySelector('.answer').textContent.length > 3")
     server.cut()
     page.wait(IS_DONE)
-    assert page.text(".note") == "The answer broke off: the connection was lost."
+    assert page.text(".assistant .note") == "The answer broke off: the connection was lost."
     assert len(answers(page)[0]) > 3
     page.expect("ERR_")
 
@@ -104,16 +105,16 @@ def test_settings_and_history_are_sent_and_survive_a_reload(page, server):
     first = answers(page)[0]
     page.open(f"{server.url}/")
     ask(page, "b")
-    page.wait(f"document.querySelectorAll('.turn').length === 2 && {IS_DONE}")
+    page.wait(f"document.querySelectorAll('.turn').length === 4 && {IS_DONE}")
     assert page.text(".turn:last-child .note").endswith("ended at max tokens")
-    options = {**given, "stop": ["x\ny", "z"], "stream": True, "stream_options": {"include_usage": True}}
+    options = {**given, "stop": ["x\ny", "z"], "stream": True, "stream_options": STREAM_OPTIONS}
     system, asked = {"role": "system", "content": "s"}, {"role": "user", "content": "a"}
     said, again = {"role": "assistant", "content": first}, {"role": "user", "content": "b"}
     assert bodies(page) == [
         {**options, "messages": [system, asked]},
         {**options, "messages": [system, asked, said, again]},
     ]
-    page.click("#clear")
+    page.click("#new")
     assert answers(page) == []
     page.click("#reset")
     ask(page, "c")
@@ -149,41 +150,14 @@ def test_refusals_are_explained_and_can_be_retried(open_page, server):
     try:
         ask(page, "a")
         page.wait(IS_DONE)
-        assert page.text(".note") == "Not now: the server is draining. Try again in 30 s."
+        assert page.text(".assistant .note") == "Not now: the server is draining. Try again in 30 s."
     finally:
         server.state.status = ServerStatus.READY
-    page.click(".actions button:last-child")
+    press_button(page, "Again")
     page.wait("document.querySelector('.answer').textContent && " + IS_DONE)
     ask(page, "a" * 200)
-    page.wait("document.querySelectorAll('.turn').length === 2 && " + IS_DONE)
-    assert page.text(".turn:last-child .note").startswith("The conversation has grown too long for the model.")
+    page.wait("document.querySelector('#problem').textContent")
+    assert page.text("#problem").startswith("The conversation has grown too long for the model.")
+    assert page.read("document.querySelector('#prompt').value") == "a" * 200
+    assert page.read("document.querySelectorAll('.turn').length") == 2
     page.expect("responded with a status of 503", "responded with a status of 400")  # Chromium logs these itself
-
-
-TEXTS = {
-    "One\n```py\nx = 1\n\ny\n```\ntwo ``` three\n``\n```\nlast": [
-        ["p", "One\n"],
-        ["pre", "x = 1\n\ny\n"],
-        ["p", "two ``` three\n``\n"],
-        ["pre", "last"],
-    ],
-    "Use:\n```print(1)```\nso": [["p", "Use:\n```print(1)```\nso"]],
-    "```ls -la```": [["p", "```ls -la```"]],
-    "````md\n```py x\n`` `\n````  \n``": [["pre", "```py x\n`` `\n"], ["p", "``"]],
-    "a\n```\nb\n```": [["p", "a\n"], ["pre", "b\n"]],
-}
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_code_is_set_apart_however_the_text_is_split(page, text):
-    script = page.read("document.querySelector('script').src.replace('app.js', 'turn.js')")
-    cuts = [[text], list(text), re.findall(r"(?s).{1,3}", text), re.findall(r"(?s).{1,7}", text)]
-    written = page.read(
-        f"""import({json.dumps(script)}).then(({{ Writer }}) => {json.dumps(cuts)}.map((pieces) => {{
-          const into = document.createElement("div"), writer = new Writer(into);
-          for (const piece of pieces) writer.write(piece);
-          writer.end();
-          return [...into.children].map((one) => [one.localName, one.textContent]);
-        }}))"""
-    )
-    assert written == [TEXTS[text]] * len(cuts)

@@ -7,7 +7,7 @@ from jaxserve.engine.serving.snapshot import PAGE_STATES
 from tests.support.fakes.fake_llm import Reciter, fake_llm
 from tests.support.processes.browser import PHONE
 from tests.support.serving.http_server import NAME, running
-from tests.support.serving.web_page import IS_DONE, SAID, ask
+from tests.support.serving.web_page import IS_DONE, SAID, ask, ask_and_wait, script_answers
 
 
 def test_a_phone_shows_one_view_at_a_time_and_never_scrolls_sideways(open_page):
@@ -43,6 +43,7 @@ def test_colors_differ_without_hue_and_text_is_legible_in_light_and_dark_mode(pa
     grounds = set()
     for dark in (False, True):
         page.set_dark(dark)
+        page.wait(f"document.documentElement.dataset.theme === '{'dark' if dark else 'light'}'")
         grounds.add(page.read("getComputedStyle(document.documentElement).backgroundColor"))
         names = ("paper", "ink", "quiet", "warn", "accent", *PAGE_STATES[:4], "padding", "prompt", "decode")
         style = "getComputedStyle(document.body)"
@@ -55,6 +56,59 @@ def test_colors_differ_without_hue_and_text_is_legible_in_light_and_dark_mode(pa
         assert contrast(colors["ink"], colors["paper"]) > 7
         assert min(contrast(colors[name], colors["paper"]) for name in ("quiet", "warn", "accent")) > 4.5
     assert len(grounds) == 2
+
+
+def test_the_theme_is_chosen_and_kept(open_page, server):
+    page = open_page(dark=True)
+    theme, ground = (
+        "document.documentElement.dataset.theme",
+        "getComputedStyle(document.body.parentElement).backgroundColor",
+    )
+    assert page.read(theme) == "dark"
+    dark = page.read(ground)
+    choose = (
+        "{ const theme = document.querySelector('#theme'); theme.value = %r; theme.dispatchEvent(new Event('change')) }"
+    )
+    page.read(choose % "light")
+    assert page.read(ground) != dark
+    page.open(f"{server.url}/")
+    assert page.read(theme) == page.read("document.querySelector('#theme').value") == "light"
+    page.read(choose % "system")
+    assert page.read(ground) == dark
+    page.set_dark(False)
+    page.wait(f"{theme} === 'light'")
+
+
+def test_the_text_is_in_the_middle_and_a_user_s_of_normal_weight(open_page):
+    page = open_page((1920, 1000))
+    script_answers(page, "```\n" + "x" * 400 + "\n```\n\n" + "word " * 200)
+    ask_and_wait(page, "a")
+    left, right, outer_left, outer_right = page.read(
+        """["#turns .answer", "#turns"].flatMap((selector) => {
+          const { left, right } = document.querySelector(selector).getBoundingClientRect();
+          return [left, right];
+        })"""
+    )
+    assert abs((left + right) - (outer_left + outer_right)) < 20  # but for the scroll bar
+    assert 500 < right - left < 750
+    weight = "getComputedStyle(document.querySelector('.question')).fontWeight"
+    assert page.read(weight) == "400"
+    assert page.read(
+        "(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)(document.querySelector('.code pre'))"
+    )
+    bar = "(({ offsetHeight, clientHeight }) => offsetHeight - clientHeight)(document.querySelector('.code pre'))"
+    assert page.read(bar) >= 8  # of the scroll bar, which is there before one scrolls
+
+
+def test_every_setting_has_help_that_is_read_with_it(page):
+    page.click("#settings summary")
+    helped = page.read(
+        """[...document.querySelectorAll("#settings input, #settings textarea")].map((field) =>
+          [field.labels[0].textContent, document.getElementById(field.getAttribute("aria-describedby")).innerText])"""
+    )
+    assert len(helped) == 11
+    assert all(len(text) > 30 for _, text in helped)
+    assert len({text for _, text in helped}) == len(helped)
 
 
 def test_every_control_has_a_name_and_shows_the_focus(page):
@@ -86,7 +140,7 @@ def test_logging_in_with_the_key_gives_access_to_everything(chromium):
         page.wait(f"document.querySelector('#model').textContent === '{NAME}'")
         ask(page, "a")
         page.wait(IS_DONE)
-        assert page.text(".note").endswith("the context is full")
+        assert page.text(".assistant .note").endswith("the context is full")
         page.wait("document.querySelector('#state').textContent === 'idle'")
         assert page.problems == []
 

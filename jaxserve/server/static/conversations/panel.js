@@ -1,0 +1,47 @@
+// The list of conversations, with search, import and export.
+
+import { button, element } from "../dom/element.js";
+import { conversationsIn, download } from "./exported_file.js";
+
+export class ConversationPanel {
+  /** onOpen: called with a conversation; onImport: with a list of new ones; onDeleteAll and onProblem: with a text. */
+  constructor(panel, library, { onOpen, onImport, onDeleteAll, onProblem }) {
+    this.library = library;
+    this.onOpen = onOpen;
+    this.list = panel.querySelector("#conversation-list");
+    this.search = panel.querySelector("#search");
+    this.none = panel.querySelector("#none-found");
+    this.all = panel.querySelector("#of-all");
+    this.search.addEventListener("input", () => this.show(this.current));
+    const input = panel.querySelector("#import-file");
+    panel.querySelector("#import").addEventListener("click", () => input.click());
+    panel.querySelector("#export-all").addEventListener("click", () => download(library.all, "jaxserve conversations"));
+    panel.querySelector("#delete-all").addEventListener("click", onDeleteAll);
+    input.addEventListener("change", async () => {
+      try {
+        for (const file of input.files) onImport(await conversationsIn(file));
+      } catch (error) {
+        onProblem(error.message);
+      }
+      input.value = "";
+    });
+  }
+
+  /** Lists the conversations that have all words of the search; marks the current one. */
+  show(current) {
+    this.current = current;
+    const words = this.search.value.toLowerCase().split(/\s+/).filter((word) => word !== "");
+    const found = this.library.all.filter((one) => one.matches(words));
+    this.list.replaceChildren(...found.map((one) => this.item(one)));
+    this.none.hidden = found.length > 0;
+    this.none.textContent = words.length ? "No conversation has these words." : "None yet.";
+    this.all.hidden = this.library.all.length === 0;
+  }
+
+  item(conversation) {
+    const isCurrent = conversation.id === this.current?.id;
+    const open = () => this.onOpen(conversation);
+    const attributes = { class: "plain", title: conversation.title, "aria-current": isCurrent ? "true" : null };
+    return element("li", {}, button(conversation.title, open, attributes));
+  }
+}

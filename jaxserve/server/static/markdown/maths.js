@@ -1,0 +1,25 @@
+// Formulas as elements by KaTeX, with MathML for screen readers.
+
+import "../vendor/katex/katex.min.js";
+import { element } from "../dom/element.js";
+
+const OPTIONS = { throwOnError: true, trust: false, strict: "ignore", maxSize: 20, maxExpand: 1000 };
+
+/** The formula, or its source if KaTeX cannot read it. */
+export function formula({ text, raw, isDisplay }) {
+  const made = element(isDisplay ? "div" : "span", { class: isDisplay ? "formula" : null, tabindex: isDisplay ? 0 : null });
+  try {
+    const tree = globalThis.katex.__renderToDomTree(text, { ...OPTIONS, displayMode: isDisplay });
+    removeStyles(tree);
+    made.append(tree.toNode());
+  } catch {
+    made.textContent = raw.trim();
+  }
+  return made;
+}
+
+/** Removes style attributes, which the page's policy forbids and which its style sheet makes needless. */
+function removeStyles(node) {
+  delete node.attributes?.style;
+  node.children?.forEach(removeStyles);
+}
