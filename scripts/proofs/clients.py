@@ -6,8 +6,8 @@ independently of the batch, so these are equal. schemathesis sends 500 cases of 
 server of its own. Limits: no failed check, no answer with status 5xx, and a time per client. A client that cannot be
 installed is listed as not run. Controls: a relay falsifies answers, and the clients' checks must fail.
 
-Results that hold are stored in .cache/proofs: an interrupted run continues as long as the sources are unchanged. A client
-named on the command line always runs.
+Results that hold are stored in .cache/proofs: an interrupted run continues as long as the sources are unchanged. A
+client named on the command line always runs.
 """
 
 import argparse
