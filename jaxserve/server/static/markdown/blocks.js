@@ -69,11 +69,14 @@ function listItem(item, outline) {
 }
 
 function table({ header, rows }) {
-  const cell = (name) => (one) =>
-    element(name, { class: one.align && `to-${one.align}`, scope: name === "th" ? "col" : null }, ...inline(one.tokens));
+  const cell = (name) => (one) => {
+    const attributes = { class: one.align && `to-${one.align}`, scope: name === "th" ? "col" : null };
+    return element(name, attributes, ...inline(one.tokens));
+  };
   const row = (name) => (cells) => element("tr", {}, ...cells.map(cell(name)));
   const head = element("thead", {}, row("th")(header));
   const body = element("tbody", {}, ...rows.map(row("td")));
   const label = `Table: ${header.map((one) => one.text).join(", ")}`;
-  return element("div", { class: "table", tabindex: 0, role: "region", "aria-label": label }, element("table", {}, head, body));
+  const made = element("table", {}, head, body);
+  return element("div", { class: "table", tabindex: 0, role: "region", "aria-label": label }, made);
 }

@@ -7,7 +7,7 @@ const OPTIONS = { throwOnError: true, trust: false, strict: "ignore", maxSize: 2
 
 /** The formula, or its source if KaTeX cannot read it. */
 export function formula({ text, raw, isDisplay }) {
-  const made = element(isDisplay ? "div" : "span", { class: isDisplay ? "formula" : null, tabindex: isDisplay ? 0 : null });
+  const made = isDisplay ? element("div", { class: "formula", tabindex: 0 }) : element("span");
   try {
     const tree = globalThis.katex.__renderToDomTree(text, { ...OPTIONS, displayMode: isDisplay });
     removeStyles(tree);
