@@ -43,8 +43,15 @@ make_env() {  # make_env main|dev|aot: installs requirements/$1.txt into .venv; 
   rm -f .venv/installed-*
   # A lock file is complete (--no-deps), and most modules are never imported (--no-compile): 18 of 50 s.
   local pip=(.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps)
-  "${pip[@]}" --no-compile --require-hashes -r "requirements/$1.txt"
-  "${pip[@]}" --no-build-isolation -e .
+  local halves status=0
+  halves=$(mktemp -d)
+  awk -v folder="$halves" '/^[A-Za-z]/ { n++ } { print > (folder "/" n % 2) }' "requirements/$1.txt"
+  # pip unpacks 2.8 GB on one core: two processes, each with every second package, take 27 s instead of 37.
+  "${pip[@]}" --no-compile --require-hashes -r "$halves/0" &
+  "${pip[@]}" --no-compile --require-hashes -r "$halves/1" || status=1
+  wait $! || status=1
+  rm -r "$halves"
+  ((status == 0)) && "${pip[@]}" --no-build-isolation -e . || return 1
   fingerprint "$1" >".venv/installed-$1"
 }
 

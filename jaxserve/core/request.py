@@ -11,7 +11,7 @@ from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, Schedul
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt with its parameters; becomes `params.n` sequences.
+    """A prompt with its parameters; becomes `params.num_sequences` sequences.
 
     seed: the 64-bit seed of sample 0 (the user's, or derived from the engine's seed and the order of arrival).
     max_tokens: the most tokens to generate: params.max_tokens, or the rest of the context if that is None. 0: nothing

@@ -87,8 +87,9 @@ def _check(name: str, room: int, waiting: int, count: int, most: int, noun: str)
 
 def queue_cost(requests: list[Request]) -> tuple[int, int]:
     """Samples and tokens that requests add to the queue."""
-    costs = [(request.params.n, request.params.n * len(request.prompt_token_ids)) for request in requests]
-    return sum(count for count, _ in costs), sum(num_tokens for _, num_tokens in costs)
+    counts = [request.params.num_sequences for request in requests]
+    tokens = (count * len(request.prompt_token_ids) for count, request in zip(counts, requests, strict=True))
+    return sum(counts), sum(tokens)
 
 
 def largest_cost(requests: list[Request]) -> tuple[int, int]:

@@ -107,7 +107,7 @@ class Scheduler:
         """
         check_ids(self.state, requests)
         check_shared_prefix(requests, shared_len)
-        sequences = self._register([(request, i) for request in requests for i in range(request.params.n)])
+        sequences = self._register([(request, i) for request in requests for i in range(request.params.num_sequences)])
         prefix_group = PrefixGroup(shared_len)
         for sequence in sequences:
             self.state.enqueue(sequence)

@@ -9,9 +9,10 @@ from starlette.types import ASGIApp
 
 import jaxserve
 from jaxserve.server.http.error_responses import ApiError, ClientDisconnected, as_api_error
+from jaxserve.server.http.head_requests import HeadAsGet
 from jaxserve.server.http.middleware import RequestMiddleware
-from jaxserve.server.openai.requests.base_body import gather_definitions
 from jaxserve.server.routes import admin, health, live, metrics, openai_routes, tokenization, web_page
+from jaxserve.server.routes.description import complete
 from jaxserve.server.server_state import ServerState
 
 ROUTE_MODULES = (openai_routes, tokenization, health, metrics, admin, live, web_page)
@@ -23,14 +24,15 @@ def make_app(state: ServerState) -> ASGIApp:
     app = FastAPI(title="jaxserve", version=jaxserve.__version__, redirect_slashes=False)
     for module in ROUTE_MODULES:
         app.include_router(module.routes(state))
-    gather_definitions(app.openapi())  # the app creates the description once and caches it
+    complete(app.openapi(), state.config)  # the app creates the description once and caches it
+    app.add_middleware(HeadAsGet)
     app.add_exception_handler(Exception, _raise)
     app.add_exception_handler(HTTPException, _no_route)
     guarded: ASGIApp = RequestMiddleware(app, state.config, state.http_counts)
     if not state.config.allowed_origins:
         return guarded
     return CORSMiddleware(
-        guarded, allow_origins=state.config.allowed_origins, allow_methods=["GET", "POST"], allow_headers=["*"]
+        guarded, allow_origins=state.config.allowed_origins, allow_methods=["GET", "HEAD", "POST"], allow_headers=["*"]
     )
 
 

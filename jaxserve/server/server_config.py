@@ -119,6 +119,11 @@ class ServerConfig:
             )
 
     @property
+    def public_paths(self) -> tuple[str, ...]:
+        """The paths of routes that need no key."""
+        return ("/health", "/ping", *(("/metrics",) if self.public_metrics else ()))
+
+    @property
     def is_exposed(self) -> bool:
         """Whether other machines can connect to the address."""
         return self.uds is None and not is_loopback(normalized(self.host))

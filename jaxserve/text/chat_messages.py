@@ -5,83 +5,75 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from jaxserve.core.errors import RequestError
+from jaxserve.text.message_schema import REASONING, conversation_schema
+from jaxserve.text.schema_check import check_schema
 
-MAX_MESSAGES = 4096
-REASONING = ("reasoning_content", "thinking", "reasoning")  # names used by servers; templates read the first two
+SCHEMA = conversation_schema()
 
 
 def checked_messages(
-    messages: Any, *, keeps_null: bool = False, keeps_parts: bool = False, keeps_developer: bool = False
+    messages: Any,
+    schema: Mapping[str, Any] = SCHEMA,
+    *,
+    keeps_null: bool = False,
+    keeps_parts: bool = False,
+    keeps_developer: bool = False,
 ) -> list[dict[str, Any]]:
-    """New messages with a role and text. Raises `RequestError` that names the invalid message.
+    """New messages with a role and text. Raises `RequestError` with the path of what is invalid.
 
     A list of text parts is joined by newlines, unless keeps_parts: the template iterates over them. The arguments of a
-    tool call, sent as JSON text, become the object that templates expect. Null content becomes "", unless keeps_null:
-    few templates test it for null (DeepSeek's to recognize tool calls), while most concatenate it or search in it.
-    Other null fields and an empty list of tool calls are dropped, since templates test whether a field is present.
-    Reasoning is stored under both names that templates read. The role "developer" becomes "system", unless
+    tool call, sent as JSON text, become the object that templates expect. Content that is null or left out
+    becomes "", unless keeps_null: few templates test it for null (DeepSeek's to recognize tool calls), while most
+    concatenate it or search in it. Other null fields and empty lists are dropped, since templates test whether a field
+    is present. Reasoning is stored under both names that templates read. The role "developer" becomes "system", unless
     keeps_developer: the template handles it.
     """
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
-        raise RequestError("messages must be a list of at least one message", "messages")
-    given = cast(Sequence[Any], messages)
-    if len(given) > MAX_MESSAGES:
-        raise RequestError(f"messages holds {len(given)} messages; at most {MAX_MESSAGES} are allowed", "messages")
+    check_schema(messages, schema, "messages")
     return [
-        _checked(message, f"messages[{i}]", keeps_null, keeps_parts, keeps_developer) for i, message in enumerate(given)
+        _converted(message, f"messages[{i}]", keeps_null, keeps_parts, keeps_developer)
+        for i, message in enumerate(cast(Sequence[Mapping[str, Any]], messages))
     ]
 
 
-def _object(value: Any) -> Mapping[str, Any] | None:
-    return cast(Mapping[str, Any], value) if isinstance(value, Mapping) else None
+def text_of(content: Any) -> str:
+    """The text of checked content: its parts joined by newlines."""
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content or ())
 
 
-def _checked(given: Any, where: str, keeps_null: bool, keeps_parts: bool, keeps_developer: bool) -> dict[str, Any]:
-    if (message := _object(given)) is None:
-        raise RequestError(f"{where} must be an object with role and content", where)
-    if not isinstance(message.get("role"), str) or not message["role"]:
-        raise RequestError(f"{where}.role must be a string such as 'user'", f"{where}.role")
-    checked: dict[str, Any] = {name: value for name, value in message.items() if value is not None}
+def _converted(
+    message: Mapping[str, Any], where: str, keeps_null: bool, keeps_parts: bool, keeps_developer: bool
+) -> dict[str, Any]:
+    _check_content(message, where)
+    unsaid = {"annotations", *(() if message.get("tool_calls") else ("tool_calls",))}  # empty, as the schema requires
+    converted = {name: value for name, value in message.items() if value is not None and name not in unsaid}
     if message["role"] == "developer" and not keeps_developer:
-        checked["role"] = "system"
-    if calls := _tool_calls(checked.pop("tool_calls", []), f"{where}.tool_calls"):
-        checked["tool_calls"] = calls
-    if (reasoning := next((found for name in REASONING if (found := message.get(name)) is not None), None)) is not None:
-        checked = {"thinking": reasoning, **checked, "reasoning_content": reasoning}
-    content: Any = message.get("content")
-    if isinstance(content, list):
-        texts = _texts(cast(list[Any], content), f"{where}.content")
-        content = [{"type": "text", "text": text} for text in texts] if keeps_parts and texts else "\n".join(texts)
-    elif content is None:
+        converted["role"] = "system"
+    if calls := converted.get("tool_calls"):
+        converted["tool_calls"] = [_tool_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
+    reasoning = next((found for name in REASONING if (found := message.get(name)) is not None), None)
+    if reasoning is not None:
+        converted = {"thinking": reasoning, **converted, "reasoning_content": reasoning}
+    content = converted.get("content")
+    if content is None:
         content = None if keeps_null else ""
     elif not isinstance(content, str):
-        raise RequestError(f"{where}.content must be a string, a list of text parts, or null", f"{where}.content")
-    return checked | {"content": content}
+        texts = [part["text"] for part in content]
+        content = [{"type": "text", "text": text} for text in texts] if keeps_parts else "\n".join(texts)
+    return {**converted, "content": content}
 
 
-def _texts(content: list[Any], where: str) -> list[str]:
-    texts: list[str] = []
-    for i, item in enumerate(content):
-        part = _object(item) or {}
-        part_type = part.get("type")
-        if part_type not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
-            message = f"{where}[{i}]: only parts of type 'text' are supported, got {part_type!r}"
-            raise RequestError(message, f"{where}[{i}]")
-        texts.append(part["text"])
-    return texts
+def _check_content(message: Mapping[str, Any], where: str) -> None:
+    """Only a tool's result may be empty, and content beside what else an assistant says."""
+    role, content = message["role"], message.get("content")
+    has_more = role == "assistant" and (message.get("tool_calls") or any(message.get(name) for name in REASONING))
+    if text_of(content) or has_more or (role == "tool" and content == ""):
+        return
+    state = "is missing" if "content" not in message else "is null" if content is None else "is empty"
+    raise RequestError(f"{where}.content {state}: only beside tool calls may it be left out", f"{where}.content")
 
 
-def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
-    if not isinstance(calls, list):
-        raise RequestError(f"{where} must be a list", where)
-    return [_tool_call(call, f"{where}[{i}]") for i, call in enumerate(cast(list[Any], calls))]
-
-
-def _tool_call(given: Any, where: str) -> dict[str, Any]:
-    call = _object(given) or {}
-    function = _object(call.get("function"))
-    if function is None or not isinstance(function.get("name"), str):
-        raise RequestError(f"{where}.function must be an object with a name", f"{where}.function")
+def _tool_call(call: Mapping[str, Any], where: str) -> dict[str, Any]:
+    function = call["function"]
     arguments: Any = function.get("arguments")
     if isinstance(arguments, str):
         try:

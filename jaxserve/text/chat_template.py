@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, cast
 
 from jaxserve.core.errors import RequestError
 from jaxserve.text.chat_messages import checked_messages
 from jaxserve.text.folder_json import read_json, token_text
+from jaxserve.text.message_schema import conversation_schema
 
 MAX_TEMPLATE_CHARS = 1 << 20
 CONTINUED = "\ue000the final message ends here\ue000 "  # its final space shows whether the template trims
@@ -17,20 +20,32 @@ ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # as Python writes an object: error
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
+MODELS_OWN = "the model's chat template"
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """template: jinja2's. schema: of the messages that it renders."""
+
+    template: Any
+    schema: dict[str, Any]
+
+
 class ChatTemplate:
     """One model's template.
 
-    source: jinja2 text, None for a model without a template. special_tokens: bos_token and so on.
+    source: jinja2 text, None for a model without a template. special_tokens: bos_token and so on. name: how errors call
+    it.
     """
 
-    def __init__(self, source: str | None, special_tokens: Mapping[str, str] | None = None):
-        self.source = source
+    def __init__(self, source: str | None, special_tokens: Mapping[str, str] | None = None, *, name: str = MODELS_OWN):
+        self.source, self.name = source, name
         self.special_tokens = dict(special_tokens or {})
-        self._compiled = None
+        self._compiled: _Compiled | None = None
 
-    def with_source(self, source: str) -> "ChatTemplate":
+    def with_source(self, source: str, name: str) -> "ChatTemplate":
         """Another template with this model's special tokens."""
-        return ChatTemplate(source, self.special_tokens)
+        return ChatTemplate(source, self.special_tokens, name=name)
 
     def render(
         self,
@@ -43,6 +58,7 @@ class ChatTemplate:
     ) -> str:
         """The prompt with its special tokens as text: encode it with add_special_tokens=False.
 
+        messages: of the roles and fields of `conversation_schema`, and others that the template reads.
         add_generation_prompt: end with the header of the assistant's answer. continue_final_message: end inside the
         last message, which the model continues; not together with add_generation_prompt. variables: the template's own
         (such as enable_thinking). Raises `RequestError` for invalid messages and for any error in the template.
@@ -53,47 +69,64 @@ class ChatTemplate:
         if add_generation_prompt and continue_final_message:
             message = "continue_final_message needs add_generation_prompt=False"
             raise RequestError(message, "continue_final_message")
+        compiled = self._compile()
         chat = checked_messages(
             messages,
+            compiled.schema,
             keeps_null=TESTS_NULL.search(self.source) is not None,
             keeps_parts=READS_PARTS.search(self.source) is not None,
             keeps_developer="developer" in self.source,
         )
-        continued = _mark_end(messages[-1], chat[-1]) if continue_final_message else None
+        continued = _mark_end(chat[-1]) if continue_final_message else None
         values = {**self.special_tokens, **(variables or {}), "messages": chat, "tools": list(tools) if tools else None}
-        text = self._render({**values, "add_generation_prompt": add_generation_prompt})
-        return text if continued is None else _cut_at_mark(text, continued)
+        text = self._render(compiled.template, {**values, "add_generation_prompt": add_generation_prompt}, chat)
+        return text if continued is None else _cut_at_mark(text, continued, self.name)
 
     def check(self) -> None:
         """Raises `RequestError` where the source is not valid jinja2."""
-        try:
-            self._compile()
-        except Exception as error:
-            raise RequestError(f"chat_template is not valid jinja: {error}"[:500], "chat_template") from error
+        self._compile()
 
-    def _compile(self) -> Any:
-        from jaxserve.text.template_sandbox import compile_template
+    def _compile(self) -> _Compiled:
+        from jaxserve.text.template_reads import compared_constants, message_fields
+        from jaxserve.text.template_sandbox import compile_tree, parse_template
 
         assert self.source is not None
-        if len(self.source) > MAX_TEMPLATE_CHARS:
-            raise ValueError(f"it is longer than {MAX_TEMPLATE_CHARS} characters")
         if self._compiled is None:
-            self._compiled = compile_template(self.source)
+            if len(self.source) > MAX_TEMPLATE_CHARS:
+                message = f"{self.name} is longer than {MAX_TEMPLATE_CHARS} characters"
+                raise RequestError(message, "chat_template")
+            try:
+                tree = parse_template(self.source)
+                schema = conversation_schema(compared_constants(tree), message_fields(tree))
+                self._compiled = _Compiled(compile_tree(tree), schema)
+            except Exception as error:
+                line = getattr(error, "lineno", None)  # of a syntax error
+                place = "" if line is None else f" (line {line})"
+                message = f"{self.name} is not valid jinja{place}: {error}"[:500]
+                raise RequestError(message, "chat_template") from error
         return self._compiled
 
-    def _render(self, values: dict[str, Any]) -> str:
-        from jaxserve.text.template_sandbox import render_bounded
+    def _render(self, template: Any, values: dict[str, Any], chat: list[dict[str, Any]]) -> str:
+        from jaxserve.text.template_sandbox import Rendering
 
+        rendering = Rendering.of(chat)
         try:
-            return render_bounded(self._compile(), values)
+            return rendering.text(template, values)
         except Exception as error:  # a template is a program and may raise anything
-            reason = ADDRESS.sub("", f"{type(error).__name__}: {error}")[:500]
-            raise RequestError(f"the chat template failed on these messages: {reason}", "messages") from error
+            place = "messages" if rendering.message is None else f"messages[{rendering.message}]"
+            reason = ADDRESS.sub("", f"{type(error).__name__}: {error}")
+            raise RequestError(f"{self.name} failed at {place}{_line_of(error)}: {reason}"[:500], place) from error
 
 
-def _mark_end(given: Mapping[str, Any], message: dict[str, Any]) -> str:
+def _line_of(error: Exception) -> str:
+    """The line of the template that raised, as in " (line 12)"; jinja2 writes it into the traceback."""
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == "<template>"]
+    return f" (line {lines[-1]})" if lines else ""
+
+
+def _mark_end(message: dict[str, Any]) -> str:
     """Appends the mark to the text of a checked message; returns the text without it."""
-    if not given.get("content") and given.get("content") != "":
+    if not message["content"]:
         raise RequestError("the final message has no content: it cannot be continued", "messages")
     holder, key = message, "content"
     if isinstance(message["content"], list):
@@ -103,10 +136,10 @@ def _mark_end(given: Mapping[str, Any], message: dict[str, Any]) -> str:
     return text
 
 
-def _cut_at_mark(text: str, continued: str) -> str:
+def _cut_at_mark(text: str, continued: str, name: str) -> str:
     end = text.rfind(CONTINUED.rstrip())
     if end < 0 or continued.strip() not in text:
-        raise RequestError("the chat template drops or changes the final message: it cannot be continued", "messages")
+        raise RequestError(f"{name} drops or changes the final message: it cannot be continued", "messages")
     return text[:end] if text.startswith(CONTINUED, end) else text[:end].rstrip()
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxserve.core.errors import RequestError
-from jaxserve.text.client_template_process import OUT_OF_MEMORY
+from jaxserve.text.client_template_process import CLIENTS, OUT_OF_MEMORY
 
 MAX_CHARS = 64 << 10  # several times the longest published template; compiling as much takes a second
 TIME_LIMIT_S = 5.0  # a process starts in 0.1 s and renders a long chat in 0.1 s; the rest is reserve for a busy machine
@@ -78,14 +78,14 @@ class ClientTemplate:
                 start_new_session=True,  # Ctrl-C in a terminal reaches the server only
             )
         except subprocess.TimeoutExpired:
-            message = f"the chat template took too long: more than {self.time_limit_s:g} s"
+            message = f"{CLIENTS} took too long: more than {self.time_limit_s:g} s"
             raise RequestError(message, "chat_template") from None
         code = child.returncode
         if code == OUT_OF_MEMORY:
-            message = f"the chat template needs too much memory: more than {self.memory_limit >> 20} MiB"
+            message = f"{CLIENTS} needs too much memory: more than {self.memory_limit >> 20} MiB"
             raise RequestError(message, "chat_template")
         if code < 0:
-            raise RequestError(f"the chat template crashed its process with signal {-code}", "chat_template")
+            raise RequestError(f"{CLIENTS} crashed its process with signal {-code}", "chat_template")
         if code > 0:  # the process failed to start, which is not the template's fault
             raise RuntimeError(f"the chat template process ended with code {code}: {child.stderr.decode()[-2000:]}")
         return child.stdout

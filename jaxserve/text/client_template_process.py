@@ -13,6 +13,7 @@ from typing import Any
 from jaxserve.core.errors import RequestError
 from jaxserve.text.chat_template import ChatTemplate
 
+CLIENTS = "the request's chat template"
 OUT_OF_MEMORY = 3  # exit code: there may be no memory left for a message
 
 
@@ -33,14 +34,14 @@ def main(memory_bytes: int, cpu_s: int) -> None:
 def _render() -> dict[str, Any]:
     try:
         job = json.load(sys.stdin.buffer)
-        template = ChatTemplate(job["source"], job["special_tokens"])
+        template = ChatTemplate(job["source"], job["special_tokens"], name=CLIENTS)
         return {"text": template.render(job["messages"], **job["options"])}
     except RequestError as error:
         if isinstance(error.__cause__, MemoryError):
             raise error.__cause__ from None
         return {"error": str(error), "param": error.param}
     except (TypeError, RecursionError) as error:  # unknown options, or messages that are nested too deeply
-        return {"error": f"the chat template cannot be rendered: {error}"[:500], "param": "messages"}
+        return {"error": f"{CLIENTS} cannot be rendered: {error}"[:500], "param": "messages"}
 
 
 def _limit(kind: int, value: int) -> None:

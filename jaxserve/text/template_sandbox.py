@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, wraps
 from typing import Any, ClassVar
@@ -26,36 +27,51 @@ MAX_OUTPUT_CHARS = 16 << 20
 MAX_REPEAT = 1 << 16  # characters from `*`, or a number passed to a padding function such as ljust
 WIDE = re.compile(r"\d{6}|\*|\{[^{}]*\{")  # in a format string: a width of six digits, or one from an argument
 
-_steps_left: ContextVar[int] = ContextVar("steps_left")
+
+@dataclass(slots=True)
+class Rendering:
+    """One rendering. indices: message index by the message's `id`. message: index of the message whose turn it is."""
+
+    indices: dict[int, int]
+    message: int | None = None
+    num_steps: int = 0
+
+    @classmethod
+    def of(cls, messages: list[dict[str, Any]]) -> "Rendering":
+        return cls({id(message): i for i, message in enumerate(messages)})
+
+    def text(self, template: Any, values: dict[str, Any]) -> str:
+        """The rendered text; raises jinja2's `SecurityError` past MAX_STEPS or MAX_OUTPUT_CHARS."""
+        token = _rendering.set(self)
+        parts: list[str] = []
+        length = 0
+        try:
+            for part in template.generate(values):
+                parts.append(part)
+                length += len(part)
+                if length > MAX_OUTPUT_CHARS:
+                    raise SecurityError(f"the template writes more than {MAX_OUTPUT_CHARS} characters")
+        finally:
+            _rendering.reset(token)
+        return "".join(parts)
+
+    def take_step(self) -> None:
+        self.num_steps += 1
+        if self.num_steps > MAX_STEPS:
+            raise SecurityError(f"the template takes more than {MAX_STEPS} steps")
 
 
-def render_bounded(template: Any, values: dict[str, Any]) -> str:
-    """The rendered text; raises jinja2's `SecurityError` past MAX_STEPS or MAX_OUTPUT_CHARS."""
-    token = _steps_left.set(MAX_STEPS)
-    parts: list[str] = []
-    length = 0
-    try:
-        for part in template.generate(values):
-            parts.append(part)
-            length += len(part)
-            if length > MAX_OUTPUT_CHARS:
-                raise SecurityError(f"the template writes more than {MAX_OUTPUT_CHARS} characters")
-    finally:
-        _steps_left.reset(token)
-    return "".join(parts)
-
-
-def _take_step() -> None:
-    left = _steps_left.get(MAX_STEPS) - 1
-    if left < 0:
-        raise SecurityError(f"the template takes more than {MAX_STEPS} steps")
-    _steps_left.set(left)
+_rendering: ContextVar[Rendering] = ContextVar("rendering")
 
 
 def _counted(items: Iterable[Any]) -> Iterator[Any]:
+    rendering = _rendering.get()
+    outer = rendering.message
     for item in items:
-        _take_step()
+        rendering.take_step()
+        rendering.message = rendering.indices.get(id(item), rendering.message)
         yield item
+    rendering.message = outer
 
 
 class _Generation(Extension):
@@ -108,7 +124,7 @@ class _ChatSandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        _take_step()
+        _rendering.get().take_step()
         if isinstance(getattr(__obj, "__self__", None), str):
             _refuse_large(*args, **kwargs)
         return super().call(__context, __obj, *args, **kwargs)
@@ -154,13 +170,16 @@ def environment() -> Environment:
     return env
 
 
-def compile_template(source: str) -> Any:
-    """A template in which every loop turn is counted. Raises jinja2's `TemplateSyntaxError`."""
-    env = environment()
-    tree = env.parse(source)
+def parse_template(source: str) -> nodes.Template:
+    """The syntax tree of a template. Raises jinja2's `TemplateSyntaxError`."""
+    return environment().parse(source)
+
+
+def compile_tree(tree: nodes.Template) -> Any:
+    """A template in which every loop turn is counted; changes the tree."""
     for loop in list(tree.find_all(nodes.For)):
         loop.iter = nodes.Filter(loop.iter, "counted", [], [], None, None, lineno=loop.lineno)
-    return env.from_string(tree)
+    return environment().from_string(tree)
 
 
 def _raise_exception(message: str) -> None:

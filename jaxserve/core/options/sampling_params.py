@@ -1,16 +1,17 @@
 """Host: `SamplingParams`: how tokens are drawn and when a text ends, with the names and defaults of vLLM."""
 
-import difflib
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from jaxserve.core.did_you_mean import did_you_mean
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_checks import (
     INT64,
     boolean,
     integer,
+    listed,
     logit_bias,
     number,
     optional,
@@ -55,7 +56,8 @@ class SamplingParams:
     After construction stop, stop_token_ids and bad_words are tuples, possibly empty; allowed_token_ids is a tuple or
     None, and logit_bias a dict or None.
 
-    n: samples of one prompt. temperature: 0 (or below 1e-5) is greedy; top_p, top_k and min_p then have no effect.
+    n: samples of one prompt. temperature: 0 (or below 1e-5) is greedy; top_p, top_k and min_p then have no effect, and
+    one sample is computed and repeated n times.
     top_k: 0 keeps all tokens; -1 means 0. seed: None draws a seed from the engine's; -1 means None.
     presence_penalty, frequency_penalty: subtracted from the logits of generated tokens, once and once per occurrence.
     repetition_penalty: divides positive logits, and multiplies negative ones, of tokens in prompt and output.
@@ -108,8 +110,6 @@ class SamplingParams:
         if self.is_greedy:
             for name, off in (("temperature", 0.0), ("top_p", 1.0), ("top_k", 0), ("min_p", 0.0)):
                 object.__setattr__(self, name, off)
-            if self.n > 1:
-                raise RequestError(f"n must be 1 when temperature is 0 (all samples would be equal), got {self.n}", "n")
         elif self.temperature < MIN_TEMPERATURE:
             logging.getLogger(__name__).warning("temperature %g is raised to %g", self.temperature, MIN_TEMPERATURE)
             object.__setattr__(self, "temperature", MIN_TEMPERATURE)
@@ -123,6 +123,11 @@ class SamplingParams:
         """Whether the likeliest token is always taken."""
         return self.temperature < GREEDY_BELOW
 
+    @property
+    def num_sequences(self) -> int:
+        """Samples that are computed: greedy ones are equal, so one is repeated."""
+        return 1 if self.is_greedy else self.n
+
     def validate_for(self, vocab_size: int, max_logprobs: int, max_model_len: int) -> None:
         """Raise `RequestError` for ids outside the vocabulary, and log-probabilities or min_tokens above a limit.
 
@@ -131,7 +136,8 @@ class SamplingParams:
         for name in ("stop_token_ids", "logit_bias", "allowed_token_ids"):
             outside = [i for i in getattr(self, name) or () if i >= vocab_size]
             if outside:
-                raise RequestError(f"{name}: id {outside[0]} is not in the vocabulary of {vocab_size} tokens", name)
+                message = f"{name} has ids outside the vocabulary of {vocab_size} tokens: {listed(outside)}"
+                raise RequestError(message, name)
         if max_logprobs == -1:
             max_logprobs = vocab_size
         for name in ("logprobs", "prompt_logprobs"):
@@ -146,9 +152,8 @@ class SamplingParams:
 def _refusal(name: str, known: set[str]) -> str:
     if name in UNSUPPORTED:
         return f"{name} is known from other engines but not supported here: leave it out"
-    close = difflib.get_close_matches(name, known, n=1)
-    meant = OTHER_NAMES.get(name) or (close[0] if close else None)
-    return f"unknown sampling parameter {name!r}" + (f": did you mean {meant!r}?" if meant else "")
+    meant = OTHER_NAMES.get(name)
+    return f"unknown sampling parameter {name!r}" + did_you_mean(meant or name, known)
 
 
 def _top_k(name: str, value: Any) -> int:

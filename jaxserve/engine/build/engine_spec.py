@@ -75,7 +75,7 @@ def _spec_of(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: 
     memory = memory_budget(config, model, mesh, specs, page_bytes=page_bytes, limit_bytes=limit_bytes)
     sizes = resolve(config, max_position=model.max_position, groups=groups, page_bytes=page_bytes, memory=memory)
     settings = replace(settings, config=model.for_context(sizes.max_model_len))  # the pool may have made it shorter
-    max_logprobs = min(config.max_logprobs, model.vocab_size)
+    max_logprobs = config.most_logprobs(model.vocab_size)
     tile = tile_rows(platform) if config.batch_invariant else None
     has_host_tier = sizes.num_host_pages > 0
     programs = Programs(StepSettings(settings, max_logprobs, tile), sizes.num_pages, sizes.max_num_seqs, has_host_tier)

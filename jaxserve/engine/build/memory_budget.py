@@ -48,7 +48,7 @@ def scratch_bytes(config: EngineConfig, platform: str, model: ModelConfig, mesh:
     """Bytes on each device other than weights and pool: of the slots, and of the temporaries of the largest step."""
     rows, tokens = max_rows_and_tokens(config, platform)
     width = vocab_width(model, mesh)
-    logprobs = 4 * tokens * (2 + 2 * min(config.max_logprobs, model.vocab_size))
+    logprobs = 4 * tokens * (2 + 2 * config.most_logprobs(model.vocab_size))
     own_rows = -(-rows // mesh.shape[TENSOR])  # a device draws for its share of the rows
     return slot_bytes(rows, width), LOGIT_COPIES * 4 * own_rows * width + 2 * logprobs
 

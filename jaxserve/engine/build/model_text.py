@@ -3,18 +3,22 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from checkpoints.open_checkpoint import Checkpoint
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.inputs.chat_renderer import read_template
+from jaxserve.engine.inputs.chat_renderer import named_template, read_template
+from jaxserve.models.config.config_keys import token_ids
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.text.chat_template import ChatTemplate, chat_template_from_folder, chat_template_from_gguf
 from jaxserve.text.folder_json import read_json
 from jaxserve.text.tokenizer import Tokenizer
 from jaxserve.text.tokenizer_from_folder import tokenizer_from_folder
 from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
+
+NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,9 @@ def choose_text(config: EngineConfig, checkpoint: Checkpoint | None, folder: Pat
 
 
 def choose_tokenizer(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:
-    """The tokenizer that the option names, or the model's own; None where there is neither."""
+    """The tokenizer that the option names, or the model's own; None where there is neither or none is wanted."""
+    if config.skip_tokenizer_init:
+        return None
     own, named = _own(checkpoint, folder), named_folder(config)
     if named is None:
         return own
@@ -59,7 +65,8 @@ def choose_chat_template(config: EngineConfig, checkpoint: Checkpoint | None, fo
     if config.chat_template is None:
         return template
     try:
-        template = template.with_source(read_template(config.chat_template))
+        source = read_template(config.chat_template)
+        template = template.with_source(source, named_template("the engine's", config.chat_template))
         template.check()
     except RequestError as error:
         raise ConfigError(str(error), param="chat_template") from None
@@ -85,6 +92,9 @@ def _own(checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None
     return tokenizer_from_folder(folder)
 
 
-def eos_ids(model: ModelConfig, tokenizer: Tokenizer | None) -> tuple[int, ...]:
-    """End-of-sequence ids of the tokenizer and of the model's configuration."""
-    return tuple(dict.fromkeys((*(() if tokenizer is None else tokenizer.eos_ids), *model.eos_ids)))
+def eos_ids(
+    model: ModelConfig, tokenizer: Tokenizer | None, generation_config: Mapping[str, Any] = NO_DEFAULTS
+) -> tuple[int, ...]:
+    """End-of-sequence ids of the tokenizer, of the sampling defaults and of the model's configuration."""
+    named = token_ids(generation_config.get("eos_token_id")) if tokenizer is None else tokenizer.eos_ids
+    return tuple(dict.fromkeys((*named, *model.eos_ids)))

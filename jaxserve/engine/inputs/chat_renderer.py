@@ -28,6 +28,7 @@ class ChatOptions(TypedDict, total=False):
     tools: Sequence[Mapping[str, Any]] | None
     chat_template_kwargs: Mapping[str, Any] | None
     max_model_len: int | None
+    add_special_tokens: bool
 
 
 class ChatCallOptions(ChatOptions, SchedulingKwargs, total=False):
@@ -59,23 +60,28 @@ class ChatRenderer:
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         max_model_len: int | None = None,
+        add_special_tokens: bool = False,
     ) -> list[Prompt]:
-        """Text and token ids of each conversation; the template writes all special tokens, the tokenizer adds none.
+        """Text and token ids of each conversation; the template writes the special tokens.
 
         chat_template: jinja text or the path of a file with it, both trusted; templates of a server's clients go into a
         `ClientTemplate`, which is rendered in a process of its own. add_generation_prompt: end with the header of an
         assistant message. continue_final_message: end within the final message instead, for the model to continue it.
         tools: JSON schemas of functions, for templates that list them. chat_template_kwargs: further variables of the
-        template. max_model_len: a text that cannot be so few tokens is refused before it is encoded. Raises
-        `RequestError` with the field at fault, and the conversation where there are several.
+        template. max_model_len: a text that cannot be so few tokens is refused before it is encoded.
+        add_special_tokens: the tokenizer adds its own around the template's text. Raises `RequestError` with the field
+        at fault, and the conversation where there are several.
         """
         template = self.template
         if isinstance(chat_template, ClientTemplate):
             template = chat_template.with_special_tokens(template.special_tokens)
         elif chat_template is not None:
-            template = template.with_source(read_template(chat_template))
+            template = template.with_source(
+                read_template(chat_template), named_template("the request's", chat_template)
+            )
         is_generation = _boolean("add_generation_prompt", add_generation_prompt)
         is_continued = _boolean("continue_final_message", continue_final_message)
+        adds_special_tokens = _boolean("add_special_tokens", add_special_tokens)
         schemas, variables = _tools(tools), _variables(chat_template_kwargs)
         if self.tokenizer is None:
             raise RequestError("this model has no tokenizer, which a chat needs: name one (tokenizer=…)", "messages")
@@ -92,7 +98,7 @@ class ChatRenderer:
                 if max_model_len is not None:
                     check_chars(text, self.tokenizer, max_model_len, "messages")
             texts.append(text)
-        ids = self.tokenizer.encode_batch(texts, add_special_tokens=False)
+        ids = self.tokenizer.encode_batch(texts, add_special_tokens=adds_special_tokens)
         return [Prompt(text, token_ids) for text, token_ids in zip(texts, ids, strict=True)]
 
 
@@ -114,6 +120,12 @@ def read_template(template: Any) -> str:
     except (OSError, ValueError) as error:
         message = f"chat_template={shown} is not jinja text, which holds '{{', nor a readable file: {error}"
         raise RequestError(message, "chat_template") from None
+
+
+def named_template(whose: str, template: Any) -> str:
+    """How errors call a template that `read_template` takes: of files, only the name."""
+    is_text = isinstance(template, str) and "{" in template
+    return f"{whose} chat template" if is_text else f"{whose} chat template ({Path(template).name})"
 
 
 def _boolean(name: str, value: Any) -> bool:

@@ -75,7 +75,7 @@ class OutputProcessor:
         self.check_caller()
         params, prompt_ids = request.params, request.prompt_token_ids.tolist()
         detokenizer = self.detokenizer if params.detokenize else None
-        outputs: list[OutputText | None] = [None] * params.n
+        outputs: list[OutputText | None] = [None] * params.num_sequences
         if detokenizer is not None:
             stops = StopStrings.shared(params.stop, params.include_stop_str_in_output) if params.stop else None
             streams = [detokenizer.stream(prompt_ids, params.skip_special_tokens) for _ in outputs]

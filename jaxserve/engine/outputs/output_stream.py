@@ -52,7 +52,7 @@ class OutputStream:
             prompt=state.request.prompt,
             prompt_token_ids=state.prompt_ids,
             prompt_logprobs=self._prompt_logprobs(),
-            outputs=completions,
+            outputs=_repeated(completions, state),
             finished=all(position.has_end for position in self._positions),
             num_cached_tokens=state.samples[0].sequence.num_cached_tokens or 0,
             metrics=replace(state.metrics, started_s=state.samples[0].sequence.started_s),
@@ -73,6 +73,14 @@ class OutputStream:
             None if entry is None else position_logprobs(token, entry, state.detokenizer)
             for token, entry in zip(state.prompt_ids, entries, strict=True)
         ]
+
+
+def _repeated(completions: list[CompletionOutput], state: RequestState) -> list[CompletionOutput]:
+    """The one completion of a greedy request as each of its equal samples."""
+    num_copies = state.request.params.n - len(state.samples)
+    return completions + [
+        replace(each, index=1 + i, token_ids=[*each.token_ids]) for each in completions for i in range(num_copies)
+    ]
 
 
 def whole(state: RequestState) -> RequestOutput:

@@ -154,7 +154,7 @@ class EngineClient:
         count = len(prompts)
         if not count:
             raise RequestError("no prompts: give at least one", "prompts")
-        self.check_room(1 if params is None else params.n)
+        self.check_room(1 if params is None else params.num_sequences)
         options, listed = scheduling_for(scheduling, count), None if params is None else [params] * count
         arrival_s = self.now() if arrival_s is None else arrival_s
 

@@ -47,14 +47,13 @@ async def completion_call(
     state: ServerState, body: CompletionBody, request_id: str, client: str | None = None
 ) -> GenerationCall:
     """client: its prefix cache is separate from other clients' where the server salts by key."""
-    state.engine.check_room(body.n)
     envelope = Envelope(f"cmpl-{request_id}", state.model_name(body.model))
     others: dict[str, Any] = {"logprobs": body.logprobs}
     if body.echo and body.logprobs is not None:
         others["prompt_logprobs"] = _max_num_logprobs(body.logprobs, body.prompt_logprobs)
     if body.max_tokens == 0:  # computed as a completion of one token, which the response leaves out
         others["max_tokens"] = 1
-    params = await _sampling_params(body, state.sampling_defaults(max_tokens=DEFAULT_MAX_TOKENS), others)
+    params = await _sampling_params(state, body, DEFAULT_MAX_TOKENS, others)
     truncation = Truncation.of(body, state.max_model_len)
     prompts = await read_texts(state, body.prompts, add_special_tokens=body.add_special_tokens, truncation=truncation)
     texts, detokenizer = _token_texts(state, body), state.engine.detokenizer
@@ -64,12 +63,11 @@ async def completion_call(
 
 async def chat_call(state: ServerState, body: ChatBody, request_id: str, client: str | None = None) -> GenerationCall:
     """client: as in `completion_call`."""
-    state.engine.check_room(body.n)
     envelope = Envelope(f"chatcmpl-{request_id}", state.model_name(body.model))
     others: dict[str, Any] = {"logprobs": body.top_logprobs if body.logprobs else None}
     if body.max_completion_tokens is not None:
         others["max_tokens"] = body.max_completion_tokens
-    params = await _sampling_params(body, state.sampling_defaults(max_tokens=None), others)
+    params = await _sampling_params(state, body, None, others)
     prompts = [await chat_prompt(state, body, Truncation.of(body, state.max_model_len))]
     role = state.config.response_role
     start = body.last_content(role) if body.echo else ""
@@ -85,10 +83,14 @@ def _token_texts(state: ServerState, body: SamplingFields) -> TokenTexts:
 
 
 async def _sampling_params(
-    body: SamplingFields, defaults: Mapping[str, Any], others: Mapping[str, Any]
+    state: ServerState, body: SamplingFields, max_tokens: int | None, others: Mapping[str, Any]
 ) -> SamplingParams:
+    """max_tokens: the endpoint's default. Raises `QueueFullError` where not even one prompt would be admitted."""
     num_ids = len(body.allowed_token_ids or ()) + len(body.stop_token_ids or ())
-    return await offload(lambda: body.sampling_params(defaults, **others), num_ids, MAX_INLINE_ITEMS)
+    defaults = state.sampling_defaults(max_tokens=max_tokens)
+    params = await offload(lambda: body.sampling_params(defaults, **others), num_ids, MAX_INLINE_ITEMS)
+    state.engine.check_room(params.num_sequences)
+    return params
 
 
 def _call(

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from jaxserve.engine.inputs.prompt import Prompt, check_chars
 from jaxserve.server.http.error_responses import ApiError
@@ -12,6 +12,8 @@ from jaxserve.server.openai.requests.generation_fields import SamplingFields
 from jaxserve.server.openai.requests.tokenization_bodies import TokenizeBody
 from jaxserve.server.server_state import ServerState
 from jaxserve.text.tokenizer import Tokenizer
+
+ASSISTANT = "assistant"
 
 
 class Truncation:
@@ -63,8 +65,17 @@ async def read_texts(
     return [_truncated(Prompt(text, ids), truncation) for text, ids in zip(texts, encoded, strict=True)]
 
 
-async def chat_prompt(state: ServerState, body: ChatBody | TokenizeBody, truncation: Truncation | None) -> Prompt:
-    """The prompt that the chat template makes of the body's messages."""
+async def chat_prompt(
+    state: ServerState,
+    body: ChatBody | TokenizeBody,
+    truncation: Truncation | None,
+    *,
+    add_special_tokens: bool = False,
+) -> Prompt:
+    """The prompt that the chat template makes of the body's messages; those of the response role are an assistant's.
+
+    add_special_tokens: the tokenizer adds its own to those of the template.
+    """
     config = state.config
     if body.chat_template is not None and not config.trust_request_chat_template:
         message = "this server does not accept chat templates from clients (--trust-request-chat-template)"
@@ -78,13 +89,26 @@ async def chat_prompt(state: ServerState, body: ChatBody | TokenizeBody, truncat
     if body.chat_template is not None and state.client_templates is not None:
         render = partial(state.client_templates.render_chat, state.engine, body.chat_template)
     rendered = await render(
-        body.messages,
+        _as_assistant(body.messages, config.response_role),
         add_generation_prompt=generates,
         continue_final_message=continues,
         chat_template_kwargs=variables,
         max_model_len=None if truncation is not None else state.max_model_len,
+        add_special_tokens=add_special_tokens,
     )
     return _truncated(rendered, truncation)
+
+
+def _as_assistant(messages: Any, response_role: str) -> Any:
+    """Unchecked messages in which clients may have sent back responses of a role that no template knows."""
+    if response_role == ASSISTANT or not isinstance(messages, list):
+        return messages
+
+    def converted(message: Any) -> Any:
+        fields = cast(dict[str, Any], message) if isinstance(message, dict) else {}
+        return {**fields, "role": ASSISTANT} if fields.get("role") == response_role else cast(Any, message)
+
+    return [converted(message) for message in cast(list[Any], messages)]
 
 
 async def encode_texts(state: ServerState, texts: list[str], *, add_special_tokens: bool) -> list[list[int]]:

@@ -56,7 +56,6 @@ class RequestMiddleware:
     def __init__(self, app: ASGIApp, config: ServerConfig, counts: HttpCounts):
         self._app, self._keys, self._counts, self._config = app, ApiKeys(config), counts, config
         self._hosts, self._max_header_bytes = AllowedHosts(config), config.max_header_bytes
-        self._public = {"/health", *(["/metrics"] if config.public_metrics else [])}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -70,7 +69,7 @@ class RequestMiddleware:
         response = _Response(send, caller.record)
         try:
             self._check_headers(scope)
-            is_public = _route_path(scope) in self._public
+            is_public = _route_path(scope) in self._config.public_paths
             self._hosts.check(scope, is_public=is_public)
             if not is_public and scope["method"] != "OPTIONS":  # browsers send CORS preflights without the key
                 caller.client = self._keys.check(headers)

@@ -10,25 +10,28 @@ from starlette.responses import Response
 from jaxserve.server.http.auth import ApiKeys
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.http.json_response import Json
+from jaxserve.server.openai.schemas.others import SuccessResponse
+from jaxserve.server.routes.description import describe
 from jaxserve.server.server_state import ServerState
 
 
 def routes(state: ServerState) -> APIRouter:
     router = APIRouter(tags=["admin"])
     keys, lock = ApiKeys(state.config), asyncio.Lock()
+    options = describe(SuccessResponse, statuses=(503,), is_admin=True)
     traced: list[str] = []  # the folder, while a trace is being recorded
 
     def check(request: Request) -> None:
         keys.check_admin(request.headers)
 
-    @router.post("/reset_prefix_cache")
+    @router.post("/reset_prefix_cache", **options)
     async def reset_prefix_cache(request: Request) -> Response:
         """Drop the cached KV of finished requests."""
         check(request)
         await state.engine.reset_prefix_cache()
         return Json({"success": True})
 
-    @router.post("/start_profile")
+    @router.post("/start_profile", **options)
     async def start_profile(request: Request) -> Response:
         """Start a trace of device and host, written to the server's --profile-dir by /stop_profile."""
         check(request)
@@ -39,7 +42,7 @@ def routes(state: ServerState) -> APIRouter:
             traced.append(state.config.profile_dir)
         return Json({"success": True})
 
-    @router.post("/stop_profile")
+    @router.post("/stop_profile", **options)
     async def stop_profile(request: Request) -> Response:
         """Stop the trace and write it."""
         check(request)

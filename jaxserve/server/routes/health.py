@@ -1,4 +1,4 @@
-"""Host: /health, for load balancers and supervisors, and /version."""
+"""Host: /health, /ping and /load, for load balancers and supervisors, and /version."""
 
 from fastapi import APIRouter
 from starlette.responses import Response
@@ -6,6 +6,8 @@ from starlette.responses import Response
 import jaxserve
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.http.json_response import Json
+from jaxserve.server.openai.schemas.others import LoadResponse, VersionResponse
+from jaxserve.server.routes.description import describe
 from jaxserve.server.server_state import ServerState, ServerStatus
 
 SEE_LOG = "; its log has the reason"  # which may hold paths, and this route needs no key
@@ -14,15 +16,23 @@ SEE_LOG = "; its log has the reason"  # which may hold paths, and this route nee
 def routes(state: ServerState) -> APIRouter:
     router = APIRouter(tags=["health"])
 
-    @router.get("/health")
+    @router.get("/health", **describe(statuses=(503,)))
+    @router.get("/ping", **describe(statuses=(503,)))
+    @router.post("/ping", **describe(statuses=(503,)))
     async def health() -> Response:
         """200 while requests are served; 503 while loading or draining, after a failure, and while steps stall."""
         if (reason := why_unhealthy(state)) is not None:
             raise ApiError(503, reason, code=state.status.value)
         return Response()
 
-    @router.get("/version")
+    @router.get("/load", **describe(LoadResponse))
+    async def load() -> Response:
+        """The number of requests that use the model now."""
+        return Json({"server_load": state.num_active})
+
+    @router.get("/version", **describe(VersionResponse))
     async def version() -> Response:
+        """The server's version."""
         return Json({"version": jaxserve.__version__})
 
     return router

@@ -10,6 +10,7 @@ from jaxserve.core.errors import EngineDeadError
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.http.sse_response import EventStream
 from jaxserve.server.monitoring.live_frame import frame, speeds
+from jaxserve.server.routes.description import EVENTS, describe
 from jaxserve.server.server_state import ServerState, ServerStatus
 
 PERIOD_S = 0.25
@@ -69,7 +70,7 @@ def routes(state: ServerState) -> APIRouter:
         except EngineDeadError:
             pass
 
-    @router.get("/live")
+    @router.get("/live", **describe(media_type=EVENTS, statuses=(503,)))
     async def live() -> Response:
         """The engine's state as server-sent events, four per second; `live_frame.frame` describes the fields."""
         _ = state.engine  # raises while the model is being loaded

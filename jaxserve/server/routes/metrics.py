@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from jaxserve.server.http.middleware import HttpCounts
 from jaxserve.server.monitoring.engine_families import engine_families
+from jaxserve.server.routes.description import describe
 from jaxserve.server.server_state import ServerState
 
 # Independent of the Accept header: Prometheus reads it, and newer formats escape the colon of `vllm:`.
@@ -21,7 +22,7 @@ def routes(state: ServerState) -> APIRouter:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_ServerCollector(state))
 
-    @router.get("/metrics")
+    @router.get("/metrics", **describe(media_type="text/plain"))
     async def metrics() -> Response:
         """Counters, gauges and histograms as text; only those of HTTP while the model is being loaded."""
         return Response(generate_latest(registry), media_type=MEDIA_TYPE)

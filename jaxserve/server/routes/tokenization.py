@@ -10,8 +10,9 @@ from jaxserve.server.calls.prompt_inputs import chat_prompt, encode_texts, token
 from jaxserve.server.http.body_reader import read_body
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.http.json_response import Json, offloaded_json
-from jaxserve.server.openai.requests.base_body import describe_body
 from jaxserve.server.openai.requests.tokenization_bodies import DetokenizeBody, TokenizeBody
+from jaxserve.server.openai.schemas.others import DetokenizeResponse, TokenizeResponse, TokenizerInfo
+from jaxserve.server.routes.description import describe
 from jaxserve.server.server_state import ServerState
 from jaxserve.text.tokenizer import Tokenizer
 
@@ -19,15 +20,16 @@ from jaxserve.text.tokenizer import Tokenizer
 def routes(state: ServerState) -> APIRouter:
     router = APIRouter(tags=["tokens"])
 
-    @router.post("/tokenize", **describe_body(TokenizeBody))
+    @router.post("/tokenize", **describe(TokenizeResponse, bodies=(TokenizeBody,), statuses=(429,)))
     async def tokenize(request: Request) -> Response:
         """Token ids of a prompt, or of the prompt that the chat template makes of messages."""
         body = await read_body(request, TokenizeBody.read, state.config)
         state.model_name(body.model)
+        adds = body.adds_special_tokens
         if body.prompt is not None:
-            (ids,) = await encode_texts(state, [body.prompt], add_special_tokens=body.add_special_tokens)
+            (ids,) = await encode_texts(state, [body.prompt], add_special_tokens=adds)
         else:
-            ids = list((await chat_prompt(state, body, None)).token_ids or ())
+            ids = list((await chat_prompt(state, body, None, add_special_tokens=adds)).token_ids or ())
         tokenizer = tokenizer_of(state)
         fields = {"count": len(ids), "max_model_len": state.max_model_len, "tokens": ids}
 
@@ -37,7 +39,7 @@ def routes(state: ServerState) -> APIRouter:
 
         return await offloaded_json(response, len(ids))
 
-    @router.post("/detokenize", **describe_body(DetokenizeBody))
+    @router.post("/detokenize", **describe(DetokenizeResponse, bodies=(DetokenizeBody,)))
     async def detokenize(request: Request) -> Response:
         """The text of token ids, special tokens included."""
         body = await read_body(request, DetokenizeBody.read, state.config)
@@ -46,7 +48,7 @@ def routes(state: ServerState) -> APIRouter:
         vocab_size = state.engine.info.vocab_size
         return await offloaded_json(lambda: {"prompt": _text(tokenizer, body.tokens, vocab_size)}, len(body.tokens))
 
-    @router.get("/tokenizer_info")
+    @router.get("/tokenizer_info", **describe(TokenizerInfo, statuses=(503,)))
     async def tokenizer_info() -> Response:
         """The special tokens and the chat template, in the format that evaluation harnesses read."""
         tokenizer, template = tokenizer_of(state), state.engine.info.chat_template

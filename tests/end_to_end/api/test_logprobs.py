@@ -66,7 +66,7 @@ def test_logprobs_are_given_once_a_token_after_preemption():
 
 
 def test_all_logprobs_where_the_engine_allows_them():
-    llm = tiny_engine("llama3", max_logprobs=320)
+    llm = tiny_engine("llama3", max_logprobs=-1)
     params = SamplingParams(temperature=0, max_tokens=1, logprobs=-1)
     entry = llm.generate([goldens("llama3")[0].prompt], params, use_tqdm=False)[0].outputs[0].logprobs[0]
     assert len(entry) == 320

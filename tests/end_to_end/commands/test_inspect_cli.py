@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.processes.command_line import check_mistake, jaxserve
+from tests.support.processes.command_line import check_mistake_here, jaxserve
 
 NAME = "smollm2-135m-instruct"
 
@@ -39,6 +39,6 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_end_with_code_2_and_one_sentence(name):
+def test_mistakes_end_with_code_2_and_one_sentence(name, capsys):
     args, message = MISTAKES[name]
-    check_mistake(["inspect", *args], message)
+    check_mistake_here(["inspect", *args], message, capsys)

@@ -125,7 +125,7 @@ def test_a_finished_file_loads_no_model(loads, batch_of):
 
 
 def test_the_end_shows_the_first_errors_and_counts_them_by_kind(loads, batch_of):
-    bad = [line(f"b{i}", temperature=9) for i in range(7)]
+    bad = [line(f"b{i}", temperature=-1) for i in range(7)]
     first = [line("a"), "{", line("t", nonsense=1), *bad]
     code, said = batch_of(*first)
     assert code == 1

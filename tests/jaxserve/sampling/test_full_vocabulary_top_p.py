@@ -1,7 +1,5 @@
 """Rejection sampling of top-p over the whole vocabulary gives the distribution of the nucleus."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,14 +17,27 @@ TIED = np.round(FLAT * 2).astype(np.float32) / 2
 draw = jax.jit(draw_from_vocabulary)
 
 
-def draws(z, top_p, threshold=-np.inf, num_draws=NUM_DRAWS, draw=draw):
-    """Tokens from random words of a fixed seed. top_p: one value, or one per row."""
+@pytest.fixture(scope="module")
+def draw_without_attempts():
+    """As for rows whose every attempt has failed. Traced here, before the limit returns."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MAX_ATTEMPTS", 0)
+        return jax.jit(lambda *rows: draw_from_vocabulary(*rows)).lower(*arguments(FLAT, 1.0)).compile()
+
+
+def arguments(z, top_p, threshold=-np.inf, num_draws=NUM_DRAWS):
+    """Of a draw: equal rows, random words of a fixed seed. top_p: one value, or one per row."""
     words = np.random.default_rng(1).integers(0, 2**32, (num_draws, 2), np.uint32)
     top, temperature, thresholds, top_ps = (
         np.full(num_draws, value, np.float32) for value in (z.max(), 1, threshold, top_p)
     )
     logits = jnp.broadcast_to(jnp.asarray(z), (num_draws, len(z)))
-    return np.asarray(draw(logits, top, temperature, thresholds, top_ps, words))
+    return logits, top, temperature, thresholds, top_ps, words
+
+
+def draws(z, top_p, **options):
+    """Tokens. options: of `arguments`."""
+    return np.asarray(draw(*arguments(z, top_p, **options)))
 
 
 @pytest.mark.parametrize("z", [FLAT, TIED], ids=["flat", "tied"])
@@ -40,10 +51,8 @@ def test_tokens_follow_the_law_of_the_nucleus(z, top_p, num_draws):
 
 @pytest.mark.parametrize("z", [FLAT, TIED], ids=["flat", "tied"])
 @pytest.mark.parametrize("top_p", [1e-6, 0.01, 0.3])
-def test_the_last_draw_follows_the_law_too(z, top_p, monkeypatch):
-    """Of rows whose every attempt has failed: without attempts, all of them."""
-    monkeypatch.setattr(module, "MAX_ATTEMPTS", 0)
-    tokens = draws(z, top_p, draw=jax.jit(partial(draw_from_vocabulary)))  # traced anew
+def test_the_last_draw_follows_the_law_too(z, top_p, draw_without_attempts):
+    tokens = np.asarray(draw_without_attempts(*arguments(z, top_p)))
     expected = law(z, top_p=top_p)
     assert set(tokens) <= set(np.flatnonzero(expected))
     assert (expected > 0).sum() == 1 or p_value(tokens, expected) > 1e-4

@@ -200,7 +200,7 @@ def test_a_long_prompt_does_not_stop_the_event_loop(route):
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_prompt_that_is_late_ends_alone(is_streamed):
     """One slot: the second prompt's queue timeout expires before the first one has finished."""
-    asked = {"prompt": ["x", "y"], "max_tokens": 80, "ignore_eos": True, "queue_timeout_s": 0.6, "stream": is_streamed}
+    asked = {"prompt": ["x", "y"], "max_tokens": 40, "ignore_eos": True, "queue_timeout_s": 0.3, "stream": is_streamed}
     with running(slowed(fake_llm(max_num_seqs=1), 0.02)) as server:
         if is_streamed:
             events = server.post("/v1/completions", asked).text.split("data: ")[1:-1]

@@ -1,10 +1,12 @@
 """Chat templates render as in transformers, and any error in them becomes a RequestError."""
 
 import json
+import time
 
 import pytest
 
 from jaxserve.core.errors import RequestError
+from jaxserve.text.chat_messages import checked_messages
 from jaxserve.text.chat_template import ChatTemplate, chat_template_from_folder
 from tests.support.golden_tokenizers import template_of
 
@@ -13,6 +15,7 @@ PLAIN = (
     "{% if add_generation_prompt %}[assistant]{% endif %}"
 )
 HI = [{"role": "user", "content": "Hi"}]
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
 def test_a_base_model_has_no_chat_template():
@@ -35,20 +38,21 @@ def test_no_name_along_the_way_is_taken_from_the_templates_variables(name):
 
 def test_content_may_be_null_or_parts_of_text():
     messages = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
-    messages += [{"role": "assistant", "content": None}, {"role": "user"}]
-    assert ChatTemplate(PLAIN).render(messages) == "[user]a\nb\n[assistant]\n[user]\n[assistant]"
+    messages += [{"role": "assistant", "content": None, "tool_calls": [CALL]}, {"role": "tool", "content": ""}]
+    messages += [{"role": "assistant", "tool_calls": [CALL]}]
+    assert ChatTemplate(PLAIN).render(messages) == "[user]a\nb\n[assistant]\n[tool]\n[assistant]\n[assistant]"
 
 
 def test_null_content_stays_null_for_a_template_that_tests_it():
     template = ChatTemplate("{% if messages[0]['content'] is none %}null{% else %}text{% endif %}")
-    assert template.render([{"role": "assistant", "content": None}]) == "null"
+    assert template.render([{"role": "assistant", "content": None, "tool_calls": [CALL]}]) == "null"
 
 
 def test_null_reasoning_is_no_sign_of_a_template_that_tests_for_null_content():
     template = ChatTemplate(
         "{% if messages[0].reasoning_content is not none %}{{ messages[0].content ~ '.' }}{% endif %}"
     )
-    assert template.render([{"role": "assistant", "content": None}]) == "."
+    assert template.render([{"role": "assistant", "content": None, "tool_calls": [CALL]}]) == "."
 
 
 def test_parts_reach_a_template_that_goes_through_them_and_no_other():
@@ -111,7 +115,7 @@ def test_the_final_message_is_continued_with_its_spaces_unless_the_template_trim
     with pytest.raises(RequestError, match="drops or changes"):
         ChatTemplate(PLAIN.replace("m['content']", "m['content'] | replace('e,', 'e;')")).render(messages, **options)
     with pytest.raises(RequestError, match="no content"):
-        ChatTemplate(PLAIN).render([*HI, {"role": "assistant", "content": None}], **options)
+        ChatTemplate(PLAIN).render([*HI, {"role": "assistant", "content": None, "tool_calls": [CALL]}], **options)
     with pytest.raises(RequestError, match="add_generation_prompt=False") as error:
         ChatTemplate(PLAIN).render(messages, continue_final_message=True)
     assert error.value.param == "continue_final_message"
@@ -142,9 +146,27 @@ def test_what_templates_of_today_use_is_there():
         ([*HI, {"role": 5, "content": "x"}], "messages[1].role"),
         (["hi"], "messages[0]"),
         ([{"role": "user", "content": 5}], "messages[0].content"),
-        ([{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}], "messages[0].content[0]"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}], "messages[0].content[0].type"),
         ([{"role": "user", "content": ["x"]}], "messages[0].content[0]"),
-        ([{"role": "user", "content": [{"type": "text", "text": None}]}], "messages[0].content[0]"),
+        ([{"role": "user", "content": [{"type": "text", "text": None}]}], "messages[0].content[0].text"),
+        ([*HI, {"role": "user", "contents": "x"}], "messages[1].contents"),
+        ([{"role": "user"}], "messages[0].content"),
+        ([{"role": "user", "content": None}], "messages[0].content"),
+        ([{"role": "user", "content": ""}], "messages[0].content"),
+        ([{"role": "user", "content": []}], "messages[0].content"),
+        ([{"role": "user", "content": [{"type": "text", "text": ""}]}], "messages[0].content"),
+        ([{"role": "assistant", "content": ""}], "messages[0].content"),
+        ([{"role": "user", "tool_calls": [CALL]}], "messages[0].content"),
+        ([{"role": "tool", "content": None}], "messages[0].content"),
+        ([{"role": "usr", "content": "x"}], "messages[0].role"),
+        ([{"role": None, "content": "x"}], "messages[0].role"),
+        ([{"role": "user", "content": "x", "naem": None}], "messages[0].naem"),
+        ([{"role": "user", "content": "x", 5: "x"}], "messages[0].5"),
+        ([{"role": "user", "content": [{"type": "text", "text": "x", "txt": "y"}]}], "messages[0].content[0].txt"),
+        ([{"role": "assistant", "content": "x", "refusal": "no"}], "messages[0].refusal"),
+        ([{"role": "assistant", "content": "x", "annotations": [1]}], "messages[0].annotations"),
+        ([{"role": "assistant", "tool_calls": [{**CALL, "typ": "x"}]}], "messages[0].tool_calls[0].typ"),
+        ([{"role": "assistant", "tool_calls": [{**CALL, "type": "x"}]}], "messages[0].tool_calls[0].type"),
         ([{"role": "assistant", "tool_calls": "x"}], "messages[0].tool_calls"),
         ([{"role": "assistant", "tool_calls": {}}], "messages[0].tool_calls"),
         ([{"role": "assistant", "tool_calls": [{}]}], "messages[0].tool_calls[0].function"),
@@ -159,13 +181,65 @@ def test_bad_messages_are_refused_by_the_place_of_the_fault(messages, param):
     with pytest.raises(RequestError) as error:
         ChatTemplate(PLAIN).render(messages)
     assert error.value.param == param
+    assert param in str(error.value)
+
+
+def test_a_misspelled_field_gets_a_suggestion():
+    with pytest.raises(RequestError, match=r"unknown field messages\[1\].contents; did you mean 'content'\?"):
+        ChatTemplate(PLAIN).render([*HI, {"role": "user", "contents": "x"}])
+
+
+READING = (
+    "{% macro show(one) %}{{ one.tool_plan }}{% endmacro %}{% set chat = messages[0:] %}"
+    "{% for turn in chat | list %}{{ turn['mood'] }}{{ turn.get('weight') }}{{ show(turn) }}"
+    "{% if turn.role == 'ipython' or turn['role'] in ['critic'] %}!{% endif %}"
+    "{% for part in turn.content %}{{ part.picture }}{% endfor %}{% endfor %}{{ tools.unread }}"
+)
+
+
+def test_a_template_may_read_fields_and_roles_of_its_own():
+    own = {"mood": "good", "weight": 1, "tool_plan": "first"}
+    messages = [{"role": role, "content": "x", **own} for role in ("ipython", "critic")]
+    assert ChatTemplate(READING).render(messages) == "good1first!" * 2
+    for name in (*own, "picture", "unread", "get"):
+        template = PLAIN if name in own else READING
+        with pytest.raises(RequestError, match=rf"unknown field messages\[0\].{name}"):
+            ChatTemplate(template).render([{"role": "user", "content": "x", name: "y"}])
+    with pytest.raises(RequestError, match=r"messages\[0\].role is 'critic', which is not supported; known: 'system'"):
+        ChatTemplate(PLAIN).render(messages[1:])
+
+
+def test_checking_the_most_messages_takes_a_fraction_of_a_second_and_ends_at_the_first_fault():
+    messages = [{"role": "user", "content": [{"type": "text", "text": "x"}] * 20}] * 4096
+    start_s = time.process_time()
+    checked_messages(messages)
+    assert time.process_time() - start_s < 2
+    start_s = time.process_time()
+    with pytest.raises(RequestError):
+        checked_messages([{"role": "usr"}, *messages[1:]])
+    assert time.process_time() - start_s < 0.02
+
+
+def test_an_error_names_template_message_and_line():
+    source = (
+        "{% for m in messages %}\n{% for part in [1, 2] %}{% endfor %}{% if loop.index0 == 1 %}\n{{ m.content + 1 }}"
+    )
+    template = ChatTemplate(source + "{% endif %}{% endfor %}", name="this one")
+    with pytest.raises(RequestError, match=r"^this one failed at messages\[1\] \(line 3\): TypeError: ") as error:
+        template.render(HI * 3)
+    assert error.value.param == "messages[1]"
+    with pytest.raises(RequestError, match=r"^this one failed at messages \(line 1\): "):
+        ChatTemplate("{% for m in messages %}{% endfor %}{{ messages[0].content + 1 }}", name="this one").render(HI)
+    with pytest.raises(RequestError, match=r"^this one is not valid jinja \(line 2\): ") as error:
+        ChatTemplate("\n{% if %}", name="this one").render(HI)
+    assert error.value.param == "chat_template"
 
 
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
-        ("{% if %}", "TemplateSyntaxError"),
+        ("{% if %}", "valid jinja"),
         ("{{ messages[0].content + 1 }}", "TypeError"),
         ("{{ ''.__class__.__mro__ }}", "SecurityError"),
         ("{{ messages.__init__.__globals__ }}", "SecurityError"),
@@ -200,7 +274,7 @@ def test_bad_messages_are_refused_by_the_place_of_the_fault(messages, param):
 def test_a_failing_or_hostile_template_ends_as_a_request_error(source, reason):
     with pytest.raises(RequestError, match=reason) as error:
         ChatTemplate(source).render(HI)
-    assert error.value.param == "messages"
+    assert error.value.param == ("chat_template" if "valid jinja" in reason or "longer" in reason else "messages")
     assert len(str(error.value)) < 600
 
 

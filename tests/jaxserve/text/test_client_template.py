@@ -11,6 +11,7 @@ import pytest
 from jaxserve.core.errors import RequestError
 from jaxserve.text.chat_template import ChatTemplate
 from jaxserve.text.client_template import MAX_CHARS, MEMORY_LIMIT, ClientTemplate, command
+from jaxserve.text.client_template_process import CLIENTS
 from tests.jaxserve.text.test_chat_template import HI, PLAIN
 from tests.support.golden_tokenizers import IN_FOLDERS, template_of
 from tests.support.processes.children import recorded
@@ -49,6 +50,7 @@ def outcome(template, messages, **options):
 @pytest.mark.parametrize("name", IN_FOLDERS)
 def test_published_templates_write_what_they_write_here(name):
     own = template_of(name)
+    own = own.with_source(own.source, CLIENTS)
     theirs = ClientTemplate(own.source).with_special_tokens(own.special_tokens)
     for messages, options in ((TALK, {"tools": TOOLS}), ([*HI, {"role": "assistant", "content": "One, "}], CONTINUED)):
         assert outcome(theirs, messages, **options) == outcome(own, messages, **options)
@@ -70,7 +72,7 @@ def test_published_templates_write_what_they_write_here(name):
     ids=lambda value: value[:20] if isinstance(value, str) else "",
 )
 def test_texts_and_errors_are_those_of_this_process(source, messages, options):
-    here = outcome(ChatTemplate(source, TOKENS), messages, **options)
+    here = outcome(ChatTemplate(source, TOKENS, name=CLIENTS), messages, **options)
     assert outcome(ClientTemplate(source, TOKENS), messages, **options) == here
 
 

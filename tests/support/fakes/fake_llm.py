@@ -62,9 +62,12 @@ def fake_llm(
     clock: Callable[[], float] = time.monotonic,
     generation_config: dict[str, Any] | None = None,
     prefix_eviction: str | None = None,
+    tokenizer: Tokenizer | None = None,
+    skip_tokenizer_init: bool = False,
 ) -> LLM:
     """A model of 264 tokens (`small_vocab.byte_level`) with a context of 96."""
-    tokenizer = _tokenizer()
+    tokenizer = tokenizer or _tokenizer()
+    loaded = None if skip_tokenizer_init else tokenizer
     model = model or FakeModel(tokenizer.vocab_size)
     groups, order = KVGroups((None,), PAGE), make_policy(policy)
     scheduler = Scheduler(
@@ -88,7 +91,7 @@ def fake_llm(
         max_logprobs=max_logprobs,
     )
     input_processor = InputProcessor(
-        tokenizer=tokenizer,
+        tokenizer=loaded,
         eos_ids=tokenizer.eos_ids,
         vocab_size=tokenizer.vocab_size,
         max_model_len=MAX_MODEL_LEN,
@@ -98,15 +101,15 @@ def fake_llm(
         scheduling_fields=order.fields,
         clock=clock,
     )
-    text = ModelText(tokenizer, ChatTemplate(template, {"bos_token": "<|im_end|>"}), generation_config or {})
+    text = ModelText(loaded, ChatTemplate(template, {"bos_token": "<|im_end|>"}), generation_config or {})
     parts: Any = SimpleNamespace(
         engine=Engine(scheduler, cast(Any, runner), clock=clock),
         runner=runner,
-        tokenizer=tokenizer,
+        tokenizer=loaded,
         text=text,
         input_processor=input_processor,
         model=SimpleNamespace(vocab_size=tokenizer.vocab_size),
-        sizes=SimpleNamespace(max_num_seqs=max_num_seqs),
+        sizes=SimpleNamespace(max_num_seqs=max_num_seqs, max_model_len=MAX_MODEL_LEN),
     )
     return LLM.from_parts(EngineConfig.create("fake"), cast(EngineParts, parts))
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 BATCH = (sys.executable, "-m", "jaxserve.cli.main", "batch")
+FAKE = (sys.executable, "-m", "tests.support.processes.fake_batch")  # and a number of lines after which it hangs
 
 
-def start(source: Path, output: Path, *options: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*BATCH, str(source), str(output), "--quiet", *options])
+def start(source: Path, output: Path, *options: str, command: tuple[str, ...] = BATCH) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*command, str(source), str(output), "--quiet", *options])
 
 
 def run(source: Path, output: Path, *options: str) -> None:
@@ -23,9 +24,9 @@ def run(source: Path, output: Path, *options: str) -> None:
         raise RuntimeError(f"jaxserve batch has ended with {code}")
 
 
-def kill_at(num_lines: int, source: Path, output: Path, *options: str) -> int:
+def kill_at(num_lines: int, source: Path, output: Path, *options: str, command: tuple[str, ...] = BATCH) -> int:
     """Kill a run (signal 9) once it has written `num_lines` lines; returns how many complete lines it leaves."""
-    with start(source, output, *options) as process:
+    with start(source, output, *options, command=command) as process:
         while num_whole(output) < num_lines:
             if process.poll() is not None:
                 raise RuntimeError(f"jaxserve batch has ended with {process.returncode} before it was killed")

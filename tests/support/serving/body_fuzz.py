@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from jaxserve.server.openai.requests.field_policy import IGNORED, UNSUPPORTED
+from jaxserve.server.openai.requests.unsupported_fields import IGNORED, UNSUPPORTED
 from tests.support.serving.fuzz_values import TEXTS, Schema, Values
 
 _CALL = {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
@@ -27,6 +27,8 @@ _PROMPTS: list[Any] = ["x", "naïve 😀", ["a", "bb"], [104, 105], [[104], [105
 HINTS: Mapping[str, list[Any]] = {
     "prompt": _PROMPTS,
     "input": _PROMPTS,
+    **{name: ["naïve 😀", "x"] for name in ("text_1", "queries", "data_1", "query")},
+    **{name: [["a", "bb"], ["x"]] for name in ("text_2", "documents", "items", "data_2")},
     "messages": [_MESSAGES[:1], _MESSAGES[:3], _MESSAGES[-1:], _MESSAGES[3:5], _MESSAGES],
     "tokens": [[104, 105], [0], list(range(200))],
     "n": [1, 2, 3],
@@ -55,12 +57,16 @@ class Case:
 
 
 def body_schemas(api: Mapping[str, Any]) -> dict[str, Schema]:
-    """The body schemas by path. api: the server's OpenAPI description."""
+    """The body schemas by path, each once: /invocations takes those of other paths, and some paths are aliases.
+
+    api: the server's OpenAPI description.
+    """
     found = {}
     for path, methods in api["paths"].items():
         content = methods.get("post", {}).get("requestBody", {}).get("content", {})
-        if "application/json" in content:
-            found[path] = {**content["application/json"]["schema"], "$defs": api["components"]["schemas"]}
+        schema = content.get("application/json", {}).get("schema", {})
+        if "properties" in schema and schema["title"] not in [each["title"] for each in found.values()]:
+            found[path] = {**schema, "$defs": api["components"]["schemas"]}
     return found
 
 
@@ -81,7 +87,9 @@ def _body(rng: random.Random, schema: Schema) -> Any:
     values, properties = Values(rng, schema, HINTS), schema["properties"]
     if rng.random() < 0.02:
         return values.anything()
-    needed = schema.get("required") or [next(name for name in HINTS if name in properties)]
+    pairs = schema.get("oneOf", [])
+    needed = rng.choice(pairs)["required"] if pairs else schema.get("required")
+    needed = needed or [next(name for name in HINTS if name in properties)]
     often = [name for name in OFTEN if name in properties and rng.random() < 0.7]
     others = _some(rng, properties, rng.choice((0, 0, 1, 1, 2, 3, 8)))
     body = {name: values.good(properties[name], name) for name in (*needed, *often, *others)}

@@ -1,15 +1,14 @@
 """Host: `Body`: the base of request bodies: strict validation, errors that name the field, OpenAPI descriptions."""
 
-from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Self, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from jaxserve.server.http.error_responses import ApiError
-from jaxserve.server.openai.requests.field_policy import effective_fields
+from jaxserve.server.openai.requests.field_policy import effective_fields, unknown_field
 
 MAX_ERRORS = 10
-INT64 = 1 << 63
 Item = TypeVar("Item")
 # Validation stops at a list's first bad item: errors for a million items take seconds, during which nothing else runs.
 Items = Annotated[list[Item], Field(fail_fast=True)]
@@ -18,11 +17,13 @@ Items = Annotated[list[Item], Field(fail_fast=True)]
 class Body(BaseModel):
     """A JSON object of known fields; null counts as absent, and numbers in strings are refused.
 
-    prompt_field: the field that holds the prompts.
+    prompt_field: the field that holds the prompts. misplaced: fields of other endpoints that clients send to this one,
+    with what to do instead.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     prompt_field: ClassVar[str] = "prompt"
+    misplaced: ClassVar[Mapping[str, str]] = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -37,38 +38,42 @@ class Body(BaseModel):
     def read(cls, body: Any) -> Self:
         """The validated body. Raises `ApiError` with status 400 for an invalid or unsupported field."""
         try:
-            return cls.model_validate(effective_fields(body, cls.model_fields))
+            return cls.model_validate(effective_fields(body, cls.model_fields, cls.misplaced))
         except ValidationError as error:
-            raise _as_api_error(error) from None
+            raise _as_api_error(error, cls) from None
 
 
-def _as_api_error(error: ValidationError) -> ApiError:
+def _as_api_error(error: ValidationError, body_type: type[Body]) -> ApiError:
     details = error.errors(include_url=False, include_context=False, include_input=False)
-    lines = [f"{_path(each['loc'])}: {each['msg']}" for each in details[:MAX_ERRORS]]
-    return ApiError(400, "; ".join(lines), param=_path(details[0]["loc"]))
+    first = details[0]
+    if first["type"] == "extra_forbidden":  # within a nested body: `effective_fields` has checked the others
+        within, nested = _path(first["loc"][:-1], body_type), _nested_in(body_type, first["loc"][0])
+        return unknown_field(str(first["loc"][-1]), nested.model_fields if nested else (), f"{within}.")
+    lines = [f"{_path(each['loc'], body_type)}: {each['msg']}" for each in details[:MAX_ERRORS]]
+    return ApiError(400, "; ".join(lines), param=_path(first["loc"], body_type))
 
 
-def _path(loc: tuple[int | str, ...]) -> str:
-    """The field as `stop` or `stop[3]`, without pydantic's names for the members of a union."""
-    path = str(loc[0]) if loc else "body"
-    return path + "".join(f"[{part}]" for part in loc[1:] if isinstance(part, int))
+def _path(loc: tuple[int | str, ...], body_type: type[Body]) -> str:
+    """The field as `stop`, `stop[3]` or `stream_options.include_usage`, without pydantic's names for the members of a
+    union."""
+    path, nested = (str(loc[0]), _nested_in(body_type, loc[0])) if loc else ("body", None)
+    for part in loc[1:]:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if nested and part in nested.model_fields else ""
+    return path
+
+
+def _nested_in(body_type: type[Body], name: int | str) -> type[Body] | None:
+    """The body that a field holds, or the items of a list."""
+    return _body_in(body_type.model_fields[str(name)].annotation)
+
+
+def _body_in(annotation: Any) -> type[Body] | None:
+    """The first type of bodies among the parts of an annotation."""
+    if isinstance(annotation, type) and issubclass(annotation, Body):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _body_in(part)) is not None), None)
 
 
 def fields_set(body: BaseModel, names: Iterable[str]) -> dict[str, Any]:
     """The fields among `names` that the client set, with their values."""
     return {name: getattr(body, name) for name in names if name in body.model_fields_set}
-
-
-def describe_body(body_type: type[Body]) -> dict[str, Any]:
-    """Route options that describe its body; `gather_definitions` moves the definitions to where the schema refers."""
-    schema = body_type.model_json_schema(ref_template="#/components/schemas/{model}")
-    return {"openapi_extra": {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}}
-
-
-def gather_definitions(description: dict[str, Any]) -> None:
-    """Move each body's definitions into the shared components. description: the OpenAPI description, modified."""
-    schemas = description.setdefault("components", {}).setdefault("schemas", {})
-    for methods in description["paths"].values():
-        for operation in methods.values():
-            for content in operation.get("requestBody", {}).get("content", {}).values():
-                schemas.update(content["schema"].pop("$defs", {}))

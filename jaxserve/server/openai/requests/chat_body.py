@@ -1,14 +1,14 @@
 """Host: the body of /v1/chat/completions."""
 
-from typing import Annotated, Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from jaxserve.server.http.error_responses import ApiError
-from jaxserve.server.openai.requests.base_body import Items
 from jaxserve.server.openai.requests.generation_fields import SamplingFields
-from jaxserve.server.openai.requests.template_fields import TemplateFields
-from jaxserve.text.chat_messages import MAX_MESSAGES, checked_messages
+from jaxserve.server.openai.requests.template_fields import Messages, TemplateFields
+from jaxserve.text.chat_messages import text_of
 
 
 class ChatBody(TemplateFields, SamplingFields):
@@ -17,7 +17,8 @@ class ChatBody(TemplateFields, SamplingFields):
     starts with the last message if that has the response role."""
 
     prompt_field: ClassVar[str] = "messages"
-    messages: Annotated[Items[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
+    misplaced: ClassVar[Mapping[str, str]] = {"prompt": "send it to /v1/completions, or as messages"}
+    messages: Messages
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=-1)
@@ -33,6 +34,6 @@ class ChatBody(TemplateFields, SamplingFields):
             raise ApiError(400, "max_tokens and max_completion_tokens differ: send one", param="max_completion_tokens")
 
     def last_content(self, role: str) -> str:
-        """The text of the last message if it has the role `role`, else empty; its parts are joined as in prompts."""
-        (last,) = checked_messages(self.messages[-1:])
-        return last["content"] if last["role"] == role else ""
+        """The text of the last rendered message if it has the role `role`, else empty."""
+        last = self.messages[-1]
+        return text_of(last.get("content")) if last["role"] == role else ""

@@ -1,6 +1,7 @@
 """Host: the body of /v1/completions."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -15,6 +16,7 @@ class CompletionBody(SamplingFields):
     """prompt: text, token ids, or a list of either. logprobs: candidates per token. echo: the response starts with the
     prompt; with max_tokens=0 it is only the prompt."""
 
+    misplaced: ClassVar[Mapping[str, str]] = {"messages": "send them to /v1/chat/completions"}
     prompt: Texts
     echo: bool = False
     logprobs: int | None = Field(None, ge=-1)

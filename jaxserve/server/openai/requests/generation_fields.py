@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from jaxserve.core.errors import RequestError
-from jaxserve.core.options.sampling_checks import MAX_LOGIT_BIAS
-from jaxserve.core.options.sampling_params import MAX_BAD_WORDS, MAX_N, SamplingParams
+from jaxserve.core.options.sampling_checks import INT64, MAX_LOGIT_BIAS
+from jaxserve.core.options.sampling_params import MAX_BAD_WORDS, MAX_N, MAX_TEMPERATURE, SamplingParams
 from jaxserve.core.options.scheduling_options import MAX_TENANT_CHARS, SchedulingKwargs
 from jaxserve.server.http.error_responses import ApiError
-from jaxserve.server.openai.requests.base_body import INT64, Body, Items, fields_set
+from jaxserve.server.openai.requests.base_body import Body, Items, fields_set
 
+FILL_CONTEXT = -1  # as max_tokens: llama.cpp's clients send it
 MAX_STOPS = 16  # OpenAI allows four; lm-eval's tasks send up to six
-MAX_TEMPERATURE = 2.0  # OpenAI's limit
 MAX_ID_CHARS = 128
 
 # Fields passed to `SamplingParams` under the same name.
@@ -25,15 +25,16 @@ SAMPLING_FIELDS = (
 SCHEDULING_FIELDS = tuple(SchedulingKwargs.__annotations__)
 # Fields whose defaults a model's generation_config.json may set.
 DEFAULTED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens")
+# `SamplingParams` checks them all at once, after their number.
+BIASES = {"type": "object", "additionalProperties": {"type": "number"}, "maxProperties": MAX_LOGIT_BIAS}
 
 
-def _check_num_biases(biases: Any) -> Any:
-    """Refuses too many entries before each is validated."""
-    entries: Any = biases
-    if isinstance(biases, dict) and len(entries) > MAX_LOGIT_BIAS:
-        message = f"logit_bias holds {len(entries)} entries; at most {MAX_LOGIT_BIAS} are allowed"
-        raise ApiError(400, message, param="logit_bias")
-    return entries
+def _check_seed(seed: Any) -> Any:
+    """The parser makes floats of integers over 64 bits, which would be refused for their type."""
+    is_outside = isinstance(seed, int) and not -INT64 <= seed < INT64
+    if is_outside or (isinstance(seed, float) and not -INT64 < seed < INT64):
+        raise ApiError(400, f"seed is out of range: it must be from {-INT64} to {INT64 - 1}", param="seed")
+    return seed
 
 
 class StreamOptions(Body):
@@ -45,11 +46,15 @@ class StreamOptions(Body):
 
     def model_post_init(self, _: Any) -> None:
         if self.include_obfuscation:
-            raise ApiError(400, "include_obfuscation is not supported: leave it out", param="stream_options")
+            message = "stream_options.include_obfuscation is not supported: leave it out"
+            raise ApiError(400, message, param="stream_options.include_obfuscation")
 
 
 class SamplingFields(Body):
-    """Ranges that are not given here are checked by `SamplingParams` and `SchedulingOptions`."""
+    """Ranges that are not given here are checked by `SamplingParams` and `SchedulingOptions`.
+
+    max_tokens: -1 for the rest of the context. stream_options: has no effect without `stream`.
+    """
 
     model: str | None = None
     n: int = Field(1, ge=1, le=MAX_N)
@@ -60,17 +65,17 @@ class SamplingFields(Body):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
-    seed: int | None = Field(None, ge=-INT64, lt=INT64)
+    seed: Annotated[int | None, BeforeValidator(_check_seed), Field(ge=-INT64, lt=INT64)] = None
     stop: str | Annotated[Items[str], Field(max_length=MAX_STOPS)] | None = None
     stop_token_ids: Items[int] | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
-    max_tokens: int | None = Field(None, ge=0)
+    max_tokens: int | None = Field(None, ge=-1)
     min_tokens: int = Field(0, ge=0)
     prompt_logprobs: int | None = Field(None, ge=-1)
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
-    logit_bias: Annotated[dict[str, float], BeforeValidator(_check_num_biases)] | None = None
+    logit_bias: Annotated[dict[str, Any], WithJsonSchema(BIASES)] | None = None
     allowed_token_ids: Items[int] | None = None
     bad_words: Annotated[Items[str], Field(max_length=MAX_BAD_WORDS)] | None = None
     skip_reading_prefix_cache: bool | None = None
@@ -88,15 +93,16 @@ class SamplingFields(Body):
     deadline_s: float | None = None
 
     def model_post_init(self, _: Any) -> None:
-        if self.stream_options is not None and not self.stream:
-            raise ApiError(400, "stream_options needs stream=true", param="stream_options")
         if self.prompt_logprobs is not None and self.stream:
             raise ApiError(400, "prompt_logprobs cannot be streamed: leave stream out", param="prompt_logprobs")
 
     def sampling_params(self, defaults: Mapping[str, Any], **others: Any) -> SamplingParams:
         """defaults: the server's, for fields that the client did not set. others: parameters that the endpoint derives
         from fields of other names; they take precedence. Raises `RequestError`."""
-        return SamplingParams(**{**defaults, **fields_set(self, SAMPLING_FIELDS), **others})
+        params = {**defaults, **fields_set(self, SAMPLING_FIELDS), **others}
+        if params.get("max_tokens") == FILL_CONTEXT:
+            params["max_tokens"] = None
+        return SamplingParams(**params)
 
     def scheduling(self, longest_s: float | None) -> SchedulingKwargs:
         """The scheduling options. longest_s: the server's limit on deadlines, and the default deadline."""

@@ -1,8 +1,14 @@
-"""Host: `TemplateFields`: the fields of a body that its messages' chat template takes."""
+"""Host: `Messages` and `TemplateFields`: the messages of a body, and the fields that their chat template takes."""
 
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import WithJsonSchema
 
 from jaxserve.server.openai.requests.base_body import Body
+from jaxserve.text.message_schema import conversation_schema
+
+# Checked against the schema when they are rendered, in a thread, because the template may name roles and fields.
+Messages = Annotated[Any, WithJsonSchema(conversation_schema())]
 
 
 class TemplateFields(Body):

@@ -6,19 +6,21 @@ from pydantic import Field
 
 from jaxserve.server.http.error_responses import ApiError
 from jaxserve.server.openai.requests.base_body import Body, Items
-from jaxserve.server.openai.requests.template_fields import TemplateFields
-from jaxserve.text.chat_messages import MAX_MESSAGES
+from jaxserve.server.openai.requests.template_fields import Messages, TemplateFields
 
 FOR_MESSAGES = tuple(TemplateFields.model_fields)
 
 
 class TokenizeBody(TemplateFields):
-    """A prompt, or messages for the chat template, which writes all special tokens itself."""
+    """A prompt, or messages for the chat template.
+
+    add_special_tokens: None means for a prompt; the template writes the special tokens of messages itself.
+    """
 
     model: str | None = None
     prompt: str | None = None
-    messages: Annotated[Items[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
-    add_special_tokens: bool = True
+    messages: Messages | None = None
+    add_special_tokens: bool | None = None
     return_token_strs: bool = False
 
     def model_post_init(self, _: Any) -> None:
@@ -28,11 +30,11 @@ class TokenizeBody(TemplateFields):
             for name in FOR_MESSAGES:
                 if name in self.model_fields_set:
                     raise ApiError(400, f"{name} goes only with messages", param=name)
-        elif self.add_special_tokens and "add_special_tokens" in self.model_fields_set:
-            message = (
-                "add_special_tokens goes only with prompt: the chat template writes the special tokens of messages"
-            )
-            raise ApiError(400, message, param="add_special_tokens")
+
+    @property
+    def adds_special_tokens(self) -> bool:
+        """Whether the tokenizer adds its own special tokens."""
+        return self.messages is None if self.add_special_tokens is None else self.add_special_tokens
 
 
 class DetokenizeBody(Body):

@@ -4,6 +4,7 @@ import base64
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxserve.core.outputs import EmbeddingRequestOutput
 from jaxserve.server.http.error_responses import ApiError
@@ -22,10 +23,16 @@ def embedding_response(outputs: list[EmbeddingRequestOutput], body: EmbeddingBod
     }
 
 
-def _vector(output: EmbeddingRequestOutput, body: EmbeddingBody) -> list[float] | str:
+def finite_vector(output: EmbeddingRequestOutput) -> NDArray[np.float64]:
+    """Raises `ApiError` for non-finite numbers."""
     vector = np.array(output.outputs.embedding, np.float64)
     if not np.isfinite(vector).all():
         raise ApiError(500, "the model computed non-finite numbers for this input", code="not_finite")
+    return vector
+
+
+def _vector(output: EmbeddingRequestOutput, body: EmbeddingBody) -> list[float] | str:
+    vector = finite_vector(output)
     if body.dimensions is not None:
         if body.dimensions > len(vector):
             message = f"dimensions={body.dimensions}, but this model's embeddings have {len(vector)}"

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import ConfigDict
+
 from jaxserve.server.openai.schemas.base import Answer, PromptUsage
 
 
@@ -46,6 +48,21 @@ class TokenizeResponse(Answer):
 
 class DetokenizeResponse(Answer):
     prompt: str
+
+
+class TokenizerInfo(Answer):
+    """The special tokens are further fields, named as in a tokenizer's configuration."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    tokenizer_class: str
+    model_max_length: int
+    chat_template: str | None
+    vocab_size: int
+    eos_token: str | None
+
+
+class LoadResponse(Answer):
+    server_load: int
 
 
 class VersionResponse(Answer):

@@ -101,6 +101,20 @@ def test_pieces_make_the_whole_of_any_text(allowed, stop, n, seed, max_tokens, m
     assert joined(list(ANY.stream([1, 2, 3], params))) == at_once(ANY, [1, 2, 3], params)
 
 
+def test_equal_samples_of_a_greedy_request_are_computed_once():
+    llm, params = fake_llm(), SamplingParams(n=3, temperature=0, seed=1, max_tokens=6, logprobs=1, ignore_eos=True)
+    (output,) = llm.generate(["hello"], params, use_tqdm=False)
+    (alone,) = llm.generate(["hello"], replace(params, n=1), use_tqdm=False)
+    assert output.outputs == [replace(alone.outputs[0], index=i) for i in range(3)]
+    texts = [""] * 3
+    for piece in llm.stream("hello", params):
+        for completion in piece.outputs:
+            texts[completion.index] += completion.text
+    assert texts == [alone.outputs[0].text] * 3
+    (request,) = llm.admit(read_prompts("hello"), params)
+    assert len(llm.output_processor.add(request).samples) == 1
+
+
 def test_pieces_hold_whole_characters_and_nothing_that_may_become_a_stop_string():
     llm = fake_llm(Reciter(264, said=TEXT))
     params = SamplingParams(max_tokens=80, stop="“naïve 😀 cafés”!")

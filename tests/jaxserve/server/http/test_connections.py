@@ -123,7 +123,7 @@ def test_a_client_that_pipelines_and_disconnects_aborts_its_requests(server):
 @pytest.mark.parametrize("reads", [False, True])
 def test_a_client_that_reads_nothing_is_disconnected_and_a_slow_one_is_not(reads):
     """The response has eight megabytes, more than the kernel's buffers."""
-    with running(fake_llm(), send_timeout_s=1.5) as server, socket.socket() as connection:
+    with running(fake_llm(), send_timeout_s=0.8) as server, socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         host, port = server.url.removeprefix("http://").split(":")
         connection.connect((host, int(port)))
@@ -132,7 +132,7 @@ def test_a_client_that_reads_nothing_is_disconnected_and_a_slow_one_is_not(reads
         begin = connection.recv(1 << 12)
         length = int(re.search(rb"content-length: (\d+)", begin)[1]) + begin.index(b"\r\n\r\n") + 4
         num_read = len(begin)
-        for i in range(40):  # four seconds
+        for i in range(24):  # three times the timeout
             time.sleep(0.1)
             while reads and num_read < min(180_000 * (i + 1), length) and (part := connection.recv(1 << 17)):
                 num_read += len(part)

@@ -4,7 +4,9 @@ import difflib
 
 import pytest
 
-from jaxserve.server.openai.requests.field_policy import IGNORED, UNSUPPORTED
+from jaxserve.server.openai.requests.unsupported_fields import IGNORED, INSTEAD, UNSUPPORTED
+from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
+from tests.jaxserve.text.small_vocab import byte_level
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
 from tests.support.serving.http_server import NAME, running
 
@@ -13,17 +15,17 @@ CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
 PATHS = {"/v1/completions": COMPLETION, "/v1/chat/completions": CHAT}
 
 BAD = {
-    "temperature": [-0.1, 2.1, "1", True, [1]],
+    "temperature": [-0.1, 1.1e6, "1", True, [1]],
     "top_p": [0, 1.1, "x"],
     "top_k": [-2, 1.5],
     "min_p": [-0.1, 1.1],
     "n": [0, 129, "2", 1.5],
-    "max_tokens": [-1, "5", 1.5, 1 << 40],
+    "max_tokens": [-2, "5", 1.5, 1 << 40],
     "min_tokens": [-1, 90, 3],
     "presence_penalty": [-2.1, 2.1],
     "frequency_penalty": [-2.1, 2.1],
     "repetition_penalty": [0, -1],
-    "seed": [1 << 63, "x", 0.5],
+    "seed": [1 << 63, 1 << 64, 10**30, -(1 << 63) - 1, "x", 0.5],
     "stop": [["a"] * 17, [""], 5, [1]],
     "stop_token_ids": [[-1], [1 << 20], "x"],
     "logit_bias": [{"x": 1}, {"5": "y"}, [1], {"9999": 1}],
@@ -33,7 +35,7 @@ BAD = {
     "cache_salt": ["", "a" * 129, "a/b", 5],
     "truncate_prompt_tokens": [0, -2, 97],
     "truncation_side": ["middle", "left"],
-    "stream_options": [{}, {"include_usage": True}],
+    "stream_options": [5, {"include_usag": True}, {"include_usage": 1}, {"include_obfuscation": True}],
     "request_id": ["", "a b", "a" * 129],
     "priority": [1, "high"],
     "tenant": ["a", ""],
@@ -41,10 +43,13 @@ BAD = {
     "queue_timeout_s": [0, -1],
     "model": ["other", 5],
     "no_such_field": [1, None],
-    "tools": [[], [{"type": "function"}]],
+    "tools": [[{"type": "function"}]],
     "response_format": [{"type": "json_object"}],
     "use_beam_search": [True],
     "best_of": [2],
+    "regex": ["a+"],
+    "mirostat": [2],
+    "cache_prompt": ["yes", 1],
 }
 ONLY_COMPLETIONS = {
     "prompt": [None, "", [], [[]], [[1], "x"], ["x", 5], [-1], [9999], {"a": 1}, "x" * 97, [1] * 96, ["x"] * 1025],
@@ -149,12 +154,120 @@ def test_tokenize_refuses_fields_that_would_have_no_effect(client):
         return client.post("/tokenize", json=body).json().get("error", {}).get("param")
 
     messages = CHAT["messages"]
-    assert refused(messages=messages, add_special_tokens=True) == "add_special_tokens"
-    assert refused(messages=messages, add_special_tokens=False) is None
+    assert refused(messages=messages, add_special_tokens=True) is None
     assert refused(messages=messages, add_generation_prompt=False) is None
     assert refused(prompt="x", add_special_tokens=True) is None
     for name, value in {"add_generation_prompt": True, "chat_template_kwargs": {}, "chat_template": "{{ 1 }}"}.items():
         assert refused(prompt="x", **{name: value}) == name
+
+
+def refusal(client, path, **fields):
+    """(param, message) of the refusal; (None, "") if the body is accepted."""
+    answer = client.post(path, json={**PATHS.get(path, {}), **fields})
+    error = answer.json().get("error", {})
+    assert answer.status_code == (400 if error else 200), answer.text
+    return error.get("param"), error.get("message", "")
+
+
+def test_an_unsupported_field_says_what_to_use_instead(client):
+    assert set(INSTEAD) <= set(UNSUPPORTED)
+    expected = {
+        "mirostat": (2, "use top_p, top_k or min_p"),
+        "dry_multiplier": (0.8, "use frequency_penalty"),
+        "stop_regex": ("a+", "use stop"),
+        "regex": ("a+", "output is not constrained"),
+        "json_schema": ("{}", "output is not constrained"),
+        "n_probs": (5, "use logprobs"),
+        "lora_path": ("x", "leave it out"),
+    }
+    for path in PATHS:
+        for name, (value, hint) in expected.items():
+            param, message = refusal(client, path, **{name: value})
+            assert (param, message.startswith(f"{name} is not supported: {hint}")) == (name, True), message
+
+
+def test_a_field_of_another_endpoint_is_not_unknown(client):
+    bodies = {"/v1/completions": {"messages": []}, "/v1/chat/completions": {"prompt": "x"}}
+    bodies["/v1/embeddings"] = {"input": "x", "messages": CHAT["messages"]}
+    for path, body in bodies.items():
+        _, message = refusal(client, path, **body)
+        assert "is not supported: send " in message
+
+
+def test_other_servers_names_mean_the_fields_here(client):
+    def text(**fields):
+        answer = client.post("/v1/completions", json={"prompt": "x", "ignore_eos": True, "logprobs": 1, **fields})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["choices"], answer.json()["usage"]
+
+    own = {"max_tokens": 6, "seed": 3, "min_tokens": 2}
+    other = {"n_predict": 6, "sampling_seed": 3, "min_new_tokens": 2, "repeat_penalty": 1, "cache_prompt": False}
+    assert text(**own) == text(**other, **own) == text(**other)
+    assert text(n_predict=-1)[1]["total_tokens"] == 96
+    assert text(max_tokens=5, tools=[], stream_options={"include_usage": True}, temperature=40)
+    assert client.post("/v1/completions", json={**COMPLETION, "rid": "mine"}).json()["id"] == "cmpl-mine"
+
+
+def test_cache_prompt_is_the_opposite_of_skipping_the_cache():
+    with running(fake_llm(prefix_eviction="lru")) as server:
+
+        def num_cached(**fields):
+            body = {**COMPLETION, "prompt": "a cached prompt of many tokens", **fields}
+            return server.post("/v1/completions", body).json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        num_cached()
+        assert num_cached(cache_prompt=True) == num_cached() > 0
+        assert num_cached(cache_prompt=False) == 0
+
+
+def test_enable_thinking_is_a_variable_of_the_template():
+    template = "{{ enable_thinking }}{{ messages[0].content }}"
+    with running(fake_llm(template=template)) as server:
+        for fields in ({"enable_thinking": False}, {"chat_template_kwargs": {"enable_thinking": False}}):
+            answer = server.post("/tokenize", {"messages": CHAT["messages"], **fields, "return_token_strs": True})
+            assert "".join(answer.json()["token_strs"]) == "Falsex"
+        both = {"enable_thinking": True, "chat_template_kwargs": {"enable_thinking": False}}
+        error = server.post("/v1/chat/completions", {**CHAT, **both}).json()["error"]
+        assert error["message"] == "enable_thinking and chat_template_kwargs.enable_thinking differ: send one"
+
+
+def test_two_names_of_a_field_must_agree(client):
+    for path in PATHS:
+        for alias, name, values in (
+            ("repeat_penalty", "repetition_penalty", (1.1, 1.2)),
+            ("n_predict", "max_tokens", (3, 4)),
+        ):
+            assert refusal(client, path, **{alias: values[0], name: values[0]}) == (None, "")
+            param, message = refusal(client, path, **{alias: values[0], name: values[1]})
+            assert (param, message) == (alias, f"{alias} and {name} differ: send one")
+        assert refusal(client, path, cache_prompt=True, skip_reading_prefix_cache=True)[0] == "cache_prompt"
+
+
+def test_all_bad_keys_of_logit_bias_are_named(client):
+    _, message = refusal(client, "/v1/completions", logit_bias={"9998": 1, "9999": 1, "5": 1})
+    assert "9998; 9999" in message
+    _, message = refusal(client, "/v1/completions", logit_bias={"x": 1, "5": "y", "-1": 1, "6": 1})
+    assert all(part in message for part in ("'x': ", "'5': ", "'-1': "))
+    assert "'6'" not in message
+    _, message = refusal(client, "/v1/completions", logit_bias={f"x{i}": 1 for i in range(300)})
+    assert message.endswith("and 290 more")
+
+
+@pytest.mark.parametrize("seed", [1 << 63, 1 << 64, 10**30, -(1 << 63) - 1])
+def test_a_seed_out_of_range_is_named_as_that(client, seed):
+    param, message = refusal(client, "/v1/completions", seed=seed)
+    assert (param, message) == ("seed", f"seed is out of range: it must be from {-(1 << 63)} to {(1 << 63) - 1}")
+
+
+def test_tokenize_adds_special_tokens_around_rendered_messages_on_request():
+    tokenizer = tokenizer_from_gguf(byte_level(bos_token_id=262, add_bos_token=True, eos_token_id=261))
+    with running(fake_llm(tokenizer=tokenizer)) as server:
+        tokens = {
+            adds: server.post("/tokenize", {"messages": CHAT["messages"], "add_special_tokens": adds}).json()["tokens"]
+            for adds in (None, False, True)
+        }
+    assert tokens[None] == tokens[False]
+    assert tokens[True] == [262, *tokens[False]]
 
 
 def test_the_error_of_a_long_prompt_has_the_text_that_clients_match(client):

@@ -83,6 +83,21 @@ def test_choices_are_counted_prompt_by_prompt(client):
     assert whole.usage.prompt_tokens == 6
 
 
+def test_greedy_samples_are_equal_count_as_many_and_are_computed_once():
+    asked = {"model": NAME, "max_tokens": 5, "n": 3, "temperature": 0, "seed": 1, "extra_body": {"ignore_eos": True}}
+    with running(fake_llm()) as server:
+        client = server.openai()
+        answer = client.completions.create(prompt=["hello", "bye"], **asked)
+        chunks = list(client.completions.create(prompt=["hello", "bye"], stream=True, **asked))
+        texts = [choice.text for choice in answer.choices]
+        assert texts == [texts[0]] * 3 + [texts[3]] * 3
+        for choice in answer.choices:
+            parts = [c.text for chunk in chunks for c in chunk.choices if c.index == choice.index]
+            assert "".join(parts) == choice.text
+        assert answer.usage.completion_tokens == 30
+        assert server.state.engine.metrics.num_generated_tokens == 2 * 10
+
+
 def test_prompts_may_be_token_ids(client):
     ids = client.completions.create(model=NAME, prompt=[104, 105], max_tokens=3, extra_body={"return_token_ids": True})
     assert ids.choices[0].prompt_token_ids == ids.prompt_token_ids == [104, 105]
