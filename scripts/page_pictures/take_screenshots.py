@@ -21,6 +21,15 @@ ANSWER = "document.querySelector('.turn:last-child .answer')"
 HAS_CODE = f"(!!{ANSWER}?.querySelector('.code') && {ANSWER}.textContent.length > 200)"
 SIZES = {"wide": (1440, 900), "narrow": (1000, 760), "phone": PHONE}
 SCALES = {"wide": 1.25, "narrow": 1.25, "phone": 2}
+QUESTIONS = (
+    "Why is the sky blue? Answer in two sentences.",
+    "Write a Python function that reverses a string, in a code block that begins with ```python, and explain it.",
+)
+MAX_BYTES = 300_000
+ANSWER = "document.querySelector('.turn:last-child .answer')"
+HAS_CODE = f"(!!{ANSWER}?.querySelector('.code') && {ANSWER}.textContent.length > 200)"
+SIZES = {"wide": (1440, 900), "narrow": (1000, 760), "phone": PHONE}
+SCALES = {"wide": 1.25, "narrow": 1.25, "phone": 2}
 QUESTIONS = ("Why is the sky blue? Answer in two sentences.", "Write a Python function that reverses a string.")
 
 
@@ -81,7 +90,8 @@ def ask(page: Tab) -> None:
     """Asks two questions and returns while the second answer is streamed, again until it has code."""
     page.wait("document.title.includes('–')")
     page.click("#settings summary")
-    page.fill("[name=temperature]", "0.2")
+    page.fill("[name=temperature]", "0.3")
+    page.fill("[name=max_tokens]", "160")
     page.click("#settings summary")
     first, second = QUESTIONS
     page.fill("#prompt", first)
