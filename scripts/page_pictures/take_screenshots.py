@@ -25,12 +25,6 @@ QUESTIONS = (
     "Why is the sky blue? Answer in two sentences.",
     "Write a Python function that reverses a string, in a code block that begins with ```python, and explain it.",
 )
-MAX_BYTES = 300_000
-ANSWER = "document.querySelector('.turn:last-child .answer')"
-HAS_CODE = f"(!!{ANSWER}?.querySelector('.code') && {ANSWER}.textContent.length > 200)"
-SIZES = {"wide": (1440, 900), "narrow": (1000, 760), "phone": PHONE}
-SCALES = {"wide": 1.25, "narrow": 1.25, "phone": 2}
-QUESTIONS = ("Why is the sky blue? Answer in two sentences.", "Write a Python function that reverses a string.")
 
 
 def main() -> None:
