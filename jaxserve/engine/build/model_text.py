@@ -12,6 +12,7 @@ from jaxserve.engine.inputs.chat_renderer import named_template, read_template
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.text.chat_template import ChatTemplate, chat_template_from_folder, chat_template_from_gguf
 from jaxserve.text.folder_json import read_json
+from jaxserve.text.plain_text_tokenizer import PlainTextTokenizer
 from jaxserve.text.tokenizer import Tokenizer
 from jaxserve.text.tokenizer_from_folder import tokenizer_from_folder
 from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
@@ -37,12 +38,13 @@ def choose_text(config: EngineConfig, checkpoint: Checkpoint | None, folder: Pat
 
 def choose_tokenizer(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:
     """The tokenizer that the option names, or the model's own; None where there is neither."""
-    own, named = _own(checkpoint, folder), named_folder(config)
-    if named is None:
-        return own
-    tokenizer = tokenizer_from_folder(named)
-    if own is not None:  # the model's end-of-sequence ids still end its texts
-        tokenizer.eos_ids = tuple(dict.fromkeys((*tokenizer.eos_ids, *own.eos_ids)))
+    tokenizer = own = _own(checkpoint, folder)
+    if (named := named_folder(config)) is not None:
+        tokenizer = tokenizer_from_folder(named)
+        if own is not None:  # the model's end-of-sequence ids still end its texts
+            tokenizer.eos_ids = tuple(dict.fromkeys((*tokenizer.eos_ids, *own.eos_ids)))
+    if tokenizer is not None and config.escape_special_tokens:
+        return PlainTextTokenizer(tokenizer)
     return tokenizer
 
 
