@@ -1,7 +1,7 @@
 """Host: `ResultsJournal`: an append-only file of batch results, from which a killed batch resumes."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from jaxserve.batch.batch_lines import BatchLine, digest, read_lines
+from jaxserve.batch.done_lines import DoneLines
 from jaxserve.batch.error_tally import ErrorTally
 from jaxserve.core.errors import RequestError
 
@@ -32,12 +33,12 @@ class ResultsJournal:
     incomplete last line is removed, and the others count as done.
 
     Raises `RequestError`, without changing the file, if it contains anything but results of `source`'s lines.
-    `done`: the digests of the input lines that have a result, by line number. `errors`: of all results.
+    `done`: the input lines that have a result. `errors`: of all results.
     """
 
     def __init__(self, path: Path, source: Path):
         self.path = path
-        self.done: dict[int, str] = {}
+        self.done = DoneLines(most=source.stat().st_size)  # a line has at least one byte
         self.errors = ErrorTally()
         self._file = _open(path)
         try:
@@ -83,18 +84,19 @@ class ResultsJournal:
     def _note(self, raw: bytes) -> None:
         try:
             entry: Any = orjson.loads(raw)
-            number, self.done[number] = _line_of(entry)
+            number, line_digest = _line_of(entry)
+            self.done.add(number, line_digest)
             self.errors.add(number, entry)
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
             raise self._not_results() from None
 
     def _compare(self, source: Path) -> None:
-        remaining = dict(self.done)
-        for number, raw in read_lines(source) if remaining else ():
-            if number in remaining and remaining.pop(number) != digest(raw):
-                raise self._other_input(number)
-        if remaining:
-            raise self._other_input(min(remaining))
+        if self.done and (number := self.done.first_missing(self._equal_lines(source))) is not None:
+            raise self._other_input(number)
+
+    def _equal_lines(self, source: Path) -> Iterator[int]:
+        """The input's lines whose digest is that of their result."""
+        return (number for number, raw in read_lines(source) if self.done.digest(number) == digest(raw))
 
     def _not_results(self) -> RequestError:
         return RequestError(f"{self.path} contains something other than batch results", "output")

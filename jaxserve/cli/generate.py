@@ -64,7 +64,11 @@ def _parser() -> argparse.ArgumentParser:
 def _prompts(args: argparse.Namespace) -> list[str]:
     prompts = list(args.prompt)
     if args.prompts_file:
-        text = sys.stdin.read() if args.prompts_file == "-" else Path(args.prompts_file).read_text("utf-8")
+        raw = sys.stdin.buffer.read() if args.prompts_file == "-" else Path(args.prompts_file).read_bytes()
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            raise RequestError(f"--prompts-file {args.prompts_file} is not text in UTF-8: {error}") from None
         prompts += [line for line in text.split("\n") if line]
     if not prompts:
         raise RequestError("there is no prompt: add --prompt TEXT or --prompts-file FILE")
@@ -120,8 +124,8 @@ def summary(
     generate_s = max(finished_s - loaded_s - clock.wall_s, 1e-9)
     return (
         f"model loaded in {loaded_s - started_s:.1f} s\n"
-        f"{clock.num_compiled} programs compiled in {clock.wall_s:.1f} s ({clock.num_cached} of them read from the "
-        "compilation cache)\n"
+        f"{clock.num_compiled} program{'' if clock.num_compiled == 1 else 's'} compiled in {clock.wall_s:.1f} s "
+        f"({clock.num_cached} of them read from the compilation cache)\n"
         f"{num_tokens} tokens generated in {generate_s:.1f} s: {num_tokens / generate_s:.1f} tokens/s, compilation not "
         "counted\n"
         f"first token {first_s - started_s:.1f} s after the start of the process, loading and compilation included"

@@ -45,10 +45,17 @@ def main(argv: list[str] | None = None) -> int:
         return verb.run(argv[1:])
     except (RequestError, ConfigError, CheckpointError, SourceError, OSError) as error:
         # Invalid input and full disks; an internal fault shows its traceback.
-        print(f"jaxserve {name}: {error}", file=sys.stderr)
+        print(f"jaxserve {name}: {_reason(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _reason(error: Exception) -> str:
+    """One sentence; that of the operating system begins with the file instead of a number."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _overview() -> str:

@@ -60,12 +60,14 @@ class Bar:
                 self._show(self._display)
 
     def _show(self, display: TerminalBar | ProgressLines) -> None:
-        left = self._left() or COMPILE_TIMES.left()
-        moment = ", ".join(filter(None, (COMPILE_TIMES.status() or self._moment, left)))
+        moment = ", ".join(filter(None, (COMPILE_TIMES.status() or self._moment, self._left())))
         display.show(self.n, self.total, self._totals, moment)
 
     def _left(self) -> str:
-        """By the pace since it began."""
+        """The time left of a compilation, else of all, by the pace since the bar began."""
+        return COMPILE_TIMES.left() if COMPILE_TIMES.status() else self._left_of_all()
+
+    def _left_of_all(self) -> str:
         num_done = self.n - self._first
         if self.total is None or num_done <= 0 or self.n >= self.total:
             return ""
@@ -106,6 +108,9 @@ class CompileBar(Bar):
 
     def update(self, name: str) -> None:
         self._advance(1, moment=name)
+
+    def _left(self) -> str:
+        return self._left_of_all()
 
     def _now_s(self) -> float:
         return time.monotonic()

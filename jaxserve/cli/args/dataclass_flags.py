@@ -5,7 +5,7 @@ import dataclasses
 import json
 import types
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from jaxserve.core.options.engine_config import ALIASES, EngineConfig
@@ -87,8 +87,20 @@ def _parsing(hint: Any, choices: tuple[str, ...] | None) -> dict[str, Any]:
     if value_types == [tuple[str, ...]]:
         return {"nargs": "+", "action": "extend", "metavar": "STR"}
     if value_types and value_types[0] in (int, float, str) and len(value_types) == 1:
-        return {"type": value_types[0], "metavar": value_types[0].__name__.upper()}
+        kind = value_types[0]
+        can_be_none = type(None) in _members(hint) and kind is not str  # a text may be the word itself
+        return {"type": _or_none(kind) if can_be_none else kind, "metavar": kind.__name__.upper()}
     return {"type": _json, "metavar": "JSON"}
+
+
+def _or_none(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A number, or "none"."""
+
+    def read(text: str) -> Any:
+        return None if text.lower() == "none" else kind(text)
+
+    read.__name__ = kind.__name__  # which argparse names in its errors
+    return read
 
 
 def _members(hint: Any) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ HELP = {
     "stop": 'text that ends the output and is left out of it; JSON for several: \'["a", "b"]\'',
     "stop_token_ids": "token ids that end the output, as JSON: [1, 2]",
     "ignore_eos": "generate on after end-of-sequence tokens",
-    "max_tokens": "most tokens to generate; null: until the context is full",
+    "max_tokens": "most tokens to generate; none: until the context is full",
     "min_tokens": "tokens before which neither a stop nor an end token ends the output",
     "logprobs": "log-probabilities of so many candidates for each token; 0: of the token alone, -1: of all",
     "prompt_logprobs": "the same for each token of the prompt",

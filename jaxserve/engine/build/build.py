@@ -112,7 +112,7 @@ def assemble(
     engine = Engine(scheduler, runner, max_rounds=config.max_decode_rounds, is_overlapped=config.async_scheduling)
     input_processor = InputProcessor(
         tokenizer=text.tokenizer,
-        eos_ids=eos_ids(model, text.tokenizer),
+        eos_ids=eos_ids(model, text.tokenizer, text.generation_config),
         vocab_size=model.vocab_size,
         max_model_len=sizes.max_model_len,
         max_logprobs=programs.settings.max_logprobs,

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from checkpoints.open_checkpoint import Checkpoint
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.inputs.chat_renderer import named_template, read_template
+from jaxserve.models.config.config_keys import token_ids
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.text.chat_template import ChatTemplate, chat_template_from_folder, chat_template_from_gguf
 from jaxserve.text.folder_json import read_json
@@ -16,6 +18,8 @@ from jaxserve.text.plain_text_tokenizer import PlainTextTokenizer
 from jaxserve.text.tokenizer import Tokenizer
 from jaxserve.text.tokenizer_from_folder import tokenizer_from_folder
 from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
+
+NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +41,22 @@ def choose_text(config: EngineConfig, checkpoint: Checkpoint | None, folder: Pat
 
 
 def choose_tokenizer(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:
-    """The tokenizer that the option names, or the model's own; None where there is neither."""
-    tokenizer = own = _own(checkpoint, folder)
-    if (named := named_folder(config)) is not None:
-        tokenizer = tokenizer_from_folder(named)
-        if own is not None:  # the model's end-of-sequence ids still end its texts
-            tokenizer.eos_ids = tuple(dict.fromkeys((*tokenizer.eos_ids, *own.eos_ids)))
-    if tokenizer is not None and config.escape_special_tokens:
-        return PlainTextTokenizer(tokenizer)
+    """The tokenizer that the option names, or the model's own; None where there is neither or none is wanted."""
+    tokenizer = None if config.skip_tokenizer_init else _tokenizer(config, checkpoint, folder)
+    if not config.escape_special_tokens:
+        return tokenizer
+    if tokenizer is None:
+        raise ConfigError("escape_special_tokens needs a tokenizer: leave it out", "escape_special_tokens")
+    return PlainTextTokenizer(tokenizer)
+
+
+def _tokenizer(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:
+    own, named = _own(checkpoint, folder), named_folder(config)
+    if named is None:
+        return own
+    tokenizer = tokenizer_from_folder(named)
+    if own is not None:  # the model's end-of-sequence ids still end its texts
+        tokenizer.eos_ids = tuple(dict.fromkeys((*tokenizer.eos_ids, *own.eos_ids)))
     return tokenizer
 
 
@@ -88,6 +100,9 @@ def _own(checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None
     return tokenizer_from_folder(folder)
 
 
-def eos_ids(model: ModelConfig, tokenizer: Tokenizer | None) -> tuple[int, ...]:
-    """End-of-sequence ids of the tokenizer and of the model's configuration."""
-    return tuple(dict.fromkeys((*(() if tokenizer is None else tokenizer.eos_ids), *model.eos_ids)))
+def eos_ids(
+    model: ModelConfig, tokenizer: Tokenizer | None, generation_config: Mapping[str, Any] = NO_DEFAULTS
+) -> tuple[int, ...]:
+    """End-of-sequence ids of the tokenizer, of the sampling defaults and of the model's configuration."""
+    named = token_ids(generation_config.get("eos_token_id")) if tokenizer is None else tokenizer.eos_ids
+    return tuple(dict.fromkeys((*named, *model.eos_ids)))

@@ -43,6 +43,7 @@ class EngineMetrics:
     `prefill_time` from there to the first token, `decode_time` from there to the last, `inference_time` from the first
     slot to the end, `latency` from the call to the end. A step that draws several tokens of a sample divides the time
     since its last one among them. Samples that never got a slot or a token are missing where one is needed.
+    `step_tokens`, as vLLM counts them: a step's generated tokens, and the prompts of which it generated the first one.
     num_queried, num_hit: prompt tokens looked up in the prefix cache, and found. num_unseen: samples aborted before
     they reached the engine. load, num_coming: the last published load, and samples in the queue that have not reached
     the engine.
@@ -107,11 +108,11 @@ class EngineMetrics:
 
     def observe_step(self, record: StepRecord) -> None:
         """Record a committed step."""
-        self.step_tokens.observe(record.num_tokens)
         self._last_steps.append(record)
 
     def observe(self, update: StepUpdate, samples: list[SequenceOutput]) -> None:
         """Record the tokens and ends of a step; `samples` are those of `update`."""
+        num_before = self.num_prompt_tokens + self.num_generated_tokens
         if update.tokenless:
             counts = Counter(samples)
             counts.subtract(update.tokenless)
@@ -120,6 +121,8 @@ class EngineMetrics:
             self._observe_tokens(samples, update.now_s)
         for sample in update.ended:
             self._end(sample, update.now_s)
+        if num_tokens := self.num_prompt_tokens + self.num_generated_tokens - num_before:
+            self.step_tokens.observe(num_tokens)
 
     def _observe_tokens(self, samples: list[SequenceOutput], now: float) -> None:
         """`samples` has one entry per token. Most samples had their last token in the step before, all at one moment:

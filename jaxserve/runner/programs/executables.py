@@ -1,5 +1,6 @@
 """Device: `Executables`, compiled programs: each compiled once, on demand until `freeze`, never afterwards."""
 
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -9,6 +10,7 @@ from jaxserve.core.compile_times import COMPILE_TIMES
 from jaxserve.core.errors import FrozenBucketError
 from jaxserve.runner.programs.programs import Program
 
+log = logging.getLogger(__name__)
 Compiler = Callable[[Program], Any]
 
 
@@ -31,6 +33,7 @@ class Executables:
                     f"{name} was not compiled during warm-up and the engine is frozen; compiled programs: "
                     f"{', '.join(sorted(self.by_name))}. Add the shape to the buckets, or do not freeze."
                 )
+            log.info("compiling %s", name)
             self.by_name[name] = self._compile(program())
         return self.by_name[name]
 

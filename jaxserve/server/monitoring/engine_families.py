@@ -12,7 +12,10 @@ from jaxserve.server.monitoring.prometheus import PrometheusFamilies
 FINISH_REASONS = ("stop", "length", "abort", "timeout", "error")
 QUEUE_LIMITS = {"max_num_queued_reqs": "max_num_waiting", "max_num_queued_tokens": "max_waiting_tokens"}  # vLLM's, ours
 HISTOGRAMS = {
-    "iteration_tokens_total": ("step_tokens", "Tokens computed per step."),
+    "iteration_tokens_total": (
+        "step_tokens",
+        "Prompt and generated tokens per step; a prompt counts in the step of its first token.",
+    ),
     "request_prompt_tokens": ("prompt_tokens", "Prompt tokens per request, independent of n."),
     "request_generation_tokens": ("generated_tokens", "Generated tokens per finished sample."),
     "request_params_n": ("params_n", "The parameter n of requests."),

@@ -42,10 +42,14 @@ def describe(
     if responses:
         success["model"] = _union(responses)
     if media_type is not None:
-        success["content"] = {media_type: {"schema": {"type": "string"}}}
+        text = {"type": "string"}
+        success["content"] = {media_type: {"schema": _event(text) if media_type == EVENTS else text}}
     if chunks:
-        event = {"schema": {"type": "string"}, "x-event": _schema(chunks)}
-        success["content"] = {EVENTS: event}
+        content = _schema((*chunks, ErrorResponse))
+        definitions = content.pop("$defs")
+        chunk = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
+        event = _event({"anyOf": [chunk, {"const": "[DONE]"}]})
+        success["content"] = {EVENTS: {"schema": event | {"$defs": definitions}}}
     errors = {*SHARED_STATUSES, *statuses, *(BODY_STATUSES if bodies else ()), *(ADMIN_STATUSES if is_admin else ())}
     extra: dict[str, Any] = {"security": ADMIN_KEY} if is_admin else {}
     if bodies:
@@ -77,13 +81,17 @@ def complete(description: dict[str, Any], config: ServerConfig) -> None:
             contents = [each.get("content", {}) for each in operation["responses"].values()]
             for content in (*contents, operation.get("requestBody", {}).get("content", {})):
                 for part in content.values():
-                    for schema in (part.get("schema", {}), part.get("x-event", {})):
-                        schemas.update(schema.pop("$defs", {}))
+                    schemas.update(part.get("schema", {}).pop("$defs", {}))
 
 
 def _schema(types: Sequence[type[Body] | type[Answer]]) -> dict[str, Any]:
     """One of these types, with the definitions that it refers to in `$defs`."""
     return TypeAdapter[Any](_union(types)).json_schema(ref_template=REFERENCE)
+
+
+def _event(data: dict[str, Any]) -> dict[str, Any]:
+    """One event with such data. Validators apply the schema of a stream to each of its events."""
+    return {"type": "object", "properties": {"data": data}, "required": ["data"]}
 
 
 def _union(types: Sequence[type]) -> Any:

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import re
+import sys
 
 import pytest
 
@@ -58,7 +59,15 @@ WRONG = {
     ("bench", "serve", "--modle", "m"): "jaxserve bench serve: unknown option --modle: did you mean --model?",
     ("bench", "latency", "--xyzzy"): "jaxserve bench latency: unknown option --xyzzy (",
     ("generate", "m", "--temperature", "hot"): "jaxserve generate: argument --temperature: invalid float",
+    ("chat", "m", "--n", "2"): "jaxserve chat: unknown option --n (",
     ("chat",): "jaxserve chat: the following arguments are required: model (",
+    ("generate", "m", "--prompts-file", "/"): "jaxserve generate: /: Is a directory",
+    (
+        "generate",
+        "m",
+        "--prompts-file",
+        sys.executable,
+    ): f"jaxserve generate: --prompts-file {sys.executable} is not text",
     ("serv",): "jaxserve: unknown verb serv: did you mean serve?",
     ("--verson",): "jaxserve: unknown option --verson (",
 }
@@ -70,6 +79,13 @@ def test_a_mistake_gets_one_line_with_a_hint(argv, capsys):
     assert code == 2
     assert said.startswith(WRONG[argv])
     assert said.count("\n") == 1
+
+
+def test_a_number_may_be_none():
+    parser = PARSERS["generate"]
+    assert parser.parse_args(["m", "--max-tokens", "none"]).max_tokens is None
+    assert parser.parse_args(["m", "--max-tokens", "7"]).max_tokens == 7
+    assert parser.parse_args(["m", "--stop", "none"]).stop == "none"
 
 
 def test_the_version_names_what_runs(capsys):

@@ -17,7 +17,7 @@ def said(monkeypatch, capsys):
 
     def run(argv, text):
         monkeypatch.setattr(LLM, "from_config", lambda *_, **__: fake_llm(Reciter(264, said="Paris. ")))
-        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
         assert main([*argv, "--temperature", "0"]) == 0
         out, err = capsys.readouterr()
         assert err == ""

@@ -153,6 +153,16 @@ def test_the_time_left_counts_neither_compilation_nor_what_was_done_before(
     assert "60/100 samples, 0 tokens, 0.0 tokens/s, about 40 s left" in capsys.readouterr().err
 
 
+def test_lines_that_failed_at_once_promise_no_end_while_a_step_compiles(capsys, clock, compile_times, tick):
+    with GenerateBar(True, total=12) as bar:
+        bar.update(3, 0)
+        with compile_times.compiling("mixed[tokens=32]"):
+            clock[0] += 12
+            tick(bar)
+    shown = capsys.readouterr().err.splitlines()[0]
+    assert shown == "Generating: 3/12 samples, 0 tokens in 12.0 s, compiling mixed[tokens=32] for 12 s"
+
+
 def test_an_estimate_has_few_digits():
     times = {0.4: "0 s", 119: "119 s", 150: "2 min", 5000: "83 min", 9000: "2 h"}
     assert {about_left(seconds) for seconds in times} == {f"about {text} left" for text in times.values()}

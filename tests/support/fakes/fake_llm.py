@@ -63,9 +63,11 @@ def fake_llm(
     generation_config: dict[str, Any] | None = None,
     prefix_eviction: str | None = None,
     tokenizer: Tokenizer | None = None,
+    skip_tokenizer_init: bool = False,
 ) -> LLM:
     """A model of 264 tokens (`small_vocab.byte_level`) with a context of 96."""
     tokenizer = tokenizer or _tokenizer()
+    loaded = None if skip_tokenizer_init else tokenizer
     model = model or FakeModel(tokenizer.vocab_size)
     groups, order = KVGroups((None,), PAGE), make_policy(policy)
     scheduler = Scheduler(
@@ -89,7 +91,7 @@ def fake_llm(
         max_logprobs=max_logprobs,
     )
     input_processor = InputProcessor(
-        tokenizer=tokenizer,
+        tokenizer=loaded,
         eos_ids=tokenizer.eos_ids,
         vocab_size=tokenizer.vocab_size,
         max_model_len=MAX_MODEL_LEN,
@@ -99,11 +101,11 @@ def fake_llm(
         scheduling_fields=order.fields,
         clock=clock,
     )
-    text = ModelText(tokenizer, ChatTemplate(template, {"bos_token": "<|im_end|>"}), generation_config or {})
+    text = ModelText(loaded, ChatTemplate(template, {"bos_token": "<|im_end|>"}), generation_config or {})
     parts: Any = SimpleNamespace(
         engine=Engine(scheduler, cast(Any, runner), clock=clock),
         runner=runner,
-        tokenizer=tokenizer,
+        tokenizer=loaded,
         text=text,
         input_processor=input_processor,
         model=SimpleNamespace(vocab_size=tokenizer.vocab_size),

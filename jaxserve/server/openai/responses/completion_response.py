@@ -13,7 +13,7 @@ from jaxserve.text.detokenize import Detokenizer
 
 
 class CompletionResponse:
-    """Sample j of prompt i is choice i · n + j."""
+    """Sample j of prompt i is choice i · n + j. detokenizer: None without a tokenizer; outputs are token ids then."""
 
     def __init__(
         self,
@@ -25,6 +25,7 @@ class CompletionResponse:
     ):
         self.usage = Usage(num_prompts, counts_output=body.max_tokens != 0)
         self._body, self._envelope, self._texts, self._detokenizer = body, envelope, texts, detokenizer
+        self._returns_ids = body.return_token_ids or detokenizer is None
         self._echoes: dict[int, PromptEcho] = {}  # by prompt, once a sample of it has started
         self._logprobs: dict[int, CompletionLogprobs] = {}  # by choice, once it has started
         self._has_started = [False] * (num_prompts * body.n)
@@ -37,7 +38,7 @@ class CompletionResponse:
             choices += [self._choice(prompt_index, output, completion, is_whole=True) for completion in output.outputs]
         choices.sort(key=lambda choice: choice["index"])
         response = {**self._envelope.fields("text_completion"), "choices": choices, "usage": self.usage.as_json()}
-        if self._body.return_token_ids and len(outputs) == 1:
+        if self._returns_ids and len(outputs) == 1:
             response["prompt_token_ids"] = outputs[0].prompt_token_ids
         return response
 
@@ -46,7 +47,7 @@ class CompletionResponse:
         self.usage.add(prompt_index, output)
         for completion in output.outputs:
             choice = self._choice(prompt_index, output, completion, is_whole=False)
-            if choice["text"] or choice["finish_reason"] or choice["logprobs"] or self._body.return_token_ids:
+            if choice["text"] or choice["finish_reason"] or choice["logprobs"] or self._returns_ids:
                 usage = self.usage.of_sample(prompt_index, completion.index)
                 yield {**self._envelope.fields("text_completion"), "choices": [choice], "usage": usage}
 
@@ -79,7 +80,7 @@ class CompletionResponse:
         if is_whole:
             entries = output.prompt_logprobs
             choice["prompt_logprobs"] = prompt_logprobs(output.prompt_token_ids, entries, body.prompt_logprobs)
-        if body.return_token_ids:
+        if self._returns_ids:
             choice["token_ids"] = ids
             if is_first:
                 choice["prompt_token_ids"] = output.prompt_token_ids

@@ -31,6 +31,7 @@ REFUSED = {
     "max_num_waiting": -1,
     "max_waiting_tokens": 0,
     "tokenizer": 5,
+    "skip_tokenizer_init": "no",
     "chat_template": 5,
     "revision": 5,
     "hf_token": 5,

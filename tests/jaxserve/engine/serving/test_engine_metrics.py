@@ -48,9 +48,10 @@ def test_counts_are_what_was_served(model, num_pages, max_rounds):
     assert (meters.params_n.sum, meters.params_n.count) == (len(samples), len(outputs))
     assert meters.preemptions.sum == llm.parts.engine.scheduler.stats.num_preemptions
     assert (num_pages > 100) == (meters.preemptions.sum == 0)
-    assert meters.step_tokens.sum == llm.parts.runner.num_computed
-    assert meters.step_tokens.count == llm.parts.engine.scheduler.state.num_committed
-    assert len(meters.last_steps) == min(NUM_LAST_STEPS, meters.step_tokens.count)
+    num_steps = llm.parts.engine.scheduler.state.num_committed
+    assert meters.step_tokens.sum == meters.num_prompt_tokens + meters.num_generated_tokens
+    assert 0 < meters.step_tokens.count <= num_steps  # steps that only begin prompts or end samples are not counted
+    assert len(meters.last_steps) == min(NUM_LAST_STEPS, num_steps)
 
 
 def test_times_are_those_of_the_clock():
@@ -73,6 +74,7 @@ def test_times_are_those_of_the_clock():
     assert (meters.queue_time.sum, meters.prefill_time.sum, meters.decode_time.sum) == (0, 3, 9)
     assert (meters.first_token.sum, meters.latency.sum, meters.inter_token.sum) == (3, 12, 9)
     assert meters.time_per_token.sum == 1
+    assert (meters.step_tokens.sum, meters.step_tokens.count) == (80 + 10, 10)
     assert tokens_per_s == pytest.approx(1, rel=0.2)
     assert meters.recent_first_token_s is None  # beyond the window
     assert meters.recent_inter_token_s == 1

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from jaxserve.core.compile_times import COMPILE_TIMES
 from jaxserve.core.errors import FrozenBucketError
 from jaxserve.runner.programs.executables import Executables
 from jaxserve.runner.programs.programs import Program
@@ -57,6 +58,19 @@ def test_an_error_ends_the_warm_up_and_what_is_compiled_stays():
         executables.compile_all(PROGRAMS * 50, lambda name: None)
     assert len(begun) < 100
     assert executables.get("a", lambda: PROGRAMS[0]) == "a"
+
+
+def test_progress_displays_and_logs_hear_what_is_compiled(caplog):
+    """Logs hear of programs that are compiled when they are needed; in a warm-up all would be a line each."""
+    said = []
+    executables = Executables(lambda program: said.append(COMPILE_TIMES.status()))
+    with caplog.at_level("INFO", "jaxserve"):
+        executables.get("a", lambda: PROGRAMS[0])
+        executables.get("a", lambda: PROGRAMS[0])
+        executables.compile_all(PROGRAMS[1:2], lambda name: None)
+    assert said == ["compiling a for 0 s", "compiling b for 0 s"]
+    assert caplog.messages == ["compiling a"]
+    assert COMPILE_TIMES.status() == ""
 
 
 def test_after_freezing_only_compiled_programs_are_there():

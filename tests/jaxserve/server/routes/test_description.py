@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, ValidationError
 
 from tests.support.fakes.fake_llm import fake_llm
 from tests.support.serving.http_server import running
@@ -48,11 +48,17 @@ def check(described: dict[str, Any], answer: Any, method: str, path: str) -> Non
     if not media_type:
         assert (contents, answer.content) == ({}, b"")
         return
-    instance: Any = answer.text if media_type == "text/event-stream" else json.loads(answer.text)
-    check_instance(described, contents[media_type]["schema"], instance)
-    if media_type == "text/event-stream":
-        for event in answer.text.split("data: ")[1:-1]:
-            check_instance(described, contents[media_type]["x-event"], json.loads(event))
+    schema = contents[media_type]["schema"]
+    if media_type != "text/event-stream":
+        check_instance(described, schema, json.loads(answer.text))
+        return
+    chunk, end = schema["properties"]["data"]["anyOf"]
+    assert (chunk["contentMediaType"], end) == ("application/json", {"const": "[DONE]"})
+    for event in answer.text.removesuffix("\n\n").split("\n\n"):
+        data = event.removeprefix("data: ")
+        check_instance(described, schema, {"event": "message", "data": data})
+        if data != end["const"]:
+            check_instance(described, chunk["contentSchema"], json.loads(data))
 
 
 def check_instance(described: dict[str, Any], schema: dict[str, Any], instance: Any) -> None:
@@ -78,6 +84,21 @@ def test_answers_to_get_are_described(server, described, path):
 @pytest.mark.parametrize(("path", "body"), POSTS)
 def test_answers_to_post_are_described(server, described, path, body):
     check(described, server.post(path, body), "post", path)
+
+
+def test_the_schema_of_every_stream_describes_one_event(described):
+    """Schemathesis and other validators apply it to objects with the fields of an event."""
+    contents = [
+        each["responses"]["200"].get("content", {})
+        for methods in described["paths"].values()
+        for each in methods.values()
+    ]
+    schemas = [content["text/event-stream"]["schema"] for content in contents if "text/event-stream" in content]
+    assert len(schemas) == 4
+    for schema in schemas:
+        check_instance(described, schema, {"event": "message", "data": "[DONE]"})
+        with pytest.raises(ValidationError):
+            check_instance(described, schema, "data: [DONE]\n\n")
 
 
 def test_refusals_by_the_connection_are_described(server, described):
