@@ -112,7 +112,9 @@ class EngineConfig:
     )
     max_logprobs: int = option(20, "most log-probabilities per token that a request may ask for; -1: the vocabulary")
     buckets: str | None = option(
-        None, "compiled shapes, such as '8 32 32x8 512x32': rows of decode steps, TOKENSxROWS of mixed steps"
+        None,
+        "compiled shapes, such as '8 32 32x8 512x32': rows of decode steps, TOKENSxROWS of mixed steps; default: by "
+        "max_num_seqs and max_num_batched_tokens",
     )
     max_decode_rounds: int = option(
         MAX_ROUNDS,

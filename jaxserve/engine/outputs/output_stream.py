@@ -29,12 +29,10 @@ class OutputStream:
     def take(self) -> RequestOutput | None:
         """The samples that have grown or ended, with their new text, tokens and log-probabilities; None: nothing new.
 
-        cumulative_logprob counts from the beginning. Prompt log-probabilities come with the first piece, for which
-        other samples wait.
+        cumulative_logprob counts from the beginning. Prompt log-probabilities come with the first piece: sample 0
+        collects them before any sample speaks, since the scheduler lets none overtake it.
         """
         state = self._state
-        if self._is_scoring():
-            return None
         completions: list[CompletionOutput] = []
         for sample, position in zip(state.samples, self._positions, strict=True):
             sequence, text = sample.sequence, sample.text
@@ -57,12 +55,6 @@ class OutputStream:
             num_cached_tokens=state.samples[0].sequence.num_cached_tokens or 0,
             metrics=replace(state.metrics, started_s=state.samples[0].sequence.started_s),
         )
-
-    def _is_scoring(self) -> bool:
-        """Whether the prompt's log-probabilities, which sample 0 collects, are not all known yet."""
-        first = self._state.samples[0].sequence
-        is_asked = first.prompt_logprobs is not None and not self._has_prompt_logprobs
-        return is_asked and first.first_unscored is not None and not first.is_finished
 
     def _prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:
         state, entries = self._state, self._state.samples[0].sequence.prompt_logprobs

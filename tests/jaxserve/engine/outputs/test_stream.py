@@ -1,5 +1,6 @@
 """Streams: their pieces together are the output of `generate`, with other streams running or left early."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -46,21 +47,65 @@ def at_once(llm, prompt, params):
     return replace(llm.generate(prompt, params, use_tqdm=False)[0], request_id="", metrics=None)
 
 
-def test_prompt_logprobs_are_whole_where_another_sample_could_go_first():
-    """The samples' prompt is cached, which is of use to all but the one that scores it."""
-    llm = fake_llm(prefix_eviction="lru")
-    scored = SamplingParams(max_tokens=8, n=2, prompt_logprobs=1, ignore_eos=True)
-    expected = at_once(fake_llm(), PROMPT * 8, scored)
-    llm.generate(PROMPT * 8, SamplingParams(max_tokens=1), use_tqdm=False)
-    prompts = read_prompts(["another", PROMPT * 8])
-    states = [llm.output_processor.add(request) for request in llm.admit(prompts, [SamplingParams(), scored])]
-    stream, pieces = OutputStream(states[1]), []
-    while not states[1].is_finished:
+@pytest.mark.parametrize("num_others", [1, 3])
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("max_num_seqs", [2, 8])
+def test_no_sample_overtakes_the_one_that_scores_the_prompt(num_others, n, max_num_seqs):
+    """Half of the prompt is cached, which is of use to all samples but the first one, and others wait before them.
+
+    The first piece has all prompt log-probabilities, and the prompt is computed once, in several steps: each sample
+    needs only its own four tokens in addition.
+    """
+    llm, ids = fake_llm(prefix_eviction="lru", max_num_seqs=max_num_seqs), list(range(66))
+    scored = SamplingParams(max_tokens=4, n=n, seed=1, prompt_logprobs=1, ignore_eos=True)
+    expected = at_once(fake_llm(), ids, scored)
+    llm.generate(ids[:36], SamplingParams(max_tokens=1), use_tqdm=False)
+    prompts, brief = read_prompts([*([200] for _ in range(num_others)), ids]), SamplingParams(max_tokens=1)
+    params, records = [*(brief for _ in range(num_others)), scored], []
+    states = [llm.output_processor.add(request) for request in llm.admit(prompts, params)]
+    llm.parts.engine.observer = records.append
+    stream, pieces = OutputStream(states[-1]), []
+    while not states[-1].is_finished:
         llm.output_processor.step()
         pieces += filter(None, [stream.take()])
-    assert joined(pieces).prompt_logprobs == expected.prompt_logprobs
-    assert None not in pieces[0].prompt_logprobs[1:]
+    assert pieces[0].prompt_logprobs == expected.prompt_logprobs
+    assert joined(pieces).outputs == expected.outputs
+    num_computed = sum(record.num_tokens for record in records)
+    assert num_computed <= num_others + len(ids) + 4 * n
     llm.output_processor.close(states)
+
+
+def streamed_among_others(rng):
+    """(pieces, preemptions of sample 0) of a scored prompt among others, with priorities or tenants and few pages."""
+    policy = rng.choice(["priority", "fair"])
+    llm = fake_llm(prefix_eviction="lru", max_num_seqs=rng.randint(3, 6), num_pages=rng.randint(26, 30), policy=policy)
+
+    def add(ids, params, **scheduling):
+        (request,) = llm.admit(read_prompts([ids]), params, scheduling)
+        return llm.output_processor.add(request)
+
+    def add_other():
+        order = {"fcfs": {}, "priority": {"priority": rng.randint(-5, 5)}, "fair": {"tenant": rng.choice("ab")}}[policy]
+        add([rng.randrange(250)] * rng.randint(4, 30), SamplingParams(max_tokens=30, ignore_eos=True), **order)
+
+    for _ in range(rng.randint(0, 3)):
+        add_other()
+    state = add(list(range(60)), SamplingParams(max_tokens=4, n=3, prompt_logprobs=1, ignore_eos=True))
+    stream, pieces, num_others = OutputStream(state), [], 0
+    while not state.is_finished:
+        if num_others < 4 and rng.random() < 0.5:
+            num_others += 1
+            add_other()
+        llm.output_processor.step()
+        pieces += filter(None, [stream.take()])
+    return pieces, state.samples[0].sequence.num_preemptions
+
+
+@pytest.mark.parametrize("seed", [3, 18, 28])
+def test_prompt_logprobs_are_whole_though_the_sample_that_scores_is_preempted(seed):
+    pieces, num_preemptions = streamed_among_others(random.Random(seed))
+    assert num_preemptions
+    assert None not in pieces[0].prompt_logprobs[1:]
 
 
 @pytest.mark.parametrize("n", [1, 3])
