@@ -57,4 +57,4 @@ def texts(checks: Checks) -> None:
 
 
 if __name__ == "__main__":
-    main(version("lm_eval"), scores, texts)
+    main(version("lm_eval"), texts, scores)

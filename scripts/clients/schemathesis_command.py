@@ -30,7 +30,7 @@ RULES = (
 )
 
 OPTIONS = (
-    "--phases examples,coverage,fuzzing --seed 1 --workers 2 --continue-on-failure --no-shrink --request-timeout 120 "
+    "--phases examples,coverage,fuzzing --seed 1 --workers 6 --continue-on-failure --no-shrink --request-timeout 120 "
     "--generation-database none --generation-with-security-parameters false --report ndjson --output-sanitize false "
     "--output-truncate false --no-color"
 ).split()
