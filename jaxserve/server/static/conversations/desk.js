@@ -61,7 +61,7 @@ export class Desk {
     this.problem.textContent = "";
     this.show(conversation);
     location.hash = "#chat"; // where only one view is visible
-    this.chat.composer.prompt.focus();
+    this.chat.focus();
   }
 
   show(conversation) {
