@@ -15,6 +15,7 @@ from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
 from jaxserve.server.openai.requests.tokenization_bodies import DetokenizeBody, TokenizeBody
 from jaxserve.server.openai.responses.completion_response import CompletionResponse
 from jaxserve.server.routes import tokenization
+from jaxserve.text import chat_messages
 from jaxserve.text.tokenizer import Tokenizer
 from tests.support.fakes.fake_llm import fake_llm
 from tests.support.serving.http_server import running
@@ -63,8 +64,10 @@ def test_long_work_runs_in_a_thread(server, monkeypatch, name):
     assert threads == {name != "encoding"}  # encoding always runs in a thread: its time is not known from the size
 
 
+# Messages are checked when they are rendered.
 LISTS = [(kind, name) for kind in (CompletionBody, ChatBody, EmbeddingBody, TokenizeBody, DetokenizeBody)
-         for name, schema in kind.model_json_schema()["properties"].items() if "items" in str(schema)]  # fmt: skip
+         for name, schema in kind.model_json_schema()["properties"].items()
+         if "items" in str(schema) and name != "messages"]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "name"), LISTS)
@@ -78,6 +81,23 @@ def test_an_error_names_only_a_list_s_first_bad_item(kind, name):
         assert told.count("[0]") <= 2
 
 
-def test_too_many_biases_are_refused_before_validation():
-    with pytest.raises(ApiError, match="logit_bias holds 301 entries; at most 300"):
-        CompletionBody.read({"prompt": "x", "logit_bias": {str(i): "bad" for i in range(301)}})
+def test_too_many_biases_and_messages_are_refused_before_each_is_checked(server):
+    biases = {"prompt": "x", "logit_bias": {str(i): "bad" for i in range(301)}}
+    error = server.post("/v1/completions", biases).json()["error"]
+    assert error["message"] == "logit_bias holds 301 entries; at most 300 are allowed"
+    error = server.post("/v1/chat/completions", {"messages": [None] * 5000}).json()["error"]
+    assert error["message"] == "messages holds 5000 items; at most 4096 are allowed"
+
+
+def test_messages_are_checked_in_a_thread_up_to_the_first_fault(server, monkeypatch):
+    check, threads = chat_messages.check_schema, []
+
+    def noted(*args):
+        threads.append(threading.current_thread().name)
+        return check(*args)
+
+    monkeypatch.setattr(chat_messages, "check_schema", noted)
+    error = server.post("/v1/chat/completions", {"messages": [None] * 100}).json()["error"]
+    assert error["message"] == "messages[0] must be an object, not null"
+    assert "test-server" not in threads
+    assert len(threads) == 1
