@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from jaxserve.cli.args.arg_types import MODEL_HELP
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options, given
-from jaxserve.cli.args.sampling_flags import add_sampling_flags
+from jaxserve.cli.args.sampling_flags import add_chat_flags
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.cli.chat_session.conversation import NOT_IN_CHAT, Conversation
 from jaxserve.cli.chat_session.terminal import answer_lines, edit_lines, talk
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="JSON",
         help="variables of the chat template, such as '{\"enable_thinking\": false}'",
     )
-    add_sampling_flags(parser, skip=NOT_IN_CHAT)
+    add_chat_flags(parser, skip=NOT_IN_CHAT)
     add_engine_flags(parser, seed_help="seed of answers without --seed", defaults={"max_num_seqs": 1})
     return parser
 

@@ -12,6 +12,7 @@ from jaxserve.text.chat_messages import checked_messages
 from jaxserve.text.folder_json import read_json, token_text
 from jaxserve.text.gguf_fields import GgufFields
 from jaxserve.text.message_schema import conversation_schema
+from jaxserve.text.user_text import user_text
 
 MAX_TEMPLATE_CHARS = 1 << 20
 CONTINUED = "\ue000the final message ends here\ue000 "  # its final space shows whether the template trims
@@ -26,10 +27,11 @@ MODELS_OWN = "the model's chat template"
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """template: jinja2's. schema: of the messages that it renders."""
+    """template: jinja2's. schema: of the messages that it renders. constants: the texts in its expressions."""
 
     template: Any
     schema: dict[str, Any]
+    constants: frozenset[str]
 
 
 class ChatTemplate:
@@ -56,13 +58,16 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         variables: Mapping[str, Any] | None = None,
+        plain_tokens: Sequence[str] = (),
     ) -> str:
         """The prompt with its special tokens as text: encode it with add_special_tokens=False.
 
         messages: of the roles and fields of `conversation_schema`, and others that the template reads.
         add_generation_prompt: end with the header of the assistant's answer. continue_final_message: end inside the
         last message, which the model continues; not together with add_generation_prompt. variables: the template's own
-        (such as enable_thinking). Raises `RequestError` for invalid messages and for any error in the template.
+        (such as enable_thinking). plain_tokens: special tokens that stay text where messages, tools and variables spell
+        them; the result then has the marks of `UserText`. Raises `RequestError` for invalid messages and for any error
+        in the template.
         """
         if self.source is None:
             message = "the model has no chat template: set chat_template, or send a plain prompt"
@@ -78,8 +83,12 @@ class ChatTemplate:
             keeps_parts=READS_PARTS.search(self.source) is not None,
             keeps_developer="developer" in self.source,
         )
+        given: dict[str, Any] = {**(variables or {}), "messages": chat, "tools": list(tools) if tools else None}
+        if plain_tokens:
+            given = user_text(tuple(plain_tokens), compiled.constants).marked(given)
+            chat = given["messages"]
         continued = _mark_end(chat[-1]) if continue_final_message else None
-        values = {**self.special_tokens, **(variables or {}), "messages": chat, "tools": list(tools) if tools else None}
+        values = {**self.special_tokens, **given}
         text = self._render(compiled.template, {**values, "add_generation_prompt": add_generation_prompt}, chat)
         return text if continued is None else _cut_at_mark(text, continued, self.name)
 
@@ -88,7 +97,7 @@ class ChatTemplate:
         self._compile()
 
     def _compile(self) -> _Compiled:
-        from jaxserve.text.template_reads import compared_constants, message_fields
+        from jaxserve.text.template_reads import compared_constants, constants, message_fields
         from jaxserve.text.template_sandbox import compile_tree, parse_template
 
         assert self.source is not None
@@ -99,7 +108,8 @@ class ChatTemplate:
             try:
                 tree = parse_template(self.source)
                 schema = conversation_schema(compared_constants(tree), message_fields(tree))
-                self._compiled = _Compiled(compile_tree(tree), schema)
+                texts = constants(tree)
+                self._compiled = _Compiled(compile_tree(tree), schema, texts)
             except Exception as error:
                 line = getattr(error, "lineno", None)  # of a syntax error
                 place = "" if line is None else f" (line {line})"

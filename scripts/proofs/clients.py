@@ -5,18 +5,24 @@ what the client returns with direct requests at temperature 0 or with the same s
 independently of the batch, so these are equal. schemathesis sends 500 cases of each operation of /openapi.json to a
 server of its own. Limits: no failed check, no answer with status 5xx, and a time per client. A client that cannot be
 installed is listed as not run. Controls: a relay falsifies answers, and the clients' checks must fail.
+
+Results that hold are stored in .cache/proofs: an interrupted run continues as long as the sources are unchanged. A
+client named on the command line always runs.
 """
 
 import argparse
+import hashlib
+import json
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from scripts.proofs.helpers.client_relay import FALSIFIED, Fault, other_texts, relay, teapot, without_created
 from scripts.proofs.helpers.client_runs import Client, ClientRun, run
 from scripts.proofs.helpers.served_model import served
 from scripts.proofs.helpers.serving_row import MODEL, SIZES
 
+ROOT = Path(__file__).parents[2]
 KEY = "a-key-for-clients"
 EXACT = ("--dtype", "float32", "--batch-invariant", "--max-model-len", "1024", *SIZES)
 SHORT = ("--max-model-len", "128", "--max-num-seqs", "16", "--max-num-batched-tokens", "128", "--buckets", "16 128x16")
@@ -53,42 +59,74 @@ CONTROLS = [
 ]
 
 
+@dataclass(frozen=True)
+class Result:
+    """num_noticed: by control, the failures with its words."""
+
+    run: ClientRun
+    num_noticed: dict[str, int]
+
+    @property
+    def faults(self) -> list[str]:
+        lost = [f"does not notice: {what}" for what, num in self.num_noticed.items() if not num]
+        return [f"{self.run.name}: {fault}" for fault in (*self.run.failures, *lost)]
+
+
 def main(argv: list[str]) -> str:
     parser = argparse.ArgumentParser(prog="scripts/prove clients")
-    parser.add_argument("clients", nargs="*", metavar="CLIENT", help=f"{', '.join(NAMES)} (default: all)")
-    names = parser.parse_args(argv).clients or NAMES
+    parser.add_argument("clients", nargs="*", metavar="CLIENT", help=f"{', '.join(NAMES)} (default: all not stored)")
+    names = parser.parse_args(argv).clients
     if unknown := set(names) - set(NAMES):
         raise SystemExit(f"unknown client {', '.join(sorted(unknown))}: must be one of {', '.join(NAMES)}")
-    runs, controls = list[ClientRun](), list[tuple[Control, ClientRun]]()
+    results = {} if names else {client.name: found for client in CLIENTS if (found := stored(client))}
     for options in (EXACT, SHORT):
-        if clients := [client for client in CLIENTS if client.options == options and client.name in names]:
+        of_options = [client for client in CLIENTS if client.options == options]
+        if clients := [
+            client for client in of_options if client.name in (names or NAMES) and client.name not in results
+        ]:
             with served(MODEL, *options, key=KEY) as url:
-                for client in clients:
-                    runs.append(run(client, url, KEY))
-                    print(*table(runs[-1:])[2:], *runs[-1].failures[:MAX_SHOWN], sep="\n", file=sys.stderr)
-                    controls += [] if runs[-1].not_run else controls_of(client, url)
-    lines = [*table(runs), "", *table_of_checks(runs), "", *table_of_controls(controls), ""]
-    faults = [f"{each.name}: {failure}" for each in runs for failure in each.failures]
-    faults += [
-        f"{each.name} does not notice: {control.what}" for control, each in controls if not notices(control, each)
-    ]
-    if faults:
+                results |= {client.name: tried(client, url) for client in clients}
+    ordered = [results[name] for name in NAMES if name in results]
+    runs = [result.run for result in ordered]
+    lines = [*table(runs), "", *table_of_checks(runs), "", *table_of_controls(ordered), ""]
+    if faults := [fault for result in ordered for fault in result.faults]:
         raise SystemExit("\n".join([*lines, *faults[:MAX_SHOWN], f"{len(faults)} failures"]))
-    if set(names) != set(NAMES):
-        raise SystemExit("\n".join([*lines, "All checks hold; no report is written for a part of the clients."]))
+    if len(runs) < len(NAMES):
+        raise SystemExit("\n".join([*lines, "All checks hold; a report needs all clients."]))
     not_run = ", ".join(each.name for each in runs if each.not_run) or "none"
     return "\n".join([*lines, f"All checks hold, and each control is noticed. Clients that were not run: {not_run}."])
 
 
-def controls_of(client: Client, url: str) -> Iterator[tuple[Control, ClientRun]]:
+def tried(client: Client, url: str) -> Result:
+    found, num_noticed = run(client, url, KEY), dict[str, int]()
+    print(*table([found])[2:], *found.failures[:MAX_SHOWN], sep="\n", file=sys.stderr)
     for control in CONTROLS:
-        if client.name in control.clients:
+        if client.name in control.clients and not found.not_run:
             with relay(url, control.fault) as through:
-                yield control, run(client, url, KEY, through)
+                failures = run(client, url, KEY, through).failures
+            num_noticed[control.what] = sum(control.words in failure for failure in failures)
+    result = Result(found, num_noticed)
+    if not result.faults and not found.not_run:
+        place_of(client).parent.mkdir(parents=True, exist_ok=True)
+        place_of(client).write_text(json.dumps(asdict(result)))
+    return result
 
 
-def notices(control: Control, found: ClientRun) -> bool:
-    return any(control.words in failure for failure in found.failures)
+def stored(client: Client) -> Result | None:
+    if not place_of(client).exists():
+        return None
+    found = json.loads(place_of(client).read_text())
+    return Result(ClientRun(**found["run"]), found["num_noticed"])
+
+
+def place_of(client: Client) -> Path:
+    """Of the stored result; named by a hash of the files that it depends on."""
+    own = {f"scripts/clients/{client.module}.py", f"scripts/clients/requirements/{client.name}.txt"}
+    digest = hashlib.sha256()
+    for pattern in ("jaxserve/**/*.py", "scripts/clients/checks.py", *sorted(own), "scripts/proofs/**/*client*.py"):
+        for file in sorted(ROOT.glob(pattern)):
+            digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
+    return ROOT / ".cache" / "proofs" / f"client-{client.name}-{digest.hexdigest()[:12]}.json"
 
 
 def table(runs: list[ClientRun]) -> list[str]:
@@ -106,6 +144,8 @@ def table_of_checks(runs: list[ClientRun]) -> list[str]:
     return lines + [f"| {each.name} | {part} | {num} |" for each in runs for part, num in each.num_checks.items()]
 
 
-def table_of_controls(controls: list[tuple[Control, ClientRun]]) -> list[str]:
-    lines = ["| control: answers of /v1 with | client | failed checks, at least one wanted |", "|---" * 3 + "|"]
-    return lines + [f"| {control.what} | {each.name} | {len(each.failures)} |" for control, each in controls]
+def table_of_controls(results: list[Result]) -> list[str]:
+    lines = ["| control | client | checks that fail, at least one wanted |", "|---" * 3 + "|"]
+    return lines + [
+        f"| {what} | {each.run.name} | {num} |" for each in results for what, num in each.num_noticed.items()
+    ]

@@ -40,7 +40,7 @@ def add_flags(
         if field.name in defaults:
             default, help_text = defaults[field.name], help_text.partition("; default: ")[0]
         if default not in (None, (), ""):
-            help_text = f"{help_text} (default: {default})"
+            help_text = f"{help_text} (default: {_shown(default)})"
         options: dict[str, Any] = {"dest": field.name, "default": defaults.get(field.name, argparse.SUPPRESS)}
         options |= {"help": help_text}
         options |= _parsing(hints[field.name], field.metadata.get("choices"))
@@ -67,7 +67,9 @@ def add_engine_flags(
     if "keep_lowered" not in skip:
         parser.set_defaults(keep_lowered=True)  # safe here: a command's process has no patched functions
     if seed_help:
-        parser.add_argument("--engine-seed", type=int, default=argparse.SUPPRESS, help=seed_help)
+        parser.add_argument(
+            "--engine-seed", type=int, metavar="INT", default=argparse.SUPPRESS, help=f"{seed_help} (default: 0)"
+        )
 
 
 def engine_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -91,6 +93,12 @@ def _parsing(hint: Any, choices: tuple[str, ...] | None) -> dict[str, Any]:
         can_be_none = type(None) in _members(hint) and kind is not str  # a text may be the word itself
         return {"type": _or_none(kind) if can_be_none else kind, "metavar": kind.__name__.upper()}
     return {"type": _json, "metavar": "JSON"}
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def _or_none(kind: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -34,6 +34,12 @@ HELP = {
 }  # fmt: skip
 
 
-def add_sampling_flags(parser: argparse.ArgumentParser, *, skip: Collection[str] = ()) -> None:
-    """Adds a flag for each field of `SamplingParams` except those in `skip`."""
-    add_flags(parser, SamplingParams, skip=skip, help_texts=HELP)
+def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds a flag for each field of `SamplingParams`."""
+    add_flags(parser, SamplingParams, help_texts=HELP)
+
+
+def add_chat_flags(parser: argparse.ArgumentParser, *, skip: Collection[str]) -> None:
+    """The same for answers, which may fill the context, except for the fields in `skip`."""
+    texts = HELP | {"max_tokens": "most tokens of an answer, by default until the context is full"}
+    add_flags(parser, SamplingParams, skip=skip, defaults={"max_tokens": None}, help_texts=texts)

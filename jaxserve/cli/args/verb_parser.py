@@ -27,6 +27,13 @@ class VerbParser(argparse.ArgumentParser):
                     self.error(f"unknown option {name}{hint(name, self._option_string_actions)}")
         return super().parse_known_args(args, namespace)
 
+    def format_help(self) -> str:
+        """The usage names what is required: all options would fill a page, and are described below it."""
+        required = [action for action in self._actions if action.required]
+        words = (" ".join((*a.option_strings[:1], str(a.metavar or a.dest.upper()))) for a in required)
+        self.usage = " ".join((self.prog, *words, "[OPTIONS]"))
+        return super().format_help()
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (`{self.prog} --help` lists all options)\n")
 

@@ -46,5 +46,5 @@ async function askModel() {
 
 new EngineView(at("engine"), tab, learn);
 document.addEventListener("keydown", (event) => event.key === "Escape" && desk.chat.stop());
-if (matchMedia("(pointer: fine)").matches) at("prompt").focus();
+desk.chat.focus();
 learn();

@@ -88,6 +88,22 @@ def test_a_number_may_be_none():
     assert parser.parse_args(["m", "--stop", "none"]).stop == "none"
 
 
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [("serve", "MODEL"), ("compile", "MODEL --out DIR"), ("bench", "{throughput,latency,prefix,serve}")],
+)
+def test_the_usage_names_what_is_required_and_no_more(words, usage):
+    assert PARSERS[words].format_help().startswith(f"usage: jaxserve {words} {usage} [OPTIONS]\n")
+
+
+def test_the_defaults_told_are_those_of_the_verb():
+    told = {verb: {a.dest: a.help for a in PARSERS[verb]._actions} for verb in ("chat", "generate")}
+    assert told["chat"]["max_tokens"] == "most tokens of an answer, by default until the context is full"
+    assert told["generate"]["max_tokens"].endswith("(default: 16)")
+    assert told["chat"]["max_num_seqs"].endswith("(default: 1)")
+    assert told["generate"]["ignore_eos"].endswith("(default: off)")
+
+
 def test_the_version_names_what_runs(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("jaxserve 0.1.0, jax ")

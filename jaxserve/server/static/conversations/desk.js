@@ -36,11 +36,22 @@ export class Desk {
     page.querySelector("#delete").addEventListener("click", () => this.delete([this.current]));
     this.title.form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.title.blur();
+      this.chat.composer.prompt.focus();
     });
     this.title.addEventListener("change", () => this.rename(this.title.value.trim()));
     addEventListener("pagehide", () => this.chat.leave());
+    addEventListener("keydown", (event) => this.key(event));
     this.show(this.library.conversations.get(tab.read(CURRENT)) ?? new Conversation());
+  }
+
+  /** Ctrl or Cmd with K searches; with Shift and O it starts a new conversation. */
+  key(event) {
+    if (!event.ctrlKey && !event.metaKey) return;
+    const pressed = `${event.shiftKey ? "shift " : ""}${event.key.toLowerCase()}`;
+    if (pressed !== "k" && pressed !== "shift o") return;
+    event.preventDefault();
+    if (pressed === "k") this.panel.focus();
+    else this.open(new Conversation());
   }
 
   /** Shows a conversation at the user's wish. */
@@ -50,7 +61,7 @@ export class Desk {
     this.problem.textContent = "";
     this.show(conversation);
     location.hash = "#chat"; // where only one view is visible
-    this.chat.composer.prompt.focus();
+    this.chat.focus();
   }
 
   show(conversation) {
@@ -61,7 +72,7 @@ export class Desk {
   }
 
   refresh() {
-    this.title.value = this.current.title;
+    if (document.activeElement !== this.title) this.title.value = this.current.title;
     this.title.disabled = this.current.isEmpty;
     for (const id of ["#export", "#delete"]) this.title.form.querySelector(id).hidden = this.current.isEmpty;
     this.panel.show(this.current);
@@ -92,8 +103,9 @@ export class Desk {
   }
 
   import(conversations) {
-    for (const one of conversations) this.changed(one);
-    this.notice.replaceChildren(`${conversations.length} imported.`);
+    const problem = conversations.map((one) => this.library.save(one)).find((text) => text !== "");
+    this.notice.replaceChildren(problem ?? `${conversations.length} imported.`);
+    this.panel.show(this.current);
   }
 
   delete(conversations) {

@@ -38,6 +38,16 @@ def test_a_search_finds_words_of_titles_and_messages(two):
     assert two.text("#none-found") == "No conversation has these words."
 
 
+def test_keys_search_and_start_a_conversation(two):
+    key = "dispatchEvent(new KeyboardEvent('keydown', { key: '%s', ctrlKey: true, shiftKey: %s, cancelable: true }))"
+    assert two.read(key % ("k", "false")) is False  # the browser's own action is prevented
+    assert two.read("document.activeElement.id") == "search"
+    assert two.read(key % ("K", "true")) is True
+    assert two.read(key % ("O", "true")) is False
+    assert shown(two) == []
+    assert two.read("document.activeElement.id") == "prompt"
+
+
 def test_a_reload_shows_the_same_conversation_and_a_new_tab_a_new_one(two, server):
     two.read("document.querySelectorAll('#conversation-list button')[1].click()")
     two.open(f"{server.url}/")
