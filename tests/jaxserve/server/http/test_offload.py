@@ -16,6 +16,7 @@ from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
 from jaxserve.server.openai.requests.tokenization_bodies import DetokenizeBody, TokenizeBody
 from jaxserve.server.openai.responses.completion_response import CompletionResponse
 from jaxserve.server.routes import tokenization
+from jaxserve.text import chat_messages
 from jaxserve.text.chat_messages import checked_messages
 from jaxserve.text.tokenizer import Tokenizer
 from tests.support.fakes.fake_llm import fake_llm
@@ -94,3 +95,17 @@ def test_too_many_biases_are_refused_before_each_is_checked():
     body = CompletionBody.read({"prompt": "x", "logit_bias": {str(i): "bad" for i in range(301)}})
     with pytest.raises(RequestError, match="logit_bias holds 301 entries; at most 300"):
         body.sampling_params({})
+
+
+def test_messages_are_checked_in_a_thread(server, monkeypatch):
+    check, threads = chat_messages.check_schema, []
+
+    def noted(*args):
+        threads.append(threading.current_thread().name)
+        return check(*args)
+
+    monkeypatch.setattr(chat_messages, "check_schema", noted)
+    error = server.post("/v1/chat/completions", {"messages": [None] * 5000}).json()["error"]
+    assert error["message"] == "messages holds 5000 items; at most 4096 are allowed"
+    assert len(threads) == 1
+    assert "test-server" not in threads
