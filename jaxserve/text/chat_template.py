@@ -7,9 +7,10 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any, cast
 
-from jaxserve.core.errors import RequestError
+from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.text.chat_messages import checked_messages
 from jaxserve.text.folder_json import read_json, token_text
+from jaxserve.text.gguf_fields import GgufFields
 from jaxserve.text.message_schema import conversation_schema
 from jaxserve.text.user_text import user_text
 
@@ -164,17 +165,21 @@ def chat_template_from_folder(folder: str | Path) -> ChatTemplate:
         items = [cast(dict[str, Any], item) for item in cast(list[Any], source) if isinstance(item, dict)]
         source = {item.get("name"): item.get("template") for item in items}.get("default")
     if (path := folder / "chat_template.jinja").is_file():
-        source = path.read_text(encoding="utf-8")
+        try:
+            source = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}", "chat_template") from None
     return ChatTemplate(source if isinstance(source, str) else None, special_tokens)
 
 
 def chat_template_from_gguf(metadata: Mapping[str, Any]) -> ChatTemplate:
     """The template in the metadata of a GGUF file, with the file's special tokens."""
-    pieces = metadata.get("tokenizer.ggml.tokens", ())
-    special_tokens: dict[str, str] = {}
+    fields, special_tokens = GgufFields(metadata), dict[str, str]()
+    pieces = fields.texts("tokens") or []
     for name, key in zip(SPECIAL_TOKENS, ("bos", "eos", "unknown", "padding"), strict=True):
-        token_id = metadata.get(f"tokenizer.ggml.{key}_token_id")
-        if token_id is not None and 0 <= token_id < len(pieces):
-            special_tokens[name] = str(pieces[token_id])
+        if (token_id := fields.token_id(key, len(pieces))) is not None:
+            special_tokens[name] = pieces[token_id]
     source = metadata.get("tokenizer.chat_template")
-    return ChatTemplate(None if source is None else str(source), special_tokens)
+    if source is not None and not isinstance(source, str):
+        raise ConfigError("tokenizer.chat_template in the GGUF file must be text", "chat_template")
+    return ChatTemplate(source, special_tokens)

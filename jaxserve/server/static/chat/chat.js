@@ -26,6 +26,12 @@ export class Chat {
     this.transcript.scrollToEnd();
   }
 
+  /** Moves the focus to the box; on touch screens to the messages, which a keyboard would cover. */
+  focus() {
+    const isTouched = matchMedia("(pointer: coarse)").matches;
+    (isTouched ? this.transcript.list : this.composer.prompt).focus();
+  }
+
   setModel(name) {
     this.model = name;
     for (const { name: shown } of this.transcript.views) if (shown.textContent === UNKNOWN) shown.textContent = name;

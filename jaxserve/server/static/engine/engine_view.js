@@ -12,7 +12,7 @@ const SHOWN = { running: count, waiting: count, tokens_per_s: rate, ttft_ms: dur
 const STATES = ["free", "cached", "held", "shared"];
 
 export class EngineView {
-  /** tab: `KeptValues` of this tab, with the charts' history over a reload. */
+  /** tab: `JsonStorage` of this tab, with the charts' history over a reload. */
   constructor(panel, tab, onConnect) {
     this.panel = panel;
     const history = tab.read(HISTORY) ?? {};

@@ -24,6 +24,7 @@ export class MarkdownStream {
   /** Renders what is left at the end of the text. */
   end() {
     cancelAnimationFrame(this.frame);
+    this.frame = null;
     this.render();
   }
 

@@ -137,13 +137,17 @@ def test_a_deleted_conversation_comes_back(two):
 
 
 def test_full_storage_is_told_and_loses_nothing(page, server):
-    script_answers(page, "x" * 100, "two")
-    page.read("Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError') }")
+    script_answers(page, "x" * 100)
     ask_and_wait(page, "q1")
+    page.run_first("Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError') }")
+    page.open(f"{server.url}/")
+    assert page.read(TITLES) == ["q1"]
+    script_answers(page, "y" * 100)
+    ask_and_wait(page, "q2")
     assert page.text("#notice").startswith("This browser’s storage for conversations is full")
     page.click("#new")
     page.click("#conversation-list button")
-    assert shown(page) == ["q1", "x" * 100]
+    assert shown(page) == ["q1", "x" * 100, "q2", "y" * 100]
 
 
 def test_conversations_have_a_bound_together(page):

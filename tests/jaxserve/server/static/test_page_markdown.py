@@ -136,6 +136,22 @@ def test_markdown_is_the_same_however_it_is_split(page):
     assert len(set(rendered(page, *cuts))) == 1
 
 
+def test_a_text_that_was_complete_grows_again(page):
+    """As an answer does that is continued."""
+    stream = json.dumps(module(page, "markdown/stream.js"))
+    shown = page.read(
+        f"""import({stream}).then(async ({{ MarkdownStream }}) => {{
+          const into = document.createElement("div"), stream = new MarkdownStream(into);
+          stream.write("one");
+          stream.end();
+          stream.write(" two");
+          while (!into.textContent.includes("two")) await new Promise(requestAnimationFrame);
+          return into.innerHTML;
+        }})"""
+    )
+    assert shown == "<p>one two</p>"
+
+
 DEEP = {
     "quotes": "> " * 10_000,
     "some quotes": "> " * 500 + "a",

@@ -3,25 +3,25 @@
 import { Chat } from "../chat/chat.js";
 import { button } from "../dom/element.js";
 import { Conversation } from "./conversation.js";
+import { ConversationStore } from "./conversation_store.js";
 import { download } from "./exported_file.js";
-import { Library } from "./library.js";
 import { ConversationPanel } from "./panel.js";
 
 const CURRENT = "jaxserve.current";
 
-export class Desk {
-  /** kept: `KeptValues` of this browser; tab: of this tab, which remembers what it shows; parts: of `Chat`. */
+export class Conversations {
+  /** kept: `JsonStorage` of this browser; tab: of this tab, which remembers what it shows; parts: of `Chat`. */
   constructor(page, kept, tab, parts) {
     this.tab = tab;
     this.title = page.querySelector("#title");
     this.notice = page.querySelector("#notice");
     this.problem = page.querySelector("#problem");
-    this.library = new Library(kept, (id) => this.changedElsewhere(id));
+    this.store = new ConversationStore(kept, (id) => this.changedElsewhere(id));
     const onProblem = (text) => (this.problem.textContent = text);
-    this.panel = new ConversationPanel(page.querySelector("#conversations"), this.library, {
+    this.panel = new ConversationPanel(page.querySelector("#conversations"), this.store, {
       onOpen: (one) => this.open(one),
       onImport: (ones) => this.import(ones),
-      onDeleteAll: () => this.delete(this.library.all),
+      onDeleteAll: () => this.delete(this.store.all),
       onProblem,
     });
     this.chat = new Chat({
@@ -41,7 +41,7 @@ export class Desk {
     this.title.addEventListener("change", () => this.rename(this.title.value.trim()));
     addEventListener("pagehide", () => this.chat.leave());
     addEventListener("keydown", (event) => this.key(event));
-    this.show(this.library.conversations.get(tab.read(CURRENT)) ?? new Conversation());
+    this.show(this.store.conversations.get(tab.read(CURRENT)) ?? new Conversation());
   }
 
   /** Ctrl or Cmd with K searches; with Shift and O it starts a new conversation. */
@@ -61,7 +61,7 @@ export class Desk {
     this.problem.textContent = "";
     this.show(conversation);
     location.hash = "#chat"; // where only one view is visible
-    this.chat.composer.prompt.focus();
+    this.chat.focus();
   }
 
   show(conversation) {
@@ -81,12 +81,12 @@ export class Desk {
   /** Stores a conversation after a change. */
   changed(conversation) {
     conversation.changed = Date.now();
-    this.notice.replaceChildren(this.library.save(conversation));
+    this.notice.replaceChildren(this.store.save(conversation));
     this.refresh();
   }
 
   changedElsewhere(id) {
-    const changed = this.library.conversations.get(id);
+    const changed = this.store.conversations.get(id);
     if (id === this.current.id && changed && !this.chat.answering) this.show(changed);
     else this.panel.show(this.current);
   }
@@ -103,7 +103,7 @@ export class Desk {
   }
 
   import(conversations) {
-    const problem = conversations.map((one) => this.library.save(one)).find((text) => text !== "");
+    const problem = conversations.map((one) => this.store.save(one)).find((text) => text !== "");
     this.notice.replaceChildren(problem ?? `${conversations.length} imported.`);
     this.panel.show(this.current);
   }
@@ -111,7 +111,7 @@ export class Desk {
   delete(conversations) {
     this.chat.leave();
     const records = structuredClone(conversations.map((one) => one.toJSON()));
-    for (const one of conversations) this.library.remove(one);
+    for (const one of conversations) this.store.remove(one);
     if (conversations.includes(this.current)) this.show(new Conversation());
     else this.refresh();
     this.offerUndo(`${conversations.length === 1 ? "The conversation is" : "All conversations are"} deleted.`, () =>
@@ -121,7 +121,7 @@ export class Desk {
 
   restore(records) {
     const restored = records.map((record) => Conversation.from(record));
-    for (const one of restored) this.library.save(one);
+    for (const one of restored) this.store.save(one);
     this.show(restored[0]);
   }
 
