@@ -18,11 +18,10 @@ MAX_MODELS = 100  # names that are kept apart; a file for one model has one
 
 @dataclass(slots=True)
 class InputSummary:
-    """models: the line that first names each model, in order. num_named: lines that name one."""
+    """models: the line that first names each model, in order."""
 
     num_lines: int = 0
     models: dict[str, int] = field(default_factory=dict[str, int])
-    num_named: int = 0
 
 
 def check_input(path: Path) -> InputSummary:
@@ -33,10 +32,8 @@ def check_input(path: Path) -> InputSummary:
         custom_id, model = _names(raw)
         if custom_id is not None:
             hashes.append(_hash(custom_id))
-        if model is not None:
-            found.num_named += 1
-            if len(found.models) < MAX_MODELS:
-                found.models.setdefault(model, number)
+        if model is not None and len(found.models) < MAX_MODELS:
+            found.models.setdefault(model, number)
     ordered = np.sort(np.frombuffer(hashes, np.uint64))
     if repeated := {int(value) for value in ordered[1:][ordered[1:] == ordered[:-1]]}:
         _refuse_repeated(path, repeated)

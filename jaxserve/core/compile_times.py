@@ -6,6 +6,8 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from jaxserve.core.deferred_signals import deferred_signals
+
 
 class CompileTimes:
     """Written by the threads that compile, read by whatever shows progress or measures a rate."""
@@ -21,21 +23,15 @@ class CompileTimes:
     @contextmanager
     def compiling(self, name: str) -> Generator[None]:
         """A program is compiled within it."""
-        with self._lock:
-            started_s, key = time.monotonic(), next(self._keys)
-            if not self._running:
-                self._busy_since_s = started_s
-            self._running[key] = name, started_s
-        try:
+        key = next(self._keys)
+        try:  # an interrupt leaves nothing behind that would be compiled for ever
+            with deferred_signals(), self._lock:
+                self._begin(key, name)
             yield
         finally:
-            with self._lock:
-                stopped_s = time.monotonic()
-                del self._running[key]
-                self._num_done += 1
-                self._done_s += stopped_s - started_s
-                if not self._running:
-                    self._busy_s += stopped_s - self._busy_since_s
+            with deferred_signals(), self._lock:
+                if key in self._running:
+                    self._end(key)
 
     def work_s(self) -> float:
         """A monotonic clock that stands still while anything is compiled: rates by it leave compilation out."""
@@ -55,6 +51,20 @@ class CompileTimes:
                 return ""
             left_s = self._done_s / self._num_done - self._oldest()[1]
         return about_left(left_s) if left_s >= 1 else ""
+
+    def _begin(self, key: int, name: str) -> None:
+        started_s = time.monotonic()
+        if not self._running:
+            self._busy_since_s = started_s
+        self._running[key] = name, started_s
+
+    def _end(self, key: int) -> None:
+        stopped_s = time.monotonic()
+        _, started_s = self._running.pop(key)
+        self._num_done += 1
+        self._done_s += stopped_s - started_s
+        if not self._running:
+            self._busy_s += stopped_s - self._busy_since_s
 
     def _oldest(self) -> tuple[str, float]:
         name, started_s = next(iter(self._running.values()))

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from jaxserve.core.compile_times import COMPILE_TIMES, about_left
+from jaxserve.core.deferred_signals import deferred_signals
 from jaxserve.core.progress_displays import ProgressLines, TerminalBar
 
 RATE_S = 2.0
@@ -30,19 +31,32 @@ class Bar:
         self._ticker = threading.Thread(target=self._tick, name="jaxserve-progress", daemon=True)
 
     def __enter__(self) -> Self:
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            self._close()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._display is not None:
-            self._is_closed.set()
-            self._ticker.join()
-            self._display.close(self.n, self.total, self._totals)
-            _LINE.release()
+        self._close()
 
     def _open(self) -> None:
+        with deferred_signals():  # an interrupt between the lines would hold the line for ever
+            self._show_first()
+
+    def _close(self) -> None:
+        with deferred_signals():
+            if self._display is not None:
+                self._is_closed.set()
+                self._ticker.join()
+                self._display.close(self.n, self.total, self._totals)
+                self._display = None
+                _LINE.release()
+
+    def _show_first(self) -> None:
         if self._is_shown and _LINE.acquire(blocking=False):
             self._started_s = self._now_s()
             if sys.stderr.isatty():

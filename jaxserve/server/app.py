@@ -40,9 +40,10 @@ async def _no_route(request: Request, error: Exception) -> Response:
     """An unknown path or method gets an error in the same format as any other."""
     assert isinstance(error, HTTPException)
     status = error.status_code if error.status_code in (404, 405) else 400
-    raise ApiError(
-        status, f"{request.method} {request.url.path[:200]}: {error.detail}", headers=dict(error.headers or {})
-    )
+    headers = dict(error.headers or {})
+    if "GET" in (allowed := headers.get("Allow", "")):
+        headers["Allow"] = f"{allowed}, HEAD"
+    raise ApiError(status, f"{request.method} {request.url.path[:200]}: {error.detail}", headers=headers)
 
 
 async def _raise(_: Request, error: Exception) -> Response:

@@ -7,10 +7,12 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any, cast
 
-from jaxserve.core.errors import RequestError
+from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.text.chat_messages import checked_messages
 from jaxserve.text.folder_json import read_json, token_text
+from jaxserve.text.gguf_fields import GgufFields
 from jaxserve.text.message_schema import conversation_schema
+from jaxserve.text.user_text import user_text
 
 MAX_TEMPLATE_CHARS = 1 << 20
 CONTINUED = "\ue000the final message ends here\ue000 "  # its final space shows whether the template trims
@@ -25,10 +27,11 @@ MODELS_OWN = "the model's chat template"
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """template: jinja2's. schema: of the messages that it renders."""
+    """template: jinja2's. schema: of the messages that it renders. constants: the texts in its expressions."""
 
     template: Any
     schema: dict[str, Any]
+    constants: frozenset[str]
 
 
 class ChatTemplate:
@@ -55,13 +58,16 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         variables: Mapping[str, Any] | None = None,
+        plain_tokens: Sequence[str] = (),
     ) -> str:
         """The prompt with its special tokens as text: encode it with add_special_tokens=False.
 
         messages: of the roles and fields of `conversation_schema`, and others that the template reads.
         add_generation_prompt: end with the header of the assistant's answer. continue_final_message: end inside the
         last message, which the model continues; not together with add_generation_prompt. variables: the template's own
-        (such as enable_thinking). Raises `RequestError` for invalid messages and for any error in the template.
+        (such as enable_thinking). plain_tokens: special tokens that stay text where messages, tools and variables spell
+        them; the result then has the marks of `UserText`. Raises `RequestError` for invalid messages and for any error
+        in the template.
         """
         if self.source is None:
             message = "the model has no chat template: set chat_template, or send a plain prompt"
@@ -77,8 +83,12 @@ class ChatTemplate:
             keeps_parts=READS_PARTS.search(self.source) is not None,
             keeps_developer="developer" in self.source,
         )
+        given: dict[str, Any] = {**(variables or {}), "messages": chat, "tools": list(tools) if tools else None}
+        if plain_tokens:
+            given = user_text(tuple(plain_tokens), compiled.constants).marked(given)
+            chat = given["messages"]
         continued = _mark_end(chat[-1]) if continue_final_message else None
-        values = {**self.special_tokens, **(variables or {}), "messages": chat, "tools": list(tools) if tools else None}
+        values = {**self.special_tokens, **given}
         text = self._render(compiled.template, {**values, "add_generation_prompt": add_generation_prompt}, chat)
         return text if continued is None else _cut_at_mark(text, continued, self.name)
 
@@ -87,7 +97,7 @@ class ChatTemplate:
         self._compile()
 
     def _compile(self) -> _Compiled:
-        from jaxserve.text.template_reads import compared_constants, message_fields
+        from jaxserve.text.template_reads import compared_constants, constants, message_fields
         from jaxserve.text.template_sandbox import compile_tree, parse_template
 
         assert self.source is not None
@@ -98,7 +108,8 @@ class ChatTemplate:
             try:
                 tree = parse_template(self.source)
                 schema = conversation_schema(compared_constants(tree), message_fields(tree))
-                self._compiled = _Compiled(compile_tree(tree), schema)
+                texts = constants(tree)
+                self._compiled = _Compiled(compile_tree(tree), schema, texts)
             except Exception as error:
                 line = getattr(error, "lineno", None)  # of a syntax error
                 place = "" if line is None else f" (line {line})"
@@ -154,17 +165,21 @@ def chat_template_from_folder(folder: str | Path) -> ChatTemplate:
         items = [cast(dict[str, Any], item) for item in cast(list[Any], source) if isinstance(item, dict)]
         source = {item.get("name"): item.get("template") for item in items}.get("default")
     if (path := folder / "chat_template.jinja").is_file():
-        source = path.read_text(encoding="utf-8")
+        try:
+            source = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}", "chat_template") from None
     return ChatTemplate(source if isinstance(source, str) else None, special_tokens)
 
 
 def chat_template_from_gguf(metadata: Mapping[str, Any]) -> ChatTemplate:
     """The template in the metadata of a GGUF file, with the file's special tokens."""
-    pieces = metadata.get("tokenizer.ggml.tokens", ())
-    special_tokens: dict[str, str] = {}
+    fields, special_tokens = GgufFields(metadata), dict[str, str]()
+    pieces = fields.texts("tokens") or []
     for name, key in zip(SPECIAL_TOKENS, ("bos", "eos", "unknown", "padding"), strict=True):
-        token_id = metadata.get(f"tokenizer.ggml.{key}_token_id")
-        if token_id is not None and 0 <= token_id < len(pieces):
-            special_tokens[name] = str(pieces[token_id])
+        if (token_id := fields.token_id(key, len(pieces))) is not None:
+            special_tokens[name] = pieces[token_id]
     source = metadata.get("tokenizer.chat_template")
-    return ChatTemplate(None if source is None else str(source), special_tokens)
+    if source is not None and not isinstance(source, str):
+        raise ConfigError("tokenizer.chat_template in the GGUF file must be text", "chat_template")
+    return ChatTemplate(source, special_tokens)

@@ -19,7 +19,8 @@ def check_schema(value: Any, schema: Mapping[str, Any], path: str) -> None:
     kind = next((each for each in kinds if "type" not in each or _is(value, each["type"])), None)
     if kind is None:
         expected = " or ".join(NAMES[each["type"]] for each in kinds)
-        raise RequestError(f"{path} must be {expected}, not {type(value).__name__}", path)
+        found = "null" if value is None else type(value).__name__
+        raise RequestError(f"{path} must be {expected}, not {found}", path)
     if "enum" in kind and value not in kind["enum"]:
         known = ", ".join(map(repr, kind["enum"]))
         raise RequestError(f"{path} is {value[:MAX_NAME_CHARS]!r}, which is not supported; known: {known}", path)

@@ -1,4 +1,4 @@
-"""Host: `message_fields`, `compared_constants`: what a chat template reads of messages, found in its syntax tree."""
+"""Host: what a chat template reads of messages, and the texts that it looks for, found in its syntax tree."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,12 @@ def message_fields(tree: nodes.Template) -> frozenset[str]:
 
 def compared_constants(tree: nodes.Template) -> frozenset[str]:
     """The texts that the template compares anything with, roles among them."""
-    found = (constant for comparison in tree.find_all(nodes.Compare) for constant in comparison.find_all(nodes.Const))
-    return frozenset(constant.value for constant in found if isinstance(constant.value, str))
+    return frozenset(text for comparison in tree.find_all(nodes.Compare) for text in constants(comparison))
+
+
+def constants(tree: nodes.Node) -> frozenset[str]:
+    """The texts in expressions."""
+    return frozenset(text for constant in tree.find_all(nodes.Const) if (text := _text(constant)) is not None)
 
 
 def _reads(tree: nodes.Template) -> Iterator[tuple[nodes.Node, str]]:

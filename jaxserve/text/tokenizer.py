@@ -16,8 +16,11 @@ class Tokenizer:
 
     vocab_size: 1 + the highest id; the model's vocabulary may be padded beyond it. eos_ids: the ids that end a text or
     a turn. bos_id: the id that begins a text, or None. special_ids: ids that `decode` leaves out where special tokens
-    are skipped; those that are special in the backend are always included.
+    are skipped; those that are special in the backend are always included. plain_tokens: special tokens that stay text
+    where users spell them.
     """
+
+    plain_tokens: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -47,6 +50,10 @@ class Tokenizer:
         for text in texts:
             check_unicode(text)
         return [e.ids for e in self.backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)]
+
+    def encode_rendered(self, texts: Sequence[str], add_special_tokens: bool = False) -> list[list[int]]:
+        """The same for texts that a chat template rendered for `plain_tokens`."""
+        return self.encode_batch(texts, add_special_tokens)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """The text of a whole sequence; ids outside the vocabulary add nothing."""

@@ -26,7 +26,7 @@ def tokenizer_from_folder(folder: str | Path) -> Tokenizer:
     backend = _backend(folder)
     config = read_json(folder / "tokenizer_config.json")
     names = read_json(folder / "special_tokens_map.json") | config
-    _add_missing(backend, config.get("added_tokens_decoder") or {})
+    _add_missing(backend, _added_tokens(config))
 
     def id_named(name: str) -> int | None:
         piece = token_text(names.get(name))
@@ -69,17 +69,26 @@ def _backend(folder: Path) -> "tokenizers.Tokenizer":
         raise ConfigError(f"{path} cannot be read: {error}", "tokenizer") from None
 
 
-def _add_missing(backend: Any, added: dict[str, Any]) -> None:
+def _added_tokens(config: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+    """The ids and tokens of `added_tokens_decoder`, by id."""
+    added: Any = config.get("added_tokens_decoder") or {}
+    items = list(cast(dict[str, Any], added).items()) if isinstance(added, dict) else [("", added)]
+    if not all(key.isascii() and key.isdecimal() and len(key) < 10 and isinstance(token, dict) for key, token in items):
+        raise ConfigError("added_tokens_decoder in tokenizer_config.json must map ids to tokens", "tokenizer")
+    return sorted((int(key), token) for key, token in items)
+
+
+def _add_missing(backend: Any, added: list[tuple[int, dict[str, Any]]]) -> None:
     """Adds the tokens that only tokenizer_config.json lists; raises `ConfigError` where their ids do not follow on."""
     from tokenizers import AddedToken
 
-    for token_id, token in sorted(added.items(), key=lambda item: int(item[0])):
+    for token_id, token in added:
         content = token_text(token)
         if content is None or backend.token_to_id(content) is not None:
             continue
         flags = {name: bool(token.get(name, False)) for name in ("single_word", "lstrip", "rstrip", "normalized")}
         backend.add_tokens([AddedToken(content, special=bool(token.get("special", False)), **flags)])
-        if backend.token_to_id(content) != int(token_id):
+        if backend.token_to_id(content) != token_id:
             message = (
                 f"tokenizer_config.json gives {content!r} the id {token_id}, but the next free id is "
                 f"{backend.token_to_id(content)}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxserve.core.errors import ConfigError
+from jaxserve.text.gguf_fields import GgufFields
 from jaxserve.text.pre_tokenizers import pre_tokenizer_named
 from jaxserve.text.token_bytes import SPACE
 from jaxserve.text.tokenizer import Tokenizer
@@ -23,18 +24,19 @@ END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer in a GGUF file's metadata; raises `ConfigError` where its type or splitting rule is unsupported."""
-    pieces, token_types = _pieces(metadata)
-    model = metadata.get("tokenizer.ggml.model")
+    """The tokenizer in a GGUF file's metadata; raises `ConfigError` where it is unsupported or malformed."""
+    fields = GgufFields(metadata)
+    pieces, token_types = _pieces(fields)
+    model = fields.text("model")
     if model == "gpt2":
-        backend, adds_bos = _byte_level(metadata, pieces)
+        backend, adds_bos = _byte_level(fields, pieces)
     elif model == "llama":
         # Runs of spaces are user-defined tokens: with real spaces in the file, with U+2581 in the merges.
         pieces = [
             piece.replace(" ", SPACE) if token_type == USER_DEFINED else piece
             for piece, token_type in zip(pieces, token_types, strict=True)
         ]
-        backend, adds_bos = _sentencepiece(metadata, pieces, token_types), True
+        backend, adds_bos = _sentencepiece(fields, pieces, token_types), True
     else:
         raise ConfigError(
             f"the GGUF file's tokenizer model is {model!r}; supported are 'gpt2' (byte-level BPE) and 'llama' "
@@ -43,27 +45,22 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
         )
     _add_tokens(backend, pieces, token_types)
 
-    def id_of(name: str) -> int | None:
-        token_id = metadata.get(f"tokenizer.ggml.{name}_token_id")
-        return None if token_id is None or not 0 <= int(token_id) < len(pieces) else int(token_id)
-
-    bos_id, eos_id = id_of("bos"), id_of("eos")
-    prefix = bos_id if metadata.get("tokenizer.ggml.add_bos_token", adds_bos) else None
-    suffix = eos_id if metadata.get("tokenizer.ggml.add_eos_token", False) else None
+    bos_id, eos_id, eot_id, eom_id = (fields.token_id(name, len(pieces)) for name in ("bos", "eos", "eot", "eom"))
+    prefix = bos_id if fields.flag("add_bos_token", adds_bos) else None
+    suffix = eos_id if fields.flag("add_eos_token", False) else None
     _surround(backend, prefix, suffix)
     turn_ends = [backend.token_to_id(piece) for piece in END_OF_TURN]
-    ends = [eos_id, id_of("eot"), id_of("eom"), *(i for i in turn_ends if i is not None and token_types[i] == CONTROL)]
+    ends = [eos_id, eot_id, eom_id, *(i for i in turn_ends if i is not None and token_types[i] == CONTROL)]
     return Tokenizer(backend, bos_id=bos_id, eos_ids=[i for i in ends if i is not None])
 
 
-def _pieces(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
-    pieces = metadata.get("tokenizer.ggml.tokens")
+def _pieces(fields: GgufFields) -> tuple[list[str], list[int]]:
+    pieces, types = fields.texts("tokens"), fields.integers("token_type")
     if pieces is None:
         raise ConfigError(
             "the GGUF file holds no tokenizer: set tokenizer to a folder with a tokenizer.json", "tokenizer"
         )
-    pieces = list(map(str, pieces))
-    token_types = list(map(int, metadata.get("tokenizer.ggml.token_type", [1] * len(pieces))))
+    token_types: list[int] = [1] * len(pieces) if types is None else types
     if not 0 < len(pieces) <= MAX_VOCAB_SIZE or len(token_types) != len(pieces):
         message = f"the GGUF file's vocabulary has {len(pieces)} tokens and {len(token_types)} token types"
         raise ConfigError(message, "tokenizer")
@@ -74,14 +71,14 @@ def _pieces(metadata: Mapping[str, Any]) -> tuple[list[str], list[int]]:
     return pieces, token_types
 
 
-def _byte_level(metadata: Mapping[str, Any], pieces: list[str]) -> tuple["tokenizers.Tokenizer", bool]:
+def _byte_level(fields: GgufFields, pieces: list[str]) -> tuple["tokenizers.Tokenizer", bool]:
     from tokenizers import Tokenizer as Backend
     from tokenizers import decoders, models, normalizers
 
-    rule = pre_tokenizer_named(str(metadata.get("tokenizer.ggml.pre", "default")))
+    rule = pre_tokenizer_named(fields.text("pre") or "default")
     vocab = {piece: i for i, piece in enumerate(pieces)}
     merges: list[tuple[str, str]] = []
-    for merge in map(str, metadata.get("tokenizer.ggml.merges", [])):
+    for merge in fields.texts("merges") or []:
         left, _, right = merge.partition(" ")
         if left not in vocab or right not in vocab or left + right not in vocab:
             raise ConfigError(f"the GGUF file has a merge of pieces outside its vocabulary: {merge!r}", "tokenizer")
@@ -94,20 +91,20 @@ def _byte_level(metadata: Mapping[str, Any], pieces: list[str]) -> tuple["tokeni
     return backend, rule.adds_bos
 
 
-def _sentencepiece(metadata: Mapping[str, Any], pieces: list[str], token_types: list[int]) -> "tokenizers.Tokenizer":
+def _sentencepiece(fields: GgufFields, pieces: list[str], token_types: list[int]) -> "tokenizers.Tokenizer":
     from tokenizers import Tokenizer as Backend
     from tokenizers import decoders, models, normalizers
 
-    scores = metadata.get("tokenizer.ggml.scores")
+    scores = fields.floats("scores")
     if scores is None or len(scores) != len(pieces):
         raise ConfigError("the GGUF file's SentencePiece vocabulary lacks a score for each token", "tokenizer")
-    unknown_id = metadata.get("tokenizer.ggml.unknown_token_id", 0)
-    adds_space = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
+    unknown_id = fields.token_id("unknown", len(pieces))
+    adds_space = fields.flag("add_space_prefix", True)
     backend = Backend(
         models.BPE(
             {piece: i for i, piece in enumerate(pieces)},
-            merges_of(pieces, token_types, [float(score) for score in scores]),
-            unk_token=pieces[unknown_id] if 0 <= unknown_id < len(pieces) else None,
+            merges_of(pieces, token_types, scores),
+            unk_token=None if unknown_id is None else pieces[unknown_id],
             fuse_unk=True,
             byte_fallback=True,
         )

@@ -1,10 +1,12 @@
 """OpenAI's Python client, which validates each answer against its own types."""
 
 import asyncio
+from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any
 
 import openai
+from openai.types.chat import ChatCompletionChunk
 
 from scripts.clients.checks import MODEL, Checks, largest_difference, main
 
@@ -34,28 +36,28 @@ def chats(checks: Checks) -> None:
     ):
         wanted = checks.direct("/v1/chat/completions", **fields, **extra)
         whole = own.create(**fields, **extra)
-        checks.equal(
-            f"choices with {extra}", [each.model_dump(exclude_unset=True) for each in whole.choices], wanted["choices"]
-        )
+        choices = [choice.model_dump(exclude_unset=True) for choice in whole.choices]
+        checks.equal(f"choices with {extra}", choices, wanted["choices"])
         checks.equal("usage", whole.usage.completion_tokens, wanted["usage"]["completion_tokens"])
-        texts, tokens, ends, last = ["" for _ in whole.choices], [[] for _ in whole.choices], {}, None
-        for last in own.create(**fields, **extra, stream=True, stream_options=USAGE):
-            for choice in last.choices:
-                texts[choice.index] += choice.delta.content or ""
-                tokens[choice.index] += choice.logprobs.content if choice.logprobs else []
-                ends.setdefault(choice.index, choice.finish_reason) if choice.finish_reason else None
-        checks.equal(f"streamed texts with {extra}", texts, [each.message.content for each in whole.choices])
-        checks.equal(
-            "streamed ends",
-            [ends.get(each.index) for each in whole.choices],
-            [each.finish_reason for each in whole.choices],
-        )
-        checks.equal(
-            "streamed log-probabilities",
-            tokens,
-            [each.logprobs.content if each.logprobs else [] for each in whole.choices],
-        )
-        checks.equal("streamed usage", last.usage.total_tokens, whole.usage.total_tokens)
+        streamed, usage = joined(own.create(**fields, **extra, stream=True, stream_options=USAGE))
+        for choice in whole.choices:
+            scored = choice.logprobs.content if choice.logprobs else []
+            expected = choice.message.content, scored, choice.finish_reason
+            checks.equal(f"streamed text {choice.index} with {extra}", streamed[choice.index], expected)
+        checks.equal("streamed usage", usage.total_tokens, whole.usage.total_tokens)
+
+
+def joined(chunks: Iterable[ChatCompletionChunk]) -> tuple[dict[int, tuple[str, list[Any], str | None]], Any]:
+    """Text, log-probabilities and finish reason of each choice of a stream, and its usage."""
+    found: dict[int, tuple[str, list[Any], str | None]] = {}
+    usage = None
+    for chunk in chunks:
+        for choice in chunk.choices:
+            text, scored, reason = found.get(choice.index, ("", [], None))
+            scored = scored + (choice.logprobs.content if choice.logprobs else [])
+            found[choice.index] = text + (choice.delta.content or ""), scored, choice.finish_reason or reason
+        usage = chunk.usage
+    return found, usage
 
 
 def completions(checks: Checks) -> None:

@@ -10,13 +10,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scripts.page_pictures.client_load import clients
-from tests.support.processes.browser import PHONE, WIDE, Tab, browser
+from tests.support.processes.browser import PHONE, Tab, browser
+from tests.support.serving.web_page import IS_DONE, press_button
 
 MODEL = "smollm2-135m-instruct"
 OPTIONS = "--port 0 --max-num-seqs 16 --max-num-batched-tokens 256 --max-model-len 2048 --num-pages 600".split()
 FOLDER = Path("docs/screenshots")
 MAX_BYTES = 300_000
-QUESTION = "Why is the sky blue? Answer in two or three sentences."
+ANSWER = "document.querySelector('.turn:last-child .answer')"
+HAS_CODE = f"(!!{ANSWER}?.querySelector('.code') && {ANSWER}.textContent.length > 200)"
+SIZES = {"wide": (1440, 900), "narrow": (1000, 760), "phone": PHONE}
+SCALES = {"wide": 1.25, "narrow": 1.25, "phone": 2}
+QUESTIONS = (
+    "Why is the sky blue? Answer in two sentences.",
+    "Write a Python function that reverses a string, in a code block that begins with ```python, and explain it.",
+)
 
 
 def main() -> None:
@@ -55,35 +63,41 @@ def serving() -> Iterator[str]:
 
 
 def take(url: str, num_clients: int, seconds: float) -> None:
-    """Takes four screenshots under the same load: light, dark, and two on a phone."""
+    """Takes pictures of three widths under the same load, light and dark, and of the phone's view of the engine."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with clients(url, num_clients), browser() as chromium:
-        with chromium.tab(f"{url}/", WIDE, scale=1.5) as page:
-            time.sleep(seconds)
-            ask(page)
-            keep(page, "light")
-            page.set_dark(True)
-            keep(page, "dark")
-        with chromium.tab(f"{url}/", PHONE, scale=2) as page:
-            ask(page)
-            keep(page, "phone-chat")
-            page.click("nav a[href='#engine']")
-            time.sleep(seconds / 2)
-            keep(page, "phone-engine")
+        for name, size in SIZES.items():
+            with chromium.tab(f"{url}/", size, scale=SCALES[name]) as page:
+                if name == "wide":
+                    time.sleep(seconds)
+                ask(page)
+                for theme in ("light", "dark"):
+                    page.set_dark(theme == "dark")
+                    keep(page, f"{name}-{theme}")
+                if name == "phone":
+                    page.click("nav a[href='#engine']")
+                    time.sleep(seconds / 2)
+                    keep(page, "phone-engine")
 
 
 def ask(page: Tab) -> None:
-    """Asks two questions and returns while the second answer is streamed."""
+    """Asks two questions and returns while the second answer is streamed, again until it has code."""
     page.wait("document.title.includes('–')")
-    page.click("summary")
-    page.fill("[name=temperature]", "0.2")
-    page.click("summary")
-    page.fill("#prompt", QUESTION)
+    page.click("#settings summary")
+    page.fill("[name=temperature]", "0.3")
+    page.fill("[name=max_tokens]", "160")
+    page.click("#settings summary")
+    first, second = QUESTIONS
+    page.fill("#prompt", first)
     page.press("Enter")
-    page.wait("document.querySelector('.note').textContent", seconds=300)
-    page.fill("#prompt", "And why is it red in the evening?")
+    page.wait(IS_DONE, seconds=300)
+    page.fill("#prompt", second)
     page.press("Enter")
-    page.wait("document.querySelector('.turn:last-child .answer').textContent.length > 100", seconds=300)
+    while True:
+        page.wait(f"{HAS_CODE} || {IS_DONE}", seconds=300)
+        if page.read(HAS_CODE):
+            return
+        press_button(page, "Again")
 
 
 def keep(page: Tab, name: str) -> None:

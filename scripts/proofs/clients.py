@@ -98,6 +98,7 @@ def main(argv: list[str]) -> str:
 
 
 def tried(client: Client, url: str) -> Result:
+    place = place_of(client)  # of the sources as they are before the run
     found, num_noticed = run(client, url, KEY), dict[str, int]()
     print(*table([found])[2:], *found.failures[:MAX_SHOWN], sep="\n", file=sys.stderr)
     for control in CONTROLS:
@@ -107,25 +108,26 @@ def tried(client: Client, url: str) -> Result:
             num_noticed[control.what] = sum(control.words in failure for failure in failures)
     result = Result(found, num_noticed)
     if not result.faults and not found.not_run:
-        place_of(client).parent.mkdir(parents=True, exist_ok=True)
-        place_of(client).write_text(json.dumps(asdict(result)))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(asdict(result)))
     return result
 
 
 def stored(client: Client) -> Result | None:
-    if not place_of(client).exists():
+    place = place_of(client)
+    if not place.exists():
         return None
-    found = json.loads(place_of(client).read_text())
+    found = json.loads(place.read_text())
     return Result(ClientRun(**found["run"]), found["num_noticed"])
 
 
 def place_of(client: Client) -> Path:
     """Of the stored result; named by a hash of the files that it depends on."""
-    own = {f"scripts/clients/{client.module}.py", f"scripts/clients/requirements/{client.name}.txt"}
+    own = f"scripts/clients/{client.module.partition('_')[0]}*.py", f"scripts/clients/requirements/{client.name}.*"
+    shared = "jaxserve/**/*.py", "scripts/clients/checks.py", "scripts/proofs/**/*client*.py"
     digest = hashlib.sha256()
-    for pattern in ("jaxserve/**/*.py", "scripts/clients/checks.py", *sorted(own), "scripts/proofs/**/*client*.py"):
-        for file in sorted(ROOT.glob(pattern)):
-            digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
+    for file in sorted(file for pattern in (*own, *shared) for file in ROOT.glob(pattern)):
+        digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
     return ROOT / ".cache" / "proofs" / f"client-{client.name}-{digest.hexdigest()[:12]}.json"
 
 

@@ -72,7 +72,8 @@ class Conversation:
     def ask(self, text: str) -> Iterator[str]:
         """The answer, piece by piece. Closing the iterator stops the answer; the question and the answer so far stay.
 
-        If no token arrives, nothing is added to the turns. Raises `RequestError` (`ContextFullError`) at once.
+        Nothing is added to the turns if the answer has no text, since a message must have some. Raises `RequestError`
+        (`ContextFullError`) at once.
         """
         return self._answer([*self.turns, {"role": "user", "content": text}])
 
@@ -154,7 +155,7 @@ class Conversation:
                 yield completion.text
         finally:
             stream.close()
-            if answer.finish_reason != "error" and (text or answer.finish_reason is not None):
+            if answer.finish_reason != "error" and text:
                 self.turns = [*turns, {"role": "assistant", "content": text}]
             self.last = answer
 

@@ -45,6 +45,7 @@ NEUTRAL: dict[str, Any] = {
 
 LANES_PAGE_MULTIPLE = 128  # page sizes of the KV layout "lanes" are multiples of it
 TEXTS = "tokenizer chat_template revision hf_token cache_dir compilation_cache_dir compiled buckets".split()
+FLAGS = "async_scheduling batch_invariant enable_prefix_caching escape_special_tokens skip_tokenizer_init".split()
 DTYPES = ("auto", "float32", "bfloat16")
 BACKENDS = ("auto", "mosaic_tpu", "mosaic_gpu", "xla", "invariant", "reference")
 INVARIANT = "invariant"  # the attention back end of batch-invariant engines
@@ -88,6 +89,9 @@ class EngineConfig:
     tokenizer: str | None = option(None, "folder with a tokenizer.json; default: the model's own")
     skip_tokenizer_init: bool = option(False, "load no tokenizer: prompts are token ids, and outputs have no text")
     chat_template: str | None = option(None, "jinja text or a file with it; default: the model's own template")
+    escape_special_tokens: bool = option(
+        False, "encode special tokens that users spell in texts and messages as plain text, so that nobody forges turns"
+    )
     revision: str | None = option(None, "branch, tag or commit of a Hugging Face model")
     hf_token: str | None = option(None, "Hugging Face token; default: the HF_TOKEN variable", is_shown=False)
     cache_dir: str | None = option(None, "folder of downloaded models; default: in the user's cache folder")
@@ -198,13 +202,7 @@ class EngineConfig:
             if not (is_integer and start <= value < end) and not (value is None and is_optional):
                 end_text = "" if end >= INT_END else f" and at most {end - 1}"
                 raise ConfigError(f"{name}={value!r} must be an integer of at least {start}{end_text}", param=name)
-        for name in (
-            "async_scheduling",
-            "batch_invariant",
-            "enable_prefix_caching",
-            "keep_lowered",
-            "skip_tokenizer_init",
-        ):
+        for name in (*FLAGS, "keep_lowered"):
             if not isinstance(getattr(self, name), bool | None if name == "keep_lowered" else bool):
                 raise ConfigError(f"{name}={getattr(self, name)!r} must be True or False", param=name)
         model: Any = self.model

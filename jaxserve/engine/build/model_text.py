@@ -14,6 +14,7 @@ from jaxserve.models.config.config_keys import token_ids
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.text.chat_template import ChatTemplate, chat_template_from_folder, chat_template_from_gguf
 from jaxserve.text.folder_json import read_json
+from jaxserve.text.plain_text_tokenizer import PlainTextTokenizer
 from jaxserve.text.tokenizer import Tokenizer
 from jaxserve.text.tokenizer_from_folder import tokenizer_from_folder
 from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
@@ -41,8 +42,15 @@ def choose_text(config: EngineConfig, checkpoint: Checkpoint | None, folder: Pat
 
 def choose_tokenizer(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:
     """The tokenizer that the option names, or the model's own; None where there is neither or none is wanted."""
-    if config.skip_tokenizer_init:
-        return None
+    tokenizer = None if config.skip_tokenizer_init else _tokenizer(config, checkpoint, folder)
+    if not config.escape_special_tokens:
+        return tokenizer
+    if tokenizer is None:
+        raise ConfigError("escape_special_tokens needs a tokenizer: leave it out", "escape_special_tokens")
+    return PlainTextTokenizer(tokenizer)
+
+
+def _tokenizer(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:
     own, named = _own(checkpoint, folder), named_folder(config)
     if named is None:
         return own

@@ -14,6 +14,7 @@ from jaxserve.engine.inputs.prompt import Prompt, check_chars
 from jaxserve.text.chat_template import ChatTemplate
 from jaxserve.text.client_template import ClientTemplate
 from jaxserve.text.tokenizer import Tokenizer
+from jaxserve.text.user_text import unmarked
 
 CHAT_PARAMS = SamplingParams(max_tokens=None)  # an answer may fill the context
 OWN_VARIABLES = ("messages", "tools", "add_generation_prompt", "continue_final_message", "self")  # the last is jinja's
@@ -94,11 +95,14 @@ class ChatRenderer:
                     add_generation_prompt=is_generation,
                     continue_final_message=is_continued,
                     variables=variables,
+                    plain_tokens=self.tokenizer.plain_tokens,
                 )
                 if max_model_len is not None:
                     check_chars(text, self.tokenizer, max_model_len, "messages")
             texts.append(text)
-        ids = self.tokenizer.encode_batch(texts, add_special_tokens=adds_special_tokens)
+        ids = self.tokenizer.encode_rendered(texts, add_special_tokens=adds_special_tokens)
+        if self.tokenizer.plain_tokens:
+            texts = [unmarked(text) for text in texts]
         return [Prompt(text, token_ids) for text, token_ids in zip(texts, ids, strict=True)]
 
 

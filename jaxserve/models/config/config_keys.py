@@ -97,7 +97,10 @@ class ConfigKeys:
 
 
 def token_ids(value: Any) -> tuple[int, ...]:
-    """An end-of-sequence entry (absent, one id, or a list) as a tuple."""
+    """An end-of-sequence entry (absent, one id, or a list) as a tuple; raises ConfigError for anything else."""
     if value is None:
         return ()
-    return tuple(int(v) for v in cast(Iterable[Any], value)) if isinstance(value, list | tuple) else (int(value),)
+    items: list[Any] = list(cast(Iterable[Any], value)) if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(item, Integral) and item is not True and item is not False for item in items):
+        raise ConfigError(f"eos_token_id={value!r} must be a token id, or a list of them", param="eos_token_id")
+    return tuple(map(int, items))

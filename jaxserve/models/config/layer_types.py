@@ -1,7 +1,7 @@
 """Host: layer kinds (windowed and full attention) from `layer_types` and `sliding_window` of a configuration."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.models.config.config_keys import ConfigKeys
@@ -38,9 +38,10 @@ def read_window(keys: ConfigKeys, name: str) -> int | None:
 def read_layer_types(keys: ConfigKeys, default: Sequence[str]) -> Sequence[str]:
     """`layer_types`, or `default` if absent."""
     layer_types = keys.take("layer_types", default)
-    if unknown := sorted(set(layer_types) - {LOCAL, GLOBAL}):
-        raise ConfigError(f"config.json: layer_types {unknown} are not supported", param="layer_types")
-    return layer_types
+    items = cast(list[Any], layer_types) if isinstance(layer_types, list) else [layer_types]
+    if unknown := [item for item in items if item not in (LOCAL, GLOBAL)]:
+        raise ConfigError(f"config.json: layer_types has {unknown[0]!r}, which is not supported", param="layer_types")
+    return items
 
 
 def hf_layer_types(config: ModelConfig) -> dict[str, Any]:

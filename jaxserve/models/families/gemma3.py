@@ -76,8 +76,9 @@ def _ropes(keys: ConfigKeys, head_dim: int, max_position: int) -> tuple[Rope, Ro
     scaling, parameters = keys.take_mapping("rope_scaling"), keys.take_mapping("rope_parameters")
     if unknown := sorted(parameters.keys() - {LOCAL, GLOBAL}):
         raise ConfigError(f"config.json: rope_parameters {unknown} belong to no layer type", param="rope_parameters")
-    local = {"rope_theta": local_base, **parameters.get(LOCAL, {})}
-    glob = {"rope_theta": global_base, **scaling, **parameters.get(GLOBAL, {})}
+    by_type = ConfigKeys(parameters, "rope_parameters in config.json")
+    local = {"rope_theta": local_base, **by_type.take_mapping(LOCAL)}
+    glob = {"rope_theta": global_base, **scaling, **by_type.take_mapping(GLOBAL)}
     return make_rope(local, head_dim, max_position)[0], make_rope(glob, head_dim, max_position)[0]
 
 

@@ -43,7 +43,7 @@ def to_hf(config: ModelConfig) -> dict[str, Any]:
 
 
 def _family(families: dict[str, str], name: Any, where: str) -> Any:
-    if name not in families:
+    if not isinstance(name, str) or name not in families:
         known = ", ".join(sorted(families))
         raise ConfigError(f"architecture {name!r} ({where}) is not supported; supported: {known}", param="model")
     return FAMILIES[families[name]]

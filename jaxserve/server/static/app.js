@@ -3,22 +3,23 @@
 import { Composer } from "./chat/composer.js";
 import { Settings } from "./chat/settings.js";
 import { Transcript } from "./chat/transcript.js";
-import { Desk } from "./conversations/desk.js";
-import { KeptValues } from "./dom/kept_values.js";
+import { Conversations } from "./conversations/conversations.js";
+import { JsonStorage } from "./dom/json_storage.js";
 import { EngineView } from "./engine/engine_view.js";
 import { ask } from "./http/api.js";
 
 const PATIENCE_MS = 10_000; // for the response with the model's name
 const at = (id) => document.getElementById(id);
-const kept = new KeptValues(() => localStorage);
-const tab = new KeptValues(() => sessionStorage);
+const kept = new JsonStorage(() => localStorage);
+const tab = new JsonStorage(() => sessionStorage);
 const settings = new Settings(at("composer"), kept);
 const composer = new Composer(at("composer"), {
-  onSend: (message) => desk.chat.send(message),
-  onStop: () => desk.chat.stop(),
+  onSend: (message) => conversations.chat.send(message),
+  onStop: () => conversations.chat.stop(),
   onProblem: (text) => (at("problem").textContent = text),
 });
-const desk = new Desk(document, kept, tab, { transcript: new Transcript(at("turns")), composer, settings });
+const transcript = new Transcript(at("turns"));
+const conversations = new Conversations(document, kept, tab, { transcript, composer, settings });
 
 let asking = null;
 
@@ -32,7 +33,7 @@ async function askModel() {
     try {
       const { data } = await (await ask("v1/models", { signal: AbortSignal.timeout(PATIENCE_MS) })).json();
       const [{ id, max_model_len }] = data;
-      desk.chat.setModel(id);
+      conversations.chat.setModel(id);
       settings.setContext(max_model_len);
       at("model").textContent = id;
       document.title = `${id} – jaxserve`;
@@ -45,6 +46,6 @@ async function askModel() {
 }
 
 new EngineView(at("engine"), tab, learn);
-document.addEventListener("keydown", (event) => event.key === "Escape" && desk.chat.stop());
-if (matchMedia("(pointer: fine)").matches) at("prompt").focus();
+document.addEventListener("keydown", (event) => event.key === "Escape" && conversations.chat.stop());
+conversations.chat.focus();
 learn();

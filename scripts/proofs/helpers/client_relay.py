@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ def _altered(value: Any) -> Any:
 def relay(url: str, fault: Fault) -> Iterator[str]:
     """Yields an address that forwards all requests to `url` and applies `fault` to JSON answers and events of routes
     under /v1."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(urlsplit(url).netloc, fault))
+    server = _Server(("127.0.0.1", 0), _handler(urlsplit(url).netloc, fault))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -55,6 +56,14 @@ def relay(url: str, fault: Fault) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # clients connect many times at once
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # a client that has left
+            super().handle_error(request, client_address)
 
 
 def _handler(address: str, fault: Fault) -> type[BaseHTTPRequestHandler]:

@@ -1,5 +1,6 @@
 """On a terminal one bar moves while no sample ends and tells what is compiled; a log file gets a few plain lines."""
 
+import signal
 import sys
 import threading
 import time
@@ -176,6 +177,40 @@ def test_programs_that_are_compiled_at_once_count_once(clock):
     clock[0] += 5
     assert times.work_s() == 1005
     assert times.status() == ""
+
+
+@pytest.mark.parametrize("where", ["_show_first", "_show", "close"])
+def test_an_interrupt_leaves_the_line_to_the_next_bar(capsys, monkeypatch, tick, where):
+    owner = progress_bars.ProgressLines if where == "close" else GenerateBar
+    method, number = getattr(owner, where), signal.SIGINT
+
+    def interrupted(*args):
+        method(*args)
+        signal.raise_signal(number)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, where, interrupted)
+        with pytest.raises(KeyboardInterrupt), GenerateBar(True, total=3) as bar:
+            bar.update(1, 1)
+    with GenerateBar(True, total=3) as bar:
+        bar.update(3, 1)
+    assert "Generating: 3/3" in capsys.readouterr().err
+
+
+def test_an_interrupted_compilation_is_over():
+    times = CompileTimes()
+    for where in ("_begin", "_end"):
+        method = getattr(times, where)
+
+        def interrupted(*args, method=method):
+            method(*args)
+            signal.raise_signal(signal.SIGINT)
+
+        setattr(times, where, interrupted)
+        with pytest.raises(KeyboardInterrupt), times.compiling("a"):
+            pass
+        setattr(times, where, method)
+        assert times.status() == ""
 
 
 def test_a_log_file_gets_one_line_at_the_end_of_a_short_phase(capsys, clock, compile_times):

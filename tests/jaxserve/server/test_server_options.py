@@ -81,6 +81,11 @@ def test_the_response_role_and_the_model_s_names():
     with running(fake_llm(), response_role="pirate") as server:
         answer = server.post("/v1/chat/completions", CHAT).json()
         assert (answer["choices"][0]["message"]["role"], answer["model"]) == ("pirate", NAME)
+        sent_back = [*CHAT["messages"], {"role": "pirate", "content": "arr"}, *CHAT["messages"]]
+        read = server.post("/tokenize", {"messages": sent_back, "return_token_strs": True}).json()
+        assert "[assistant]arr" in "".join(read["token_strs"])
+        error = server.post("/tokenize", {"messages": [{"role": "parrot", "content": "arr"}]}).json()["error"]
+        assert error["param"] == "messages[0].role"
 
 
 def test_a_profile_is_recorded_between_start_and_stop(tmp_path):

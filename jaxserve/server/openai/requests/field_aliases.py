@@ -34,7 +34,7 @@ def without_aliases(body: dict[str, Any], known: Collection[str]) -> dict[str, A
         _set(fields, SKIP_CACHE, None if value is None else not value, CACHE_PROMPT)
     if ENABLE_THINKING in fields and VARIABLES in known:
         value, variables = _flag(ENABLE_THINKING, fields.pop(ENABLE_THINKING)), fields.get(VARIABLES)
-        if variables is None or isinstance(variables, dict):
+        if value is not None and isinstance(variables, dict | None):
             fields[VARIABLES] = own = dict(cast(dict[str, Any], variables or {}))
             _set(own, ENABLE_THINKING, value, ENABLE_THINKING)
     return fields

@@ -7,7 +7,7 @@ const SAVE_MS = 2000;
 const STOPPED = "stopped";
 
 export class Answering {
-  /** message: grows; body: the request; onProgress: called after each piece; onText: with speeds; onSave: now and then. */
+  /** message: grows; onProgress: called after each piece; onText: with the speeds; onSave: every two seconds. */
   constructor(message, body, context, { onProgress, onText, onSave }) {
     this.message = message;
     this.body = body;

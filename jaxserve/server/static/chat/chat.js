@@ -1,12 +1,14 @@
 // The shown conversation: sends, answers again, continues, edits, deletes and branches its messages.
 
 import { Answering } from "./answering.js";
+import { optionsOf } from "./message_options.js";
 import { continued, requestMessages } from "./request_messages.js";
 
 const UNKNOWN = "Model"; // the model's name until the server has sent it
 
 export class Chat {
-  /** onChange: called with the conversation after each change; onFork: with a copy to show; onProblem: with a text. */
+  /** onChange: called with the conversation after each change; onFork: with a tree to show; onDelete: with the record
+      from before a deletion; onProblem: with a text. */
   constructor({ transcript, composer, settings, onChange, onFork, onProblem, onDelete }) {
     Object.assign(this, { transcript, composer, settings, onChange, onFork, onProblem, onDelete });
     this.model = UNKNOWN;
@@ -20,7 +22,14 @@ export class Chat {
   open(conversation) {
     this.stop();
     this.conversation = conversation;
-    this.transcript.follow(() => this.show(), true);
+    this.show();
+    this.transcript.scrollToEnd();
+  }
+
+  /** Moves the focus to the box; on touch screens to the messages, which a keyboard would cover. */
+  focus() {
+    const isTouched = matchMedia("(pointer: coarse)").matches;
+    (isTouched ? this.transcript.list : this.composer.prompt).focus();
   }
 
   setModel(name) {
@@ -30,30 +39,8 @@ export class Chat {
 
   show() {
     const focused = document.activeElement;
-    this.transcript.show(this.tree.path.map((message) => [message, this.optionsOf(message)]));
+    this.transcript.show(this.tree.path.map((message) => [message, optionsOf(this, message)]));
     this.refresh(focused);
-  }
-
-  /** Of a message's view. */
-  optionsOf(message) {
-    const versions = this.tree.versions(message);
-    const index = versions.indexOf(message);
-    const isAnswer = message.role === "assistant";
-    const actions = {};
-    if (isAnswer) actions.Again = () => this.again(message);
-    if (isAnswer && message.content && message.id === this.tree.leaf) actions.Continue = () => this.continue(message);
-    actions.Branch = () => this.onFork(this.tree.copyTo(message));
-    actions.Delete = () => this.delete(message);
-    const onStep = (by) => {
-      this.change(() => this.tree.show(versions[index + by]));
-      this.transcript.viewOf(versions[index + by]).focusVersions();
-    };
-    return {
-      name: isAnswer ? (message.model ?? this.model) : "You",
-      versions: { index, count: versions.length, onStep },
-      actions,
-      onEdit: (text) => (isAnswer ? this.rewrite(message, text) : this.edit(message, text)),
-    };
   }
 
   /** Sends a new question. */
@@ -83,9 +70,9 @@ export class Chat {
 
   again(message) {
     if (this.answering || !this.settings.check()) return;
-    // An answer that failed before its first word is tried again in its place.
-    const isEmpty = message.isFailed && !message.content;
-    this.answer(isEmpty ? message : this.tree.add(message.parent, newAnswer()));
+    // A last answer that failed before its first word is tried again in its place.
+    const isInPlace = message.isFailed && !message.content && message.id === this.tree.leaf;
+    this.answer(isInPlace ? message : this.tree.add(message.parent, newAnswer()));
   }
 
   continue(message) {
@@ -93,6 +80,7 @@ export class Chat {
     this.run(message, continued(this.tree.path, this.settings.system));
   }
 
+  /** Puts other words into an answer, which makes a version of it. */
   rewrite(message, content) {
     this.change(() => this.tree.add(message.parent, { ...message, content, reasoning: "", note: "edited" }));
   }
@@ -103,6 +91,12 @@ export class Chat {
     this.onDelete(before);
   }
 
+  showVersion(message) {
+    this.change(() => this.tree.show(message));
+    this.transcript.viewOf(message).focusVersions();
+  }
+
+  /** Makes a change to the tree. */
   change(make) {
     if (this.answering) return;
     make();
@@ -121,12 +115,13 @@ export class Chat {
     this.onProblem("");
     message.model = this.model;
     const answering = new Answering(message, { ...settings.body, ...body }, settings.context, {
-      onProgress: () => transcript.follow(() => view.update(false)),
+      onProgress: () => view.update(false),
       onText: (text) => view.progress(text),
       onSave: () => this.onChange(conversation),
     });
     this.answering = answering;
-    transcript.follow(() => this.show(), true);
+    this.show();
+    transcript.scrollToEnd();
     const view = transcript.viewOf(message);
     view.update(false);
     this.onChange(conversation); // so that an unanswered question survives a reload
@@ -137,10 +132,8 @@ export class Chat {
       onRefused();
       this.onProblem(problem.message);
     } else {
-      transcript.follow(() => {
-        view.update(true);
-        view.setActions(this.optionsOf(message));
-      });
+      view.update(true);
+      view.setActions(optionsOf(this, message));
     }
     if (problem?.field) settings.point(problem.field);
     this.refresh();

@@ -16,6 +16,7 @@ export function editor(text, { saves, onSave, onClose }) {
       save();
     }
   });
-  const actions = element("p", { class: "actions" }, button(saves, save), button("Cancel", onClose, { class: "plain" }));
+  const cancel = button("Cancel", onClose, { class: "plain" });
+  const actions = element("p", { class: "actions" }, button(saves, save), cancel);
   return { root: element("div", { class: "editor" }, box, actions), box };
 }

@@ -8,7 +8,7 @@ import { editor } from "./editor.js";
 import { fileView } from "./text_files.js";
 
 export class MessageView {
-  /** name: the author's; versions: {index, count, onStep} of this message; actions: functions by their button's text. */
+  /** options: of `optionsOf`. */
   constructor(message, options) {
     this.message = message;
     this.onEdit = options.onEdit;
@@ -18,7 +18,8 @@ export class MessageView {
     this.note = element("p", { class: "note quiet" });
     this.copy = copyButton(() => this.text, "Copy the message");
     this.idle = element("span", { class: "idle" });
-    const foot = element("div", { class: "foot" }, this.note, element("span", { class: "actions" }, this.copy, this.idle));
+    const actions = element("span", { class: "actions" }, this.copy, this.idle);
+    const foot = element("div", { class: "foot" }, this.note, actions);
     this.root = element("article", { class: `turn ${message.role}` }, this.name, this.said, foot);
     this.setActions(options);
     this.update(true);
@@ -74,14 +75,17 @@ export class MessageView {
 }
 
 function question({ content, files = [] }) {
-  return element("div", { class: "said question" }, element("div", { class: "written" }, content), ...files.map(fileView));
+  const written = element("div", { class: "written" }, content);
+  return element("div", { class: "said question" }, written, ...files.map(fileView));
 }
 
 /** Buttons to the versions before and after this one, if there are several. */
 function versionSwitch({ index, count, onStep }) {
   if (count < 2) return [];
-  const step = (text, label, by) =>
-    button(text, () => onStep(by), { class: "plain", "aria-label": label, disabled: index + by < 0 || index + by >= count });
+  const step = (text, label, by) => {
+    const disabled = index + by < 0 || index + by >= count;
+    return button(text, () => onStep(by), { class: "plain", "aria-label": label, disabled });
+  };
   return [
     element(
       "span",

@@ -4,7 +4,7 @@ const KEY = "jaxserve.settings";
 const MAX_STOPS = 16; // the server's limit
 
 export class Settings {
-  /** values: `KeptValues`. */
+  /** values: `JsonStorage`. */
   constructor(form, values) {
     this.form = form;
     this.values = values;

@@ -33,9 +33,11 @@ export class Stopwatch {
   }
 
   get summary() {
-    const isFull = this.finish === "length" && this.usage?.total_tokens >= this.context;
+    const share = this.usage?.total_tokens / this.context;
+    const isFull = this.finish === "length" && share >= 1;
     const end = isFull ? "the context is full" : ENDS[this.finish];
-    return [...this.speeds, ...(end ? [end] : [])].join(" · ");
+    const filled = share < 1 ? `context ${Math.round(100 * share)} % full` : null;
+    return [...this.speeds, filled, end].filter(Boolean).join(" · ");
   }
 
   get speeds() {

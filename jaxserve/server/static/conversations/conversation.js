@@ -26,7 +26,8 @@ export class Conversation {
   /** Whether the title or any message contains all words. */
   matches(words) {
     if (words.length === 0) return true;
-    const text = [this.title, ...[...this.tree.messages.values()].map(({ content }) => content)].join("\n").toLowerCase();
+    const contents = [...this.tree.messages.values()].map(({ content }) => content);
+    const text = [this.title, ...contents].join("\n").toLowerCase();
     return words.every((word) => text.includes(word));
   }
 
@@ -55,8 +56,8 @@ function newId() {
   return Array.from(crypto.getRandomValues(new Uint32Array(3)), (part) => part.toString(36)).join("-");
 }
 
-function isMessage({ id, role, content, reasoning = "", note = "", files = [] }) {
-  const texts = [content, reasoning, note, ...files.flatMap(({ name, text }) => [name, text])];
+function isMessage({ id, role, content, reasoning = "", note = "", model = "", files = [] }) {
+  const texts = [content, reasoning, note, model, ...files.flatMap(({ name, text }) => [name, text])];
   const isKnown = role === "user" || role === "assistant";
   return Number.isSafeInteger(id) && id > 0 && isKnown && texts.every((text) => typeof text === "string");
 }

@@ -28,7 +28,9 @@ export async function conversationsIn(file) {
   if (whole?.format !== FORMAT || !Array.isArray(whole.conversations)) {
     throw new Error(`${file.name} is not a file of conversations exported here.`);
   }
-  if (whole.version !== VERSION) throw new Error(`${file.name} has version ${whole.version}; this page reads ${VERSION}.`);
+  if (whole.version !== VERSION) {
+    throw new Error(`${file.name} has version ${whole.version}; this page reads ${VERSION}.`);
+  }
   return whole.conversations.map((record, i) => {
     try {
       const { name, changed, tree } = Conversation.from(record);

@@ -5,8 +5,8 @@ import { conversationsIn, download } from "./exported_file.js";
 
 export class ConversationPanel {
   /** onOpen: called with a conversation; onImport: with a list of new ones; onDeleteAll and onProblem: with a text. */
-  constructor(panel, library, { onOpen, onImport, onDeleteAll, onProblem }) {
-    this.library = library;
+  constructor(panel, store, { onOpen, onImport, onDeleteAll, onProblem }) {
+    this.store = store;
     this.onOpen = onOpen;
     this.list = panel.querySelector("#conversation-list");
     this.search = panel.querySelector("#search");
@@ -15,7 +15,7 @@ export class ConversationPanel {
     this.search.addEventListener("input", () => this.show(this.current));
     const input = panel.querySelector("#import-file");
     panel.querySelector("#import").addEventListener("click", () => input.click());
-    panel.querySelector("#export-all").addEventListener("click", () => download(library.all, "jaxserve conversations"));
+    panel.querySelector("#export-all").addEventListener("click", () => download(store.all, "jaxserve conversations"));
     panel.querySelector("#delete-all").addEventListener("click", onDeleteAll);
     input.addEventListener("change", async () => {
       try {
@@ -31,17 +31,27 @@ export class ConversationPanel {
   show(current) {
     this.current = current;
     const words = this.search.value.toLowerCase().split(/\s+/).filter((word) => word !== "");
-    const found = this.library.all.filter((one) => one.matches(words));
+    const found = this.store.all.filter((one) => one.matches(words));
+    const focused = this.list.contains(document.activeElement) ? document.activeElement.dataset.id : null;
     this.list.replaceChildren(...found.map((one) => this.item(one)));
+    const buttons = [...this.list.querySelectorAll("button")];
+    buttons.find(({ dataset }) => dataset.id === focused)?.focus(); // the list is made anew whenever an answer is stored
     this.none.hidden = found.length > 0;
     this.none.textContent = words.length ? "No conversation has these words." : "None yet.";
-    this.all.hidden = this.library.all.length === 0;
+    this.all.hidden = this.store.all.length === 0;
+  }
+
+  /** Begins a search. */
+  focus() {
+    location.hash = "#conversations"; // where only one view is visible
+    this.search.focus();
+    this.search.select();
   }
 
   item(conversation) {
-    const isCurrent = conversation.id === this.current?.id;
-    const open = () => this.onOpen(conversation);
-    const attributes = { class: "plain", title: conversation.title, "aria-current": isCurrent ? "true" : null };
-    return element("li", {}, button(conversation.title, open, attributes));
+    const { id, title } = conversation;
+    const current = id === this.current?.id ? "true" : null;
+    const attributes = { class: "plain", "data-id": id, title, "aria-current": current };
+    return element("li", {}, button(title, () => this.onOpen(conversation), attributes));
   }
 }

@@ -12,7 +12,7 @@ const SHOWN = { running: count, waiting: count, tokens_per_s: rate, ttft_ms: dur
 const STATES = ["free", "cached", "held", "shared"];
 
 export class EngineView {
-  /** tab: `KeptValues` of this tab, with the charts' history over a reload. */
+  /** tab: `JsonStorage` of this tab, with the charts' history over a reload. */
   constructor(panel, tab, onConnect) {
     this.panel = panel;
     const history = tab.read(HISTORY) ?? {};
@@ -57,7 +57,8 @@ export class EngineView {
   showPages(pages) {
     for (const state of STATES) this.at(state).textContent = count(pages[state]);
     const perCell = this.map.show(pages.map) * pages.pages_per_square;
-    this.at("pages-note").textContent = `${count(pages.total)}${perCell > 1 ? `, ${counted(perCell, "page")} per cell` : ""}`;
+    const scale = perCell > 1 ? `, ${counted(perCell, "page")} per cell` : "";
+    this.at("pages-note").textContent = `${count(pages.total)}${scale}`;
     this.at("host").hidden = !pages.host_total;
     this.at("host").textContent = `Host memory holds ${count(pages.host)} of ${count(pages.host_total)} pages.`;
     const counts = STATES.map((state) => `${count(pages[state])} ${state}`).join(", ");
@@ -69,7 +70,9 @@ export class EngineView {
     this.steps.show(steps.map((step) => step.slice(0, 3)));
     const [decode, prompt, padding, ms] = steps.at(-1) ?? [];
     const last = { decode_rows: decode, prompt_tokens: prompt, padding };
-    for (const [id, value] of Object.entries(last)) this.at(id).textContent = value === undefined ? NOTHING : count(value);
+    for (const [id, value] of Object.entries(last)) {
+      this.at(id).textContent = value === undefined ? NOTHING : count(value);
+    }
     this.at("steps-note").textContent = ms === undefined ? "" : `the last took ${duration(ms)}`;
   }
 }

@@ -26,7 +26,7 @@ export class PageMap {
     return size;
   }
 
-  /** The fewest squares per cell (size) and then the largest cells that fit; pitch: the distance from one to the next. */
+  /** The fewest squares per cell (size), then the largest cells that fit; pitch: from one cell to the next. */
   fit() {
     const width = this.canvas.clientWidth;
     if (width < MAX_PITCH) return { pitch: 0, columns: 0, size: 1 };

@@ -17,7 +17,8 @@ export async function* piecesOf(body, signal) {
     if (data === "[DONE]") return;
     const chunk = JSON.parse(data);
     if (chunk.error) throw new Problem(`The answer broke off: ${chunk.error.message}`);
-    const { delta = {}, finish_reason: finish = null } = chunk.choices[0] ?? {};
+    const { delta = {}, finish_reason: reason = null, stop_reason: why } = chunk.choices[0] ?? {};
+    const finish = reason === "length" && why === "timeout" ? why : reason;
     const reasoning = delta.reasoning ?? delta.reasoning_content ?? "";
     yield { text: delta.content ?? "", reasoning, finish, usage: chunk.usage ?? null };
   }

@@ -14,10 +14,11 @@ export class CodeBlock {
     this.text = "";
     this.code = element("code");
     const name = language || "text";
+    const copy = copyButton(() => this.text, `Copy the ${name} code`);
     this.root = element(
       "div",
       { class: "code" },
-      element("div", { class: "code-bar" }, element("span", {}, name), copyButton(() => this.text, `Copy the ${name} code`)),
+      element("div", { class: "code-bar" }, element("span", {}, name), copy),
       element("pre", { tabindex: 0, role: "region", "aria-label": `Code, ${name}` }, this.code),
     );
   }

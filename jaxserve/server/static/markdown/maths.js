@@ -7,19 +7,23 @@ const OPTIONS = { throwOnError: true, trust: false, strict: "ignore", maxSize: 2
 
 /** The formula, or its source if KaTeX cannot read it. */
 export function formula({ text, raw, isDisplay }) {
-  const made = element(isDisplay ? "div" : "span", { class: isDisplay ? "formula" : null, tabindex: isDisplay ? 0 : null });
+  const made = isDisplay ? element("div", { class: "formula", tabindex: 0 }) : element("span");
   try {
     const tree = globalThis.katex.__renderToDomTree(text, { ...OPTIONS, displayMode: isDisplay });
-    removeStyles(tree);
+    setStylesAside(tree);
     made.append(tree.toNode());
+    for (const one of made.querySelectorAll("[data-style]")) one.style.cssText = one.dataset.style;
   } catch {
     made.textContent = raw.trim();
   }
   return made;
 }
 
-/** Removes style attributes, which the page's policy forbids and which its style sheet makes needless. */
-function removeStyles(node) {
-  delete node.attributes?.style;
-  node.children?.forEach(removeStyles);
+/** Renames style attributes, which the page's policy forbids; scripts may set the styles of elements. */
+function setStylesAside(node) {
+  if (node.attributes?.style) {
+    node.attributes["data-style"] = node.attributes.style;
+    delete node.attributes.style;
+  }
+  node.children?.forEach(setStylesAside);
 }

@@ -2,13 +2,14 @@
 
 import { Marked } from "../vendor/marked/marked.esm.js";
 
-const BLOCKS = [/^\$\$[ \t]*\n?([^]+?)\$\$[ \t]*(?:\n|$)/, /^\\\[([^]+?)\\\][ \t]*(?:\n|$)/];
+// A formula has at most 4,000 characters, which bounds the search for its end.
+const BLOCKS = [/^\$\$[ \t]*\n?([^]{1,4000}?)\$\$[ \t]*(?:\n|$)/, /^\\\[([^]{1,4000}?)\\\][ \t]*(?:\n|$)/];
 // In `$…$` no blank at the inner edges and no digit after the end: "from $5 to $10" is no formula.
 const INLINE = [
-  [/^\$\$([^$]+?)\$\$/, true],
-  [/^\\\[([^]+?)\\\]/, true],
-  [/^\\\(([^]+?)\\\)/, false],
-  [/^\$(?![\s$])((?:\\[^]|[^\\$\n])*?[^\\\s$])\$(?!\d)/, false],
+  [/^\$\$([^$]{1,4000}?)\$\$/, true],
+  [/^\\\[([^]{1,4000}?)\\\]/, true],
+  [/^\\\(([^]{1,4000}?)\\\)/, false],
+  [/^\$(?![\s$])((?:\\[^]|[^\\$\n]){0,4000}?[^\\\s$])\$(?!\d)/, false],
 ];
 
 const blockMaths = {

@@ -1,6 +1,6 @@
 // Streamed Markdown: blocks that have ended are rendered once, only the last one again as it grows.
 
-import { Outline, blocks, codeBlock, languageOf } from "./blocks.js";
+import { Outline, blocks, codeBlock, languageOf, plain } from "./blocks.js";
 import { parse } from "./parser.js";
 
 const MAX_SHARE = 0.2; // of the time, for rendering: a long block is rendered less often
@@ -24,6 +24,7 @@ export class MarkdownStream {
   /** Renders what is left at the end of the text. */
   end() {
     cancelAnimationFrame(this.frame);
+    this.frame = null;
     this.render();
   }
 
@@ -40,7 +41,17 @@ export class MarkdownStream {
 
   render() {
     this.rest = this.rest.replaceAll("\r\n", "\n");
-    const tokens = parse(this.rest);
+    try {
+      this.renderTokens(parse(this.rest));
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      this.code = null; // thousands of nested quotes: more than the parser's stack
+      this.replaceTail([plain({ raw: this.rest })]);
+    }
+  }
+
+  /** Shows the tokens of the rest, and drops all but the last one from it. */
+  renderTokens(tokens) {
     const last = tokens.findLastIndex((token) => token.type !== "space");
     if (last < 0) return;
     for (const token of tokens.slice(0, last)) {

@@ -6,6 +6,7 @@ import pytest
 
 from jaxserve.cli.chat_session.conversation import ContextFullError, Conversation
 from jaxserve.core.errors import RequestError
+from jaxserve.core.outputs import CompletionOutput, RequestOutput
 from tests.jaxserve.cli.scripted_llm import FakeLLM
 
 
@@ -55,6 +56,15 @@ def test_retry_puts_another_answer_in_place_of_the_last(talk):
     talk.set("max_tokens", 1)
     assert list(talk.retry()) == ["ONE "]
     assert contents(talk) == ["one two", "ONE "]
+
+
+def test_an_answer_without_text_adds_nothing(talk, llm):
+    """A message without content would be refused with the next question."""
+    list(talk.ask("a"))
+    before, ended = contents(talk), CompletionOutput(0, "", [7], finish_reason="stop")
+    llm.stream = lambda prompt, params: (RequestOutput("0", None, [], outputs=[each]) for each in [ended])
+    assert list(talk.ask("b")) == [""]
+    assert contents(talk) == before
 
 
 def test_undo_takes_back_one_question_with_its_answer(talk):

@@ -42,6 +42,7 @@ REFUSED = {
     "buckets": [8, 16],
     "max_decode_rounds": 17,
     "async_scheduling": "no",
+    "escape_special_tokens": "yes",
     "enable_prefix_caching": 1,
     "host_kv_cache_bytes": -1,
     "prefix_eviction": "mru",

@@ -4,6 +4,7 @@ import pytest
 
 from jaxserve import SamplingParams
 from jaxserve.core.errors import ConfigError, RequestError
+from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.model_text import choose_chat_template
 from jaxserve.text.chat_template import ChatTemplate
 from tests.support.fakes.fake_llm import PLAIN_TEMPLATE, all_pages_are_back, fake_llm
@@ -99,6 +100,23 @@ def test_a_template_may_be_a_file(tmp_path):
         assert llm.render_chat(HI, chat_template=form)["prompt"] == "[hello]"
 
 
+def test_errors_call_a_template_by_where_it_comes_from(tmp_path):
+    path = tmp_path / "mine.jinja"
+    path.write_text("{{ nothing.at_all }}")
+    own = "{{ nothing.at_all }}"
+
+    def told(llm, **options):
+        with pytest.raises(RequestError) as error:
+            llm.render_chat(HI, **options)
+        return str(error.value).partition(" failed at messages (line 1): UndefinedError")[0]
+
+    assert told(fake_llm(template=own)) == "the model's chat template"
+    assert told(fake_llm(), chat_template=own) == "the request's chat template"
+    assert told(fake_llm(), chat_template=path) == "the request's chat template (mine.jinja)"
+    option = choose_chat_template(EngineConfig.create("m", chat_template=str(path)), None, tmp_path)
+    assert option.name == "the engine's chat template (mine.jinja)"
+
+
 BAD = {
     "role": ([{"content": "x"}], {}, r"messages\[0\].role", "messages[0].role"),
     "not a message": ([HI[0], "x"], {}, r"messages\[1\]", "messages[1]"),
@@ -158,8 +176,6 @@ def test_an_unknown_option_is_an_error():
 
 
 def test_the_engines_option_goes_before_the_models_own_template(tmp_path):
-    from jaxserve.core.options.engine_config import EngineConfig
-
     def chosen(**options):
         return choose_chat_template(EngineConfig.create("m", **options), None, tmp_path).source
 

@@ -5,6 +5,7 @@ import threading
 import orjson
 import pytest
 
+from jaxserve.core.errors import RequestError
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.server.http import body_reader
@@ -15,6 +16,8 @@ from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
 from jaxserve.server.openai.requests.tokenization_bodies import DetokenizeBody, TokenizeBody
 from jaxserve.server.openai.responses.completion_response import CompletionResponse
 from jaxserve.server.routes import tokenization
+from jaxserve.text import chat_messages
+from jaxserve.text.chat_messages import checked_messages
 from jaxserve.text.tokenizer import Tokenizer
 from tests.support.fakes.fake_llm import fake_llm
 from tests.support.serving.http_server import running
@@ -63,14 +66,17 @@ def test_long_work_runs_in_a_thread(server, monkeypatch, name):
     assert threads == {name != "encoding"}  # encoding always runs in a thread: its time is not known from the size
 
 
+# Messages are checked when they are rendered.
 LISTS = [(kind, name) for kind in (CompletionBody, ChatBody, EmbeddingBody, TokenizeBody, DetokenizeBody)
-         for name, schema in kind.model_json_schema()["properties"].items() if "items" in str(schema)]  # fmt: skip
+         for name, schema in kind.model_json_schema()["properties"].items()
+         if "items" in str(schema) and name != "messages"]  # fmt: skip
+BAD_LISTS = ([None] * 100, [[None] * 100] * 100, [5.5] * 100)
 
 
 @pytest.mark.parametrize(("kind", "name"), LISTS)
 def test_an_error_names_only_a_list_s_first_bad_item(kind, name):
     """Building a million errors would take seconds."""
-    for bad in ([None] * 100, [[None] * 100] * 100, [5.5] * 100):
+    for bad in BAD_LISTS:
         with pytest.raises(ApiError, match=name) as caught:
             kind.read({name: bad})
         told = str(caught.value)
@@ -78,6 +84,28 @@ def test_an_error_names_only_a_list_s_first_bad_item(kind, name):
         assert told.count("[0]") <= 2
 
 
-def test_too_many_biases_are_refused_before_validation():
-    with pytest.raises(ApiError, match="logit_bias holds 301 entries; at most 300"):
-        CompletionBody.read({"prompt": "x", "logit_bias": {str(i): "bad" for i in range(301)}})
+def test_an_error_names_only_the_first_bad_message():
+    for bad in BAD_LISTS:
+        with pytest.raises(RequestError, match=r"messages\[0\]") as caught:
+            checked_messages(bad)
+        assert "[1]" not in str(caught.value)
+
+
+def test_too_many_biases_are_refused_before_each_is_checked():
+    body = CompletionBody.read({"prompt": "x", "logit_bias": {str(i): "bad" for i in range(301)}})
+    with pytest.raises(RequestError, match="logit_bias holds 301 entries; at most 300"):
+        body.sampling_params({})
+
+
+def test_messages_are_checked_in_a_thread(server, monkeypatch):
+    check, threads = chat_messages.check_schema, []
+
+    def noted(*args):
+        threads.append(threading.current_thread().name)
+        return check(*args)
+
+    monkeypatch.setattr(chat_messages, "check_schema", noted)
+    error = server.post("/v1/chat/completions", {"messages": [None] * 5000}).json()["error"]
+    assert error["message"] == "messages holds 5000 items; at most 4096 are allowed"
+    assert len(threads) == 1
+    assert "test-server" not in threads

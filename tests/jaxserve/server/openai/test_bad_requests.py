@@ -226,6 +226,8 @@ def test_enable_thinking_is_a_variable_of_the_template():
         for fields in ({"enable_thinking": False}, {"chat_template_kwargs": {"enable_thinking": False}}):
             answer = server.post("/tokenize", {"messages": CHAT["messages"], **fields, "return_token_strs": True})
             assert "".join(answer.json()["token_strs"]) == "Falsex"
+        assert server.post("/tokenize", {"prompt": "x", "enable_thinking": None}).status_code == 200
+        assert server.post("/tokenize", {"prompt": "x", "enable_thinking": True}).status_code == 400
         both = {"enable_thinking": True, "chat_template_kwargs": {"enable_thinking": False}}
         error = server.post("/v1/chat/completions", {**CHAT, **both}).json()["error"]
         assert error["message"] == "enable_thinking and chat_template_kwargs.enable_thinking differ: send one"

@@ -161,5 +161,7 @@ def test_head_is_get_without_content(server, path):
             got = client.get(path)
             assert head.headers["content-type" if got.content else "date"]
             assert head.headers.get("content-length") == got.headers.get("content-length")
-        assert client.head("/v1/completions").status_code == 405
+        refused = client.head("/v1/completions")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+        assert client.put("/health").headers["allow"] == "GET, HEAD"
         assert client.head("/nowhere").status_code == 404

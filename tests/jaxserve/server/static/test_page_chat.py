@@ -1,6 +1,8 @@
 """Conversations on the page: by keyboard, with settings, and during failures."""
 
 import re
+import time
+from dataclasses import replace
 
 import pytest
 
@@ -120,6 +122,15 @@ def test_settings_and_history_are_sent_and_survive_a_reload(page, server):
     ask(page, "c")
     page.wait(IS_DONE)
     assert bodies(page)[-1].keys() == {"messages", "stream", "stream_options"}
+
+
+def test_an_answer_that_a_deadline_cuts_says_so(page, server, monkeypatch):
+    submit = server.llm.parts.runner.submit
+    monkeypatch.setattr(server.llm.parts.runner, "submit", lambda plan: time.sleep(0.03) or submit(plan))
+    monkeypatch.setattr(server.state, "config", replace(server.state.config, request_timeout_s=1.0))
+    ask(page, "a")
+    page.wait(IS_DONE)
+    assert page.text(".assistant .note").endswith("out of time")
 
 
 def test_settings_out_of_range_are_shown_and_not_sent(page):

@@ -38,6 +38,16 @@ def test_a_search_finds_words_of_titles_and_messages(two):
     assert two.text("#none-found") == "No conversation has these words."
 
 
+def test_keys_search_and_start_a_conversation(two):
+    key = "dispatchEvent(new KeyboardEvent('keydown', { key: '%s', ctrlKey: true, shiftKey: %s, cancelable: true }))"
+    assert two.read(key % ("k", "false")) is False  # the browser's own action is prevented
+    assert two.read("document.activeElement.id") == "search"
+    assert two.read(key % ("K", "true")) is True
+    assert two.read(key % ("O", "true")) is False
+    assert shown(two) == []
+    assert two.read("document.activeElement.id") == "prompt"
+
+
 def test_a_reload_shows_the_same_conversation_and_a_new_tab_a_new_one(two, server):
     two.read("document.querySelectorAll('#conversation-list button')[1].click()")
     two.open(f"{server.url}/")
@@ -127,13 +137,17 @@ def test_a_deleted_conversation_comes_back(two):
 
 
 def test_full_storage_is_told_and_loses_nothing(page, server):
-    script_answers(page, "x" * 100, "two")
-    page.read("Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError') }")
+    script_answers(page, "x" * 100)
     ask_and_wait(page, "q1")
+    page.run_first("Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError') }")
+    page.open(f"{server.url}/")
+    assert page.read(TITLES) == ["q1"]
+    script_answers(page, "y" * 100)
+    ask_and_wait(page, "q2")
     assert page.text("#notice").startswith("This browser’s storage for conversations is full")
     page.click("#new")
     page.click("#conversation-list button")
-    assert shown(page) == ["q1", "x" * 100]
+    assert shown(page) == ["q1", "x" * 100, "q2", "y" * 100]
 
 
 def test_conversations_have_a_bound_together(page):

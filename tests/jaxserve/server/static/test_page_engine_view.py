@@ -131,7 +131,7 @@ def test_a_large_pool_is_shown_in_cells_of_a_visible_size(page, num_pages):
 
 def test_the_charts_history_survives_a_reload(page, server):
     ask(page, "a")
-    page.wait("Number(document.querySelector('#tokens_per_s').textContent) > 0")
+    page.wait("document.querySelector('#running').textContent === '1'")
     page.wait("document.querySelector('#state').textContent === 'idle'")
     page.open(f"{server.url}/")
     kept = "JSON.parse(sessionStorage.getItem('jaxserve.charts')).running"

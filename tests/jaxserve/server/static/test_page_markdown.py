@@ -72,6 +72,9 @@ def test_formulas_have_mathml_and_no_styles_in_attributes(page):
     for html in rendered(page, *texts):
         assert '<math xmlns="http://www.w3.org/1998/Math/MathML"' in html
         assert 'class="katex-html" aria-hidden="true"' in html
+    (vector,) = rendered(page, r"$\vec{v}$")
+    assert 'viewBox="0 0 471 714"' in vector
+    assert 'style="width: 0.471em;"' in vector  # set by script, or the arrow would have no width
     assert rendered(page, "$\\frac{$")[0] == "<p><span>$\\frac{$</span></p>"  # KaTeX cannot read it
 
 
@@ -133,6 +136,42 @@ def test_markdown_is_the_same_however_it_is_split(page):
     assert len(set(rendered(page, *cuts))) == 1
 
 
+def test_a_text_that_was_complete_grows_again(page):
+    """As an answer does that is continued."""
+    stream = json.dumps(module(page, "markdown/stream.js"))
+    shown = page.read(
+        f"""import({stream}).then(async ({{ MarkdownStream }}) => {{
+          const into = document.createElement("div"), stream = new MarkdownStream(into);
+          stream.write("one");
+          stream.end();
+          stream.write(" two");
+          while (!into.textContent.includes("two")) await new Promise(requestAnimationFrame);
+          return into.innerHTML;
+        }})"""
+    )
+    assert shown == "<p>one two</p>"
+
+
+DEEP = {
+    "quotes": "> " * 10_000,
+    "some quotes": "> " * 500 + "a",
+    "numbers": "1. " * 6_000,
+    "lists": "\n".join(" " * 2 * i + "- a" for i in range(300)),
+    "emphasis": "*a **b " * 400 + "** c*" * 400,
+    "brackets": "[" * 20_000,
+    "images": "![" * 10_000,
+    "formulas": "\\[ a" * 5_000,
+    "dollars": "$a " * 7_000,
+}
+
+
+def test_deep_nesting_is_shown_and_not_followed_to_the_end(page):
+    """The parser's stack ends, or the layout's; the text is shown all the same."""
+    for kind, html in zip(DEEP, rendered(page, *(text + "end" for text in DEEP.values())), strict=True):
+        assert max(html.count(f"<{name}>") for name in ("blockquote", "ol", "em")) <= 100, kind
+        assert "end" in html, kind
+
+
 LONG = {
     "paragraphs": "Some *words* with `code` and $x^2$ in a paragraph of its own, again and again.\n\n" * 250,
     "one block of code": "```python\n" + "def f(x):\n    return [x, 'text', 12]  # a comment\n" * 400,
@@ -171,4 +210,4 @@ def test_a_long_answer_streams_without_blocking_the_page(page, kind):
     share, most_ms, is_whole = spent
     assert is_whole
     assert share < 0.5, spent
-    assert most_ms < 500, spent
+    assert most_ms < 1000, spent

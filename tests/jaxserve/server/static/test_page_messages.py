@@ -186,21 +186,44 @@ def test_text_files_are_sent_with_a_question(page, tmp_path):
     assert page.read("document.querySelectorAll('#files li').length") == 0
 
 
+SLOW = """{
+  const real = fetch;
+  window.fetch = (url, options) => String(url).endsWith("/completions")
+    ? Promise.resolve(new Response(new ReadableStream({ start: (stream) => (window.stream = stream) })))
+    : real(url, options);
+  window.send = (data) => stream.enqueue(new TextEncoder().encode(`data: ${data}\\n\\n`));
+  window.say = (content, usage) => send(JSON.stringify({ choices: [{ delta: { content } }], usage }));
+}"""
+
+
+def test_new_text_stays_in_sight_until_one_scrolls_up(page):
+    page.read(SLOW)
+    ask(page, "a")
+    left = "(({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight)(turns)"
+    page.wait("!!window.stream")
+    for k in range(5):
+        page.read(f"say('# Part {k}\\n\\n' + 'A line.\\n\\n'.repeat(20))")
+        page.wait(f"document.querySelector('.answer').innerText.includes('Part {k}') && {left} < 40")
+    assert page.read("turns.scrollTop") > 1000
+    page.read("turns.scrollTop -= 300; new Promise(requestAnimationFrame)")
+    page.read("say('# Part 5')")
+    page.wait("document.querySelector('.answer').innerText.includes('Part 5')")
+    assert page.read(left) > 250
+    page.read("send('[DONE]')")
+    page.wait(IS_DONE)
+    assert page.read(left) > 250
+
+
 def test_the_time_to_the_first_token_is_shown_during_the_answer(page):
-    page.read(
-        """{ const real = fetch; window.fetch = (url, options) => String(url).endsWith("/completions")
-          ? Promise.resolve(new Response(new ReadableStream({ start: (stream) => (window.stream = stream) })))
-          : real(url, options);
-          window.say = (chunk) => stream.enqueue(new TextEncoder().encode(`data: ${JSON.stringify(chunk)}\\n\\n`)) }"""
-    )
+    page.read(SLOW)
     ask(page, "a")
     note = "document.querySelector('.assistant .note').textContent"
     page.wait(f"/^waiting for the first token: [\\d.]+ m?s$/.test({note})")
-    page.read("say({ choices: [{ delta: { content: 'a' } }], usage: { completion_tokens: 1 } })")
+    page.read("say('a', { completion_tokens: 1 })")
     page.wait(f"/^1 token · first after [\\d.]+ m?s$/.test({note})")
-    page.read("say({ choices: [{ delta: { content: 'b' } }], usage: { completion_tokens: 2 } })")
+    page.read("say('b', { completion_tokens: 2 })")
     page.wait(f"/^2 tokens · first after .* per second$/.test({note})")
-    page.read("stream.enqueue(new TextEncoder().encode('data: [DONE]\\n\\n'))")
+    page.read("send('[DONE]')")
     page.wait(IS_DONE)
     assert page.read(f"/^2 tokens · first after .* per second$/.test({note})")
 

@@ -1,13 +1,11 @@
 // JSON values in the browser's storage, which may be disabled or full.
 
-export class KeptValues {
+export class JsonStorage {
   /** open: returns the storage; browsers that allow none throw. */
   constructor(open) {
     try {
       this.storage = open();
-      this.storage.setItem("jaxserve.probe", "");
-      this.storage.removeItem("jaxserve.probe");
-      this.isAvailable = true;
+      this.isAvailable = this.storage.length >= 0; // true; a storage that is full is available, too
     } catch {
       this.storage = null;
       this.isAvailable = false;

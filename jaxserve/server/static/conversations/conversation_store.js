@@ -9,8 +9,8 @@ const FULL =
   "This browser’s storage for conversations is full, so the last change is not stored: export and delete some of them.";
 const DISABLED = "This browser stores nothing for this page: conversations last until it is closed.";
 
-export class Library {
-  /** values: `KeptValues`; onChange: called after another tab has changed a conversation. */
+export class ConversationStore {
+  /** values: `JsonStorage`; onChange: called after another tab has changed a conversation. */
   constructor(values, onChange = () => {}) {
     this.values = values;
     this.conversations = new Map();

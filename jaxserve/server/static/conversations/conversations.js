@@ -3,25 +3,25 @@
 import { Chat } from "../chat/chat.js";
 import { button } from "../dom/element.js";
 import { Conversation } from "./conversation.js";
+import { ConversationStore } from "./conversation_store.js";
 import { download } from "./exported_file.js";
-import { Library } from "./library.js";
 import { ConversationPanel } from "./panel.js";
 
 const CURRENT = "jaxserve.current";
 
-export class Desk {
-  /** kept: `KeptValues` of this browser; tab: of this tab, which remembers what it shows; parts: of `Chat`. */
+export class Conversations {
+  /** kept: `JsonStorage` of this browser; tab: of this tab, which remembers what it shows; parts: of `Chat`. */
   constructor(page, kept, tab, parts) {
     this.tab = tab;
     this.title = page.querySelector("#title");
     this.notice = page.querySelector("#notice");
     this.problem = page.querySelector("#problem");
-    this.library = new Library(kept, (id) => this.changedElsewhere(id));
+    this.store = new ConversationStore(kept, (id) => this.changedElsewhere(id));
     const onProblem = (text) => (this.problem.textContent = text);
-    this.panel = new ConversationPanel(page.querySelector("#conversations"), this.library, {
+    this.panel = new ConversationPanel(page.querySelector("#conversations"), this.store, {
       onOpen: (one) => this.open(one),
       onImport: (ones) => this.import(ones),
-      onDeleteAll: () => this.delete(this.library.all),
+      onDeleteAll: () => this.delete(this.store.all),
       onProblem,
     });
     this.chat = new Chat({
@@ -36,11 +36,22 @@ export class Desk {
     page.querySelector("#delete").addEventListener("click", () => this.delete([this.current]));
     this.title.form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.title.blur();
+      this.chat.composer.prompt.focus();
     });
     this.title.addEventListener("change", () => this.rename(this.title.value.trim()));
     addEventListener("pagehide", () => this.chat.leave());
-    this.show(this.library.conversations.get(tab.read(CURRENT)) ?? new Conversation());
+    addEventListener("keydown", (event) => this.key(event));
+    this.show(this.store.conversations.get(tab.read(CURRENT)) ?? new Conversation());
+  }
+
+  /** Ctrl or Cmd with K searches; with Shift and O it starts a new conversation. */
+  key(event) {
+    if (!event.ctrlKey && !event.metaKey) return;
+    const pressed = `${event.shiftKey ? "shift " : ""}${event.key.toLowerCase()}`;
+    if (pressed !== "k" && pressed !== "shift o") return;
+    event.preventDefault();
+    if (pressed === "k") this.panel.focus();
+    else this.open(new Conversation());
   }
 
   /** Shows a conversation at the user's wish. */
@@ -50,7 +61,7 @@ export class Desk {
     this.problem.textContent = "";
     this.show(conversation);
     location.hash = "#chat"; // where only one view is visible
-    this.chat.composer.prompt.focus();
+    this.chat.focus();
   }
 
   show(conversation) {
@@ -61,7 +72,7 @@ export class Desk {
   }
 
   refresh() {
-    this.title.value = this.current.title;
+    if (document.activeElement !== this.title) this.title.value = this.current.title;
     this.title.disabled = this.current.isEmpty;
     for (const id of ["#export", "#delete"]) this.title.form.querySelector(id).hidden = this.current.isEmpty;
     this.panel.show(this.current);
@@ -70,12 +81,12 @@ export class Desk {
   /** Stores a conversation after a change. */
   changed(conversation) {
     conversation.changed = Date.now();
-    this.notice.replaceChildren(this.library.save(conversation));
+    this.notice.replaceChildren(this.store.save(conversation));
     this.refresh();
   }
 
   changedElsewhere(id) {
-    const changed = this.library.conversations.get(id);
+    const changed = this.store.conversations.get(id);
     if (id === this.current.id && changed && !this.chat.answering) this.show(changed);
     else this.panel.show(this.current);
   }
@@ -92,14 +103,15 @@ export class Desk {
   }
 
   import(conversations) {
-    for (const one of conversations) this.changed(one);
-    this.notice.replaceChildren(`${conversations.length} imported.`);
+    const problem = conversations.map((one) => this.store.save(one)).find((text) => text !== "");
+    this.notice.replaceChildren(problem ?? `${conversations.length} imported.`);
+    this.panel.show(this.current);
   }
 
   delete(conversations) {
     this.chat.leave();
     const records = structuredClone(conversations.map((one) => one.toJSON()));
-    for (const one of conversations) this.library.remove(one);
+    for (const one of conversations) this.store.remove(one);
     if (conversations.includes(this.current)) this.show(new Conversation());
     else this.refresh();
     this.offerUndo(`${conversations.length === 1 ? "The conversation is" : "All conversations are"} deleted.`, () =>
@@ -109,7 +121,7 @@ export class Desk {
 
   restore(records) {
     const restored = records.map((record) => Conversation.from(record));
-    for (const one of restored) this.library.save(one);
+    for (const one of restored) this.store.save(one);
     this.show(restored[0]);
   }
 
