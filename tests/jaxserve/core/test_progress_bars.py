@@ -179,6 +179,15 @@ def test_programs_that_are_compiled_at_once_count_once(clock):
     assert times.status() == ""
 
 
+@pytest.fixture
+def interrupts():
+    """SIGINT raises, also in a process that a shell started in the background, where it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize("where", ["_show_first", "_show", "close"])
 def test_an_interrupt_leaves_the_line_to_the_next_bar(capsys, monkeypatch, tick, where):
     owner = progress_bars.ProgressLines if where == "close" else GenerateBar
@@ -197,6 +206,7 @@ def test_an_interrupt_leaves_the_line_to_the_next_bar(capsys, monkeypatch, tick,
     assert "Generating: 3/3" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupted_compilation_is_over():
     times = CompileTimes()
     for where in ("_begin", "_end"):
