@@ -1,8 +1,10 @@
-"""Text in, text out, with the demo model: completions, chats, streams, stop strings, samples, all forms of a prompt."""
+"""Text in, text out, with the demo model: completions, chats, streams, stop strings, samples, all forms of a prompt.
+Its tokens, log-probabilities and scores equal those of transformers."""
 
 import pytest
 
 from jaxserve import LLM, SamplingParams
+from tests.support.real_model_goldens import check_greedy, check_scores
 from tests.support.tiny_engines import driven
 
 pytestmark = pytest.mark.optimized
@@ -30,6 +32,14 @@ def test_the_demo_model_knows_paris(llm, greedy):
     assert out.prompt_token_ids == [504, 3575, 282, 4649, 314]
     assert (out.prompt, out.finished, len(out.outputs[0].token_ids)) == (PROMPT, True, 8)
     assert out.outputs[0].text == llm.get_tokenizer().decode(out.outputs[0].token_ids)
+
+
+def test_greedy_tokens_and_logprobs_equal_transformers(llm):
+    check_greedy(llm, NAME)
+
+
+def test_scores_equal_transformers(llm):
+    check_scores(llm, NAME)
 
 
 def test_all_forms_of_a_prompt_give_the_same(llm, greedy):

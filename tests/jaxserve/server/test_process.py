@@ -11,6 +11,7 @@ from contextlib import suppress
 import httpx2
 import pytest
 
+from jaxserve.core.errors import ConfigError
 from jaxserve.server.app import make_app
 from jaxserve.server.http.listener import Listener
 from jaxserve.server.server_config import ServerConfig
@@ -181,12 +182,16 @@ def test_a_signal_ends_a_server_that_is_still_loading():
         assert server.exit_code() == 0
 
 
-def test_user_errors_end_with_code_2_and_one_sentence(tmp_path):
+def test_files_that_are_no_keys_are_named(tmp_path):
     (tmp_path / "bad.pem").write_text("no key")
     for file in ("bad.pem", "none.pem"):
-        options = [f"--ssl-{kind}file={tmp_path / file}" for kind in ("key", "cert")]
-        check_mistake(["serve", "x", "--port", "0", *options], "ssl_certfile")
-    check_mistake(["serve", "x", "--port", "70000"], "port")
+        path = str(tmp_path / file)
+        with pytest.raises(ConfigError, match="not usable for TLS") as refused:
+            Listener(lambda *_: None, ServerConfig(port=0, ssl_keyfile=path, ssl_certfile=path))
+        assert refused.value.param == "ssl_certfile"
+
+
+def test_user_errors_end_with_code_2_and_one_sentence():
     check_mistake(["serve", "no-such-model", "--port", "0"], "no-such-model")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
