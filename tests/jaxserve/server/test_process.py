@@ -55,7 +55,8 @@ class Stream:
         return json.loads(self.lines[-2].removeprefix("data: "))
 
 
-def test_a_server_is_unhealthy_until_it_is_ready_and_ends_after_a_signal():
+def test_a_server_is_unhealthy_until_it_is_ready_and_ends_after_a_signal(monkeypatch):
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # as in tests/conftest.py
     with ServerProcess(str(checkpoint("llama3")), *flags_of(TINY)) as server, server.client() as client:
         answer = client.get("/health")
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "starting")
