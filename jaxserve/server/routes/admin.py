@@ -1,6 +1,7 @@
 """Host: the administrative routes, which change the server's state and need the admin key."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter
@@ -57,8 +58,10 @@ def routes(state: ServerState) -> APIRouter:
 
 
 def _start_trace(folder: str) -> None:
+    """JAX opens the folder only at the end; if that fails, its trace can neither be stopped nor started anew."""
     import jax
 
+    Path(folder).mkdir(parents=True, exist_ok=True)
     profiler: Any = jax.profiler
     profiler.start_trace(folder)
 
