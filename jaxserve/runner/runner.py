@@ -102,14 +102,18 @@ class Runner:
             outcome = replace(outcome, pooled=np.asarray(ticket.pooled)[:num_rows])
         return outcome
 
+    def wait(self) -> None:
+        """Wait until the device has run all that was submitted."""
+        jax.block_until_ready(self._state.pool)
+
     def time_load(self) -> float:
         """Seconds to copy a page from host memory into the pool, measured on the scratch page; no step may run."""
         empty = PageLoad(np.zeros(TRANSFER_PAGES, np.int32), np.zeros(TRANSFER_PAGES, np.int32))
         self._transfer(empty)  # may compile
-        jax.block_until_ready(self._state.pool)
+        self.wait()
         started_s = time.perf_counter()
         self._transfer(empty)
-        jax.block_until_ready(self._state.pool)
+        self.wait()
         return (time.perf_counter() - started_s) / TRANSFER_PAGES
 
     def swap_params(self, params: Params) -> None:

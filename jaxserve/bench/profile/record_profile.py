@@ -128,6 +128,7 @@ def _steps(llm: "LLM", workload: Workload, options: ProfileOptions, traced: Any 
                 if outputs.has_work:
                     step()
             ended_s = time.monotonic()
+            llm.parts.runner.wait()  # a trace must hold the step that runs still
     finally:
         engine.observer, engine.multi_step = None, budget
         outputs.close(states)
