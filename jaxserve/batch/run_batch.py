@@ -55,6 +55,6 @@ async def run_batch(
     finally:
         for task in running:
             task.cancel()
-        # Where the engine has died all of them raise, and asyncio would log each error that nobody has read.
+        # After the engine's death each of them raises; asyncio would log every exception that is not retrieved.
         await asyncio.gather(*done, *running, return_exceptions=True)
     return BatchSummary(num_before + num_done, num_before, num_tokens, COMPILE_TIMES.work_s() - started_s)

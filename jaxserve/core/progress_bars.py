@@ -12,7 +12,7 @@ from jaxserve.core.deferred_signals import deferred_signals
 from jaxserve.core.progress_displays import ProgressLines, TerminalBar
 
 RATE_S = 2.0
-TICK_S = 0.5  # between two looks at the clock: bars tell the time while a step compiles
+TICK_S = 0.5  # between two looks at the clock: bars show the time while a step compiles
 _LINE = threading.Lock()  # held by the bar that is shown: another one within it would overwrite it
 
 
@@ -28,7 +28,7 @@ class Bar:
         self._display: TerminalBar | ProgressLines | None = None
         self._started_s = self._now_s()
         self._lock, self._is_closed = threading.Lock(), threading.Event()
-        self._ticker = threading.Thread(target=self._tick, name="jaxserve-progress", daemon=True)
+        self._ticker: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -51,7 +51,8 @@ class Bar:
         with deferred_signals():
             if self._display is not None:
                 self._is_closed.set()
-                self._ticker.join()
+                if self._ticker is not None:
+                    self._ticker.join()
                 self._display.close(self.n, self.total, self._totals)
                 self._display = None
                 _LINE.release()
@@ -63,6 +64,7 @@ class Bar:
                 self._display = TerminalBar(total=self.total, n=self.n, **self._options)
             else:
                 self._display = ProgressLines(**self._options)
+            self._ticker = threading.Thread(target=self._tick, name="jaxserve-progress", daemon=True)
             self._ticker.start()
 
     def _advance(self, count: int, totals: str = "", moment: str = "") -> None:

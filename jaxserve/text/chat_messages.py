@@ -63,13 +63,16 @@ def _converted(
 
 
 def _check_content(message: Mapping[str, Any], where: str) -> None:
-    """Only a tool's result may be empty, and content beside what else an assistant says."""
+    """Content may be empty only in a tool's result, or in an assistant's message with tool calls or reasoning."""
     role, content = message["role"], message.get("content")
     has_more = role == "assistant" and (message.get("tool_calls") or any(message.get(name) for name in REASONING))
     if text_of(content) or has_more or (role == "tool" and content == ""):
         return
     state = "is missing" if "content" not in message else "is null" if content is None else "is empty"
-    raise RequestError(f"{where}.content {state}: only beside tool calls may it be left out", f"{where}.content")
+    raise RequestError(
+        f"{where}.content {state}: it may be left out only in an assistant's message with tool calls",
+        f"{where}.content",
+    )
 
 
 def _tool_call(call: Mapping[str, Any], where: str) -> dict[str, Any]:

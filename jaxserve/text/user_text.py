@@ -1,4 +1,4 @@
-"""Host: `UserText`: tells users' text from a chat template's own in what the template renders.
+"""Host: `UserText`: marks users' text, so that what a chat template renders shows which text is the template's own.
 
 A special token may come about in several ways: users spell it, parts of messages are joined, a template cuts something
 out, or writes its ends around a name. So a mark follows every character of users' text that could begin a special

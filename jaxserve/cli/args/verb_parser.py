@@ -1,10 +1,11 @@
 """Host: `VerbParser`: an argument parser whose errors are one line with a hint instead of the whole usage."""
 
 import argparse
-import difflib
 import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
+
+from jaxserve.core.did_you_mean import similar
 
 MIN_LETTERS = 3  # fewer are close to any name
 
@@ -43,5 +44,5 @@ def hint(name: str, known: Iterable[str]) -> str:
     known = list(known)
     if len(name.strip("-")) < MIN_LETTERS:
         return ""
-    close = [each for each in known if each.startswith(name)] or difflib.get_close_matches(name, known, n=1)
-    return f": did you mean {close[0]}?" if close else ""
+    close = next((each for each in known if each.startswith(name)), None) or similar(name, known)
+    return f": did you mean {close}?" if close else ""

@@ -1,4 +1,4 @@
-"""Host: `compile_notice`: tells on the terminal what is compiled while an answer waits for it."""
+"""Host: `compile_notice`: shows on the terminal what is compiled while an answer waits for it."""
 
 import shutil
 import sys

@@ -90,7 +90,8 @@ class EngineConfig:
     skip_tokenizer_init: bool = option(False, "load no tokenizer: prompts are token ids, and outputs have no text")
     chat_template: str | None = option(None, "jinja text or a file with it; default: the model's own template")
     escape_special_tokens: bool = option(
-        False, "encode special tokens that users spell in texts and messages as plain text, so that nobody forges turns"
+        False,
+        "encode special tokens in the texts and messages of users as plain text, so that users cannot forge turns",
     )
     revision: str | None = option(None, "branch, tag or commit of a Hugging Face model")
     hf_token: str | None = option(None, "Hugging Face token; default: the HF_TOKEN variable", is_shown=False)

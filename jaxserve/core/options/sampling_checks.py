@@ -113,7 +113,7 @@ def logit_bias(name: str, value: Any) -> dict[int, float]:
     for key, bias in entries.items():
         is_digits = isinstance(key, str) and key.isascii() and key.isdigit() and len(key) <= 10
         try:
-            biases[integer(0)("id", int(key) if is_digits else key)] = max(-100.0, min(100.0, _BIAS("bias", bias)))
+            biases[_TOKEN_ID("id", int(key) if is_digits else key)] = max(-100.0, min(100.0, _BIAS("bias", bias)))
         except RequestError as error:
             faults.append(f"{_shown(key)}: {error}"[:MAX_FAULT_CHARS])
     if faults:
@@ -121,7 +121,7 @@ def logit_bias(name: str, value: Any) -> dict[int, float]:
     return biases
 
 
-_BIAS = number(-math.inf)
+_TOKEN_ID, _BIAS = integer(0), number(-math.inf)
 
 
 def listed(items: Iterable[Any]) -> str:

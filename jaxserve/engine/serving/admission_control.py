@@ -52,7 +52,7 @@ class AdmissionControl:
             self._count(*place)
 
     def join(self, key: int, request: Request) -> bool:
-        """Admit a request of a call that has its place already, if a slot is free for which nobody waits."""
+        """Admit a request of a call that has its place already, if a slot is free for which no request is queued."""
         cost = queue_cost([request])
         with self._lock:
             load = self._metrics.load.with_more(self._num_coming, self._num_coming_tokens)

@@ -61,7 +61,7 @@ class Backlog:
 
     A call has a place in the queue for the largest of its requests. Its next request joins when all samples of the one
     before have had a slot. So a thousand prompts take no more of the queue than one, and others are served in between.
-    Slots for which nobody waits go to the calls in turn.
+    Free slots for which no request is queued go to the calls in turn.
     """
 
     def __init__(self) -> None:

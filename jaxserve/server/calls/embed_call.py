@@ -1,20 +1,12 @@
-"""Host: `embed_call`: embeds the inputs of a validated body and builds the response of /v1/embeddings.
+"""Host: `embed_call`: embeds the inputs of a validated body and builds the response of /v1/embeddings."""
 
-`read_inputs` and `embed_prompts` are its two halves, for the other endpoints that make vectors of texts.
-"""
-
-from collections.abc import Sequence
 from typing import Any
 
-from jaxserve.core.options.scheduling_options import SchedulingKwargs
-from jaxserve.core.outputs import EmbeddingRequestOutput
-from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.serving.offload import offload
-from jaxserve.server.calls.prompt_inputs import Truncation, read_texts
+from jaxserve.server.calls.embed_prompts import embed_prompts, num_numbers, read_inputs
 from jaxserve.server.http.json_response import MAX_INLINE_ITEMS
 from jaxserve.server.monitoring.access_log import AccessRecord
 from jaxserve.server.openai.requests.embedding_body import EmbeddingBody
-from jaxserve.server.openai.requests.pooled_fields import PooledFields
 from jaxserve.server.openai.responses.embedding_response import embedding_response
 from jaxserve.server.server_state import ServerState
 
@@ -29,37 +21,3 @@ async def embed_call(state: ServerState, body: EmbeddingBody, record: AccessReco
     prompts = await read_inputs(state, body, body.inputs)
     outputs = await embed_prompts(state, body, prompts, record, arrival_s, normalize=body.normalize)
     return await offload(lambda: embedding_response(outputs, body, name), num_numbers(outputs), MAX_INLINE_ITEMS)
-
-
-async def read_inputs(
-    state: ServerState, body: PooledFields, inputs: Sequence[str] | Sequence[list[int]]
-) -> list[Prompt]:
-    """The prompts of inputs, truncated as the body wants."""
-    truncation = None
-    if body.truncate_prompt_tokens is not None:
-        truncation = Truncation.of_length(body.truncate_prompt_tokens, state.max_model_len, reserved=0)
-    return await read_texts(state, inputs, add_special_tokens=body.add_special_tokens, truncation=truncation)
-
-
-async def embed_prompts(
-    state: ServerState,
-    body: PooledFields,
-    prompts: list[Prompt],
-    record: AccessRecord,
-    arrival_s: float,
-    *,
-    normalize: bool,
-) -> list[EmbeddingRequestOutput]:
-    """A vector for each prompt, pooled as the body wants; `record` receives all of them."""
-    options = SchedulingKwargs(deadline_s=state.config.request_timeout_s)
-    outputs = await state.engine.embed(
-        prompts, pooling=body.pooling, normalize=normalize, arrival_s=arrival_s, **options
-    )
-    for output in outputs:
-        record.note(output)
-    return outputs
-
-
-def num_numbers(outputs: Sequence[EmbeddingRequestOutput]) -> int:
-    """How many numbers the vectors have together."""
-    return sum(len(output.outputs.embedding) for output in outputs)

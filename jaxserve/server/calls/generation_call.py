@@ -54,6 +54,7 @@ async def completion_call(
     if body.max_tokens == 0:  # computed as a completion of one token, which the response leaves out
         others["max_tokens"] = 1
     params = await _sampling_params(state, body, DEFAULT_MAX_TOKENS, others)
+    state.engine.check_room(params.num_sequences)
     truncation = Truncation.of(body, state.max_model_len)
     prompts = await read_texts(state, body.prompts, add_special_tokens=body.add_special_tokens, truncation=truncation)
     texts, detokenizer = _token_texts(state, body), state.engine.detokenizer
@@ -68,6 +69,7 @@ async def chat_call(state: ServerState, body: ChatBody, request_id: str, client:
     if body.max_completion_tokens is not None:
         others["max_tokens"] = body.max_completion_tokens
     params = await _sampling_params(state, body, None, others)
+    state.engine.check_room(params.num_sequences)
     prompts = [await chat_prompt(state, body, Truncation.of(body, state.max_model_len))]
     role = state.config.response_role
     start = body.last_content(role) if body.echo else ""
@@ -85,12 +87,10 @@ def _token_texts(state: ServerState, body: SamplingFields) -> TokenTexts:
 async def _sampling_params(
     state: ServerState, body: SamplingFields, max_tokens: int | None, others: Mapping[str, Any]
 ) -> SamplingParams:
-    """max_tokens: the endpoint's default. Raises `QueueFullError` where not even one prompt would be admitted."""
+    """max_tokens: the endpoint's default."""
     num_ids = len(body.allowed_token_ids or ()) + len(body.stop_token_ids or ())
     defaults = state.sampling_defaults(max_tokens=max_tokens)
-    params = await offload(lambda: body.sampling_params(defaults, **others), num_ids, MAX_INLINE_ITEMS)
-    state.engine.check_room(params.num_sequences)
-    return params
+    return await offload(lambda: body.sampling_params(defaults, **others), num_ids, MAX_INLINE_ITEMS)
 
 
 def _call(

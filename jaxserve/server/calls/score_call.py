@@ -3,7 +3,7 @@
 from typing import Any
 
 from jaxserve.engine.serving.offload import offload
-from jaxserve.server.calls.embed_call import embed_prompts, num_numbers, read_inputs
+from jaxserve.server.calls.embed_prompts import embed_prompts, num_numbers, read_inputs
 from jaxserve.server.http.error_responses import errors_name_field
 from jaxserve.server.http.json_response import MAX_INLINE_ITEMS
 from jaxserve.server.monitoring.access_log import AccessRecord

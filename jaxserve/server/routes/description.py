@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Union
 
 from pydantic import TypeAdapter
 from starlette.responses import Response
@@ -94,11 +94,9 @@ def _event(data: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": {"data": data}, "required": ["data"]}
 
 
-def _union(types: Sequence[type]) -> Any:
-    union: Any = types[0]
-    for each in types[1:]:
-        union |= each
-    return union
+def _union(types: Sequence[Any]) -> Any:
+    union: Any = Union
+    return union[tuple(types)]
 
 
 def _error(status: int) -> dict[str, Any]:

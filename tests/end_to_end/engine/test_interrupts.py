@@ -9,6 +9,7 @@ import pytest
 
 from jaxserve import BeamSearchParams, SamplingParams
 from tests.support.golden_data import goldens
+from tests.support.signal_handlers import handlers
 from tests.support.tiny_engines import drain, tiny_engine
 
 PROMPTS = [golden.prompt for golden in goldens("llama3")]
@@ -26,11 +27,8 @@ def interrupt(signum, frame):
 
 @pytest.fixture(autouse=True)
 def _handlers():
-    before = {signum: signal.signal(signum, interrupt) for signum in (signal.SIGUSR1, signal.SIGVTALRM)}
-    yield
-    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    for signum, handler in before.items():
-        signal.signal(signum, handler)
+    with handlers(interrupt, signal.SIGUSR1, signal.SIGVTALRM):
+        yield
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import pytest
 
 from jaxserve.core.deferred_signals import deferred_signals
+from tests.support.signal_handlers import handlers
 
 
 def stop(signum, frame):
@@ -16,11 +17,8 @@ def stop(signum, frame):
 
 @pytest.fixture(autouse=True)
 def _handlers():
-    before = {signum: signal.signal(signum, stop) for signum in (signal.SIGINT, signal.SIGVTALRM)}
-    yield
-    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    for signum, handler in before.items():
-        assert signal.signal(signum, handler) is stop
+    with handlers(stop, signal.SIGINT, signal.SIGVTALRM):
+        yield
 
 
 @pytest.mark.parametrize("depth", [1, 3])

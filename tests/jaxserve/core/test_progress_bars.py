@@ -1,4 +1,4 @@
-"""On a terminal one bar moves while no sample ends and tells what is compiled; a log file gets a few plain lines."""
+"""On a terminal one bar moves while no sample ends and shows what is compiled; a log file gets a few plain lines."""
 
 import signal
 import sys
@@ -11,6 +11,7 @@ from jaxserve.core import progress_bars
 from jaxserve.core.compile_times import CompileTimes, about_left
 from jaxserve.core.progress_bars import CompileBar, GenerateBar, LoadBar
 from jaxserve.core.progress_displays import FIRST_LINE_S, LINE_PERIOD_S
+from tests.support.signal_handlers import handlers
 
 
 @pytest.fixture
@@ -181,10 +182,9 @@ def test_programs_that_are_compiled_at_once_count_once(clock):
 
 @pytest.fixture
 def interrupts():
-    """SIGINT raises, also in a process that a shell started in the background, where it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+    """SIGINT raises KeyboardInterrupt."""
+    with handlers(signal.default_int_handler, signal.SIGINT):
+        yield
 
 
 @pytest.mark.usefixtures("interrupts")
