@@ -103,7 +103,7 @@ def _nucleus_threshold(is_wanted: Bool[Array, ""], row: _Row) -> Float[Array, ""
 
     def compute() -> Array:
         weights = _weights(row)
-        return boundary(lambda logit: _is_below_nucleus(row, weights, logit), is_wanted)[1]
+        return boundary(lambda logit: jnp.where(_is_below_nucleus(row, weights, logit), 1, -1), is_wanted)[1]
 
     return lax.cond(is_wanted, compute, lambda: jnp.float32(-jnp.inf))
 

@@ -1,11 +1,11 @@
-"""Device: `boundary`, where a property of floats ends, by bisection over all floats in their order: up to 32 steps."""
+"""Device: `boundary`, where a falling function of floats turns negative: bisection of all floats, at most 32 steps."""
 
 from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Bool, Float, UInt32
+from jaxtyping import Bool, Float, Int32, UInt32
 
 # The ranks of -inf, and of the value after +inf, in the order of all floats.
 LOWEST = np.uint32(0x007FFFFF)
@@ -13,21 +13,30 @@ HIGHEST = np.uint32(0xFF800001)
 
 
 def boundary(
-    is_low: Callable[[Float[Array, ""]], Bool[Array, ""]], is_wanted: Bool[Array, ""]
+    excess: Callable[[Float[Array, ""]], Int32[Array, ""]], is_wanted: Bool[Array, ""]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The largest float that is low, and the next one, the smallest that is not; -inf and its next one if unwanted.
+    """The largest float whose excess is not negative, and the next one; -inf and its next one if unwanted.
 
-    is_low: holds for -inf, and for every float below one for which it holds.
+    excess: falls with growing floats, and is not negative for -inf. A float whose excess is 0 ends the search: it is
+    returned as the first one, though it need not be the largest.
     """
 
-    def halve(bounds: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = bounds
-        middle = low + (high - low) // 2
-        is_reached = is_low(_from_rank(middle))
-        return jnp.where(is_reached, middle, low), jnp.where(is_reached, high, middle)
+    def is_open(state: tuple[Array, Array, Array]) -> Array:
+        low, high, low_excess = state
+        return (high - low > 1) & (low_excess != 0)
 
-    bounds = (jnp.asarray(LOWEST), jnp.where(is_wanted, HIGHEST, LOWEST + 1))
-    low, high = lax.while_loop(lambda bounds: bounds[1] - bounds[0] > 1, halve, bounds)
+    def halve(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        low, high, low_excess = state
+        middle = low + (high - low) // 2
+        found = excess(_from_rank(middle))
+        return (
+            jnp.where(found >= 0, middle, low),
+            jnp.where(found >= 0, high, middle),
+            jnp.where(found >= 0, found, low_excess),
+        )
+
+    start = (jnp.asarray(LOWEST), jnp.where(is_wanted, HIGHEST, LOWEST + 1), jnp.int32(1))
+    low, high, _ = lax.while_loop(is_open, halve, start)
     return _from_rank(low), _from_rank(high)
 
 

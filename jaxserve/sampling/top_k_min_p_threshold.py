@@ -1,14 +1,20 @@
 """Device: the least logit that top-k and min-p keep, by bisection over a row's whole vocabulary.
 
-Only for rows whose likeliest candidates do not determine it (`top_k_top_p_candidates.py`): up to 32 passes over the
-vocabulary, but no sort, and equal values are never separated.
+Only for rows whose likeliest candidates do not determine it (`top_k_top_p_candidates.py`): some 20 passes over the
+vocabulary, at most 32, but no sort, and equal values are never separated.
 """
+
+import math
 
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int32
 
 from jaxserve.sampling.ordered_floats import boundary
+
+# Counts of 64 values fit 8 bits: on CPU a pass takes a third of the time that 32-bit counts take (33 us, not 98, for
+# 262,144 values). 128 is the width of a TPU's tile.
+_COUNTED = (64, 128)
 
 
 def min_p_threshold(
@@ -35,5 +41,10 @@ def vocabulary_threshold(
 
 
 def kth_largest(z: Float[Array, " V"], k: Int32[Array, ""], is_wanted: Bool[Array, ""]) -> Float[Array, ""]:
-    """The largest t such that at least k values are t or more; -inf if unwanted."""
-    return boundary(lambda t: jnp.sum(z >= t, dtype=jnp.int32) >= k, is_wanted)[0]
+    """A float that the k largest values reach, and no others but values equal to the kth; -inf if unwanted."""
+    rows = jnp.pad(z, (0, -len(z) % math.prod(_COUNTED)), constant_values=-jnp.inf).reshape(-1, *_COUNTED)
+
+    def excess(t: Array) -> Array:
+        return jnp.sum(jnp.sum(rows >= t, axis=1, dtype=jnp.int8), dtype=jnp.int32) - k
+
+    return boundary(excess, is_wanted)[0]
