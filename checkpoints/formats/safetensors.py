@@ -139,8 +139,9 @@ class ShardedSafetensors:
         # Only the name is checked: in the hub's cache each file is a link to another folder, so links are followed.
         if (
             not shard_name.endswith(".safetensors")
-            or any(c in shard_name for c in "/\\:\0")
+            or any(c in shard_name for c in "/\\:")
             or shard_name.startswith(".")
+            or not shard_name.isprintable()
         ):
             raise CheckpointError(
                 f"{index}: names the file {shard_name!r}; only .safetensors files in its folder are read"

@@ -142,6 +142,7 @@ def test_shards_are_read_as_one(sharded):
         ({"a": "/etc/passwd"}, "only .safetensors files in its folder"),
         ({"a": "..\\model-1.safetensors"}, "only .safetensors files in its folder"),
         ({"a": "config.json"}, "only .safetensors files in its folder"),
+        ({"a": "\ud800.safetensors"}, r"names the file '\\ud800.safetensors'; only .safetensors files in its folder"),
         ({"a": "model-3.safetensors"}, "cannot be opened"),
         ({"a": 3}, "must map tensor names"),
         ({}, "must map tensor names"),
@@ -153,6 +154,29 @@ def test_shards_are_read_as_one(sharded):
 def test_an_index_that_lies_is_refused(sharded, weight_map, fault):
     with pytest.raises(CheckpointError, match=fault):
         ShardedSafetensors(sharded(weight_map))
+
+
+@given(data=st.data())
+def test_a_damaged_index_gives_a_refusal_or_the_files_it_names(data, tmp_path_factory):
+    folder = tmp_path_factory.getbasetemp()
+    save_file({"a": np.zeros((2, 2), np.float32)}, folder / "one.safetensors")
+    names = st.sampled_from(["one.safetensors", "one", "one.safetensors\n"]) | st.text().map(
+        lambda s: s + ".safetensors"
+    )
+    weight_map = data.draw(st.just({"a": "one.safetensors"}) | st.dictionaries(st.text(), names, min_size=1))
+    raw = bytearray(json.dumps({"metadata": {}, "weight_map": weight_map}).encode())
+    for _ in range(data.draw(st.integers(0, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    index = folder / "fuzz.index.json"
+    index.write_bytes(raw[: data.draw(st.just(len(raw)) | st.integers(0, len(raw)))])
+    refusal = f"{folder}/"
+    try:
+        file = ShardedSafetensors(index)
+        assert list(file.tensors) == ["a"]
+        file.close()
+    except CheckpointError as error:
+        refusal = str(error)
+    assert refusal.startswith(f"{folder}/")
 
 
 def test_a_tensor_in_two_shards_is_refused(sharded, tmp_path):
