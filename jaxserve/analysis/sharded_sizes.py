@@ -1,5 +1,6 @@
 """Wiring: the bytes of a model on each device under tensor parallelism, and the devices of this machine."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from jaxserve.analysis.device_fit import DeviceShare
 from jaxserve.analysis.model_info import leaves
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.device_specs import DeviceType, device_type
-from jaxserve.core.hardware.mesh import RULES, TENSOR, AnyMesh, abstract_mesh
+from jaxserve.core.hardware.mesh import AnyMesh, abstract_mesh, num_shards
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.kv_pool_size import CPU_POOL_BYTES
 from jaxserve.engine.build.memory_budget import device_limit, scratch_bytes
@@ -77,8 +78,7 @@ def weight_shares(model: ModelConfig, mesh: AnyMesh, dtype: Any) -> dict[str, in
     """Bytes of each parameter on one device, by path."""
     shares: dict[str, int] = {}
     for path, spec in leaves(model, mesh, dtype).items():
-        is_divided = any(axis is not None and RULES.get(axis) == TENSOR for axis in spec.axes)
-        shares[path] = spec.num_bytes // (mesh.shape[TENSOR] if is_divided else 1)
+        shares[path] = spec.num_bytes // math.prod(num_shards(mesh, axis) for axis in spec.axes if axis)
     return shares
 
 

@@ -1,7 +1,7 @@
 """Wiring: what a step of a model costs one device, in bytes and operations, for `core.hardware.roofline`."""
 
 from jaxserve.analysis.sharded_sizes import read_bytes, weight_shares
-from jaxserve.core.hardware.mesh import TENSOR
+from jaxserve.core.hardware.mesh import num_shards
 from jaxserve.core.hardware.roofline import LayerCosts, ModelCosts
 from jaxserve.models.params import vocab_width
 from jaxserve.runner.programs.programs import Programs
@@ -13,7 +13,7 @@ def model_costs(programs: Programs) -> ModelCosts:
     """The costs of an engine's model: every matrix of a layer multiplies each token once, the head the sampled rows
     alone; norms and rotary embeddings are left out."""
     model, mesh, layout = programs.settings.model.config, programs.settings.model.mesh, programs.layout
-    size = mesh.shape[TENSOR]
+    size = num_shards(mesh, "heads")
     weights = weight_shares(model, mesh, layout.dtype)
     matrix_bytes = sum(num_bytes for path, num_bytes in weights.items() if path.rpartition("/")[2] in MATRICES)
     position_bytes = layout.page_bytes // (layout.layers_per_group * layout.page_size * size)

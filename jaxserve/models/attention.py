@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from jaxserve.core.errors import ConfigError
-from jaxserve.core.hardware.mesh import TENSOR, spec
+from jaxserve.core.hardware.mesh import num_shards, spec
 from jaxserve.kv.pool_layout import POOL_SPEC
 from jaxserve.models.attention_metadata import kind_meta, of_group
 from jaxserve.models.config.model_config import ModelConfig
@@ -28,7 +28,7 @@ def plan_kind(
     ctx: Context, config: ModelConfig, kind: int, meta: AttentionMeta, dtype: Any, pool: Float[Array, "Lg P K page W2"]
 ) -> AttentionMeta:
     """A kind's metadata (`kind_meta`) with its back end's plan, computed once a step for all layers and groups."""
-    num_devices = ctx.mesh.shape[TENSOR]
+    num_devices = num_shards(ctx.mesh, "kv_heads")
     plan = partial(
         ctx.plan,
         spec=spec_of(ctx, config, kind),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from jaxserve.core.errors import ConfigError
-from jaxserve.core.hardware.mesh import TENSOR, AnyMesh
+from jaxserve.core.hardware.mesh import AnyMesh, num_shards
 from jaxserve.kv.pool_layout import KVLayout
 from jaxserve.models.config.model_config import ModelConfig
 from pallas_kernels.page_layouts import ROWS, PageLayout
@@ -11,7 +11,7 @@ from pallas_kernels.page_layouts import ROWS, PageLayout
 
 def num_kv_heads_on(config: ModelConfig, mesh: AnyMesh) -> int:
     """KV heads over the whole mesh: heads are repeated where there are more devices than heads."""
-    size = mesh.shape[TENSOR]
+    size = num_shards(mesh, "kv_heads")
     if not _divides(config, size):
         possible = [n for n in range(1, config.num_heads + 1) if _divides(config, n)]
         raise ConfigError(

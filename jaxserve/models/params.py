@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from jaxserve.core.hardware.mesh import TENSOR, AnyMesh, sharding
+from jaxserve.core.hardware.mesh import AnyMesh, num_shards, sharding
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.kv_heads import num_kv_heads_on
 
@@ -43,7 +43,7 @@ class ParamSpec:
 
 def vocab_width(config: ModelConfig, mesh: AnyMesh) -> int:
     """Vp: the vocabulary padded so that every device holds whole tiles."""
-    tile = VOCAB_TILE * mesh.shape[TENSOR]
+    tile = VOCAB_TILE * num_shards(mesh, "vocab")
     return -(-config.vocab_size // tile) * tile
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 
-from jaxserve.core.hardware.mesh import TENSOR
+from jaxserve.core.hardware.mesh import num_shards, spec
 
 
 def shard_rows(mesh: Mesh, function: Callable[..., Any], rows: Any, *replicated: Any) -> Any:
@@ -18,7 +18,7 @@ def shard_rows(mesh: Mesh, function: Callable[..., Any], rows: Any, *replicated:
     S x V, conditions and loops inside are per device, and a row's result is the same as on one device.
     """
     num_rows = len(jax.tree.leaves(rows)[0])
-    missing = -num_rows % mesh.shape[TENSOR]
+    missing = -num_rows % num_shards(mesh, "rows")
 
     def pad(a: jax.Array) -> jax.Array:
         return jnp.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1))
@@ -26,7 +26,7 @@ def shard_rows(mesh: Mesh, function: Callable[..., Any], rows: Any, *replicated:
     def unpad(a: jax.Array) -> jax.Array:
         return a[:num_rows]
 
-    divided, everywhere = PartitionSpec(TENSOR), PartitionSpec()
+    divided, everywhere = spec("rows"), spec()
     sharded = jax.shard_map(
         function,
         mesh=mesh,

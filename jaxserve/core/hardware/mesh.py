@@ -1,4 +1,7 @@
-"""Device: the device mesh, the table from logical axes to mesh axes, and per-device shapes and sizes of arrays."""
+"""Device: the device mesh, the table from logical axes to mesh axes, and per-device shapes and sizes of arrays.
+
+Only this module names mesh axes. Others name the logical axes of `RULES`, and ask `num_shards` for sizes.
+"""
 
 import math
 from typing import Any
@@ -12,10 +15,17 @@ from jaxserve.core.hardware.nvidia_driver import unusable_gpu
 
 AnyMesh = Mesh | AbstractMesh  # shapes and sizes need no devices
 
-TENSOR = "tensor"  # mesh axis over which heads, MLP columns and vocabulary rows are sharded
+# Data, pipeline, expert and tensor parallelism; all but the last have size 1.
+AXES = ("data", "pipe", "expert", "tensor")
 
 # Logical axis of a parameter, pool or activation → mesh axis; other axes are replicated.
-RULES: dict[str, str] = {"kv_heads": TENSOR, "heads": TENSOR, "mlp": TENSOR, "vocab": TENSOR}
+RULES: dict[str, str] = {
+    "kv_heads": "tensor",
+    "heads": "tensor",
+    "mlp": "tensor",
+    "vocab": "tensor",
+    "rows": "tensor",  # of logits, while tokens are drawn
+}
 
 
 def make_mesh(tensor_parallel_size: int) -> Mesh:
@@ -38,12 +48,21 @@ def make_mesh(tensor_parallel_size: int) -> Mesh:
 
 def mesh_of(devices: list[Any]) -> Mesh:
     """A tensor-parallel mesh of these devices."""
-    return Mesh(np.array(devices), (TENSOR,))
+    return Mesh(np.array(devices).reshape(_shape(len(devices))), AXES)
 
 
 def abstract_mesh(tensor_parallel_size: int) -> AbstractMesh:
     """A mesh of this size without devices."""
-    return AbstractMesh((tensor_parallel_size,), (TENSOR,))
+    return AbstractMesh(_shape(tensor_parallel_size), AXES)
+
+
+def _shape(tensor_parallel_size: int) -> tuple[int, ...]:
+    return (1, 1, 1, tensor_parallel_size)
+
+
+def num_shards(mesh: AnyMesh, axis: str) -> int:
+    """The number of parts into which a logical axis is divided."""
+    return mesh.shape[RULES[axis]]
 
 
 def spec(*axes: str | None) -> PartitionSpec:

@@ -5,7 +5,7 @@ from typing import Any
 from jax.sharding import Mesh
 
 from jaxserve.core.hardware.host_memory import host_memory_bytes
-from jaxserve.core.hardware.mesh import TENSOR, AnyMesh
+from jaxserve.core.hardware.mesh import AnyMesh, num_shards
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.engine_sizes import max_rows_and_tokens
 from jaxserve.engine.build.kv_pool_size import MemoryBudget
@@ -49,7 +49,7 @@ def scratch_bytes(config: EngineConfig, platform: str, model: ModelConfig, mesh:
     rows, tokens = max_rows_and_tokens(config, platform)
     width = vocab_width(model, mesh)
     logprobs = 4 * tokens * (2 + 2 * config.most_logprobs(model.vocab_size))
-    own_rows = -(-rows // mesh.shape[TENSOR])  # a device draws for its share of the rows
+    own_rows = -(-rows // num_shards(mesh, "rows"))  # a device draws for its share of the rows
     return slot_bytes(rows, width), LOGIT_COPIES * 4 * own_rows * width + 2 * logprobs
 
 

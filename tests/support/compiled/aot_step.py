@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.hardware.aot_targets import no_persistent_cache
-from jaxserve.core.hardware.mesh import TENSOR, replicated
+from jaxserve.core.hardware.mesh import num_shards, replicated
 from jaxserve.models import transformer
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.layers import Context
@@ -35,7 +35,7 @@ class StepCase:
     @property
     def logit_share_bytes(self) -> int:
         """S·V·4 / TP: one device's share of the logits."""
-        return 4 * self.bucket.num_rows * self._programs.vocab // self.mesh.shape[TENSOR]
+        return 4 * self.bucket.num_rows * self._programs.vocab // num_shards(self.mesh, "vocab")
 
     @property
     def state(self) -> DeviceState:
