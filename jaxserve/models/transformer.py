@@ -170,7 +170,7 @@ def _add(
     y = lax.with_sharding_constraint(y, whole)
     x = x + (norm("post_attn_norm", y) if config.has_post_norms else y)
 
-    y = gated_mlp(norm("mlp_norm", x), w["gate_up"], w["down"], config.activation)
+    y = gated_mlp(ctx.mesh, norm("mlp_norm", x), w["gate_up"], w["down"], config.activation)
     y = lax.with_sharding_constraint(y, whole)
     return x + (norm("post_mlp_norm", y) if config.has_post_norms else y)
 

@@ -1,9 +1,8 @@
 """`jaxserve plan` compiles Llama 3 ahead of time for absent TPUs and GPUs, and predicts the memory of a local engine.
 
 Every program updates the pool in place and makes no other array of its shape; its temporaries stay under 5 % of the
-pool. On TPU7x, XLA changes the layout of a scan's bfloat16 weights in each step, which its temporaries include. For
-each engine the smallest and largest decode program and the largest mixed one are compiled, and all programs that copy
-pages or change slots.
+pool. For each engine the smallest and largest decode program and the largest mixed one are compiled, and all programs
+that copy pages or change slots.
 
 On the local CPU, an engine of SmolLM2-135M with a pool of 3 GiB runs in a separate process while this one samples that
 process's anonymous memory (RssAnon): the planned weights, pool, slots and temporaries are within 10 % of the peak minus
@@ -40,7 +39,6 @@ TARGETS = {
 BUCKETS = "8 256 2048x256"
 MAX_TEMPORARIES = 0.05
 """Share of the pool."""
-RELAID_ON = "TPU7x"
 LOCAL_MODEL = "smollm2-135m-instruct"
 LOCAL_OPTIONS: dict[str, Any] = {"kv_cache_memory_bytes": 3 * 2**30, "max_num_seqs": 32, "max_num_batched_tokens": 512}
 MAX_ERROR = 0.10
@@ -61,8 +59,7 @@ def plan(model: str, *options: str) -> dict[str, Any]:
 def target_row(model: str, options: list[str]) -> str:
     found = plan(model, *options, "--buckets", BUCKETS)
     memory = found["memory"]
-    relaid = memory["weight_bytes"] if found["device"] == RELAID_ON else 0
-    share = max(memory["step_bytes"] - relaid, 0) / memory["pool_bytes"]
+    share = memory["step_bytes"] / memory["pool_bytes"]
     if share >= MAX_TEMPORARIES:
         raise AssertionError(f"{model} {options}: temporaries take {share:.1%} of the pool")
     decode = max((s for s in found["steps"] if s["num_tokens"] == s["num_rows"]), key=lambda s: s["num_rows"])
@@ -71,7 +68,7 @@ def target_row(model: str, options: list[str]) -> str:
         model,
         f"{found['num_devices']} × {found['target']}",
         *(f"{memory[name] / 1e9:.2f}" for name in ("weight_bytes", "pool_bytes")),
-        f"{memory['step_bytes'] / 1e6:,.0f} ({share:.1%}{' in addition to relaid weights' if relaid else ''})",
+        f"{memory['step_bytes'] / 1e6:,.0f} ({share:.1%})",
         collectives_cell(found, decode["name"]),
         f"{decode['num_rows']} × {decode['context']:,}",
         *(f"{floor[name] * 1e3:.1f}" for name in ("bandwidth_s", "compute_s")),

@@ -17,10 +17,6 @@ from jaxserve.runner.programs.programs import FORK_PAGES
 # Float32 arrays of rows x vocabulary alive at once: logits, and what penalties, candidates and log-probabilities make.
 LOGIT_COPIES = 6
 
-# There XLA copies the bfloat16 weights of a scan into another layout in each step, with no way found around it: 17.4 GB
-# of temporaries in addition to Llama 3 70B's 17.7 GB per device (libtpu 0.0.48).
-COPIES_WEIGHTS_ON = "TPU7x"
-
 
 def memory_budget(
     config: EngineConfig, model: ModelConfig, mesh: Mesh, specs: Params, *, page_bytes: int, limit_bytes: int | None
@@ -31,16 +27,14 @@ def memory_budget(
     """
     platform = mesh.devices.flat[0].platform
     state_bytes, step_bytes = scratch_bytes(config, platform, model, mesh)
-    weight_bytes = num_bytes(specs)
-    copied_bytes = weight_bytes if mesh.devices.flat[0].device_kind == COPIES_WEIGHTS_ON else 0
     return MemoryBudget(
         platform=platform,
         limit_bytes=None if limit_bytes is None else limit_bytes * mesh.size,
-        weight_bytes=weight_bytes,
+        weight_bytes=num_bytes(specs),
         state_bytes=state_bytes * mesh.size,
         # All copies of pages are read before any is written, and a fork's may weigh more than a step's logits. XLA on
         # CPU holds them twice.
-        step_bytes=max(step_bytes * mesh.size + copied_bytes, (1 + (platform == "cpu")) * FORK_PAGES * page_bytes),
+        step_bytes=max(step_bytes * mesh.size, (1 + (platform == "cpu")) * FORK_PAGES * page_bytes),
     )
 
 

@@ -19,6 +19,7 @@ from jaxserve.kv.pool_layout import KVLayout
 from jaxserve.models.params import Params, declare, targets, vocab_width
 from jaxserve.runner.device_state import MAX_EDITS, DeviceState, init_slots
 from jaxserve.runner.host_pages import TRANSFER_PAGES
+from jaxserve.runner.programs.compiler_options import compiler_options
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.step import StepSettings, fork, step
 from jaxserve.sampling.penalty_counts import set_counts
@@ -40,7 +41,10 @@ class Program:
 
     @property
     def jitted(self) -> Any:
-        return jax.jit(self.function, donate_argnums=(self.state,), out_shardings=self.out_shardings)
+        options = compiler_options(self.mesh)
+        return jax.jit(
+            self.function, donate_argnums=(self.state,), out_shardings=self.out_shardings, compiler_options=options
+        )
 
     def lower(self) -> jax.stages.Lowered:
         with jax.set_mesh(self.mesh):  # kernels read the target device from the mesh

@@ -15,6 +15,7 @@ from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.layers import Context
 from jaxserve.models.model_settings import Settings
 from jaxserve.runner.device_state import DeviceState
+from jaxserve.runner.programs.compiler_options import compiler_options
 from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.step.device_batch import first_inputs, unpack
 from jaxserve.runner.step.step import StepSettings
@@ -60,7 +61,8 @@ class StepCase:
         params, state, buffer = self._programs.step(self.bucket).args
         pool, rest = state.pool, replace(state, pool=None, slots=None)
         out = (replicated(self.mesh), pool.sharding)
-        return compile_on(self.mesh, backbone, params, pool, buffer, rest, donate=(1,), out_shardings=out)
+        options = {"out_shardings": out, "compiler_options": compiler_options(self.mesh)}
+        return compile_on(self.mesh, backbone, params, pool, buffer, rest, donate=(1,), **options)
 
     @cached_property
     def _programs(self) -> Programs:

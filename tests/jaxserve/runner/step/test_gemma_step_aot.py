@@ -10,7 +10,7 @@ from tests.support.compiled.aot import assert_in_place, tpu_mesh
 from tests.support.compiled.aot_step import StepCase
 
 DECODE, MIXED = Bucket(64, 64, 128), Bucket(256, 64, 128)
-BACKBONE_BYTES = 10 * 10**6
+BACKBONE_BYTES = 5 * 10**6
 
 
 def case(topology: str, bucket: Bucket) -> StepCase:

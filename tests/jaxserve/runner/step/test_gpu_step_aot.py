@@ -15,8 +15,10 @@ from tests.support.compiled.aot import assert_in_place, device_bytes, gpu_mesh, 
 from tests.support.compiled.aot_step import DTYPE, PAGE, StepCase
 
 NAME, DECODE = "llama-3-8b", Bucket(64, 64, 128)
-# 2 % of the weights; the head and the sampler hold three times the logits' 98 MB at most.
-MAX_TEMP_BYTES = 320 * 10**6
+# 34 MB of them are cuBLAS's; a copy of the largest matrix of a layer is 235 MB.
+BACKBONE_BYTES = 45 * 10**6
+# The head and the sampler hold the logits, 33 MB, three times.
+STEP_BYTES = BACKBONE_BYTES + 100 * 10**6
 KERNELS = ["paged_attention_combine", "paged_attention_items"]
 
 
@@ -31,7 +33,7 @@ def check_whole_step() -> None:
     step = StepCase(gpu_mesh(), NAME, DECODE)
     compiled = step.compile()
     assert kernels_called(compiled.as_text()) == KERNELS
-    assert_in_place(compiled, step.state.pool, donated=step.state, max_temp_bytes=MAX_TEMP_BYTES)
+    assert_in_place(compiled, step.state.pool, donated=step.state, max_temp_bytes=STEP_BYTES)
 
 
 def test_the_layers_call_the_kernels_and_update_the_pool_in_place():
@@ -41,7 +43,7 @@ def test_the_layers_call_the_kernels_and_update_the_pool_in_place():
     assert kernels_called(compiled.as_text()) == KERNELS, "one of each, in the loop over 32 layers"
     assert sorted(kernel.kernel for kernel in kernels) == KERNELS
     assert not any(kernel.spill_bytes for kernel in kernels)
-    assert_in_place(compiled, step.state.pool, max_temp_bytes=MAX_TEMP_BYTES)
+    assert_in_place(compiled, step.state.pool, max_temp_bytes=BACKBONE_BYTES)
 
 
 def test_the_layers_of_an_older_gpu_are_xlas_and_copy_no_pool():
@@ -51,7 +53,7 @@ def test_the_layers_of_an_older_gpu_are_xlas_and_copy_no_pool():
     assert kernels_called(compiled.as_text()) == []
     memory = compiled.memory_analysis()
     assert memory.alias_size_in_bytes == device_bytes(step.state.pool)
-    assert memory.temp_size_in_bytes < MAX_TEMP_BYTES < device_bytes(step.state.pool)
+    assert memory.temp_size_in_bytes < BACKBONE_BYTES < device_bytes(step.state.pool)
 
 
 @pytest.mark.parametrize(("target", "model"), [("a100", "A100-SXM4-80GB"), ("b200", "B200")])

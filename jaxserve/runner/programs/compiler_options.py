@@ -1,0 +1,23 @@
+"""Device: the XLA options that keep programs from copying weights, by type of device.
+
+A step reads each layer's weights from a stack of all layers. Without these options XLA copies them first: it reads them
+twice and writes them once, where decoding takes as long as it takes to read them once.
+"""
+
+from jax.sharding import Mesh
+
+# For bfloat16 operands of products XLA prefers tiles of 16 x 128, but a program's arguments have tiles of 8 x 128: each
+# dispatch began with a copy of all weights, 17.5 of Llama 3 70B's 17.7 GB on a device (libtpu 0.0.48).
+_TPU7X = {"xla_tpu_control_large_2nd_minor_layout_for_x16": False}
+
+# XLA's own kernels for products read whole arrays, cuBLAS takes the address of a layer in the stack: 395 MB of copies
+# in a decode step of Llama 3 8B (jaxlib 0.11.2).
+_GPU = {"xla_gpu_enable_triton_gemm": False}
+
+
+def compiler_options(mesh: Mesh) -> dict[str, bool]:
+    """Options for programs on a mesh; they change no result but roundings."""
+    device = mesh.devices.flat[0]
+    if device.platform == "gpu":
+        return _GPU
+    return _TPU7X if device.device_kind == "TPU7x" else {}
