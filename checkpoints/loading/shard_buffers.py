@@ -1,10 +1,11 @@
-"""Device: `Leaf`: one leaf of the parameter tree while it is filled: a buffer per local shard, written run by run.
+"""Device: `Leaf` and `LeafTuple`: leaves of the parameter tree while they are filled, run by run, a buffer per shard.
 
 Buffers start as zeros, the value of padding rows. Each write is a `dynamic_update_slice` that donates the buffer, so it
 happens in place. A write finishes before the next piece is requested: asynchronous dispatch queues nothing.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -59,7 +60,7 @@ class _Shard:
 
 
 class Leaf:
-    """The shards of one array, which `array` returns when all are filled."""
+    """The shards of one array, which `filled` returns when all are."""
 
     def __init__(self, struct: jax.ShapeDtypeStruct) -> None:
         self._struct = struct
@@ -78,7 +79,7 @@ class Leaf:
                 shard.fill(run, start, rows)
         jax.block_until_ready([shard.buffer for shard in self._shards])
 
-    def array(self) -> Shaped[Array, "..."]:
+    def filled(self) -> Shaped[Array, "..."]:
         """The filled leaf."""
         buffers = [shard.buffer for shard in self._shards]
         return jax.make_array_from_single_device_arrays(
@@ -87,3 +88,24 @@ class Leaf:
 
     def _overlaps(self, runs: Sequence[Run], start: int, stop: int) -> Iterator[tuple[int, int]]:
         return (shard.overlap(run, start, stop) for shard in self._shards for run in runs)
+
+
+class LeafTuple:
+    """A `Leaf` for each layer, filled by runs that lead with the layer's index."""
+
+    def __init__(self, structs: tuple[jax.ShapeDtypeStruct, ...]) -> None:
+        self._layers = [Leaf(struct) for struct in structs]
+
+    def needs(self, runs: Sequence[Run], start: int, stop: int) -> bool:
+        return any(layer.needs(own, start, stop) for layer, own in self._by_layer(runs))
+
+    def fill(self, runs: Sequence[Run], start: int, rows: np.ndarray) -> None:
+        for layer, own in self._by_layer(runs):
+            layer.fill(own, start, rows)
+
+    def filled(self) -> tuple[Shaped[Array, "..."], ...]:
+        return tuple(layer.filled() for layer in self._layers)
+
+    def _by_layer(self, runs: Sequence[Run]) -> Iterator[tuple[Leaf, list[Run]]]:
+        for index in sorted({run.lead[0] for run in runs}):
+            yield self._layers[index], [replace(run, lead=run.lead[1:]) for run in runs if run.lead[0] == index]

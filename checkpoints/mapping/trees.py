@@ -1,17 +1,36 @@
-"""Device: parameter trees as flat dicts of their leaves by path, and back."""
+"""Device: parameter trees as flat dicts of their leaves by path, and back.
+
+A leaf is an array; or, in place of an array that is stacked over layers, a tuple of arrays, one for each layer. Arrays
+may also be `jax.ShapeDtypeStruct`s.
+"""
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import jax
 
 
 def by_path(tree: Any) -> dict[str, Any]:
     """Leaves by their paths ("layers/full/qkv"), in the tree's order."""
-    flat = cast(list[tuple[Any, Any]], jax.tree_util.tree_flatten_with_path(tree)[0])
+    flat = cast(list[tuple[Any, Any]], jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_tuple)[0])
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
 
 
 def with_leaves(tree: Any, leaves: Iterable[Any]) -> Any:
     """A tree of the same structure with these leaves, in the tree's order."""
-    return jax.tree.unflatten(jax.tree.structure(tree), leaves)
+    return jax.tree.unflatten(jax.tree.structure(tree, is_leaf=is_tuple), leaves)
+
+
+def is_tuple(leaf: Any) -> TypeGuard[tuple[Any, ...]]:
+    """Whether a leaf is a tuple of arrays."""
+    return isinstance(leaf, tuple)
+
+
+def stacked_shape(leaf: Any) -> tuple[int, ...]:
+    """The shape of a leaf; of a tuple, that of its arrays stacked."""
+    return (len(leaf), *leaf[0].shape) if is_tuple(leaf) else leaf.shape
+
+
+def leaf_dtype(leaf: Any) -> Any:
+    """The dtype of a leaf."""
+    return (leaf[0] if is_tuple(leaf) else leaf).dtype

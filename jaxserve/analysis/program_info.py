@@ -1,4 +1,4 @@
-"""Wiring: one compiled program: its memory, what its devices exchange, and whether it copies the pool."""
+"""Wiring: one compiled program: its memory, what its devices exchange, and whether it copies the pool or weights."""
 
 import time
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from jaxserve.runner.programs.collectives import Collective, collectives
 from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.pool_aliasing import pool_copies
 from jaxserve.runner.programs.programs import Program
+from jaxserve.runner.programs.weight_copies import weight_copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,10 @@ def describe_program(program: Program, state: Any) -> ProgramInfo:
         problems.append(f"it aliases {aliased_bytes:,} of the state's {state_bytes:,} bytes: the rest is there twice")
     if copies := pool_copies(hlo, state.pool, memory.temp_size_in_bytes):
         problems.append(f"it makes {len(copies)} arrays of the pool's shape, the first by {copies[0]}")
+    if program.bucket and program.bucket.is_decode:
+        params, _, _ = program.args
+        if copies := weight_copies(hlo, params, program.bucket.num_tokens):
+            problems.append(f"it copies {len(copies)} weights before it multiplies, the first by {copies[0]}")
     return ProgramInfo(
         name=program.name,
         temporary_bytes=memory.temp_size_in_bytes + memory.output_size_in_bytes - aliased_bytes,

@@ -1,4 +1,4 @@
-"""Device: layers shared by all families: dense products, RMSNorm, rotary embedding, gated MLP."""
+"""Device: layers shared by all families: RMSNorm, rotary embedding, gated MLP."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from jax import lax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
-from jaxserve.core.hardware.mesh import num_shards
 from jaxserve.models.config.model_config import Rope
+from jaxserve.models.linear import Linear
 from pallas_kernels.page_layouts import ROWS, PageLayout
 from pallas_kernels.paged_attention.api import paged_attention, plan
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
@@ -31,28 +31,6 @@ class Context:
     plan: Callable[..., AttentionMeta] = plan
     page_layout: PageLayout = ROWS
     tile_rows: int | None = None
-
-
-def dense(
-    x: Float[Array, "T I"], w: Float[Array, "*out I"], *, has_divided_columns: bool = False
-) -> Float[Array, "T *out"]:
-    """x · wᵀ with weights stored [*out, in]: accumulated in float32, returned in the activations' dtype.
-
-    has_divided_columns: an output axis other than the first is divided over devices.
-    """
-    if has_divided_columns:  # merged with the axes before it, it would make the devices exchange the weights
-        return product(x, w).astype(x.dtype)
-    # One output axis: XLA on CPU copies weights with three axes before the product (62 ms instead of 20 a step).
-    rows = w.reshape(-1, w.shape[-1])
-    return product(x, rows).astype(x.dtype).reshape(x.shape[0], *w.shape[:-1])
-
-
-def product(x: Float[Array, "T I"], w: Float[Array, "*out I"]) -> Float[Array, "T *out"]:
-    """x · wᵀ in float32."""
-    # float32 operands need the highest precision: otherwise TPUs and GPUs round them.
-    precision = lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
-    dims = (((1,), (w.ndim - 1,)), ((), ()))
-    return lax.dot_general(x, w, dims, precision=precision, preferred_element_type=jnp.float32)
 
 
 def rms_norm(x: Float[Array, "*b D"], weight: Float[Array, "D"], eps: float) -> Float[Array, "*b D"]:
@@ -82,13 +60,11 @@ def rotate(x: Float[Array, "T A H"], cos: Float[Array, "T R"], sin: Float[Array,
 
 
 @jax.named_scope("mlp")
-def gated_mlp(
-    mesh: Mesh, x: Float[Array, "T D"], gate_up: Float[Array, "2 F D"], down: Float[Array, "D F"], activation: str
-) -> Float[Array, "T D"]:
-    """down(act(gate x) * up x) (GLU variants, arXiv 2002.05202)."""
+def gated_mlp(x: Float[Array, "T D"], gate_up: Linear, down: Linear, activation: str) -> Float[Array, "T D"]:
+    """down(act(gate x) * up x) (GLU variants, arXiv 2002.05202); gate_up: [2, F, D]."""
     # One product: of a layer's weights that two products read, XLA on TPU7x and on GPU makes a copy first.
-    both = dense(x, gate_up, has_divided_columns=num_shards(mesh, "mlp") > 1)
-    return dense(ACTIVATIONS[activation](both[:, 0]) * both[:, 1], down)
+    both = gate_up(x)
+    return down(ACTIVATIONS[activation](both[:, 0]) * both[:, 1])
 
 
 def _silu(x: jax.Array) -> jax.Array:

@@ -10,11 +10,12 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
-from jaxserve.core.hardware.mesh import sharding
+from jaxserve.core.hardware.mesh import num_shards, sharding
 from jaxserve.models.attention import attend, plan_kind
 from jaxserve.models.attention_metadata import of_group
 from jaxserve.models.config.model_config import ModelConfig
-from jaxserve.models.layers import Context, dense, gated_mlp, product, rms_norm, rope_tables, rotate
+from jaxserve.models.layers import Context, gated_mlp, rms_norm, rope_tables, rotate
+from jaxserve.models.linear import Linear, at_layer
 from jaxserve.models.params import Params
 from jaxserve.models.row_tiles import each_tile
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
@@ -108,7 +109,7 @@ def embed(config: ModelConfig, params: Params, tokens: Int[Array, "T"]) -> Float
 @jax.named_scope("head")
 def logits(ctx: Context, config: ModelConfig, params: Params, hidden: Float[Array, "S D"]) -> Float[Array, "S V"]:
     """Next-token logits, float32, over the padded vocabulary, which is sharded over the devices like the head."""
-    z = product(hidden, params["embed" if config.is_tied else "lm_head"])
+    z = Linear(params["embed" if config.is_tied else "lm_head"]).in_float32(hidden)
     z = lax.with_sharding_constraint(z, sharding(ctx.mesh, None, "vocab"))
     return z if config.final_softcap is None else jnp.tanh(z / config.final_softcap) * config.final_softcap
 
@@ -129,7 +130,7 @@ def _layer(
 
     def weights() -> Params:
         with jax.named_scope("weights"):
-            return {name: lax.dynamic_index_in_dim(leaf, index, keepdims=False) for name, leaf in stack.items()}
+            return {name: at_layer(leaf, index) for name, leaf in stack.items()}
 
     def project(x: jax.Array, rope: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         return _project(config, weights(), x, rope)
@@ -149,9 +150,7 @@ def _project(
     num_tokens, h = x.shape[0], config.head_dim
     x = _norm(config, w, "attn_norm", x)
     with jax.named_scope("qkv"):
-        qkv = dense(x, w["qkv"])  # [T, K, (G+2)*H]
-        if config.has_qkv_bias:
-            qkv = qkv + w["qkv_bias"][None]
+        qkv = Linear(w["qkv"], w["qkv_bias"] if config.has_qkv_bias else None)(x)  # [T, K, (G+2)*H]
     split = qkv.shape[-1] - 2 * h
     q = qkv[..., :split].reshape(num_tokens, config.num_heads, h)
     k, v = qkv[..., split : split + h], qkv[..., split + h :]
@@ -166,11 +165,12 @@ def _add(
     """The residual plus the projected attention output, plus the MLP of the sum."""
     norm, whole = partial(_norm, config, w), jax.NamedSharding(ctx.mesh, PartitionSpec())
     with jax.named_scope("o"):
-        y = dense(o.reshape(o.shape[0], -1), w["o"])
+        y = Linear(w["o"])(o.reshape(o.shape[0], -1))
     y = lax.with_sharding_constraint(y, whole)
     x = x + (norm("post_attn_norm", y) if config.has_post_norms else y)
 
-    y = gated_mlp(ctx.mesh, norm("mlp_norm", x), w["gate_up"], w["down"], config.activation)
+    gate_up = Linear(w["gate_up"], has_divided_columns=num_shards(ctx.mesh, "mlp") > 1)
+    y = gated_mlp(norm("mlp_norm", x), gate_up, Linear(w["down"]), config.activation)
     y = lax.with_sharding_constraint(y, whole)
     return x + (norm("post_mlp_norm", y) if config.has_post_norms else y)
 

@@ -66,9 +66,11 @@ def load_params(
     mesh: Mesh,
     dtype: jnp.dtype,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    has_tuples: bool = False,
 ) -> Params:
-    """Read every tensor directly into its shape, dtype and sharding."""
-    specs = declare(config, mesh, dtype)
+    """Read every tensor directly into its shape, dtype and sharding; has_tuples: as of `declare`."""
+    specs = declare(config, mesh, dtype, has_tuples=has_tuples)
     rules = TENSOR_NAMES[config.family].rules(checkpoint.spelling, dims(config, mesh))
     return load(checkpoint, targets(specs, mesh), rules, progress=progress)
 

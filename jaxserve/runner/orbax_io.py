@@ -38,9 +38,14 @@ def restore_params(
     mesh: Mesh,
     dtype: jnp.dtype,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    has_tuples: bool = False,
 ) -> Params:
-    """Read weights saved from any mesh, in any dtype, in this mesh's sharding; every device reads only its share."""
-    target = targets(declare(config, mesh, dtype), mesh)
+    """Read weights saved from any mesh, in any dtype, in this mesh's sharding; every device reads only its share.
+
+    has_tuples: as of `declare`.
+    """
+    target = targets(declare(config, mesh, dtype, has_tuples=has_tuples), mesh)
     return restore(file, target, saved_shapes(config), dims(config, mesh), progress=progress)
 
 

@@ -1,7 +1,7 @@
 """Device: `Runner`, which owns weights, device state and executables: submits plans, collects outcomes."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -116,8 +116,8 @@ class Runner:
         self.wait()
         return (time.perf_counter() - started_s) / TRANSFER_PAGES
 
-    def swap_params(self, params: Params) -> None:
-        """Replace the weights by `params`, which fit `targets`, leaf by leaf: each old leaf is freed before its copy.
+    def swap_params(self, arrays: Iterable[Any]) -> None:
+        """Replace the weights by arrays that fit `targets`, in its order: each old one is freed before its copy.
 
         After an out-of-memory error or an interrupt there are no weights: steps fail until the call is repeated.
         """
@@ -125,8 +125,7 @@ class Runner:
         old: list[jax.Array] = jax.tree.leaves(self.params)
         self.params = {}
         placed: list[jax.Array] = []
-        leaves: list[Any] = jax.tree.leaves(params)
-        for leaf, target in zip(leaves, targets, strict=True):
+        for leaf, target in zip(arrays, targets, strict=True):
             old[:1] = []
             # On CPU a numpy array would be shared, and its owner may write to it: hence the copy.
             own: Any = leaf if isinstance(leaf, jax.Array) else np.copy(leaf)

@@ -195,4 +195,4 @@ def test_writes_happen_in_place():
     for row in range(4):
         leaf.fill((Run(0, 1, (), row),), 0, np.ones((1, 1000), np.float32))
         assert shard.buffer.unsafe_buffer_pointer() == address
-    assert np.asarray(leaf.array()).all()
+    assert np.asarray(leaf.filled()).all()

@@ -1,5 +1,6 @@
 """Wiring: the weights of a running engine: replaced, as by a training loop, without compiling anew, and saved."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.atomic_files import write_json
 from checkpoints.formats.orbax_folder import FOLDER
-from checkpoints.mapping.trees import by_path
+from checkpoints.mapping.trees import by_path, is_tuple, leaf_dtype, stacked_shape
 from jaxserve.core.errors import RequestError
 from jaxserve.engine.build.build import EngineParts
 from jaxserve.engine.build.hf_files import CONFIG, export_text, exported_config
@@ -23,10 +24,11 @@ _tree: Any = jax.tree  # whose structures have no types
 def update_weights(parts: EngineParts, params: Any) -> None:
     """Serve all later requests with `params`: a tree like `parts.runner.params`, of device or numpy arrays.
 
-    `jaxserve.models.params` names the leaves and their shapes. Nothing is cast: a leaf of another shape or dtype is
-    refused by name, as are missing and unknown ones, before anything changes. Leaves are placed in the engine's
-    shardings one by one, each old one released before, so that one leaf's memory suffices in addition to the weights.
-    Device arrays that already lie as needed are used without a copy: do not donate them afterwards.
+    `jaxserve.models.params` names the leaves and their shapes; for a tuple of arrays, one per layer, these may also be
+    stacked in one array. Nothing is cast: a leaf of another shape or dtype is refused by name, as are missing and
+    unknown ones, before anything changes. Leaves are placed in the engine's shardings one by one, each old one released
+    before, so that one leaf's memory suffices in addition to the weights. Device arrays that already lie as needed are
+    used without a copy: do not donate them afterwards.
 
     An interrupt, or a leaf that finds no memory, leaves the engine without weights: repeat the call.
 
@@ -36,7 +38,7 @@ def update_weights(parts: EngineParts, params: Any) -> None:
         raise RequestError("weights can be changed only while no request is under way: finish or abort them first")
     _check(params, parts.runner.targets)
     parts.engine.scheduler.reset_prefix_cache()
-    parts.runner.swap_params(params)
+    parts.runner.swap_params(_arrays(params, parts.runner.targets))
 
 
 def save_model(parts: EngineParts, folder: Path) -> None:
@@ -59,7 +61,7 @@ def _check(new: Any, targets: Any) -> None:
     faults += [f"{path} is not one of this model's" for path in found if path not in wanted]
     for path in wanted:
         faults += _faults(path, found[path], wanted[path]) if path in found else []
-    structure, expected = _tree.structure(new), _tree.structure(targets)
+    structure, expected = (_tree.structure(tree, is_leaf=is_tuple) for tree in (new, targets))
     if not faults and structure != expected:
         faults.append(f"its containers are {structure} instead of {expected}")
     if faults:
@@ -67,15 +69,31 @@ def _check(new: Any, targets: Any) -> None:
         raise RequestError(f"these weights do not fit: {'; '.join(faults[:MAX_FAULTS])}{more}", "params")
 
 
+def _arrays(params: Any, targets: Any) -> Iterator[Any]:
+    """The arrays of `params`, in the order of those of `targets`, which they fit."""
+    found = by_path(params)
+    for path, target in by_path(targets).items():
+        if is_tuple(target):
+            yield from found[path]  # the layers of a tuple, or of a stack
+        else:
+            yield found[path]
+
+
 def _faults(path: str, leaf: Any, wanted: Any) -> list[str]:
-    """What is wrong with one leaf; wanted: its `jax.ShapeDtypeStruct`."""
+    """What is wrong with one leaf; wanted: its `jax.ShapeDtypeStruct`, or a tuple of such."""
+    if is_tuple(wanted) and is_tuple(leaf):
+        if len(leaf) != len(wanted):
+            return [f"{path} has {len(leaf)} arrays instead of {len(wanted)}"]
+        pairs = enumerate(zip(leaf, wanted, strict=True))
+        return [fault for i, (array, struct) in pairs for fault in _faults(f"{path}/{i}", array, struct)]
     if not _is_array(leaf):
         return [f"{path} is {type(leaf).__name__}, not an array"]
     if isinstance(leaf, jax.Array) and leaf.is_deleted():
         return [f"{path} is deleted: it was donated to a computation"]
-    if (leaf.shape, leaf.dtype) == (wanted.shape, wanted.dtype):
+    shape, dtype = stacked_shape(wanted), leaf_dtype(wanted)
+    if (leaf.shape, leaf.dtype) == (shape, dtype):
         return []
-    return [f"{path} is {leaf.dtype}{list(leaf.shape)} instead of {wanted.dtype}{list(wanted.shape)}"]
+    return [f"{path} is {leaf.dtype}{list(leaf.shape)} instead of {dtype}{list(shape)}"]
 
 
 def _is_array(leaf: Any) -> bool:

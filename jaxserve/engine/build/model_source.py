@@ -31,13 +31,25 @@ class ModelSource:
     checkpoint: Checkpoint | None  # None: random weights
     folder: Path | None
 
-    def params(self, mesh: Mesh, dtype: Any, seed: int, progress: Callable[[int, int], None] | None = None) -> Params:
-        """The weights on a mesh, read or drawn from the seed. progress(done, total): called with bytes of the file."""
+    def params(
+        self,
+        mesh: Mesh,
+        dtype: Any,
+        seed: int,
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        has_tuples: bool = False,
+    ) -> Params:
+        """The weights on a mesh, read or drawn from the seed.
+
+        progress(done, total): called with bytes of the file. has_tuples: as of `declare`.
+        """
         if self.checkpoint is None:
-            return init_random(declare(self.model, mesh, dtype), mesh, (seed ^ seed >> 32) & 0xFFFFFFFF)
+            specs = declare(self.model, mesh, dtype, has_tuples=has_tuples)
+            return init_random(specs, mesh, (seed ^ seed >> 32) & 0xFFFFFFFF)
         if isinstance(self.checkpoint.file, OrbaxFile):
-            return restore_params(self.checkpoint.file, self.model, mesh, dtype, progress)
-        return load_params(self.checkpoint, self.model, mesh, dtype, progress)
+            return restore_params(self.checkpoint.file, self.model, mesh, dtype, progress, has_tuples=has_tuples)
+        return load_params(self.checkpoint, self.model, mesh, dtype, progress, has_tuples=has_tuples)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from jaxserve.core.hardware.mesh import replicated
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.kv.page_copies import gather_pages, scatter_pages
 from jaxserve.kv.pool_layout import KVLayout
-from jaxserve.models.params import Params, declare, targets, vocab_width
+from jaxserve.models.params import Params, declare, has_tuples_on, targets, vocab_width
 from jaxserve.runner.device_state import MAX_EDITS, DeviceState, init_slots
 from jaxserve.runner.host_pages import TRANSFER_PAGES
 from jaxserve.runner.programs.compiler_options import compiler_options
@@ -30,7 +30,10 @@ FORK_PAGES, FORK_SLOTS = 64, 16  # copies in one call; longer lists take several
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A function and the shapes of its arguments; the argument at index `state` is donated and returned first."""
+    """A function and the shapes of its arguments; the argument at index `state` is donated and returned first.
+
+    bucket: of a step; None of other programs.
+    """
 
     name: str
     mesh: Mesh
@@ -38,6 +41,7 @@ class Program:
     args: tuple[Any, ...]
     state: int
     out_shardings: Any
+    bucket: Bucket | None = None
 
     @property
     def jitted(self) -> Any:
@@ -81,7 +85,8 @@ class Programs:
     def params(self) -> Params:
         """Shape, dtype and sharding of each weight."""
         mesh = self.settings.model.mesh
-        return targets(declare(self.settings.model.config, mesh, self.layout.dtype), mesh)
+        specs = declare(self.settings.model.config, mesh, self.layout.dtype, has_tuples=has_tuples_on(mesh))
+        return targets(specs, mesh)
 
     @cached_property
     def state(self) -> Any:
@@ -108,7 +113,8 @@ class Programs:
         """(weights, state, buffer) -> (state, output, `ExtraOutputs`)."""
         layout, whole = self.batch_layout(bucket), replicated(self.settings.model.mesh)
         args = (self.params, self.state, self._whole((layout.size,), jnp.int32))
-        return self._program(str(bucket), partial(step, self.settings, layout), args, state=1, rest=(whole, whole))
+        program = self._program(str(bucket), partial(step, self.settings, layout), args, state=1, rest=(whole, whole))
+        return replace(program, bucket=bucket)
 
     def fork(self) -> Program:
         """(state, pages and slots to copy) -> state."""

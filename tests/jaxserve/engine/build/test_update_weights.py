@@ -76,6 +76,30 @@ def test_device_arrays_that_lie_as_needed_are_not_copied_and_the_old_ones_are_fr
     assert not any(leaf() for leaf in old)
 
 
+def stacked(params):
+    """The tree with an array in place of each tuple."""
+    return jax.tree.map(
+        lambda leaf: np.stack(leaf) if isinstance(leaf, tuple) else leaf, params, is_leaf=lambda x: isinstance(x, tuple)
+    )
+
+
+def test_layers_may_be_stacked(llm):
+    old, new = jax.tree.map(np.array, llm.parts.runner.params), other_weights(llm)
+    assert isinstance(old["layers"]["global"]["qkv"], tuple)
+    update_weights(llm.parts, new)
+    expected = tokens(llm)
+    update_weights(llm.parts, stacked(old))
+    assert tokens(llm) != expected
+    update_weights(llm.parts, stacked(new))
+    assert tokens(llm) == expected
+    update_weights(llm.parts, old)
+
+
+def with_o(params, change):
+    layers = params["layers"]["global"]
+    return params | {"layers": {"global": layers | {"o": change(layers["o"])}}}
+
+
 FAULTS = {
     "a dtype": (
         lambda p: p | {"embed": p["embed"].astype(jnp.bfloat16)},
@@ -87,6 +111,11 @@ FAULTS = {
     ),
     "no leaf": (lambda p: {k: v for k, v in p.items() if k != "final_norm"}, "final_norm is missing"),
     "one more": (lambda p: p | {"lm_head": p["embed"]}, "lm_head is not one of this model's"),
+    "a layer's shape": (
+        lambda p: with_o(p, lambda o: (*o[:1], p["embed"], *o[2:])),
+        r"layers/global/o/1 is float32\[384, 48\] instead of",
+    ),
+    "too few layers": (lambda p: with_o(p, lambda o: o[1:]), r"layers/global/o has \d arrays instead of \d"),
     "no array": (lambda p: p | {"embed": 1.0}, "embed is float, not an array"),
     "no tree": (lambda p: jax.tree.leaves(p), "embed is missing"),
 }

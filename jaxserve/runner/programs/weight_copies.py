@@ -1,0 +1,45 @@
+"""Device: `weight_copies`, the instructions of a compiled decode step that copy weights before they multiply.
+
+Decoding takes as long as it takes to read all weights once; a copy reads them twice and writes them once.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxserve.core.hardware.mesh import local_shape
+from jaxserve.runner.programs.hlo import Hlo, Instruction
+from jaxserve.runner.programs.pool_aliasing import HLO_DTYPES, MOVE_NOTHING
+
+IN_FAST_MEMORY = re.compile(r"\{[^}]*S\(1\)[^}]*\}")  # a TPU's VMEM: what the next product is to read
+MIN_ELEMENTS = 2**16  # of a matrix; smaller leaves may have the shape of anything
+
+
+def weight_copies(program: Hlo, params: Any, num_tokens: int) -> list[str]:
+    """Instructions that make an array of the shape of a matrix on a device, or of one layer's part of a stack.
+
+    params: arrays or `jax.ShapeDtypeStruct`s. num_tokens: activations of as many rows are no weights.
+    """
+    types = {name for leaf in jax.tree.leaves(params) for name in _types(leaf, num_tokens)}
+    fused = {name for line in program.instructions if line.opcode == "fusion" for name in line.called}
+    outer = [line for name, lines in program.computations.items() if name not in fused for line in lines]
+    return [line.description for line in outer if line.opcode not in MOVE_NOTHING and _makes(line, types)]
+
+
+def _makes(line: Instruction, types: set[str]) -> bool:
+    if line.opcode.endswith("-start"):  # whose result has its operands; that of the -done is the copy
+        return False
+    result = re.sub(r"\S+" + IN_FAST_MEMORY.pattern, "", line.result)
+    return any(name in result for name in types)
+
+
+def _types(leaf: Any, num_tokens: int) -> Iterator[str]:
+    """How HLO writes the type of a leaf, of a layer's part of it, and of either as a table of rows."""
+    shape, dtype = local_shape(leaf), HLO_DTYPES[np.dtype(leaf.dtype).name]
+    for part in (shape, (1, *shape[1:]), shape[1:]):
+        for form in (part, (int(np.prod(part[:-1])), *part[-1:])):
+            if np.prod(form) >= MIN_ELEMENTS and len(form) > 1 and form[0] != num_tokens:
+                yield f"{dtype}[{','.join(map(str, form))}]"

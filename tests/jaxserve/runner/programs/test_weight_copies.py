@@ -1,0 +1,56 @@
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxserve.core.buckets import Bucket
+from jaxserve.core.hardware.mesh import make_mesh
+from jaxserve.models.families.named_shapes import SHAPES
+from jaxserve.models.model_settings import Settings
+from jaxserve.runner.programs import programs as module
+from jaxserve.runner.programs.hlo import read_hlo
+from jaxserve.runner.programs.weight_copies import weight_copies
+
+MODEL = replace(SHAPES["smollm2-135m"], num_layers=3, layer_kinds=(0,) * 3)
+BUCKET = Bucket(8, 8, 4)
+
+
+def copies() -> list[str]:
+    """What the decode step of a model on this machine's CPU copies."""
+    settings = Settings(MODEL, make_mesh(1), jnp.dtype("bfloat16"), 32)
+    programs = module.Programs(module.StepSettings(settings, max_logprobs=0), 40, 8)
+    text = programs.step(BUCKET).compile().as_text()
+    return weight_copies(read_hlo(text), programs.params, BUCKET.num_tokens)
+
+
+def test_no_weight_is_copied_on_cpu():
+    assert copies() == []
+
+
+def test_the_control_stacks_are_copied_on_cpu(monkeypatch):
+    monkeypatch.setattr(module, "has_tuples_on", lambda mesh: False)
+    found = copies()
+    assert len(found) == 4, "qkv, o, gate_up and down"
+    assert all("dynamic_slice" in line for line in found)
+
+
+HLO = """
+ENTRY %main (p: bf16[3,512,256]) -> bf16[512,256] {
+  %p = bf16[3,512,256]{2,1,0} parameter(0)
+  %fast = bf16[512,256]{1,0:T(8,128)(2,1)S(1)} fusion(%p), kind=kLoop, calls=%inner
+  %start = (bf16[512,256]{1,0}, bf16[512,256]{1,0:S(1)}) copy-start(%p)
+  ROOT %copy = bf16[512,256]{1,0:T(8,128)(2,1)} RESULT
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("result", "num_copies"),
+    [("copy(%p)", 1), ("fusion(%p), kind=kLoop, calls=%inner", 1), ("get-tuple-element(%p)", 0)],
+)
+def test_a_copy_in_the_device_s_memory_counts(result, num_copies):
+    params = {"w": jax.ShapeDtypeStruct((3, 512, 256), jnp.bfloat16)}
+    program = read_hlo(HLO.replace("RESULT", result))
+    assert len(weight_copies(program, params, 8)) == num_copies
+    assert weight_copies(program, params, 512) == [], "activations of 512 tokens"
