@@ -1,4 +1,4 @@
-"""Device: the forward pass of every family: a scan over layer indices, each layer read from its kind's stack."""
+"""Device: the forward pass of every family: a loop over the rows of the layer table."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +19,8 @@ from jaxserve.models.linear import Linear, at_layer
 from jaxserve.models.params import Params
 from jaxserve.models.row_tiles import each_tile
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
+
+MAX_TURN = 8  # layers that one turn of the loop runs at most, each of which is compiled
 
 
 class KindInputs(NamedTuple):
@@ -70,19 +72,39 @@ def forward(
         partial(_layer, ctx, config, k, params["layers"][kind.name], each) for k, kind in enumerate(config.kinds)
     ]
 
-    def body(carry: Carry, row: jax.Array) -> tuple[Carry, None]:
-        kind, index, group, index_in_group, tap = row
+    def run_layer(carry: Carry, row: jax.Array, run: Callable[..., Carry]) -> Carry:
+        _, index, group, index_in_group, tap = row
         taps = carry.taps.at[tap].set(carry.x, mode="drop") if tap_layers else carry.taps
-        carry = carry._replace(taps=taps)
-        where = (index, group, index_in_group)
-        if len(branches) == 1:
-            return branches[0](kinds, carry, where), None
-        return lax.switch(kind, branches, kinds, carry, where), None
+        return run(kinds, carry._replace(taps=taps), (index, group, index_in_group))
 
-    taps = jnp.zeros((len(tap_layers), *x.shape), x.dtype)
+    turn = kinds_of_turn(config.layer_kinds, ctx.mesh.devices.flat[0].platform)
+
+    def run_turn(carry: Carry, rows: jax.Array) -> tuple[Carry, None]:
+        for i in range(len(rows)):
+            carry = run_layer(carry, rows[i], branches[turn[i]] if turn else partial(lax.switch, rows[i, 0], branches))
+        return carry, None
+
+    rows, size = layer_rows(config, tap_layers), len(turn or (0,))
+    num_whole = len(rows) // size * size
+    carry = Carry(x, pool, jnp.zeros((len(tap_layers), *x.shape), x.dtype))
     with jax.named_scope("layers"):
-        carry, _ = lax.scan(body, Carry(x, pool, taps), layer_rows(config, tap_layers))
+        carry, _ = lax.scan(run_turn, carry, rows[:num_whole].reshape(-1, size, rows.shape[1]))
+        carry, _ = run_turn(carry, rows[num_whole:])
     return each(partial(_norm, config, params, "final_norm"), carry.x), carry.pool, carry.taps
+
+
+def kinds_of_turn(layer_kinds: tuple[int, ...], platform: str) -> tuple[int, ...] | None:
+    """The kinds of the layers that a turn of the loop over all layers runs: of as many as repeat in the model.
+
+    None: a turn runs one layer, whose kind a condition selects. That is less to compile; but on a GPU the host would
+    wait for each condition, and the layer's weights would be copied for it (jaxlib 0.11.2).
+    """
+    if len(set(layer_kinds)) > 1 and platform != "gpu":
+        return None
+    for size in range(1, MAX_TURN + 1):
+        if all(kind == layer_kinds[i % size] for i, kind in enumerate(layer_kinds)):
+            return layer_kinds[:size]
+    return None
 
 
 def layer_rows(config: ModelConfig, tap_layers: tuple[int, ...] = ()) -> Int[Array, "L 5"]:

@@ -3,8 +3,8 @@
 The product of which the tests named `aot` compile a part. For every TPU topology: attention of every workload, page
 operations on every pool, and the layers of Llama 3 8B (four chips) in a decode and a mixed bucket. For v5e and v6e:
 layers and whole steps of Gemma 3 1B (two chips) in such buckets. For v6e and Hopper: a whole decode step of Llama 3 8B.
-For Hopper: every workload of the GPU tests. No device is needed. A case that copies the pool, needs more temporaries
-than its test allows, or spills registers ends the proof.
+For Hopper: every workload of the GPU tests. No device is needed. A case that copies the pool or a weight, needs
+more temporaries than its test allows, or spills registers ends the proof.
 """
 
 import argparse
@@ -55,6 +55,7 @@ def cases() -> Iterator[Case]:
             yield f"Gemma 3 1B, step, {bucket}", topology, partial(gemma.check_whole_step, topology, bucket)
     yield f"Llama 3 8B, step, {llama.DECODE}", "v6e:2x2", partial(llama.check_whole_step, "v6e:2x2", llama.DECODE)
     yield f"Llama 3 8B, step, {gpu_step.DECODE}", "h200", gpu_step.check_whole_step
+    yield f"Gemma 3 1B, layers, {gpu_step.DECODE}", "h200", gpu_step.check_layers_of_two_kinds
     for name in gpu.CASES:
         check = partial(gpu.test_kernels_compile_without_spilling_and_leave_the_pool_in_place, name)
         yield f"attention, {name}", "h200", check

@@ -3,9 +3,11 @@
 import json
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
+from jaxserve.models import transformer
 from jaxserve.models.families import registry
 from tests.support.gguf_checkpoints import write_gguf
 from tests.support.golden_data import ENGINE_FAMILIES, FAMILIES, FOLDER, checkpoint, goldens
@@ -32,6 +34,20 @@ def test_logits_from_a_gguf_file_equal_transformers(family, tmp_path):
     model = NaiveModel.load(write_gguf(checkpoint(family), tmp_path / "model.gguf"), backend="xla")
     golden = goldens(family)[1]
     np.testing.assert_allclose(model.logits(golden.prompt), golden.logits, atol=TOLERANCE)
+
+
+def test_layers_of_two_kinds_may_run_in_turns(monkeypatch):
+    """As on a GPU; elsewhere a condition selects each layer's kind."""
+    model, golden = NaiveModel.load(checkpoint("gemma2"), backend="xla"), goldens("gemma2")[1]
+    turn = transformer.kinds_of_turn(model.config.layer_kinds, "gpu")
+    assert len(turn) == 2
+    monkeypatch.setattr(transformer, "kinds_of_turn", lambda kinds, platform: turn)
+    jax.clear_caches()
+    np.testing.assert_allclose(model.logits(golden.prompt), golden.logits, atol=TOLERANCE)
+    monkeypatch.setattr(transformer, "kinds_of_turn", lambda kinds, platform: turn[::-1])
+    jax.clear_caches()
+    assert np.abs(model.logits(golden.prompt) - golden.logits).max() > TOLERANCE, "the control"
+    jax.clear_caches()
 
 
 def test_a_context_within_the_original_one_takes_the_short_factors():

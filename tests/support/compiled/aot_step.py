@@ -16,7 +16,9 @@ from jaxserve.models.layers import Context
 from jaxserve.models.model_settings import Settings
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.programs.compiler_options import compiler_options
+from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.programs import Programs
+from jaxserve.runner.programs.weight_copies import weight_copies
 from jaxserve.runner.step.device_batch import first_inputs, unpack
 from jaxserve.runner.step.step import StepSettings
 from tests.support.compiled.aot import compile_on
@@ -41,6 +43,10 @@ class StepCase:
     @property
     def state(self) -> DeviceState:
         return self._programs.state
+
+    def weight_copies(self, compiled: jax.stages.Compiled) -> list[str]:
+        """What a compiled decode step of this case, or its layers, copy of the weights."""
+        return weight_copies(read_hlo(compiled.as_text()), self._programs.params, self.bucket.num_tokens)
 
     def compile(self) -> jax.stages.Compiled:
         """The whole step, its state donated."""

@@ -27,4 +27,6 @@ def check_whole_step(topology: str, bucket: Bucket) -> None:
 @pytest.mark.parametrize(("topology", "bucket"), [("v5e:2x2", MIXED)])
 def test_the_backbone_needs_little_memory(topology, bucket):
     step = case(topology, bucket)
-    assert_in_place(step.compile_backbone(), step.state.pool, max_temp_bytes=BACKBONE_BYTES)
+    compiled = step.compile_backbone()
+    assert_in_place(compiled, step.state.pool, max_temp_bytes=BACKBONE_BYTES)
+    assert not step.weight_copies(compiled)

@@ -34,6 +34,16 @@ def check_whole_step() -> None:
     compiled = step.compile()
     assert kernels_called(compiled.as_text()) == KERNELS
     assert_in_place(compiled, step.state.pool, donated=step.state, max_temp_bytes=STEP_BYTES)
+    assert not step.weight_copies(compiled)
+
+
+def check_layers_of_two_kinds() -> None:
+    """Assert that Gemma's layers need no condition, which the host would wait for, and copy no weight."""
+    step = StepCase(gpu_mesh(), "gemma-3-1b", DECODE)
+    compiled = step.compile_backbone()
+    assert " conditional(" not in compiled.as_text()
+    assert_in_place(compiled, step.state.pool, max_temp_bytes=BACKBONE_BYTES)
+    assert not step.weight_copies(compiled)
 
 
 def test_the_layers_call_the_kernels_and_update_the_pool_in_place():
@@ -44,6 +54,7 @@ def test_the_layers_call_the_kernels_and_update_the_pool_in_place():
     assert sorted(kernel.kernel for kernel in kernels) == KERNELS
     assert not any(kernel.spill_bytes for kernel in kernels)
     assert_in_place(compiled, step.state.pool, max_temp_bytes=BACKBONE_BYTES)
+    assert not step.weight_copies(compiled)
 
 
 def test_the_layers_of_an_older_gpu_are_xlas_and_copy_no_pool():
