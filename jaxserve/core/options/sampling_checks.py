@@ -111,7 +111,7 @@ def logit_bias(name: str, value: Any) -> dict[int, float]:
     biases: dict[int, float] = {}
     faults: list[str] = []
     for key, bias in entries.items():
-        is_digits = isinstance(key, str) and key.isascii() and key.isdigit() and len(key) <= 10
+        is_digits = isinstance(key, str) and key.isascii() and key.removeprefix("-").isdigit() and len(key) <= 10
         try:
             biases[_TOKEN_ID("id", int(key) if is_digits else key)] = max(-100.0, min(100.0, _BIAS("bias", bias)))
         except RequestError as error:

@@ -169,3 +169,8 @@ def test_the_total_length_of_strings_is_limited(name):
         SamplingParams(**{name: ["a" * 2049] * 2})
     with pytest.raises(RequestError, match="empty string"):
         SamplingParams(**{name: ["a", ""]})
+
+
+def test_ids_of_biases_that_are_negative_are_told_as_out_of_range():
+    with pytest.raises(RequestError, match=r"'x': id must be an integer.*'-4': id must be between 0 and"):
+        SamplingParams(logit_bias={"x": 1, "-4": 1, "5": 2})
