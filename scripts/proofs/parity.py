@@ -20,7 +20,6 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 MODELS = {"smollm2-135m-instruct": 3, "gemma-3-270m": 2}  # name → tensor-parallel size that its heads allow
 TIE_GAP = 1e-3
-LOGPROB_TOLERANCE = 1e-4
 COMMON = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 32, "max_num_batched_tokens": 512}
 VARIANTS = {
     "busy batch": {},
@@ -110,6 +109,15 @@ def read_goldens(model: str) -> tuple[list[list[int]], dict[str, np.ndarray]]:
     return [p.tolist() for p in np.split(arrays["prompt_ids"], ends)], arrays
 
 
+def tolerances(golden: dict[str, np.ndarray]) -> tuple[float, float]:
+    """(largest, mean) error of log-probabilities that is allowed: 3 and 1.5 times that of transformers in float32.
+
+    The goldens' own are computed in float64. The largest of 6,400 errors differs between machines, the mean hardly.
+    """
+    errors = np.abs(golden["float32_logprobs"] - golden["logprobs"])
+    return 3 * float(errors.max()), 1.5 * float(errors.mean())
+
+
 def shuffle_pages(llm) -> None:
     """Shuffles the free pages, so that page tables are not contiguous."""
     pool = llm.parts.engine.scheduler.state.pool
@@ -119,8 +127,8 @@ def shuffle_pages(llm) -> None:
 
 
 def compare(outputs, golden: dict[str, np.ndarray]) -> dict:
-    """Number of prompts with all tokens equal, ties with their gaps, faults, largest log-probability difference."""
-    equal, ties, faults, worst = 0, [], [], 0.0
+    """Number of prompts with all tokens equal, ties with their gaps, faults, errors of log-probabilities."""
+    equal, ties, faults, errors = 0, [], [], [0.0]
     for i, output in enumerate(outputs):
         got, wanted = np.array(output.token_ids), golden["tokens"][i]
         if len(got) != len(wanted):
@@ -129,13 +137,20 @@ def compare(outputs, golden: dict[str, np.ndarray]) -> dict:
         differing = np.flatnonzero(got != wanted)
         end = differing[0] if len(differing) else len(got)
         logprobs = np.array([next(iter(p.values())).logprob for p in output.logprobs[:end]])
-        worst = max(worst, float(np.abs(logprobs - golden["logprobs"][i, :end]).max(initial=0.0)))
+        errors.extend(np.abs(logprobs - golden["logprobs"][i, :end]).tolist())
         if not len(differing):
             equal += 1
             continue
         gap = float(golden["gaps"][i, end])
         (ties if gap < TIE_GAP else faults).append({"prompt": i, "token": int(end), "gap": gap})
-    return {"prompts": len(outputs), "equal": equal, "ties": ties, "faults": faults, "logprob_difference": worst}
+    return {
+        "prompts": len(outputs),
+        "equal": equal,
+        "ties": ties,
+        "faults": faults,
+        "logprob_error": max(errors),
+        "mean_logprob_error": float(np.mean(errors)),
+    }
 
 
 def _table(rows: dict[str, dict]) -> str:
@@ -145,19 +160,25 @@ def _table(rows: dict[str, dict]) -> str:
         "equal",
         "ties (top-2 gap)",
         "faults",
-        "log-probability error",
+        "log-probability error, largest (allowed)",
+        "mean (allowed)",
         "preemptions",
         "s",
     )
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    limits = {model: tolerances(read_goldens(model)[1]) for model in MODELS}
+    bad: list[str] = []
     for key, row in rows.items():
+        largest, mean = limits[key.partition(",")[0]]
+        if row["faults"] or row["logprob_error"] > largest or row["mean_logprob_error"] > mean:
+            bad.append(key)
         ties = ", ".join(f"{tie['gap']:.1e}" for tie in row["ties"]) or "–"
         lines.append(
             f"| {key} | {row['prompts']} | {row['equal']} | {ties} | {len(row['faults'])} "
-            f"| {row['logprob_difference']:.1e} | {row['preemptions']} | {row['seconds']} |"
+            f"| {row['logprob_error']:.1e} ({largest:.1e}) | {row['mean_logprob_error']:.1e} ({mean:.1e}) "
+            f"| {row['preemptions']} | {row['seconds']} |"
         )
-    lines += ["", f"Sources {state_of_sources()}, goldens made by transformers 5.23.0 with torch 2.13.0 in float32."]
-    bad = [key for key, row in rows.items() if row["faults"] or row["logprob_difference"] > LOGPROB_TOLERANCE]
+    lines += ["", f"Sources {state_of_sources()}, goldens made by transformers 5.23.0 with torch 2.13.0."]
     bad += [key for key, row in rows.items() if key.endswith("preempted") and not row["preemptions"]]
     if bad:
         raise SystemExit("\n".join([*lines, "", f"failed: {', '.join(bad)}"]))

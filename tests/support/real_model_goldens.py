@@ -17,7 +17,7 @@ def check_greedy(llm: LLM, name: str) -> None:
     result = parity.compare([output.outputs[0] for output in outputs], expected)
     assert not result["faults"]
     assert result["equal"] >= 7
-    assert result["logprob_difference"] < parity.LOGPROB_TOLERANCE
+    assert result["logprob_error"] < parity.tolerances(golden)[0]
 
 
 def check_scores(llm: LLM, name: str) -> None:
