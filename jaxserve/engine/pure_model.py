@@ -17,7 +17,7 @@ from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.model_settings import Settings
-from jaxserve.models.params import Params
+from jaxserve.models.params import Params, declare
 from jaxserve.text.tokenizer import Tokenizer
 
 # The fields of `EngineConfig` that have a meaning without an engine.
@@ -64,7 +64,7 @@ def load(model: str, **options: Any) -> PureModel:
     with open_model(config) as source, LoadBar(sys.stderr.isatty()) as bar:
         described, dtype = source.model, choose_dtype(config.dtype, source.model.dtype)
         model_config = described.for_context(engine_sizes.context_len(config, described.max_position))
-        params = source.params(mesh, dtype, config.seed, bar.update)
+        params = source.params(mesh, declare(described, mesh, dtype), config.seed, bar.update)
         tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)
     page_size = engine_sizes.page_size(config, mesh.devices.flat[0].platform)
     settings = Settings(model_config, mesh, dtype, page_size, config.attention_backend, page_layout(config.kv_layout))

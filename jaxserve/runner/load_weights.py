@@ -4,7 +4,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from checkpoints.load import load
@@ -17,7 +16,7 @@ from jaxserve.models.config import rope_gguf
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.families import registry
 from jaxserve.models.kv_heads import num_kv_heads_on
-from jaxserve.models.params import Params, declare, targets
+from jaxserve.models.params import Params, targets
 
 TENSOR_NAMES: dict[str, ModuleType] = {
     "llama": llama_names,
@@ -64,13 +63,10 @@ def load_params(
     checkpoint: Checkpoint,
     config: ModelConfig,
     mesh: Mesh,
-    dtype: jnp.dtype,
+    specs: Params,
     progress: Callable[[int, int], None] | None = None,
-    *,
-    has_tuples: bool = False,
 ) -> Params:
-    """Read every tensor directly into its shape, dtype and sharding; has_tuples: as of `declare`."""
-    specs = declare(config, mesh, dtype, has_tuples=has_tuples)
+    """Read every tensor directly into its shape, dtype and sharding, as `specs` declare them."""
     rules = TENSOR_NAMES[config.family].rules(checkpoint.spelling, dims(config, mesh))
     return load(checkpoint, targets(specs, mesh), rules, progress=progress)
 

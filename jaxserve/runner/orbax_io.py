@@ -36,17 +36,11 @@ def restore_params(
     file: OrbaxFile,
     config: ModelConfig,
     mesh: Mesh,
-    dtype: jnp.dtype,
+    specs: Params,
     progress: Callable[[int, int], None] | None = None,
-    *,
-    has_tuples: bool = False,
 ) -> Params:
-    """Read weights saved from any mesh, in any dtype, in this mesh's sharding; every device reads only its share.
-
-    has_tuples: as of `declare`.
-    """
-    target = targets(declare(config, mesh, dtype, has_tuples=has_tuples), mesh)
-    return restore(file, target, saved_shapes(config), dims(config, mesh), progress=progress)
+    """Read weights saved from any mesh, in any dtype, as `specs` declare them; every device reads only its share."""
+    return restore(file, targets(specs, mesh), saved_shapes(config), dims(config, mesh), progress=progress)
 
 
 def save_params(root: Path, params: Params, config: ModelConfig, mesh: Mesh) -> None:

@@ -15,7 +15,7 @@ from jaxserve.models.attention_metadata import kind_meta
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.kv_heads import kv_layout
 from jaxserve.models.layers import Context
-from jaxserve.models.params import Params
+from jaxserve.models.params import Params, declare
 from jaxserve.models.transformer import forward, logits
 from jaxserve.runner.load_weights import load_params, read_config
 
@@ -38,7 +38,7 @@ class NaiveModel:
         with open_checkpoint(resolve(str(path))) as checkpoint:
             config = read_config(checkpoint)
             config = config.for_context(config.max_position)
-            return cls(config, load_params(checkpoint, config, mesh, jnp.dtype("float32")), mesh, backend)
+            return cls(config, load_params(checkpoint, config, mesh, declare(config, mesh, "float32")), mesh, backend)
 
     def logits(self, ids: np.ndarray | list[int]) -> np.ndarray:
         """Logits [len(ids), V] after each token; the page table is a random permutation, unused pages hold NaN."""

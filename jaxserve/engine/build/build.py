@@ -16,7 +16,7 @@ from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.models.config.model_config import ModelConfig
-from jaxserve.models.params import Params, has_tuples_on
+from jaxserve.models.params import Params
 from jaxserve.runner.device_state import MAX_EDITS
 from jaxserve.runner.programs.executables import Compiler
 from jaxserve.runner.runner import Runner
@@ -69,8 +69,7 @@ def _load(config: EngineConfig, source: ModelSource, progress: Progress | None) 
     text = choose_text(config, source.checkpoint, source.folder)
     spec = make_spec(config, source.model, mesh, limit_on(mesh))
     compiler = compiler_for(config, spec)  # may refuse the folder of `compiled`, and weights take long to read
-    dtype = spec.programs.layout.dtype
-    params = source.params(mesh, dtype, config.seed, progress, has_tuples=has_tuples_on(mesh))
+    params = source.params(mesh, spec.programs.param_specs, config.seed, progress)
     return assemble(config, spec, compiler, source.model, params, text)
 
 

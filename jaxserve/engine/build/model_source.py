@@ -4,7 +4,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -17,7 +16,7 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.families import registry
 from jaxserve.models.families.named_shapes import SHAPES
-from jaxserve.models.params import Params, declare, init_random
+from jaxserve.models.params import Params, init_random
 from jaxserve.runner.load_weights import load_params, read_config
 from jaxserve.runner.orbax_io import restore_params
 from jaxserve.text.folder_json import read_json
@@ -32,24 +31,17 @@ class ModelSource:
     folder: Path | None
 
     def params(
-        self,
-        mesh: Mesh,
-        dtype: Any,
-        seed: int,
-        progress: Callable[[int, int], None] | None = None,
-        *,
-        has_tuples: bool = False,
+        self, mesh: Mesh, specs: Params, seed: int, progress: Callable[[int, int], None] | None = None
     ) -> Params:
         """The weights on a mesh, read or drawn from the seed.
 
-        progress(done, total): called with bytes of the file. has_tuples: as of `declare`.
+        specs: as declared for the mesh. progress(done, total): called with bytes of the file.
         """
         if self.checkpoint is None:
-            specs = declare(self.model, mesh, dtype, has_tuples=has_tuples)
             return init_random(specs, mesh, (seed ^ seed >> 32) & 0xFFFFFFFF)
         if isinstance(self.checkpoint.file, OrbaxFile):
-            return restore_params(self.checkpoint.file, self.model, mesh, dtype, progress, has_tuples=has_tuples)
-        return load_params(self.checkpoint, self.model, mesh, dtype, progress, has_tuples=has_tuples)
+            return restore_params(self.checkpoint.file, self.model, mesh, specs, progress)
+        return load_params(self.checkpoint, self.model, mesh, specs, progress)
 
 
 @contextmanager

@@ -53,6 +53,12 @@ class Hlo:
     def instructions(self) -> list[Instruction]:
         return [line for lines in self.computations.values() for line in lines]
 
+    @cached_property
+    def in_memory(self) -> list[Instruction]:
+        """Instructions outside fusions: a value inside one is no array in memory unless the fusion returns it."""
+        fused = {name for line in self.instructions if line.opcode == "fusion" for name in line.called}
+        return [line for name, lines in self.computations.items() if name not in fused for line in lines]
+
     def root(self, computation: str) -> Instruction:
         return next(line for line in self.computations[computation] if line.is_root)
 

@@ -31,7 +31,6 @@ def pool_copies(program: Hlo, pool: Any, temporary_bytes: int) -> list[str]:
     shapes = [f"{dtype}[{','.join(map(str, shape))}]" for shape in (whole, (1, *whole[1:]), whole[1:])]
     has_room = temporary_bytes >= device_bytes(pool)
     harmless = MOVE_NOTHING if has_room else MOVE_NOTHING | MAY_WRITE_INTO_OPERAND
-    fused = {name for line in program.instructions if line.opcode == "fusion" for name in line.called}
 
     def makes_pool(line: Instruction) -> bool:
         if not any(shape in line.result for shape in shapes):
@@ -40,6 +39,4 @@ def pool_copies(program: Hlo, pool: Any, temporary_bytes: int) -> list[str]:
             return any(makes_pool(inner) for name in line.called for inner in program.computations[name])
         return line.opcode not in harmless and SLICED_OPERANDS not in line.line
 
-    # A value inside a fusion is no array in memory unless the fusion returns it.
-    outer = [line for name, lines in program.computations.items() if name not in fused for line in lines]
-    return [line.description for line in outer if makes_pool(line)]
+    return [line.description for line in program.in_memory if makes_pool(line)]

@@ -82,11 +82,15 @@ class Programs:
         return self.settings.model.groups
 
     @cached_property
+    def param_specs(self) -> Params:
+        """The declared weights."""
+        mesh = self.settings.model.mesh
+        return declare(self.settings.model.config, mesh, self.layout.dtype, has_tuples=has_tuples_on(mesh))
+
+    @cached_property
     def params(self) -> Params:
         """Shape, dtype and sharding of each weight."""
-        mesh = self.settings.model.mesh
-        specs = declare(self.settings.model.config, mesh, self.layout.dtype, has_tuples=has_tuples_on(mesh))
-        return targets(specs, mesh)
+        return targets(self.param_specs, self.settings.model.mesh)
 
     @cached_property
     def state(self) -> Any:

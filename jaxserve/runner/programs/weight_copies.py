@@ -24,9 +24,8 @@ def weight_copies(program: Hlo, params: Any, num_tokens: int) -> list[str]:
     params: arrays or `jax.ShapeDtypeStruct`s. num_tokens: activations of as many rows are no weights.
     """
     types = {name for leaf in jax.tree.leaves(params) for name in _types(leaf, num_tokens)}
-    fused = {name for line in program.instructions if line.opcode == "fusion" for name in line.called}
-    outer = [line for name, lines in program.computations.items() if name not in fused for line in lines]
-    return [line.description for line in outer if line.opcode not in MOVE_NOTHING and _makes(line, types)]
+    lines = (line for line in program.in_memory if line.opcode not in MOVE_NOTHING)
+    return [line.description for line in lines if _makes(line, types)]
 
 
 def _makes(line: Instruction, types: set[str]) -> bool:

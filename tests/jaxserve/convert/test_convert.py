@@ -5,7 +5,6 @@ import shutil
 import sys
 
 import jax
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from checkpoints.open_checkpoint import open_checkpoint
 from checkpoints.sources import resolve
 from jaxserve.cli.convert import run
 from jaxserve.core.hardware.mesh import make_mesh
+from jaxserve.models.params import declare
 from jaxserve.runner.load_weights import load_params, read_config
 from jaxserve.runner.orbax_io import restore_params
 from tests.checkpoints import safetensors_builder as build
@@ -38,8 +38,8 @@ def tree_of(source, num_devices=1, dtype="float32"):
     with open_checkpoint(resolve(str(source))) as opened:
         model, mesh = read_config(opened), make_mesh(num_devices)
         if isinstance(opened.file, OrbaxFile):
-            return model, restore_params(opened.file, model, mesh, jnp.dtype(dtype))
-        return model, load_params(opened, model, mesh, jnp.dtype(dtype))
+            return model, restore_params(opened.file, model, mesh, declare(model, mesh, dtype))
+        return model, load_params(opened, model, mesh, declare(model, mesh, dtype))
 
 
 def assert_same_model(ours, theirs):
