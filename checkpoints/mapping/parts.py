@@ -18,7 +18,7 @@ _LAYERS = "layers"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """leaves: path in the tree by name in the part. index: the layer's position in the stacks of its kind."""
+    """leaves: path in the tree by name in the part. index: the layer's position in its stack."""
 
     name: str
     leaves: dict[str, str]
@@ -30,17 +30,17 @@ class Part:
 
 
 def parts_of(paths: Iterable[str], layer_slots: Sequence[tuple[str, int]]) -> tuple[Part, ...]:
-    """The parts of a tree of these paths ("embed", "layers/<kind>/qkv"); for `layer_slots` see `rules.ModelDims`."""
+    """The parts of a tree of these paths ("embed", "layers/<stack>/qkv"); for `layer_slots` see `rules.ModelDims`."""
     outside: dict[str, str] = {}
-    by_kind: dict[str, dict[str, str]] = {}
+    by_stack: dict[str, dict[str, str]] = {}
     for path in paths:
         first, _, rest = path.partition("/")
         if first == _LAYERS:
-            kind, _, name = rest.partition("/")
-            by_kind.setdefault(kind, {})[name.replace("/", ".")] = path
+            stack, _, name = rest.partition("/")
+            by_stack.setdefault(stack, {})[name.replace("/", ".")] = path
         else:
             outside[path.replace("/", ".")] = path
-    layers = (Part(f"layer-{i:05}", by_kind[kind], index) for i, (kind, index) in enumerate(layer_slots))
+    layers = (Part(f"layer-{i:05}", by_stack[stack], index) for i, (stack, index) in enumerate(layer_slots))
     return (Part(OUTSIDE, outside), *layers)
 
 

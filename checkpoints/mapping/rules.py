@@ -2,7 +2,7 @@
 
 A `Rule` names the tensors (a regular expression; its group `layer`, if any, is the layer number), the leaf of the tree,
 the rows of that leaf, and the transform of the rows. Rows run along the *first* axis of the file's tensor, so the rows
-of a vector are its values. Leaves under `layers/<kind>/` are stacked over the layers of that kind.
+of a vector are its values. Leaves under `layers/<stack>/` are stacked over the layers of that stack.
 """
 
 import re
@@ -22,7 +22,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 class ModelDims:
     """Sizes that rules need in addition to the shapes of the leaves.
 
-    layer_slots: for each layer (its kind, index among the layers of that kind). kv_repeat: how often each KV head of
+    layer_slots: for each layer (the name of its stack, index in it). kv_repeat: how often each KV head of
     the file is repeated, so that tensor parallelism divides them; query heads are grouped by the repeated heads.
     """
 
@@ -65,13 +65,13 @@ class Run:
     num_padding: int = 0
 
 
-# (sizes, index of the layer among those of its kind, shape of the leaf) → where the tensor's rows go
+# (sizes, index of the layer in its stack, shape of the leaf) → where the tensor's rows go
 Placement = Callable[[ModelDims, int, tuple[int, ...]], tuple[Run, ...]]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Tensors whose whole name matches `pattern` fill the leaf `path` ("layers/{kind}/qkv").
+    """Tensors whose whole name matches `pattern` fill the leaf `path` ("layers/{stack}/qkv").
 
     With `path` None they are ignored on purpose.
     """
@@ -99,14 +99,14 @@ class Rule:
 
     @property
     def is_stacked(self) -> bool:
-        """Whether the leaf holds the layers of one kind, stacked."""
-        return self.path is not None and "{kind}" in self.path
+        """Whether the leaf holds the layers of one stack."""
+        return self.path is not None and "{stack}" in self.path
 
     def leaf(self, layer: int) -> str:
         """The path of the leaf that holds this layer's tensor."""
         if self.path is None:
             raise ValueError(f"{self.pattern} is ignored: it has no leaf")
-        return self.path.format(kind=self.dims.layer_slots[layer][0])
+        return self.path.format(stack=self.dims.layer_slots[layer][0])
 
     def runs(self, layer: int, leaf_shape: tuple[int, ...]) -> tuple[Run, ...]:
         """Where the rows of this layer's tensor are copied to."""

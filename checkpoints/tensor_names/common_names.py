@@ -13,7 +13,7 @@ from checkpoints.mapping.transforms import Transform, keep
 
 
 class LayerTensor(NamedTuple):
-    """A tensor of every layer: its name within the layer, and its leaf under `layers/<kind>`."""
+    """A tensor of every layer: its name within the layer, and its leaf under `layers/<stack>`."""
 
     name: str
     leaf: str
@@ -118,4 +118,4 @@ def gguf_rules(dims: ModelDims, tensors: Iterable[LayerTensor]) -> tuple[Rule, .
 
 def _layer_rules(dims: ModelDims, layer: str, tensors: Iterable[LayerTensor]) -> Iterable[Rule]:
     for name, leaf, place, transform in tensors:
-        yield Rule(layer + re.escape(name), f"layers/{{kind}}/{leaf}", place, dims, transform)
+        yield Rule(layer + re.escape(name), f"layers/{{stack}}/{leaf}", place, dims, transform)

@@ -40,7 +40,7 @@ def describe_kv(model: ModelConfig, dtype: Any, page_size: int, max_len: int, pa
     infos = tuple(
         KVGroupInfo(
             kind=kind.name,
-            window=kind.window,
+            window=kind.attention.window,
             num_groups=model.num_groups(i),
             layers_per_group=model.layers_per_group,
             bytes_per_token=model.num_groups(i) * page_bytes // page_size,

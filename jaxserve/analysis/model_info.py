@@ -11,7 +11,8 @@ from checkpoints.mapping.trees import by_path
 from checkpoints.open_checkpoint import Checkpoint
 from jaxserve.core.hardware.mesh import AnyMesh, abstract_mesh
 from jaxserve.models.config.model_config import ModelConfig
-from jaxserve.models.params import ParamSpec, declare
+from jaxserve.models.param_spec import ParamSpec
+from jaxserve.models.params import declare
 from jaxserve.runner.load_weights import TENSOR_NAMES, dims
 
 PARTS = ("embedding", "attention", "MLP", "norms", "head")
@@ -63,15 +64,16 @@ def architecture(model: ModelConfig) -> Architecture:
         LayerKindInfo(
             name=kind.name,
             num_layers=model.layer_kinds.count(i),
-            window=kind.window,
-            rope_base=kind.rope.base,
-            is_rope_scaled=kind.rope.factors is not None or kind.rope.long is not None,
+            window=kind.attention.window,
+            rope_base=kind.attention.rope.base,
+            is_rope_scaled=kind.attention.rope.factors is not None or kind.attention.rope.long is not None,
         )
         for i, kind in enumerate(model.kinds)
     )
-    names = "family num_layers d_model d_mlp num_heads num_kv_heads head_dim vocab_size max_position activation is_tied"
+    names = "family num_layers d_model num_heads num_kv_heads head_dim vocab_size max_position is_tied"
     sizes = {name: getattr(model, name) for name in names.split()}
-    return Architecture(kinds=kinds, declared_dtype=model.dtype, **sizes)
+    mlp = model.common(lambda kind: kind.mlp)
+    return Architecture(kinds=kinds, declared_dtype=model.dtype, d_mlp=mlp.width, activation=mlp.activation, **sizes)
 
 
 def parameter_parts(model: ModelConfig, checkpoint: Checkpoint | None, dtype: Any) -> tuple[PartInfo, ...]:

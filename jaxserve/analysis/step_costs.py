@@ -19,9 +19,9 @@ def model_costs(programs: Programs) -> ModelCosts:
     position_bytes = layout.page_bytes // (layout.layers_per_group * layout.page_size * size)
     layers = tuple(
         LayerCosts(
-            window=kind.window,
+            window=kind.attention.window,
             position_bytes=position_bytes * model.layer_kinds.count(i),
-            pair_operations=4 * model.num_heads // size * model.head_dim * model.layer_kinds.count(i),
+            pair_operations=4 * kind.attention.num_heads // size * kind.attention.head_dim * model.layer_kinds.count(i),
         )
         for i, kind in enumerate(model.kinds)
     )

@@ -15,7 +15,7 @@ from jaxserve.core.hardware.mesh import replicated
 from jaxserve.functional.dense_attention import whole_text_attention
 from jaxserve.functional.kv_cache import Cache, make_metas
 from jaxserve.models import transformer
-from jaxserve.models.layers import Context
+from jaxserve.models.context import Context
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta

@@ -13,8 +13,8 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import num_shards, spec
 from jaxserve.kv.pool_layout import POOL_SPEC
 from jaxserve.models.attention_metadata import kind_meta, of_group
-from jaxserve.models.config.model_config import ModelConfig
-from jaxserve.models.layers import Context
+from jaxserve.models.config.layer_kind import GroupedAttention
+from jaxserve.models.context import Context
 from jaxserve.models.model_settings import Settings
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSizes
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
@@ -25,17 +25,17 @@ WHOLE = PartitionSpec()
 
 @jax.named_scope("attention_plan")
 def plan_kind(
-    ctx: Context, config: ModelConfig, kind: int, meta: AttentionMeta, dtype: Any, pool: Float[Array, "Lg P K page W2"]
+    ctx: Context, attention: GroupedAttention, meta: AttentionMeta, dtype: Any, pool: Float[Array, "Lg P K page W2"]
 ) -> AttentionMeta:
     """A kind's metadata (`kind_meta`) with its back end's plan, computed once a step for all layers and groups."""
     num_devices = num_shards(ctx.mesh, "kv_heads")
     plan = partial(
         ctx.plan,
-        spec=spec_of(ctx, config, kind),
+        spec=spec_of(ctx, attention),
         model=ModelSizes(
-            num_heads=config.num_heads // num_devices,
+            num_heads=attention.num_heads // num_devices,
             num_kv_heads=pool.shape[2] // num_devices,
-            head_dim=config.head_dim,
+            head_dim=attention.head_dim,
             page_size=ctx.page_layout.page_size(pool),
             dtype=dtype,
             pool_dtype=pool.dtype,
@@ -49,8 +49,7 @@ def plan_kind(
 @jax.named_scope("attention")
 def attend(
     ctx: Context,
-    config: ModelConfig,
-    kind: int,
+    attention: GroupedAttention,
     q: Float[Array, "T N H"],
     k: Float[Array, "T K H"],
     v: Float[Array, "T K H"],
@@ -60,7 +59,7 @@ def attend(
 ) -> tuple[Float[Array, "T N H"], Float[Array, "Lg P K page W2"]]:
     """The attention op of one layer; meta: of its group. The devices exchange nothing."""
     op = jax.shard_map(
-        partial(ctx.attention, spec=spec_of(ctx, config, kind)),
+        partial(ctx.attention, spec=spec_of(ctx, attention)),
         mesh=ctx.mesh,
         in_specs=(QKV_SPEC, QKV_SPEC, QKV_SPEC, POOL_SPEC, WHOLE, WHOLE),
         out_specs=(QKV_SPEC, POOL_SPEC),
@@ -69,12 +68,12 @@ def attend(
     return op(q, k, v, pool, index_in_group, meta)
 
 
-def spec_of(ctx: Context, config: ModelConfig, kind: int) -> AttentionSpec:
-    """The static arguments of the attention op in layers of a kind."""
+def spec_of(ctx: Context, attention: GroupedAttention) -> AttentionSpec:
+    """The static arguments of the attention op."""
     return AttentionSpec(
-        scale=config.scale,
-        window=config.kinds[kind].window,
-        softcap=config.attention_softcap,
+        scale=attention.scale,
+        window=attention.window,
+        softcap=attention.softcap,
         layout=ctx.page_layout,
         backend=ctx.attention_backend,
     )
@@ -85,9 +84,9 @@ def check_backend(settings: Settings) -> None:
 
     Traces the op for a decode batch and for a mixed batch; nothing is compiled or allocated.
     """
-    config, layout = settings.config, settings.layout
+    layout = settings.layout
 
-    def run(kind: int, num_rows: int, num_tokens: int) -> None:
+    def run(attention: GroupedAttention, num_rows: int, num_tokens: int) -> None:
         def ints(*shape: int) -> Int[Array, "*shape"]:
             return jnp.zeros(shape, jnp.int32)
 
@@ -97,15 +96,15 @@ def check_backend(settings: Settings) -> None:
         )
         ctx = Context(settings.mesh, settings.attention_backend, page_layout=settings.page_layout)
         pool = jnp.zeros(layout.shape(2), layout.dtype)
-        q = jnp.zeros((num_tokens, config.num_heads, config.head_dim), layout.dtype)
-        k = jnp.zeros((num_tokens, layout.num_kv_heads, config.head_dim), layout.dtype)
-        meta = plan_kind(ctx, config, kind, meta, q.dtype, pool)
-        attend(ctx, config, kind, q, k, k, pool, jnp.int32(0), of_group(meta, 0))
+        q = jnp.zeros((num_tokens, attention.num_heads, attention.head_dim), layout.dtype)
+        k = jnp.zeros((num_tokens, layout.num_kv_heads, attention.head_dim), layout.dtype)
+        meta = plan_kind(ctx, attention, meta, q.dtype, pool)
+        attend(ctx, attention, q, k, k, pool, jnp.int32(0), of_group(meta, 0))
 
     try:
-        for kind in range(len(config.kinds)):
+        for kind in settings.config.kinds:
             for num_tokens in (8, 32):
-                jax.eval_shape(partial(run, kind, 8, num_tokens))
+                jax.eval_shape(partial(run, kind.attention, 8, num_tokens))
     except NotImplementedError as error:
         raise ConfigError(
             f"attention_backend={settings.attention_backend!r} cannot serve this model: {error}", "attention_backend"

@@ -14,17 +14,19 @@ def num_kv_heads_on(config: ModelConfig, mesh: AnyMesh) -> int:
     size = num_shards(mesh, "kv_heads")
     if not _divides(config, size):
         possible = [n for n in range(1, config.num_heads + 1) if _divides(config, n)]
+        width = config.common(lambda kind: kind.mlp.width)
         raise ConfigError(
             f"tensor_parallel_size={size} does not divide this model's {config.num_heads} query heads, "
-            f"{config.num_kv_heads} KV heads and MLP width {config.d_mlp}; possible: {', '.join(map(str, possible))}",
+            f"{config.num_kv_heads} KV heads and MLP width {width}; possible: {', '.join(map(str, possible))}",
             param="tensor_parallel_size",
         )
     return max(config.num_kv_heads, size)
 
 
 def _divides(config: ModelConfig, size: int) -> bool:
+    widths = (config.num_heads, *(kind.mlp.width for kind in config.kinds))
     heads = config.num_kv_heads
-    return config.num_heads % size == config.d_mlp % size == 0 and (heads % size == 0 or size % heads == 0)
+    return all(width % size == 0 for width in widths) and (heads % size == 0 or size % heads == 0)
 
 
 def kv_layout(config: ModelConfig, mesh: AnyMesh, page_size: int, dtype: Any, pages: PageLayout = ROWS) -> KVLayout:

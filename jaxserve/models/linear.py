@@ -1,22 +1,23 @@
 """Device: `Linear`, the product of activations with one matrix of the model: of a layer, or the head.
 
-The matrices of one kind of layers are either one array, stacked over the layers, or a tuple of arrays, one per layer
-(`params.declare`); `at_layer` takes one layer's of either. Products on TPU and GPU read a layer's part of a stack in
-place. XLA on CPU copies it first: a decode step of SmolLM2 took 1.15 times as long at 2 and 8 rows, 1.08 times at 32.
-So there the arrays stay apart, and a product has a branch for each layer, which holds only the product and so adds
-nothing to the time of compiling.
+The matrices of a stack of layers are either one array or a tuple of arrays, one per layer (`param_spec.LayerSpecs`);
+`at_layer` takes one layer's of either. Products on TPU and GPU read a layer's part of an array in place. XLA on CPU
+copies it first: a decode step of SmolLM2 took 1.15 times as long at 2 and 8 rows, 1.08 times at 32. So there the arrays
+stay apart, and a product has a branch for each layer, which holds only the product and so adds nothing to the time of
+compiling.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-Stack = jax.Array | tuple[jax.Array, ...]
+Stacked = jax.Array | tuple[jax.Array, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,11 @@ class OneOf:
 
 
 Matrix = jax.Array | OneOf
+Weights = Mapping[str, Any]
+"""A layer's parameters by name: matrices as `Matrix`, others as arrays."""
 
 
-def at_layer(stack: Stack, index: Int[Array, ""]) -> Matrix:
+def at_layer(stack: Stacked, index: Int[Array, ""]) -> Matrix:
     """The array of one layer."""
     if isinstance(stack, tuple):
         return OneOf(stack, index)

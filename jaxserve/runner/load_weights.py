@@ -79,6 +79,6 @@ def dims(config: ModelConfig, mesh: AnyMesh) -> ModelDims:
         head_dim=config.head_dim,
         vocab_size=config.vocab_size,
         kv_repeat=num_kv_heads_on(config, mesh) // config.num_kv_heads,
-        layer_slots=tuple((config.kinds[row.kind].name, row.index_in_kind) for row in config.layer_table),
+        layer_slots=tuple((config.stacks[row.stack].name, row.index_in_stack) for row in config.layer_table),
         is_tied=config.is_tied,
     )

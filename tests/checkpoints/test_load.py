@@ -165,8 +165,8 @@ def test_vectors_are_placed_by_value_and_stacks_by_their_first_axis(num_devices,
     q, k, v = (rng.standard_normal(n * sizes.head_dim, np.float32) for n in (8, 2, 2))
     experts = rng.standard_normal((6, 5, 8), np.float32)
     places = {"q": at.query, "k": at.key, "v": at.value}
-    rules = [Rule(name, "layers/{kind}/qkv_bias", place, sizes.dims) for name, place in places.items()]
-    rules.append(Rule("experts", "layers/{kind}/down", at.layer, sizes.dims))
+    rules = [Rule(name, "layers/{stack}/qkv_bias", place, sizes.dims) for name, place in places.items()]
+    rules.append(Rule("experts", "layers/{stack}/down", at.layer, sizes.dims))
     bias = grouped(sizes, q[:, None], k[:, None], v[:, None])[None, ..., 0]
     expected = {"layers": {"local": {"qkv_bias": bias, "down": experts[None]}}}
     target = structs(expected)

@@ -21,7 +21,7 @@ VIOLATIONS = {
         "import jaxserve.scheduler.step.start_waiting",
     ),
     "Layers of jaxserve.runner": ("jaxserve/runner/step/planted.py", "import jaxserve.runner.runner"),
-    "Layers of jaxserve.models": ("jaxserve/models/config/planted.py", "import jaxserve.models.layers"),
+    "Layers of jaxserve.models": ("jaxserve/models/config/planted.py", "import jaxserve.models.context"),
     "Layers of jaxserve.server": ("jaxserve/server/http/planted.py", "import jaxserve.server.routes.live"),
     "The server and batch files": ("jaxserve/batch/planted.py", "import jaxserve.scheduler.state"),
     "Layers of jaxserve.bench": ("jaxserve/bench/prefix/planted.py", "import jaxserve.bench.serving.options"),

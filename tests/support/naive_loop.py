@@ -13,8 +13,8 @@ from checkpoints.sources import resolve
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.models.attention_metadata import kind_meta
 from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.context import Context
 from jaxserve.models.kv_heads import kv_layout
-from jaxserve.models.layers import Context
 from jaxserve.models.params import Params, declare
 from jaxserve.models.transformer import forward, logits
 from jaxserve.runner.load_weights import load_params, read_config

@@ -1,33 +1,34 @@
 """Host: layer kinds (windowed and full attention) from `layer_types` and `sliding_window` of a configuration."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from jaxserve.core.errors import ConfigError
+from jaxserve.models.config.common_sizes import Sizes
 from jaxserve.models.config.config_keys import ConfigKeys
-from jaxserve.models.config.model_config import LayerKind, ModelConfig, Rope
+from jaxserve.models.config.layer_kind import LayerKind
+from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.config.rope import Rope
 
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 
 
-def one_kind(rope: Rope, window: int | None, num_layers: int, max_position: int) -> dict[str, Any]:
-    """Fields of `ModelConfig` for identical layers. A window at least as long as the context is no window."""
-    if window is not None and window >= max_position:
-        window = None
-    kind = LayerKind("global" if window is None else "local", rope, window)
-    return {"kinds": (kind,), "layer_kinds": (0,) * num_layers}
+def uniform(whole: LayerKind, window: int | None, sizes: Sizes) -> list[LayerKind]:
+    """The kinds of identical layers; a window at least as long as the context is no window."""
+    is_windowed = window is not None and window < sizes.max_position
+    return by_type([LOCAL if is_windowed else GLOBAL] * sizes.num_layers, whole, window)
 
 
-def two_kinds(layer_types: Sequence[str], local: Rope, glob: Rope, window: int | None) -> dict[str, Any]:
-    """Fields of `ModelConfig` for a list of layer types; a kind without layers is omitted."""
+def by_type(
+    layer_types: Sequence[str], whole: LayerKind, window: int | None, local_rope: Rope | None = None
+) -> list[LayerKind]:
+    """Each layer's kind: `whole`, or the same with a window, and with a rope of its own if there is one."""
     if LOCAL in layer_types and window is None:
         raise ConfigError(f"layer_types has '{LOCAL}', but there is no sliding_window", param="sliding_window")
-    kinds = {LOCAL: LayerKind("local", local, window), GLOBAL: LayerKind("global", glob)}
-    used = [name for name in kinds if name in layer_types]
-    return {
-        "kinds": tuple(kinds[name] for name in used),
-        "layer_kinds": tuple(used.index(name) for name in layer_types),
-    }
+    attention = replace(whole.attention, window=window, rope=local_rope or whole.attention.rope)
+    kinds = {LOCAL: replace(whole, name="local", attention=attention), GLOBAL: whole}
+    return [kinds[name] for name in layer_types]
 
 
 def read_window(keys: ConfigKeys, name: str) -> int | None:
@@ -46,7 +47,7 @@ def read_layer_types(keys: ConfigKeys, default: Sequence[str]) -> Sequence[str]:
 
 def hf_layer_types(config: ModelConfig) -> dict[str, Any]:
     """`layer_types` and `sliding_window` of a model."""
-    windows = [kind.window for kind in config.kinds]
+    windows = [kind.attention.window for kind in config.kinds]
     return {
         "layer_types": [GLOBAL if windows[k] is None else LOCAL for k in config.layer_kinds],
         "sliding_window": next((w for w in windows if w is not None), None),

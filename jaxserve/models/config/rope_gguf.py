@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from jaxserve.core.errors import ConfigError
 from jaxserve.models.config import rope_scaling as scaling
 from jaxserve.models.config.config_keys import ConfigKeys
-from jaxserve.models.config.model_config import Rope
+from jaxserve.models.config.rope import Rope
 
 FREQS, SHORT, LONG = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"
 TABLES = (FREQS, SHORT, LONG)

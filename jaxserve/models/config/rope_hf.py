@@ -8,7 +8,7 @@ from typing import Any
 from jaxserve.core.errors import ConfigError
 from jaxserve.models.config import rope_scaling as scaling
 from jaxserve.models.config.config_keys import ConfigKeys
-from jaxserve.models.config.model_config import Rope
+from jaxserve.models.config.rope import Rope
 
 SOURCE = "config.json (rope settings)"
 

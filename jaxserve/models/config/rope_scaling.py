@@ -3,7 +3,7 @@ and a factor of cosines and sines."""
 
 import math
 
-from jaxserve.models.config.model_config import LongRope, Rope
+from jaxserve.models.config.rope import LongRope, Rope
 
 
 def llama3_factors(

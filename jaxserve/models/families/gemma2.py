@@ -2,13 +2,14 @@
 scores and logits."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.models.config import rope_gguf, rope_hf
 from jaxserve.models.config.common_sizes import gguf_keys
 from jaxserve.models.config.config_keys import ConfigKeys
-from jaxserve.models.config.layer_types import GLOBAL, LOCAL, read_layer_types, two_kinds
+from jaxserve.models.config.layer_types import GLOBAL, LOCAL, read_layer_types
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.families import gemma_common as gemma
 
@@ -23,12 +24,14 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     # An absent cap has its default; null means no cap.
     caps = {name: cap for name, cap in CAPS.items() if name not in config}
     keys = ConfigKeys(config, "config.json", DEFAULTS | caps)
-    fields = gemma.hf_fields(keys)
-    rope, fields["max_position"] = rope_hf.read_rope(keys, fields["head_dim"], fields["max_position"])
-    layer_types = read_layer_types(keys, alternating(fields["num_layers"]))
-    kinds = two_kinds(layer_types, rope, rope, keys.take_int("sliding_window"))
+    form = gemma.hf_form(keys)
+    sizes = form.sizes
+    rope, max_position = rope_hf.read_rope(keys, sizes.head_dim, sizes.max_position)
+    form = replace(form, sizes=replace(sizes, max_position=max_position))
+    layer_types = read_layer_types(keys, alternating(sizes.num_layers))
+    window = keys.take_int("sliding_window")
     keys.finish(inert=("cache_implementation",))
-    return ModelConfig(FAMILY, **fields, **kinds)
+    return form.model(FAMILY, layer_types, rope, rope, window, has_qk_norm=False)
 
 
 def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf.Tables) -> ModelConfig:
@@ -36,14 +39,16 @@ def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf
     if rope_tables:
         raise ConfigError(f"the GGUF file has {', '.join(rope_tables)}, which Gemma 2 does not use")
     keys = gguf_keys(metadata, FAMILY)
-    fields = gemma.gguf_fields(keys, metadata, is_tied, LARGEST)
-    rope, fields["max_position"] = rope_gguf.read_rope(keys, fields["head_dim"], fields["max_position"], rope_tables)
+    form = gemma.gguf_form(keys, metadata, is_tied, LARGEST)
+    sizes = form.sizes
+    rope, max_position = rope_gguf.read_rope(keys, sizes.head_dim, sizes.max_position, rope_tables)
     keys.require("attention.sliding_window_pattern", (2,), 2)
     window = keys.take_int("attention.sliding_window", DEFAULTS["sliding_window"])
     attention_cap, final_cap = (keys.take_float(name, cap) for name, cap in CAPS.items())
     keys.finish()
-    kinds = two_kinds(alternating(fields["num_layers"]), rope, rope, window)
-    return ModelConfig(FAMILY, **fields, **kinds, attention_softcap=attention_cap, final_softcap=final_cap)
+    sizes = replace(sizes, max_position=max_position)
+    form = replace(form, sizes=sizes, attention_softcap=attention_cap, final_softcap=final_cap)
+    return form.model(FAMILY, alternating(sizes.num_layers), rope, rope, window, has_qk_norm=False)
 
 
 def alternating(num_layers: int) -> list[str]:
@@ -55,5 +60,5 @@ def to_hf(config: ModelConfig) -> dict[str, Any]:
     """The config.json from which `from_hf` and transformers restore this model."""
     return {
         **gemma.hf_config(config, "Gemma2ForCausalLM", "gemma2"),
-        "rope_parameters": rope_hf.hf_rope(config.kinds[0].rope, config.head_dim, config.max_position),
+        "rope_parameters": rope_hf.hf_rope(config.kinds[0].attention.rope, config.head_dim, config.max_position),
     }

@@ -1,13 +1,15 @@
 """Host: Gemma 3 (arXiv 2503.19786): five windowed layers to one global, each kind with its rope base; q/k norms."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.models.config.common_sizes import gguf_keys
 from jaxserve.models.config.config_keys import ConfigKeys
-from jaxserve.models.config.layer_types import GLOBAL, LOCAL, read_layer_types, two_kinds
-from jaxserve.models.config.model_config import ModelConfig, Rope
+from jaxserve.models.config.layer_types import GLOBAL, LOCAL, read_layer_types
+from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.config.rope import Rope
 from jaxserve.models.config.rope_gguf import Tables
 from jaxserve.models.config.rope_hf import hf_rope, make_rope
 from jaxserve.models.families import gemma_common as gemma
@@ -36,14 +38,14 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
         }
         config = {**outer, **{k: v for k, v in config["text_config"].items() if v is not None or k not in outer}}
     keys = ConfigKeys(config, "config.json", DEFAULTS)
-    fields = gemma.hf_fields(keys)
+    form = gemma.hf_form(keys)
     pattern = keys.take_int("_sliding_window_pattern", PATTERN)
     pattern = keys.take_int("sliding_window_pattern", pattern)
-    layer_types = read_layer_types(keys, layer_types_of(fields["num_layers"], pattern))
-    local, glob = _ropes(keys, fields["head_dim"], fields["max_position"])
-    kinds = two_kinds(layer_types, local, glob, keys.take_int("sliding_window"))
+    layer_types = read_layer_types(keys, layer_types_of(form.sizes.num_layers, pattern))
+    local, glob = _ropes(keys, form.sizes.head_dim, form.sizes.max_position)
+    window = keys.take_int("sliding_window")
     keys.finish(inert=("cache_implementation",))
-    return ModelConfig(FAMILY, **fields, **kinds, has_qk_norm=True)
+    return form.model(FAMILY, layer_types, local, glob, window, has_qk_norm=True)
 
 
 def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: Tables) -> ModelConfig:
@@ -51,17 +53,17 @@ def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: Tables) -
     if rope_tables:
         raise ConfigError(f"the GGUF file has {', '.join(rope_tables)}, which Gemma 3 does not use")
     keys = gguf_keys(metadata, FAMILY)
-    fields = gemma.gguf_fields(keys, metadata, is_tied, LARGEST)
+    form = gemma.gguf_form(keys, metadata, is_tied, LARGEST)
     glob = {"rope_theta": keys.take("rope.freq_base", GLOBAL_BASE)}
     if keys.require("rope.scaling.type", ("none", "linear"), "none") == "linear":
         glob |= {"rope_type": "linear", "factor": keys.take("rope.scaling.factor")}
-    rope, _ = make_rope(glob, fields["head_dim"], fields["max_position"])
+    rope, _ = make_rope(glob, form.sizes.head_dim, form.sizes.max_position)
     local = Rope(keys.take_float("rope.freq_base_swa", LOCAL_BASE))
-    layer_types = layer_types_of(fields["num_layers"], PATTERN)
-    kinds = two_kinds(layer_types, local, rope, keys.take_int("attention.sliding_window"))
-    final_cap = keys.take_float("final_logit_softcapping", None)
+    layer_types = layer_types_of(form.sizes.num_layers, PATTERN)
+    window = keys.take_int("attention.sliding_window")
+    form = replace(form, final_softcap=keys.take_float("final_logit_softcapping", None))
     keys.finish()
-    return ModelConfig(FAMILY, **fields, **kinds, has_qk_norm=True, final_softcap=final_cap)
+    return form.model(FAMILY, layer_types, local, rope, window, has_qk_norm=True)
 
 
 def layer_types_of(num_layers: int, pattern: int) -> list[str]:
@@ -84,7 +86,8 @@ def _ropes(keys: ConfigKeys, head_dim: int, max_position: int) -> tuple[Rope, Ro
 
 def to_hf(config: ModelConfig) -> dict[str, Any]:
     """The config.json from which `from_hf` and transformers restore this model."""
-    ropes = {GLOBAL if kind.window is None else LOCAL: kind.rope for kind in config.kinds}
+    attentions = [kind.attention for kind in config.kinds]
+    ropes = {GLOBAL if attention.window is None else LOCAL: attention.rope for attention in attentions}
     return {
         **gemma.hf_config(config, "Gemma3ForCausalLM", "gemma3_text"),
         "rope_parameters": {n: hf_rope(rope, config.head_dim, config.max_position) for n, rope in ropes.items()},

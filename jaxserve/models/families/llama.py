@@ -1,12 +1,13 @@
 """Host: Llama 2 and 3.x, and models of the same form (such as SmolLM2)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from jaxserve.models.config import rope_gguf, rope_hf
 from jaxserve.models.config.common_sizes import gguf_keys, gguf_sizes, hf_config, hf_sizes
 from jaxserve.models.config.config_keys import ConfigKeys
-from jaxserve.models.config.layer_types import one_kind, read_window
+from jaxserve.models.config.layer_types import read_window, uniform
 from jaxserve.models.config.model_config import ModelConfig
 
 FAMILY = "llama"
@@ -20,9 +21,10 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     keys.require("mlp_bias", (False,), False)
     keys.require("hidden_act", ("silu",), "silu")
     keys.require("rope_interleaved", (False,), False)
-    rope, sizes["max_position"] = rope_hf.read_rope(keys, sizes["head_dim"], sizes["max_position"])
+    rope, max_position = rope_hf.read_rope(keys, sizes.head_dim, sizes.max_position)
+    sizes = replace(sizes, max_position=max_position)
     keys.finish(inert=("is_llama_config",))
-    return ModelConfig(FAMILY, **sizes, **one_kind(rope, None, sizes["num_layers"], sizes["max_position"]))
+    return sizes.model(FAMILY, uniform(sizes.whole_kind(rope), None, sizes))
 
 
 def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf.Tables) -> ModelConfig:
@@ -33,12 +35,13 @@ def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf
     keys = gguf_keys(metadata, "llama")
     sizes = gguf_sizes(keys, metadata, is_tied)
     # Queries and keys are stored in pairs over the whole head, so the whole head is rotated.
-    keys.require("rope.dimension_count", (sizes["head_dim"],), sizes["head_dim"])
-    rope, sizes["max_position"] = rope_gguf.read_rope(keys, sizes["head_dim"], sizes["max_position"], rope_tables)
+    keys.require("rope.dimension_count", (sizes.head_dim,), sizes.head_dim)
+    rope, max_position = rope_gguf.read_rope(keys, sizes.head_dim, sizes.max_position, rope_tables)
+    sizes = replace(sizes, max_position=max_position)
     window = read_window(keys, "attention.sliding_window")
     keys.finish()
-    kinds = one_kind(rope, window, sizes["num_layers"], sizes["max_position"])
-    return ModelConfig("mistral" if kinds["kinds"][0].window else FAMILY, **sizes, **kinds)
+    layers = uniform(sizes.whole_kind(rope), window, sizes)
+    return sizes.model("mistral" if layers[0].attention.window else FAMILY, layers)
 
 
 def to_hf(config: ModelConfig) -> dict[str, Any]:
@@ -46,5 +49,5 @@ def to_hf(config: ModelConfig) -> dict[str, Any]:
     return {
         **hf_config(config, "LlamaForCausalLM", "llama"),
         "hidden_act": "silu",
-        "rope_parameters": rope_hf.hf_rope(config.kinds[0].rope, config.head_dim, config.max_position),
+        "rope_parameters": rope_hf.hf_rope(config.kinds[0].attention.rope, config.head_dim, config.max_position),
     }

@@ -4,12 +4,13 @@ Its GGUF files have the architecture 'llama': see `llama.py`.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from jaxserve.models.config import rope_hf
 from jaxserve.models.config.common_sizes import hf_config, hf_sizes
 from jaxserve.models.config.config_keys import ConfigKeys
-from jaxserve.models.config.layer_types import one_kind, read_window
+from jaxserve.models.config.layer_types import read_window, uniform
 from jaxserve.models.config.model_config import ModelConfig
 
 FAMILY = "mistral"
@@ -21,19 +22,20 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     sizes = hf_sizes(keys)
     keys.require("attention_bias", (False,), False)
     keys.require("hidden_act", ("silu",), "silu")
-    rope, sizes["max_position"] = rope_hf.read_rope(keys, sizes["head_dim"], sizes["max_position"])
+    rope, max_position = rope_hf.read_rope(keys, sizes.head_dim, sizes.max_position)
+    sizes = replace(sizes, max_position=max_position)
     # If the key is absent, the window is the first release's; null means no window.
     window = read_window(keys, "sliding_window") if "sliding_window" in config else 4096
     keys.finish()
-    return ModelConfig(FAMILY, **sizes, **one_kind(rope, window, sizes["num_layers"], sizes["max_position"]))
+    return sizes.model(FAMILY, uniform(sizes.whole_kind(rope), window, sizes))
 
 
 def to_hf(config: ModelConfig) -> dict[str, Any]:
     """The config.json from which `from_hf` and transformers restore this model."""
-    kind = config.kinds[0]
+    attention = config.kinds[0].attention
     return {
         **hf_config(config, "MistralForCausalLM", "mistral"),
         "hidden_act": "silu",
-        "sliding_window": kind.window,
-        "rope_parameters": rope_hf.hf_rope(kind.rope, config.head_dim, config.max_position),
+        "sliding_window": attention.window,
+        "rope_parameters": rope_hf.hf_rope(attention.rope, config.head_dim, config.max_position),
     }

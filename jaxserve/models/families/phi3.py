@@ -2,12 +2,13 @@
 in the 128k versions; three quarters of each head rotated in Phi-4-mini."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from jaxserve.models.config import rope_gguf, rope_hf
 from jaxserve.models.config.common_sizes import gguf_keys, gguf_sizes, hf_config, hf_sizes
 from jaxserve.models.config.config_keys import ConfigKeys
-from jaxserve.models.config.layer_types import one_kind, read_window
+from jaxserve.models.config.layer_types import read_window, uniform
 from jaxserve.models.config.model_config import ModelConfig
 
 FAMILY = "phi3"
@@ -22,32 +23,34 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     for name in ("full_attn_mod", "interpolate_factor"):
         keys.require(name, (1,), 1)
     keys.require("hidden_act", ("silu",), "silu")
-    rope, sizes["max_position"] = rope_hf.read_rope(keys, sizes["head_dim"], sizes["max_position"])
+    rope, max_position = rope_hf.read_rope(keys, sizes.head_dim, sizes.max_position)
+    sizes = replace(sizes, max_position=max_position)
     window = read_window(keys, "sliding_window")
     keys.finish(inert=("auto_map", "embd_pdrop", "resid_pdrop"))
-    return ModelConfig(FAMILY, **sizes, **one_kind(rope, window, sizes["num_layers"], sizes["max_position"]))
+    return sizes.model(FAMILY, uniform(sizes.whole_kind(rope), window, sizes))
 
 
 def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf.Tables) -> ModelConfig:
     """From GGUF metadata with general.architecture 'phi3'; LongRoPE's tables are tensors."""
     keys = gguf_keys(metadata, FAMILY)
     sizes = gguf_sizes(keys, metadata, is_tied)
-    rope, sizes["max_position"] = rope_gguf.read_rope(keys, sizes["head_dim"], sizes["max_position"], rope_tables)
+    rope, max_position = rope_gguf.read_rope(keys, sizes.head_dim, sizes.max_position, rope_tables)
+    sizes = replace(sizes, max_position=max_position)
     window = read_window(keys, "attention.sliding_window")
     keys.finish()
-    return ModelConfig(FAMILY, **sizes, **one_kind(rope, window, sizes["num_layers"], sizes["max_position"]))
+    return sizes.model(FAMILY, uniform(sizes.whole_kind(rope), window, sizes))
 
 
 def to_hf(config: ModelConfig) -> dict[str, Any]:
     """The config.json from which `from_hf` and transformers restore this model."""
-    kind = config.kinds[0]
-    rope = rope_hf.hf_rope(kind.rope, config.head_dim, config.max_position)
+    attention = config.kinds[0].attention
+    rope = rope_hf.hf_rope(attention.rope, config.head_dim, config.max_position)
     # transformers reads it outside the rope's mapping, and assumes 4096 if it is missing.
     original = rope.get("original_max_position_embeddings", config.max_position)
     return {
         **hf_config(config, "Phi3ForCausalLM", "phi3"),
         "hidden_act": "silu",
-        "sliding_window": kind.window,
+        "sliding_window": attention.window,
         "original_max_position_embeddings": original,
         "rope_parameters": rope,
     }

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int32
 from jaxserve.core.hardware.mesh import replicated
 from jaxserve.kv.page_copies import copy_pages
 from jaxserve.kv.pool_layout import POOL_SPEC
-from jaxserve.models.layers import Context
+from jaxserve.models.context import Context
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params
 from jaxserve.models.row_tiles import each_tile

@@ -28,7 +28,7 @@ def test_a_decode_step_is_planned_once_and_equals_xlas(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text(json.dumps(config))
     model = pure.load(str(tmp_path), load_format="dummy", dtype="bfloat16", page_size=16)
     on_xla, on_gpu = (replace(model.settings, attention_backend=name) for name in ("xla", "mosaic_gpu"))
-    windows = [kind.window for kind in model.config.kinds]
+    windows = [kind.attention.window for kind in model.config.kinds]
     assert min(LENGTHS) > min(filter(None, windows))
     assert model.config.kv_groups(16).num_groups > len(windows)
     tokens = np.random.default_rng(0).integers(model.config.vocab_size, size=(2, max(LENGTHS)))

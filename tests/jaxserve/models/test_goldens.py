@@ -3,12 +3,17 @@
 import json
 from dataclasses import replace
 
-import jax
 import numpy as np
 import pytest
 
+from checkpoints.open_checkpoint import open_checkpoint
+from checkpoints.sources import resolve
+from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.models import transformer
+from jaxserve.models.config.model_config import Stack
 from jaxserve.models.families import registry
+from jaxserve.models.params import declare
+from jaxserve.runner.load_weights import load_params, read_config
 from tests.support.gguf_checkpoints import write_gguf
 from tests.support.golden_data import ENGINE_FAMILIES, FAMILIES, FOLDER, checkpoint, goldens
 from tests.support.naive_loop import NaiveModel
@@ -37,17 +42,14 @@ def test_logits_from_a_gguf_file_equal_transformers(family, tmp_path):
 
 
 def test_layers_of_two_kinds_may_run_in_turns(monkeypatch):
-    """As on a GPU; elsewhere a condition selects each layer's kind."""
+    """As on a GPU; elsewhere a condition selects each layer's stack."""
     model, golden = NaiveModel.load(checkpoint("gemma2"), backend="xla"), goldens("gemma2")[1]
-    turn = transformer.kinds_of_turn(model.config.layer_kinds, "gpu")
+    turn = transformer.stacks_of_turn(model.config.layer_stacks, "gpu")
     assert len(turn) == 2
-    monkeypatch.setattr(transformer, "kinds_of_turn", lambda kinds, platform: turn)
-    jax.clear_caches()
-    np.testing.assert_allclose(model.logits(golden.prompt), golden.logits, atol=TOLERANCE)
-    monkeypatch.setattr(transformer, "kinds_of_turn", lambda kinds, platform: turn[::-1])
-    jax.clear_caches()
-    assert np.abs(model.logits(golden.prompt) - golden.logits).max() > TOLERANCE, "the control"
-    jax.clear_caches()
+    for stacks, name, is_equal in ((turn, "turns", True), (turn[::-1], "control", False)):
+        monkeypatch.setattr(transformer, "stacks_of_turn", lambda *_, stacks=stacks: stacks)
+        traced = replace(model, config=replace(model.config, family=name))  # no program of another configuration
+        assert (np.abs(traced.logits(golden.prompt) - golden.logits).max() <= TOLERANCE) == is_equal
 
 
 def test_a_context_within_the_original_one_takes_the_short_factors():
@@ -61,21 +63,66 @@ def test_a_context_within_the_original_one_takes_the_short_factors():
     assert config.for_context(33) == config.for_context(config.max_position)
 
 
-def rope_of(model, **changes):
-    return tuple(replace(kind, rope=replace(kind.rope, **changes)) for kind in model.kinds)
+def test_layers_of_one_kind_may_have_several_stacks():
+    with open_checkpoint(resolve(str(checkpoint("llama3")))) as opened:
+        config = read_config(opened)
+        (stack,) = config.stacks
+        config = replace(
+            config,
+            stacks=tuple(Stack(name, stack.kind) for name in ("even", "odd")),
+            layer_stacks=tuple(i % 2 for i in range(config.num_layers)),
+        )
+        mesh = make_mesh(1)
+        model = NaiveModel(config, load_params(opened, config, mesh, declare(config, mesh, "float32")), mesh, "xla")
+    assert len(config.kinds) == config.kv_groups(16).num_groups == 1
+    golden = goldens("llama3")[1]
+    np.testing.assert_allclose(model.logits(golden.prompt), golden.logits, atol=TOLERANCE)
+    model = replace(model, config=replace(config, layer_stacks=(*config.layer_stacks[1:], 0)))
+    assert np.abs(model.logits(golden.prompt) - golden.logits).max() > TOLERANCE, "the control"
+
+
+def attention_with(**changes):
+    """A model whose layers all have other attention."""
+
+    def change(kind):
+        return replace(kind, attention=replace(kind.attention, **changes))
+
+    return lambda model: {"config": model.config.map_kinds(change)}
+
+
+def rope_with(**changes):
+    def change(kind):
+        rope = replace(kind.attention.rope, **changes)
+        return replace(kind, attention=replace(kind.attention, rope=rope))
+
+    return lambda model: {"config": model.config.map_kinds(change)}
+
+
+def without(*names):
+    """A model without some leaves of its layers."""
+
+    def change(model):
+        layers = {
+            stack: {name: leaf for name, leaf in leaves.items() if name not in names}
+            for stack, leaves in model.params["layers"].items()
+        }
+        return {"params": model.params | {"layers": layers}}
+
+    return change
 
 
 FAULTS = {
-    "a wrong rope base": ("gemma3", lambda m: {"kinds": rope_of(m, base=9_900.0)}),
-    "a window that is longer by one": ("mistral", lambda m: {"kinds": (replace(m.kinds[0], window=21),)}),
-    "no attention factor": ("qwen3", lambda m: {"kinds": rope_of(m, attention_factor=1.0)}),
-    "no YaRN": ("qwen3", lambda m: {"kinds": rope_of(m, factors=None)}),
-    "no q/k norm": ("qwen3", lambda m: {"has_qk_norm": False}),
-    "no biases": ("qwen2", lambda m: {"has_qkv_bias": False}),
-    "windows on the other layers": ("qwen2", lambda m: {"kinds": (replace(m.kinds[0], window=None), *m.kinds[1:])}),
-    "no cap on attention": ("gemma2", lambda m: {"attention_softcap": None}),
-    "no cap on logits": ("gemma2", lambda m: {"final_softcap": None}),
-    "the whole head rotated": ("phi4", lambda m: {"kinds": rope_of(m, dim=None)}),
+    "a wrong rope base": ("gemma3", rope_with(base=9_900.0)),
+    "a window that is longer by one": ("mistral", attention_with(window=21)),
+    "no attention factor": ("qwen3", rope_with(attention_factor=1.0)),
+    "no YaRN": ("qwen3", rope_with(factors=None)),
+    "no q/k norm": ("qwen3", without("q_norm", "k_norm")),
+    "no norms after attention and MLP": ("gemma2", without("post_attn_norm", "post_mlp_norm")),
+    "no biases": ("qwen2", without("qkv_bias")),
+    "no windows": ("qwen2", attention_with(window=None)),
+    "no cap on attention": ("gemma2", attention_with(softcap=None)),
+    "no cap on logits": ("gemma2", lambda model: {"config": replace(model.config, final_softcap=None)}),
+    "the whole head rotated": ("phi4", rope_with(dim=None)),
 }
 
 
@@ -84,6 +131,6 @@ def test_a_fault_in_a_familys_own_feature_is_noticed(fault):
     """Control: the goldens have each feature, and the tolerance is tight enough to see it."""
     family, changes = FAULTS[fault]
     model = NaiveModel.load(checkpoint(family), backend="xla")
-    model.config = replace(model.config, **changes(model.config))
+    model = replace(model, **changes(model))
     golden = goldens(family)[-1]
     assert np.abs(model.logits(golden.prompt) - golden.logits).max() > TOLERANCE

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxserve.models.layers import rms_norm
+from jaxserve.models.rms_norm import rms_norm
 from jaxserve.models.row_tiles import each_tile
 
 pytestmark = pytest.mark.default_compiler

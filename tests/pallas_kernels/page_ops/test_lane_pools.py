@@ -64,7 +64,7 @@ case_of = cache(Case)
 
 
 @by_dtype
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)
 @given(data=st.data())
 def test_tokens_are_written_at_their_slots(dtype, data):
     case = case_of(dtype)

@@ -11,8 +11,8 @@ from jaxserve.core.buckets import Bucket
 from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.hardware.mesh import num_shards, replicated
 from jaxserve.models import transformer
+from jaxserve.models.context import Context
 from jaxserve.models.families.named_shapes import SHAPES
-from jaxserve.models.layers import Context
 from jaxserve.models.model_settings import Settings
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.programs.compiler_options import compiler_options

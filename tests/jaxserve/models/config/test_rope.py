@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.models.config.config_keys import ConfigKeys
-from jaxserve.models.config.model_config import LongRope, Rope
+from jaxserve.models.config.rope import LongRope, Rope
 from jaxserve.models.config.rope_gguf import FREQS, LONG, SHORT, read_rope
 from jaxserve.models.config.rope_hf import hf_rope, make_rope
 from jaxserve.models.config.rope_scaling import yarn_factors

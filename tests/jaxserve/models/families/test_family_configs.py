@@ -35,7 +35,7 @@ def gguf_folder(tmp_path_factory):
 
 
 def windows(config: ModelConfig) -> list[int | None]:
-    return [config.kinds[k].window for k in config.layer_kinds]
+    return [config.kinds[k].attention.window for k in config.layer_kinds]
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -60,12 +60,12 @@ def test_both_spellings_describe_one_model(family, gguf_folder):
     """Up to float32 rounding of a header's numbers."""
     ours, theirs = registry.from_hf(hf(family)), header(family, gguf_folder)[1]
     for a, b in zip(ours.kinds, theirs.kinds, strict=True):
-        assert a.window == b.window
+        assert a.attention.window == b.attention.window
         for max_len in (32, 256):
-            ropes = [kind.rope.for_context(max_len) for kind in (a, b)]
+            ropes = [kind.attention.rope.for_context(max_len) for kind in (a, b)]
             assert ropes[0].attention_factor == pytest.approx(ropes[1].attention_factor)
             assert ropes[0].frequencies(ours.head_dim) == pytest.approx(ropes[1].frequencies(ours.head_dim))
-    assert replace(theirs, kinds=ours.kinds, dtype="float32", norm_eps=ours.norm_eps) == ours
+    assert replace(theirs, stacks=ours.stacks, dtype="float32", norm_eps=ours.norm_eps) == ours
 
 
 def test_mistrals_window_is_that_of_the_first_release_where_none_is_stated():
@@ -92,14 +92,15 @@ def test_gemma_2_begins_with_a_window_and_its_caps_have_defaults():
     config = {k: v for k, v in hf("gemma2").items() if k not in ("layer_types", "attn_logit_softcapping")}
     model = registry.from_hf(config | {"final_logit_softcapping": None})
     assert windows(model) == [16, None, 16, None, 16]
-    assert (model.attention_softcap, model.final_softcap) == (50.0, None)
+    assert {kind.attention.softcap for kind in model.kinds} == {50.0}
+    assert model.final_softcap is None
 
 
 def test_gemma_2_27b_scales_queries_by_its_own_number(gguf_folder):
     metadata, _ = header("gemma2", gguf_folder)
-    assert registry.from_gguf(metadata, is_tied=True).scale == 8**-0.5
+    assert registry.from_gguf(metadata, is_tied=True).kinds[0].attention.scale == 8**-0.5
     largest = metadata | {"gemma2.block_count": 46, "gemma2.embedding_length": 4608, "gemma2.attention.head_count": 32}
-    assert registry.from_gguf(largest, is_tied=True).scale == 144**-0.5
+    assert registry.from_gguf(largest, is_tied=True).kinds[0].attention.scale == 144**-0.5
 
 
 @pytest.mark.parametrize(

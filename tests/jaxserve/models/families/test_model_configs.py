@@ -53,7 +53,7 @@ def test_named_shapes_have_the_published_number_of_parameters(name):
 @pytest.mark.parametrize("config", SHAPES.values(), ids=lambda c: f"{c.family}-{c.num_layers}")
 def test_every_layer_has_its_own_place_in_weights_and_pool(config):
     table = config.layer_table
-    assert len({(row.kind, row.index_in_kind) for row in table}) == config.num_layers
+    assert len({(row.stack, row.index_in_stack) for row in table}) == config.num_layers
     assert len({(row.kind, row.group, row.index_in_group) for row in table}) == config.num_layers
     for row in table:
         assert row.index_in_group < config.layers_per_group

@@ -12,7 +12,7 @@ from jaxserve.runner.programs import programs as module
 from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.weight_copies import weight_copies
 
-MODEL = replace(SHAPES["smollm2-135m"], num_layers=3, layer_kinds=(0,) * 3)
+MODEL = replace(SHAPES["smollm2-135m"], layer_stacks=(0,) * 3)
 BUCKET = Bucket(8, 8, 4)
 
 

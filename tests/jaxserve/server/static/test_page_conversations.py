@@ -153,8 +153,9 @@ def test_full_storage_is_told_and_loses_nothing(page, server):
 def test_conversations_have_a_bound_together(page):
     page.read(
         "localStorage.setItem('jaxserve.conversation.a', JSON.stringify({ id: 'a', name: '', changed: 1, leaf: 1,"
-        " messages: [{ id: 1, parent: null, role: 'user', content: 'x'.repeat(3_999_000) }] })); location.reload()"
+        " messages: [{ id: 1, parent: null, role: 'user', content: 'x'.repeat(3_999_000) }] }))"
     )
+    page.open(page.read("location.href"))
     page.wait("document.querySelector('#conversation-list button')?.textContent.startsWith('xxx')")
     script_answers(page, "y" * 2000)
     ask_and_wait(page, "q1")

@@ -1,0 +1,37 @@
+"""Device: the MLP with a gate (GLU variants, arXiv 2002.05202): its parameters and its arithmetic."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxserve.core.hardware.mesh import AnyMesh, num_shards
+from jaxserve.models.config.layer_kind import GatedMlp
+from jaxserve.models.linear import Linear, Weights
+from jaxserve.models.param_spec import LayerSpecs
+
+
+def declare(mlp: GatedMlp, d_model: int, of_layers: LayerSpecs) -> dict[str, object]:
+    """gate_up [2, F, D]   down [D, F]"""
+    return {
+        "gate_up": of_layers.matrix(2, mlp.width, d_model, axes=(None, "mlp", None)),
+        "down": of_layers.matrix(d_model, mlp.width, axes=(None, "mlp")),
+    }
+
+
+@jax.named_scope("mlp")
+def gated_mlp(mlp: GatedMlp, mesh: AnyMesh, w: Weights, x: Float[Array, "T D"]) -> Float[Array, "T D"]:
+    """down(act(gate x) * up x)"""
+    # One product: of a layer's weights that two products read, XLA on TPU7x and on GPU makes a copy first.
+    both = Linear(w["gate_up"], has_divided_columns=num_shards(mesh, "mlp") > 1)(x)
+    return Linear(w["down"])(ACTIVATIONS[mlp.activation](both[:, 0]) * both[:, 1])
+
+
+def _silu(x: jax.Array) -> jax.Array:
+    return jax.nn.silu(x.astype(jnp.float32)).astype(x.dtype)
+
+
+def _gelu_tanh(x: jax.Array) -> jax.Array:
+    return jax.nn.gelu(x.astype(jnp.float32), approximate=True).astype(x.dtype)
+
+
+ACTIVATIONS = {"silu": _silu, "gelu_tanh": _gelu_tanh}

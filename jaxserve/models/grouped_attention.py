@@ -1,0 +1,51 @@
+"""Device: attention with grouped queries (GQA, arXiv 2305.13245): its parameters and its projections.
+
+The op between the projections, which reads and writes the KV pool, is called in `attention.py`.
+"""
+
+import jax
+from jaxtyping import Array, Float
+
+from jaxserve.models.config.layer_kind import GroupedAttention
+from jaxserve.models.linear import Linear, Weights
+from jaxserve.models.param_spec import LayerSpecs
+from jaxserve.models.rms_norm import named_norm
+from jaxserve.models.rotary import rotate
+
+
+def declare(attention: GroupedAttention, d_model: int, num_kv_heads: int, of_layers: LayerSpecs) -> dict[str, object]:
+    """qkv [K, (G+2)*H, D]  rows of KV head k: its G query heads, its key, its value     qkv_bias [K, (G+2)*H]
+    q_norm, k_norm [H]     o [D, N*H]
+
+    num_kv_heads: K, repeated ones included.
+    """
+    n, k, h = attention.num_heads, num_kv_heads, attention.head_dim
+    leaves: dict[str, object] = {
+        "qkv": of_layers.matrix(k, (n // k + 2) * h, d_model, axes=("kv_heads", None, None)),
+        "o": of_layers.matrix(d_model, n * h, axes=(None, "heads")),
+    }
+    if attention.has_bias:
+        leaves["qkv_bias"] = of_layers.bias(k, (n // k + 2) * h, axes=("kv_heads", None))
+    if attention.has_qk_norm:
+        leaves |= {"q_norm": of_layers.norm(h), "k_norm": of_layers.norm(h)}
+    return leaves
+
+
+def project(
+    attention: GroupedAttention, eps: float, w: Weights, x: Float[Array, "T D"], rope: tuple[jax.Array, jax.Array]
+) -> tuple[Float[Array, "T N H"], Float[Array, "T K H"], Float[Array, "T K H"]]:
+    """Queries and keys with rotary embedding, and values. eps: of norms. rope: cosines and sines."""
+    num_tokens, h = x.shape[0], attention.head_dim
+    with jax.named_scope("qkv"):
+        qkv = Linear(w["qkv"], w.get("qkv_bias"))(x)  # [T, K, (G+2)*H]
+    split = qkv.shape[-1] - 2 * h
+    q = qkv[..., :split].reshape(num_tokens, attention.num_heads, h)
+    k, v = qkv[..., split : split + h], qkv[..., split + h :]
+    q, k = named_norm(w, "q_norm", q, eps), named_norm(w, "k_norm", k, eps)
+    return rotate(q, *rope), rotate(k, *rope), v
+
+
+def output(w: Weights, o: Float[Array, "T N H"]) -> Float[Array, "T D"]:
+    """The heads' outputs projected back."""
+    with jax.named_scope("o"):
+        return Linear(w["o"])(o.reshape(o.shape[0], -1))

@@ -1,0 +1,77 @@
+"""Device: one layer: attention and MLP, each with a norm before it, added to the residual."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+from jax import lax
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from jaxserve.models.attention import attend
+from jaxserve.models.config.layer_kind import LayerKind
+from jaxserve.models.context import Context
+from jaxserve.models.gated_mlp import declare as declare_mlp
+from jaxserve.models.gated_mlp import gated_mlp
+from jaxserve.models.grouped_attention import declare as declare_attention
+from jaxserve.models.grouped_attention import output, project
+from jaxserve.models.linear import Stacked, Weights, at_layer
+from jaxserve.models.param_spec import LayerSpecs
+from jaxserve.models.rms_norm import named_norm
+from pallas_kernels.paged_attention.batch_meta import AttentionMeta
+
+Residual = Float[Array, "T D"]
+Pool = Float[Array, "Lg P K page W2"]
+
+
+def declare(kind: LayerKind, d_model: int, num_kv_heads: int, of_layers: LayerSpecs) -> dict[str, Any]:
+    """The parameters of layers of a kind: those of attention and MLP, and norms [D]."""
+    names = ["attn_norm", "mlp_norm"]
+    if kind.has_post_norms:
+        names += ["post_attn_norm", "post_mlp_norm"]
+    return {
+        **declare_attention(kind.attention, d_model, num_kv_heads, of_layers),
+        **declare_mlp(kind.mlp, d_model, of_layers),
+        **{name: of_layers.norm(d_model) for name in names},
+    }
+
+
+def run_layer(
+    ctx: Context,
+    kind: LayerKind,
+    eps: float,
+    each: Callable[..., Any],
+    params: dict[str, Stacked],
+    index: Int[Array, ""],
+    x: Residual,
+    pool: Pool,
+    index_in_group: Int[Array, ""],
+    meta: AttentionMeta,
+    rope: tuple[jax.Array, jax.Array],
+) -> tuple[Residual, Pool]:
+    """The residual after the layer, and the pool with the tokens' keys and values.
+
+    eps: of norms. each: `each_tile` over the tokens. params, index: the weights of a stack, and the layer's index in
+    it. index_in_group, meta: of the layer's KV group. rope: the kind's cosines and sines.
+    """
+
+    def weights() -> Weights:
+        with jax.named_scope("weights"):
+            return {name: at_layer(leaf, index) for name, leaf in params.items()}
+
+    def before(x: jax.Array, rope: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        w = weights()
+        return project(kind.attention, eps, w, named_norm(w, "attn_norm", x, eps), rope)
+
+    def after(x: jax.Array, o: jax.Array) -> jax.Array:
+        w = weights()
+        norm, whole = partial(named_norm, w, eps=eps), jax.NamedSharding(ctx.mesh, PartitionSpec())
+        y = lax.with_sharding_constraint(output(w, o), whole)
+        x = x + norm("post_attn_norm", x=y)
+        y = lax.with_sharding_constraint(gated_mlp(kind.mlp, ctx.mesh, w, norm("mlp_norm", x=x)), whole)
+        return x + norm("post_mlp_norm", x=y)
+
+    q, k, v = each(before, x, rope)
+    o, pool = attend(ctx, kind.attention, q, k, v, pool, index_in_group, meta)
+    return each(after, x, o), pool
