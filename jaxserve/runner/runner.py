@@ -16,6 +16,7 @@ from jaxserve.runner.device_state import MAX_EDITS, init_state
 from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
 from jaxserve.runner.programs.executables import Compiler, Executables
 from jaxserve.runner.programs.programs import FORK_PAGES, FORK_SLOTS, Program, Programs
+from jaxserve.runner.programs.stored_layouts import destination
 from jaxserve.runner.step.batch_layout import BatchLayout, pack
 from jaxserve.runner.step.step import StepSettings
 from jaxserve.runner.step.step_output import read_logprobs, read_output, read_row_logprobs
@@ -129,7 +130,7 @@ class Runner:
             old[:1] = []
             # On CPU a numpy array would be shared, and its owner may write to it: hence the copy.
             own: Any = leaf if isinstance(leaf, jax.Array) else np.copy(leaf)
-            placed.append(cast(jax.Array, jax.device_put(own, target.sharding)).block_until_ready())
+            placed.append(cast(jax.Array, jax.device_put(own, destination(target))).block_until_ready())
         self.params = jax.tree.unflatten(jax.tree.structure(self.targets), placed)
 
     def warm_up(self, programs: list[Program], on_compiled: Callable[[str], None] = lambda name: None) -> None:
@@ -152,7 +153,7 @@ class Runner:
 
     @property
     def targets(self) -> Params:
-        """Shape, dtype and sharding of each weight."""
+        """Shape, dtype, sharding and layout of each weight."""
         return self.programs.params
 
     @property

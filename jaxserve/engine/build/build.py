@@ -19,6 +19,7 @@ from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import MAX_EDITS
 from jaxserve.runner.programs.executables import Compiler
+from jaxserve.runner.programs.stored_layouts import place
 from jaxserve.runner.runner import Runner
 from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.queue_limits import QueueLimits
@@ -69,7 +70,8 @@ def _load(config: EngineConfig, source: ModelSource, progress: Progress | None) 
     text = choose_text(config, source.checkpoint, source.folder)
     spec = make_spec(config, source.model, mesh, limit_on(mesh))
     compiler = compiler_for(config, spec)  # may refuse the folder of `compiled`, and weights take long to read
-    params = source.params(mesh, spec.programs.param_specs, config.seed, progress)
+    programs = spec.programs
+    params = place(source.params(mesh, programs.param_specs, config.seed, progress), programs.params)
     return assemble(config, spec, compiler, source.model, params, text)
 
 

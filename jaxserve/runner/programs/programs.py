@@ -20,6 +20,7 @@ from jaxserve.models.params import Params, declare, has_tuples_on, targets, voca
 from jaxserve.runner.device_state import MAX_EDITS, DeviceState, init_slots
 from jaxserve.runner.host_pages import TRANSFER_PAGES
 from jaxserve.runner.programs.compiler_options import compiler_options
+from jaxserve.runner.programs.stored_layouts import stored
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.step import StepSettings, fork, step
 from jaxserve.sampling.penalty_counts import set_counts
@@ -89,8 +90,9 @@ class Programs:
 
     @cached_property
     def params(self) -> Params:
-        """Shape, dtype and sharding of each weight."""
-        return targets(self.param_specs, self.settings.model.mesh)
+        """Shape, dtype, sharding and layout of each weight."""
+        mesh = self.settings.model.mesh
+        return stored(targets(self.param_specs, mesh), mesh)
 
     @cached_property
     def state(self) -> Any:

@@ -21,7 +21,7 @@ from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.programs.weight_copies import weight_copies
 from jaxserve.runner.step.device_batch import first_inputs, unpack
 from jaxserve.runner.step.step import StepSettings
-from tests.support.compiled.aot import compile_on
+from tests.support.compiled.aot import compile_on, on
 
 PAGE, NUM_PAGES, NUM_SLOTS = 64, 1000, 64
 DTYPE = jnp.dtype("bfloat16")
@@ -69,6 +69,17 @@ class StepCase:
         out = (replicated(self.mesh), pool.sharding)
         options = {"out_shardings": out, "compiler_options": compiler_options(self.mesh)}
         return compile_on(self.mesh, backbone, params, pool, buffer, rest, donate=(1,), **options)
+
+    def compile_ends(self) -> jax.stages.Compiled:
+        """Embedding and head, without the layers."""
+        config, num_rows = SHAPES[self.name], self.bucket.num_rows
+
+        def ends(params, tokens, hidden):
+            ctx = Context(self.mesh, "auto")
+            return transformer.embed(config, params, tokens), transformer.logits(ctx, config, params, hidden)
+
+        inputs = on(self.mesh, (num_rows,), jnp.int32), on(self.mesh, (num_rows, config.d_model), DTYPE)
+        return compile_on(self.mesh, ends, self._programs.params, *inputs, compiler_options=compiler_options(self.mesh))
 
     @cached_property
     def _programs(self) -> Programs:

@@ -1,0 +1,39 @@
+"""Device: the layouts in which weights stay on the devices, where the compiler's own would be copied.
+
+XLA for TPU stores a matrix whose rows are no multiple of 128 long by columns, so that no tile is padded. A tied
+embedding is read by rows, too: a step would copy all of SmolLM2's, 57 MB, in each dispatch.
+"""
+
+import jax
+from jax.experimental.layout import Format, Layout
+from jax.sharding import Mesh, Sharding
+
+from jaxserve.models.params import Params
+
+BY_ROWS = Layout(major_to_minor=(0, 1))
+OF_TOKENS = ("embed", "lm_head")
+
+
+def stored(params: Params, mesh: Mesh) -> Params:
+    """`jax.ShapeDtypeStruct`s of weights with the layout in which they stay on a mesh."""
+    if mesh.devices.flat[0].platform != "tpu":
+        return params
+
+    def by_rows(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=Format(BY_ROWS, leaf.sharding))
+
+    return params | {name: by_rows(params[name]) for name in OF_TOKENS if name in params}
+
+
+def destination(struct: jax.ShapeDtypeStruct) -> Sharding | Format:
+    """Where `jax.device_put` puts a weight. With a `Format` it copies in any case."""
+    return struct.sharding if struct.format.layout is None else struct.format
+
+
+def place(params: Params, structs: Params) -> Params:
+    """Weights in the layouts of their structs; one that has another is copied, and its memory freed."""
+
+    def placed(leaf: jax.Array, struct: jax.ShapeDtypeStruct) -> jax.Array:
+        return jax.device_put(leaf, destination(struct), donate=struct.format.layout is not None)
+
+    return jax.tree.map(placed, params, structs)
