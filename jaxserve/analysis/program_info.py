@@ -6,11 +6,12 @@ from typing import Any
 
 import jax
 
-from jaxserve.core.hardware.mesh import device_bytes
+from jaxserve.core.hardware.mesh import device_bytes, local_shape
 from jaxserve.runner.programs.collectives import Collective, collectives
 from jaxserve.runner.programs.hlo import read_hlo
-from jaxserve.runner.programs.pool_aliasing import pool_copies
+from jaxserve.runner.programs.pool_aliasing import hlo_type, pool_copies
 from jaxserve.runner.programs.programs import Program
+from jaxserve.runner.programs.traffic import memory_traffic
 from jaxserve.runner.programs.weight_copies import weight_copies
 
 
@@ -19,13 +20,15 @@ class ProgramInfo:
     """Bytes are of one device.
 
     temporary_bytes: without the arguments, results included unless they alias a donated argument. code_bytes: 0 where
-    the compiler does not report it. problems: reasons not to serve with it, in sentences.
+    the compiler does not report it. traffic_bytes: read and written in one round, without what the attention kernels
+    read and write of the pool. problems: reasons not to serve with it, in sentences.
     """
 
     name: str
     temporary_bytes: int
     aliased_bytes: int
     code_bytes: int
+    traffic_bytes: int
     collectives: tuple[Collective, ...]
     problems: tuple[str, ...]
     compile_s: float
@@ -38,7 +41,7 @@ def describe_program(program: Program, state: Any) -> ProgramInfo:
         compiled = program.compile()
     except jax.errors.JaxRuntimeError as error:
         problem = f"the compiler refuses it: {str(error).partition('\n')[0]}"
-        return ProgramInfo(program.name, 0, 0, 0, (), (problem,), time.monotonic() - started_s)
+        return ProgramInfo(program.name, 0, 0, 0, 0, (), (problem,), time.monotonic() - started_s)
     memory, text = compiled.memory_analysis(), compiled.as_text()
     assert memory is not None, "every compiler of JAX reports memory"
     assert text is not None, "and the program's text"
@@ -57,6 +60,7 @@ def describe_program(program: Program, state: Any) -> ProgramInfo:
         temporary_bytes=memory.temp_size_in_bytes + memory.output_size_in_bytes - aliased_bytes,
         aliased_bytes=aliased_bytes,
         code_bytes=memory.generated_code_size_in_bytes,
+        traffic_bytes=memory_traffic(hlo, {hlo_type(local_shape(state.pool), state.pool.dtype)}),
         collectives=collectives(hlo),
         problems=tuple(problems),
         compile_s=time.monotonic() - started_s,

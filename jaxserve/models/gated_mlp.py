@@ -22,8 +22,9 @@ def declare(mlp: GatedMlp, d_model: int, of_layers: LayerSpecs) -> dict[str, obj
 def gated_mlp(mlp: GatedMlp, mesh: AnyMesh, w: Weights, x: Float[Array, "T D"]) -> Float[Array, "T D"]:
     """down(act(gate x) * up x)"""
     # One product: of a layer's weights that two products read, XLA on TPU7x and on GPU makes a copy first.
-    both = Linear(w["gate_up"], has_divided_columns=num_shards(mesh, "mlp") > 1)(x)
-    return Linear(w["down"])(ACTIVATIONS[mlp.activation](both[:, 0]) * both[:, 1])
+    is_divided = num_shards(mesh, "mlp") > 1
+    both = Linear(w["gate_up"], has_divided_columns=is_divided)(x)
+    return Linear(w["down"], has_divided_rows=is_divided)(ACTIVATIONS[mlp.activation](both[:, 0]) * both[:, 1])
 
 
 def _silu(x: jax.Array) -> jax.Array:

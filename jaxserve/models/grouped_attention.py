@@ -6,6 +6,7 @@ The op between the projections, which reads and writes the KV pool, is called in
 import jax
 from jaxtyping import Array, Float
 
+from jaxserve.core.hardware.mesh import AnyMesh, num_shards
 from jaxserve.models.config.layer_kind import GroupedAttention
 from jaxserve.models.linear import Linear, Weights
 from jaxserve.models.param_spec import LayerSpecs
@@ -45,7 +46,7 @@ def project(
     return rotate(q, *rope), rotate(k, *rope), v
 
 
-def output(w: Weights, o: Float[Array, "T N H"]) -> Float[Array, "T D"]:
+def output(mesh: AnyMesh, w: Weights, o: Float[Array, "T N H"]) -> Float[Array, "T D"]:
     """The heads' outputs projected back."""
     with jax.named_scope("o"):
-        return Linear(w["o"])(o.reshape(o.shape[0], -1))
+        return Linear(w["o"], has_divided_rows=num_shards(mesh, "heads") > 1)(o.reshape(o.shape[0], -1))

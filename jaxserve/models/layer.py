@@ -67,7 +67,7 @@ def run_layer(
     def after(x: jax.Array, o: jax.Array) -> jax.Array:
         w = weights()
         norm, whole = partial(named_norm, w, eps=eps), jax.NamedSharding(ctx.mesh, PartitionSpec())
-        y = lax.with_sharding_constraint(output(w, o), whole)
+        y = lax.with_sharding_constraint(output(ctx.mesh, w, o), whole)
         x = x + norm("post_attn_norm", x=y)
         y = lax.with_sharding_constraint(gated_mlp(kind.mlp, ctx.mesh, w, norm("mlp_norm", x=x)), whole)
         return x + norm("post_mlp_norm", x=y)

@@ -44,20 +44,26 @@ class Linear(NamedTuple):
     """x · weightᵀ + bias.
 
     weight: [*out, in]. bias: [*out]. has_divided_columns: an output axis other than the first is divided over devices.
+    has_divided_rows: the input axis is, and the devices' sums are added in float32.
     """
 
     weight: Matrix
     bias: jax.Array | None = None
     has_divided_columns: bool = False
+    has_divided_rows: bool = False
 
     def __call__(self, x: Float[Array, "T I"]) -> Float[Array, "T *out"]:
         """The product, accumulated in float32, in the activations' dtype."""
-        y = self.in_float32(x).astype(x.dtype)
+        # A product that gives float32 would write twice the bytes, and another operation read them.
+        y = self.in_float32(x).astype(x.dtype) if self.has_divided_rows else self._multiply(x, x.dtype)
         return y if self.bias is None else y + self.bias[None]
 
     def in_float32(self, x: Float[Array, "T I"]) -> Float[Array, "T *out"]:
         """The product without the bias, as accumulated."""
-        multiply = partial(_product, has_divided_columns=self.has_divided_columns)
+        return self._multiply(x, jnp.float32)
+
+    def _multiply(self, x: jax.Array, dtype: Any) -> jax.Array:
+        multiply = partial(_product, dtype=dtype, has_divided_columns=self.has_divided_columns)
         if isinstance(self.weight, OneOf):
             branches = [partial(_swapped, multiply, matrix) for matrix in self.weight.matrices]
             return lax.switch(self.weight.index, branches, x)
@@ -68,12 +74,14 @@ def _swapped(multiply: partial[jax.Array], matrix: jax.Array, x: jax.Array) -> j
     return multiply(x, matrix)
 
 
-def _product(x: Float[Array, "T I"], w: Float[Array, "*out I"], *, has_divided_columns: bool) -> Float[Array, "T *out"]:
+def _product(
+    x: Float[Array, "T I"], w: Float[Array, "*out I"], *, dtype: Any, has_divided_columns: bool
+) -> Float[Array, "T *out"]:
     # Merged with the axes before it, a divided axis would make the devices exchange the weights. Elsewhere one output
     # axis is better: XLA on CPU copies weights with three axes before the product (62 ms instead of 20 a step).
     rows = w if has_divided_columns else w.reshape(-1, w.shape[-1])
     # float32 operands need the highest precision: otherwise TPUs and GPUs round them.
     precision = lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
     dims = (((1,), (rows.ndim - 1,)), ((), ()))
-    y = lax.dot_general(x, rows, dims, precision=precision, preferred_element_type=jnp.float32)
+    y = lax.dot_general(x, rows, dims, precision=precision, preferred_element_type=dtype)
     return y.reshape(x.shape[0], *w.shape[:-1])

@@ -77,10 +77,11 @@ def _sequences(plan: CapacityReport) -> Table:
 
 
 def _programs(plan: CapacityReport) -> Table:
-    title = "Programs, bytes on one device; collectives of one step (of a decode program: of one round)"
-    table = plain_table(title, "", "temporaries", "in place", "code", "collectives", "compiled in")
+    title = "Programs, bytes on one device; traffic and collectives of one step (of a decode program: of one round)"
+    columns = ("temporaries", "in place", "code", "traffic", "collectives", "compiled in")
+    table = plain_table(title, "", *columns)
     for program in plan.programs:
-        sizes = (program.temporary_bytes, program.aliased_bytes, program.code_bytes or None)
+        sizes = (program.temporary_bytes, program.aliased_bytes, program.code_bytes or None, program.traffic_bytes)
         table.add_row(escape(program.name), *map(byte_text, sizes), _collectives(program), f"{program.compile_s:.1f} s")
     return table
 

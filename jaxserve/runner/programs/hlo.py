@@ -11,6 +11,7 @@ CALLED = re.compile(
     r"\b(?:calls|to_apply|body|true_computation|false_computation|branch_computations)=(?:\{([^}]*)\}|%?([^\s,]+))"
 )
 ARRAY = re.compile(r"\b([a-z]+)(\d*)[a-z0-9]*\[([\d,]*)\]")  # bf16[64,4096], f8e4m3fn[2], pred[]
+WITH_LAYOUT = re.compile(r"\b[a-z]+\d*[a-z0-9]*\[[\d,]*\](?:\{[^}]*\})?")  # and where it lies, such as S(1)
 KNOWN_COUNT = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 
 
@@ -28,6 +29,16 @@ class Instruction:
     def num_bytes(self) -> int:
         """Bytes of the result."""
         return type_bytes(self.result)
+
+    @property
+    def operands(self) -> list[str]:
+        """Names of its operands."""
+        text = self.line.partition(f" {self.opcode}(")[2]
+        depth, end = 1, 0
+        while depth and end < len(text):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        return re.findall(r"%([^\s,()]+)", text[:end])
 
     @property
     def description(self) -> str:
@@ -59,6 +70,9 @@ class Hlo:
         fused = {name for line in self.instructions if line.opcode == "fusion" for name in line.called}
         return [line for name, lines in self.computations.items() if name not in fused for line in lines]
 
+    def by_name(self, computation: str) -> dict[str, Instruction]:
+        return {line.name: line for line in self.computations[computation]}
+
     def root(self, computation: str) -> Instruction:
         return next(line for line in self.computations[computation] if line.is_root)
 
@@ -88,6 +102,11 @@ def read_hlo(text: str) -> Hlo:
         elif found := INSTRUCTION.match(line):
             lines.append(Instruction(found[2], found[3], found[4], line, bool(found[1])))
     return Hlo(computations, entry)
+
+
+def array_types(result: str) -> list[str]:
+    """The types of the arrays in a type, with their layouts."""
+    return WITH_LAYOUT.findall(result)
 
 
 def type_bytes(result: str) -> int:

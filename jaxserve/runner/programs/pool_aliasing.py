@@ -22,13 +22,18 @@ HLO_DTYPES = {
 }
 
 
+def hlo_type(shape: tuple[int, ...], dtype: Any) -> str:
+    """How HLO writes the type of an array, without its layout."""
+    return f"{HLO_DTYPES[np.dtype(dtype).name]}[{','.join(map(str, shape))}]"
+
+
 def pool_copies(program: Hlo, pool: Any, temporary_bytes: int) -> list[str]:
     """Instructions that allocate another array of the pool's shape, or of one layer's, on a device.
 
     pool: the array [Lg, P, K, page, W2], or its ShapeDtypeStruct. temporary_bytes: of the program.
     """
-    whole, dtype = local_shape(pool), HLO_DTYPES[np.dtype(pool.dtype).name]
-    shapes = [f"{dtype}[{','.join(map(str, shape))}]" for shape in (whole, (1, *whole[1:]), whole[1:])]
+    whole = local_shape(pool)
+    shapes = [hlo_type(shape, pool.dtype) for shape in (whole, (1, *whole[1:]), whole[1:])]
     has_room = temporary_bytes >= device_bytes(pool)
     harmless = MOVE_NOTHING if has_room else MOVE_NOTHING | MAY_WRITE_INTO_OPERAND
 

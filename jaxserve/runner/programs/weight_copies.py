@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxserve.core.hardware.mesh import local_shape
 from jaxserve.runner.programs.hlo import Hlo, Instruction
-from jaxserve.runner.programs.pool_aliasing import HLO_DTYPES, MOVE_NOTHING
+from jaxserve.runner.programs.pool_aliasing import MOVE_NOTHING, hlo_type
 
 IN_FAST_MEMORY = re.compile(r"\{[^}]*S\(1\)[^}]*\}")  # a TPU's VMEM: what the next product is to read
 MIN_ELEMENTS = 2**16  # of a matrix; smaller leaves may have the shape of anything
@@ -37,8 +37,8 @@ def _makes(line: Instruction, types: set[str]) -> bool:
 
 def _types(leaf: Any, num_tokens: int) -> Iterator[str]:
     """How HLO writes the type of a leaf, of a layer's part of it, and of either as a table of rows."""
-    shape, dtype = local_shape(leaf), HLO_DTYPES[np.dtype(leaf.dtype).name]
+    shape = local_shape(leaf)
     for part in (shape, (1, *shape[1:]), shape[1:]):
         for form in (part, (int(np.prod(part[:-1])), *part[-1:])):
             if np.prod(form) >= MIN_ELEMENTS and len(form) > 1 and form[0] != num_tokens:
-                yield f"{dtype}[{','.join(map(str, form))}]"
+                yield hlo_type(form, leaf.dtype)

@@ -155,7 +155,10 @@ def _draw(
         return tokens, is_bad, top_logprobs(raw, tokens, num_wanted, k=settings.max_logprobs)
 
     def drawn() -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
-        raw = _logits(settings, params, batch.samples, hidden[batch.last])
+        # The rows whole on every device: else the compiler divides them as it does the logits' rows, and hides their
+        # exchange behind two products of half of them, each of which reads the whole head (TPU7x, libtpu 0.0.48).
+        last = _replicate(settings, batch.last)
+        raw = _logits(settings, params, batch.samples, hidden[last])
         rows = (raw, batch.sampling, batch.kv_lens, batch.samples)
         return shard_rows(settings.model.mesh, draw_rows, rows, slots)
 

@@ -1,4 +1,5 @@
-"""The layers of Llama 3 8B on four chips, compiled by libtpu: neither the pool nor a layer's weights are copied.
+"""The layers of Llama 3 8B on four chips, compiled by libtpu: neither the pool nor weights are copied, and weights are
+read once.
 
 Bounds are those of one device. `scripts/prove aot` compiles the whole step, and other chips and buckets.
 """
@@ -36,3 +37,12 @@ def test_the_backbone_needs_little_memory(topology, bucket):
     compiled = step.compile_backbone()
     assert_in_place(compiled, step.state.pool, max_temp_bytes=BACKBONE_BYTES[topology])
     assert not step.weight_copies(compiled)
+    assert 1 <= step.traffic(compiled, "layers") <= 1.05
+
+
+@pytest.mark.parametrize("topology", ["v6e:2x2", "tpu7x:2x2x1"])
+def test_the_head_is_read_once(topology):
+    step = case(topology, DECODE)
+    compiled = step.compile_ends()
+    assert not step.weight_copies(compiled)
+    assert 1 <= step.traffic(compiled, "lm_head") <= 1.05

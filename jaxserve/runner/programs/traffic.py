@@ -1,0 +1,112 @@
+"""Host: `memory_traffic`, the bytes that one run of a compiled program reads from a device's memory and writes to it.
+
+An array counts as often as an instruction outside fusions reads or writes it, and a part that is sliced or gathered
+counts alone. What a TPU keeps in its fast memories counts nowhere. A loop counts as often as it turns, or once where
+that depends on data, such as the loop over the tokens of a dispatch. Of a conditional the branch with the most bytes
+counts; of one within a branch, which serves an option of requests, that with the least.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from jaxserve.runner.programs.hlo import Hlo, Instruction, array_types, type_bytes
+
+FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id"}
+TAKES_A_PART = {"dynamic-slice", "slice", "gather"}
+REPLACES_A_PART = {"dynamic-update-slice", "scatter"}
+INDEX = re.compile(r"get-tuple-element\(.*\bindex=(\d+)")
+
+
+def memory_traffic(program: Hlo, ignored: Collection[str] = ()) -> int:
+    """Bytes read and written in one run. ignored: types, such as the KV pool's, of which a kernel reads some pages."""
+    return _Counter(program, frozenset(ignored), {}).of_computation(program.entry, is_branch=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    program: Hlo
+    ignored: frozenset[str]
+    known: dict[tuple[str, bool], int]  # bytes by computation
+
+    def of_computation(self, name: str, *, is_branch: bool) -> int:
+        key = name, is_branch
+        if key not in self.known:
+            by_name = self.program.by_name(name)
+            self.known[key] = sum(self.of_instruction(line, by_name, is_branch=is_branch) for line in by_name.values())
+        return self.known[key]
+
+    def of_instruction(self, line: Instruction, by_name: dict[str, Instruction], *, is_branch: bool) -> int:
+        if line.opcode in FREE or line.opcode.endswith(("-done", "-update")):  # counted where they start
+            return 0
+        if line.opcode == "fusion":
+            return self._reads(line, by_name) + self._writes(line, by_name)
+        if line.opcode == "conditional":
+            branches = [self.of_computation(name, is_branch=True) for name in line.called]
+            return min(branches) if is_branch else max(branches)
+        inner = [self.of_computation(name, is_branch=is_branch) for name in line.called]
+        if line.opcode == "while":
+            return sum(inner) * (self.program.num_iterations(line) or 1)
+        if line.opcode in ("call", "async-start"):
+            return sum(inner)
+        return self._reads(line, by_name) + self._writes(line, by_name)
+
+    def _reads(self, line: Instruction, by_name: dict[str, Instruction]) -> int:
+        total = 0
+        for i, name in enumerate(line.operands):
+            if name in by_name and (whole := self._bytes(by_name[name].result)):
+                part = self._part(line, i)
+                total += whole if part is None else min(whole, part)
+        return total
+
+    def _part(self, line: Instruction, operand: int) -> int | None:
+        """Bytes that an instruction reads of an operand; None: all."""
+        if operand == 0 and line.opcode in TAKES_A_PART:
+            return type_bytes(line.result)
+        if operand == 0 and line.opcode in REPLACES_A_PART:
+            return 0
+        if line.opcode != "fusion":
+            return None
+        inside = self.program.by_name(line.called[0])
+        is_operand = re.compile(rf"parameter\({operand}\)")
+        names = {one.name for one in inside.values() if one.opcode == "parameter" and is_operand.search(one.line)}
+        total = 0
+        for user in inside.values():
+            for i in (i for i, name in enumerate(user.operands) if name in names):
+                part = self._part(user, i)
+                if user.opcode == "bitcast" and not user.is_root:
+                    names.add(user.name)  # a view: what reads it counts
+                elif part is None:
+                    return None
+                else:
+                    total += part
+        return total
+
+    def _writes(self, line: Instruction, by_name: dict[str, Instruction]) -> int:
+        if line.opcode.endswith("-start"):  # a tuple: what is written, what is read, …
+            return sum(self._bytes(one) for one in array_types(line.result)[:1])
+        if line.opcode == "dynamic-update-slice":
+            return self._bytes(by_name[line.operands[1]].result)
+        if line.opcode == "fusion":
+            root = self.program.root(line.called[0])
+            if root.opcode == "dynamic-update-slice":
+                inside = self.program.by_name(line.called[0])
+                return type_bytes(inside[root.operands[1]].result) if self._bytes(line.result) else 0
+        if not line.result.startswith("("):
+            return self._bytes(line.result)
+        taken = set(self._taken_results(line, by_name))  # the rest is scratch, such as the workspace of a product
+        return sum(self._bytes(one) for i, one in enumerate(array_types(line.result)) if i in taken)
+
+    def _taken_results(self, line: Instruction, by_name: dict[str, Instruction]) -> Iterator[int]:
+        for user in by_name.values():
+            if user.opcode == "get-tuple-element" and user.operands[:1] == [line.name]:
+                found = INDEX.search(user.line)
+                assert found
+                yield int(found[1])
+
+    def _bytes(self, result: str) -> int:
+        """Bytes of a type's arrays in main memory."""
+        return sum(type_bytes(one) for one in array_types(result) if not self._is_elsewhere(one))
+
+    def _is_elsewhere(self, array: str) -> bool:
+        return "S(" in array or array.partition("{")[0] in self.ignored
