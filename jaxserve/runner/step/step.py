@@ -58,13 +58,14 @@ def step(
 
         def advance(state: DeviceState, inputs: StepInputs, is_active: jax.Array) -> tuple[DeviceState, DrawnTokens]:
             state, inputs, is_active = _keep_sharding(settings, state), *_replicate(settings, (inputs, is_active))
-            state, drawn, _ = _advance(settings, params, state, unpack(layout, buffer, inputs), is_active)
+            batch = _whole_batch(settings, layout, buffer, inputs)
+            state, drawn, _ = _advance(settings, params, state, batch, is_active)
             return _keep_sharding(settings, state), _replicate(settings, drawn)
 
         state, rounds = run_decode_rounds(advance, layout, buffer, state)
         output = pack_output(rounds.num_rounds, rounds.tokens, rounds.is_bad)
         return state, output, ExtraOutputs(rounds.logprobs.reshape(-1), None, None)
-    batch = unpack(layout, buffer, first_inputs(layout, buffer, state))
+    batch = _whole_batch(settings, layout, buffer, first_inputs(layout, buffer, state))
     state, drawn, hidden = _advance(settings, params, state, batch, jnp.ones_like(batch.samples))
 
     def score(hidden: Float[Array, "R D"], targets: Int32[Array, "R"], num_wanted: Int32[Array, "R"]) -> DeviceLogprobs:
@@ -74,6 +75,18 @@ def step(
     output = pack_output(jnp.int32(1), drawn.tokens[None], drawn.is_bad[None])
     scored = prompt_logprobs(score, batch, hidden, settings.max_logprobs)
     return state, output, ExtraOutputs(drawn.logprobs, scored, pooled_states(batch, hidden))
+
+
+def _whole_batch(
+    settings: StepSettings, layout: BatchLayout, buffer: Int32[Array, "B"], inputs: StepInputs
+) -> DeviceBatch:
+    """The batch, whole on every device.
+
+    XLA alone divides its columns by rows, as drawing does, and exchanges them where they are used: page tables in every
+    layer (160 exchanges in a decode round of Llama 3 8B on four v6e, 71 so), and on TPU7x hidden states, behind two
+    products of half of them that each read the whole head.
+    """
+    return _replicate(settings, unpack(layout, buffer, inputs))
 
 
 def _advance(
@@ -155,10 +168,7 @@ def _draw(
         return tokens, is_bad, top_logprobs(raw, tokens, num_wanted, k=settings.max_logprobs)
 
     def drawn() -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
-        # The rows whole on every device: else the compiler divides them as it does the logits' rows, and hides their
-        # exchange behind two products of half of them, each of which reads the whole head (TPU7x, libtpu 0.0.48).
-        last = _replicate(settings, batch.last)
-        raw = _logits(settings, params, batch.samples, hidden[last])
+        raw = _logits(settings, params, batch.samples, hidden[batch.last])
         rows = (raw, batch.sampling, batch.kv_lens, batch.samples)
         return shard_rows(settings.model.mesh, draw_rows, rows, slots)
 
