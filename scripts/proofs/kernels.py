@@ -89,7 +89,7 @@ def prove(name: str, served: tuple[str, ...], argv: list[str]) -> str:
 def items_of(backends: tuple[str, ...], every: int, is_full_size: bool) -> list[Item]:
     """The items for all back ends, and those for GPU kernels only.
 
-    Full-sized workloads are not run with GPU kernels, which would take days interpreted; scripts/bench_gpu runs them.
+    Full-sized workloads are not run with GPU kernels, which would take days interpreted; scripts/device_day runs them.
     """
     of_gpu, others = (tuple(b for b in backends if (b == GPU) == is_gpu) for is_gpu in (True, False))
     items: list[Item] = [(w.name, w, backends) for w in WORKLOADS]

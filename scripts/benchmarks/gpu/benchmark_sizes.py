@@ -27,11 +27,22 @@ class EngineSizes:
 
 
 @dataclass(frozen=True)
+class ThroughputSizes:
+    """Prompts of one length, all at once, each continued by as many tokens."""
+
+    model: str
+    num_prompts: int
+    num_tokens: int
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Sizes:
     checks: tuple[Workload, ...]
     tuned: tuple[Workload, ...]
     attention: tuple[Workload, ...]
     engine: EngineSizes
+    throughput: ThroughputSizes
     sampling: Sampling = field(default_factory=Sampling)
 
 
@@ -82,8 +93,22 @@ FULL = Sizes(
             "max_num_batched_tokens": 2048,
         },
     ),
+    throughput=ThroughputSizes(
+        "llama-3-8b",
+        num_prompts=512,
+        num_tokens=1024,
+        options={"dtype": "bfloat16", "max_model_len": 2048, "max_num_seqs": 256, "max_num_batched_tokens": 2048},
+    ),
 )
 
+TINY_MODEL = str(Path(__file__).parents[3] / "tests" / "goldens" / "llama3")
+TINY_OPTIONS = {
+    "dtype": "float32",
+    "max_model_len": 128,
+    "max_num_seqs": 8,
+    "max_num_batched_tokens": 32,
+    "num_pages": 300,
+}
 _TINY_DECODE = Workload("tiny_decode", (1,), (32,), 2, 1, 16, num_layers=1, dtype="bfloat16")
 
 TINY = Sizes(
@@ -91,18 +116,13 @@ TINY = Sizes(
     tuned=(_TINY_DECODE,),
     attention=(_TINY_DECODE,),
     engine=EngineSizes(
-        str(Path(__file__).parents[3] / "tests" / "goldens" / "llama3"),
+        TINY_MODEL,
         (1,),
         prompt_len=4,
         num_steps=2,
-        options={
-            "dtype": "float32",
-            "max_model_len": 128,
-            "max_num_seqs": 8,
-            "max_num_batched_tokens": 32,
-            "num_pages": 300,
-        },
+        options=TINY_OPTIONS,
         backends=("xla",),  # an interpreted GPU kernel takes a second per layer
     ),
+    throughput=ThroughputSizes(TINY_MODEL, num_prompts=4, num_tokens=8, options=TINY_OPTIONS),
     sampling=Sampling(seconds=0, count=1),
 )

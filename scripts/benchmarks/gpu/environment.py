@@ -1,10 +1,9 @@
 """Hardware and software of a measurement."""
 
-import shlex
 import subprocess
 
 from jaxserve.bench import machine
-from scripts.benchmarks.report_page import commit, hardware_text, listing, now, without_folder
+from scripts.benchmarks.report_page import commit, hardware_text, listing, now
 
 PACKAGES = (
     "jax",
@@ -18,7 +17,7 @@ PACKAGES = (
 )
 
 
-def about(argv: list[str], device_kind: str) -> dict[str, str]:
+def about(device_kind: str) -> dict[str, str]:
     """The first rows of the page."""
     host = machine.host()
     found = {
@@ -26,11 +25,21 @@ def about(argv: list[str], device_kind: str) -> dict[str, str]:
         "driver": driver(),
         "host": hardware_text(host),
         "versions": listing(machine.versions(PACKAGES)),
-        "command": f"`{shlex.join(['scripts/bench_gpu', *map(without_folder, argv)])}`",
+        "command": "`scripts/device_day`",
         "commit": commit(),
         "date": now(),
     }
     return {key: text for key, text in found.items() if text}
+
+
+def no_gpu() -> str:
+    """Why no GPU can be measured."""
+    from jaxserve.core.hardware.nvidia_driver import unusable_gpu
+
+    reason = unusable_gpu()
+    if reason:
+        return f"this machine has an NVIDIA GPU, but {reason}."
+    return "JAX finds no GPU. The benchmark needs a GPU; --dry-run tests the script on the CPU."
 
 
 def driver() -> str:

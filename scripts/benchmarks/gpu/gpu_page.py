@@ -12,6 +12,10 @@ from scripts.benchmarks.report_page import as_markdown, document
 AIMS = {"decode": 0.75, "prefill": 0.55, "engine": 0.8}
 DRY = "**A dry run on the CPU: it tests the script, and its numbers are meaningless.**"
 EXPLAINED = {
+    "First look": "With the tile sizes that were there before tuning.",
+    "Steps of prompts": "The step of the most prompt tokens. *MFU*: rate of the products' operations, without "
+    "attention's, as a share of the product's rate.",
+    "Throughput": "From the first prompt to the last token, all prompts at once, every program compiled before.",
     "Decode attention": "One layer, all rows of one token. *MBU*: rate of the keys and values that must be read, as a "
     "share of the copy's rate; *times ours*: the time as a multiple of mosaic_gpu's. xla and mosaic_gpu also store the "
     "new tokens in the pool; the others store nothing, and cuDNN and PyTorch read contiguous keys and values.",
@@ -59,9 +63,12 @@ def sections(results: Results) -> dict[str, gpu_tables.Rows]:
     """All tables by title; an empty one has only its heading."""
     return {
         "Ceilings": gpu_tables.ceilings(results),
+        "First look": gpu_tables.first(results),
         "Decode attention": gpu_tables.decode(results),
         "Prefill attention": gpu_tables.prefill(results),
         "Whole decode steps": gpu_tables.engine(results),
+        "Steps of prompts": gpu_tables.prompts(results),
+        "Throughput": gpu_tables.throughput(results),
         "Not measured": gpu_tables.missing(results),
         "Checks": gpu_tables.checks(results),
         "Tile sizes": gpu_tables.tuned(results),

@@ -78,6 +78,35 @@ def prefill(results: Results) -> Rows:
     return rows
 
 
+def first(results: Results) -> Rows:
+    rows = [["", "time", "MBU"]]
+    for r in results.of("first attention"):
+        rows.append([f"{r['workload']} by {r['by']}", f"{_us(1e6 * r['call_s'])} µs", percent(decode_mbu(r, results))])
+    for r in results.of("first engine"):
+        name = f"step of {r['batch']} sequences, {r['backend']}"
+        rows.append([name, f"{1e3 * r['step_s']:.2f} ms", percent(step_mbu(r, results))])
+    return rows
+
+
+def prompts(results: Results) -> Rows:
+    """Steps that compute prompts; MFU: of the products, without attention."""
+    rows = [["attention by", "tokens a step", "step, ms", "tokens/s", "MFU"]]
+    found = {(r["backend"], r["prefill_tokens"]): r for r in results.of("engine") if r["prefill_s"]}
+    for r in found.values():
+        rate = share(r["prefill_ops"] / r["prefill_s"], ceiling(results)["ops_per_s"])
+        times = f"{1e3 * r['prefill_s']:.2f}", f"{r['prefill_tokens'] / r['prefill_s']:,.0f}"
+        rows.append([r["backend"], f"{r['prefill_tokens']:,}", *times, percent(rate)])
+    return rows
+
+
+def throughput(results: Results) -> Rows:
+    rows = [["prompts", "tokens in and out, each", "time, s", "tokens/s out"]]
+    for r in results.of("throughput"):
+        rate = f"{r['tokens_out'] / r['took_s']:,.0f}"
+        rows.append([str(r["prompts"]), f"{r['tokens_each']:,}", f"{r['took_s']:.1f}", rate])
+    return rows
+
+
 def engine(results: Results) -> Rows:
     rows = [["attention by", "sequences", "context", "step, ms", "tokens/s", "weights, GB", "KV, GB", "MBU"]]
     for r in sorted(results.of("engine"), key=lambda r: r["batch"]):
@@ -89,7 +118,7 @@ def engine(results: Results) -> Rows:
 
 
 def missing(results: Results) -> Rows:
-    rows = [["part", "task", "reason"]]
+    rows = [["table", "task", "reason"]]
     for part, found in results.missing.items():
         rows += [[part, name, reason.replace("|", "/")] for name, reason in found.items()]
     return rows

@@ -62,6 +62,7 @@ def triton(w: Workload, sampling: Sampling) -> float:
     return min(seconds(num_splits) for num_splits in (4, 16))
 
 
+OWN = (BACKEND, "xla")
 KERNELS: dict[str, Callable[[Workload, Sampling], float]] = {
     BACKEND: lambda w, sampling: seconds_of(w, BACKEND, sampling=sampling),
     "xla": lambda w, sampling: seconds_of(w, "xla", sampling=sampling),

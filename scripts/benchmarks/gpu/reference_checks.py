@@ -21,7 +21,7 @@ def tasks(sizes: Sizes) -> Iterator[Task]:
     try:
         references = [(w, pool.submit(expected, w)) for w in sizes.checks]
         for w, reference in references:
-            yield Task(w.name, partial(check, w, reference))
+            yield Task(w.name, "checks", partial(check, w, reference))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

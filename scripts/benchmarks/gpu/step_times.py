@@ -1,4 +1,4 @@
-"""Whole decode steps of an engine with random weights; the time per step includes the host's part."""
+"""Whole steps of an engine with random weights, decoding and computing prompts; with the host's part of the time."""
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
@@ -9,18 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxserve import LLM, SamplingParams
+from jaxserve.analysis.step_costs import model_costs
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.loop.step_stats import StepLog, StepRecord
 from scripts.benchmarks.gpu.benchmark_sizes import EngineSizes
-from scripts.benchmarks.gpu.task_list import OutOfTime, Record, Task
+from scripts.benchmarks.gpu.task_list import Record, Task
 
 
-def tasks(sizes: EngineSizes, is_over: Callable[[], bool]) -> Iterator[Task]:
+def tasks(sizes: EngineSizes) -> Iterator[Task]:
     """One task per back end and number of sequences. Only one engine exists at a time."""
     for backend in sizes.backends:
         engine = Lazy(partial(build, sizes, backend))
         for batch in sizes.batches:
-            yield Task(f"{backend}, {batch} sequences", partial(measure, engine, sizes, backend, batch, is_over))
+            yield Task(f"{backend}, {batch} sequences", "engine", partial(measure, engine, sizes, backend, batch))
 
 
 class Lazy:
@@ -47,10 +48,12 @@ def build(sizes: EngineSizes, backend: str) -> LLM:
     return LLM(sizes.model, **options, **sizes.options)
 
 
-def measure(engine: Lazy, sizes: EngineSizes, backend: str, batch: int, is_over: Callable[[], bool]) -> Record:
-    """The median of the steps in which all sequences decode, and the bytes that it must read."""
+def measure(engine: Lazy, sizes: EngineSizes, backend: str, batch: int) -> Record:
+    """Medians of the steps in which all sequences decode, and of those that compute as many prompt tokens as fit; the
+    bytes that the former must read, and the products' operations of the latter."""
     llm = engine.get()
-    figures = median_step(decode(llm, batch, sizes, is_over).records, batch)
+    records = decode(llm, batch, sizes).records
+    figures = median_step(records, batch) | median_prefill(records)
     params, model = llm.parts.runner.params, llm.parts.model
     weights = params if model.is_tied else {name: leaf for name, leaf in params.items() if name != "embed"}
     itemsize = jnp.dtype(llm.parts.runner.settings.model.dtype).itemsize
@@ -60,6 +63,7 @@ def measure(engine: Lazy, sizes: EngineSizes, backend: str, batch: int, is_over:
         "batch": batch,
         "weight_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves(weights)),
         "kv_bytes": figures["context"] * batch * position_bytes,
+        "prefill_ops": figures["prefill_tokens"] * model_costs(llm.parts.spec.programs).token_operations,
     }
 
 
@@ -78,11 +82,19 @@ def median_step(records: Sequence[StepRecord], batch: int) -> Record:
     }
 
 
+def median_prefill(records: Sequence[StepRecord]) -> Record:
+    """Seconds of the median step of the most prompt tokens, and how many these are."""
+    steps = [r for r in records if r.kind == "prefill"]
+    num_tokens = max((r.num_tokens for r in steps), default=0)
+    step_s = [r.moments.device_s for r in steps if r.num_tokens == num_tokens]
+    return {"prefill_tokens": num_tokens, "prefill_s": float(np.median(step_s)) if step_s else None}
+
+
 def is_whole(record: StepRecord, batch: int) -> bool:
     return record.kind == "decode" and record.num_rows == batch
 
 
-def decode(llm: LLM, batch: int, sizes: EngineSizes, is_over: Callable[[], bool]) -> StepLog:
+def decode(llm: LLM, batch: int, sizes: EngineSizes) -> StepLog:
     """The log of all steps from the prompts to the last requested decode step; aborts the requests at the end."""
     parts, log = llm.parts, StepLog()
     prompts = np.random.default_rng(batch).integers(0, parts.model.vocab_size, (batch, sizes.prompt_len)).tolist()
@@ -93,8 +105,6 @@ def decode(llm: LLM, batch: int, sizes: EngineSizes, is_over: Callable[[], bool]
         for request in requests:
             parts.engine.add(request)
         while sum(is_whole(record, batch) for record in log.records) < sizes.num_steps:
-            if is_over():
-                raise OutOfTime
             if not parts.engine.has_work:
                 raise RuntimeError("sequences reached the end of their context too early: increase max_model_len")
             parts.engine.step()

@@ -1,78 +1,98 @@
-"""The benchmark's parts as lists of tasks, and the loop that runs, times and reports each task."""
+"""Tasks of the benchmark, and the journal: a line when a task starts and a line when it ends, so that what a process
+has done outlives it."""
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
-
-NO_TIME = "not run: time"
-SHARES = {"checks": 0.25, "tune": 0.2, "ceilings": 0.05, "attention": 0.25, "engine": 0.25}
-"""Shares of the time limit, in the order of the parts; unused time goes to the next parts."""
 
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Task:
+    """table: of the report, in which its figures stand."""
+
     name: str
+    table: str
     run: Callable[[], Record]
-    """Returns the figures. Raises NotImplementedError(reason) if it cannot run here, OutOfTime if it had to stop."""
-
-
-class OutOfTime(Exception):
-    """The time of a task's part ended while the task ran."""
+    """Returns the figures; raises NotImplementedError(reason) if it cannot run here."""
 
 
 @dataclass
 class Results:
-    """By part: the records, the tasks without one and why, and the part's duration."""
+    """By table: the figures, and the tasks without any and why."""
 
     records: dict[str, list[Record]] = field(default_factory=dict)
     missing: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Part, name, reason."""
     took_s: dict[str, float] = field(default_factory=dict)
+    """By part."""
+
+    def of(self, table: str) -> list[Record]:
+        return self.records.get(table, [])
+
+
+class Journal:
+    """The lines of a file; those of an earlier run among them."""
+
+    def __init__(self, file: Path):
+        self._file = file
+
+    def starts(self, part: str, task: str, table: str) -> None:
+        self._add(part=part, starts=task, table=table)
+
+    def ends(self, part: str, task: str, table: str, took_s: float, outcome: Record | str) -> None:
+        """outcome: the figures, or the reason why there are none."""
+        key = "reason" if isinstance(outcome, str) else "record"
+        self._add(part=part, ends=task, table=table, took_s=took_s, **{key: outcome})
+
+    def completes(self, part: str) -> None:
+        self._add(part=part, completes=True)
+
+    def describes(self, about: dict[str, str]) -> None:
+        """Hardware and software of the run."""
+        self._add(about=about)
+
+    @property
+    def about(self) -> dict[str, str]:
+        return next((line["about"] for line in reversed(self.lines()) if "about" in line), {})
+
+    def lines(self) -> list[Record]:
+        """All lines but those that a killed process has cut off."""
+        text = self._file.read_text(encoding="utf-8") if self._file.exists() else ""
+        found: list[Record] = []
+        for line in text.splitlines():
+            with suppress(json.JSONDecodeError):
+                found.append(json.loads(line))
+        return found
 
     def of(self, part: str) -> list[Record]:
-        return self.records.get(part, [])
+        return [line for line in self.lines() if line.get("part") == part]
 
+    def done(self, part: str) -> set[str]:
+        """The tasks that have ended."""
+        return {line["ends"] for line in self.of(part) if "ends" in line}
 
-class Budget:
-    """The time at which each part must end."""
+    def is_complete(self, part: str) -> bool:
+        return any("completes" in line for line in self.of(part))
 
-    def __init__(self, minutes: float, parts: Sequence[str], clock: Callable[[], float] = time.monotonic):
-        self._clock = clock
-        all_shares, ends, share = sum(SHARES[part] for part in parts), {}, 0.0
-        for part in parts:
-            share += SHARES[part] / all_shares
-            ends[part] = clock() + 60 * minutes * share
-        self._ends = ends
+    def results(self) -> Results:
+        results = Results()
+        for line in self.lines():
+            if "record" in line:
+                results.records.setdefault(line["table"], []).append(line["record"])
+            elif "reason" in line:
+                results.missing.setdefault(line["table"], {})[line["ends"]] = line["reason"]
+            if "ends" in line:
+                results.took_s[line["part"]] = results.took_s.get(line["part"], 0.0) + line["took_s"]
+        return results
 
-    def is_over(self, part: str) -> bool:
-        return self._clock() >= self._ends[part]
-
-
-def run_part(part: str, tasks: Iterable[Task], budget: Budget, results: Results, say: Callable[[str], None]) -> None:
-    """Runs tasks until the part's time is over; tasks without figures are in `results.missing`, with the reason.
-
-    Any error of a task is its reason: a device out of memory, another library's kernel that does not compile.
-    """
-    records = results.records.setdefault(part, [])
-    missing = results.missing.setdefault(part, {})
-    started = time.monotonic()
-    for task in tasks:
-        if budget.is_over(part):
-            missing[task.name] = NO_TIME
-            continue
-        task_started = time.monotonic()
-        try:
-            records.append(task.run())
-            outcome = ""
-        except OutOfTime:
-            outcome = missing[task.name] = NO_TIME
-        except Exception as error:
-            outcome = missing[task.name] = reason_of(error)
-        say(f"{part}: {task.name}, {time.monotonic() - task_started:.1f} s{outcome and ': '}{outcome}")
-    results.took_s[part] = time.monotonic() - started
+    def _add(self, **line: Any) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def reason_of(error: Exception) -> str:

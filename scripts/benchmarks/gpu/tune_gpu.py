@@ -17,7 +17,7 @@ def tasks(sizes: Sizes, folder: Path, device_kind: str) -> Iterator[Task]:
     """One task per workload. Its result is written at once, for the later parts."""
     file = folder / tuned_blocks.slug(device_kind) / f"{OP}.json"
     for w in sizes.tuned:
-        yield Task(w.name, partial(tune, w, sizes, file, device_kind))
+        yield Task(w.name, "tune", partial(tune, w, sizes, file, device_kind))
 
 
 def tune(w: Workload, sizes: Sizes, file: Path, device_kind: str) -> Record:

@@ -62,7 +62,7 @@ def test_every_scope_of_the_code_is_listed():
     root = Path(__file__).parents[4] / "jaxserve"
     sources = [path.read_text() for part in ("models", "runner", "sampling") for path in (root / part).rglob("*.py")]
     named = {name for text in sources for name in re.findall(r'named_scope\("(\w+)"\)', text)}
-    norms = {name for text in sources for name in re.findall(r'norm(?:\(|, )(?:config, \w+, )?"(\w+)"', text)}
+    norms = {name for text in sources for name in re.findall(r'norm(?:\(|, )(?:\w+, )?"(\w+)"', text)}
     assert named | norms == SCOPES
     assert {"mlp", "draw"} <= named
     assert {"attn_norm", "final_norm", "q_norm"} <= norms

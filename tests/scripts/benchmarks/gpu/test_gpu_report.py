@@ -28,6 +28,7 @@ def measured() -> Results:
         "engine": [
             {"backend": "xla", "batch": 64, "num_steps": 9, "context": 1050.0}
             | {"step_s": 0.01, "weight_bytes": 1.5e10, "kv_bytes": 9e9}
+            | {"prefill_tokens": 2048, "prefill_s": 0.1, "prefill_ops": 4e13}
         ],
     }
     results.missing = {"attention": {"d by cuDNN": "cuDNN is not detected."}}
@@ -45,6 +46,7 @@ def test_shares_are_of_the_same_runs_ceilings():
     assert column(gpu_tables.prefill(results), "MFU") == ["50%"]
     assert column(gpu_tables.engine(results), "MBU") == ["60%"]
     assert column(gpu_tables.engine(results), "tokens/s") == ["6,400"]
+    assert column(gpu_tables.prompts(results), "MFU") == ["50%"]
     results.records["ceilings"] = []
     assert column(gpu_tables.decode(results), "MBU") == ["–", "–"]
     assert not drawn(results)

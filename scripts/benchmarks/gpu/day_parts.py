@@ -1,0 +1,102 @@
+"""The parts of the day, the cheapest proofs first, and the tasks of each."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scripts.benchmarks.gpu.task_list import Task
+
+if TYPE_CHECKING:
+    from pallas_kernels.paged_attention.workloads import Workload
+    from scripts.benchmarks.gpu.benchmark_sizes import Sizes
+
+LIMIT_S = 480
+"""Of each part."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """tasks: "module:function" that lists its tasks, as `run_part.Tasks`."""
+
+    name: str
+    tasks: str
+
+
+def _part(name: str) -> Part:
+    return Part(name, f"{__name__}:{name}")
+
+
+PARTS = tuple(map(_part, ("ceilings", "first", "checks", "tune", "attention", "steps", "throughput", "peers")))
+FIRST_CHECKS = ("llama3_8b_decode", "llama3_8b_prefill", "llama3_8b_tp4_mixed")
+
+
+def ceilings(folder: Path, is_small: bool) -> Iterator[Task]:
+    from scripts.benchmarks.gpu import attention_times
+
+    return attention_times.ceiling_tasks(_sizes(is_small), is_small)
+
+
+def first(folder: Path, is_small: bool) -> Iterator[Task]:
+    """Three checks, decode attention and one engine step, with tile sizes as they are: proof that it runs at all."""
+    from scripts.benchmarks.gpu import attention_times, reference_checks, step_times
+    from scripts.benchmarks.gpu.benchmark_sizes import BACKEND
+
+    sizes = _sizes(is_small)
+    yield from reference_checks.tasks(replace(sizes, checks=_first_checks(sizes)))
+    decode = next((w for w in sizes.attention if w.name == "llama3_8b_decode_64x8k"), sizes.attention[0])
+    yield replace(attention_times.task(decode, BACKEND, sizes), table="first attention")
+    engine = replace(sizes.engine, batches=sizes.engine.batches[-2:][:1], backends=sizes.engine.backends[:1])
+    yield from (replace(task, table="first engine") for task in step_times.tasks(engine))
+
+
+def checks(folder: Path, is_small: bool) -> Iterator[Task]:
+    from scripts.benchmarks.gpu import reference_checks
+
+    sizes = _sizes(is_small)
+    others = tuple(w for w in sizes.checks if w not in _first_checks(sizes))
+    return reference_checks.tasks(replace(sizes, checks=others))
+
+
+def tune(folder: Path, is_small: bool) -> Iterator[Task]:
+    import jax
+
+    from pallas_kernels import tuned_blocks
+    from scripts.benchmarks.gpu import tune_gpu
+
+    tuned = folder / "tuned" if is_small else tuned_blocks.TUNED
+    return tune_gpu.tasks(_sizes(is_small), tuned, jax.devices()[0].device_kind)
+
+
+def attention(folder: Path, is_small: bool) -> Iterator[Task]:
+    from scripts.benchmarks.gpu import attention_times
+
+    return attention_times.tasks(_sizes(is_small), is_own=True)
+
+
+def steps(folder: Path, is_small: bool) -> Iterator[Task]:
+    from scripts.benchmarks.gpu import step_times
+
+    return step_times.tasks(_sizes(is_small).engine)
+
+
+def throughput(folder: Path, is_small: bool) -> Iterator[Task]:
+    from scripts.benchmarks.gpu import offline_throughput
+
+    return offline_throughput.tasks(_sizes(is_small).throughput)
+
+
+def peers(folder: Path, is_small: bool) -> Iterator[Task]:
+    from scripts.benchmarks.gpu import attention_times
+
+    return attention_times.tasks(_sizes(is_small), is_own=False)
+
+
+def _first_checks(sizes: "Sizes") -> "tuple[Workload, ...]":
+    return tuple(w for w in sizes.checks if w.name in FIRST_CHECKS) or sizes.checks[:1]
+
+
+def _sizes(is_small: bool) -> "Sizes":
+    from scripts.benchmarks.gpu.benchmark_sizes import FULL, TINY
+
+    return TINY if is_small else FULL

@@ -1,0 +1,84 @@
+"""One part of the benchmark, in a process of its own: runs the tasks that have not ended and writes to the journal."""
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pathlib import Path
+
+from scripts.benchmarks.gpu.task_list import Journal, Task, reason_of
+
+NO_GPU, SICK = 2, 4
+"""Exit codes: there is no GPU; the device computes no more (an illegal address, say), and a new process may."""
+
+Tasks = Callable[[Path, bool], Iterable[Task]]  # (folder of the day, tiny sizes on a CPU)
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="run_part")
+    parser.add_argument("part")
+    parser.add_argument("tasks", help="module:function that lists the part's tasks")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--dry-run", action="store_true")
+    args = parser.parse_args(argv)
+    import jax
+
+    from scripts.benchmarks.gpu.environment import about, no_gpu
+
+    device = jax.devices()[0]
+    if not args.dry_run and device.platform != "gpu":
+        print(f"device_day: {no_gpu()}", file=sys.stderr)
+        return NO_GPU
+    threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
+    journal = Journal(args.folder / "journal.jsonl")
+    journal.describes(about(device.device_kind))
+    module, _, function = args.tasks.partition(":")
+    tasks: Tasks = getattr(import_module(module), function)
+    return run(args.part, tasks(args.folder, args.dry_run), journal, is_healthy)
+
+
+def run(part: str, tasks: Iterable[Task], journal: Journal, is_healthy: Callable[[], bool]) -> int:
+    """Any error of a task is the reason why it has no figures: no memory, a kernel of another library that fails."""
+    done = journal.done(part)
+    for task in (task for task in tasks if task.name not in done):
+        journal.starts(part, task.name, task.table)
+        started_s, is_sick = time.monotonic(), False
+        try:
+            outcome = task.run()
+        except NotImplementedError as error:
+            outcome = reason_of(error)
+        except Exception as error:
+            outcome, is_sick = reason_of(error), not is_healthy()
+        took_s = time.monotonic() - started_s
+        journal.ends(part, task.name, task.table, took_s, outcome)
+        reason = f": {outcome}" if isinstance(outcome, str) else ""
+        print(f"{part}: {task.name}, {took_s:.1f} s{reason}", file=sys.stderr, flush=True)
+        if is_sick:
+            return SICK
+    journal.completes(part)
+    return 0
+
+
+def end_with_parent(parent: int) -> None:
+    """Ends this process when its parent has ended, however that happened: it holds the GPU."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(3)
+
+
+def is_healthy() -> bool:
+    """Whether the device still computes."""
+    import jax
+    import jax.numpy as jnp
+
+    try:
+        return int(jax.block_until_ready(jnp.arange(8).sum())) == 28
+    except Exception:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,157 @@
+"""The GPU benchmark runs completely on a CPU, survives what crashes, and lists what it leaves out."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxserve.core.buckets import Bucket
+from jaxserve.engine.loop.step_stats import StepMoments, StepRecord
+from pallas_kernels import tuned_blocks
+from scripts.benchmarks.gpu import day_parts, device_day, run_part
+from scripts.benchmarks.gpu.day_parts import PARTS, Part
+from scripts.benchmarks.gpu.step_times import median_prefill, median_step
+from scripts.benchmarks.gpu.task_list import Journal, Task
+
+
+def names(folder: Path, part: str) -> list[str]:
+    return [line["ends"] for line in Journal(folder / "journal.jsonl").of(part) if "ends" in line]
+
+
+def test_what_crashes_hangs_or_breaks_the_device_costs_its_task_alone(tmp_path, capfd):
+    part, journal = Part("planted", "tests.support.planted_tasks:tasks"), Journal(tmp_path / "journal.jsonl")
+    assert device_day.run_part(part, tmp_path, journal, limit_s=120, task_limit_s=5, is_dry=True) == 0
+    assert journal.is_complete("planted")
+    assert names(tmp_path, "planted") == [
+        *("before abort", "abort", "before hang", "hang", "before illegal address", "illegal address", "last")
+    ]
+    results = journal.results()
+    assert len({record["pid"] for record in results.of("planted")}) == 4, "a new process after each"
+    assert results.missing["planted"] == {
+        "abort": "its process ended by SIGABRT",
+        "hang": "its process hung, and was ended after 5 s",
+        "illegal address": "RuntimeError: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered",
+    }
+    before = journal.lines()
+    assert device_day.run_part(part, tmp_path, journal, limit_s=120, task_limit_s=5, is_dry=True) == 0
+    assert journal.lines() == before, "a second call has nothing to do"
+    assert "hang: its process hung" in capfd.readouterr().err
+
+
+def test_a_second_call_goes_on_after_a_line_that_was_cut_off(tmp_path):
+    journal = Journal(tmp_path / "journal.jsonl")
+    run = [Task(name, "t", lambda name=name: {"name": name}) for name in ("a", "b", "c")]
+    assert run_part.run("p", run[:1], journal, lambda: True) == 0
+    text = (tmp_path / "journal.jsonl").read_text().splitlines()
+    (tmp_path / "journal.jsonl").write_text("\n".join([*text[:-1], '{"part": "p", "st']) + "\n")
+    assert not journal.is_complete("p")
+    assert run_part.run("p", run, journal, lambda: True) == 0
+    assert [record["name"] for record in journal.results().of("t")] == ["a", "b", "c"]
+
+
+def test_a_part_whose_process_does_not_start_is_listed(tmp_path, capfd):
+    journal = Journal(tmp_path / "journal.jsonl")
+    part = Part("planted", "tests.support.planted_tasks:nothing")
+    assert device_day.run_part(part, tmp_path, journal, limit_s=60, task_limit_s=60, is_dry=True) == 0
+    assert journal.results().missing == {"planted": {"start": "its process ended with code 1 before its first task"}}
+    assert "has no attribute 'nothing'" in capfd.readouterr().err
+
+
+def test_what_cannot_run_is_listed_with_its_reason(tmp_path):
+    def fails(error):
+        raise error
+
+    journal = Journal(tmp_path / "journal.jsonl")
+    tasks = [
+        Task("stepped aside", "t", lambda: fails(NotImplementedError("head dim 7 is not served"))),
+        Task("broken", "t", lambda: fails(RuntimeError("no memory\nmuch more"))),
+    ]
+    assert run_part.run("p", tasks, journal, lambda: True) == 0
+    assert journal.results().missing == {
+        "t": {"stepped aside": "head dim 7 is not served", "broken": "RuntimeError: no memory"}
+    }
+    assert run_part.run("q", tasks, journal, lambda: False) == run_part.SICK
+    assert len(names(tmp_path, "q")) == 2
+
+
+def step(num_rows: int, num_decodes: int, num_tokens: int, collected_s: float, previous_s: float = 0.0) -> StepRecord:
+    """Submitted half a second before it was collected."""
+    moments = StepMoments(0, 0, submitted_s=collected_s - 0.5, collected_s=collected_s, previous_s=previous_s)
+    return StepRecord(Bucket(num_tokens, num_rows, 8), num_rows, num_tokens, num_decodes, moments)
+
+
+def test_the_median_step_is_one_in_which_all_sequences_decode():
+    """Two prompts of 10 tokens; the first sequence decodes alone while the second is computed."""
+    records = [step(1, 0, 10, 1), step(2, 1, 11, 2), step(2, 2, 2, 9), step(2, 2, 2, 9.25, 9), step(2, 2, 2, 9.5, 9.25)]
+    assert median_prefill(records) == {"prefill_tokens": 10, "prefill_s": 0.5}
+    assert median_step(records, 2) == {"num_steps": 3, "step_s": 0.25, "context": (10 + 11 + 4) / 2}
+
+
+def test_every_part_runs_on_a_cpu(tmp_path):
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.describes({"device": "cpu"})
+    for part in PARTS:
+        tasks = getattr(day_parts, part.name)(tmp_path, True)
+        assert run_part.run(part.name, tasks, journal, lambda: True) == 0
+    device_day.write_report(journal, tmp_path, is_dry=True)
+    content = json.loads((tmp_path / "gpu-cpu.json").read_text())
+    assert content["is_dry_run"]
+    records = content["records"]
+    assert set(records) == {
+        *("ceilings", "checks", "first attention", "first engine", "tune", "attention", "engine", "throughput")
+    }
+    (check,) = records["checks"]
+    assert check["error"] <= check["bound"]
+    assert [r["by"] for r in records["attention"]] == ["mosaic_gpu", "xla"]
+    (step,) = records["engine"]
+    assert step["num_steps"] >= 2
+    assert step["prefill_tokens"] == 4
+    assert records["throughput"][0]["tokens_out"] == 32
+    assert {"tiny_decode by cuDNN", "tiny_decode by PyTorch SDPA"} < {*content["missing"]["attention"]}
+    assert "lanes" in content["missing"]["checks"]["phi3_mini_mixed_lanes"]
+    text = (tmp_path / "gpu-cpu.md").read_text()
+    assert "A dry run on the CPU" in text
+    for title in (
+        "Ceilings",
+        "First look",
+        "Decode attention",
+        "Whole decode steps",
+        "Steps of prompts",
+        "Throughput",
+        "Not measured",
+        "Tile sizes",
+    ):
+        assert f"## {title}" in text
+    (file,) = (tmp_path / "tuned").rglob("paged_attention.json")
+    tuned_blocks.parse("paged_attention", json.loads(file.read_text()), str(file))
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--dry-run", "--out", "docs/benchmarks"], "not written to docs"),
+        (["--only", "checks,speed"], "speed: parts are ceilings, first, checks, tune, attention, steps, throughput"),
+        (["--minutes", "0"], "must be a number of minutes above 0"),
+    ],
+)
+def test_mistakes_are_told(argv, message, capsys, monkeypatch):
+    monkeypatch.chdir(Path(device_day.__file__).parents[3])
+    with pytest.raises(SystemExit) as exit_:
+        device_day.main(argv)
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_without_a_gpu_it_says_so(capfd, monkeypatch, tmp_path):
+    monkeypatch.setattr(device_day, "SCRATCH", tmp_path)
+    assert device_day.main(["--out", str(tmp_path)]) == 2
+    assert "GPU" in capfd.readouterr().err
+
+
+def test_help_needs_no_jax(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(SystemExit) as exit_:
+        device_day.main(["--help"])
+    assert exit_.value.code == 0
+    assert "--dry-run" in capsys.readouterr().out
