@@ -63,13 +63,15 @@ class Buckets:
         return " ".join(dict.fromkeys(words))
 
 
-def make_buckets(max_num_seqs: int, max_num_batched_tokens: int, max_columns: int, min_rows: int = 1) -> Buckets:
+def make_buckets(
+    max_num_seqs: int, max_num_batched_tokens: int, max_columns: int, *, min_rows: int = 1, first_rows: int = 8
+) -> Buckets:
     """Buckets for the limits of a workload.
 
-    Rows of decode buckets double from 8 up to `max_num_seqs` or `min_rows`: most steps decode, and a padded row costs a
-    whole forward pass of a token. Rows of mixed buckets grow by a factor of 4, because padding only costs the head and
-    the sampler there, and so do tokens, from 32, because each bucket costs a compilation. Pairs with no more tokens
-    than rows hold no chunk.
+    Rows of decode buckets double from `first_rows` up to `max_num_seqs` or `min_rows`: most steps decode, and a padded
+    row costs a whole forward pass of a token. Rows of mixed buckets grow by a factor of 4, because padding only costs
+    the head and the sampler there, and so do tokens, from 32, because each bucket costs a compilation. Pairs with no
+    more tokens than rows hold no chunk.
     If decode tables have one width, rows also grow in steps of an eighth of the maximum, and below that to 24, 48, 96,
     ...; and there are mixed buckets of 256 tokens. For 64 requests of 27 to 256 tokens, padding is then 8 % of the rows
     instead of 22 % with 64 at once, and 16 % of the tokens instead of 31 % with 32 at once.
@@ -77,7 +79,7 @@ def make_buckets(max_num_seqs: int, max_num_batched_tokens: int, max_columns: in
     max_rows = max(min_rows, max_num_seqs)
     rows = _ladder(8, max_rows, 4)
     max_tokens = max(max_num_batched_tokens, rows[-1] + 1)
-    tokens, decode_rows = {*_ladder(32, max_tokens, 4)}, {*_ladder(8, max_rows, 2)}
+    tokens, decode_rows = {*_ladder(32, max_tokens, 4)}, {*_ladder(first_rows, max_rows, 2)}
     if max_columns <= NARROW_COLUMNS:
         tokens |= {min(256, max_tokens)}
         step = max(8, 1 << (max_rows // 8 - 1).bit_length())

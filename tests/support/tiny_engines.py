@@ -20,6 +20,7 @@ SIZES: dict[str, Any] = {
     "max_num_seqs": 8,
     "max_num_batched_tokens": 32,
     "num_pages": 300,
+    "buckets": "8 32x8",
 }
 SMALL = SIZES | {"enable_prefix_caching": False}  # no test depends on KV of another one
 # Limits of the scheduler only: engines with lower limits run the same programs on the same runner.

@@ -108,6 +108,7 @@ TINY_OPTIONS = {
     "max_num_seqs": 8,
     "max_num_batched_tokens": 32,
     "num_pages": 300,
+    "buckets": "8 32x8",
 }
 _TINY_DECODE = Workload("tiny_decode", (1,), (32,), 2, 1, 16, num_layers=1, dtype="bfloat16")
 

@@ -18,7 +18,7 @@ CAPITAL = [{"role": "user", "content": "What is the capital of France? Answer in
 @pytest.fixture(scope="module")
 def llm(real_model):
     real_model(NAME)
-    return LLM(NAME, dtype="float32", max_model_len=256, max_num_seqs=8, max_num_batched_tokens=32)
+    return LLM(NAME, dtype="float32", max_model_len=256, max_num_seqs=8, max_num_batched_tokens=32, buckets="8 32x8")
 
 
 @pytest.fixture(scope="module")

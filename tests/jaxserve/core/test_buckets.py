@@ -37,9 +37,14 @@ def test_a_decode_step_pads_to_less_than_twice_its_rows_from_eight_on(max_rows, 
 
 
 def test_the_default_limits_make_few_buckets():
-    assert len(make_buckets(32, 512, 512, min_rows=8).all()) <= 12  # on CPU
+    assert len(make_buckets(32, 512, 512, min_rows=2, first_rows=2).all()) <= 13  # on CPU
     for num_columns in (512, 2048):  # a context of 32,768 in pages of 64, and of 131,072
         assert len(make_buckets(256, 2048, num_columns, min_rows=8).all()) <= 25
+
+
+def test_few_rows_have_buckets_of_their_own_on_a_cpu():
+    assert str(make_buckets(8, 32, 64, min_rows=2, first_rows=2)) == "2 4 8 32x8"
+    assert str(make_buckets(1, 32, 64, min_rows=2, first_rows=2)) == "2 32x2"
 
 
 @pytest.mark.parametrize("max_rows", [64, 256])
