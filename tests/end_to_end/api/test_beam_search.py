@@ -67,8 +67,7 @@ def test_the_goldens_distinguish_widths_and_rules(family):
         assert len(set(found)) == len(values)
 
 
-@pytest.mark.parametrize("eviction", [None, "lru"])
-@pytest.mark.parametrize("family", ["llama3", "gemma3"])
+@pytest.mark.parametrize(("family", "eviction"), [("llama3", None), ("gemma3", "lru")])
 def test_a_small_pool_changes_nothing(family, eviction):
     llm = tiny_engine(family, **SCARCE[family], prefix_eviction=eviction)
     before = llm.stats.num_preemptions

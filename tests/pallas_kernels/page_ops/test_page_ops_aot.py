@@ -1,6 +1,7 @@
 """libtpu compiles every page operation for every TPU; none copies the pool or needs memory beyond the moved pages."""
 
 from functools import partial
+from itertools import cycle
 from math import prod
 
 import jax
@@ -37,17 +38,16 @@ def pool_on(mesh: jax.sharding.Mesh, name: str) -> jax.ShapeDtypeStruct:
     return on(mesh, shape, dtype)
 
 
-def on_half(*names: str) -> pytest.MarkDecorator:
-    """Each pool on two topologies, each topology with half the pools; `scripts/prove aot` compiles them all."""
-    half = [(t, name) for i, name in enumerate(names) for j, t in enumerate(TPU_TOPOLOGIES) if (i + j) % 2 == 0]
-    return pytest.mark.parametrize(("mesh", "name"), half, indirect=["mesh"])
+def on_one(*names: str) -> pytest.MarkDecorator:
+    """Each pool on one topology, in turn; `scripts/prove aot` compiles them all."""
+    return pytest.mark.parametrize(("mesh", "name"), list(zip(cycle(TPU_TOPOLOGIES), names)), indirect=["mesh"])
 
 
 MOVED = ("llama3_8b", "phi2", "llama3_8b_int8", "qwen_on_4_fp8")
 COPIED = ("llama3_8b", "falcon_7b", "llama3_8b_fp8")
 
 
-@on_half(*POOLS)
+@on_one(*POOLS)
 def test_tokens_are_written_into_the_donated_pool(mesh, name):
     pool, head_dim, num_tokens = pool_on(mesh, name), POOLS[name][1], 512
     kv = on(mesh, (num_tokens, pool.shape[2], head_dim), jnp.bfloat16)
@@ -77,13 +77,13 @@ def test_a_scan_over_layers_carries_the_pool(mesh):
     assert_in_place(compiled, pool, max_temp_bytes=4 * MB)
 
 
-@on_half(*MOVED)
+@on_one(*MOVED)
 def test_rows_are_moved_in_the_donated_pool(mesh, name):
     pool, slots = pool_on(mesh, name), on(mesh, (512,), jnp.int32)
     assert_in_place(compile_on(mesh, api.move_rows, pool, slots, slots, donate=(0,)), pool, max_temp_bytes=MB)
 
 
-@on_half(*COPIED)
+@on_one(*COPIED)
 def test_pages_come_and_go_without_a_copy_of_the_pool(mesh, name):
     pool, ids = pool_on(mesh, name), on(mesh, (16,), jnp.int32)
     pages = on(mesh, (pool.shape[0], 16, *pool.shape[2:]), pool.dtype)
@@ -95,7 +95,8 @@ def test_pages_come_and_go_without_a_copy_of_the_pool(mesh, name):
     assert gathered.memory_analysis().temp_size_in_bytes <= MB
 
 
-def test_xla_copies_the_pool_where_the_kernels_do_not(mesh):
+@pytest.mark.parametrize("mesh", ["v5e:2x2", "tpu7x:2x2x1"], indirect=True)
+def test_the_control_xla_copies_the_pool_where_the_kernels_do_not(mesh):
     pool, ids = pool_on(mesh, "llama3_8b"), on(mesh, (16,), jnp.int32)
     compiled = compile_on(mesh, partial(api.copy_pages, backend="xla"), pool, ids, ids, donate=(0,))
     assert compiled.memory_analysis().temp_size_in_bytes >= device_bytes(pool)
