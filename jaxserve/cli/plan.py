@@ -54,8 +54,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="jaxserve plan",
         description="Compile an engine for a target, whose devices may be absent, and report its memory and the lower "
         "bounds of its step times: jaxserve plan llama-3-8b --topology v6e:2x2. No weights are read. A program takes "
-        "up to a minute to compile: --buckets selects a few. Exit code 1 where a program copies the pool or the engine "
-        "does not fit.",
+        "up to a minute to compile: --buckets selects a few. Exit code 1 where a program copies the pool or weights or "
+        "the engine does not fit.",
     )
     parser.add_argument("model", help=MODEL_OR_SHAPE_HELP)
     target = parser.add_mutually_exclusive_group()

@@ -11,6 +11,8 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.models.attention import check_backend
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
+from jaxserve.runner.programs.data_loops import data_loops
+from jaxserve.runner.programs.hlo import read_hlo
 from tests.support.compiled.aot import assert_in_place, device_bytes, gpu_mesh, ptxas_report
 from tests.support.compiled.aot_step import DTYPE, PAGE, StepCase
 
@@ -35,6 +37,9 @@ def check_whole_step() -> None:
     assert kernels_called(compiled.as_text()) == KERNELS
     assert_in_place(compiled, step.state.pool, donated=step.state, max_temp_bytes=STEP_BYTES)
     assert not step.weight_copies(compiled)
+    assert len(data_loops(read_hlo(compiled.as_text()))) == 1, "over the rounds"
+    # Beside weights and head: attention's partial results for contexts of up to 8,192, and activations.
+    assert 1 <= step.traffic(compiled, "layers", "lm_head") <= 1.09
 
 
 def check_layers_of_two_kinds() -> None:
@@ -55,6 +60,8 @@ def test_the_layers_call_the_kernels_and_update_the_pool_in_place():
     assert not any(kernel.spill_bytes for kernel in kernels)
     assert_in_place(compiled, step.state.pool, max_temp_bytes=BACKBONE_BYTES)
     assert not step.weight_copies(compiled)
+    assert not data_loops(read_hlo(compiled.as_text())), "the host waits for nothing"
+    assert 1 <= step.traffic(compiled, "layers") <= 1.08
 
 
 def test_the_layers_of_an_older_gpu_are_xlas_and_copy_no_pool():
