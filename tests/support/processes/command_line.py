@@ -8,7 +8,8 @@ import pytest
 from jaxserve.cli.main import main
 
 # Sizes of the demo model's engine in every test of a command and in docs/recipes.md: its programs are compiled once.
-DEMO_SIZES = tuple("--max-model-len 256 --max-num-seqs 8 --max-num-batched-tokens 32".split()) + ("--buckets", "8 32x8")
+_SIZES = "--max-model-len 256 --max-num-seqs 8 --max-num-batched-tokens 32"
+DEMO_SIZES = (*_SIZES.split(), "--buckets", "8 32x8")
 
 
 def jaxserve(*args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
