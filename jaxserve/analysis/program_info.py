@@ -8,7 +8,7 @@ import jax
 
 from jaxserve.core.hardware.mesh import device_bytes, local_shape
 from jaxserve.runner.programs.collectives import Collective, collectives
-from jaxserve.runner.programs.data_loops import data_loops
+from jaxserve.runner.programs.data_loops import OF_A_STEP, data_loops
 from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.pool_aliasing import hlo_type, pool_copies
 from jaxserve.runner.programs.programs import Program
@@ -57,7 +57,7 @@ def describe_program(program: Program, state: Any) -> ProgramInfo:
         if copies := weight_copies(hlo, params, program.bucket.num_tokens):
             problems.append(f"it copies {len(copies)} weights before it multiplies, the first by {copies[0]}")
         is_gpu = program.mesh.devices.flat[0].platform == "gpu"
-        if is_gpu and len(loops := data_loops(hlo)) > 1:
+        if is_gpu and len(loops := data_loops(hlo)) > OF_A_STEP:
             problems.append(f"it has {len(loops)} loops that end by data and wait for the host: {', '.join(loops)}")
     return ProgramInfo(
         name=program.name,

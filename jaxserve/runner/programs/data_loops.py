@@ -4,10 +4,13 @@ from collections.abc import Iterator
 
 from jaxserve.runner.programs.hlo import Hlo
 
+OF_A_STEP = 2
+"""Those of a decode step: over its rounds, and over the rows whose penalty counts are cleared, usually none."""
+
 
 def data_loops(program: Hlo) -> list[str]:
     """Loops whose number of turns depends on data, but for those in a branch of a branch, which serve an option of
-    requests. A decode step has one: over its rounds."""
+    requests."""
     return list(_of_computation(program, program.entry, num_branches=0))
 
 

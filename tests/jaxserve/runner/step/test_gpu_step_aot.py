@@ -11,7 +11,7 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.models.attention import check_backend
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
-from jaxserve.runner.programs.data_loops import data_loops
+from jaxserve.runner.programs.data_loops import OF_A_STEP, data_loops
 from jaxserve.runner.programs.hlo import read_hlo
 from tests.support.compiled.aot import assert_in_place, device_bytes, gpu_mesh, ptxas_report
 from tests.support.compiled.aot_step import DTYPE, PAGE, StepCase
@@ -37,7 +37,7 @@ def check_whole_step() -> None:
     assert kernels_called(compiled.as_text()) == KERNELS
     assert_in_place(compiled, step.state.pool, donated=step.state, max_temp_bytes=STEP_BYTES)
     assert not step.weight_copies(compiled)
-    assert len(data_loops(read_hlo(compiled.as_text()))) == 1, "over the rounds"
+    assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP
     # Beside weights and head: attention's partial results for contexts of up to 8,192, and activations.
     assert 1 <= step.traffic(compiled, "layers", "lm_head") <= 1.09
 
