@@ -1,12 +1,14 @@
 """Runs one proof of scripts/proofs and writes its table to docs/proofs, under a header with command and versions."""
 
 import ast
+import hashlib
 import importlib
 import platform
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +26,14 @@ def descriptions() -> dict[str, str]:
     files = sorted(PROOFS.glob("[!_]*.py"))
     docstrings = {file.stem: ast.get_docstring(ast.parse(file.read_text())) or "" for file in files}
     return {name: docstring.partition("\n")[0] for name, docstring in docstrings.items()}
+
+
+def digest_of(files: Iterable[Path]) -> str:
+    """A name for the contents of files of the repository: results of other contents are not continued."""
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def git(*args: str) -> str:

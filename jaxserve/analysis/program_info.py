@@ -6,11 +6,11 @@ from typing import Any
 
 import jax
 
-from jaxserve.core.hardware.mesh import device_bytes, local_shape
+from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.runner.programs.collectives import Collective, collectives
 from jaxserve.runner.programs.data_loops import OF_A_STEP, data_loops
 from jaxserve.runner.programs.hlo import read_hlo
-from jaxserve.runner.programs.pool_aliasing import hlo_type, pool_copies
+from jaxserve.runner.programs.pool_aliasing import local_type, pool_copies
 from jaxserve.runner.programs.programs import Program
 from jaxserve.runner.programs.traffic import memory_traffic
 from jaxserve.runner.programs.weight_copies import weight_copies
@@ -64,7 +64,7 @@ def describe_program(program: Program, state: Any) -> ProgramInfo:
         temporary_bytes=memory.temp_size_in_bytes + memory.output_size_in_bytes - aliased_bytes,
         aliased_bytes=aliased_bytes,
         code_bytes=memory.generated_code_size_in_bytes,
-        traffic_bytes=memory_traffic(hlo, {hlo_type(local_shape(state.pool), state.pool.dtype)}),
+        traffic_bytes=memory_traffic(hlo, {local_type(state.pool)}),
         collectives=collectives(hlo),
         problems=tuple(problems),
         compile_s=time.monotonic() - started_s,

@@ -19,7 +19,7 @@ def declare(mlp: GatedMlp, d_model: int, of_layers: LayerSpecs) -> dict[str, obj
 
 
 @jax.named_scope("mlp")
-def gated_mlp(mlp: GatedMlp, mesh: AnyMesh, w: Weights, x: Float[Array, "T D"]) -> Float[Array, "T D"]:
+def apply(mlp: GatedMlp, mesh: AnyMesh, w: Weights, x: Float[Array, "T D"]) -> Float[Array, "T D"]:
     """down(act(gate x) * up x)"""
     # One product: of a layer's weights that two products read, XLA on TPU7x and on GPU makes a copy first.
     is_divided = num_shards(mesh, "mlp") > 1

@@ -9,13 +9,10 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
+from jaxserve.models import gated_mlp, grouped_attention
 from jaxserve.models.attention import attend
 from jaxserve.models.config.layer_kind import LayerKind
 from jaxserve.models.context import Context
-from jaxserve.models.gated_mlp import declare as declare_mlp
-from jaxserve.models.gated_mlp import gated_mlp
-from jaxserve.models.grouped_attention import declare as declare_attention
-from jaxserve.models.grouped_attention import output, project
 from jaxserve.models.linear import Stacked, Weights, at_layer
 from jaxserve.models.param_spec import LayerSpecs
 from jaxserve.models.rms_norm import named_norm
@@ -31,8 +28,8 @@ def declare(kind: LayerKind, d_model: int, num_kv_heads: int, of_layers: LayerSp
     if kind.has_post_norms:
         names += ["post_attn_norm", "post_mlp_norm"]
     return {
-        **declare_attention(kind.attention, d_model, num_kv_heads, of_layers),
-        **declare_mlp(kind.mlp, d_model, of_layers),
+        **grouped_attention.declare(kind.attention, d_model, num_kv_heads, of_layers),
+        **gated_mlp.declare(kind.mlp, d_model, of_layers),
         **{name: of_layers.norm(d_model) for name in names},
     }
 
@@ -62,14 +59,14 @@ def run_layer(
 
     def before(x: jax.Array, rope: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         w = weights()
-        return project(kind.attention, eps, w, named_norm(w, "attn_norm", x, eps), rope)
+        return grouped_attention.project(kind.attention, eps, w, named_norm(w, "attn_norm", x, eps), rope)
 
     def after(x: jax.Array, o: jax.Array) -> jax.Array:
         w = weights()
         norm, whole = partial(named_norm, w, eps=eps), jax.NamedSharding(ctx.mesh, PartitionSpec())
-        y = lax.with_sharding_constraint(output(ctx.mesh, w, o), whole)
+        y = lax.with_sharding_constraint(grouped_attention.output(ctx.mesh, w, o), whole)
         x = x + norm("post_attn_norm", x=y)
-        y = lax.with_sharding_constraint(gated_mlp(kind.mlp, ctx.mesh, w, norm("mlp_norm", x=x)), whole)
+        y = lax.with_sharding_constraint(gated_mlp.apply(kind.mlp, ctx.mesh, w, norm("mlp_norm", x=x)), whole)
         return x + norm("post_mlp_norm", x=y)
 
     q, k, v = each(before, x, rope)

@@ -11,7 +11,6 @@ client named on the command line always runs.
 """
 
 import argparse
-import hashlib
 import json
 import sys
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from scripts.proofs.helpers.client_relay import FALSIFIED, Fault, other_texts, r
 from scripts.proofs.helpers.client_runs import Client, ClientRun, run
 from scripts.proofs.helpers.served_model import served
 from scripts.proofs.helpers.serving_row import MODEL, SIZES
+from scripts.prove import digest_of
 
 ROOT = Path(__file__).parents[2]
 KEY = "a-key-for-clients"
@@ -125,10 +125,8 @@ def place_of(client: Client) -> Path:
     """Of the stored result; named by a hash of the files that it depends on."""
     own = f"scripts/clients/{client.module.partition('_')[0]}*.py", f"scripts/clients/requirements/{client.name}.*"
     shared = "jaxserve/**/*.py", "scripts/clients/checks.py", "scripts/proofs/**/*client*.py"
-    digest = hashlib.sha256()
-    for file in sorted(file for pattern in (*own, *shared) for file in ROOT.glob(pattern)):
-        digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
-    return ROOT / ".cache" / "proofs" / f"client-{client.name}-{digest.hexdigest()[:12]}.json"
+    digest = digest_of(file for pattern in (*own, *shared) for file in ROOT.glob(pattern))
+    return ROOT / ".cache" / "proofs" / f"client-{client.name}-{digest}.json"
 
 
 def table(runs: list[ClientRun]) -> list[str]:

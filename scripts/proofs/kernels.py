@@ -14,7 +14,6 @@ end's kernels nor the cases have changed.
 """
 
 import argparse
-import hashlib
 import json
 import multiprocessing
 import sys
@@ -31,6 +30,7 @@ from tqdm import tqdm
 
 from pallas_kernels.paged_attention.workload_arguments import build
 from pallas_kernels.paged_attention.workloads import BENCH_WORKLOADS, WORKLOADS, Workload
+from scripts.prove import digest_of
 from tests.pallas_kernels.paged_attention import attention_calls
 from tests.pallas_kernels.paged_attention.attention_calls import Result, attend, truth
 from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, are_same_pools, errors
@@ -50,6 +50,7 @@ GPU = "mosaic_gpu"
 BACKENDS = (*attention_calls.BACKENDS, GPU)
 USED = {"invariant": ("xla",)}
 """By back end, the other back ends whose files it imports."""
+
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / ".cache" / "proofs"
 CASES_PER_PROCESS = 40  # a process keeps every program that it compiled
@@ -146,10 +147,7 @@ def kept_file(backend: str) -> Path:
 
 def state_of_sources(backend: str) -> str:
     """A hash of the files that a back end's errors depend on."""
-    digest = hashlib.sha256()
-    for file in sources_of(backend):
-        digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
-    return digest.hexdigest()[:12]
+    return digest_of(sources_of(backend))
 
 
 def sources_of(backend: str) -> list[Path]:

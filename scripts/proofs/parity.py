@@ -7,7 +7,6 @@ stored in .cache/proofs: an interrupted run continues as long as the sources tha
 """
 
 import argparse
-import hashlib
 import json
 import os
 import subprocess
@@ -16,6 +15,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+from scripts.prove import digest_of
 
 ROOT = Path(__file__).parents[2]
 MODELS = {"smollm2-135m-instruct": 3, "gemma-3-270m": 2}  # name → tensor-parallel size that its heads allow
@@ -61,10 +62,7 @@ def state_of_sources() -> str:
         files += ROOT.glob(f"jaxserve/{folder}/**/*.py")
     files += [*ROOT.glob("jaxserve/engine/loop/*.py"), *ROOT.glob("tests/goldens/parity-*.npz")]
     inert = {"engine_config.py", "errors.py", "outputs.py", "fake_runner.py", "fake_model.py", "fake_pool.py"}
-    digest = hashlib.sha256()
-    for file in sorted(f for f in files if f.name not in inert):
-        digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
-    return digest.hexdigest()[:12]
+    return digest_of(file for file in files if file.name not in inert)
 
 
 def _in_process(model: str, variant: str) -> dict:

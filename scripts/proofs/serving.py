@@ -11,7 +11,6 @@ named on the command line always runs.
 """
 
 import argparse
-import hashlib
 import json
 import sys
 import time
@@ -23,6 +22,7 @@ from scripts.proofs.helpers.serving_equality import batch, stream
 from scripts.proofs.helpers.serving_event_loop import loop
 from scripts.proofs.helpers.serving_row import Row
 from scripts.proofs.helpers.serving_speed import speed
+from scripts.prove import digest_of
 
 ROOT = Path(__file__).parents[2]
 PARTS: dict[str, Callable[[float], list[Row]]] = {
@@ -76,9 +76,5 @@ def table(rows: dict[str, list[Row]]) -> list[str]:
 
 def state_of_sources() -> str:
     """Hash of the files that the rows depend on."""
-    files, digest = list[Path](), hashlib.sha256()
-    for pattern in ("jaxserve/**/*.py", "tests/support/**/*.py", "scripts/proofs/**/*serv*.py"):
-        files += ROOT.glob(pattern)
-    for file in sorted(files):
-        digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
-    return digest.hexdigest()[:12]
+    patterns = ("jaxserve/**/*.py", "tests/support/**/*.py", "scripts/proofs/**/*serv*.py")
+    return digest_of(file for pattern in patterns for file in ROOT.glob(pattern))

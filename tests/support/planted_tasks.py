@@ -27,6 +27,14 @@ def illegal_address():
     fails()
 
 
+def fault_of_a_check():
+    """As a check reports it, which goes on after an error of the device."""
+    try:
+        illegal_address()
+    except RuntimeError as error:
+        return {"fault": str(error)}
+
+
 def computes():
     jax.block_until_ready(jax.numpy.ones(3))
     return {"pid": os.getpid()}
@@ -36,4 +44,6 @@ def tasks(folder: Path, is_small: bool):
     for name, run in (("abort", abort), ("hang", hang), ("illegal address", illegal_address)):
         yield Task(f"before {name}", "planted", computes)
         yield Task(name, "planted", run)
+    yield Task("before fault", "planted", computes)
+    yield Task("fault", "planted checks", fault_of_a_check)
     yield Task("last", "planted", computes)

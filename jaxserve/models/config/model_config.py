@@ -111,8 +111,9 @@ class ModelConfig:
     def layer_table(self) -> tuple[Layer, ...]:
         num_of_kind, num_of_stack = [0] * len(self.kinds), [0] * len(self.stacks)
         table: list[Layer] = []
+        layers_per_group = self.layers_per_group
         for kind, stack in zip(self.layer_kinds, self.layer_stacks, strict=True):
-            group, index_in_group = divmod(num_of_kind[kind], self.layers_per_group)
+            group, index_in_group = divmod(num_of_kind[kind], layers_per_group)
             table.append(Layer(kind, stack, num_of_stack[stack], group, index_in_group))
             num_of_kind[kind] += 1
             num_of_stack[stack] += 1

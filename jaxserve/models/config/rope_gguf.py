@@ -1,9 +1,11 @@
 """Host: rotary embedding from GGUF: header keys `<architecture>.rope.*`, and tables of factors as tensors."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.models.config import rope_scaling as scaling
+from jaxserve.models.config.common_sizes import Sizes
 from jaxserve.models.config.config_keys import ConfigKeys
 from jaxserve.models.config.rope import Rope
 
@@ -12,8 +14,14 @@ TABLES = (FREQS, SHORT, LONG)
 Tables = Mapping[str, tuple[float, ...]]
 
 
-def read_rope(keys: ConfigKeys, head_dim: int, max_position: int, tables: Tables) -> tuple[Rope, int]:
-    """A model's rope and its number of positions; takes every rope key. tables: by tensor name."""
+def read_rope(keys: ConfigKeys, sizes: Sizes, tables: Tables) -> tuple[Rope, Sizes]:
+    """The rope shared by all layers of a model, and the sizes with its number of positions; takes every rope key."""
+    rope, max_position = make_rope(keys, sizes.head_dim, sizes.max_position, tables)
+    return rope, replace(sizes, max_position=max_position)
+
+
+def make_rope(keys: ConfigKeys, head_dim: int, max_position: int, tables: Tables) -> tuple[Rope, int]:
+    """(rope, number of positions). tables: by tensor name."""
     base = keys.take_float("rope.freq_base", 10_000.0)
     rotated = keys.take_int("rope.dimension_count", head_dim)
     dim = None if rotated == head_dim else rotated

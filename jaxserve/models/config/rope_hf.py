@@ -3,25 +3,29 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.models.config import rope_scaling as scaling
+from jaxserve.models.config.common_sizes import Sizes
 from jaxserve.models.config.config_keys import ConfigKeys
 from jaxserve.models.config.rope import Rope
 
 SOURCE = "config.json (rope settings)"
 
 
-def read_rope(keys: ConfigKeys, head_dim: int, max_position: int, default_base: float = 10_000.0) -> tuple[Rope, int]:
-    """The rope shared by all layers of a model, and its number of positions; takes every rope key."""
+def read_rope(keys: ConfigKeys, sizes: Sizes, default_base: float = 10_000.0) -> tuple[Rope, Sizes]:
+    """The rope shared by all layers of a model, and the sizes with its number of positions; takes every rope key."""
     values = {
         "rope_theta": keys.take("rope_theta", default_base),
         "partial_rotary_factor": keys.take("partial_rotary_factor", None),
         **keys.take_mapping("rope_scaling"),
         **keys.take_mapping("rope_parameters"),
     }
-    return make_rope(values, head_dim, max_position, keys.take("original_max_position_embeddings", None))
+    original_len = keys.take("original_max_position_embeddings", None)
+    rope, max_position = make_rope(values, sizes.head_dim, sizes.max_position, original_len)
+    return rope, replace(sizes, max_position=max_position)
 
 
 def make_rope(

@@ -25,9 +25,8 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     caps = {name: cap for name, cap in CAPS.items() if name not in config}
     keys = ConfigKeys(config, "config.json", DEFAULTS | caps)
     form = gemma.hf_form(keys)
-    sizes = form.sizes
-    rope, max_position = rope_hf.read_rope(keys, sizes.head_dim, sizes.max_position)
-    form = replace(form, sizes=replace(sizes, max_position=max_position))
+    rope, sizes = rope_hf.read_rope(keys, form.sizes)
+    form = replace(form, sizes=sizes)
     layer_types = read_layer_types(keys, alternating(sizes.num_layers))
     window = keys.take_int("sliding_window")
     keys.finish(inert=("cache_implementation",))
@@ -40,13 +39,11 @@ def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf
         raise ConfigError(f"the GGUF file has {', '.join(rope_tables)}, which Gemma 2 does not use")
     keys = gguf_keys(metadata, FAMILY)
     form = gemma.gguf_form(keys, metadata, is_tied, LARGEST)
-    sizes = form.sizes
-    rope, max_position = rope_gguf.read_rope(keys, sizes.head_dim, sizes.max_position, rope_tables)
+    rope, sizes = rope_gguf.read_rope(keys, form.sizes, rope_tables)
     keys.require("attention.sliding_window_pattern", (2,), 2)
     window = keys.take_int("attention.sliding_window", DEFAULTS["sliding_window"])
     attention_cap, final_cap = (keys.take_float(name, cap) for name, cap in CAPS.items())
     keys.finish()
-    sizes = replace(sizes, max_position=max_position)
     form = replace(form, sizes=sizes, attention_softcap=attention_cap, final_softcap=final_cap)
     return form.model(FAMILY, alternating(sizes.num_layers), rope, rope, window, has_qk_norm=False)
 

@@ -1,7 +1,6 @@
 """Host: Llama 2 and 3.x, and models of the same form (such as SmolLM2)."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from jaxserve.models.config import rope_gguf, rope_hf
@@ -21,8 +20,7 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     keys.require("mlp_bias", (False,), False)
     keys.require("hidden_act", ("silu",), "silu")
     keys.require("rope_interleaved", (False,), False)
-    rope, max_position = rope_hf.read_rope(keys, sizes.head_dim, sizes.max_position)
-    sizes = replace(sizes, max_position=max_position)
+    rope, sizes = rope_hf.read_rope(keys, sizes)
     keys.finish(inert=("is_llama_config",))
     return sizes.model(FAMILY, uniform(sizes.whole_kind(rope), None, sizes))
 
@@ -36,8 +34,7 @@ def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf
     sizes = gguf_sizes(keys, metadata, is_tied)
     # Queries and keys are stored in pairs over the whole head, so the whole head is rotated.
     keys.require("rope.dimension_count", (sizes.head_dim,), sizes.head_dim)
-    rope, max_position = rope_gguf.read_rope(keys, sizes.head_dim, sizes.max_position, rope_tables)
-    sizes = replace(sizes, max_position=max_position)
+    rope, sizes = rope_gguf.read_rope(keys, sizes, rope_tables)
     window = read_window(keys, "attention.sliding_window")
     keys.finish()
     layers = uniform(sizes.whole_kind(rope), window, sizes)

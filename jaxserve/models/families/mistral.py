@@ -4,7 +4,6 @@ Its GGUF files have the architecture 'llama': see `llama.py`.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from jaxserve.models.config import rope_hf
@@ -22,8 +21,7 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     sizes = hf_sizes(keys)
     keys.require("attention_bias", (False,), False)
     keys.require("hidden_act", ("silu",), "silu")
-    rope, max_position = rope_hf.read_rope(keys, sizes.head_dim, sizes.max_position)
-    sizes = replace(sizes, max_position=max_position)
+    rope, sizes = rope_hf.read_rope(keys, sizes)
     # If the key is absent, the window is the first release's; null means no window.
     window = read_window(keys, "sliding_window") if "sliding_window" in config else 4096
     keys.finish()

@@ -2,7 +2,6 @@
 in the 128k versions; three quarters of each head rotated in Phi-4-mini."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from jaxserve.models.config import rope_gguf, rope_hf
@@ -23,8 +22,7 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     for name in ("full_attn_mod", "interpolate_factor"):
         keys.require(name, (1,), 1)
     keys.require("hidden_act", ("silu",), "silu")
-    rope, max_position = rope_hf.read_rope(keys, sizes.head_dim, sizes.max_position)
-    sizes = replace(sizes, max_position=max_position)
+    rope, sizes = rope_hf.read_rope(keys, sizes)
     window = read_window(keys, "sliding_window")
     keys.finish(inert=("auto_map", "embd_pdrop", "resid_pdrop"))
     return sizes.model(FAMILY, uniform(sizes.whole_kind(rope), window, sizes))
@@ -34,8 +32,7 @@ def from_gguf(metadata: Mapping[str, Any], is_tied: bool, rope_tables: rope_gguf
     """From GGUF metadata with general.architecture 'phi3'; LongRoPE's tables are tensors."""
     keys = gguf_keys(metadata, FAMILY)
     sizes = gguf_sizes(keys, metadata, is_tied)
-    rope, max_position = rope_gguf.read_rope(keys, sizes.head_dim, sizes.max_position, rope_tables)
-    sizes = replace(sizes, max_position=max_position)
+    rope, sizes = rope_gguf.read_rope(keys, sizes, rope_tables)
     window = read_window(keys, "attention.sliding_window")
     keys.finish()
     return sizes.model(FAMILY, uniform(sizes.whole_kind(rope), window, sizes))

@@ -2,7 +2,7 @@
 norms of queries and keys instead."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from jaxserve.models.config import rope_gguf, rope_hf
@@ -39,8 +39,7 @@ class Qwen:
         keys.require("attention_bias", (False,), False)
         keys.require("hidden_act", ("silu",), "silu")
         keys.require("use_mrope", (False,), False)
-        rope, max_position = rope_hf.read_rope(keys, sizes.head_dim, sizes.max_position)
-        sizes = replace(sizes, max_position=max_position)
+        rope, sizes = rope_hf.read_rope(keys, sizes)
         window = read_window(keys, "sliding_window") if "sliding_window" in config else 4096
         if not keys.require("use_sliding_window", (True, False), False):
             window = None
@@ -55,8 +54,7 @@ class Qwen:
         """From GGUF metadata; no layer is windowed."""
         keys = gguf_keys(metadata, self.family)
         sizes = gguf_sizes(keys, metadata, is_tied)
-        rope, max_position = rope_gguf.read_rope(keys, sizes.head_dim, sizes.max_position, rope_tables)
-        sizes = replace(sizes, max_position=max_position)
+        rope, sizes = rope_gguf.read_rope(keys, sizes, rope_tables)
         keys.finish()
         return sizes.model(self.family, uniform(sizes.whole_kind(rope, **self.attention), None, sizes))
 

@@ -27,6 +27,11 @@ def hlo_type(shape: tuple[int, ...], dtype: Any) -> str:
     return f"{HLO_DTYPES[np.dtype(dtype).name]}[{','.join(map(str, shape))}]"
 
 
+def local_type(leaf: Any) -> str:
+    """The type of one device's part of an array, or of its `jax.ShapeDtypeStruct`."""
+    return hlo_type(local_shape(leaf), leaf.dtype)
+
+
 def pool_copies(program: Hlo, pool: Any, temporary_bytes: int) -> list[str]:
     """Instructions that allocate another array of the pool's shape, or of one layer's, on a device.
 

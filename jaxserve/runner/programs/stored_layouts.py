@@ -11,6 +11,7 @@ from jax.sharding import Mesh, Sharding
 from jaxserve.models.params import Params
 
 BY_ROWS = Layout(major_to_minor=(0, 1))
+LANES = 128  # of a TPU's tile
 OF_TOKENS = ("embed", "lm_head")
 
 
@@ -22,7 +23,9 @@ def stored(params: Params, mesh: Mesh) -> Params:
     def by_rows(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=Format(BY_ROWS, leaf.sharding))
 
-    return params | {name: by_rows(params[name]) for name in OF_TOKENS if name in params}
+    # Wider ones are by rows anyway, and a layout that is asked for makes `jax.device_put` copy.
+    narrow = (name for name in OF_TOKENS if name in params and params[name].shape[-1] % LANES)
+    return params | {name: by_rows(params[name]) for name in narrow}
 
 
 def destination(struct: jax.ShapeDtypeStruct) -> Sharding | Format:

@@ -1,12 +1,13 @@
 """The measured sizes: full ones, or one tiny case of each part as a test of the script."""
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from pallas_kernels.paged_attention.workloads import WORKLOADS, Workload
 from scripts.benchmarks.kernels.measure_kernel import Sampling
 from scripts.benchmarks.kernels.workload_names import KNOWN, workloads
+from tests.support.golden_data import checkpoint
+from tests.support.tiny_engines import SIZES
 
 BACKEND = "mosaic_gpu"
 
@@ -101,15 +102,7 @@ FULL = Sizes(
     ),
 )
 
-TINY_MODEL = str(Path(__file__).parents[3] / "tests" / "goldens" / "llama3")
-TINY_OPTIONS = {
-    "dtype": "float32",
-    "max_model_len": 128,
-    "max_num_seqs": 8,
-    "max_num_batched_tokens": 32,
-    "num_pages": 300,
-    "buckets": "8 32x8",
-}
+TINY_MODEL = str(checkpoint("llama3"))
 _TINY_DECODE = Workload("tiny_decode", (1,), (32,), 2, 1, 16, num_layers=1, dtype="bfloat16")
 
 TINY = Sizes(
@@ -121,9 +114,9 @@ TINY = Sizes(
         (1,),
         prompt_len=4,
         num_steps=2,
-        options=TINY_OPTIONS,
+        options=SIZES,
         backends=("xla",),  # an interpreted GPU kernel takes a second per layer
     ),
-    throughput=ThroughputSizes(TINY_MODEL, num_prompts=4, num_tokens=8, options=TINY_OPTIONS),
+    throughput=ThroughputSizes(TINY_MODEL, num_prompts=4, num_tokens=8, options=SIZES),
     sampling=Sampling(seconds=0, count=1),
 )

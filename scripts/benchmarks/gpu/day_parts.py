@@ -28,6 +28,7 @@ def _part(name: str) -> Part:
 
 
 PARTS = tuple(map(_part, ("ceilings", "first", "checks", "tune", "attention", "steps", "throughput", "peers")))
+FIRST_BATCH, FIRST_DECODE = 64, "llama3_8b_decode_64x8k"
 FIRST_CHECKS = ("llama3_8b_decode", "llama3_8b_prefill", "llama3_8b_tp4_mixed")
 
 
@@ -44,9 +45,10 @@ def first(folder: Path, is_small: bool) -> Iterator[Task]:
 
     sizes = _sizes(is_small)
     yield from reference_checks.tasks(replace(sizes, checks=_first_checks(sizes)))
-    decode = next((w for w in sizes.attention if w.name == "llama3_8b_decode_64x8k"), sizes.attention[0])
+    decode = next((w for w in sizes.attention if w.name == FIRST_DECODE), sizes.attention[0])
     yield replace(attention_times.task(decode, BACKEND, sizes), table="first attention")
-    engine = replace(sizes.engine, batches=sizes.engine.batches[-2:][:1], backends=sizes.engine.backends[:1])
+    batch = FIRST_BATCH if FIRST_BATCH in sizes.engine.batches else sizes.engine.batches[0]
+    engine = replace(sizes.engine, batches=(batch,), backends=sizes.engine.backends[:1])
     yield from (replace(task, table="first engine") for task in step_times.tasks(engine))
 
 

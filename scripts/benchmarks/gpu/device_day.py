@@ -5,7 +5,6 @@ the next process goes on after it. A second call goes on where the first one end
 """
 
 import argparse
-import hashlib
 import os
 import shutil
 import signal
@@ -21,6 +20,7 @@ from scripts.benchmarks.gpu.day_parts import LIMIT_S, PARTS, Part
 from scripts.benchmarks.gpu.run_part import NO_GPU
 from scripts.benchmarks.gpu.task_list import Journal
 from scripts.benchmarks.report_page import as_text
+from scripts.prove import digest_of
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs" / "benchmarks"
@@ -56,10 +56,7 @@ def main(argv: list[str]) -> int:
         print(f"\nNot complete: {', '.join(left)}. The same command goes on with them.")
     print(f"\nWrote {', '.join(map(str, files))}")
     is_wrong = any(r["fault"] for r in results.of("checks"))
-    return 1 if left or is_wrong or any(BROKEN in r for m in results.missing.values() for r in m.values()) else 0
-
-
-BROKEN = "its process"
+    return 1 if left or is_wrong or results.num_broken else 0
 
 
 def run_part(
@@ -67,40 +64,45 @@ def run_part(
 ) -> int:
     """Runs the tasks of a part that have not ended, in one process after the other, until its time is over."""
     command = [sys.executable, "-m", "scripts.benchmarks.gpu.run_part", part.name, part.tasks, str(folder)]
+    command += ["--dry-run"] * is_dry
+    # Compiled programs stay for the next process.
+    environment = {"JAX_COMPILATION_CACHE_DIR": str(SCRATCH / "xla")} | os.environ
+    if is_dry:
+        environment["JAX_PLATFORMS"] = "cpu"
     until_s = time.monotonic() + limit_s
     while not journal.is_complete(part.name) and (left_s := until_s - time.monotonic()) > 0:
         before, started_s = len(journal.of(part.name)), time.monotonic()
-        code = _supervise([*command, *["--dry-run"] * is_dry], journal, part.name, left_s, task_limit_s)
+        code = _supervise(command, environment, journal, left_s, task_limit_s)
         if code == NO_GPU:
             return code
         own = journal.of(part.name)
         if time.monotonic() >= until_s:
             break
         if len(own) == before:
-            reason = f"{BROKEN} ended with code {code} before its first task"
-            journal.ends(part.name, "start", part.name, 0.0, reason)
+            reason = f"its process ended with code {code} before its first task"
+            journal.ends(part.name, "start", part.name, 0.0, reason, is_broken=True)
             break
         if "starts" in own[-1]:
-            how = f"ended by {signal.Signals(-code).name}" if code and code < 0 else f"ended with code {code}"
-            reason = f"{BROKEN} {how}" if code is not None else f"{BROKEN} hung, and was ended after {task_limit_s:g} s"
-            task = own[-1]["starts"]
-            journal.ends(part.name, task, own[-1]["table"], time.monotonic() - started_s, reason)
+            if code is None:
+                how = f"hung, and was ended after {task_limit_s:g} s"
+            else:
+                how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+            task, reason = own[-1]["starts"], f"its process {how}"
+            journal.ends(part.name, task, own[-1]["table"], time.monotonic() - started_s, reason, is_broken=True)
             print(f"{part.name}: {task}: {reason}", file=sys.stderr, flush=True)
     return 0
 
 
-def _supervise(command: list[str], journal: Journal, part: str, limit_s: float, task_limit_s: float) -> int | None:
+def _supervise(
+    command: list[str], environment: dict[str, str], journal: Journal, limit_s: float, task_limit_s: float
+) -> int | None:
     """The exit code; None if the process was ended because the part's time or that of a task was over."""
-    # Compiled programs stay for the next process.
-    environment = {"JAX_COMPILATION_CACHE_DIR": str(SCRATCH / "xla")} | os.environ
-    if "--dry-run" in command:
-        environment["JAX_PLATFORMS"] = "cpu"
     process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
-    until_s, num_lines, moved_s = time.monotonic() + limit_s, -1, time.monotonic()
+    until_s, num_bytes, moved_s = time.monotonic() + limit_s, -1, time.monotonic()
     while process.poll() is None:
         time.sleep(POLL_S)
-        if (found := len(journal.lines())) != num_lines:
-            num_lines, moved_s = found, time.monotonic()
+        if (found := journal.num_bytes) != num_bytes:
+            num_bytes, moved_s = found, time.monotonic()
         if time.monotonic() > min(until_s, moved_s + task_limit_s):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -119,12 +121,9 @@ def write_report(journal: Journal, out: Path, *, is_dry: bool) -> list[Path]:
 
 
 def _state() -> str:
-    """A name for what is measured: results of other sources are not continued."""
-    digest = hashlib.sha256()
-    for folder in ("pallas_kernels", "jaxserve", "scripts/benchmarks/gpu"):
-        for file in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(file.relative_to(ROOT).as_posix().encode() + file.read_bytes())
-    return digest.hexdigest()[:12]
+    """A name for the sources that are measured."""
+    folders = ("pallas_kernels", "jaxserve", "scripts/benchmarks/gpu")
+    return digest_of(file for folder in folders for file in (ROOT / folder).rglob("*.py"))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -45,15 +45,15 @@ def run(part: str, tasks: Iterable[Task], journal: Journal, is_healthy: Callable
     done = journal.done(part)
     for task in (task for task in tasks if task.name not in done):
         journal.starts(part, task.name, task.table)
-        started_s, is_sick = time.monotonic(), False
+        started_s = time.monotonic()
         try:
             outcome = task.run()
-        except NotImplementedError as error:
-            outcome = reason_of(error)
+            is_doubtful = bool(outcome.get("fault"))  # a check reports its errors among its figures
         except Exception as error:
-            outcome, is_sick = reason_of(error), not is_healthy()
+            outcome, is_doubtful = reason_of(error), not isinstance(error, NotImplementedError)
+        is_sick = is_doubtful and not is_healthy()
         took_s = time.monotonic() - started_s
-        journal.ends(part, task.name, task.table, took_s, outcome)
+        journal.ends(part, task.name, task.table, took_s, outcome, is_broken=is_sick)
         reason = f": {outcome}" if isinstance(outcome, str) else ""
         print(f"{part}: {task.name}, {took_s:.1f} s{reason}", file=sys.stderr, flush=True)
         if is_sick:

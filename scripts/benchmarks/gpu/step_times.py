@@ -4,7 +4,6 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -54,16 +53,15 @@ def measure(engine: Lazy, sizes: EngineSizes, backend: str, batch: int) -> Recor
     llm = engine.get()
     records = decode(llm, batch, sizes).records
     figures = median_step(records, batch) | median_prefill(records)
-    params, model = llm.parts.runner.params, llm.parts.model
-    weights = params if model.is_tied else {name: leaf for name, leaf in params.items() if name != "embed"}
+    model, costs = llm.parts.model, model_costs(llm.parts.spec.programs)
     itemsize = jnp.dtype(llm.parts.runner.settings.model.dtype).itemsize
     position_bytes = 2 * model.num_layers * model.num_kv_heads * model.head_dim * itemsize
     return figures | {
         "backend": backend,
         "batch": batch,
-        "weight_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves(weights)),
+        "weight_bytes": costs.weight_bytes,
         "kv_bytes": figures["context"] * batch * position_bytes,
-        "prefill_ops": figures["prefill_tokens"] * model_costs(llm.parts.spec.programs).token_operations,
+        "prefill_ops": figures["prefill_tokens"] * costs.token_operations,
     }
 
 

@@ -29,6 +29,8 @@ class Results:
     missing: dict[str, dict[str, str]] = field(default_factory=dict)
     took_s: dict[str, float] = field(default_factory=dict)
     """By part."""
+    num_broken: int = 0
+    """Tasks that ended their process or the device."""
 
     def of(self, table: str) -> list[Record]:
         return self.records.get(table, [])
@@ -43,10 +45,12 @@ class Journal:
     def starts(self, part: str, task: str, table: str) -> None:
         self._add(part=part, starts=task, table=table)
 
-    def ends(self, part: str, task: str, table: str, took_s: float, outcome: Record | str) -> None:
-        """outcome: the figures, or the reason why there are none."""
+    def ends(
+        self, part: str, task: str, table: str, took_s: float, outcome: Record | str, *, is_broken: bool = False
+    ) -> None:
+        """outcome: the figures, or the reason why there are none. is_broken: it ended its process, or the device."""
         key = "reason" if isinstance(outcome, str) else "record"
-        self._add(part=part, ends=task, table=table, took_s=took_s, **{key: outcome})
+        self._add(part=part, ends=task, table=table, took_s=took_s, is_broken=is_broken, **{key: outcome})
 
     def completes(self, part: str) -> None:
         self._add(part=part, completes=True)
@@ -58,6 +62,11 @@ class Journal:
     @property
     def about(self) -> dict[str, str]:
         return next((line["about"] for line in reversed(self.lines()) if "about" in line), {})
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the file: it grows with each line."""
+        return self._file.stat().st_size if self._file.exists() else 0
 
     def lines(self) -> list[Record]:
         """All lines but those that a killed process has cut off."""
@@ -86,6 +95,7 @@ class Journal:
             elif "reason" in line:
                 results.missing.setdefault(line["table"], {})[line["ends"]] = line["reason"]
             if "ends" in line:
+                results.num_broken += line["is_broken"]
                 results.took_s[line["part"]] = results.took_s.get(line["part"], 0.0) + line["took_s"]
         return results
 

@@ -102,7 +102,7 @@ class InvarianceLaws:
         family = self.KIND[0]
         prompts = [goldens(family)[i].prompt for i in (0, 0, 0, 0, 0, 2, 2, 1, 1, 1, 1)]
         params = [SamplingParams(**OPTIONS | {"seed": i, "max_tokens": 24}) for i in range(len(prompts))]
-        num_pages = {"llama3": 11, "mistral": 11}[family]
+        num_pages = {"llama3": 11, "gemma3": 26}[family]
         tight, roomy = engine(*self.KIND, num_pages=num_pages, max_chunk_tokens=8), engine(*self.KIND)
         outputs = tight.generate(prompts, params, use_tqdm=False)
         assert tight.stats.num_preemptions > 0

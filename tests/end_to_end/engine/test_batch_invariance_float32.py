@@ -1,4 +1,4 @@
-"""`batch_invariant` in float32, in layers with a window."""
+"""`batch_invariant` in float32, with windows."""
 
 import pytest
 
@@ -8,4 +8,4 @@ pytestmark = pytest.mark.default_compiler  # bits are those of the code that use
 
 
 class TestFloat32(laws.InvarianceLaws):
-    KIND = ("mistral", "float32", 1)
+    KIND = ("gemma3", "float32", 1)

@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.hardware.aot_targets import no_persistent_cache
-from jaxserve.core.hardware.mesh import device_bytes, local_shape, num_shards, replicated
+from jaxserve.core.hardware.mesh import device_bytes, num_shards, replicated
 from jaxserve.models import transformer
 from jaxserve.models.context import Context
 from jaxserve.models.families.named_shapes import SHAPES
@@ -17,7 +17,7 @@ from jaxserve.models.model_settings import Settings
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.programs.compiler_options import compiler_options
 from jaxserve.runner.programs.hlo import read_hlo
-from jaxserve.runner.programs.pool_aliasing import hlo_type
+from jaxserve.runner.programs.pool_aliasing import local_type
 from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.programs.traffic import memory_traffic
 from jaxserve.runner.programs.weight_copies import weight_copies
@@ -52,8 +52,7 @@ class StepCase:
 
     def traffic(self, compiled: jax.stages.Compiled, *parts: str) -> float:
         """Bytes that a compiled program of this case reads and writes, over those of the weights of these parts."""
-        pool = self.state.pool
-        num_bytes = memory_traffic(read_hlo(compiled.as_text()), {hlo_type(local_shape(pool), pool.dtype)})
+        num_bytes = memory_traffic(read_hlo(compiled.as_text()), {local_type(self.state.pool)})
         return num_bytes / device_bytes({name: self._programs.params[name] for name in parts})
 
     def compile(self) -> jax.stages.Compiled:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxserve.core.errors import ConfigError
+from jaxserve.models.config import rope_gguf
 from jaxserve.models.config.config_keys import ConfigKeys
 from jaxserve.models.config.rope import LongRope, Rope
-from jaxserve.models.config.rope_gguf import FREQS, LONG, SHORT, read_rope
 from jaxserve.models.config.rope_hf import hf_rope, make_rope
 from jaxserve.models.config.rope_scaling import yarn_factors
 
@@ -19,7 +19,7 @@ LONGROPE = {"rope_theta": 1e4, "rope_type": "longrope", "short_factor": [1.0] * 
 
 def from_header(tables=None, **header):
     keys = ConfigKeys({f"rope.{name}": value for name, value in header.items()}, "header")
-    rope, positions = read_rope(keys, 8, 128, tables or {})
+    rope, positions = rope_gguf.make_rope(keys, 8, 128, tables or {})
     keys.finish()
     return rope, positions
 
@@ -71,16 +71,16 @@ def test_headers_say_what_llama_cpp_reads_in_them():
     assert from_header(**{"scaling.factor": 2.0})[0] == Rope(1e4, (2.0,) * 4)
     assert from_header(**{"scaling.factor": 2.0, "scaling.type": "none"})[0] == Rope(1e4)
     assert from_header(dimension_count=6)[0] == Rope(1e4, dim=6)
-    assert from_header({FREQS: (1.0, 2.0, 3.0, 4.0)})[0] == Rope(1e4, (1.0, 2.0, 3.0, 4.0))
+    assert from_header({rope_gguf.FREQS: (1.0, 2.0, 3.0, 4.0)})[0] == Rope(1e4, (1.0, 2.0, 3.0, 4.0))
 
 
 @pytest.mark.parametrize(
     ("tables", "header", "fault"),
     [
-        ({SHORT: (1.0,) * 4}, {}, "go together"),
-        ({FREQS: (1.0,) * 4, LONG: (1.0,) * 4}, {}, "go together"),
-        ({FREQS: (1.0,) * 4}, {"scaling.type": "yarn"}, "only one"),
-        ({}, {"scaling.type": "longrope"}, SHORT),
+        ({rope_gguf.SHORT: (1.0,) * 4}, {}, "go together"),
+        ({rope_gguf.FREQS: (1.0,) * 4, rope_gguf.LONG: (1.0,) * 4}, {}, "go together"),
+        ({rope_gguf.FREQS: (1.0,) * 4}, {"scaling.type": "yarn"}, "only one"),
+        ({}, {"scaling.type": "longrope"}, rope_gguf.SHORT),
         ({}, {"scaling.type": "yarn", "scaling.yarn_ext_factor": 0.5}, "ext_factor"),
         ({}, {"freq_base": 0.0}, "freq_base"),
         ({}, {"scaling.alpha": 2.0}, "scaling.alpha"),

@@ -38,7 +38,7 @@ def check_whole_step() -> None:
     assert_in_place(compiled, step.state.pool, donated=step.state, max_temp_bytes=STEP_BYTES)
     assert not step.weight_copies(compiled)
     assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP
-    # Beside weights and head: attention's partial results for contexts of up to 8,192, and activations.
+    # In addition to weights and head: attention's partial results for contexts of up to 8,192 tokens, and activations.
     assert 1 <= step.traffic(compiled, "layers", "lm_head") <= 1.09
 
 

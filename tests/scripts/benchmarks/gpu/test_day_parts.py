@@ -24,10 +24,12 @@ def test_what_crashes_hangs_or_breaks_the_device_costs_its_task_alone(tmp_path, 
     assert device_day.run_part(part, tmp_path, journal, limit_s=120, task_limit_s=5, is_dry=True) == 0
     assert journal.is_complete("planted")
     assert names(tmp_path, "planted") == [
-        *("before abort", "abort", "before hang", "hang", "before illegal address", "illegal address", "last")
+        *("before abort", "abort", "before hang", "hang", "before illegal address", "illegal address"),
+        *("before fault", "fault", "last"),
     ]
     results = journal.results()
-    assert len({record["pid"] for record in results.of("planted")}) == 4, "a new process after each"
+    assert len({record["pid"] for record in results.of("planted")}) == 5, "a new process after each"
+    assert results.num_broken == 4
     assert results.missing["planted"] == {
         "abort": "its process ended by SIGABRT",
         "hang": "its process hung, and was ended after 5 s",
