@@ -25,16 +25,18 @@ def update_counts(
     tokens: Int32[Array, " T"],
     token_rows: Int32[Array, " T"],
     positions: Int32[Array, " T"],
-    resets: Bool[Array, " S"],
+    resets: Bool[Array, " S"] | None,
 ) -> Int16[Array, "L V"]:
     """Count a step's input tokens in the slots of rows that have penalties.
 
     tokens[t] has index positions[t] in the sequence of row token_rows[t]; below the row's prompt_len it marks the
     prompt, from there on it adds one to the output. A padding token has a row outside [0, S), or one in the scratch
-    slot. `resets`: rows whose chunk starts at position 0; their slots are cleared first. A sequence's prompt must
-    come before its output, and tokens that no step reads (a cached prefix) must be set with `set_counts`.
+    slot. `resets`: rows whose chunk starts at position 0; their slots are cleared first. None: no row with penalties
+    does (for the clearing loop's turns a GPU asks the host). A sequence's prompt must come before its output, and
+    tokens that no step reads (a cached prefix) must be set with `set_counts`.
     """
-    counts = _clear(counts, batch.slot, resets & batch.has_penalties)
+    if resets is not None:
+        counts = _clear(counts, batch.slot, resets & batch.has_penalties)
     scratch = counts.shape[0] - 1
     outside = counts.shape[0]
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from jaxserve.runner.programs.hlo import Hlo
 
-OF_A_STEP = 2
-"""Those of a decode step: over its rounds, and over the rows whose penalty counts are cleared, usually none."""
+OF_A_STEP = 1
+"""Of a decode step: over its rounds. Of another step: over the rows whose penalty counts are cleared, usually none."""
 
 
 def data_loops(program: Hlo) -> list[str]:

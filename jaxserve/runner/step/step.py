@@ -59,14 +59,15 @@ def step(
         def advance(state: DeviceState, inputs: StepInputs, is_active: jax.Array) -> tuple[DeviceState, DrawnTokens]:
             state, inputs, is_active = _keep_sharding(settings, state), *_replicate(settings, (inputs, is_active))
             batch = _whole_batch(settings, layout, buffer, inputs)
-            state, drawn, _ = _advance(settings, params, state, batch, is_active)
+            state, drawn, _ = _advance(settings, params, state, batch, is_active, resets=None)
             return _keep_sharding(settings, state), _replicate(settings, drawn)
 
         state, rounds = run_decode_rounds(advance, layout, buffer, state)
         output = pack_output(rounds.num_rounds, rounds.tokens, rounds.is_bad)
         return state, output, ExtraOutputs(rounds.logprobs.reshape(-1), None, None)
     batch = _whole_batch(settings, layout, buffer, first_inputs(layout, buffer, state))
-    state, drawn, hidden = _advance(settings, params, state, batch, jnp.ones_like(batch.samples))
+    all_active = jnp.ones_like(batch.samples)
+    state, drawn, hidden = _advance(settings, params, state, batch, all_active, resets=batch.starts == 0)
 
     def score(hidden: Float[Array, "R D"], targets: Int32[Array, "R"], num_wanted: Int32[Array, "R"]) -> DeviceLogprobs:
         raw = _logits(settings, params, num_wanted >= 0, hidden)
@@ -90,9 +91,15 @@ def _whole_batch(
 
 
 def _advance(
-    settings: StepSettings, params: Params, state: DeviceState, batch: DeviceBatch, is_active: Bool[Array, "S"]
+    settings: StepSettings,
+    params: Params,
+    state: DeviceState,
+    batch: DeviceBatch,
+    is_active: Bool[Array, "S"],
+    *,
+    resets: Bool[Array, "S"] | None,
 ) -> tuple[DeviceState, DrawnTokens, Float[Array, "T D"]]:
-    """One forward pass; inactive rows rewrite identical KV: a no-op."""
+    """One forward pass; inactive rows rewrite identical KV: a no-op. resets: as in `update_counts`."""
     # Tokens are counted when they are read: the same rule serves prompts, drawn tokens and recomputed tokens.
     is_counted = batch.is_token & is_active[batch.token_rows]
     counts = update_counts(
@@ -101,7 +108,7 @@ def _advance(
         tokens=batch.tokens,
         token_rows=jnp.where(is_counted, batch.token_rows, len(batch.slots)),
         positions=batch.positions,
-        resets=(batch.starts == 0) & is_active,
+        resets=resets,
     )
     slots = replace(state.slots, counts=counts)
     ctx, config = _context(settings), settings.model.config

@@ -30,9 +30,11 @@ def build_plan(
     first_pages, tables = _tables(state, slots, num_scheduled, ends)
     width = max(table.shape[1] for table in tables)
     sampling = slot_table.sampling.take(slots, axis=0)
-    # Decode buckets have no outputs for prompt log-probabilities and pooling.
+    # Decode buckets have no outputs for prompt log-probabilities and pooling, and clear no penalty counts.
     has_pooled = sampling[extra_rows, SAMPLING_INDEX["pooling"]].any()
-    is_decode = num_decodes == len(slots) and targets is None and not has_pooled
+    prefixes = _penalty_prefixes(state, rows) if rows.new_slots else ()
+    clears_counts = not all(len(prefix.tokens) for prefix in prefixes)
+    is_decode = num_decodes == len(slots) and targets is None and not (has_pooled or clears_counts)
     plan = StepPlan(
         step_id=state.num_planned,
         bucket=buckets.fit(len(tokens), len(slots), width, is_decode=is_decode),
@@ -50,7 +52,7 @@ def build_plan(
         first_pages=first_pages,
         tables=tables,
         edits=_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else (),
-        penalty_prefixes=_penalty_prefixes(state, rows) if rows.new_slots else (),
+        penalty_prefixes=tuple(prefix for prefix in prefixes if len(prefix.tokens)),
         forks=make_forks(rows),
         transfers=() if state.host_tier is None else state.host_tier.take_transfers(),
     )
@@ -140,12 +142,12 @@ def _tables(
 
 
 def _penalty_prefixes(state: SchedulerState, rows: StepRows) -> tuple[PenaltyPrefix, ...]:
-    """For new slots with penalties that take over a cached prefix; a fork copies the counts of its source."""
+    """For new slots with penalties; without a cached prefix it is empty. A fork copies the counts of its source."""
     slot_table, forked = state.slot_table, {dst for _, dst in rows.fork_slots}
     prefixes: list[PenaltyPrefix] = []
     for slot in rows.new_slots:
         sequence, start = state.occupant(slot), int(slot_table.num_scheduled[slot])
-        if start and slot not in forked and has_penalties(sequence.request):
+        if slot not in forked and has_penalties(sequence.request):
             prefixes.append(PenaltyPrefix(slot, slot_table.tokens[slot, :start].copy(), sequence.prompt_len))
     return tuple(prefixes)
 

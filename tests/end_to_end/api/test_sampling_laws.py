@@ -15,9 +15,7 @@ LOGITS = goldens("llama3")[1].logits[DRAW_LEN - 1].astype(np.float64)
 DRAWS = 1536
 LAWS = {
     "temperature": {"temperature": 0.2},
-    "top_k": {"temperature": 0.3, "top_k": 5},
     "top_p": {"temperature": 0.2, "top_p": 0.8},
-    "min_p": {"temperature": 0.25, "min_p": 0.05},
     "all together": {"temperature": 0.4, "top_k": 40, "top_p": 0.9, "min_p": 0.01},
     "many candidates": {"temperature": 2.0, "top_k": 100, "top_p": 0.99},
 }
@@ -66,6 +64,15 @@ def test_penalties_see_prompt_and_output():
         logits = penalized(naive.logits(PROMPT + output)[-1], PROMPT, output, **penalties)
         assert token == int(logits.argmax())
         output.append(token)
+
+
+@pytest.mark.parametrize("length", [1, 9])
+def test_penalties_forget_the_slots_last_sequence(length):
+    """A prompt of one token is computed in a decode bucket, unless counts must be cleared."""
+    llm = tiny_engine("llama3", max_chunk_tokens=1)
+    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, presence_penalty=2.0, repetition_penalty=1.5)
+    texts = [llm.generate([PROMPT[:length]], params, use_tqdm=False)[0].outputs[0].token_ids for _ in range(3)]
+    assert texts[0] == texts[1] == texts[2]
 
 
 def test_the_same_seed_gives_the_same_text_alone_and_among_31_others():
