@@ -19,7 +19,7 @@ from tests.repository.modules import ROOT, names_of
 from tests.support import shape_checks
 
 pytest_plugins = ["tests.support.slow_files"]
-pytest.register_assert_rewrite("tests.end_to_end.engine.invariance_laws")  # its asserts show values, as in test files
+pytest.register_assert_rewrite("tests.support.invariance_laws")  # its asserts show values, as in test files
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # One part instead of the default 32, which takes LLVM an eighth longer when two test processes share two cores.

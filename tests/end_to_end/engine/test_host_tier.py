@@ -13,32 +13,30 @@ from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SIZES, tiny_engine
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
-PAGE_COUNTS = {"llama3": 11, "gemma3": 26}  # too few for two sequences
+FAMILY, NUM_PAGES = "gemma3", 26  # with windows; too few pages for two sequences
 HOST_BYTES = 2**24
 
 
-@pytest.fixture(scope="module", params=PAGE_COUNTS)
-def engine(request):
-    family = request.param
-    sizes = SIZES | {"num_pages": PAGE_COUNTS[family], "max_num_seqs": 4, "max_chunk_tokens": 8}
-    llm = LLM(str(checkpoint(family)), **sizes, host_kv_cache_bytes=HOST_BYTES)
+@pytest.fixture(scope="module")
+def llm():
+    sizes = SIZES | {"num_pages": NUM_PAGES, "max_num_seqs": 4, "max_chunk_tokens": 8}
+    llm = LLM(str(checkpoint(FAMILY)), **sizes, host_kv_cache_bytes=HOST_BYTES)
     costs = llm.parts.engine.scheduler.state.swap_cost
     assert costs.page_s > 0
     costs.page_s = 0.0  # a tiny model recomputes a page faster than a copy
-    return family, llm
+    return llm
 
 
 def generate(llm, prompts, params=GREEDY):
     return [output.outputs[0].token_ids for output in llm.generate(prompts, params, use_tqdm=False)]
 
 
-def test_preempted_sequences_get_their_pages_back(engine):
-    family, llm = engine
+def test_preempted_sequences_get_their_pages_back(llm):
     prompts = [np.random.default_rng(i).integers(1, 90, 5 + i).tolist() for i in range(6)]
     long = replace(GREEDY, max_tokens=100)
     llm.reset_prefix_cache()
     before = llm.stats
-    assert generate(llm, prompts, long) == generate(tiny_engine(family), prompts, long)
+    assert generate(llm, prompts, long) == generate(tiny_engine(FAMILY), prompts, long)
     after = llm.stats
     assert after.num_preemptions > before.num_preemptions
     assert after.num_saved > before.num_saved
@@ -46,9 +44,8 @@ def test_preempted_sequences_get_their_pages_back(engine):
     assert after.num_pages_free + after.num_pages_cached == llm.parts.sizes.num_pages - 1
 
 
-def test_evicted_prefixes_are_found_again(engine):
-    family, llm = engine
-    prompts = [golden.prompt for golden in goldens(family)]
+def test_evicted_prefixes_are_found_again(llm):
+    prompts = [golden.prompt for golden in goldens(FAMILY)]
     llm.reset_prefix_cache()
     assert llm.stats.num_pages_host == 0
     others = [np.random.default_rng(i).integers(1, 90, 60).tolist() for i in range(8)]
@@ -61,12 +58,11 @@ def test_evicted_prefixes_are_found_again(engine):
     assert llm.stats.num_loaded > before.num_loaded
 
 
-def test_what_is_dearer_to_load_is_computed_again(engine, monkeypatch):
-    family, llm = engine
-    prompts = [golden.prompt for golden in goldens(family)]
+def test_what_is_dearer_to_load_is_computed_again(llm, monkeypatch):
+    prompts = [golden.prompt for golden in goldens(FAMILY)]
     monkeypatch.setattr(llm.parts.engine.scheduler.state.swap_cost, "page_s", 1e9)
     before = llm.stats
-    assert generate(llm, prompts * 3) == [golden.greedy for golden in goldens(family)] * 3
+    assert generate(llm, prompts * 3) == [golden.greedy for golden in goldens(FAMILY)] * 3
     assert llm.stats.num_loaded == before.num_loaded
 
 

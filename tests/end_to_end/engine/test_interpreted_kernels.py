@@ -7,17 +7,17 @@ from jaxserve.core.errors import ConfigError
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import tiny_engine
 
-# Prompts in chunks of 16 among decoding rows. The family has two kinds of layers, one with a window that its prompts
-# exceed; each kind's kernels take some seconds to compile as a CPU program, so one family represents all.
+# Prompts in chunks of 16 among decoding rows, in a family with a window that its prompts exceed. Each kind of layers
+# takes some seconds to compile as a CPU program, so a family with one kind represents all.
 OPTIONS = {"attention_backend": "mosaic_tpu", "page_size": 16, "max_chunk_tokens": 16}
 
 
 def test_prompts_in_chunks_and_decoding_rows():
     params = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
-    expected = goldens("gemma3")
+    expected = goldens("mistral")
     prompts = [golden.prompt for golden in expected]
     assert max(map(len, prompts)) > OPTIONS["max_chunk_tokens"]
-    llm = tiny_engine("gemma3", **OPTIONS)
+    llm = tiny_engine("mistral", **OPTIONS)
     assert max(map(len, prompts)) > min(kind.attention.window or 2**31 for kind in llm.parts.model.kinds)
     out = llm.generate(prompts, params, use_tqdm=False)
     assert [o.outputs[0].token_ids for o in out] == [golden.greedy[:6] for golden in expected]

@@ -40,8 +40,10 @@ def draws(z, top_p, **options):
     return np.asarray(draw(*arguments(z, top_p, **options)))
 
 
-@pytest.mark.parametrize("z", [FLAT, TIED], ids=["flat", "tied"])
-@pytest.mark.parametrize(("top_p", "num_draws"), [(0.05, 2_000), (0.5, NUM_DRAWS), (0.9, NUM_DRAWS)])
+@pytest.mark.parametrize(
+    ("z", "top_p", "num_draws"),
+    [(FLAT, 0.05, 2_000), (TIED, 0.05, 2_000), (FLAT, 0.5, NUM_DRAWS), (TIED, 0.9, NUM_DRAWS)],
+)
 def test_tokens_follow_the_law_of_the_nucleus(z, top_p, num_draws):
     """A small nucleus is easily told from the whole vocabulary, and needs twenty attempts per draw."""
     tokens = draws(z, top_p, num_draws=num_draws)

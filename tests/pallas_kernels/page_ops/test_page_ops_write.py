@@ -22,8 +22,7 @@ CASES = {
     "float32": (24, 2, 64, 128, 45),
     "bfloat16": (64, 1, 80, 256, 45),
     "int8": (32, 3, 96, 256, 64),
-    "float8_e4m3fn": (64, 1, 128, 256, 5),
-    "float8_e5m2": (96, 2, 256, 512, 33),
+    "float8_e5m2": (96, 2, 256, 512, 33),  # test_lane_pools.py has the other type of 8 bits
 }
 BACKENDS = ("mosaic_tpu", "xla", "reference")
 

@@ -32,7 +32,7 @@ LANES_SOMEWHERE: dict[str, dict[str, Any]] = {
     "phi2_in_lanes": LANES | {"heads": (32, 32), "head_dim": 80, "num_tokens": 128},
     "gpt_oss_20b_trees_int8_in_lanes": LANES | ON_ONE["gpt_oss_20b_trees_int8"],
 }
-IN_THE_PROOF = ("llama3_8b_mixed_page_16", "llama3_8b_fp8_page_128", "phi3_mini_shared_kv")
+IN_THE_PROOF = ("gpt_oss_20b_trees_int8", "llama3_8b_mixed_page_16", "llama3_8b_fp8_page_128", "phi3_mini_shared_kv")
 WORKLOADS = EVERYWHERE | ON_ONE | LANES_SOMEWHERE
 # Every topology, and workloads that differ most; `scripts/prove aot` compiles the product of all.
 CASES = [

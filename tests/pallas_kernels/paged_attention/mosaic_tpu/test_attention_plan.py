@@ -19,7 +19,7 @@ from tests.pallas_kernels.paged_attention.attention_calls import attend, changed
 from tests.pallas_kernels.paged_attention.error_bounds import are_same_pools
 
 MIXED = Workload(
-    *("mixed", (1, 1, 11, 3, 6), (5, 64, 66, 3, 40)), num_heads=6, num_kv_heads=2, head_dim=64, padding_tokens=2
+    *("mixed", (1, 1, 11, 3, 6), (5, 64, 66, 3, 40)), num_heads=3, num_kv_heads=1, head_dim=64, padding_tokens=2
 )
 TREES = replace(MIXED, window=20, tree_words=1, has_sinks=True)
 BLOCK = BlockSizes(positions=32, rows=2, queries=4)

@@ -62,20 +62,19 @@ class Batch:
         return [o[start:end] for start, end in pairwise(ends)]
 
 
-OPTIONS = [{"window": None}, {"window": 21, "softcap": 5.0}]
+WINDOWED = {"window": 21, "softcap": 5.0}
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["full", "windowed"])
-def test_a_decode_row_is_the_same_alone_among_others_and_in_a_wider_table(options):
+def test_a_decode_row_is_the_same_alone_among_others_and_in_a_wider_table():
     bucket = {"num_tokens": 6, "num_rows": 6}
-    alone = Batch(**bucket, width=16).add(1, 77).run(**options)[0]
+    alone = Batch(**bucket, width=16).add(1, 77).run(**WINDOWED)[0]
     among = Batch(**bucket, width=16, order=1).add(2, 5).add(3, 100).add(1, 77).add(4, 33).add(5, 1).add(6, 128)
     wider = Batch(**bucket, width=24, order=2).add(3, 120).add(2, 9).add(4, 90).add(6, 64).add(1, 77)
-    np.testing.assert_array_equal(among.run(**options)[2], alone)
-    np.testing.assert_array_equal(wider.run(**options)[4], alone)
+    np.testing.assert_array_equal(among.run(**WINDOWED)[2], alone)
+    np.testing.assert_array_equal(wider.run(**WINDOWED)[4], alone)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["full", "windowed"])
+@pytest.mark.parametrize("options", [{}, WINDOWED], ids=["full", "windowed"])
 def test_rows_of_a_mixed_batch_are_the_same_alone_among_others_and_in_a_wider_table(options):
     bucket = {"num_tokens": 64, "num_rows": 4}
     decode, chunk = (Batch(**bucket, width=16).add(*row).run(**options)[0] for row in ((1, 77), (2, 90, 23)))
@@ -93,15 +92,14 @@ def test_a_decode_row_is_the_same_in_every_bucket_of_two_rows_or_more():
         np.testing.assert_array_equal(o, outputs[0])
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["full", "windowed"])
-def test_a_prompt_in_chunks_is_the_prompt_in_one(options):
+def test_a_prompt_in_chunks_is_the_prompt_in_one():
     bucket = {"num_tokens": 64, "num_rows": 4}
-    whole = Batch(**bucket, width=16).add(1, 61, 61).run(**options)[0]
+    whole = Batch(**bucket, width=16).add(1, 61, 61).run(**WINDOWED)[0]
     for chunks in ((32, 29), (13, 25, 23), (60, 1), (7,) * 8 + (5,)):
         start, parts = 0, []
         for q_len in chunks:
             start += q_len
-            parts.append(Batch(**bucket, width=24, order=start).add(1, start, q_len).run(num_decodes=0, **options)[0])
+            parts.append(Batch(**bucket, width=24, order=start).add(1, start, q_len).run(num_decodes=0, **WINDOWED)[0])
         np.testing.assert_array_equal(np.concatenate(parts), whole, err_msg=str(chunks))
 
 
@@ -109,7 +107,7 @@ def test_a_decoded_token_is_that_of_a_chunk_and_of_a_prompt():
     """In the batch-invariant back end, whatever else is there. The control: the fast one decodes in another order."""
     differs = []
     for backend in ("invariant", "xla"):
-        asked = {"window": 21, "softcap": 5.0, "backend": backend}
+        asked = WINDOWED | {"backend": backend}
         whole = Batch(num_tokens=64, num_rows=4, width=16).add(1, 61, 61).run(**asked)[0]
         for end in (2, 32, 33, 40, 61):
             decoded = Batch(num_tokens=6, num_rows=6, width=24, order=end).add(2, 50).add(1, end).add(3, 100)

@@ -1,7 +1,6 @@
 """Laws of `batch_invariant`: a request's log-probabilities have the same bits in any batch and with any chunking."""
 
-from functools import cache
-from typing import ClassVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,13 +10,22 @@ from tests.support.tiny_engines import driven, tiny_engine
 
 # Less than one tile of 32, two tiles, three tiles; one program each.
 SIZES = {"max_num_seqs": 40, "max_num_batched_tokens": 72, "buckets": "4 40 72x40"}
+NUM_PAGES = {"llama3": 11, "gemma3": 26, "mistral": 11}  # too few for all requests
 NUM_TOKENS = 20
 OPTIONS = {"temperature": 0.9, "seed": 7, "max_tokens": NUM_TOKENS, "ignore_eos": True, "logprobs": 2}
 
 
-def engine(family: str, dtype: str, num_devices: int, is_invariant: bool = True, **options) -> LLM:
-    fixed = {"dtype": dtype, "tensor_parallel_size": num_devices, "batch_invariant": is_invariant}
-    return tiny_engine(family, **SIZES | fixed | options)
+class Kind(NamedTuple):
+    """Of engine."""
+
+    family: str
+    dtype: str
+    num_devices: int
+
+
+def engine(kind: Kind, is_invariant: bool = True, **options: Any) -> LLM:
+    fixed = {"dtype": kind.dtype, "tensor_parallel_size": kind.num_devices, "batch_invariant": is_invariant}
+    return tiny_engine(kind.family, **SIZES | fixed | options)
 
 
 def words(entries, tokens) -> list[int]:
@@ -55,14 +63,13 @@ def alone(llm: LLM, prompt: list[int], **changes):
     return llm.generate([prompt], SamplingParams(**OPTIONS | changes), use_tqdm=False)[0]
 
 
-@cache
-def witnesses(family: str, dtype: str, num_devices: int) -> tuple[dict, dict]:
-    """Bits of one request's drawn tokens and of its prompt, by batch and chunking."""
+def different_bits(kind: Kind) -> list[str]:
+    """Batches and chunkings in which a request's drawn tokens or its prompt have other bits than alone."""
 
-    def variant(**options) -> LLM:
-        return engine(family, dtype, num_devices, **options)
+    def variant(**options: Any) -> LLM:
+        return engine(kind, **options)
 
-    prompt, llm = goldens(family)[2].prompt, variant()
+    prompt, llm = goldens(kind.family)[2].prompt, variant()
     scored = SamplingParams(**OPTIONS, prompt_logprobs=0)
     outputs = {"alone": alone(llm, prompt, prompt_logprobs=0)}
     outputs |= {f"among {n} others": among(llm, prompt, scored, n) for n in (1, 3, 39, 60)}
@@ -86,36 +93,30 @@ def witnesses(family: str, dtype: str, num_devices: int) -> tuple[dict, dict]:
     recomputed = of_prompt(alone(llm, text, max_tokens=1, prompt_logprobs=0))
     found["recomputed as a prompt"] = (found["alone"][0], recomputed[-NUM_TOKENS:])
     found_prompts["with its output"] = recomputed[: len(prompt) - 1]
-    return found, found_prompts
+    wrong = [name for name, bits in found.items() if bits != found["alone"]]
+    return wrong + [f"prompt {name}" for name, bits in found_prompts.items() if bits != found_prompts["alone"]]
 
 
-class InvarianceLaws:
-    """Tests of one kind of engine: its model family, data type and number of devices."""
+def num_changed_by_preemption(kind: Kind) -> int:
+    """Requests that have other bits in a pool that is too small for all of them."""
+    prompts = [goldens(kind.family)[i].prompt for i in (0, 0, 0, 0, 0, 2, 2, 1, 1, 1, 1)]
+    params = [SamplingParams(**OPTIONS | {"seed": i, "max_tokens": 24}) for i in range(len(prompts))]
+    tight, roomy = engine(kind, num_pages=NUM_PAGES[kind.family], max_chunk_tokens=8), engine(kind)
+    outputs = tight.generate(prompts, params, use_tqdm=False)
+    assert tight.stats.num_preemptions > 0
+    expected = [roomy.generate([p], a, use_tqdm=False)[0] for p, a in zip(prompts, params, strict=True)]
+    return sum(drawn(one) != drawn(other) for one, other in zip(outputs, expected, strict=True))
 
-    KIND: ClassVar[tuple[str, str, int]]
 
-    def test_bits_depend_on_the_request_alone(self):
-        for found in witnesses(*self.KIND):
-            assert {name for name, bits in found.items() if bits != found["alone"]} == set()
-
-    def test_preemption_changes_no_bit(self):
-        family = self.KIND[0]
-        prompts = [goldens(family)[i].prompt for i in (0, 0, 0, 0, 0, 2, 2, 1, 1, 1, 1)]
-        params = [SamplingParams(**OPTIONS | {"seed": i, "max_tokens": 24}) for i in range(len(prompts))]
-        num_pages = {"llama3": 11, "gemma3": 26}[family]
-        tight, roomy = engine(*self.KIND, num_pages=num_pages, max_chunk_tokens=8), engine(*self.KIND)
-        outputs = tight.generate(prompts, params, use_tqdm=False)
-        assert tight.stats.num_preemptions > 0
-        expected = [roomy.generate([p], a, use_tqdm=False)[0] for p, a in zip(prompts, params, strict=True)]
-        assert [drawn(output) for output in outputs] == [drawn(output) for output in expected]
-
-    def test_a_thousand_completions_among_random_others_are_one(self):
-        llm, prompt = engine(*self.KIND), goldens(self.KIND[0])[1].prompt
-        params = SamplingParams(**OPTIONS | {"max_tokens": 6, "logprobs": 0})
-        prompts, all_params = others(100)
-        for place in np.random.default_rng(1).integers(0, 100, 1000):
-            prompts.insert(place, prompt)
-            all_params.insert(place, params)
-        outputs = llm.generate(prompts, all_params, use_tqdm=False)
-        same = [drawn(output) for output, a in zip(outputs, all_params, strict=True) if a is params]
-        assert (len(same), len(set(same))) == (1000, 1)
+def num_completions(kind: Kind) -> int:
+    """Different completions of one request that is asked a thousand times among random others."""
+    llm, prompt = engine(kind), goldens(kind.family)[1].prompt
+    params = SamplingParams(**OPTIONS | {"max_tokens": 6, "logprobs": 0})
+    prompts, all_params = others(100)
+    for place in np.random.default_rng(1).integers(0, 100, 1000):
+        prompts.insert(place, prompt)
+        all_params.insert(place, params)
+    outputs = llm.generate(prompts, all_params, use_tqdm=False)
+    same = [drawn(output) for output, a in zip(outputs, all_params, strict=True) if a is params]
+    assert len(same) == 1000
+    return len(set(same))

@@ -1,0 +1,21 @@
+"""`batch_invariant` in bfloat16, with windows, on two devices; `scripts/prove invariance` has the other kinds."""
+
+import pytest
+
+from tests.support.invariance_laws import Kind, different_bits, num_changed_by_preemption, num_completions
+
+pytestmark = pytest.mark.default_compiler  # bits are those of the code that users run
+
+KIND = Kind("gemma3", "bfloat16", 2)
+
+
+def test_bits_depend_on_the_request_alone():
+    assert different_bits(KIND) == []
+
+
+def test_preemption_changes_no_bit():
+    assert num_changed_by_preemption(KIND) == 0
+
+
+def test_a_thousand_completions_among_random_others_are_one():
+    assert num_completions(KIND) == 1
