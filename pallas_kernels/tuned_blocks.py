@@ -34,6 +34,8 @@ class _Fields:
     counts: tuple[str, ...]
     words: Mapping[str, tuple[str, ...]]
     sizes: tuple[str, ...]
+    is_by_nearest_rows: bool = True
+    """False: an entry says that a kernel is faster than another at its number of rows, which says nothing of others."""
 
 
 DTYPES = ("bfloat16", "float32")
@@ -43,14 +45,21 @@ OPS = {
         counts=("num_rows", "page_size", "num_heads", "num_kv_heads", "head_dim"),
         words={"kind": ("decode", "chunks", "trees"), "dtype": DTYPES, "pool_dtype": STORED_DTYPES},
         sizes=("positions", "rows", "queries"),
-    )
+    ),
+    "matmul": _Fields(
+        counts=("num_rows", "num_columns", "num_inputs"),
+        words={"kind": ("plain", "gated"), "dtype": ("bfloat16", "float16")},
+        sizes=("columns", "inputs", "splits"),
+        is_by_nearest_rows=False,
+    ),
 }
 
 
 def tuned(op: str, device_kind: str, key: Key, folder: Path = TUNED) -> dict[str, int] | None:
     """Block sizes measured for this key on this kind of device, by name; None if there are none.
 
-    Among several measured numbers of rows, the nearest by ratio counts; the rest of the key must be equal.
+    Among several measured numbers of rows, the nearest by ratio counts, unless the op's entries also say that a kernel
+    is worth using; the rest of the key must be equal.
 
     Args:
       device_kind: of the target, as JAX spells it ("TPU v6 lite").
@@ -67,7 +76,7 @@ def tuned(op: str, device_kind: str, key: Key, folder: Path = TUNED) -> dict[str
         raise ValueError(f"tuning: the key of {op} has {sorted(key)}; it needs {sorted(names)}")
     entries = _entries(op, folder / slug(device_kind) / f"{op}.json")
     num_rows, others = _split(op, key)
-    measured = [rows for rows, rest in entries if rest == others]
+    measured = [rows for rows, rest in entries if rest == others and (OPS[op].is_by_nearest_rows or rows == num_rows)]
     if not measured:
         return None
     nearest = min(measured, key=lambda rows: max(rows, num_rows) / max(1, min(rows, num_rows)))

@@ -12,6 +12,15 @@ SHARED_NAMES = {
     "api": "the front of an op",
     "reference": "an op computed plainly, as the oracle",
     "backend": "an op on one kind of device",
+    "block_rules": "the rules that select an op's block sizes",
+    "block_sizes": "how much a back end of an op handles at once",
+    "compute_warpgroup": "the products of a kernel on a GPU",
+    "kernel": "an op's kernel on a GPU: its call and its thread block",
+    "kernel_sizes": "the static sizes of a kernel on a GPU, and its shared memory",
+    "memory_warpgroup": "the copies of a kernel on a GPU",
+    "workload_arguments": "the arguments of named workloads",
+    "workloads": "named workloads of an op",
+    "xla": "an op by XLA",
     "errors": "the exceptions of a package",
 }
 

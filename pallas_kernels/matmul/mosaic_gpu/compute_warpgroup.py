@@ -1,0 +1,61 @@
+"""Device: the compute warpgroup of a GPU kernel of `matmul`: sums a tile of columns over the steps in the ring.
+
+yᵀ[columns, rows] = W[columns, inputs] · xᵀ[inputs, rows]: a wgmma has at least 64 rows, which the columns fill, and any
+multiple of 8 columns, so that few rows of x are little work.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+from jax.experimental.pallas.mosaic_gpu import WGMMAAccumulatorRef as ACC
+
+from pallas_kernels.kernel_types import Ref, Refs
+from pallas_kernels.matmul.matmul_spec import MatmulSpec
+from pallas_kernels.matmul.mosaic_gpu.finish import finish
+from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import KernelSizes
+from pallas_kernels.matmul.mosaic_gpu.memory_warpgroup import Work, buffer_of
+
+MATRIX = plgpu.Layout.WGMMA_TRANSPOSED
+"""Two columns of a row in each pair of registers, as they lie in memory; a product's sums have two rows."""
+
+
+def multiply_steps(refs: Refs, work: Work, sizes: KernelSizes) -> list[jax.Array]:
+    """The sums over the work's steps of each part, [columns, rows] in float32."""
+
+    def sums(*accumulators: Ref) -> list[jax.Array]:
+        @pl.loop(work.begin, work.end)
+        def _(step: jax.Array) -> None:
+            buffer = buffer_of(work, step, sizes)
+            plgpu.barrier_wait(refs["filled"].at[buffer])
+            rows = refs["rows"].at[buffer].transpose((1, 0))
+            for part, accumulator in enumerate(accumulators):
+                # Weights of 8 or 4 bits would be widened here, between their copy and their product.
+                plgpu.wgmma(accumulator, refs["weights"].at[buffer, part], rows)
+            plgpu.wgmma_wait(0)
+            plgpu.barrier_arrive(refs["freed"].at[buffer])
+
+        return [plgpu.layout_cast(accumulator[...], MATRIX) for accumulator in accumulators]
+
+    tile = ACC((sizes.columns, sizes.num_rows), jnp.float32)
+    return pl.run_scoped(sums, *[tile] * sizes.num_parts)
+
+
+def store_tile(refs: Refs, work: Work, sums: list[jax.Array], sizes: KernelSizes, spec: MatmulSpec) -> None:
+    """Stores a tile of the result, or of a split's sums."""
+
+    def columns_of(ref: Ref) -> Ref:
+        return ref.at[:, work.tile].transpose((1, 0))
+
+    if sizes.splits > 1:
+        for part, found in enumerate(sums):
+            columns_of(refs["y"].at[work.split, part])[...] = found
+        return
+    added: list[jax.Array] = []
+    if "bias" in refs:
+        bias = plgpu.load(refs["bias"].at[work.tile], layout=MATRIX.reduce(1), optimized=False)
+        added.append(lax.broadcast_in_dim(bias, (sizes.columns, sizes.num_rows), [0]))
+    if "residual" in refs:
+        added.append(plgpu.load(columns_of(refs["residual"]), layout=MATRIX, optimized=False))
+    columns_of(refs["y"])[...] = finish(sums, added, spec).astype(sizes.out_dtype)

@@ -1,0 +1,141 @@
+"""XLA's `matmul` equals the reference, arguments are checked, and "auto" uses the kernel where it was faster."""
+
+import json
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src.mesh import AbstractDevice  # jax has no public name for a device that is not there
+from jax.sharding import AbstractMesh
+
+from pallas_kernels.matmul.api import matmul
+from pallas_kernels.matmul.block_sizes import BlockSizes
+from pallas_kernels.matmul.mosaic_gpu import block_rules
+from pallas_kernels.matmul.workload_arguments import build
+from pallas_kernels.matmul.workloads import BENCH_WORKLOADS, Workload
+from pallas_kernels.tuned_blocks import forget, tuned
+from tests.pallas_kernels.matmul.matmul_checks import check, multiply
+
+PLAIN = Workload("plain", 5, 192, 128)
+WORKLOADS = [
+    PLAIN,
+    replace(PLAIN, name="added", has_bias=True, has_residual=True, num_layers=3),
+    replace(PLAIN, name="float32", dtype="float32", has_residual=True),
+    replace(PLAIN, name="summed_elsewhere", num_rows=70, out_dtype="float32"),
+    replace(PLAIN, name="silu", activation="silu"),
+    replace(PLAIN, name="gelu_tanh", activation="gelu_tanh", dtype="float16"),
+]
+by_workload = pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
+
+
+@by_workload
+def test_xla_equals_the_reference(workload):
+    check(workload, "xla")
+
+
+@by_workload
+def test_the_reference_itself_sees_one_layer(workload):
+    y = multiply(build(workload), backend="reference")
+    assert y.shape == (workload.num_rows, workload.num_columns)
+    assert np.isfinite(y).all()
+    other = multiply(build(workload), backend="reference", layer=jnp.int32(0))
+    assert np.isnan(other).all(), "the control: all other layers hold NaN"
+
+
+def test_float32_is_not_rounded_before_devices_add_it():
+    workload = next(w for w in WORKLOADS if w.out_dtype)
+    y = multiply(build(workload), backend="xla")
+    assert (y != y.astype(jnp.bfloat16).astype(np.float32)).any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"stack": jnp.zeros((1, 2, 64, 128))},
+            r"stack has shape \(1, 2, 64, 128\); activation=None needs \[L, O, I\]",
+        ),
+        ({"activation": "silu"}, r"stack has shape \(2, 192, 128\); activation='silu' needs \[L, 2, O, I\]"),
+        (
+            {"activation": "silu", "stack": jnp.zeros((1, 2, 192, 128)), "bias": jnp.zeros(192)},
+            "adds neither a bias nor a residual",
+        ),
+        ({"activation": "relu"}, "activation='relu' is unknown; use one of silu, gelu_tanh"),
+        ({"backend": "cublas"}, "backend='cublas' is unknown"),
+    ],
+)
+def test_contradictions_are_told(changes, message):
+    with pytest.raises(ValueError, match=message):
+        multiply(build(PLAIN), **changes)
+
+
+@pytest.mark.parametrize(
+    ("workload", "block", "reason"),
+    [
+        (replace(PLAIN, dtype="float32"), None, "it multiplies bfloat16 or float16, not float32 by float32"),
+        (replace(PLAIN, num_rows=65), None, "it is for at most 64 rows, not 65"),
+        (replace(PLAIN, num_columns=100), None, "100 columns are no multiple of 64"),
+        (replace(PLAIN, num_inputs=96), None, "96 inputs are no multiple of 64"),
+        (PLAIN, BlockSizes(128, 64, 1), "blocks of 128 columns do not divide 192"),
+        (PLAIN, BlockSizes(64, 32, 1), "blocks of 32 inputs do not divide 128, or are no multiple of 64"),
+        (
+            Workload("large", 64, 512, 512, "silu"),
+            BlockSizes(512, 128, 1),
+            "two steps of 128 inputs exceed shared memory",
+        ),
+    ],
+)
+def test_the_kernel_refuses_with_a_reason(workload, block, reason):
+    with pytest.raises(NotImplementedError, match=rf"mosaic_gpu: {reason}"):
+        multiply(build(workload), backend="mosaic_gpu", block=block)
+
+
+def test_sizes_are_powers_of_two():
+    with pytest.raises(ValueError, match="splits=3 must be a power of two"):
+        BlockSizes(64, 64, 3)
+    for backend in ("xla", "reference"):
+        with pytest.raises(NotImplementedError, match="it has no blocks"):
+            multiply(build(PLAIN), backend=backend, block=BlockSizes(64, 64, 1))
+
+
+H200 = AbstractDevice(device_kind="NVIDIA H200", num_cores=None, platform="gpu")
+ENTRY = {"num_rows": 8, "num_columns": 192, "num_inputs": 128, "kind": "plain", "dtype": "bfloat16"}
+
+
+def traced_for(device: AbstractDevice, workload: Workload, backend: str = "auto") -> str:
+    arguments = build(workload)
+    spec = replace(arguments.pop("spec"), backend=backend)
+    with jax.sharding.use_abstract_mesh(AbstractMesh((1,), ("tensor",), abstract_device=device)):
+        return str(jax.make_jaxpr(partial(matmul, spec=spec))(**arguments))
+
+
+def test_auto_uses_the_kernel_where_a_measurement_says_that_it_is_faster(tmp_path, monkeypatch):
+    monkeypatch.setattr(block_rules, "tuned", partial(tuned, folder=tmp_path))
+    assert "dot_general" in traced_for(H200, PLAIN), "nothing was measured"
+    assert "matmul_tiles" in traced_for(H200, PLAIN, "mosaic_gpu"), "by name it runs with sizes by rule"
+    file = tmp_path / "nvidia_h200" / "matmul.json"
+    file.parent.mkdir()
+    block = {"columns": 64, "inputs": 64, "splits": 2}
+    file.write_text(json.dumps({"op": "matmul", "entries": [ENTRY | {"block": block}]}))
+    forget()
+    measured = traced_for(H200, PLAIN)
+    assert "matmul_tiles" in measured
+    assert "f32[2,1,8,3,64]" in measured, "with the sizes that were measured"
+    for other in (replace(PLAIN, num_rows=1), replace(PLAIN, num_rows=16), replace(PLAIN, dtype="float16")):
+        assert "dot_general" in traced_for(H200, other), "at other sizes XLA may be faster"
+    for kind in ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"):
+        other = AbstractDevice(device_kind=kind, num_cores=None, platform="gpu")
+        assert "dot_general" in traced_for(other, PLAIN)
+
+
+def test_named_workloads_are_served_by_rule():
+    names = [w.name for w in BENCH_WORKLOADS]
+    assert len(set(names)) == len(names)
+    for w in BENCH_WORKLOADS:
+        block = block_rules.by_rule(w.num_rows, w.num_columns, w.num_inputs, w.num_parts)
+        assert w.num_columns % block.columns == 0
+        assert w.num_inputs % block.inputs == 0
+        assert w.num_inputs // block.splits >= block_rules.MIN_INPUTS or block.splits == 1
