@@ -1,8 +1,10 @@
 """The measured sizes: full ones, or one tiny case of each part as a test of the script."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from pallas_kernels.matmul import workloads as products
 from pallas_kernels.paged_attention.workloads import WORKLOADS, Workload
 from scripts.benchmarks.kernels.measure_kernel import Sampling
 from scripts.benchmarks.kernels.workload_names import KNOWN, workloads
@@ -44,7 +46,12 @@ class Sizes:
     attention: tuple[Workload, ...]
     engine: EngineSizes
     throughput: ThroughputSizes
+    product_checks: tuple[products.Workload, ...]
+    products: tuple[products.Workload, ...]
+    """With as many layers as the timed loop runs over."""
     sampling: Sampling = field(default_factory=Sampling)
+    product_sampling: Sampling = field(default_factory=partial(Sampling, seconds=0.05, count=3))
+    """A dozen block sizes are tried for each of a hundred products."""
 
 
 def in_bfloat16(w: Workload) -> Workload:
@@ -54,6 +61,18 @@ def in_bfloat16(w: Workload) -> Workload:
 
 def like(name: str, new_name: str, **changes: Any) -> Workload:
     return replace(KNOWN[name], name=new_name, **changes)
+
+
+STREAMED_BYTES = 512 * 10**6
+"""Of the weights that a product reads before it reads a layer again: ten times an H200's L2 cache of 50 MB."""
+ROWS_IN_ORDER = (8, 64, 1, 16, 32)
+"""The time limit may cut the list off."""
+MODELS_IN_ORDER = ("llama3_8b", "smollm2_135m", "llama3_70b_tp2", "gemma3_4b", "gemma3_270m", "qwen2.5_0.5b")
+
+
+def in_order(w: products.Workload) -> tuple[int, int]:
+    model = next(i for i, name in enumerate(MODELS_IN_ORDER) if w.name.startswith(name))
+    return model, ROWS_IN_ORDER.index(w.num_rows)
 
 
 FULL = Sizes(
@@ -100,10 +119,16 @@ FULL = Sizes(
         num_tokens=1024,
         options={"dtype": "bfloat16", "max_model_len": 2048, "max_num_seqs": 256, "max_num_batched_tokens": 2048},
     ),
+    product_checks=tuple(w for w in products.BENCH_WORKLOADS if w.num_rows in (1, 64)),
+    products=tuple(
+        replace(w, num_layers=-(-STREAMED_BYTES // w.weight_bytes))
+        for w in sorted(products.BENCH_WORKLOADS, key=in_order)
+    ),
 )
 
 TINY_MODEL = str(checkpoint("llama3"))
 _TINY_DECODE = Workload("tiny_decode", (1,), (32,), 2, 1, 16, num_layers=1, dtype="bfloat16")
+_TINY_PRODUCT = products.Workload("tiny_product", 3, 64, 64, has_residual=True)
 
 TINY = Sizes(
     checks=(_TINY_DECODE, in_bfloat16(KNOWN["phi3_mini_mixed_lanes"])),  # GPU kernels refuse the second
@@ -118,5 +143,8 @@ TINY = Sizes(
         backends=("xla",),  # an interpreted GPU kernel takes a second per layer
     ),
     throughput=ThroughputSizes(TINY_MODEL, num_prompts=4, num_tokens=8, options=SIZES),
+    product_checks=(_TINY_PRODUCT,),
+    products=(_TINY_PRODUCT,),
     sampling=Sampling(seconds=0, count=1),
+    product_sampling=Sampling(seconds=0, count=1),
 )

@@ -27,7 +27,9 @@ def _part(name: str) -> Part:
     return Part(name, f"{__name__}:{name}")
 
 
-PARTS = tuple(map(_part, ("ceilings", "first", "checks", "tune", "attention", "steps", "throughput", "peers")))
+PARTS = tuple(
+    map(_part, ("ceilings", "first", "checks", "tune", "products", "attention", "steps", "throughput", "peers"))
+)
 FIRST_BATCH, FIRST_DECODE = 64, "llama3_8b_decode_64x8k"
 FIRST_CHECKS = ("llama3_8b_decode", "llama3_8b_prefill", "llama3_8b_tp4_mixed")
 
@@ -53,21 +55,24 @@ def first(folder: Path, is_small: bool) -> Iterator[Task]:
 
 
 def checks(folder: Path, is_small: bool) -> Iterator[Task]:
-    from scripts.benchmarks.gpu import reference_checks
+    from scripts.benchmarks.gpu import product_checks, reference_checks
 
     sizes = _sizes(is_small)
     others = tuple(w for w in sizes.checks if w not in _first_checks(sizes))
-    return reference_checks.tasks(replace(sizes, checks=others))
+    yield from product_checks.tasks(sizes)
+    yield from reference_checks.tasks(replace(sizes, checks=others))
 
 
 def tune(folder: Path, is_small: bool) -> Iterator[Task]:
-    import jax
-
-    from pallas_kernels import tuned_blocks
     from scripts.benchmarks.gpu import tune_gpu
 
-    tuned = folder / "tuned" if is_small else tuned_blocks.TUNED
-    return tune_gpu.tasks(_sizes(is_small), tuned, jax.devices()[0].device_kind)
+    return tune_gpu.tasks(_sizes(is_small), *_tuned(folder, is_small))
+
+
+def products(folder: Path, is_small: bool) -> Iterator[Task]:
+    from scripts.benchmarks.gpu import product_times
+
+    return product_times.tasks(_sizes(is_small), *_tuned(folder, is_small))
 
 
 def attention(folder: Path, is_small: bool) -> Iterator[Task]:
@@ -96,6 +101,15 @@ def peers(folder: Path, is_small: bool) -> Iterator[Task]:
 
 def _first_checks(sizes: "Sizes") -> "tuple[Workload, ...]":
     return tuple(w for w in sizes.checks if w.name in FIRST_CHECKS) or sizes.checks[:1]
+
+
+def _tuned(folder: Path, is_small: bool) -> tuple[Path, str]:
+    """The folder of measured sizes, and the kind of device."""
+    import jax
+
+    from pallas_kernels import tuned_blocks
+
+    return folder / "tuned" if is_small else tuned_blocks.TUNED, jax.devices()[0].device_kind
 
 
 def _sizes(is_small: bool) -> "Sizes":

@@ -21,6 +21,8 @@ EXPLAINED = {
     "new tokens in the pool; the others store nothing, and cuDNN and PyTorch read contiguous keys and values.",
     "Prefill attention": "One layer, whole prompts. *MFU*: rate of the operations that causality requires, as a share "
     "of the product's rate.",
+    "Products of few rows": "One product of a layer, the layers in turn. *MBU*: rate of the layer's weights, as a "
+    "share of the copy's rate; the sizes are the kernel's fastest; *used*: by `backend=\"auto\"` from now on.",
     "Whole decode steps": "Medians, with the host's part. *MBU*: rate of weights (without the embedding), keys and "
     "values, as a share of the copy's rate. *context*: positions per sequence.",
 }
@@ -64,6 +66,7 @@ def sections(results: Results) -> dict[str, gpu_tables.Rows]:
     return {
         "Ceilings": gpu_tables.ceilings(results),
         "First look": gpu_tables.first(results),
+        "Products of few rows": gpu_tables.products(results),
         "Decode attention": gpu_tables.decode(results),
         "Prefill attention": gpu_tables.prefill(results),
         "Whole decode steps": gpu_tables.engine(results),

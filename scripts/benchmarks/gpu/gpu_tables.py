@@ -54,6 +54,20 @@ def tuned(results: Results) -> Rows:
     return rows
 
 
+def products(results: Results) -> Rows:
+    """By XLA and by the kernel with its fastest sizes; MBU: of the weights."""
+    rows = [["product", "XLA, µs", "MBU", "mosaic_gpu, µs", "MBU", "columns", "inputs", "splits", "used"]]
+    for r in results.of("products"):
+        best = next(one for one in r["tried"] if one["is_fastest"])
+        cells: list[str] = []
+        for time_us in (r["xla_us"], best["time_us"]):
+            rate = share(1e6 * r["weight_bytes"] / time_us, ceiling(results)["bytes_per_s"])
+            cells += [_us(time_us), percent(rate)]
+        sizes = [str(best["block"][name]) for name in ("columns", "inputs", "splits")]
+        rows.append([r["workload"], *cells, *sizes, "mosaic_gpu" if r["is_faster"] else "XLA"])
+    return rows
+
+
 def ceilings(results: Results) -> Rows:
     rows = [["operation", "rate"]]
     for r in results.of("ceilings"):

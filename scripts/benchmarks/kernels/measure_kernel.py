@@ -74,7 +74,13 @@ def seconds_of(w: Workload, backend: str, block: BlockSizes | None = None, sampl
     return seconds_per_call(call, (q, pool), args, sampling=sampling)
 
 
-def seconds_per_call(call: Callable[..., Any], carry: Any, *args: Any, sampling: Sampling = SAMPLING) -> float:
+def seconds_per_call(
+    call: Callable[..., Any],
+    carry: Any,
+    *args: Any,
+    sampling: Sampling = SAMPLING,
+    compiler_options: dict[str, bool] | None = None,
+) -> float:
     """Seconds per call: the median over samples after a warm-up. Donates `carry`.
 
     A sample is a chain: one program with a loop over calls, each of which takes the previous result. So no call waits
@@ -82,7 +88,7 @@ def seconds_per_call(call: Callable[..., Any], carry: Any, *args: Any, sampling:
     The loop's length is static: before each iteration of a GPU loop of unknown length the host reads its condition.
     """
 
-    @partial(jax.jit, donate_argnums=0, static_argnums=1)
+    @partial(jax.jit, donate_argnums=0, static_argnums=1, compiler_options=compiler_options)
     def chain(carry: Any, count: int, args: tuple[Any, ...]) -> Any:
         return jax.lax.fori_loop(0, count, lambda _, x: call(x, *args), carry)
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -89,23 +90,41 @@ def entry(w: Workload, best: dict[str, Any], platform: str) -> dict[str, Any]:
     }
 
 
-def write(file: Path, device_kind: str, entries: list[dict[str, Any]]) -> None:
-    """Adds entries to a file. An entry replaces an older one with its key; of several new ones the fastest is kept."""
+def write(
+    file: Path,
+    device_kind: str,
+    entries: list[dict[str, Any]],
+    *,
+    op: str = OP,
+    dropped: Sequence[tuned_blocks.Key] = (),
+) -> None:
+    """Adds entries to a file. An entry replaces an older one with its key; of several new ones the fastest is kept.
+
+    dropped: keys whose older entries are removed. A file without entries is removed too.
+    """
+
+    def key_of(one: tuned_blocks.Key) -> tuple[Any, ...]:
+        return tuple((name, value) for name, value in sorted(one.items()) if name not in ("block", "time_us"))
+
     old = json.loads(file.read_text())["entries"] if file.is_file() else []
-    by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for one in (*old, *sorted(entries, key=lambda one: -one["time_us"])):
-        by_key[tuple((name, value) for name, value in sorted(one.items()) if name not in ("block", "time_us"))] = one
+    by_key = {key_of(one): one for one in old}
+    for key in dropped:
+        by_key.pop(key_of(key), None)
+    by_key |= {key_of(one): one for one in sorted(entries, key=lambda one: -one["time_us"])}
+    tuned_blocks.forget()
+    if not by_key:
+        file.unlink(missing_ok=True)
+        return
     content = {
-        "op": OP,
+        "op": op,
         "device_kind": device_kind,
         "versions": {name: version(name) for name in ("jax", "jaxlib")},
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "entries": list(by_key.values()),
     }
-    tuned_blocks.parse(OP, content, str(file))
+    tuned_blocks.parse(op, content, str(file))
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content, indent=1) + "\n")
-    tuned_blocks.forget()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -35,6 +35,11 @@ def errors(y: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(deviation), np.inf, deviation)
 
 
+def bound_of(workload: Workload) -> float:
+    """Of the kernel's error, which rounds once."""
+    return BOUNDS[workload.out_dtype or workload.dtype]
+
+
 def multiply(arguments: dict[str, Any], **changes: Any) -> np.ndarray:
     """The result of a call with other arrays, and with other values in the fields of its spec; float32 holds it."""
     of_spec = {name: changes.pop(name) for name in FIELDS & changes.keys()}
@@ -61,7 +66,7 @@ def expected_of(workload: Workload) -> np.ndarray:
 def check(workload: Workload, backend: str, block: BlockSizes | None = None) -> np.ndarray:
     """The result, which is within its bound."""
     y = multiply(build(workload), backend=backend, block=block)
-    bound = BOUNDS[workload.out_dtype or workload.dtype] * (XLA_ROUNDINGS if backend == "xla" else 1)
+    bound = bound_of(workload) * (XLA_ROUNDINGS if backend == "xla" else 1)
     expected = expected_of(workload)
     assert errors(y, expected).max() <= bound
     assert np.abs(expected).max() > 0.1

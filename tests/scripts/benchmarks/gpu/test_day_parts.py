@@ -101,10 +101,23 @@ def test_every_part_runs_on_a_cpu(tmp_path):
     assert content["is_dry_run"]
     records = content["records"]
     assert set(records) == {
-        *("ceilings", "checks", "first attention", "first engine", "tune", "attention", "engine", "throughput")
+        *(
+            "ceilings",
+            "checks",
+            "first attention",
+            "first engine",
+            "tune",
+            "products",
+            "attention",
+            "engine",
+            "throughput",
+        )
     }
-    (check,) = records["checks"]
-    assert check["error"] <= check["bound"]
+    assert {check["workload"]: check["fault"] for check in records["checks"]} == dict.fromkeys(
+        ("tiny_product", "tiny_decode")
+    )
+    (product,) = records["products"]
+    assert [one["problem"] for one in product["tried"] if one["time_us"] is None] == []
     assert [r["by"] for r in records["attention"]] == ["mosaic_gpu", "xla"]
     (step,) = records["engine"]
     assert step["num_steps"] >= 2
@@ -117,6 +130,7 @@ def test_every_part_runs_on_a_cpu(tmp_path):
     for title in (
         "Ceilings",
         "First look",
+        "Products of few rows",
         "Decode attention",
         "Whole decode steps",
         "Steps of prompts",
@@ -127,13 +141,18 @@ def test_every_part_runs_on_a_cpu(tmp_path):
         assert f"## {title}" in text
     (file,) = (tmp_path / "tuned").rglob("paged_attention.json")
     tuned_blocks.parse("paged_attention", json.loads(file.read_text()), str(file))
+    assert not product["is_faster"], "an interpreted kernel"
+    assert not list(tmp_path.rglob("matmul.json"))
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["--dry-run", "--out", "docs/benchmarks"], "not written to docs"),
-        (["--only", "checks,speed"], "speed: parts are ceilings, first, checks, tune, attention, steps, throughput"),
+        (
+            ["--only", "checks,speed"],
+            "speed: parts are ceilings, first, checks, tune, products, attention, steps, throughput",
+        ),
         (["--minutes", "0"], "must be a number of minutes above 0"),
     ],
 )
