@@ -3,8 +3,8 @@
 The product of which the tests named `aot` compile a part. For every TPU topology: attention of every workload, page
 operations on every pool, and the layers of Llama 3 8B (four chips) in a decode and a mixed bucket. For v5e and v6e:
 layers and whole steps of Gemma 3 1B (two chips) in such buckets. For v6e and Hopper: a whole decode step of Llama 3 8B.
-For Hopper: every workload of the GPU tests. No device is needed. A case that copies the pool or a weight, needs
-more temporaries than its test allows, or spills registers ends the proof.
+For Hopper: every workload of the GPU tests, and products of few rows of six models. No device is needed. A case that
+copies the pool or a weight, needs more temporaries than its test allows, or spills registers ends the proof.
 """
 
 import argparse
@@ -23,6 +23,7 @@ def cases() -> Iterator[Case]:
     from tests.jaxserve.runner.step import test_gemma_step_aot as gemma
     from tests.jaxserve.runner.step import test_gpu_step_aot as gpu_step
     from tests.jaxserve.runner.step import test_llama_step_aot as llama
+    from tests.pallas_kernels.matmul.mosaic_gpu import test_matmul_gpu_aot as products
     from tests.pallas_kernels.page_ops import test_page_ops_aot as page_ops
     from tests.pallas_kernels.paged_attention.mosaic_gpu import test_attention_gpu_aot as gpu
     from tests.pallas_kernels.paged_attention.mosaic_tpu import test_attention_aot as tpu
@@ -59,6 +60,8 @@ def cases() -> Iterator[Case]:
     for name in gpu.CASES:
         check = partial(gpu.test_kernels_compile_without_spilling_and_leave_the_pool_in_place, name)
         yield f"attention, {name}", "h200", check
+    for model in products.MODELS:
+        yield f"products of 1 to 64 rows, {model}", "h200", partial(products.check_products_of, model)
 
 
 def main(argv: list[str]) -> str:

@@ -151,10 +151,10 @@ def state_of_sources(backend: str) -> str:
 
 
 def sources_of(backend: str) -> list[Path]:
-    """Kernels and the cases' helpers, without tests and without files or folders named after an unused back end."""
+    """Kernels and the cases' helpers, without tests, other ops, and files or folders named after an unused back end."""
     folders = ("pallas_kernels", "tests/pallas_kernels/paged_attention")
     used = (backend, *USED.get(backend, ()))
-    skipped = ("test_", *(other for other in BACKENDS if other not in used))
+    skipped = ("test_", "matmul", *(other for other in BACKENDS if other not in used))
     files = sorted(file for folder in folders for file in (ROOT / folder).rglob("*.py"))
     return [file for file in files if not any(part.startswith(skipped) for part in file.relative_to(ROOT).parts)]
 

@@ -10,7 +10,7 @@ from pallas_kernels.matmul.api import matmul
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.matmul.mosaic_gpu.block_rules import by_rule
 from pallas_kernels.matmul.workload_arguments import spec_of, stack_shape
-from pallas_kernels.matmul.workloads import BENCH_WORKLOADS, Workload
+from pallas_kernels.matmul.workloads import BENCH_WORKLOADS, MODELS, Workload
 from tests.support.compiled.aot import Ptxas, compile_on, gpu_mesh, on, pool_copies, ptxas_report
 
 MB = 1 << 20
@@ -49,9 +49,7 @@ def compile_workload(
     return report, compiled, stack
 
 
-@pytest.mark.parametrize("name", COMPILED)
-def test_the_kernel_compiles_without_spilling_and_reads_the_stack_in_place(name):
-    w = BY_NAME[name]
+def check(w: Workload) -> None:
     (kernel,), compiled, stack = compile_workload(w)
     assert kernel.kernel == "matmul_tiles"
     assert kernel.spill_bytes == 0
@@ -63,6 +61,19 @@ def test_the_kernel_compiles_without_spilling_and_reads_the_stack_in_place(name)
     # Two thread blocks share a multiprocessor, except that 64 rows with a gate take more registers.
     num_blocks = REGISTERS // (THREADS * kernel.registers)
     assert num_blocks >= (1 if w.activation and w.num_rows == 64 else 2)
+
+
+def check_products_of(model: str) -> None:
+    """All of a model's products, at all numbers of rows."""
+    assert model in MODELS
+    for w in BENCH_WORKLOADS:
+        if w.name.startswith(f"{model}_"):
+            check(w)
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_the_kernel_compiles_without_spilling_and_reads_the_stack_in_place(name):
+    check(BY_NAME[name])
 
 
 @pytest.mark.parametrize("target", ["a100", "b200"])

@@ -7,7 +7,8 @@ other, so it cannot see that two store the same tile; then another tile would ho
 has been stored, in the tests of results.
 """
 
-import time
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -36,10 +37,12 @@ ONE, TWO = (BlockSizes(64, 64, splits) for splits in (1, 2))
 def races() -> Iterator[list[Any]]:
     """What was found in each kernel that has begun. Two steps are in shared memory, of three."""
     params = plgpu.InterpretGPUParams(detect_races=True)
+    detector, written = getattr(*ON_GPU), defaultdict[Any, threading.Event](threading.Event)
     with (
         host_callbacks(),
         patch.object(kernel_sizes, "MAX_DEPTH", 2),
-        patch.object(gpu_callbacks, "wgmma", seen_by_the_detector(gpu_callbacks.wgmma)),
+        patch.object(detector, "check_write", announced(detector.check_write, written)),
+        patch.object(gpu_callbacks, "wgmma", seen_by_the_detector(gpu_callbacks.wgmma, written)),
         interpreted_by(params),
         race_findings(ON_GPU) as findings,
     ):
@@ -47,7 +50,17 @@ def races() -> Iterator[list[Any]]:
     gpu_callbacks.reset_gpu_interpret_mode_state()
 
 
-def seen_by_the_detector(wgmma: Callable[..., Any]) -> Callable[..., Any]:
+def announced(check_write: Callable[..., None], written: dict[Any, threading.Event]) -> Callable[..., None]:
+    """A check of a write that sets the event of what is written to."""
+
+    def check(detector: Any, thread: Any, clock: Any, key: Any, *rest: Any, **options: Any) -> None:
+        check_write(detector, thread, clock, key, *rest, **options)
+        written[key].set()
+
+    return check
+
+
+def seen_by_the_detector(wgmma: Callable[..., Any], written: dict[Any, threading.Event]) -> Callable[..., Any]:
     """A product whose reads of shared memory are compared with the copies to it, as those of tcgen05 are.
 
     It reads no sooner than anything has been copied there: a warpgroup that waits for nothing could end before any
@@ -63,8 +76,7 @@ def seen_by_the_detector(wgmma: Callable[..., Any]) -> Callable[..., Any]:
             key = gpu_callbacks.HostAllocationKey.from_array(arguments[f"{operand}_allocation_key_as_array"])
             transforms = gpu_callbacks._remove_noop_transforms(arguments[f"{operand}_transforms"])
             read = memory.access(key, jax.tree.map(int, transforms))
-            while not races.writes[key]:
-                time.sleep(1e-3)
+            assert written[key].wait(timeout=60)
             races.check_read(thread, clock, key, read, source_info=arguments["source_info"])
         return wgmma(thread=thread, **arguments)
 
