@@ -51,11 +51,9 @@ def multiply(arguments: dict[str, Any], **changes: Any) -> np.ndarray:
 def truth(arguments: dict[str, Any]) -> np.ndarray:
     """The reference in float64 on the same numbers."""
     with jax.enable_x64(True):
-        wide = {
-            name: x if x is None else jnp.asarray(x, jnp.float64) for name, x in arguments.items() if name != "spec"
-        }
-        spec = replace(arguments["spec"], backend="reference", out_dtype=jnp.dtype(jnp.float64))
-        return np.asarray(matmul(**wide | {"layer": arguments["layer"]}, spec=spec))
+        arrays = arguments | {"x": jnp.asarray(arguments["x"], jnp.float64)}
+        spec = replace(arrays.pop("spec"), backend="reference", out_dtype=jnp.dtype(jnp.float64))
+        return np.asarray(matmul(**arrays, spec=spec))
 
 
 @cache
