@@ -1,7 +1,6 @@
 """Device: the MLP with a gate (GLU variants, arXiv 2002.05202): its parameters and its arithmetic."""
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxserve.core.hardware.mesh import AnyMesh, num_shards
@@ -21,18 +20,6 @@ def declare(mlp: GatedMlp, d_model: int, of_layers: LayerSpecs) -> dict[str, obj
 @jax.named_scope("mlp")
 def apply(mlp: GatedMlp, mesh: AnyMesh, w: Weights, x: Float[Array, "T D"]) -> Float[Array, "T D"]:
     """down(act(gate x) * up x)"""
-    # One product: of a layer's weights that two products read, XLA on TPU7x and on GPU makes a copy first.
     is_divided = num_shards(mesh, "mlp") > 1
-    both = Linear(w["gate_up"], has_divided_columns=is_divided)(x)
-    return Linear(w["down"], has_divided_rows=is_divided)(ACTIVATIONS[mlp.activation](both[:, 0]) * both[:, 1])
-
-
-def _silu(x: jax.Array) -> jax.Array:
-    return jax.nn.silu(x.astype(jnp.float32)).astype(x.dtype)
-
-
-def _gelu_tanh(x: jax.Array) -> jax.Array:
-    return jax.nn.gelu(x.astype(jnp.float32), approximate=True).astype(x.dtype)
-
-
-ACTIVATIONS = {"silu": _silu, "gelu_tanh": _gelu_tanh}
+    hidden = Linear(w["gate_up"], activation=mlp.activation, has_divided_columns=is_divided)(x)
+    return Linear(w["down"], has_divided_rows=is_divided)(hidden)

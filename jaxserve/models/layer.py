@@ -13,9 +13,10 @@ from jaxserve.models import gated_mlp, grouped_attention
 from jaxserve.models.attention import attend
 from jaxserve.models.config.layer_kind import LayerKind
 from jaxserve.models.context import Context
-from jaxserve.models.linear import Stacked, Weights, at_layer
+from jaxserve.models.linear import Weights, at_layer
 from jaxserve.models.param_spec import LayerSpecs
 from jaxserve.models.rms_norm import named_norm
+from pallas_kernels.matmul.matmul_spec import Stacked
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 Residual = Float[Array, "T D"]

@@ -15,7 +15,7 @@ from jaxserve.models.attention_metadata import of_group
 from jaxserve.models.config.model_config import ModelConfig, Stack
 from jaxserve.models.context import Context
 from jaxserve.models.layer import run_layer
-from jaxserve.models.linear import Linear
+from jaxserve.models.linear import Linear, whole
 from jaxserve.models.params import Params
 from jaxserve.models.rms_norm import named_norm
 from jaxserve.models.rotary import rope_tables
@@ -140,6 +140,6 @@ def embed(config: ModelConfig, params: Params, tokens: Int[Array, "T"]) -> Float
 @jax.named_scope("head")
 def logits(ctx: Context, config: ModelConfig, params: Params, hidden: Float[Array, "S D"]) -> Float[Array, "S V"]:
     """Next-token logits, float32, over the padded vocabulary, which is sharded over the devices like the head."""
-    z = Linear(params["embed" if config.is_tied else "lm_head"]).in_float32(hidden)
+    z = Linear(whole(params["embed" if config.is_tied else "lm_head"])).in_dtype(hidden, jnp.float32)
     z = lax.with_sharding_constraint(z, sharding(ctx.mesh, None, "vocab"))
     return z if config.final_softcap is None else jnp.tanh(z / config.final_softcap) * config.final_softcap

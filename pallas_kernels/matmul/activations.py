@@ -1,4 +1,4 @@
-"""Device: activations of gates, of float32 numbers; their names are those of `jaxserve.models.gated_mlp`."""
+"""Device: activations of gates, of float32 numbers, by the names of `jaxserve.models.config.layer_kind`."""
 
 from collections.abc import Callable
 from functools import partial

@@ -4,7 +4,7 @@ from jaxtyping import Array, Float, Int
 
 from pallas_kernels.dispatch import Implementation, dispatch, imported_on_demand
 from pallas_kernels.matmul import reference, xla
-from pallas_kernels.matmul.matmul_spec import MatmulSpec
+from pallas_kernels.matmul.matmul_spec import MatmulSpec, Stacked
 
 GPU = "pallas_kernels.matmul.mosaic_gpu.backend"
 IMPLEMENTATIONS = (
@@ -16,20 +16,21 @@ IMPLEMENTATIONS = (
 
 def matmul(
     x: Float[Array, "T I"],
-    stack: Float[Array, "L *parts O I"],
+    stack: Stacked,
     layer: Int[Array, ""],
     spec: MatmulSpec,
     *,
-    bias: Float[Array, "O"] | None = None,
-    residual: Float[Array, "T O"] | None = None,
-) -> Float[Array, "T O"]:
+    bias: Float[Array, "*out"] | None = None,
+    residual: Float[Array, "T *out"] | None = None,
+) -> Float[Array, "T *out"]:
     """x · stack[layer]ᵀ (+ bias) (+ residual), or activation(x · stack[layer, 0]ᵀ) · (x · stack[layer, 1]ᵀ).
 
-    One device's arrays: the caller divides them. Sums are accumulated in float32. Of the stack, only the layer's part
-    reaches the result.
+    Sums are accumulated in float32. Of the stack, only the layer's part reaches the result. Arrays may be divided over
+    the devices of a mesh as XLA divides them; kernels serve one device.
 
     Args:
-      stack: [L, O, I]; with `spec.activation` [L, 2, O, I], the gate first.
+      stack: [L, *out, I], or L arrays [*out, I]; with `spec.activation` `out` begins with 2, the gate first, and the
+        result lacks this axis.
       layer: index in the stack's first axis.
       spec: the arguments that are fixed when the call is compiled.
       bias, residual: added to a product without a gate.
@@ -41,12 +42,10 @@ def matmul(
       ValueError: arguments contradict each other.
       NotImplementedError: no back end serves them; the message lists each one's reason.
     """
-    parts = () if spec.activation is None else (2,)
-    if stack.shape[1:-2] != parts:
-        needed = ("L", *parts, "O", "I")
-        raise ValueError(
-            f"stack has shape {stack.shape}; activation={spec.activation!r} needs [{', '.join(map(str, needed))}]"
-        )
-    if parts and (bias is not None or residual is not None):
-        raise ValueError("a product with a gate adds neither a bias nor a residual")
+    out = (stack[0].shape if isinstance(stack, tuple) else stack.shape[1:])[:-1]
+    if spec.activation is not None:
+        if len(out) < 2 or out[0] != 2:
+            raise ValueError(f"a layer has outputs {out}; activation={spec.activation!r} needs (2, columns)")
+        if bias is not None or residual is not None:
+            raise ValueError("a product with a gate adds neither a bias nor a residual")
     return dispatch("matmul", IMPLEMENTATIONS, spec.backend, x, stack, layer, spec, bias=bias, residual=residual)

@@ -3,8 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+
 from pallas_kernels.matmul.activations import ACTIVATIONS
 from pallas_kernels.matmul.block_sizes import BlockSizes
+
+Stacked = jax.Array | tuple[jax.Array, ...]
+"""Weights of layers: one array, or one for each layer."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,8 @@ class MatmulSpec:
     """Of the gate, a name in `ACTIVATIONS`: y = activation(x · gateᵀ) · (x · upᵀ); None: there is no gate."""
     out_dtype: Any = None
     """Of the result: float32 where several devices' results are added; None: that of x."""
+    has_divided_columns: bool = False
+    """An output axis other than the first is divided over the devices of the mesh."""
     backend: str = "auto"
     """One of `dispatch.BACKENDS`."""
     block: BlockSizes | None = None

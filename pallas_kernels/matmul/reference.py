@@ -4,26 +4,26 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from pallas_kernels.matmul.activations import ACTIVATIONS
-from pallas_kernels.matmul.matmul_spec import MatmulSpec
+from pallas_kernels.matmul.matmul_spec import MatmulSpec, Stacked
 
 
 def matmul(
     x: Float[Array, "T I"],
-    stack: Float[Array, "L *parts O I"],
+    stack: Stacked,
     layer: Int[Array, ""],
     spec: MatmulSpec,
     *,
-    bias: Float[Array, "O"] | None,
-    residual: Float[Array, "T O"] | None,
-) -> Float[Array, "T O"]:
+    bias: Float[Array, "*out"] | None,
+    residual: Float[Array, "T *out"] | None,
+) -> Float[Array, "T *out"]:
     """See `api.matmul`. Computed in float64 where `x` is (under `jax.enable_x64`), else in float32."""
     if spec.block is not None:
         raise NotImplementedError("it has no blocks: pass block=None")
     real = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
-    weights = stack[layer].astype(real)
+    weights = jnp.asarray(stack)[layer].astype(real)
 
-    def product(part: Float[Array, "O I"]) -> Float[Array, "T O"]:
-        return jnp.einsum("ti,oi->to", x.astype(real), part, precision="highest")
+    def product(part: Float[Array, "*out I"]) -> Float[Array, "T *out"]:
+        return jnp.tensordot(x.astype(real), part, axes=(1, -1), precision="highest")
 
     if spec.activation is None:
         y = product(weights)

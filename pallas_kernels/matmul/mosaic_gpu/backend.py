@@ -6,6 +6,7 @@
 Such a product takes the time in which its weights are read. The kernel reads them from the stack in place.
 """
 
+import math
 from functools import reduce
 from operator import add
 
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from pallas_kernels.dispatch import require_hopper
-from pallas_kernels.matmul.matmul_spec import MatmulSpec
+from pallas_kernels.matmul.matmul_spec import MatmulSpec, Stacked
 from pallas_kernels.matmul.mosaic_gpu.block_rules import block_sizes
 from pallas_kernels.matmul.mosaic_gpu.finish import finish
 from pallas_kernels.matmul.mosaic_gpu.kernel import multiply
@@ -23,27 +24,39 @@ from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import COLUMNS, INPUTS, MAX_R
 
 def matmul(
     x: Float[Array, "T I"],
-    stack: Float[Array, "L *parts O I"],
+    stack: Stacked,
     layer: Int[Array, ""],
     spec: MatmulSpec,
     *,
-    bias: Float[Array, "O"] | None,
-    residual: Float[Array, "T O"] | None,
-) -> Float[Array, "T O"]:
+    bias: Float[Array, "*out"] | None,
+    residual: Float[Array, "T *out"] | None,
+) -> Float[Array, "T *out"]:
     """See `api.matmul`."""
     require_hopper()
+    _require_one_device()
+    if isinstance(stack, tuple):
+        raise NotImplementedError("it reads one array of all layers")
     num_rows, out_dtype = len(x), jnp.dtype(spec.out_dtype or x.dtype)
-    sizes = _sizes(x, stack, spec, out_dtype)
+    out = stack.shape[1 if spec.activation is None else 2 : -1]
+    parts = stack.reshape(len(stack), spec.num_parts, -1, stack.shape[-1])
+    sizes = _sizes(x, parts, spec, out_dtype)
     padding = ((0, sizes.num_rows - num_rows), (0, 0))
     x = jnp.pad(x, padding)
-    residual = None if residual is None else jnp.pad(residual, padding)
-    parts = stack.reshape(len(stack), sizes.num_parts, *stack.shape[-2:])
+    bias = None if bias is None else bias.reshape(-1)
+    residual = None if residual is None else jnp.pad(residual.reshape(num_rows, -1), padding)
     y = multiply(x, parts, layer, bias, residual, sizes=sizes, spec=spec)
     if sizes.splits > 1:
         sums = list(reduce(add, y))  # the order is fixed, so results repeat
         added = [jnp.broadcast_to(b, sums[0].shape) for b in (bias, residual) if b is not None]
         y = finish(sums, added, spec).astype(out_dtype)
-    return y[:num_rows]
+    return y[:num_rows].reshape(num_rows, *out)
+
+
+def _require_one_device() -> None:
+    mesh = jax.sharding.get_abstract_mesh()
+    count = math.prod(mesh.shape[name] for name in set(mesh.axis_names) - set(mesh.manual_axes))
+    if count > 1:
+        raise NotImplementedError(f"it multiplies the arrays of one device, not of {count}")
 
 
 def _sizes(x: jax.Array, stack: jax.Array, spec: MatmulSpec, out_dtype: jnp.dtype) -> KernelSizes:

@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh
 
 from pallas_kernels.matmul.api import matmul
 from pallas_kernels.matmul.block_sizes import BlockSizes
+from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.matmul.mosaic_gpu import block_rules
 from pallas_kernels.matmul.workload_arguments import build
 from pallas_kernels.matmul.workloads import BENCH_WORKLOADS, Workload
@@ -54,11 +55,11 @@ def test_float32_is_not_rounded_before_devices_add_it():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"activation": "silu"}, r"a layer has outputs \(192,\); activation='silu' needs \(2, columns\)"),
         (
-            {"stack": jnp.zeros((1, 2, 64, 128))},
-            r"stack has shape \(1, 2, 64, 128\); activation=None needs \[L, O, I\]",
+            {"activation": "silu", "stack": jnp.zeros((1, 3, 64, 128))},
+            r"a layer has outputs \(3, 64\); activation='silu' needs \(2, columns\)",
         ),
-        ({"activation": "silu"}, r"stack has shape \(2, 192, 128\); activation='silu' needs \[L, 2, O, I\]"),
         (
             {"activation": "silu", "stack": jnp.zeros((1, 2, 192, 128)), "bias": jnp.zeros(192)},
             "adds neither a bias nor a residual",
@@ -139,3 +140,28 @@ def test_named_workloads_are_served_by_rule():
         assert w.num_columns % block.columns == 0
         assert w.num_inputs % block.inputs == 0
         assert w.num_inputs // block.splits >= block_rules.MIN_INPUTS or block.splits == 1
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 8, 9, 64, 65])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_weights_on_the_left_give_the_product(dtype, num_rows):
+    """On CPU, for few rows."""
+    check(replace(PLAIN, num_rows=num_rows, dtype=dtype, num_layers=2), "xla")
+
+
+def test_outputs_keep_their_axes_and_layers_may_be_apart():
+    rng = np.random.default_rng(0)
+    x, stack, bias = (jnp.asarray(rng.normal(size=n), jnp.float32) for n in ((3, 8), (2, 2, 5, 8), (2, 5)))
+    expected = np.einsum("ti,aoi->tao", x, stack[1]) + np.asarray(bias)
+    for backend in ("xla", "reference"):
+        for form in (stack, tuple(stack)):
+            y = matmul(x, form, jnp.int32(1), MatmulSpec(backend=backend), bias=bias)
+            np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_kernel_serves_one_device():
+    mesh = AbstractMesh((2,), ("tensor",), abstract_device=H200)
+    arguments = build(PLAIN)
+    spec = replace(arguments.pop("spec"), backend="mosaic_gpu")
+    with jax.sharding.use_abstract_mesh(mesh), pytest.raises(NotImplementedError, match="one device, not of 2"):
+        jax.make_jaxpr(partial(matmul, spec=spec))(**arguments)
