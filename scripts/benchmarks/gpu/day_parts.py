@@ -37,7 +37,7 @@ FIRST_CHECKS = ("llama3_8b_decode", "llama3_8b_prefill", "llama3_8b_tp4_mixed")
 def ceilings(folder: Path, is_small: bool) -> Iterator[Task]:
     from scripts.benchmarks.gpu import attention_times
 
-    return attention_times.ceiling_tasks(_sizes(is_small), is_small)
+    return attention_times.ceiling_tasks(sizes_of(is_small), is_small)
 
 
 def first(folder: Path, is_small: bool) -> Iterator[Task]:
@@ -45,7 +45,7 @@ def first(folder: Path, is_small: bool) -> Iterator[Task]:
     from scripts.benchmarks.gpu import attention_times, reference_checks, step_times
     from scripts.benchmarks.gpu.benchmark_sizes import BACKEND
 
-    sizes = _sizes(is_small)
+    sizes = sizes_of(is_small)
     yield from reference_checks.tasks(replace(sizes, checks=_first_checks(sizes)))
     decode = next((w for w in sizes.attention if w.name == FIRST_DECODE), sizes.attention[0])
     yield replace(attention_times.task(decode, BACKEND, sizes), table="first attention")
@@ -57,7 +57,7 @@ def first(folder: Path, is_small: bool) -> Iterator[Task]:
 def checks(folder: Path, is_small: bool) -> Iterator[Task]:
     from scripts.benchmarks.gpu import product_checks, reference_checks
 
-    sizes = _sizes(is_small)
+    sizes = sizes_of(is_small)
     others = tuple(w for w in sizes.checks if w not in _first_checks(sizes))
     yield from product_checks.tasks(sizes)
     yield from reference_checks.tasks(replace(sizes, checks=others))
@@ -66,37 +66,37 @@ def checks(folder: Path, is_small: bool) -> Iterator[Task]:
 def tune(folder: Path, is_small: bool) -> Iterator[Task]:
     from scripts.benchmarks.gpu import tune_gpu
 
-    return tune_gpu.tasks(_sizes(is_small), *_tuned(folder, is_small))
+    return tune_gpu.tasks(sizes_of(is_small), *_tuned(folder, is_small))
 
 
 def products(folder: Path, is_small: bool) -> Iterator[Task]:
     from scripts.benchmarks.gpu import product_times
 
-    return product_times.tasks(_sizes(is_small), *_tuned(folder, is_small))
+    return product_times.tasks(sizes_of(is_small), *_tuned(folder, is_small))
 
 
 def attention(folder: Path, is_small: bool) -> Iterator[Task]:
     from scripts.benchmarks.gpu import attention_times
 
-    return attention_times.tasks(_sizes(is_small), is_own=True)
+    return attention_times.tasks(sizes_of(is_small), is_own=True)
 
 
 def steps(folder: Path, is_small: bool) -> Iterator[Task]:
     from scripts.benchmarks.gpu import step_times
 
-    return step_times.tasks(_sizes(is_small).engine)
+    return step_times.tasks(sizes_of(is_small).engine)
 
 
 def throughput(folder: Path, is_small: bool) -> Iterator[Task]:
     from scripts.benchmarks.gpu import offline_throughput
 
-    return offline_throughput.tasks(_sizes(is_small).throughput)
+    return offline_throughput.tasks(sizes_of(is_small).throughput)
 
 
 def peers(folder: Path, is_small: bool) -> Iterator[Task]:
     from scripts.benchmarks.gpu import attention_times
 
-    return attention_times.tasks(_sizes(is_small), is_own=False)
+    return attention_times.tasks(sizes_of(is_small), is_own=False)
 
 
 def _first_checks(sizes: "Sizes") -> "tuple[Workload, ...]":
@@ -112,7 +112,7 @@ def _tuned(folder: Path, is_small: bool) -> tuple[Path, str]:
     return folder / "tuned" if is_small else tuned_blocks.TUNED, jax.devices()[0].device_kind
 
 
-def _sizes(is_small: bool) -> "Sizes":
+def sizes_of(is_small: bool) -> "Sizes":
     from scripts.benchmarks.gpu.benchmark_sizes import FULL, TINY
 
     return TINY if is_small else FULL

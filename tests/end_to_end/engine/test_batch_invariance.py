@@ -6,7 +6,7 @@ from tests.support.invariance_laws import Kind, different_bits, num_changed_by_p
 
 pytestmark = pytest.mark.default_compiler  # bits are those of the code that users run
 
-KIND = Kind("gemma3", "bfloat16", 2)
+KIND = Kind("mistral", "bfloat16", 2)
 
 
 def test_bits_depend_on_the_request_alone():

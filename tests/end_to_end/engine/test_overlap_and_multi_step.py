@@ -46,22 +46,24 @@ ROWS = pairwise(FEATURES)
 
 
 def run(llm, prompts, params, num_rounds, is_overlapped):
-    """The outputs of every sample, and the decode rounds of each step."""
+    """The outputs of every sample, their log-probabilities, and the decode rounds of each step."""
     with driven(llm, num_rounds, is_overlapped) as rounds:
         outputs = llm.generate(prompts, params, use_tqdm=False)
-    return [_summary(out) for out in outputs], rounds
+    return [_summary(out) for out in outputs], [value for out in outputs for value in _logprobs(out)], rounds
 
 
 def _summary(out):
-    samples = [
-        (s.text, s.token_ids, s.finish_reason, s.stop_reason, _logprobs(s.logprobs), s.cumulative_logprob)
-        for s in out.outputs
-    ]
-    return samples, _logprobs(out.prompt_logprobs)
+    samples = [(s.text, s.token_ids, s.finish_reason, s.stop_reason, _ranks(s.logprobs)) for s in out.outputs]
+    return samples, _ranks(out.prompt_logprobs)
 
 
-def _logprobs(entries):
-    return entries and [e and {i: (round(p.logprob, 5), p.rank) for i, p in e.items()} for e in entries]
+def _ranks(entries):
+    return entries and [entry and {i: p.rank for i, p in entry.items()} for entry in entries]
+
+
+def _logprobs(out):
+    entries = [*(out.prompt_logprobs or []), *(entry for s in out.outputs for entry in s.logprobs or [])]
+    return [p.logprob for entry in entries if entry for p in entry.values()]
 
 
 @pytest.mark.parametrize("family", ["llama3", "gemma3"])
@@ -69,12 +71,14 @@ def test_every_pair_of_features_gives_the_same(family):
     llm = tiny_engine(family)
     prompts = [goldens(family)[i % 3].prompt[: 5 + i] for i in range(len(ROWS))]
     params = [SamplingParams(max_tokens=9 + 5 * (i % 4), seed=i, **row) for i, row in enumerate(ROWS)]
-    expected, rounds = run(llm, prompts, params, 1, is_overlapped=False)
+    expected, logprobs, rounds = run(llm, prompts, params, 1, is_overlapped=False)
+    assert len(logprobs) > 200
     assert set(rounds) == {1}
     assert {sample[2] for samples, _ in expected for sample in samples} == {"stop", "length"}
     for num_rounds, is_overlapped in ((1, True), (5, False), (MAX_ROUNDS, True)):
-        outputs, rounds = run(llm, prompts, params, num_rounds, is_overlapped)
+        outputs, found, rounds = run(llm, prompts, params, num_rounds, is_overlapped)
         assert outputs == expected, (num_rounds, is_overlapped)
+        np.testing.assert_allclose(found, logprobs, atol=1e-5)  # buckets of other sizes round differently
         assert max(rounds) == num_rounds
 
 

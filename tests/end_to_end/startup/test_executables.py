@@ -28,7 +28,7 @@ def num_pages_unused(llm):
 
 
 def test_a_random_load_after_warm_up_compiles_nothing(llm):
-    """400 steps; `scripts/prove frozen` runs 10,000 of a real model."""
+    """250 steps; `scripts/prove frozen` runs 10,000 of a real model."""
     traces, executables = llm.parts.runner.programs.traces, llm.parts.runner.executables
     buckets = {str(b) for b in llm.parts.spec.buckets.all()}
     assert len(buckets) == 3
@@ -36,7 +36,7 @@ def test_a_random_load_after_warm_up_compiles_nothing(llm):
     with Compilations() as heard:
         jax.jit(lambda x: x * 3 + 1)(np.arange(7))
         assert heard.count == 1, "control: a compilation is heard"
-        load.run(400)
+        load.run(250)
         prompts = [np.random.default_rng(i).integers(3, 320, 10 + 2 * i).tolist() for i in range(30)]
         score(llm.output_processor, llm.parts.input_processor, [(p[:40], p[-3:]) for p in prompts])
         embed(llm.output_processor, llm.parts.input_processor, prompts)
