@@ -34,7 +34,8 @@ def matrix(*shape: int, axes: tuple[str | None, ...], dtype: Any) -> ParamSpec:
 class LayerSpecs:
     """Declares a parameter of `num_layers` layers, by its shape in one of them.
 
-    has_tuples: matrices are an array for each layer (`linear.py` says why); else they are one array, like all others.
+    has_tuples: matrices are an array for each layer (`pallas_kernels/matmul/xla.py` says why); else they are one array,
+    like all others.
     """
 
     num_layers: int

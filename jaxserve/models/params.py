@@ -5,7 +5,7 @@
 Layers' leaves are declared by the modules that use them: `layer.py`, `grouped_attention.py`, `gated_mlp.py`. Matrices
 are stored [out, in], as in both file formats, which is 1.2 to 2 times faster than [in, out] on CPU. The vocabulary is
 padded to Vp rows; padding tokens can never be drawn. On CPU the layers' matrices are tuples of n arrays, without the
-axis n (`linear.py` says why).
+axis n (`pallas_kernels/matmul/xla.py` says why).
 """
 
 from collections import Counter

@@ -79,8 +79,8 @@ def _spec_of(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: 
     tile = tile_rows(platform) if config.batch_invariant else None
     has_host_tier = sizes.num_host_pages > 0
     programs = Programs(StepSettings(settings, max_logprobs, tile), sizes.num_pages, sizes.max_num_seqs, has_host_tier)
-    # A bfloat16 product of one row takes XLA on CPU 40 ms where two rows take 3.6, and eight rows of SmolLM2 take 1.08
-    # times as long as two; accelerators pad to 8 rows anyway.
+    # On CPU products of one row are computed with two, and eight rows of SmolLM2 take 1.3 times as long as two;
+    # accelerators pad to 8 rows anyway.
     first_rows = 2 if platform == "cpu" else 8
     min_rows = 1 if dtype == jnp.float32 else first_rows
     largest = sizes.max_num_seqs, sizes.max_num_batched_tokens, groups.end_page(sizes.max_model_len)
