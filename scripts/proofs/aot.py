@@ -56,6 +56,8 @@ def cases() -> Iterator[Case]:
             yield f"Gemma 3 1B, step, {bucket}", topology, partial(gemma.check_whole_step, topology, bucket)
     yield f"Llama 3 8B, step, {llama.DECODE}", "v6e:2x2", partial(llama.check_whole_step, "v6e:2x2", llama.DECODE)
     yield f"Llama 3 8B, step, {gpu_step.DECODE}", "h200", gpu_step.check_whole_step
+    with_kernel = gpu_step.check_layers_with_measured_products
+    yield f"Llama 3 8B, layers, {gpu_step.DECODE}, products by the kernel", "h200", with_kernel
     yield f"Gemma 3 1B, layers, {gpu_step.DECODE}", "h200", gpu_step.check_layers_of_two_kinds
     for name in gpu.CASES:
         check = partial(gpu.test_kernels_compile_without_spilling_and_leave_the_pool_in_place, name)

@@ -16,6 +16,10 @@ FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after
 TAKES_A_PART = {"dynamic-slice", "slice", "gather"}
 REPLACES_A_PART = {"dynamic-update-slice", "scatter"}
 INDEX = re.compile(r"get-tuple-element\(.*\bindex=(\d+)")
+ONE_LAYER_KERNEL = "/matmul_tiles/"
+"""In the name of a call of a kernel that reads one layer of a stack [layers, parts, columns, inputs]
+(`pallas_kernels/matmul/mosaic_gpu`)."""
+STACK = re.compile(r"\w+\[(\d+),\d+,\d+,\d+\]")
 
 
 def memory_traffic(program: Hlo, ignored: Collection[str] = ()) -> int:
@@ -55,6 +59,9 @@ class _Counter:
         total = 0
         for i, name in enumerate(line.operands):
             if name in by_name and (whole := self._bytes(by_name[name].result)):
+                if ONE_LAYER_KERNEL in line.line and (stack := STACK.match(by_name[name].result)):
+                    total += whole // int(stack[1])
+                    continue
                 part = self._part(line, i)
                 total += whole if part is None else min(whole, part)
         return total

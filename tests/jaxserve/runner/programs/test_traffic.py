@@ -104,6 +104,23 @@ ENTRY %main (w: bf16[4,256,64], k: s32[], y: bf16[8,64], pool: s8[9,9]) -> f32[8
 """
 
 
+KERNEL_HLO = """
+ENTRY %main (x: bf16[8,64], stack: bf16[4,1,256,64], layer: s32[1]) -> bf16[8,256] {
+  %x = bf16[8,64]{1,0} parameter(0)
+  %stack = bf16[4,1,256,64]{3,2,1,0} parameter(1)
+  %layer = s32[1]{0} parameter(2)
+  ROOT %y = bf16[8,256]{1,0} custom-call(%x, %stack, %layer), metadata={op_name="layers/qkv/matmul_tiles/mpmd_map"}
+}
+"""
+
+
+def test_a_kernel_that_reads_a_layer_in_its_stack_reads_no_other():
+    found = memory_traffic(read_hlo(KERNEL_HLO))
+    assert found == 2 * (8 * 64 + 256 * 64 + 8 * 256) + 4
+    other = memory_traffic(read_hlo(KERNEL_HLO.replace("matmul_tiles", "gemm")))
+    assert other == found + 3 * 2 * 256 * 64, "the control: another kernel may read all"
+
+
 def test_what_the_compilers_for_accelerators_write():
     y, matrix, z, index, pool = 2 * 8 * 64, 2 * 256 * 64, 4 * 8 * 256, 4, 81
     product = matrix + index + z  # of the stack one layer, of the result no workspace, nothing of fast memory

@@ -2,7 +2,8 @@
 register spills. `scripts/prove aot` compiles the whole step."""
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
+from unittest.mock import patch
 
 import pytest
 
@@ -13,6 +14,7 @@ from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
 from jaxserve.runner.programs.data_loops import OF_A_STEP, data_loops
 from jaxserve.runner.programs.hlo import read_hlo
+from pallas_kernels.matmul.mosaic_gpu import block_rules
 from tests.support.compiled.aot import assert_in_place, device_bytes, gpu_mesh, ptxas_report
 from tests.support.compiled.aot_step import DTYPE, PAGE, StepCase
 
@@ -49,6 +51,24 @@ def check_layers_of_two_kinds() -> None:
     assert " conditional(" not in compiled.as_text()
     assert_in_place(compiled, step.state.pool, max_temp_bytes=BACKBONE_BYTES)
     assert not step.weight_copies(compiled)
+
+
+def check_layers_with_measured_products() -> None:
+    """Assert that layers call the kernel of few-row products where it was measured to be faster."""
+
+    def measured(op: str, device_kind: str, key: dict) -> dict[str, int]:
+        num_parts = 2 if key["kind"] == "gated" else 1
+        return asdict(block_rules.by_rule(key["num_rows"], key["num_columns"], key["num_inputs"], num_parts))
+
+    step = StepCase(gpu_mesh(), NAME, DECODE)
+    with patch.object(block_rules, "tuned", measured), ptxas_report() as kernels:
+        compiled = step.compile_backbone()
+    assert kernels_called(compiled.as_text()) == ["matmul_tiles"] * 4 + KERNELS
+    assert not any(kernel.spill_bytes for kernel in kernels)
+    assert_in_place(compiled, step.state.pool, max_temp_bytes=BACKBONE_BYTES)
+    assert not step.weight_copies(compiled)
+    # Sums of splits in float32: of the queries, keys and values of 64 rows in four runs of inputs 6 MB a layer.
+    assert 1 <= step.traffic(compiled, "layers") <= 1.2
 
 
 def test_the_layers_call_the_kernels_and_update_the_pool_in_place():
