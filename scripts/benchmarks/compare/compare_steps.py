@@ -35,18 +35,18 @@ Weights come from the same GGUF file, dense and of the same type on both sides. 
 separate processes; the order changes from round to round."""
 LIMITS = """## What limits jaxserve
 
-Measured on 2026-11-21 on two cores of an AMD EPYC by leaving out parts, with contexts of 200 to 240 positions: a step
-of 32 rows took 77 ms, without attention 44; of 64 rows 125 and 66. Matrix products of 64 rows ran at 260 GFLOP/s on
-both cores, of 512 tokens at 372. Attention is limited by the CPU caches: XLA gathers keys and values and converts them
-to float32 arrays before the product; other shapes of these arrays, and bfloat16 products, were slower or at most 5 %
-faster."""
+Measured on 2026-11-23 on two cores of an Intel Xeon with AMX. One row: all weights, 269 MB, are read in 12.5 ms of
+products (the layers at 20 GB/s, the head at 30). 32 rows with 150 positions: products take 19 ms, attention 46 to 53
+for 111 MB of keys and values, half of it for gathering pages and converting them to float32, half for the products of
+heads; other shapes of these arrays, one gather of both, and bfloat16 products were slower or up to 15 % faster. On two
+cores of an AMD EPYC, on 2026-11-21, a step of 32 rows with 200 to 240 positions took 77 ms, without attention 44."""
 MOST_SAMPLING_MS = 6.0
 
 # aim: the largest accepted share of transformers' time.
 CASES = [
     {"name": "32 rows, greedy", "rows": 32, "sampling": GREEDY, "aim": 1.0},
     {"name": "32 rows, temperature 1, top-p 0.9", "rows": 32, "sampling": SAMPLED, "aim": 1.0},
-    {"name": "1 row, greedy", "rows": 1, "sampling": GREEDY, "aim": 1.3},
+    {"name": "1 row, greedy", "rows": 1, "sampling": GREEDY, "aim": 0.7},
 ]
 
 
