@@ -35,9 +35,9 @@ def block_sizes(num_rows: int, num_columns: int, num_inputs: int, dtype: Any, sp
 def by_rule(num_rows: int, num_columns: int, num_inputs: int, num_parts: int) -> BlockSizes:
     """Block sizes that no device has confirmed yet.
 
-    A thread block reads the activations beside its weights, from the L2 cache: those of 64 rows are as many bytes as
-    the weights of 64 columns, those of 16 rows a quarter. Longer rows of a tile are read more efficiently, if enough
-    tiles fit in shared memory. There are as many splits as give every multiprocessor a thread block.
+    A thread block also reads the activations, from the L2 cache: those of 64 rows are as many bytes as the weights
+    of 64 columns, those of 16 rows a quarter. Longer rows of a tile are read more efficiently, if enough tiles fit
+    in shared memory. There are as many splits as give every multiprocessor a thread block.
     """
     is_wide = num_rows > 16 and num_parts == 1 and num_columns % (2 * COLUMNS) == 0
     columns = 2 * COLUMNS if is_wide else COLUMNS
