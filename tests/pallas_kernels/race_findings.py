@@ -1,12 +1,15 @@
 """Findings of the race detectors of Pallas' interpreters, one for each kernel of a call."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
+import jax
 from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks
+from jax.experimental.pallas import mosaic_gpu as plgpu
 
 # Where the detectors leave their findings.
 ON_TPU = (interpret_pallas_call, "RaceDetectionState")
@@ -24,3 +27,25 @@ def race_findings(detector: tuple[Any, str] = ON_TPU) -> Iterator[list[Any]]:
 
     with patch.object(*detector, begin):
         yield findings
+
+
+@contextmanager
+def missing_waits(kernel: ModuleType, name: str) -> Iterator[None]:
+    """Plants a race: thread blocks of a GPU kernel (its `_thread_block`) never wait for the barrier of this name."""
+    skipped, begin, wait = [], kernel._thread_block, plgpu.barrier_wait
+
+    def thread_block(refs: dict[str, Any], *static: Any) -> None:
+        skipped.append(refs[name])
+        begin(refs, *static)
+
+    def wait_for_others(barrier: Any) -> None:
+        if getattr(barrier, "ref", barrier) is not skipped[-1]:
+            wait(barrier)
+
+    # The interpreter raises at the end for barriers whose phases were not waited for.
+    with (
+        patch.object(kernel, "_thread_block", thread_block),
+        patch.object(plgpu, "barrier_wait", wait_for_others),
+        suppress(jax.errors.JaxRuntimeError),
+    ):
+        yield

@@ -59,15 +59,14 @@ class _Counter:
         total = 0
         for i, name in enumerate(line.operands):
             if name in by_name and (whole := self._bytes(by_name[name].result)):
-                if ONE_LAYER_KERNEL in line.line and (stack := STACK.match(by_name[name].result)):
-                    total += whole // int(stack[1])
-                    continue
-                part = self._part(line, i)
+                part = self._part(line, i, by_name[name].result)
                 total += whole if part is None else min(whole, part)
         return total
 
-    def _part(self, line: Instruction, operand: int) -> int | None:
-        """Bytes that an instruction reads of an operand; None: all."""
+    def _part(self, line: Instruction, operand: int, result: str) -> int | None:
+        """Bytes that an instruction reads of an operand of type `result`; None: all."""
+        if ONE_LAYER_KERNEL in line.line and (stack := STACK.match(result)):
+            return type_bytes(result) // int(stack[1])
         if operand == 0 and line.opcode in TAKES_A_PART:
             return type_bytes(line.result)
         if operand == 0 and line.opcode in REPLACES_A_PART:
@@ -80,7 +79,7 @@ class _Counter:
         total = 0
         for user in inside.values():
             for i in (i for i, name in enumerate(user.operands) if name in names):
-                part = self._part(user, i)
+                part = self._part(user, i, inside[user.operands[i]].result)
                 if user.opcode == "bitcast" and not user.is_root:
                     names.add(user.name)  # a view: what reads it counts
                 elif part is None:

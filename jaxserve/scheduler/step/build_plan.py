@@ -32,8 +32,8 @@ def build_plan(
     sampling = slot_table.sampling.take(slots, axis=0)
     # Decode buckets have no outputs for prompt log-probabilities and pooling, and clear no penalty counts.
     has_pooled = sampling[extra_rows, SAMPLING_INDEX["pooling"]].any()
-    prefixes = _penalty_prefixes(state, rows) if rows.new_slots else ()
-    clears_counts = not all(len(prefix.tokens) for prefix in prefixes)
+    counted = _newly_counted(state, rows) if rows.new_slots else []
+    clears_counts = any(slot_table.num_scheduled[slot] == 0 for slot in counted)
     is_decode = num_decodes == len(slots) and targets is None and not (has_pooled or clears_counts)
     plan = StepPlan(
         step_id=state.num_planned,
@@ -52,7 +52,7 @@ def build_plan(
         first_pages=first_pages,
         tables=tables,
         edits=_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else (),
-        penalty_prefixes=tuple(prefix for prefix in prefixes if len(prefix.tokens)),
+        penalty_prefixes=_penalty_prefixes(state, counted),
         forks=make_forks(rows),
         transfers=() if state.host_tier is None else state.host_tier.take_transfers(),
     )
@@ -141,15 +141,21 @@ def _tables(
     return first_pages, tuple(tables)
 
 
-def _penalty_prefixes(state: SchedulerState, rows: StepRows) -> tuple[PenaltyPrefix, ...]:
-    """For new slots with penalties; without a cached prefix it is empty. A fork copies the counts of its source."""
-    slot_table, forked = state.slot_table, {dst for _, dst in rows.fork_slots}
-    prefixes: list[PenaltyPrefix] = []
-    for slot in rows.new_slots:
-        sequence, start = state.occupant(slot), int(slot_table.num_scheduled[slot])
-        if slot not in forked and has_penalties(sequence.request):
-            prefixes.append(PenaltyPrefix(slot, slot_table.tokens[slot, :start].copy(), sequence.prompt_len))
-    return tuple(prefixes)
+def _newly_counted(state: SchedulerState, rows: StepRows) -> list[int]:
+    """New slots with penalties; a fork copies the counts of its source."""
+    forked = {dst for _, dst in rows.fork_slots}
+    return [slot for slot in rows.new_slots if slot not in forked and has_penalties(state.occupant(slot).request)]
+
+
+def _penalty_prefixes(state: SchedulerState, counted: list[int]) -> tuple[PenaltyPrefix, ...]:
+    """For those of the newly counted slots that take over a cached prefix; steps clear the counts of the others."""
+    slot_table = state.slot_table
+    starts = ((slot, int(slot_table.num_scheduled[slot])) for slot in counted)
+    return tuple(
+        PenaltyPrefix(slot, slot_table.tokens[slot, :start].copy(), state.occupant(slot).prompt_len)
+        for slot, start in starts
+        if start
+    )
 
 
 def _edits(state: SchedulerState, slots: np.ndarray, new_slots: list[int]) -> tuple[SlotEdits, ...]:

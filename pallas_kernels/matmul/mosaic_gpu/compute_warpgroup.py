@@ -11,11 +11,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas.mosaic_gpu import WGMMAAccumulatorRef as ACC
 
+from pallas_kernels.gpu_ring import buffer_of
 from pallas_kernels.kernel_types import Ref, Refs
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.matmul.mosaic_gpu.finish import finish
 from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import KernelSizes
-from pallas_kernels.matmul.mosaic_gpu.memory_warpgroup import Work, buffer_of
+from pallas_kernels.matmul.mosaic_gpu.memory_warpgroup import Work
 
 MATRIX = plgpu.Layout.WGMMA_TRANSPOSED
 """Two columns of a row in each pair of registers, as they lie in memory; a product's sums have two rows."""
@@ -27,7 +28,7 @@ def multiply_steps(refs: Refs, work: Work, sizes: KernelSizes) -> list[jax.Array
     def sums(*accumulators: Ref) -> list[jax.Array]:
         @pl.loop(work.begin, work.end)
         def _(step: jax.Array) -> None:
-            buffer = buffer_of(work, step, sizes)
+            buffer = buffer_of(step, work.begin, sizes.depth)
             plgpu.barrier_wait(refs["filled"].at[buffer])
             rows = refs["rows"].at[buffer].transpose((1, 0))
             for part, accumulator in enumerate(accumulators):

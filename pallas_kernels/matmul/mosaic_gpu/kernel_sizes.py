@@ -10,6 +10,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from pallas_kernels.gpu_ring import tiled
+
 MAX_ROWS = 64
 COLUMNS = 64
 """Output columns of a wgmma: its rows."""
@@ -58,15 +60,8 @@ class KernelSizes:
     def scratch(self) -> dict[str, Any]:
         """Shared memory and barriers by name."""
         return {
-            "weights": _tiled((self.depth, self.num_parts, self.columns, self.inputs), self.dtype),
-            "rows": _tiled((self.depth, self.num_rows, self.inputs), self.dtype),
+            "weights": tiled((self.depth, self.num_parts, self.columns, self.inputs), self.dtype, unit=INPUTS),
+            "rows": tiled((self.depth, self.num_rows, self.inputs), self.dtype, unit=INPUTS),
             "filled": plgpu.Barrier(num_arrivals=self.num_parts + 1, num_barriers=self.depth),
             "freed": plgpu.Barrier(num_barriers=self.depth),
         }
-
-
-def _tiled(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Shared memory in the layout of wgmma: tiles of 8 rows, 128-byte swizzle."""
-    tiling = plgpu.TilingTransform((8, INPUTS))  # pyright: ignore[reportAbstractUsage]
-    swizzle = plgpu.SwizzleTransform(INPUTS * jnp.dtype(dtype).itemsize)  # pyright: ignore[reportAbstractUsage]
-    return plgpu.SMEM(shape, dtype, transforms=(tiling, swizzle))

@@ -3,11 +3,10 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from pallas_kernels.gpu_ring import fill_ring
 from pallas_kernels.kernel_types import Refs
 from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import KernelSizes
 
@@ -21,31 +20,16 @@ class Work(NamedTuple):
     end: jax.Array
 
 
-def buffer_of(work: Work, step: jax.Array, sizes: KernelSizes) -> jax.Array:
-    """The step's index in the ring."""
-    return lax.rem(step - work.begin, jnp.int32(sizes.depth))
-
-
 def stream_steps(refs: Refs, work: Work, sizes: KernelSizes) -> None:
     """Fills the ring's buffers in turn, each after the compute warpgroup has released its previous step."""
     layer = refs["layer"][0]
 
-    @pl.loop(work.begin, work.end)
-    def _(step: jax.Array) -> None:
-        buffer = buffer_of(work, step, sizes)
-
-        @pl.when(step - work.begin >= sizes.depth)
-        def _() -> None:
-            plgpu.barrier_wait(refs["freed"].at[buffer])
-
+    def fill(step: jax.Array, buffer: jax.Array) -> None:
         inputs = pl.ds(pl.multiple_of(step * sizes.inputs, sizes.inputs), sizes.inputs)
         _copy_weights(refs, layer, work, inputs, buffer, sizes)
         plgpu.copy_gmem_to_smem(refs["x"].at[:, inputs], refs["rows"].at[buffer], refs["filled"].at[buffer])
 
-    @pl.loop(jnp.maximum(work.end - sizes.depth, work.begin), work.end)
-    def _(step: jax.Array) -> None:
-        # Every phase of a barrier must be waited for.
-        plgpu.barrier_wait(refs["freed"].at[buffer_of(work, step, sizes)])
+    fill_ring(work.begin, work.end, sizes.depth, refs["freed"], fill)
 
 
 def _copy_weights(

@@ -18,10 +18,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas.mosaic_gpu import WGMMAAccumulatorRef as ACC
 
+from pallas_kernels.gpu_ring import buffer_of
 from pallas_kernels.kernel_types import Ref, Refs
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec
 from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import LINES, KernelSizes
-from pallas_kernels.paged_attention.mosaic_gpu.memory_warpgroup import Item, buffer_of
+from pallas_kernels.paged_attention.mosaic_gpu.memory_warpgroup import Item
 from pallas_kernels.paged_attention.softmax_constants import LOG2_E, LOWEST
 
 MATRIX = plgpu.Layout.WGMMA
@@ -46,7 +47,7 @@ def attend_item(refs: Refs, item: Item, group: jax.Array, sizes: KernelSizes, sp
 
     def step(block: jax.Array, carry: Carry, is_edge: bool) -> Carry:
         total, highest, parts = carry
-        buffer = buffer_of(item, block, sizes)
+        buffer = buffer_of(block, item.begin, sizes.depth)
         plgpu.barrier_wait(refs["filled"].at[buffer])
         lanes_of = _context(refs, item, group, sizes, spec, block, is_edge)
 
@@ -159,7 +160,7 @@ def _context(
     """
     start = block * sizes.positions
     seen_from = jnp.int32(0) if spec.window is None else item.first_new - (spec.window - 1)
-    buffer = buffer_of(item, block, sizes)
+    buffer = buffer_of(block, item.begin, sizes.depth)
     narrow = refs["ring"].at[buffer]
     if sizes.is_narrow:
         _rewrite(narrow, refs["wide"].at[group], sizes.ring_tile, start, seen_from, item.kv_len)

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from pallas_kernels.gpu_ring import tile_lanes, tiled
+
 LINES = 64
 """Query lines of one warpgroup: rows of a wgmma."""
 MAX_LANES = 256
@@ -119,17 +121,3 @@ class KernelSizes:
 def spans(width: int) -> list[Any]:
     """Ranges of lanes, each as wide as one copy can be."""
     return [pl.ds(i, min(MAX_LANES, width - i)) for i in range(0, width, MAX_LANES)]
-
-
-def tile_lanes(width: int, dtype: Any) -> int:
-    """Lanes of a tile with the widest swizzle that `width` allows."""
-    bits = 8 * jnp.dtype(dtype).itemsize
-    return 8 * plgpu.find_swizzle(width * bits) // bits
-
-
-def tiled(shape: tuple[int, ...], dtype: Any, unit: int | None = None) -> Any:
-    """Shared memory in the layout of wgmma: tiles of 8 rows, the widest swizzle for `unit` lanes (the last axis)."""
-    lanes = tile_lanes(unit or shape[-1], dtype)
-    tiling = plgpu.TilingTransform((8, lanes))  # pyright: ignore[reportAbstractUsage]
-    swizzle = plgpu.SwizzleTransform(lanes * jnp.dtype(dtype).itemsize)  # pyright: ignore[reportAbstractUsage]
-    return plgpu.SMEM(shape, dtype, transforms=(tiling, swizzle))

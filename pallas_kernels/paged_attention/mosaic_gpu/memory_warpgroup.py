@@ -8,6 +8,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from pallas_kernels.gpu_ring import fill_ring
 from pallas_kernels.kernel_types import Refs
 from pallas_kernels.paged_attention.mosaic_gpu.kernel_sizes import KernelSizes, spans
 
@@ -31,11 +32,6 @@ class Item(NamedTuple):
     """Pages freed at the front of the row."""
 
 
-def buffer_of(item: Item, block: jax.Array, sizes: KernelSizes) -> jax.Array:
-    """The block's index in the ring."""
-    return lax.rem(block - item.begin, jnp.int32(sizes.depth))
-
-
 def store_token(refs: Refs, item: Item, sizes: KernelSizes) -> None:
     """Copies the row's new key and value into its page; returns when they can be read there."""
     page, place = _divmod(refs["write_slots"][item.row], sizes.page_size)
@@ -53,14 +49,7 @@ def stream_blocks(refs: Refs, item: Item, sizes: KernelSizes) -> None:
     """Fills the ring's buffers in turn, each after all compute warpgroups have released its previous block."""
     last_column = lax.div(item.kv_len - 1, jnp.int32(sizes.page_size)) - item.first_page
 
-    @pl.loop(item.begin, item.end)
-    def _(block: jax.Array) -> None:
-        buffer = buffer_of(item, block, sizes)
-
-        @pl.when(block - item.begin >= sizes.depth)
-        def _() -> None:
-            plgpu.barrier_wait(refs["freed"].at[buffer])
-
+    def fill(block: jax.Array, buffer: jax.Array) -> None:
         for i in range(sizes.num_pieces):
             column, place = _divmod(block * sizes.positions + i * sizes.piece_len, sizes.page_size)
             # Outside the row's pages, another of its pages is copied; those positions are masked.
@@ -73,10 +62,7 @@ def stream_blocks(refs: Refs, item: Item, sizes: KernelSizes) -> None:
                     refs["filled"].at[buffer],
                 )
 
-    @pl.loop(jnp.maximum(item.end - sizes.depth, item.begin), item.end)
-    def _(block: jax.Array) -> None:
-        # Every phase of a barrier must be waited for.
-        plgpu.barrier_wait(refs["freed"].at[buffer_of(item, block, sizes)])
+    fill_ring(item.begin, item.end, sizes.depth, refs["freed"], fill)
 
 
 def _divmod(x: jax.Array, divisor: int) -> tuple[jax.Array, jax.Array]:

@@ -1,7 +1,7 @@
 """Checks of named workloads against the reference in float64, with the bounds of the tests."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
@@ -33,22 +33,26 @@ def expected(w: Workload) -> Result:
 
 def check(w: Workload, reference: "Future[Result]") -> Record:
     """The error and the fault, if any. Raises NotImplementedError if the back end refuses the workload."""
-    record: Record = {
-        "workload": w.name,
-        "pool": w.stored_dtype,
-        "error": None,
-        "bound": BOUNDS[w.dtype],
-        "fault": None,
-    }
-    try:
+
+    def compare() -> tuple[float, bool]:
         found, wanted = attend(build(w), backend=BACKEND), reference.result()
+        return errors(found.o, wanted.o).max(), are_same_pools(found.pool, wanted.pool)
+
+    return record_of(w.name, w.stored_dtype, BOUNDS[w.dtype], compare)
+
+
+def record_of(name: str, pool: str, bound: float, compare: Callable[[], tuple[float, bool]]) -> Record:
+    """pool: its dtype. compare: returns the error, and whether the pools are the same."""
+    record: Record = {"workload": name, "pool": pool, "error": None, "bound": bound, "fault": None}
+    try:
+        error, has_same_pool = compare()
     except NotImplementedError:
         raise
-    except Exception as error:
-        return record | {"fault": reason_of(error)}
-    record["error"] = float(errors(found.o, wanted.o).max())
-    if not record["error"] <= record["bound"]:
+    except Exception as problem:
+        return record | {"fault": reason_of(problem)}
+    record["error"] = float(error)
+    if not record["error"] <= bound:
         record["fault"] = "error above the bound"
-    elif not are_same_pools(found.pool, wanted.pool):
+    elif not has_same_pool:
         record["fault"] = "the pools differ"
     return record

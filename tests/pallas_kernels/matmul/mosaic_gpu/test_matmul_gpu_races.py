@@ -10,7 +10,6 @@ has been stored, in the tests of results.
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -26,7 +25,7 @@ from pallas_kernels.matmul.mosaic_gpu import kernel, kernel_sizes
 from pallas_kernels.matmul.workloads import Workload
 from tests.pallas_kernels.host_callbacks import host_callbacks
 from tests.pallas_kernels.matmul.matmul_checks import check
-from tests.pallas_kernels.race_findings import ON_GPU, race_findings
+from tests.pallas_kernels.race_findings import ON_GPU, missing_waits, race_findings
 
 PLAIN = Workload("plain", 3, 128, 192, has_bias=True, has_residual=True)
 GATED = replace(PLAIN, name="gated", activation="silu", has_bias=False, has_residual=False)
@@ -90,21 +89,8 @@ def test_nothing_meets(races, workload, block):
 
 
 @pytest.mark.parametrize("name", ["filled", "freed"])
-def test_a_missing_wait_is_caught(races, name, monkeypatch):
+def test_a_missing_wait_is_caught(races, name):
     """For a step of the ring, and for its place to be free."""
-    skipped, begin, wait = [], kernel._thread_block, plgpu.barrier_wait
-
-    def thread_block(refs: dict[str, Any], *static: Any) -> None:
-        skipped.append(refs[name])
-        begin(refs, *static)
-
-    def wait_for_others(barrier: Any) -> None:
-        if getattr(barrier, "ref", barrier) is not skipped[-1]:
-            wait(barrier)
-
-    monkeypatch.setattr(kernel, "_thread_block", thread_block)
-    monkeypatch.setattr(plgpu, "barrier_wait", wait_for_others)
-    # The interpreter raises at the end for barriers whose phases were not waited for.
-    with suppress(jax.errors.JaxRuntimeError):
+    with missing_waits(kernel, name):
         check(PLAIN, "mosaic_gpu", ONE)
     assert races[0].races_found

@@ -9,7 +9,6 @@ warpgroup has not finished zeroing (`cleared`), and of weights. Copies happen as
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,7 +29,7 @@ from pallas_kernels.paged_attention.workloads import Workload
 from tests.pallas_kernels.paged_attention.attention_calls import attend
 from tests.pallas_kernels.paged_attention.error_bounds import BOUNDS, errors
 from tests.pallas_kernels.paged_attention.mosaic_gpu.tiny_gpu import tiny_gpu
-from tests.pallas_kernels.race_findings import ON_GPU, race_findings
+from tests.pallas_kernels.race_findings import ON_GPU, missing_waits, race_findings
 
 SHAPE: dict[str, Any] = {"num_kv_heads": 1, "head_dim": 64, "page_size": 16, "dtype": "bfloat16", "pool_dtype": "int8"}
 # Eight blocks in three parts, of which the first two have one block more than the ring.
@@ -68,22 +67,9 @@ def test_nothing_meets(races, workload):
 
 
 @pytest.mark.parametrize("name", ["filled", "freed", "token_filled"])
-def test_a_missing_wait_is_caught(races, name, monkeypatch):
+def test_a_missing_wait_is_caught(races, name):
     """For a block of the ring, for its place to be free, for the new token that is on its way to its page."""
-    skipped, begin, wait = [], kernel._thread_block, plgpu.barrier_wait
-
-    def thread_block(refs: dict[str, Any], *static: Any) -> None:
-        skipped.append(refs[name])
-        begin(refs, *static)
-
-    def wait_for_others(barrier: Any) -> None:
-        if getattr(barrier, "ref", barrier) is not skipped[-1]:
-            wait(barrier)
-
-    monkeypatch.setattr(kernel, "_thread_block", thread_block)
-    monkeypatch.setattr(plgpu, "barrier_wait", wait_for_others)
-    # The interpreter raises at the end for barriers whose phases were not waited for.
-    with suppress(jax.errors.JaxRuntimeError):
+    with missing_waits(kernel, name):
         run(DECODE)
     assert races[0].races_found
 
