@@ -22,8 +22,7 @@ from jaxserve.sampling.slot_state import SlotState
 def mask_padding(logits: Float[Array, "R V"], vocab_size: int) -> Float[Array, "R V"]:
     """Raw logits in float32, with -inf at the padding ids from `vocab_size` on.
 
-    Call it once, where logits are computed: there XLA does it in place, whereas drawing and log-probabilities, which
-    both read the result, would each make a copy.
+    Call it once, where logits are computed: there XLA does it in place; elsewhere it would copy them.
     """
     logits = logits.astype(jnp.float32)
     if vocab_size == logits.shape[1]:
@@ -39,7 +38,7 @@ def process_logits(
     slots: SlotState,
 ) -> Float[Array, "S V"]:
     """The logits to draw from; positions[s] is the index of the next token in its sequence."""
-    is_changed = (batch.mask_row != 0) | batch.has_edits | batch.has_penalties
+    is_changed = batch.has_processor
     (changed,) = jnp.nonzero(is_changed, size=len(logits), fill_value=0)
 
     def change_one(i: Array, logits: Array) -> Array:

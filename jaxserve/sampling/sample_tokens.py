@@ -18,14 +18,14 @@ from jaxserve.sampling.top_k_top_p_candidates import CandidateDraw, draw_from_ca
 
 def sample_tokens(
     logits: Float[Array, "S V"], batch: SamplingBatch, positions: Int32[Array, " S"], slot_state: SlotState
-) -> tuple[Int32[Array, " S"], Bool[Array, " S"]]:
-    """(tokens, is_bad) of rows whose next token has index positions[s] in its sequence.
+) -> tuple[Int32[Array, " S"], Bool[Array, " S"], Float[Array, "S V"]]:
+    """(tokens, is_bad, processed logits) of rows whose next token has index positions[s] in its sequence.
 
     logits: raw, each row complete (`shard_rows`), padding masked (`mask_padding`). Bad rows have logits that are not
     finite, or no allowed token; their token is an arbitrary id below V.
     """
     processed = process_logits(logits, batch, positions, slot_state)
-    return draw_tokens(processed, batch, positions), is_bad(processed)
+    return draw_tokens(processed, batch, positions), is_bad(processed), processed
 
 
 @jax.named_scope("draw")

@@ -38,6 +38,10 @@ class SamplingBatch:
     mask_row: Int32[Array, " S"]  # 0: every token is allowed
     pooling: Int32[Array, " S"]  # core.row_layout.POOLING
 
+    @property
+    def has_processor(self) -> Bool[Array, " S"]:
+        return (self.mask_row != 0) | self.has_edits | self.has_penalties
+
 
 def read_rows(rows: Int32[Array, "S C"]) -> SamplingBatch:
     """Read packed rows by column name; C = len(ROW_FIELDS), floats are stored as bit patterns."""

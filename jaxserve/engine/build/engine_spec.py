@@ -26,7 +26,7 @@ from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import declare
 from jaxserve.models.row_tiles import tile_rows
 from jaxserve.runner.programs.programs import Programs
-from jaxserve.runner.step.step import StepSettings
+from jaxserve.runner.step.step_settings import StepSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from jaxserve.runner.host_pages import TRANSFER_PAGES
 from jaxserve.runner.programs.compiler_options import compiler_options
 from jaxserve.runner.programs.stored_layouts import stored
 from jaxserve.runner.step.batch_layout import BatchLayout
-from jaxserve.runner.step.step import StepSettings, fork, step
+from jaxserve.runner.step.step import fork, step
+from jaxserve.runner.step.step_settings import StepSettings
 from jaxserve.sampling.penalty_counts import set_counts
 from jaxserve.sampling.slot_state import set_edits, set_mask
 

@@ -87,8 +87,8 @@ def _step(
     weights: jax.Array, hidden: jax.Array, batch: SamplingBatch, positions: jax.Array, slots: SlotState
 ) -> tuple[Any, Any]:
     logits = jnp.einsum("rd,vd->rv", hidden, weights, preferred_element_type=jnp.float32)
-    tokens, is_bad = sample_tokens(logits, batch, positions, slots)
-    return (tokens, is_bad), top_logprobs(logits, tokens, batch.num_logprobs, k=MAX_LOGPROBS)
+    tokens, is_bad, processed = sample_tokens(logits, batch, positions, slots)
+    return (tokens, is_bad), top_logprobs(processed, tokens, batch.num_logprobs, k=MAX_LOGPROBS)
 
 
 def _timed(weights: jax.Array, hidden: jax.Array, slots: SlotState, setting: dict[str, Any]) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxserve.sampling.full_vocabulary_top_p import draw_once
-from jaxserve.sampling.logit_processors import mask_padding, process_logits
+from jaxserve.sampling.logit_processors import mask_padding
 from jaxserve.sampling.probabilities import block_weights, draw_index
 from jaxserve.sampling.sample_tokens import draw_tokens, sample_tokens
 from jaxserve.sampling.slot_state import init_slot_state
@@ -129,12 +129,11 @@ def test_penalties_edits_and_masks_shape_the_law():
     batch = dataclasses.replace(batch, seed_low=jnp.arange(NUM_DRAWS, dtype=jnp.uint32))
     logits = jnp.broadcast_to(SMALL, (NUM_DRAWS, num_tokens))
     positions = jnp.full(NUM_DRAWS, 9, jnp.int32)
-    tokens, is_bad = jax.jit(sample_tokens)(logits, batch, positions, state)
-    processed = np.asarray(jax.jit(process_logits)(logits, batch, positions, state))[0]
+    tokens, is_bad, processed = jax.jit(sample_tokens)(logits, batch, positions, state)
     times = np.arange(num_tokens) % 3
     expected = SMALL - np.float32(0.3) * times - np.float32(0.5) * (times > 0)
     expected[2] += 1
     expected[[4, 10]] = -np.inf
-    np.testing.assert_allclose(processed, expected, rtol=1e-5)
+    np.testing.assert_allclose(processed[0], expected, rtol=1e-5)
     assert not is_bad.any()
     assert p_value(np.asarray(tokens), law(expected, top_p=0.9)) > 1e-4

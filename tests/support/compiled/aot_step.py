@@ -22,7 +22,7 @@ from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.programs.traffic import memory_traffic
 from jaxserve.runner.programs.weight_copies import weight_copies
 from jaxserve.runner.step.device_batch import first_inputs, unpack
-from jaxserve.runner.step.step import StepSettings
+from jaxserve.runner.step.step_settings import StepSettings
 from tests.support.compiled.aot import compile_on, on
 
 PAGE, NUM_PAGES, NUM_SLOTS = 64, 1000, 64

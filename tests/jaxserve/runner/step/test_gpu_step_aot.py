@@ -21,8 +21,8 @@ from tests.support.compiled.aot_step import DTYPE, PAGE, StepCase
 NAME, DECODE = "llama-3-8b", Bucket(64, 64, 128)
 # 34 MB of them are cuBLAS's; a copy of the largest matrix of a layer is 235 MB.
 BACKBONE_BYTES = 45 * 10**6
-# The head and the sampler hold the logits, 33 MB, three times.
-STEP_BYTES = BACKBONE_BYTES + 100 * 10**6
+# The logits, 33 MB, and once more where they are computed again for log-probabilities.
+STEP_BYTES = 75 * 10**6
 KERNELS = ["paged_attention_combine", "paged_attention_items"]
 
 
@@ -41,7 +41,7 @@ def check_whole_step() -> None:
     assert not step.weight_copies(compiled)
     assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP
     # In addition to weights and head: attention's partial results for contexts of up to 8,192 tokens, and activations.
-    assert 1 <= step.traffic(compiled, "layers", "lm_head") <= 1.09
+    assert 1 <= step.traffic(compiled, "layers", "lm_head") <= 1.085
 
 
 def check_layers_of_two_kinds() -> None:

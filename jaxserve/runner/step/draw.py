@@ -1,0 +1,101 @@
+"""Device: from hidden states to logits, and from these to tokens and log-probabilities."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int32
+
+from jaxserve.models.params import Params
+from jaxserve.models.row_tiles import each_tile
+from jaxserve.models.transformer import logits
+from jaxserve.runner.step.device_batch import DeviceBatch
+from jaxserve.runner.step.step_output import DeviceLogprobs
+from jaxserve.runner.step.step_settings import StepSettings
+from jaxserve.sampling.logit_processors import mask_padding
+from jaxserve.sampling.logprobs import top_logprobs
+from jaxserve.sampling.row_sharding import shard_rows
+from jaxserve.sampling.sample_tokens import sample_tokens
+from jaxserve.sampling.sampling_batch import SamplingBatch
+from jaxserve.sampling.slot_state import SlotState
+
+
+@jax.named_scope("sample")
+def draw(
+    settings: StepSettings,
+    params: Params,
+    batch: DeviceBatch,
+    hidden: Float[Array, "T D"],
+    slots: SlotState,
+) -> tuple[Int32[Array, "S"], Bool[Array, "S"], DeviceLogprobs]:
+    """(tokens, is_bad, log-probabilities) of the rows; zeros, at no cost, when no row samples."""
+
+    def sample(
+        slots: SlotState, raw: jax.Array, sampling: SamplingBatch, kv_lens: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        # The drawn token's position is kv_len: its random numbers depend on nothing else of the batch.
+        return sample_tokens(mask_padding(raw, settings.model.config.vocab_size), sampling, kv_lens, slots)
+
+    def drawn() -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
+        states = hidden[batch.last]
+        raw = _raw_logits(settings, params, batch.samples, states)
+        rows = (raw, batch.sampling, batch.kv_lens)
+        tokens, is_bad, processed = _of_rows(settings, sample, batch.samples, rows, slots)
+        num_wanted = jnp.where(batch.samples, batch.sampling.num_logprobs, -1)
+        # Raw logits that are needed later would be copied in each step, 33 MB for 64 rows of Llama 3; so they are
+        # computed again where processors have changed those of a row that wants log-probabilities.
+        logprobs = lax.cond(
+            jnp.any(batch.sampling.has_processor & (num_wanted >= 0)),
+            lambda: score_states(settings, params, states, tokens, num_wanted),
+            lambda: _score(settings, processed.shape[1], (processed, tokens, num_wanted)),
+        )
+        return tokens, is_bad, logprobs
+
+    def zeros(shape: jax.ShapeDtypeStruct) -> jax.Array:
+        return jnp.zeros(shape.shape, shape.dtype)
+
+    nothing = jax.tree.map(zeros, jax.eval_shape(drawn))
+    return lax.cond(jnp.any(batch.samples), drawn, lambda: nothing)
+
+
+def score_states(
+    settings: StepSettings,
+    params: Params,
+    hidden: Float[Array, "R D"],
+    targets: Int32[Array, "R"],
+    num_wanted: Int32[Array, "R"],
+) -> DeviceLogprobs:
+    """`top_logprobs` of targets after hidden states; num_wanted: candidates of each row, -1: none wants anything."""
+    raw = _raw_logits(settings, params, num_wanted >= 0, hidden)
+    return _score(settings, settings.model.config.vocab_size, (raw, targets, num_wanted))
+
+
+def _score(settings: StepSettings, vocab_size: int, rows: tuple[jax.Array, ...]) -> DeviceLogprobs:
+    """rows: raw logits, of which those from vocab_size on are yet to be masked; targets; candidates wanted."""
+
+    def score(_: None, raw: jax.Array, targets: jax.Array, num_wanted: jax.Array) -> DeviceLogprobs:
+        return top_logprobs(mask_padding(raw, vocab_size), targets, num_wanted, k=settings.max_logprobs)
+
+    return _of_rows(settings, score, rows[-1] >= 0, rows, None)
+
+
+def _raw_logits(
+    settings: StepSettings, params: Params, is_wanted: Bool[Array, "R"], hidden: Float[Array, "R D"]
+) -> Float[Array, "R V"]:
+    head = partial(logits, settings.context, settings.model.config, params)
+    return each_tile(settings.tile_rows, is_wanted, head, hidden)
+
+
+def _of_rows(
+    settings: StepSettings, function: Callable[..., Any], is_used: Bool[Array, "R"], rows: tuple[Any, ...], shared: Any
+) -> Any:
+    """function(shared, *rows), with the rows divided over the devices and, in a batch-invariant engine, by tiles."""
+
+    def of_share(rows: tuple[Any, ...], shared: Any) -> Any:
+        is_used, *rest = rows
+        return each_tile(settings.tile_rows, is_used, partial(function, shared), *rest)
+
+    return shard_rows(settings.model.mesh, of_share, (is_used, *rows), shared)
