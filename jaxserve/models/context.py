@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import jax
 from jax.sharding import Mesh
 
+from jaxserve.models.row_tiles import RowTiles
 from pallas_kernels.page_layouts import ROWS, PageLayout
 from pallas_kernels.paged_attention.api import paged_attention, plan
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
@@ -16,8 +17,8 @@ class Context:
     """How layers run.
 
     attention: the attention op, `paged_attention` or another of the same signature. plan: computes, once per step, what
-    the op needs for a kind of layers. page_layout: order of a page's axes in the KV pool. tile_rows: tokens of a tile
-    (`each_tile`) in everything but attention; None: all tokens at once.
+    the op needs for a kind of layers. page_layout: order of a page's axes in the KV pool. tiles: of tokens
+    (`each_tile`), in everything but attention; None: all tokens at once.
     """
 
     mesh: Mesh
@@ -25,4 +26,4 @@ class Context:
     attention: Callable[..., tuple[jax.Array, jax.Array]] = paged_attention
     plan: Callable[..., AttentionMeta] = plan
     page_layout: PageLayout = ROWS
-    tile_rows: int | None = None
+    tiles: RowTiles | None = None

@@ -62,7 +62,7 @@ def forward(
     """
     x = embed(config, params, tokens)
     is_token = jnp.arange(len(tokens)) < metas[0].cu_q_lens[metas[0].num_seqs]
-    each = partial(each_tile, ctx.tile_rows, is_token)
+    each = partial(each_tile, ctx.tiles, is_token)
     inputs = {
         kind: KindInputs(
             plan_kind(ctx, kind.attention, meta, x.dtype, pool),

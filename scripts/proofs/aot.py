@@ -59,6 +59,7 @@ def cases() -> Iterator[Case]:
     with_kernel = gpu_step.check_layers_with_measured_products
     yield f"Llama 3 8B, layers, {gpu_step.DECODE}, products by the kernel", "h200", with_kernel
     yield f"Gemma 3 1B, layers, {gpu_step.DECODE}", "h200", gpu_step.check_layers_of_two_kinds
+    yield "Llama 3 8B, batch-invariant steps of 8 and 64 rows", "h200", gpu_step.check_batch_invariant_steps
     for name in gpu.CASES:
         check = partial(gpu.test_kernels_compile_without_spilling_and_leave_the_pool_in_place, name)
         yield f"attention, {name}", "h200", check

@@ -24,7 +24,7 @@ from jaxserve.models.attention import check_backend
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import declare
-from jaxserve.models.row_tiles import tile_rows
+from jaxserve.models.row_tiles import row_tiles
 from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.step.step_settings import StepSettings
 
@@ -76,9 +76,9 @@ def _spec_of(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: 
     sizes = resolve(config, max_position=model.max_position, groups=groups, page_bytes=page_bytes, memory=memory)
     settings = replace(settings, config=model.for_context(sizes.max_model_len))  # the pool may have made it shorter
     max_logprobs = config.most_logprobs(model.vocab_size)
-    tile = tile_rows(platform) if config.batch_invariant else None
+    tiles = row_tiles(platform) if config.batch_invariant else None
     has_host_tier = sizes.num_host_pages > 0
-    programs = Programs(StepSettings(settings, max_logprobs, tile), sizes.num_pages, sizes.max_num_seqs, has_host_tier)
+    programs = Programs(StepSettings(settings, max_logprobs, tiles), sizes.num_pages, sizes.max_num_seqs, has_host_tier)
     # On CPU products of one row are computed with two, and eight rows of SmolLM2 take 1.3 times as long as two;
     # accelerators pad to 8 rows anyway.
     first_rows = 2 if platform == "cpu" else 8

@@ -86,7 +86,7 @@ def _raw_logits(
     settings: StepSettings, params: Params, is_wanted: Bool[Array, "R"], hidden: Float[Array, "R D"]
 ) -> Float[Array, "R V"]:
     head = partial(logits, settings.context, settings.model.config, params)
-    return each_tile(settings.tile_rows, is_wanted, head, hidden)
+    return each_tile(settings.tiles, is_wanted, head, hidden)
 
 
 def _of_rows(
@@ -96,6 +96,6 @@ def _of_rows(
 
     def of_share(rows: tuple[Any, ...], shared: Any) -> Any:
         is_used, *rest = rows
-        return each_tile(settings.tile_rows, is_used, partial(function, shared), *rest)
+        return each_tile(settings.tiles, is_used, partial(function, shared), *rest)
 
     return shard_rows(settings.model.mesh, of_share, (is_used, *rows), shared)

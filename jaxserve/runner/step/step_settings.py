@@ -4,19 +4,20 @@ from dataclasses import dataclass
 
 from jaxserve.models.context import Context
 from jaxserve.models.model_settings import Settings
+from jaxserve.models.row_tiles import RowTiles
 
 
 @dataclass(frozen=True, slots=True)
 class StepSettings:
-    """max_logprobs: candidates in each log-probability entry. tile_rows: rows of a tile in a batch-invariant engine
+    """max_logprobs: candidates in each log-probability entry. tiles: of rows, in a batch-invariant engine
     (`each_tile`); None: all rows at once.
     """
 
     model: Settings
     max_logprobs: int
-    tile_rows: int | None = None
+    tiles: RowTiles | None = None
 
     @property
     def context(self) -> Context:
         model = self.model
-        return Context(model.mesh, model.attention_backend, page_layout=model.page_layout, tile_rows=self.tile_rows)
+        return Context(model.mesh, model.attention_backend, page_layout=model.page_layout, tiles=self.tiles)

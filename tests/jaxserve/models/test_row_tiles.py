@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from jaxserve.models.rms_norm import rms_norm
-from jaxserve.models.row_tiles import each_tile
+from jaxserve.models.row_tiles import RowTiles, each_tile
 
 pytestmark = pytest.mark.default_compiler
 
 WIDTH = 1000  # sums of 200 have the same bits in every batch on some processors
 RANDOM = np.random.default_rng(0)
+TILES = RowTiles(16)
 WEIGHTS = jnp.asarray(RANDOM.standard_normal((WIDTH, 72), np.float32) / np.float32(np.sqrt(WIDTH)))
 ROWS = RANDOM.standard_normal((70, WIDTH), np.float32)
 
@@ -25,37 +26,37 @@ def work(x, y):
 
 
 @partial(jax.jit, static_argnums=0)
-def run(size, num_used, rows):
+def run(tiles, num_used, rows):
     is_used = jnp.arange(len(rows)) < num_used
-    return each_tile(size, is_used, work, rows, rows[:, 0])
+    return each_tile(tiles, is_used, work, rows, rows[:, 0])
 
 
 def bits(found, row):
     return np.concatenate([np.asarray(found["row"][row]), np.asarray(found["sum"][row])[None]]).tobytes()
 
 
-def of_row(size) -> set[bytes]:
+def of_row(tiles) -> set[bytes]:
     """Row 0 of ROWS in batches of other sizes and at other indices."""
     found = set()
     for num_rows in (1, 2, 17, 40):
         for place in {0, num_rows // 2, num_rows - 1}:
             rows = jnp.asarray(np.insert(ROWS[1:num_rows], place, ROWS[0], axis=0))
-            found.add(bits(run(size, num_rows, rows), place))
+            found.add(bits(run(tiles, num_rows, rows), place))
     return found
 
 
 def test_a_row_has_the_same_bits_in_every_batch_and_place():
     """Control: without tiles the bits differ."""
-    assert len(of_row(16)) == 1
+    assert len(of_row(TILES)) == 1
     assert len(of_row(None)) > 1
 
 
 def test_tiles_give_what_the_function_gives_and_only_used_ones_are_computed():
     rows = jnp.asarray(ROWS)
-    whole, tiled = run(None, 70, rows), run(16, 70, rows)
+    whole, tiled = run(None, 70, rows), run(TILES, 70, rows)
     for name in whole:
         assert tiled[name].shape == whole[name].shape
         np.testing.assert_allclose(tiled[name], whole[name], rtol=1e-3, atol=1e-3)
-    part = run(16, 17, rows)
+    part = run(TILES, 17, rows)
     np.testing.assert_array_equal(part["row"][:32], tiled["row"][:32])
     np.testing.assert_array_equal(part["row"][32:], 0)

@@ -10,10 +10,12 @@ from jax.sharding import Mesh
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.hardware.mesh import device_bytes, num_shards, replicated
+from jaxserve.core.options.engine_config import INVARIANT
 from jaxserve.models import transformer
 from jaxserve.models.context import Context
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
+from jaxserve.models.row_tiles import row_tiles
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.programs.compiler_options import compiler_options
 from jaxserve.runner.programs.hlo import read_hlo
@@ -36,6 +38,7 @@ class StepCase:
     mesh: Mesh
     name: str
     bucket: Bucket
+    is_batch_invariant: bool = False
 
     @property
     def logit_share_bytes(self) -> int:
@@ -91,5 +94,8 @@ class StepCase:
     @cached_property
     def _programs(self) -> Programs:
         config = SHAPES[self.name]
-        settings = StepSettings(Settings(config, self.mesh, DTYPE, PAGE), max_logprobs=20)
+        backend, tiles = "auto", None
+        if self.is_batch_invariant:
+            backend, tiles = INVARIANT, row_tiles(self.mesh.devices.flat[0].platform)
+        settings = StepSettings(Settings(config, self.mesh, DTYPE, PAGE, backend), max_logprobs=20, tiles=tiles)
         return Programs(settings, NUM_PAGES, NUM_SLOTS)

@@ -52,7 +52,7 @@ def engine_key(programs: Programs) -> dict[str, Any]:
         "has_host_tier": programs.has_host_tier,
         "max_logprobs": settings.max_logprobs,
         "attention_backend": settings.model.attention_backend,
-        "batch_invariant": settings.tile_rows is not None,
+        "batch_invariant": settings.tiles is not None,
     }
     key |= {name: os.environ.get(name, "") for name in VARIABLES}
     return _plain(key | {name: getattr(jax.config, name) for name in SETTINGS})

@@ -12,6 +12,7 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.models.attention import check_backend
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
+from jaxserve.models.row_tiles import row_tiles
 from jaxserve.runner.programs.data_loops import OF_A_STEP, data_loops
 from jaxserve.runner.programs.hlo import read_hlo
 from pallas_kernels.matmul.mosaic_gpu import block_rules
@@ -23,6 +24,7 @@ NAME, DECODE = "llama-3-8b", Bucket(64, 64, 128)
 BACKBONE_BYTES = 45 * 10**6
 # The logits, 33 MB, and once more where they are computed again for log-probabilities.
 STEP_BYTES = 75 * 10**6
+ROUNDING = {"reduce", "exponential", "rsqrt", "divide"}
 KERNELS = ["paged_attention_combine", "paged_attention_items"]
 
 
@@ -30,6 +32,18 @@ def kernels_called(executable: str) -> list[str]:
     """Names of the Mosaic kernels that an executable calls, one per call in its text."""
     calls = [line for line in executable.splitlines() if 'custom_call_target="mosaic_gpu' in line]
     return sorted(re.search(r'op_name="[^"]*/(\w+)/mpmd_map"', line)[1] for line in calls)
+
+
+def tile_arithmetic(executable: str, num_rows: int) -> list[list[tuple[str, ...]]]:
+    """Fused computations that round, on arrays of a tile's rows: of each (result, opcode, operands' numbers)."""
+    found = []
+    for lines in read_hlo(executable).computations.values():
+        of_tile = any(f"[{num_rows}" in line.result for line in lines)
+        opcodes = {line.opcode for line in lines}
+        if of_tile and opcodes & ROUNDING and "pad" not in opcodes:
+            numbers = {line.name: str(i) for i, line in enumerate(lines)}
+            found.append([(line.result, line.opcode, *(numbers.get(x, x) for x in line.operands)) for line in lines])
+    return sorted(found)
 
 
 def check_whole_step() -> None:
@@ -69,6 +83,18 @@ def check_layers_with_measured_products() -> None:
     assert not step.weight_copies(compiled)
     # Sums of splits in float32: of the queries, keys and values of 64 rows in four runs of inputs 6 MB a layer.
     assert 1 <= step.traffic(compiled, "layers") <= 1.2
+
+
+def check_batch_invariant_steps() -> None:
+    """Assert that no weight is copied, and that buckets of 8 and 64 rows compute the rows of a tile alike."""
+    computed, tile = [], row_tiles("gpu").size
+    for num_rows in (8, 64):
+        step = StepCase(gpu_mesh(), NAME, Bucket(num_rows, num_rows, 128), is_batch_invariant=True)
+        compiled = step.compile()
+        assert not step.weight_copies(compiled)
+        computed.append(tile_arithmetic(compiled.as_text(), tile))
+    assert computed[0] == computed[1]
+    assert len(computed[0]) > 10
 
 
 def test_the_layers_call_the_kernels_and_update_the_pool_in_place():
