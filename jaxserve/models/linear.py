@@ -5,7 +5,7 @@ The matrices of a stack of layers are either one array or a tuple of arrays, one
 the product, which may read it in place.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from pallas_kernels.matmul.activations import apply_gate
 from pallas_kernels.matmul.api import matmul
 from pallas_kernels.matmul.matmul_spec import MatmulSpec, Stacked
 
@@ -40,17 +41,29 @@ def whole(weight: jax.Array) -> OfLayer:
     return OfLayer((weight,), jnp.int32(0))
 
 
-class Linear(NamedTuple):
-    """x · weightᵀ + bias, or activation(x · weight[0]ᵀ) · (x · weight[1]ᵀ).
+class Segments(NamedTuple):
+    """Matrices [*out_i, in] whose outputs lie side by side, such as queries and values that are stored differently.
 
-    weight: [*out, in]. bias: [*out], a part of a stack that is one array. activation: of a gate, a name in
-    `pallas_kernels.matmul.activations`. has_divided_columns: an output axis other than the first is divided over
-    devices. has_divided_rows: the input axis is, and the devices' sums are added in float32.
+    axis: the one of the output axes in which they may have different sizes.
     """
 
-    weight: OfLayer
+    matrices: tuple[OfLayer, ...]
+    axis: int
+
+
+class Linear(NamedTuple):
+    """y = x · weightᵀ + bias + adapter(x), or with an activation y[:, 0]'s activation times y[:, 1].
+
+    weight: [*out, in]. bias: [*out], a part of a stack that is one array. activation: of a gate, a name in
+    `pallas_kernels.matmul.activations`. adapter: [T, in] -> [T, *out], what the rows' adapters add (LoRA, arXiv
+    2106.09685). has_divided_columns: an output axis other than the first is divided over devices. has_divided_rows: the
+    input axis is, and the devices' sums are added in float32.
+    """
+
+    weight: OfLayer | Segments
     bias: OfLayer | None = None
     activation: str | None = None
+    adapter: Callable[[jax.Array], jax.Array] | None = None
     has_divided_columns: bool = False
     has_divided_rows: bool = False
 
@@ -61,6 +74,16 @@ class Linear(NamedTuple):
 
     def in_dtype(self, x: Float[Array, "T I"], dtype: Any) -> Float[Array, "T *out"]:
         """The same in another dtype."""
-        spec = MatmulSpec(self.activation, jnp.dtype(dtype), self.has_divided_columns)
         bias = None if self.bias is None else lax.dynamic_index_in_dim(*self.bias, keepdims=False)
-        return matmul(x, *self.weight, spec, bias=bias)
+        if isinstance(self.weight, OfLayer) and self.adapter is None:
+            return matmul(x, *self.weight, self._spec(self.activation, dtype), bias=bias)
+        matrices, axis = self.weight if isinstance(self.weight, Segments) else ((self.weight,), 0)
+        spec = self._spec(None, dtype)
+        y = jnp.concatenate([matmul(x, *matrix, spec) for matrix in matrices], axis + 1)
+        for added in (bias, self.adapter and self.adapter(x)):
+            if added is not None:
+                y = y + jnp.broadcast_to(added.astype(dtype), y.shape)
+        return apply_gate(self.activation, y)
+
+    def _spec(self, activation: str | None, dtype: Any) -> MatmulSpec:
+        return MatmulSpec(activation, jnp.dtype(dtype), self.has_divided_columns)

@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from pallas_kernels.dispatch import target_platform
-from pallas_kernels.matmul.activations import ACTIVATIONS
+from pallas_kernels.matmul.activations import apply_gate
 from pallas_kernels.matmul.matmul_spec import MatmulSpec, Stacked
 
 MAX_ROWS_ON_CPU = {jnp.dtype(jnp.bfloat16): 64, jnp.dtype(jnp.float32): 8}
@@ -40,8 +40,7 @@ def matmul(
         y = lax.switch(layer, [partial(_swapped, product, weights) for weights in stack], x)
     else:
         y = product(x, lax.dynamic_index_in_dim(stack, layer, keepdims=False))
-    if spec.activation is not None:
-        y = ACTIVATIONS[spec.activation](y[:, 0].astype(jnp.float32)).astype(dtype) * y[:, 1]
+    y = apply_gate(spec.activation, y)
     for added in (bias, residual):
         if added is not None:
             y = y + jnp.broadcast_to(added.astype(dtype), y.shape)
