@@ -159,9 +159,10 @@ def main(args: list[str]) -> str:
     rows = [target_row(model, options) for model, targets in TARGETS.items() for options in targets]
     header = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
     notes = (
-        "Sizes are per device; temporaries are those of the largest program, and of the largest decode program; traffic "
-        "is what a round reads and writes, without the pool's pages that attention reads; collectives are counted by the "
-        "bytes of their results on one device. In all rows the pool is aliased and no other array of its shape is made. Floors "
-        "count weights and KV once, and the operations of matrices and attention, at the vendors' peak rates."
+        "Sizes are per device; temporaries are those of the largest program, and of the largest decode program; "
+        "traffic is what a round reads and writes, without the pool's pages that attention reads; collectives are "
+        "counted by the bytes of their results on one device. In all rows the pool is aliased and no other array of "
+        "its shape is made. Floors count weights and KV once, and the operations of matrices and attention, at the "
+        "vendors' peak rates."
     )
     return "\n".join([local_table(), "", *header, *rows, "", notes])
