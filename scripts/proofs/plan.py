@@ -5,8 +5,9 @@ pool, none takes longer than 150 s to compile, and no decode program copies a we
 largest decode program and the largest mixed one are compiled, and all programs that copy pages or change slots.
 
 On the local CPU, an engine of SmolLM2-135M with a pool of 3 GiB runs in a separate process while this one samples that
-process's anonymous memory (RssAnon): the planned weights, pool, slots and temporaries are within 10 % of the peak minus
-the memory before the engine is built. The rest is host memory: the tokenizer, traced Python programs and LLVM's code.
+process's anonymous memory (RssAnon): the planned weights, pool, slots, temporaries and programs are within 10 % of the
+peak minus the memory before the engine is built. The rest is the tokenizer, traced Python programs and what compiling
+leaves behind.
 """
 
 import argparse
@@ -128,6 +129,7 @@ def local_table() -> str:
         "pool": memory["pool_bytes"],
         "slots": memory["slot_bytes"],
         "temporaries of the largest program": memory["step_bytes"],
+        "programs": memory["code_bytes"],
         "predicted": memory["total_bytes"],
         "peak RssAnon minus start": taken,
     }
