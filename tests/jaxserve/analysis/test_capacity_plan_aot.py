@@ -38,8 +38,8 @@ def test_a_pool_of_real_size_stays_where_it_is(monkeypatch):
     assert step.code_bytes > fork.code_bytes > 0
     exchanges = {part.kind: part for part in step.collectives}
     assert exchanges["all-reduce"].count >= 2 * NUM_LAYERS
-    # Two in each layer, and some to draw tokens, one of them for logits that are computed again; 5 in each layer when XLA
-    # divides the batch by rows.
+    # Two in each layer, and some to draw tokens, one of them for logits that are computed again; 5 in each layer when
+    # XLA divides the batch by rows.
     assert sum(part.count for part in step.collectives) < 3 * NUM_LAYERS + 7
     # 9 KB of activations and masks; 67 KB when XLA divides the penalty counts that the loop of rounds carries.
     assert exchanges["all-reduce"].num_bytes + exchanges["all-gather"].num_bytes < 16_000
