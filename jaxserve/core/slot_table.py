@@ -10,7 +10,8 @@ from jaxserve.core.sequence import Sequence
 class SlotTable:
     """A step is planned and committed by a few array operations, whatever the number of rows.
 
-    KV positions: [0, num_computed) are committed, [num_computed, num_scheduled) are being written by steps in flight.
+    KV positions: [0, num_computed) are committed, at most [num_computed, num_scheduled) are being written by steps in
+    flight, whose commits lower num_scheduled by what they have not computed.
     num_scheduled == num_tokens means that the next token is in flight too, as the last known one has been submitted.
     Positions from max_computed on are never computed: the KV of the last token is never read.
     Pages: in every group a slot has the pages [first_pages[g], end_page) of its sequence; page_tables[g][slot, j] is

@@ -19,16 +19,18 @@ class TopLogprobs:
 class StepOutcome:
     """The results of one step, in the order of the plan's rows.
 
-    num_rounds: rounds that ran, fewer than planned if all rows ended earlier. tokens[s, r]: the token drawn by row s in
-    round r, undefined if it drew none. is_bad: its logits were not finite. logprobs: one entry per token, row by row,
-    defined for rows that need it; None if no row does. prompt_logprobs: one entry for each target >= 0 of the plan, in
-    order. pooled: for rows that need it, the sum of the hidden states of the row's tokens, or the last of them.
+    num_rounds: rounds that ran, fewer than planned if all rows ended earlier. num_tokens[s]: tokens that row s drew, the
+    first of tokens[s]; undefined if the row does not sample. is_bad: the token's logits were not finite. logprobs: one
+    entry per token, row by row, defined for rows that need it; None if no row does. prompt_logprobs: one entry for each
+    target >= 0 of the plan, in order. pooled: for rows that need it, the sum of the hidden states of the row's tokens,
+    or the last of them.
     """
 
     step_id: int
     num_rounds: int
-    tokens: np.ndarray  # int32[S, R]
-    is_bad: np.ndarray  # bool[S, R]
+    num_tokens: np.ndarray  # int32[S]
+    tokens: np.ndarray  # int32[S, M]
+    is_bad: np.ndarray  # bool[S, M]
     logprobs: TopLogprobs | None = None
     prompt_logprobs: TopLogprobs | None = None
     pooled: np.ndarray | None = None  # float32[S, D]

@@ -101,9 +101,13 @@ class StepPlan:
         return int(self.rounds.max())
 
     @property
-    def num_computed(self) -> np.ndarray:
-        """int32[S]: positions that each row computes, unless its sequence ends earlier."""
+    def max_computed(self) -> np.ndarray:
+        """int32[S]: the most positions that each row computes."""
         return self.query_lens + self.rounds - 1
+
+    def num_computed(self, num_tokens: np.ndarray) -> np.ndarray:
+        """int32[S]: positions that the rows have computed which drew `num_tokens` (`StepOutcome`)."""
+        return np.where(self.samples, self.query_lens - 1 + num_tokens, self.query_lens)
 
     @property
     def num_targets(self) -> int:

@@ -26,7 +26,9 @@ def commit(state: SchedulerState, plan: StepPlan, outcome: StepOutcome) -> Token
     live = slot_table.epoch[plan.slots] == plan.epochs
     rows = np.flatnonzero(live)
     slots, samples = plan.slots[rows], plan.samples[rows]
-    slot_table.num_computed[slots] += plan.num_computed[rows]
+    num_computed = plan.num_computed(outcome.num_tokens)[rows]
+    slot_table.num_computed[slots] += num_computed
+    slot_table.num_scheduled[slots] -= plan.max_computed[rows] - num_computed
     if plan.targets is not None and outcome.prompt_logprobs is not None:
         collect_logprobs(state, plan, outcome.prompt_logprobs, live)
     if outcome.pooled is not None:
@@ -56,7 +58,7 @@ def _append(state: SchedulerState, plan: StepPlan, outcome: StepOutcome, drawing
     slot_table, slots = state.slot_table, plan.slots[drawing]
     occupants = cast("list[Sequence]", slot_table.sequences)
     sequences: list[Sequence] = [occupants[slot] for slot in slots.tolist()]
-    rounds, lens, ends = np.arange(plan.num_rounds), slot_table.num_tokens[slots], plan.rounds[drawing]
+    rounds, lens, ends = np.arange(plan.num_rounds), slot_table.num_tokens[slots], outcome.num_tokens[drawing]
     tokens, is_bad = outcome.tokens[drawing, : len(rounds)], outcome.is_bad[drawing, : len(rounds)]
     is_stop = (slot_table.stop_ids[slots][:, None] == tokens[:, :, None]).any(axis=2)
     if is_stop.any():

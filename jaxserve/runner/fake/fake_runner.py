@@ -68,6 +68,7 @@ class FakeRunner:
         outcome = StepOutcome(
             step_id=plan.step_id,
             num_rounds=plan.num_rounds,
+            num_tokens=plan.rounds,
             tokens=np.array([[token or 0 for token in row] for row in drawn], np.int32),
             is_bad=np.array([[token is None for token in row] for row in drawn], bool),
             logprobs=self._logprobs(list(chain.from_iterable(scored))) if plan.has_logprobs else None,

@@ -28,9 +28,13 @@ class DrawnTokens(NamedTuple):
 
 
 class RoundResults(NamedTuple):
-    """The results of all rounds, R = bucket.max_rounds; `num_rounds` of them ran, the others hold zeros."""
+    """The results of all rounds, R = bucket.max_rounds; `num_rounds` of them ran, the others hold zeros.
+
+    num_tokens: of each row, those of its first rounds.
+    """
 
     num_rounds: Int32[Array, ""]
+    num_tokens: Int32[Array, "S"]
     tokens: Int32[Array, "R S"]
     is_bad: Bool[Array, "R S"]
     logprobs: Int32[Array, "R O"]
@@ -54,7 +58,8 @@ def run_decode_rounds(
 
     shapes: DrawnTokens = jax.eval_shape(advance, state, inputs, is_finished)[1]
     nothing = [jnp.zeros((layout.bucket.max_rounds, *a.shape), a.dtype) for a in shapes]
-    carry: Carry = state, inputs, (num_rounds > 0) & ~is_finished, RoundResults(jnp.int32(0), *nothing)
+    empty = RoundResults(jnp.int32(0), jnp.zeros_like(num_rounds), *nothing)
+    carry: Carry = state, inputs, (num_rounds > 0) & ~is_finished, empty
 
     def is_unfinished(carry: Carry) -> jax.Array:
         return jnp.any(carry[2])
@@ -62,7 +67,7 @@ def run_decode_rounds(
     def run_round(carry: Carry) -> Carry:
         state, inputs, is_active, rounds = carry
         state, drawn = advance(state, inputs, is_active)
-        num_done = rounds.num_rounds + 1
+        num_done, num_tokens = rounds.num_rounds + 1, rounds.num_tokens + is_active.astype(jnp.int32)
         is_finished = drawn.is_bad | _is_stop(rows, drawn.tokens, inputs.starts + 1) | (num_done >= num_rounds)
         is_active &= ~is_finished
         inputs = StepInputs(
@@ -70,9 +75,9 @@ def run_decode_rounds(
         )
         tables: list[jax.Array] = [
             lax.dynamic_update_index_in_dim(table, of_round, rounds.num_rounds, 0)
-            for table, of_round in zip(rounds[1:], drawn, strict=True)
+            for table, of_round in zip(rounds[2:], drawn, strict=True)
         ]
-        return state, inputs, is_active, RoundResults(num_done, *tables)
+        return state, inputs, is_active, RoundResults(num_done, num_tokens, *tables)
 
     state, _, _, rounds = lax.while_loop(is_unfinished, run_round, carry)
     return state, rounds

@@ -43,13 +43,13 @@ def step(
             return _keep_sharding(settings, state), _replicate(settings, drawn)
 
         state, rounds = run_decode_rounds(advance, layout, buffer, state)
-        output = pack_output(rounds.num_rounds, rounds.tokens, rounds.is_bad)
+        output = pack_output(rounds.num_rounds, rounds.num_tokens, rounds.tokens, rounds.is_bad)
         return state, output, ExtraOutputs(rounds.logprobs.reshape(-1), None, None)
     batch = _whole_batch(settings, layout, buffer, first_inputs(layout, buffer, state))
     all_active = jnp.ones_like(batch.samples)
     state, drawn, hidden = _advance(settings, params, state, batch, all_active, resets=batch.starts == 0)
 
-    output = pack_output(jnp.int32(1), drawn.tokens[None], drawn.is_bad[None])
+    output = pack_output(jnp.int32(1), batch.samples.astype(jnp.int32), drawn.tokens[None], drawn.is_bad[None])
     scored = prompt_logprobs(partial(score_states, settings, params), batch, hidden, settings.max_logprobs)
     return state, output, ExtraOutputs(drawn.logprobs, scored, pooled_states(batch, hidden))
 

@@ -1,6 +1,6 @@
 """Device: a step's results: the int32 vector that returns to the host, and `ExtraOutputs`, read only on request.
 
-    [ number of decode rounds | tokens R x S | is_bad R x S ]              R = bucket.max_rounds
+    [ number of rounds | tokens drawn S | tokens R x S | is_bad R x S ]              R = bucket.max_rounds
 
 Log-probabilities of drawn tokens and of prompts are tables of (chosen, rank, k ids, k log-probabilities), floats as
 bit patterns; k is the engine's max_logprobs. They and pooled hidden states stay on the device unless a plan requests
@@ -34,9 +34,12 @@ class ExtraOutputs(NamedTuple):
 
 @jax.named_scope("output")
 def pack_output(
-    num_rounds: Int32[Array, ""], tokens: Int32[Array, "R S"], is_bad: Bool[Array, "R S"]
+    num_rounds: Int32[Array, ""],
+    num_tokens: Int32[Array, "S"],
+    tokens: Int32[Array, "R S"],
+    is_bad: Bool[Array, "R S"],
 ) -> Int32[Array, "O"]:
-    return jnp.concatenate([num_rounds[None], tokens.reshape(-1), is_bad.astype(jnp.int32).reshape(-1)])
+    return jnp.concatenate([num_rounds[None], num_tokens, tokens.reshape(-1), is_bad.astype(jnp.int32).reshape(-1)])
 
 
 def pack_logprobs(logprobs: DeviceLogprobs) -> jax.Array:
@@ -46,10 +49,13 @@ def pack_logprobs(logprobs: DeviceLogprobs) -> jax.Array:
     return jnp.concatenate(bits, axis=1).reshape(-1)
 
 
-def read_output(vector: np.ndarray, bucket: Bucket, num_rows: int) -> tuple[int, np.ndarray, np.ndarray]:
-    """(number of decode rounds, tokens [S, R], is_bad [S, R]) of the first `num_rows` rows."""
-    tables = vector[1:].reshape(2, bucket.max_rounds, bucket.num_rows)[:, :, :num_rows]
-    return int(vector[0]), tables[0].T, tables[1].T != 0
+def read_output(
+    vector: np.ndarray, bucket: Bucket, num_rows: int
+) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+    """(number of rounds, tokens drawn [S], tokens [S, R], is_bad [S, R]) of the first `num_rows` rows."""
+    start = 1 + bucket.num_rows
+    tables = vector[start:].reshape(2, bucket.max_rounds, bucket.num_rows)[:, :, :num_rows]
+    return int(vector[0]), vector[1 : 1 + num_rows], tables[0].T, tables[1].T != 0
 
 
 def read_row_logprobs(vector: np.ndarray, bucket: Bucket, num_rows: int, k: int) -> TopLogprobs:

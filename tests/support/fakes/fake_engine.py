@@ -187,4 +187,4 @@ class Driver:
         tokens, is_bad = np.full(shape, self.token, np.int32), np.zeros(shape, bool)
         outcome = {"tokens": tokens, "is_bad": is_bad} | outcome
         outcome |= {name: np.reshape(outcome[name], shape) for name in ("tokens", "is_bad")}
-        return self.scheduler.commit(plan, StepOutcome(plan.step_id, plan.num_rounds, **outcome))
+        return self.scheduler.commit(plan, StepOutcome(plan.step_id, plan.num_rounds, plan.rounds, **outcome))

@@ -40,7 +40,7 @@ class Watch:
         assert plan.query_lens.max() <= self.state.limits.max_chunk_tokens
         assert len(set(plan.slots.tolist())) == plan.num_rows
         self.num_forks += 0 if plan.forks is None else len(plan.forks.dst_slots)
-        self.num_tokens += int(plan.num_computed.sum())
+        self.num_tokens += int(plan.max_computed.sum())
         self.num_steps += 1
         self.num_rounds += plan.num_rounds
         self.in_flight.append((plan, self._written(plan)))
@@ -54,7 +54,7 @@ class Watch:
 
     def _written(self, plan: StepPlan) -> np.ndarray:
         size, ends = self.state.groups.page_size, self.state.slot_table.num_scheduled[plan.slots]
-        starts = ends - plan.num_computed
+        starts = ends - plan.max_computed
         pages = []
         for g, table in enumerate(plan.tables):
             for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
