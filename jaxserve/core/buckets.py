@@ -2,50 +2,64 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxserve.core.errors import ConfigError
 
 NARROW_COLUMNS = 512  # up to this width of page tables, one width is compiled
-MAX_ROUNDS = 16  # the most tokens that a row of a decode bucket draws in one step, one after the other
+MAX_ROUNDS = 16  # forward passes of a step of a decode or verify bucket, one after the other
+MAX_HEADS = 512  # sampled positions of a verify bucket: their logits take 263 MB with Llama 3's vocabulary
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Bucket:
     """A compiled shape: `num_tokens` T, `num_rows` S, `num_columns` W (page-table columns of groups without a window).
 
-    T == S means decode only: one token per row, in up to `max_rounds` rounds.
+    T == S means decode only: one token per row, in up to `max_rounds` rounds. max_drafts: draft tokens that a row of a
+    verify bucket computes after its own token in each of its rounds, T == S · (1 + max_drafts); 0 in other buckets.
     """
 
     num_tokens: int
     num_rows: int
     num_columns: int
+    max_drafts: int = 0
 
     @property
     def is_decode(self) -> bool:
         return self.num_tokens == self.num_rows
 
     @property
+    def is_verify(self) -> bool:
+        return self.max_drafts > 0
+
+    @property
     def max_rounds(self) -> int:
-        """Tokens that a row can draw one after the other."""
-        return MAX_ROUNDS if self.is_decode else 1
+        """Forward passes of one step."""
+        return MAX_ROUNDS if self.is_decode or self.is_verify else 1
+
+    @property
+    def num_heads(self) -> int:
+        """Sampled positions of a round: those whose logits are computed."""
+        return self.num_tokens if self.is_verify else self.num_rows
 
     @property
     def max_row_tokens(self) -> int:
         """Tokens that one row can compute."""
-        return MAX_ROUNDS if self.is_decode else self.num_tokens
+        return self.max_rounds * (1 + self.max_drafts) if self.max_rounds > 1 else self.num_tokens
 
     def __str__(self) -> str:
-        kind = "decode" if self.is_decode else "mixed"
+        kind = "decode" if self.is_decode else "verify" if self.is_verify else "mixed"
         return f"{kind}[tokens={self.num_tokens}, rows={self.num_rows}, page_columns={self.num_columns}]"
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """All buckets of an engine: decode buckets, and mixed ones, whose rows may be longer; each in the order of cost."""
+    """All buckets of an engine: decode buckets, mixed ones, whose rows may be longer, and verify buckets, with drafts;
+    each in the order of cost."""
 
     decode: tuple[Bucket, ...]
     mixed: tuple[Bucket, ...]
+    verify: tuple[Bucket, ...] = ()
 
     def fit(self, num_tokens: int, num_rows: int, num_columns: int, *, is_decode: bool) -> Bucket:
         """The smallest bucket that holds a step. is_decode: every row has exactly one token."""
@@ -54,12 +68,18 @@ class Buckets:
                 return bucket
         raise ValueError(f"no bucket holds {num_tokens} tokens in {num_rows} rows of {num_columns} pages")
 
+    def fit_verify(self, num_rows: int, num_columns: int) -> Bucket | None:
+        """The smallest verify bucket for so many rows; None where there are more than in any of them."""
+        fitting = (b for b in self.verify if b.num_rows >= num_rows and b.num_columns >= num_columns)
+        return next(fitting, None)
+
     def all(self) -> list[Bucket]:
-        return [*self.decode, *self.mixed]
+        return [*self.decode, *self.mixed, *self.verify]
 
     def __str__(self) -> str:
         """The list in the format of `read_buckets`: rows of decode buckets, then TOKENSxROWS of mixed ones."""
-        words = [str(b.num_rows) if b.is_decode else f"{b.num_tokens}x{b.num_rows}" for b in self.all()]
+        own = *self.decode, *self.mixed
+        words = [str(b.num_rows) if b.is_decode else f"{b.num_tokens}x{b.num_rows}" for b in own]
         return " ".join(dict.fromkeys(words))
 
 
@@ -85,6 +105,16 @@ def make_buckets(
         step = max(8, 1 << (max_rows // 8 - 1).bit_length())
         decode_rows |= {r for r in (*_ladder(24, step, 2), *range(step, max_rows, step)) if r < max_rows}
     return _of_sizes(decode_rows, [(t, r) for t in tokens for r in rows if t > r], max_columns)
+
+
+def with_verify(buckets: Buckets, max_drafts: int) -> Buckets:
+    """The same and verify buckets: rows double as far as `MAX_HEADS` allow, with the widest tables."""
+    largest = buckets.decode[-1]
+    most = min(largest.num_rows, max(1, MAX_HEADS // (1 + max_drafts)))
+    rows = sorted({min(b.num_rows for b in buckets.decode), *_ladder(1, most, 2)})
+    width = 1 + max_drafts
+    found = [Bucket(n * width, n, largest.num_columns, max_drafts) for n in rows if n >= buckets.decode[0].num_rows]
+    return replace(buckets, verify=tuple(found))
 
 
 def read_buckets(text: str, max_num_seqs: int, max_num_batched_tokens: int, max_columns: int) -> Buckets:

@@ -24,12 +24,13 @@ class SlotEdits:
 
 
 @dataclass(frozen=True, slots=True)
-class PenaltyPrefix:
-    """Tokens that a slot does not compute, as their KV is cached, but that its penalties count."""
+class CachedPrefix:
+    """Tokens that a slot does not compute, as their KV is cached. is_counted: its penalties count them."""
 
     slot: int
     tokens: np.ndarray  # int32[n]: from the first position on
     prompt_len: int
+    is_counted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,9 @@ class StepPlan:
     query_lens: np.ndarray  # int32[S]
     starts: np.ndarray  # int32[S]
     samples: np.ndarray  # bool[S]: the row draws a token after its last one
-    rounds: np.ndarray  # int32[S]: tokens that the row computes one after the other; 1 in mixed buckets
+    max_tokens: np.ndarray  # int32[S]: the most tokens that the row draws, one after the other; 1 in mixed buckets
+    max_drafts: np.ndarray  # int32[S]: the most drafts of the row in a round; 0 in buckets other than verify buckets
+    num_rounds: int  # the most forward passes
     num_decodes: int
     tokens: np.ndarray  # int32[T]
     targets: np.ndarray | None  # int32[T]
@@ -84,7 +87,7 @@ class StepPlan:
     first_pages: np.ndarray  # int32[G, S]
     tables: tuple[np.ndarray, ...]  # per group int32[S, columns used]
     edits: tuple[SlotEdits, ...] = ()
-    penalty_prefixes: tuple[PenaltyPrefix, ...] = ()
+    cached_prefixes: tuple[CachedPrefix, ...] = ()
     forks: Forks | None = None
     transfers: tuple[PageSave | PageLoad, ...] = ()  # to make in this order, before the forks
 
@@ -97,13 +100,9 @@ class StepPlan:
         return len(self.tokens)
 
     @property
-    def num_rounds(self) -> int:
-        return int(self.rounds.max())
-
-    @property
     def max_computed(self) -> np.ndarray:
         """int32[S]: the most positions that each row computes."""
-        return self.query_lens + self.rounds - 1
+        return self.query_lens + self.max_tokens - 1
 
     def num_computed(self, num_tokens: np.ndarray) -> np.ndarray:
         """int32[S]: positions that the rows have computed which drew `num_tokens` (`StepOutcome`)."""

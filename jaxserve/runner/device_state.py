@@ -25,18 +25,24 @@ class DeviceState:
     last_tokens: Int32[Array, "slots"]  # the token each slot drew last
     lengths: Int32[Array, "slots"]  # KV positions each slot has written
     slots: SlotState
+    history: Int32[Array, "slots H"] | None = None  # each slot's tokens by position, for drafts; None: no drafts
 
 
-def init_state(layout: KVLayout, num_pages: int, num_slots: int, vocab_width: int, mesh: Mesh) -> DeviceState:
-    """An empty state: zero pool, all slots free."""
+def init_state(
+    layout: KVLayout, num_pages: int, num_slots: int, vocab_width: int, mesh: Mesh, history_len: int = 0
+) -> DeviceState:
+    """An empty state: zero pool, all slots free. history_len: positions of the history; 0: there is none."""
 
-    def rest() -> tuple[jax.Array, jax.Array, SlotState]:
+    def rest() -> tuple[jax.Array, jax.Array, SlotState, jax.Array | None]:
         zeros = jnp.zeros(num_slots + 1, jnp.int32)
-        return zeros, zeros + 0, init_slots(num_slots, vocab_width)
+        history = jnp.zeros((num_slots + 1, history_len), jnp.int32) if history_len else None
+        return zeros, zeros + 0, init_slots(num_slots, vocab_width), history
 
-    make = cast(Callable[[], tuple[jax.Array, jax.Array, SlotState]], jax.jit(rest, out_shardings=replicated(mesh)))
-    last_tokens, lengths, slots = make()
-    return DeviceState(layout.allocate(num_pages, mesh), last_tokens, lengths, slots)
+    make = cast(
+        Callable[[], tuple[jax.Array, jax.Array, SlotState, jax.Array | None]],
+        jax.jit(rest, out_shardings=replicated(mesh)),
+    )
+    return DeviceState(layout.allocate(num_pages, mesh), *make())
 
 
 def init_slots(num_slots: int, vocab_width: int) -> SlotState:

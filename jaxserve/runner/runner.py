@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.step_outcome import StepOutcome
-from jaxserve.core.step_plan import Forks, PageLoad, PageSave, PenaltyPrefix, SlotEdits, StepPlan
+from jaxserve.core.step_plan import CachedPrefix, Forks, PageLoad, PageSave, SlotEdits, StepPlan
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import MAX_EDITS, init_state
 from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
@@ -18,7 +18,13 @@ from jaxserve.runner.programs.executables import Compiler, Executables
 from jaxserve.runner.programs.programs import FORK_PAGES, FORK_SLOTS, Program, Programs
 from jaxserve.runner.programs.stored_layouts import destination
 from jaxserve.runner.step.batch_layout import BatchLayout, pack
-from jaxserve.runner.step.step_output import read_logprobs, read_output, read_row_logprobs
+from jaxserve.runner.step.step_output import (
+    read_logprobs,
+    read_output,
+    read_row_logprobs,
+    read_verified,
+    read_verified_logprobs,
+)
 from jaxserve.runner.step.step_settings import StepSettings
 from jaxserve.sampling.penalty_counts import count_tokens
 
@@ -49,7 +55,12 @@ class Runner:
         self.programs, self.params = programs, params
         self.num_reads = 0  # steps read back by `collect`
         self._state = init_state(
-            programs.layout, programs.num_pages, programs.num_slots, programs.vocab, programs.settings.model.mesh
+            programs.layout,
+            programs.num_pages,
+            programs.num_slots,
+            programs.vocab,
+            programs.settings.model.mesh,
+            programs.history_len,
         )
         if programs.settings.model.mesh.devices.flat[0].platform != "cpu":
             jax.block_until_ready(self._state)  # out-of-memory errors appear here; on CPU they appeared before
@@ -65,8 +76,8 @@ class Runner:
             self._fork(plan.forks)
         for edits in plan.edits:  # after the forks, which copy their source's edits
             self._set_edits(edits)
-        for prefix in plan.penalty_prefixes:
-            self._set_counts(prefix)
+        for prefix in plan.cached_prefixes:
+            self._take_over(prefix)
         bucket = plan.bucket
         with jax.profiler.TraceAnnotation("pack"):
             buffer = pack(self._batch_layout(bucket), plan, scratch_slot=self.programs.num_slots)
@@ -92,6 +103,8 @@ class Runner:
         """Wait for a step and read its results; the only method that blocks on or reads from the device in serving."""
         self.num_reads += 1
         bucket, num_rows, k = ticket.bucket, ticket.num_rows, self.settings.max_logprobs
+        if bucket.is_verify:
+            return self._verified(ticket)
         outcome = StepOutcome(ticket.step_id, *read_output(np.asarray(ticket.output), bucket, num_rows))
         if ticket.logprobs is not None:
             logprobs = read_row_logprobs(np.asarray(ticket.logprobs), bucket, num_rows, k)
@@ -102,6 +115,22 @@ class Runner:
         if ticket.pooled is not None:
             outcome = replace(outcome, pooled=np.asarray(ticket.pooled)[:num_rows])
         return outcome
+
+    def _verified(self, ticket: Ticket) -> StepOutcome:
+        found = read_verified(np.asarray(ticket.output), ticket.bucket, ticket.num_rows)
+        logprobs = None
+        if ticket.logprobs is not None:
+            k = self.settings.max_logprobs
+            logprobs = read_verified_logprobs(np.asarray(ticket.logprobs), ticket.bucket, found, k)
+        return StepOutcome(
+            step_id=ticket.step_id,
+            num_rounds=found.num_rounds,
+            num_tokens=found.num_tokens,
+            tokens=found.tokens,
+            is_bad=found.is_bad,
+            logprobs=logprobs,
+            drafts=found.drafts,
+        )
 
     def wait(self) -> None:
         """Wait until the device has run all that was submitted."""
@@ -181,10 +210,15 @@ class Runner:
             execute = self._executables.get("set_mask", self.programs.set_mask)
             self._state = execute(self._state, np.int32(edits.slot + 1), mask)
 
-    def _set_counts(self, prefix: PenaltyPrefix) -> None:
-        counts = count_tokens(prefix.tokens, prefix.prompt_len, self.programs.vocab)
-        execute = self._executables.get("set_counts", self.programs.set_counts)
-        self._state = execute(self._state, np.int32(prefix.slot), counts)
+    def _take_over(self, prefix: CachedPrefix) -> None:
+        slot = np.int32(prefix.slot)
+        if prefix.is_counted:
+            counts = count_tokens(prefix.tokens, prefix.prompt_len, self.programs.vocab)
+            execute = self._executables.get("set_counts", self.programs.set_counts)
+            self._state = execute(self._state, slot, counts)
+        if self.programs.history_len:
+            execute = self._executables.get("set_history", self.programs.set_history)
+            self._state = execute(self._state, slot, _padded(prefix.tokens, self.programs.history_len, 0))
 
     def _transfer(self, transfer: PageSave | PageLoad) -> None:
         for i in range(0, len(transfer.pages), TRANSFER_PAGES):

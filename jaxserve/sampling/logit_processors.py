@@ -93,6 +93,9 @@ def _apply_penalties(z: Float[Array, " V"], row: SamplingBatch, slots: SlotState
     row: the sampling columns of one row.
     """
     times, is_seen = read_counts(slots.counts, row.slot)
+    if row.drafts is not None:
+        drafted = jnp.zeros_like(times).at[row.drafts].add(1.0, mode="drop")
+        times, is_seen = times + drafted, is_seen | (drafted > 0)
     repetition = jnp.where(is_seen, row.repetition_penalty, 1.0)
     z = jnp.where(z > 0, z / repetition, z * repetition)
     return z - row.frequency_penalty * times - row.presence_penalty * (times > 0).astype(jnp.float32)

@@ -37,6 +37,7 @@ class SamplingBatch:
     has_edits: Bool[Array, " S"]
     mask_row: Int32[Array, " S"]  # 0: every token is allowed
     pooling: Int32[Array, " S"]  # core.row_layout.POOLING
+    drafts: Int32[Array, "S N"] | None = None  # tokens that precede the drawn one and are not counted yet; V: none
 
     @property
     def has_processor(self) -> Bool[Array, " S"]:
@@ -45,7 +46,8 @@ class SamplingBatch:
 
 def read_rows(rows: Int32[Array, "S C"]) -> SamplingBatch:
     """Read packed rows by column name; C = len(ROW_FIELDS), floats are stored as bit patterns."""
-    columns = {field.name: rows[:, ROW_INDEX[field.name]] for field in dataclasses.fields(SamplingBatch)}
+    names = [field.name for field in dataclasses.fields(SamplingBatch) if field.name in ROW_INDEX]
+    columns = {name: rows[:, ROW_INDEX[name]] for name in names}
     for name in FLOAT_FIELDS:
         columns[name] = lax.bitcast_convert_type(columns[name], jnp.float32)
     for name in ("seed_low", "seed_high"):

@@ -58,13 +58,15 @@ def _append(state: SchedulerState, plan: StepPlan, outcome: StepOutcome, drawing
     slot_table, slots = state.slot_table, plan.slots[drawing]
     occupants = cast("list[Sequence]", slot_table.sequences)
     sequences: list[Sequence] = [occupants[slot] for slot in slots.tolist()]
-    rounds, lens, ends = np.arange(plan.num_rounds), slot_table.num_tokens[slots], outcome.num_tokens[drawing]
+    lens, ends = slot_table.num_tokens[slots], outcome.num_tokens[drawing]
+    rounds = np.arange(int(ends.max(initial=1)))
     tokens, is_bad = outcome.tokens[drawing, : len(rounds)], outcome.is_bad[drawing, : len(rounds)]
     is_stop = (slot_table.stop_ids[slots][:, None] == tokens[:, :, None]).any(axis=2)
     if is_stop.any():
         is_stop &= (lens[:, None] + rounds >= slot_table.min_len[slots][:, None]) & ~is_bad
     is_end = is_stop | is_bad | (rounds >= (slot_table.max_len[slots] - lens - 1)[:, None])
     if is_end.any():
+        is_end &= rounds < ends[:, None]
         ends = np.where(is_end.any(axis=1), is_end.argmax(axis=1) + 1, ends)
     state.policy.charge_generated(sequences, ends)
     if len(rounds) == 1:

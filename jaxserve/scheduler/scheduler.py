@@ -26,6 +26,7 @@ from jaxserve.scheduler.policy.policies import FirstComeFirstServed
 from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
 from jaxserve.scheduler.queue_limits import QueueLimits, QueueLoad, queue_cost
 from jaxserve.scheduler.request_checks import check_ids, check_shared_prefix
+from jaxserve.scheduler.speculation import Speculation
 from jaxserve.scheduler.state import PrefixGroup, SchedulerState, StepRows
 from jaxserve.scheduler.stats import SchedulerStats, collect_stats
 from jaxserve.scheduler.step.build_plan import build_plan
@@ -43,7 +44,7 @@ class Scheduler:
     max_chunk_tokens: the longest chunk of a prompt in one step; None: the whole budget. policy: by default first come,
     first served. queue_limits: how much may wait, for `check`. prefix_eviction: the eviction policy of the prefix
     cache; None: no prefix cache. num_host_pages: pages of host memory for evicted prefixes. swap_cost: whether to load
-    those, from the durations that `observe` reports.
+    those, from the durations that `observe` reports. speculation: None: no drafts.
 
     state: all sequences and pages.
     """
@@ -64,6 +65,7 @@ class Scheduler:
         prefix_eviction: str | None = None,
         num_host_pages: int = 0,
         swap_cost: SwapCost | None = None,
+        speculation: Speculation | None = None,
     ):
         chunk = min(max_chunk_tokens or max_num_batched_tokens, max_num_batched_tokens)
         limits = StepLimits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size)
@@ -84,6 +86,7 @@ class Scheduler:
             prefix_cache=cache,
             host_tier=host_tier,
             swap_cost=swap_cost or SwapCost(),
+            speculation=speculation,
         )
         self._buckets = buckets
         self._num_added = 0
@@ -204,7 +207,8 @@ class Scheduler:
             decodes = decodes[~np.isin(decodes, rows.new_slots)]
         if not len(decodes) and not rows.slots:
             return None
-        return build_plan(state, self._buckets, decodes, rows, plan_rounds(state, decodes, rows, max_rounds))
+        rounds = plan_rounds(state, self._buckets, decodes, rows, max_rounds)
+        return build_plan(state, self._buckets, decodes, rows, rounds)
 
     def commit(self, plan: StepPlan, outcome: StepOutcome) -> TokenDeltas:
         """Record what a step produced; steps are committed in the order in which they were planned."""

@@ -13,6 +13,7 @@ from jaxserve.kv.prefix_cache import PrefixCache, PrefixMatch
 from jaxserve.scheduler.deadlines import Deadlines
 from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy, WaitingSequences
 from jaxserve.scheduler.policy.waiting_queue import Key
+from jaxserve.scheduler.speculation import Speculation
 from jaxserve.scheduler.step_limits import StepLimits
 from jaxserve.scheduler.swap_cost import SwapCost
 
@@ -59,6 +60,7 @@ class SchedulerState:
     prefix_cache: PrefixCache | None  # None: pages of ended sequences are freed
     host_tier: HostTier | None  # None: evicted pages are lost
     swap_cost: SwapCost
+    speculation: Speculation | None = None  # None: no drafts
 
     sequences: dict[int, Sequence] = field(default_factory=dict[int, Sequence])  # by sequence id, until they end
     requests: dict[str, list[Sequence]] = field(default_factory=dict[str, list[Sequence]])  # by request id

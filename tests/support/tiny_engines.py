@@ -12,6 +12,7 @@ from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.scheduler import Scheduler
+from jaxserve.scheduler.speculation import make_speculation
 from tests.support.golden_data import checkpoint
 
 SIZES: dict[str, Any] = {
@@ -79,6 +80,7 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
         policy=make_policy(policy),
         prefix_eviction=prefix_eviction,
         num_host_pages=sizes.num_host_pages,
+        speculation=make_speculation(whole.config.speculation),
     )
     engine = Engine(scheduler, parts.runner, max_rounds=whole.config.max_decode_rounds)
     spec = replace(parts.spec, sizes=sizes)

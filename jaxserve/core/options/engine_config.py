@@ -10,6 +10,7 @@ from typing import Any
 from jaxserve.core.buckets import MAX_ROUNDS
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.policy_options import POLICIES, PRIORITY_AGEING_S, check_policy_options
+from jaxserve.core.options.speculative_config import SpeculativeConfig, read_speculative_config
 
 MEMORY_UTILIZATION = 0.92  # default fraction of a device's memory
 
@@ -35,7 +36,6 @@ NEUTRAL: dict[str, Any] = {
     "data_parallel_size": 1,
     "enable_expert_parallel": False,
     "enable_lora": False,
-    "speculative_config": None,
     "cpu_offload_gb": 0,
     "logits_processors": None,
     "hf_overrides": None,
@@ -126,6 +126,11 @@ class EngineConfig:
     batch_invariant: bool = option(
         False, "bit-identical log-probabilities, hence tokens, whatever else is in a request's batch; slower"
     )
+    speculative_config: Mapping[str, Any] | None = option(
+        None,
+        'drafts that the model confirms several at a time, such as {"method": "ngram", "num_speculative_tokens": 7}; '
+        "default: none",
+    )
     scheduling_policy: str = option(
         "fcfs", "order of requests: by arrival (fcfs), by priority, or fair shares for tenants", tuple(POLICIES)
     )
@@ -185,6 +190,7 @@ class EngineConfig:
                 "out",
                 param="host_kv_cache_bytes",
             )
+        read_speculative_config(self.speculative_config)
         own = {name: getattr(self, name) for name in ("priority_ageing_s", "tenant_weights")}
         check_policy_options(self.scheduling_policy, own)
         if self.compiled is not None and self.compilation_cache_dir is not None:
@@ -228,6 +234,11 @@ class EngineConfig:
         is_number = isinstance(share, int | float) and not isinstance(share, bool)
         if share is not None and not (is_number and math.isfinite(share) and 0 < share <= 1):
             raise ConfigError(f"memory_utilization={share!r} must lie in (0, 1]", param="memory_utilization")
+
+    @property
+    def speculation(self) -> SpeculativeConfig | None:
+        """How the engine drafts; None: it does not."""
+        return read_speculative_config(self.speculative_config)
 
     def most_logprobs(self, vocab_size: int) -> int:
         """Log-probabilities per token that steps are compiled for."""

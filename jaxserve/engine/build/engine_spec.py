@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from jaxserve.core.buckets import Buckets, make_buckets, read_buckets
+from jaxserve.core.buckets import Buckets, make_buckets, read_buckets, with_verify
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import INVARIANT, EngineConfig
 from jaxserve.engine.build.engine_sizes import (
@@ -25,6 +25,7 @@ from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import declare
 from jaxserve.models.row_tiles import row_tiles
+from jaxserve.runner.drafts.ngram_proposer import NgramProposer
 from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.step.step_settings import StepSettings
 
@@ -78,7 +79,15 @@ def _spec_of(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: 
     max_logprobs = config.most_logprobs(model.vocab_size)
     tiles = row_tiles(platform) if config.batch_invariant else None
     has_host_tier = sizes.num_host_pages > 0
-    programs = Programs(StepSettings(settings, max_logprobs, tiles), sizes.num_pages, sizes.max_num_seqs, has_host_tier)
+    speculation = config.speculation
+    proposer = None if speculation is None else NgramProposer.of(speculation)
+    programs = Programs(
+        StepSettings(settings, max_logprobs, tiles, proposer),
+        sizes.num_pages,
+        sizes.max_num_seqs,
+        has_host_tier,
+        history_len=0 if speculation is None else sizes.max_model_len,
+    )
     # On CPU products of one row are computed with two, and eight rows of SmolLM2 take 1.3 times as long as two;
     # accelerators pad to 8 rows anyway.
     first_rows = 2 if platform == "cpu" else 8
@@ -88,4 +97,6 @@ def _spec_of(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: 
         buckets = make_buckets(*largest, min_rows=min_rows, first_rows=first_rows)
     else:
         buckets = read_buckets(config.buckets, *largest)
+    if speculation is not None:
+        buckets = with_verify(buckets, speculation.num_speculative_tokens)
     return EngineSpec(sizes, buckets, programs, memory)

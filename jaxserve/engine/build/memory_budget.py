@@ -4,6 +4,7 @@ from typing import Any
 
 from jax.sharding import Mesh
 
+from jaxserve.core.buckets import MAX_HEADS
 from jaxserve.core.hardware.host_memory import host_memory_bytes
 from jaxserve.core.hardware.mesh import AnyMesh, num_shards
 from jaxserve.core.options.engine_config import EngineConfig
@@ -42,9 +43,14 @@ def scratch_bytes(config: EngineConfig, platform: str, model: ModelConfig, mesh:
     """Bytes on each device other than weights and pool: of the slots, and of the temporaries of the largest step."""
     rows, tokens = max_rows_and_tokens(config, platform)
     width = vocab_width(model, mesh)
+    own_slot_bytes = slot_bytes(rows, width)
     logprobs = 4 * tokens * (2 + 2 * config.most_logprobs(model.vocab_size))
+    history_bytes = 0
+    if config.speculation is not None:
+        history_bytes = 4 * (rows + 1) * (config.max_model_len or model.max_position)
+        rows = max(rows, min(rows * (1 + config.speculation.num_speculative_tokens), MAX_HEADS))
     own_rows = -(-rows // num_shards(mesh, "rows"))  # a device draws for its share of the rows
-    return slot_bytes(rows, width), LOGIT_COPIES * 4 * own_rows * width + 2 * logprobs
+    return own_slot_bytes + history_bytes, LOGIT_COPIES * 4 * own_rows * width + 2 * logprobs
 
 
 def limit_on(mesh: Mesh) -> int | None:

@@ -135,7 +135,7 @@ class Engine:
         self._steps.popleft()
         moments.committed_s = time.monotonic()
         if self.observer is not None:
-            self.observer(StepRecord.of(step.plan, outcome.num_rounds, moments))
+            self.observer(StepRecord.of(step.plan, outcome, moments))
         return deltas
 
     def _die(self) -> None:

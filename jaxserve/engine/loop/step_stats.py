@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from jaxserve.core.buckets import Bucket
+from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.core.step_plan import StepPlan
 
 STEP_TYPES = ("decode", "mixed", "prefill")
@@ -53,9 +54,11 @@ class StepRecord:
     num_rounds: int = 1
 
     @classmethod
-    def of(cls, plan: StepPlan, num_rounds: int, moments: StepMoments) -> "StepRecord":
-        num_tokens = plan.num_tokens + int((np.minimum(plan.rounds, num_rounds) - 1).clip(0).sum())
-        return cls(plan.bucket, plan.num_rows, num_tokens, plan.num_decodes, moments, num_rounds)
+    def of(cls, plan: StepPlan, outcome: StepOutcome, moments: StepMoments) -> "StepRecord":
+        num_tokens = plan.num_tokens + int((outcome.num_tokens - 1).clip(0).sum())
+        if outcome.drafts is not None:
+            num_tokens += int((outcome.drafts.num_proposed - outcome.drafts.num_accepted).sum())
+        return cls(plan.bucket, plan.num_rows, num_tokens, plan.num_decodes, moments, outcome.num_rounds)
 
     @property
     def kind(self) -> str:

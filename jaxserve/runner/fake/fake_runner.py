@@ -5,19 +5,28 @@ the plan assumes; otherwise it raises `PagingError`.
 """
 
 from collections.abc import Callable
-from itertools import chain
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.row_layout import POOLING, SAMPLING_INDEX
-from jaxserve.core.step_outcome import StepOutcome, TopLogprobs
+from jaxserve.core.step_outcome import DraftCounts, StepOutcome, TopLogprobs
 from jaxserve.core.step_plan import SlotEdits, StepPlan
-from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
+from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix, mix
 from jaxserve.runner.fake.fake_pool import FakePool, PagingError
 
 Scored = tuple[int, int]  # a prefix, and the token after it whose log-probability is requested
+
+
+@dataclass(slots=True)
+class DrawnRow:
+    """tokens: None for bad logits. scored: one entry for each. drafts: by round how many, and accepted ones."""
+
+    tokens: list[int | None] = field(default_factory=list[int | None])
+    scored: list[Scored] = field(default_factory=list[Scored])
+    drafts: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
 
 class FakeRunner:
@@ -64,16 +73,18 @@ class FakeRunner:
             self._prefixes[plan.forks.dst_slots] = self._prefixes[plan.forks.src_slots]
         offsets = np.concatenate([[0], np.cumsum(plan.query_lens)]).tolist()
         starts = [self._read_row(plan, row, offsets[row], offsets[row + 1]) for row in range(plan.num_rows)]
-        drawn, scored = self._draw_rounds(plan, starts)
+        rows = self._draw_rounds(plan, starts)
+        most = max(len(row.tokens) for row in rows)
         outcome = StepOutcome(
             step_id=plan.step_id,
             num_rounds=plan.num_rounds,
-            num_tokens=plan.rounds,
-            tokens=np.array([[token or 0 for token in row] for row in drawn], np.int32),
-            is_bad=np.array([[token is None for token in row] for row in drawn], bool),
-            logprobs=self._logprobs(list(chain.from_iterable(scored))) if plan.has_logprobs else None,
+            num_tokens=np.array([len(row.tokens) for row in rows], np.int32),
+            tokens=np.array([_filled([token or 0 for token in row.tokens], most, 0) for row in rows], np.int32),
+            is_bad=np.array([_filled([token is None for token in row.tokens], most, False) for row in rows], bool),
+            logprobs=self._row_logprobs(rows, most) if plan.has_logprobs else None,
             prompt_logprobs=self._prompt_logprobs(plan, offsets, starts) if plan.num_targets else None,
             pooled=self._pooled(plan, starts) if plan.has_pooled else None,
+            drafts=_draft_counts(rows, plan.num_rounds) if plan.bucket.is_verify else None,
         )
         self._in_flight.append((plan.step_id, outcome))
         return plan.step_id
@@ -92,33 +103,62 @@ class FakeRunner:
         is_long = plan.query_lens > 1
         _check(not is_long[: plan.num_decodes].any() and is_long[plan.num_decodes :].all(), "rows are out of order")
         is_plain = not is_long.any() and plan.targets is None and not plan.has_pooled
-        _check(not bucket.is_decode or is_plain, f"{bucket} is for decoding only")
+        _check(bucket.max_rounds == 1 or is_plain, f"{bucket} is for decoding only")
+        _check((plan.max_drafts <= bucket.max_drafts).all(), f"{bucket} has too few drafts")
         for g, table in enumerate(plan.tables):
             width = self.groups.num_columns(g, bucket.num_columns, bucket.max_row_tokens)
             _check(table.shape[1] <= width, f"group {g}: {table.shape[1]} table columns, {bucket} holds {width}")
 
-    def _draw_rounds(
-        self, plan: StepPlan, first_starts: list[int]
-    ) -> tuple[list[list[int | None]], list[list[Scored]]]:
-        """By row and decode round: the token, None for bad logits, and (prefix, token).
+    def _draw_rounds(self, plan: StepPlan, first_starts: list[int]) -> list[DrawnRow]:
+        """What each row draws in all its rounds.
 
-        Unlike on a device, every row runs all its planned rounds: the pages must hold all planned positions.
+        Unlike on a device, a row does not end before it has drawn all its planned tokens: the pages must hold all
+        planned positions.
         """
+        drawn = [DrawnRow() for _ in first_starts]
         starts = dict(enumerate(first_starts))
-        drawn: list[list[int | None]] = [[0] * plan.num_rounds for _ in starts]
-        scored = [list[Scored]([(EMPTY_PREFIX, 0)]) * plan.num_rounds for _ in starts]
         for count in range(plan.num_rounds):
-            rows = np.flatnonzero(plan.rounds > count).tolist()
+            rows = [row for row in starts if len(drawn[row].tokens) < plan.max_tokens[row]]
             if count:
                 starts = {row: self._extend(int(plan.slots[row]), [-1]) for row in rows}
+            room = {row: int(plan.max_tokens[row]) - len(drawn[row].tokens) for row in rows}
+            nodes = {row: self._draw_nodes(plan, row, room[row]) for row in rows}
             # All rows write before any is checked, so a page wrongly shared by two rows is detected.
             seen = {row: self._pool.write(plan, row, starts[row], self._written(plan, row)) for row in rows}
             for row in rows:
                 self._pool.check(plan, row, seen[row])
             for row in rows:
-                token = self._draw(plan, row)
-                drawn[row][count], scored[row][count] = token, (self._prefix(plan.slots[row]), token or 0)
-        return drawn, scored
+                self._accept(int(plan.slots[row]), drawn[row], *nodes[row])
+        return drawn
+
+    def _draw_nodes(self, plan: StepPlan, row: int, room: int) -> tuple[list[int | None], list[int], list[Scored]]:
+        """(drawn tokens, drafts, scored): a token after the row's last one, and after each of its drafts.
+
+        Drafts are what the model draws, or something else, by chance.
+        """
+        slot, drawn, drafts, scored = int(plan.slots[row]), list[int | None](), list[int](), list[Scored]()
+        num_drafts = min(int(plan.max_drafts[row]), room - 1)
+        if num_drafts:
+            num_drafts = mix(self._prefix(slot)) % (num_drafts + 1)
+        for i in range(num_drafts + 1):
+            drawn.append(self._draw(plan, row))
+            scored.append((self._prefix(slot), drawn[-1] or 0))
+            if i < num_drafts:
+                is_right = drawn[-1] is not None and mix(self._prefix(slot) ^ i) % 4 > 0
+                drafts.append((drawn[-1] or 0) if is_right else (drawn[-1] or 0) + 1)
+                self._extend(slot, drafts[-1:])
+        return drawn, drafts, scored
+
+    def _accept(
+        self, slot: int, row: DrawnRow, drawn: list[int | None], drafts: list[int], scored: list[Scored]
+    ) -> None:
+        """Advance a row by the drafts that are what was drawn, and roll its slot back to the last of these."""
+        num_accepted = next((i for i, draft in enumerate(drafts) if drawn[i] != draft), len(drafts))
+        self._lengths[slot] -= len(drafts) - num_accepted
+        self._last_tokens[slot] = drawn[num_accepted] or 0
+        row.tokens += drawn[: num_accepted + 1]
+        row.scored += scored[: num_accepted + 1]
+        row.drafts.append((len(drafts), num_accepted))
 
     def _take_prefixes(self, plan: StepPlan) -> None:
         """Read from the pool the prefixes that new sequences reuse; forks have them from their source's slot."""
@@ -205,6 +245,9 @@ class FakeRunner:
             pooled.append([sum(states) if mode == POOLING["mean"] else states[-1]])
         return np.array(pooled, np.float32)
 
+    def _row_logprobs(self, rows: list[DrawnRow], most: int) -> TopLogprobs:
+        return self._logprobs([entry for row in rows for entry in _filled(row.scored, most, (EMPTY_PREFIX, 0))])
+
     def _logprobs(self, scored: list[Scored]) -> TopLogprobs:
         """For each (prefix, token) the token's log-probability, and the likeliest ids, the lowest ids among equals."""
         chosen = np.array([self.model.logprob(prefix, token) for prefix, token in scored], np.float32)
@@ -212,6 +255,15 @@ class FakeRunner:
         top_ids = np.argsort(-logprobs, axis=1, kind="stable")[:, : self.max_logprobs]
         top = np.take_along_axis(logprobs, top_ids, axis=1)
         return TopLogprobs(chosen, np.ones(len(scored), np.int32), top_ids.astype(np.int32), top)
+
+
+def _filled[T](values: list[T], size: int, value: T) -> list[T]:
+    return values + [value] * (size - len(values))
+
+
+def _draft_counts(rows: list[DrawnRow], num_rounds: int) -> DraftCounts:
+    table = np.array([_filled(row.drafts, num_rounds, (0, 0)) for row in rows], np.int32)
+    return DraftCounts(table[:, :, 0], table[:, :, 1])
 
 
 def _check(condition: object, message: str) -> None:

@@ -64,13 +64,15 @@ class Program:
 class Programs:
     """The settings and sizes of an engine; num_pages includes the scratch page, num_slots excludes the scratch slot.
 
-    has_host_tier: pages are copied to host memory and back.
+    has_host_tier: pages are copied to host memory and back. history_len: positions of the tokens that are kept for
+    drafts; 0: none are.
     """
 
     settings: StepSettings
     num_pages: int
     num_slots: int
     has_host_tier: bool = False
+    history_len: int = 0
     traces: Counter[str] = field(default_factory=Counter[str])
     """How often the Python of each program was traced."""
 
@@ -106,7 +108,8 @@ class Programs:
             return self._whole(array.shape, array.dtype)
 
         slots = jax.eval_shape(partial(init_slots, self.num_slots, self.vocab))
-        return DeviceState(pool, column, column, jax.tree.map(replicate, slots))
+        history: Any = self._whole((self.num_slots + 1, self.history_len), jnp.int32) if self.history_len else None
+        return DeviceState(pool, column, column, jax.tree.map(replicate, slots), history)
 
     @cached_property
     def vocab(self) -> int:
@@ -157,6 +160,16 @@ class Programs:
         counts = self._whole((self.vocab,), jnp.int16)
         return self._update("set_counts", function, self._whole((), jnp.int32), counts)
 
+    def set_history(self) -> Program:
+        """(state, slot, its first tokens) -> state."""
+
+        def function(state: DeviceState, slot: jax.Array, tokens: jax.Array) -> DeviceState:
+            assert state.history is not None
+            return replace(state, history=state.history.at[slot].set(tokens))
+
+        tokens = self._whole((self.history_len,), jnp.int32)
+        return self._update("set_history", function, self._whole((), jnp.int32), tokens)
+
     def save_pages(self) -> Program:
         """(state, pages) -> (state, their content in host memory)."""
 
@@ -179,9 +192,10 @@ class Programs:
         return self._update("load_pages", function, ids, pages)
 
     def all(self, buckets: list[Bucket]) -> list[Program]:
-        """All programs of an engine: a step for each bucket, forks, edits, masks, counts, and transfers."""
-        transfers = [self.save_pages(), self.load_pages()] if self.has_host_tier else []
-        return [*map(self.step, buckets), self.fork(), self.set_edits(), self.set_mask(), self.set_counts(), *transfers]
+        """All programs of an engine: a step for each bucket, forks, edits, masks, counts, transfers and histories."""
+        rest = [self.save_pages(), self.load_pages()] if self.has_host_tier else []
+        rest += [self.set_history()] if self.history_len else []
+        return [*map(self.step, buckets), self.fork(), self.set_edits(), self.set_mask(), self.set_counts(), *rest]
 
     def _whole(self, shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated(self.settings.model.mesh))

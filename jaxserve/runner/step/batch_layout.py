@@ -1,9 +1,10 @@
 """Host: `BatchLayout` and `pack`: a plan packed into the single int32 buffer that a step receives.
 
-    [ num_rows, num_decodes | tokens T | targets T | rows S x fields | kind 0: first pages G x S, tables G x S x W | … ]
+    [ num_rows, num_decodes, num_rounds | tokens T | targets T | rows S x fields | kind 0 | kind 1 | … ]
+                                             kind: first pages G x S, tables G x S x W
 
-Only mixed buckets have targets. Padding rows have no tokens and use the scratch slot; all their other fields are zero,
-and page 0 is the scratch page.
+Only mixed buckets have targets; verify buckets have one token a row. Padding rows have no tokens and use the scratch
+slot; all their other fields are zero, and page 0 is the scratch page.
 """
 
 import math
@@ -18,7 +19,7 @@ from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.row_layout import ROW_FIELDS, ROW_INDEX, STEP_FIELDS
 from jaxserve.core.step_plan import StepPlan
 
-HEADER = 2
+HEADER = 3
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,10 @@ class BatchLayout:
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        tokens, rows = self.bucket.num_tokens, self.bucket.num_rows
+        bucket, rows = self.bucket, self.bucket.num_rows
+        tokens = rows if bucket.is_verify else bucket.num_tokens
         shapes: dict[str, tuple[int, ...]] = {"header": (HEADER,), "tokens": (tokens,)}
-        if not self.bucket.is_decode:
+        if bucket.max_rounds == 1:
             shapes["targets"] = (tokens,)
         shapes["rows"] = (rows, len(ROW_FIELDS))
         for k, (start, end) in enumerate(self.kinds):
@@ -65,7 +67,8 @@ def pack(layout: BatchLayout, plan: StepPlan, scratch_slot: int) -> np.ndarray:
     buffer = np.zeros(layout.size, np.int32)
     parts = layout.split(buffer)
     num_rows, num_tokens = plan.num_rows, plan.num_tokens
-    parts["header"][:] = num_rows, plan.num_decodes
+    num_decodes = 0 if plan.bucket.is_verify else plan.num_decodes  # drafts follow
+    parts["header"][:] = num_rows, num_decodes, plan.num_rounds
     parts["tokens"][:num_tokens] = plan.tokens
     if "targets" in parts:
         parts["targets"][:] = -1
@@ -78,7 +81,8 @@ def pack(layout: BatchLayout, plan: StepPlan, scratch_slot: int) -> np.ndarray:
     rows[:, ROW_INDEX["query_len"]] = plan.query_lens
     rows[:, ROW_INDEX["start"]] = plan.starts
     rows[:, ROW_INDEX["samples"]] = plan.samples
-    rows[:, ROW_INDEX["rounds"]] = plan.rounds
+    rows[:, ROW_INDEX["max_tokens"]] = plan.max_tokens
+    rows[:, ROW_INDEX["max_drafts"]] = plan.max_drafts
     rows[:, len(STEP_FIELDS) :] = plan.sampling
     for k, (start, end) in enumerate(layout.kinds):
         parts[f"first_pages{k}"][:, :num_rows] = plan.first_pages[start:end]

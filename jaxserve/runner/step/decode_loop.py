@@ -13,18 +13,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int32
 
-from jaxserve.core.row_layout import ROW_INDEX, STOP_FIELDS
+from jaxserve.core.row_layout import ROW_INDEX
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.device_batch import StepInputs, first_inputs
-
-
-class DrawnTokens(NamedTuple):
-    """The result of one decode round. logprobs: packed, O = S·(2 + 2k)."""
-
-    tokens: Int32[Array, "S"]
-    is_bad: Bool[Array, "S"]
-    logprobs: Int32[Array, "O"]
+from jaxserve.runner.step.forward_pass import Drawn
+from jaxserve.runner.step.row_ends import has_ended_before, is_stop
 
 
 class RoundResults(NamedTuple):
@@ -43,7 +37,7 @@ class RoundResults(NamedTuple):
 Carry = tuple[DeviceState, StepInputs, jax.Array, RoundResults]  # the third: rows that are not finished
 
 # (state, inputs, unfinished rows) -> (state, drawn tokens): one forward pass.
-Advance = Callable[[DeviceState, StepInputs, jax.Array], tuple[DeviceState, DrawnTokens]]
+Advance = Callable[[DeviceState, StepInputs, jax.Array], tuple[DeviceState, Drawn]]
 
 
 def run_decode_rounds(
@@ -51,12 +45,11 @@ def run_decode_rounds(
 ) -> tuple[DeviceState, RoundResults]:
     """Run the decode rounds of a batch; the state is carried through the loop, so it is updated in place."""
     rows = layout.split(buffer)["rows"]
-    num_rounds = rows[:, ROW_INDEX["rounds"]]
+    num_rounds = rows[:, ROW_INDEX["max_tokens"]]
     inputs = first_inputs(layout, buffer, state)
-    # A row that drew a stop token in the step in flight at planning time is finished: the host did not know it yet.
-    is_finished = (rows[:, ROW_INDEX["start"]] < 0) & _is_stop(rows, inputs.tokens, inputs.starts)
+    is_finished = has_ended_before(rows, inputs.tokens, inputs.starts)
 
-    shapes: DrawnTokens = jax.eval_shape(advance, state, inputs, is_finished)[1]
+    shapes: Drawn = jax.eval_shape(advance, state, inputs, is_finished)[1]
     nothing = [jnp.zeros((layout.bucket.max_rounds, *a.shape), a.dtype) for a in shapes]
     empty = RoundResults(jnp.int32(0), jnp.zeros_like(num_rounds), *nothing)
     carry: Carry = state, inputs, (num_rounds > 0) & ~is_finished, empty
@@ -68,11 +61,10 @@ def run_decode_rounds(
         state, inputs, is_active, rounds = carry
         state, drawn = advance(state, inputs, is_active)
         num_done, num_tokens = rounds.num_rounds + 1, rounds.num_tokens + is_active.astype(jnp.int32)
-        is_finished = drawn.is_bad | _is_stop(rows, drawn.tokens, inputs.starts + 1) | (num_done >= num_rounds)
+        is_finished = drawn.is_bad | is_stop(rows, drawn.tokens, inputs.starts + 1) | (num_done >= num_rounds)
         is_active &= ~is_finished
-        inputs = StepInputs(
-            jnp.where(is_active, inputs.starts + 1, inputs.starts), jnp.where(is_active, drawn.tokens, inputs.tokens)
-        )
+        starts = jnp.where(is_active, inputs.starts + 1, inputs.starts)
+        inputs = StepInputs(starts, inputs.query_lens, jnp.where(is_active, drawn.tokens, inputs.tokens))
         tables: list[jax.Array] = [
             lax.dynamic_update_index_in_dim(table, of_round, rounds.num_rounds, 0)
             for table, of_round in zip(rounds[2:], drawn, strict=True)
@@ -81,9 +73,3 @@ def run_decode_rounds(
 
     state, _, _, rounds = lax.while_loop(is_unfinished, run_round, carry)
     return state, rounds
-
-
-def _is_stop(rows: Int32[Array, "S F"], tokens: Int32[Array, "S"], positions: Int32[Array, "S"]) -> Bool[Array, "S"]:
-    """Whether a token at this position finishes its row."""
-    stop_ids = jnp.stack([rows[:, ROW_INDEX[name]] for name in STOP_FIELDS], axis=1)
-    return jnp.any(stop_ids == tokens[:, None], axis=1) & (positions >= rows[:, ROW_INDEX["min_len"]])

@@ -15,14 +15,28 @@ from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 
 class StepInputs(NamedTuple):
-    """The position of each row's first token, and the tokens of all rows."""
+    """The position of each row's first token, the number of its tokens, and the tokens of all rows."""
 
     starts: Int32[Array, "S"]
+    query_lens: Int32[Array, "S"]
     tokens: Int32[Array, "T"]
 
 
+class Heads(NamedTuple):
+    """The R sampled positions of a batch: after each row's last token; in verify buckets after each token of a row.
+
+    tokens: indices of those tokens. positions: of the tokens that follow them, in their sequences. samples: a token is
+    drawn. sampling: the parameters of their rows.
+    """
+
+    tokens: Int32[Array, "R"]
+    positions: Int32[Array, "R"]
+    samples: Bool[Array, "R"]
+    sampling: SamplingBatch
+
+
 class DeviceBatch(NamedTuple):
-    """One batch's arrays, rows in planned order. last: index of each row's last token, whose logits it draws from."""
+    """One batch's arrays, rows in planned order."""
 
     tokens: Int32[Array, "T"]
     positions: Int32[Array, "T"]
@@ -32,9 +46,8 @@ class DeviceBatch(NamedTuple):
     slots: Int32[Array, "S"]
     starts: Int32[Array, "S"]
     kv_lens: Int32[Array, "S"]
-    last: Int32[Array, "S"]
-    samples: Bool[Array, "S"]
     sampling: SamplingBatch
+    heads: Heads
     metas: tuple[AttentionMeta, ...]
 
 
@@ -49,7 +62,11 @@ def first_inputs(layout: BatchLayout, buffer: Int32[Array, "B"], state: DeviceSt
     slots, starts = rows[:, ROW_INDEX["slot"]], rows[:, ROW_INDEX["start"]]
     first = tokens[: len(slots)]
     first = jnp.where(first < 0, state.last_tokens[slots], first)
-    return StepInputs(jnp.where(starts < 0, state.lengths[slots], starts), tokens.at[: len(slots)].set(first))
+    return StepInputs(
+        jnp.where(starts < 0, state.lengths[slots], starts),
+        rows[:, ROW_INDEX["query_len"]],
+        tokens.at[: len(slots)].set(first),
+    )
 
 
 @jax.named_scope("unpack")
@@ -57,11 +74,10 @@ def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], inputs: StepInputs) -
     """The arrays of a batch by name."""
     parts = layout.split(buffer)
     rows = parts["rows"]
-    column = {name: rows[:, i] for name, i in ROW_INDEX.items()}
-    starts, tokens = inputs
-    kv_lens = starts + column["query_len"]
-    cu_q_lens = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(column["query_len"], dtype=jnp.int32)])
-    num_seqs, num_decodes = parts["header"]
+    starts, query_lens, tokens = inputs
+    kv_lens = starts + query_lens
+    cu_q_lens = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(query_lens, dtype=jnp.int32)])
+    num_seqs, num_decodes, _ = parts["header"]
 
     metas = tuple(
         kind_meta(
@@ -76,17 +92,41 @@ def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], inputs: StepInputs) -
         )
         for k in range(len(layout.kinds))
     )
+    sampling = read_rows(rows)
     return DeviceBatch(
         tokens=tokens,
         positions=metas[0].kv_positions,
         token_rows=metas[0].rows,
         is_token=jnp.arange(len(tokens)) < cu_q_lens[-1],
         targets=parts.get("targets"),
-        slots=column["slot"],
+        slots=rows[:, ROW_INDEX["slot"]],
         starts=starts,
         kv_lens=kv_lens,
-        last=jnp.maximum(cu_q_lens[1:] - 1, 0),
-        samples=column["samples"] > 0,
-        sampling=read_rows(rows),
+        sampling=sampling,
+        heads=_heads(layout, inputs, rows[:, ROW_INDEX["samples"]] > 0, cu_q_lens, sampling),
         metas=metas,
+    )
+
+
+def _heads(
+    layout: BatchLayout,
+    inputs: StepInputs,
+    samples: Bool[Array, "S"],
+    cu_q_lens: Int32[Array, "S1"],
+    sampling: SamplingBatch,
+) -> Heads:
+    last = jnp.maximum(cu_q_lens[1:] - 1, 0)
+    if not layout.bucket.is_verify:
+        return Heads(last, inputs.starts + inputs.query_lens, samples, sampling)
+    width = 1 + layout.bucket.max_drafts
+    node = jnp.arange(width, dtype=jnp.int32)[None]
+
+    def by_node(column: jax.Array) -> jax.Array:
+        return jnp.repeat(column, width, axis=0)
+
+    return Heads(
+        tokens=jnp.minimum(cu_q_lens[:-1, None] + node, last[:, None]).reshape(-1),
+        positions=(inputs.starts[:, None] + node + 1).reshape(-1),
+        samples=(samples[:, None] & (node < inputs.query_lens[:, None])).reshape(-1),
+        sampling=jax.tree.map(by_node, sampling),
     )

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int32
 from jaxserve.models.params import Params
 from jaxserve.models.row_tiles import each_tile
 from jaxserve.models.transformer import logits
-from jaxserve.runner.step.device_batch import DeviceBatch
+from jaxserve.runner.step.device_batch import Heads
 from jaxserve.runner.step.step_output import DeviceLogprobs
 from jaxserve.runner.step.step_settings import StepSettings
 from jaxserve.sampling.logit_processors import mask_padding
@@ -27,28 +27,27 @@ from jaxserve.sampling.slot_state import SlotState
 def draw(
     settings: StepSettings,
     params: Params,
-    batch: DeviceBatch,
+    heads: Heads,
     hidden: Float[Array, "T D"],
     slots: SlotState,
-) -> tuple[Int32[Array, "S"], Bool[Array, "S"], DeviceLogprobs]:
-    """(tokens, is_bad, log-probabilities) of the rows; zeros, at no cost, when no row samples."""
+) -> tuple[Int32[Array, "R"], Bool[Array, "R"], DeviceLogprobs]:
+    """(tokens, is_bad, log-probabilities) of the sampled positions; zeros, at no cost, when no row samples."""
 
     def sample(
-        slots: SlotState, raw: jax.Array, sampling: SamplingBatch, kv_lens: jax.Array
+        slots: SlotState, raw: jax.Array, sampling: SamplingBatch, positions: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        # The drawn token's position is kv_len: its random numbers depend on nothing else of the batch.
-        return sample_tokens(mask_padding(raw, settings.model.config.vocab_size), sampling, kv_lens, slots)
+        return sample_tokens(mask_padding(raw, settings.model.config.vocab_size), sampling, positions, slots)
 
     def drawn() -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
-        states = hidden[batch.last]
-        raw = _raw_logits(settings, params, batch.samples, states)
-        rows = (raw, batch.sampling, batch.kv_lens)
-        tokens, is_bad, processed = _of_rows(settings, sample, batch.samples, rows, slots)
-        num_wanted = jnp.where(batch.samples, batch.sampling.num_logprobs, -1)
+        states = hidden[heads.tokens]
+        raw = _raw_logits(settings, params, heads.samples, states)
+        rows = (raw, heads.sampling, heads.positions)
+        tokens, is_bad, processed = _of_rows(settings, sample, heads.samples, rows, slots)
+        num_wanted = jnp.where(heads.samples, heads.sampling.num_logprobs, -1)
         # Raw logits that are needed later would be copied in each step, 33 MB for 64 rows of Llama 3; so they are
         # computed again where processors have changed those of a row that wants log-probabilities.
         logprobs = lax.cond(
-            jnp.any(batch.sampling.has_processor & (num_wanted >= 0)),
+            jnp.any(heads.sampling.has_processor & (num_wanted >= 0)),
             lambda: score_states(settings, params, states, tokens, num_wanted),
             lambda: _score(settings, processed.shape[1], (processed, tokens, num_wanted)),
         )
@@ -58,7 +57,7 @@ def draw(
         return jnp.zeros(shape.shape, shape.dtype)
 
     nothing = jax.tree.map(zeros, jax.eval_shape(drawn))
-    return lax.cond(jnp.any(batch.samples), drawn, lambda: nothing)
+    return lax.cond(jnp.any(heads.samples), drawn, lambda: nothing)
 
 
 def score_states(

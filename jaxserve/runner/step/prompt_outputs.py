@@ -67,6 +67,6 @@ def pooled_states(batch: DeviceBatch, hidden: Float[Array, "T D"]) -> Float[Arra
         states = hidden.astype(jnp.float32)
         rows = jnp.where(batch.is_token, batch.token_rows, num_rows)  # padding is dropped
         sums = jax.ops.segment_sum(states, rows, num_rows, indices_are_sorted=True)
-        return jnp.where(modes[:, None] == POOLING["mean"], sums, states[batch.last])
+        return jnp.where(modes[:, None] == POOLING["mean"], sums, states[batch.heads.tokens])
 
     return lax.cond(jnp.any(modes > 0), compute, lambda: jnp.zeros((num_rows, hidden.shape[1]), jnp.float32))

@@ -5,17 +5,19 @@ from dataclasses import dataclass
 from jaxserve.models.context import Context
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.row_tiles import RowTiles
+from jaxserve.runner.drafts.ngram_proposer import NgramProposer
 
 
 @dataclass(frozen=True, slots=True)
 class StepSettings:
     """max_logprobs: candidates in each log-probability entry. tiles: of rows, in a batch-invariant engine
-    (`each_tile`); None: all rows at once.
+    (`each_tile`); None: all rows at once. proposer: of drafts; None: there are no verify buckets.
     """
 
     model: Settings
     max_logprobs: int
     tiles: RowTiles | None = None
+    proposer: NgramProposer | None = None
 
     @property
     def context(self) -> Context:

@@ -4,30 +4,32 @@ import numpy as np
 
 from jaxserve.core.buckets import Buckets
 from jaxserve.core.row_layout import SAMPLING_INDEX
-from jaxserve.core.step_plan import PenaltyPrefix, SlotEdits, StepPlan
+from jaxserve.core.step_plan import CachedPrefix, SlotEdits, StepPlan
 from jaxserve.scheduler.logit_edits import banned_next, has_edits, has_penalties, make_edits
 from jaxserve.scheduler.memory.fork import make_forks
 from jaxserve.scheduler.memory.window_pages import read_table
 from jaxserve.scheduler.state import SchedulerState, StepRows
+from jaxserve.scheduler.step.multi_step import Rounds
 
 
 def build_plan(
-    state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows, rounds: np.ndarray
+    state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows, rounds: Rounds
 ) -> StepPlan:
     """Rows of one token first, then longer chunks; from now on they count as submitted.
 
-    decodes: slots of decode rows, which `rows` does not contain. rounds: int32[slots], the most tokens that each slot's
-    row may draw in this step.
+    decodes: slots of decode rows, which `rows` does not contain.
     """
     slot_table = state.slot_table
     slots, query_lens, num_decodes = _in_order(state, decodes, rows)
     num_scheduled, num_tokens = slot_table.num_scheduled[slots], slot_table.num_tokens[slots]
     in_flight = num_scheduled >= num_tokens
-    ends = num_scheduled + query_lens + rounds[slots] - 1
+    ends = num_scheduled + query_lens + rounds.max_tokens[slots] - 1
     tokens = _tokens(state, slots, num_scheduled, ends, in_flight, num_decodes)
     extra_rows = np.flatnonzero(slot_table.has_extras[slots])
     targets = _targets(state, slots, extra_rows, num_scheduled, ends, len(tokens)) if len(extra_rows) else None
-    first_pages, tables = _tables(state, slots, num_scheduled, ends)
+    # Of rows with drafts in flight only the least start is known.
+    starts = num_scheduled if state.speculation is None else slot_table.num_computed[slots]
+    first_pages, tables = _tables(state, slots, starts, ends)
     width = max(table.shape[1] for table in tables)
     sampling = slot_table.sampling.take(slots, axis=0)
     # Decode buckets have no outputs for prompt log-probabilities and pooling, and clear no penalty counts.
@@ -37,13 +39,15 @@ def build_plan(
     is_decode = num_decodes == len(slots) and targets is None and not (has_pooled or clears_counts)
     plan = StepPlan(
         step_id=state.num_planned,
-        bucket=buckets.fit(len(tokens), len(slots), width, is_decode=is_decode),
+        bucket=rounds.bucket or buckets.fit(len(tokens), len(slots), width, is_decode=is_decode),
         slots=slots,
         epochs=slot_table.epoch[slots],
         query_lens=query_lens,
         starts=np.where(in_flight, -1, num_scheduled),
         samples=(ends >= num_tokens) & (num_tokens < slot_table.max_len[slots]),
-        rounds=rounds[slots],
+        max_tokens=rounds.max_tokens[slots],
+        max_drafts=rounds.max_drafts[slots],
+        num_rounds=rounds.num_rounds,
         num_decodes=num_decodes,
         tokens=tokens,
         targets=targets,
@@ -52,7 +56,7 @@ def build_plan(
         first_pages=first_pages,
         tables=tables,
         edits=_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else (),
-        penalty_prefixes=_penalty_prefixes(state, counted),
+        cached_prefixes=_cached_prefixes(state, rows, counted),
         forks=make_forks(rows),
         transfers=() if state.host_tier is None else state.host_tier.take_transfers(),
     )
@@ -147,12 +151,16 @@ def _newly_counted(state: SchedulerState, rows: StepRows) -> list[int]:
     return [slot for slot in rows.new_slots if slot not in forked and has_penalties(state.occupant(slot).request)]
 
 
-def _penalty_prefixes(state: SchedulerState, counted: list[int]) -> tuple[PenaltyPrefix, ...]:
-    """For those of the newly counted slots that take over a cached prefix; steps clear the counts of the others."""
-    slot_table = state.slot_table
-    starts = ((slot, int(slot_table.num_scheduled[slot])) for slot in counted)
+def _cached_prefixes(state: SchedulerState, rows: StepRows, counted: list[int]) -> tuple[CachedPrefix, ...]:
+    """Of new slots that take over a cached prefix which penalties count or drafts are looked up in; a fork has the
+    counts and the history of its source, and steps clear the counts of slots that start at 0."""
+    slot_table, slots = state.slot_table, counted
+    if state.speculation is not None:
+        forked = {dst for _, dst in rows.fork_slots}
+        slots = [slot for slot in rows.new_slots if slot not in forked]
+    starts = ((slot, int(slot_table.num_scheduled[slot])) for slot in slots)
     return tuple(
-        PenaltyPrefix(slot, slot_table.tokens[slot, :start].copy(), state.occupant(slot).prompt_len)
+        CachedPrefix(slot, slot_table.tokens[slot, :start].copy(), state.occupant(slot).prompt_len, slot in counted)
         for slot, start in starts
         if start
     )

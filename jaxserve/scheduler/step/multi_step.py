@@ -1,37 +1,70 @@
 """Host: multi-step decoding: how many tokens each row of a step draws before the step returns, with their pages."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from jaxserve.core.buckets import Bucket, Buckets
 from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.scheduler.memory.page_tables import extend_table
 from jaxserve.scheduler.memory.preemption import num_available_pages
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
-def plan_rounds(state: SchedulerState, decodes: np.ndarray, rows: StepRows, max_rounds: int) -> np.ndarray:
-    """int32[slots]: rounds of each slot's row; 1 for all unless every running sequence decodes and none waits.
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """num_rounds: forward passes of a step, at most. max_tokens, max_drafts: by slot, as in `StepPlan`. bucket: where
+    rows have drafts."""
 
-    The number of rounds is limited by idle pages: no sequence is preempted for them. A sequence takes part in as many
-    as it needs.
+    num_rounds: int
+    max_tokens: np.ndarray  # int32[slots]
+    max_drafts: np.ndarray  # int32[slots]
+    bucket: Bucket | None = None
+
+
+def plan_rounds(
+    state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows, max_rounds: int
+) -> Rounds:
+    """One round unless every running sequence decodes and none waits; drafts where all rows decode.
+
+    What a row draws is limited by idle pages: no sequence is preempted for more than its next token. A sequence takes
+    part in as many rounds as it needs.
     """
     slot_table, groups = state.slot_table, state.groups
-    rounds = np.ones(len(slot_table.is_running), np.int32)
-    if max_rounds == 1 or not _are_alone(state, decodes, rows):
-        return rounds
+    max_tokens, max_drafts = np.ones(len(slot_table.is_running), np.int32), np.zeros_like(slot_table.num_tokens)
+    if not _are_alone(state, decodes, rows):
+        max_rounds = 1
+    bucket = _verify_bucket(state, buckets, decodes, rows)
+    if bucket is not None:
+        assert state.speculation is not None
+        max_drafts[decodes] = state.speculation.drafts_of(slot_table, decodes)
+        bucket = bucket if max_drafts.any() else None
+    if max_rounds == 1 and bucket is None:
+        return Rounds(1, max_tokens, max_drafts)
     starts = slot_table.num_scheduled[decodes]
     needed = slot_table.max_computed[decodes] - starts
     num_idle = num_available_pages(state, rows)
     room = slot_table.first_pages[:, decodes] + slot_table.table_widths
-    for count in range(max_rounds, 1, -1):
-        counts = np.minimum(needed, count)
+    for num_rounds in range(max_rounds, 0, -1):
+        counts = np.minimum(needed, num_rounds * (1 + max_drafts[decodes]))
         end_pages = groups.end_page(starts + counts)
         missing = np.maximum(end_pages - slot_table.end_page[decodes], 0)
         if missing.sum() * groups.num_groups <= num_idle and (end_pages <= room).all():
             for i in np.flatnonzero(missing).tolist():
                 extend_table(state, int(decodes[i]), int(end_pages[i]))
-            rounds[decodes] = counts
-            break
-    return rounds
+            max_tokens[decodes] = counts
+            return Rounds(num_rounds, max_tokens, max_drafts, bucket)
+    return Rounds(1, max_tokens, np.zeros_like(max_drafts))
+
+
+def _verify_bucket(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows) -> Bucket | None:
+    """Where the rows may have drafts; None where they may not, or some still read their prompts."""
+    slot_table = state.slot_table
+    if state.speculation is None or rows.slots:
+        return None
+    if (slot_table.num_scheduled[decodes] < slot_table.prompt_len[decodes]).any():
+        return None
+    return buckets.fit_verify(len(decodes), int(slot_table.page_tables[0].shape[1]))
 
 
 def _are_alone(state: SchedulerState, decodes: np.ndarray, rows: StepRows) -> bool:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from jaxserve.core.errors import EngineDeadError
-from jaxserve.core.step_plan import PageLoad, PageSave
+from jaxserve.core.step_plan import PageLoad, PageSave, StepPlan
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.scheduler.memory import prefix_sharing
 from jaxserve.scheduler.memory.fork import make_forks
@@ -60,6 +60,25 @@ FAULTS = {
 def test_the_fuzz_finds_a_planted_fault(fault):
     with patch.object(*FAULTS[fault]), pytest.raises((EngineDeadError, AssertionError)):
         _run_calm_then_quiet()
+
+
+tables = build_plan._tables
+
+
+def tables_of_upper_bounds(state, slots, starts, ends):
+    return tables(state, slots, state.slot_table.num_scheduled[slots], ends)
+
+
+def test_the_fuzz_finds_rows_that_advance_by_what_was_planned():
+    wrong = patch.object(StepPlan, "num_computed", lambda plan, num_tokens: plan.max_computed)
+    with wrong, pytest.raises((EngineDeadError, AssertionError)):
+        fuzz("drafts, ample", seed=0, **QUIET).check_outputs()
+
+
+def test_the_fuzz_finds_tables_without_pages_that_rows_see_whose_drafts_are_rejected():
+    wrong = patch.object(build_plan, "_tables", tables_of_upper_bounds)
+    with wrong, pytest.raises((EngineDeadError, AssertionError)):
+        fuzz("drafts, windows", seed=0, **QUIET).check_outputs()
 
 
 def pin_nothing(host, keys):

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from jaxserve.core.buckets import make_buckets
+from jaxserve.core.buckets import make_buckets, with_verify
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
@@ -21,6 +21,7 @@ from jaxserve.runner.fake.fake_runner import FakeRunner
 from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
 from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.scheduler.scheduler import Scheduler
+from jaxserve.scheduler.speculation import Speculation
 
 MODEL = FakeModel()
 
@@ -38,10 +39,12 @@ def make_scheduler(
     num_host_pages: int = 0,
     policy: SchedulingPolicy | None = None,
     queue_limits: QueueLimits | None = None,
+    max_drafts: int = 0,
 ) -> Scheduler:
+    buckets = make_buckets(max_num_seqs, max_num_batched_tokens, -(-max_model_len // page_size))
     return Scheduler(
         KVGroups(windows, page_size),
-        make_buckets(max_num_seqs, max_num_batched_tokens, -(-max_model_len // page_size)),
+        with_verify(buckets, max_drafts) if max_drafts else buckets,
         num_pages=num_pages,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
@@ -52,6 +55,7 @@ def make_scheduler(
         num_host_pages=num_host_pages,
         policy=policy,
         queue_limits=queue_limits,
+        speculation=Speculation(max_drafts) if max_drafts else None,
     )
 
 
@@ -187,4 +191,4 @@ class Driver:
         tokens, is_bad = np.full(shape, self.token, np.int32), np.zeros(shape, bool)
         outcome = {"tokens": tokens, "is_bad": is_bad} | outcome
         outcome |= {name: np.reshape(outcome[name], shape) for name in ("tokens", "is_bad")}
-        return self.scheduler.commit(plan, StepOutcome(plan.step_id, plan.num_rounds, plan.rounds, **outcome))
+        return self.scheduler.commit(plan, StepOutcome(plan.step_id, plan.num_rounds, plan.max_tokens, **outcome))

@@ -32,6 +32,11 @@ POOLS = {
     "tenants, ample": {"windows": (None,), "policy": "fair"},
     "tenants, small": {"windows": (None,), "num_pages": 30, "max_num_batched_tokens": 12, "policy": "fair"},
     "tenants, prefixes": {"windows": (None, 6), "num_pages": 60, "prefix_eviction": "hits", "policy": "fair"},
+    "drafts, ample": {"windows": (None,), "max_drafts": 3},
+    "drafts, small": {"windows": (None,), "num_pages": 17, "max_drafts": 5},
+    "drafts, windows": {"windows": (8, None), "num_pages": 40, "max_chunk_tokens": 7, "max_drafts": 4},
+    "drafts, prefixes": {"windows": (None, 6), "num_pages": 48, "prefix_eviction": "hits", "max_drafts": 2},
+    "drafts, pages of one": {"windows": (None,), "num_pages": 66, "page_size": 1, "max_drafts": 3},
 }
 POLICIES_BY_NAME = {
     "priority": lambda: ByPriority(AGEING_S),
@@ -72,6 +77,8 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
     assert scheduler.stats.num_pages_free == scheduler.state.pool.num_pages - 1
     assert sum(scheduler.stats.num_pages_referenced_by_group) == 0
     assert watch.num_forks > 0
+    if "drafts" in pool:
+        assert 0 < watch.num_accepted < watch.num_drafts
     if habits == "calm" or "ample" in pool:  # a short storm aborts too many requests to need preemption in every pool
         is_spared = "ample" in pool and "tenants" not in pool  # tenants are preempted for slots, too
         assert (scheduler.stats.num_preemptions == 0) == is_spared

@@ -31,8 +31,9 @@ class Watch:
     def __init__(self, engine: Engine, *, is_ample: bool = False):
         self.runner, self.state, self.is_ample = engine.runner, engine.scheduler.state, is_ample
         self.running: set[Sequence] = set()  # with the last plan
-        self.in_flight: list[tuple[StepPlan, np.ndarray]] = []  # plans, and the pages that they write
+        self.in_flight: list[tuple[StepPlan, np.ndarray]] = []  # plans, and what they may write: page, slot, end
         self.num_forks = self.num_tokens = self.num_steps = self.num_rounds = 0
+        self.num_drafts = self.num_accepted = 0
         engine.runner = self
 
     def submit(self, plan: StepPlan) -> int:
@@ -53,14 +54,18 @@ class Watch:
         return self.runner.submit(plan)
 
     def _written(self, plan: StepPlan) -> np.ndarray:
-        size, ends = self.state.groups.page_size, self.state.slot_table.num_scheduled[plan.slots]
-        starts = ends - plan.max_computed
-        pages = []
+        size, slot_table = self.state.groups.page_size, self.state.slot_table
+        starts, ends = slot_table.num_computed[plan.slots], slot_table.num_scheduled[plan.slots]
+        if self.state.speculation is None:
+            starts = ends - plan.max_computed
+        written = []
         for g, table in enumerate(plan.tables):
             for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
                 first = plan.first_pages[g, row]
-                pages.append(table[row, start // size - first : (end - 1) // size + 1 - first])
-        return np.concatenate(pages)
+                columns = np.arange(start // size, (end - 1) // size + 1)
+                slots = np.full_like(columns, plan.slots[row])
+                written.append(np.stack([table[row, columns - first], slots, (columns + 1) * size]))
+        return np.concatenate(written, axis=1)
 
     def _check_none_waits(self, plan: StepPlan) -> None:
         """Free slots and tokens are used in the very step in which they are available."""
@@ -76,6 +81,9 @@ class Watch:
     def collect(self, ticket: int) -> StepOutcome:
         outcome = self.runner.collect(ticket)
         self.in_flight.pop(0)
+        if outcome.drafts is not None:
+            self.num_drafts += int(outcome.drafts.num_proposed.sum())
+            self.num_accepted += int(outcome.drafts.num_accepted.sum())
         return outcome
 
     def check(self) -> None:
@@ -83,9 +91,11 @@ class Watch:
         check_host_pages(self.state)
         check_slots(self.state)
         check_policy(self.state)
-        for plan, pages in self.in_flight:
+        for plan, (pages, slots, ends) in self.in_flight:
             occupants = map(self.state.slot_table.sequences.__getitem__, plan.slots.tolist())
             assert None not in occupants, "a slot returned before the commit of its last step"
+            # Rows start where the step before ends: with drafts only its commit says where.
+            pages = pages[ends > self.state.slot_table.num_computed[slots]]
             assert self.state.pool.references(pages).all(), "a page returned before the last write to it"
 
 

@@ -53,6 +53,8 @@ def engine_key(programs: Programs) -> dict[str, Any]:
         "max_logprobs": settings.max_logprobs,
         "attention_backend": settings.model.attention_backend,
         "batch_invariant": settings.tiles is not None,
+        "proposer": settings.proposer,
+        "history_len": programs.history_len,
     }
     key |= {name: os.environ.get(name, "") for name in VARIABLES}
     return _plain(key | {name: getattr(jax.config, name) for name in SETTINGS})

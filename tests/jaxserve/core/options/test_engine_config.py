@@ -28,6 +28,7 @@ REFUSED = {
     "scheduling_policy": "lifo",
     "priority_ageing_s": 60.0,
     "tenant_weights": {"a": 1.0},
+    "speculative_config": {"method": "ngram"},
     "max_num_waiting": -1,
     "max_waiting_tokens": 0,
     "tokenizer": 5,

@@ -22,7 +22,9 @@ def plan(bucket, targets=None):
         query_lens=np.int32([1, 5]),
         starts=np.int32([-1, 16]),
         samples=np.array([True, False]),
-        rounds=np.int32([3, 1]),
+        max_tokens=np.int32([3, 1]),
+        max_drafts=np.int32([0, 0]),
+        num_rounds=3,
         num_decodes=1,
         tokens=np.int32([-1, 7, 8, 9, 10, 11]),
         targets=targets,
@@ -37,7 +39,7 @@ def test_every_part_reads_back():
     layout = BatchLayout(Bucket(8, 4, 6), GROUPS, ((0, 2), (2, 3)))
     given = plan(layout.bucket, targets=np.int32([-1, 8, 9, 10, 11, -1]))
     parts = layout.split(pack(layout, given, SCRATCH))
-    assert parts["header"].tolist() == [2, 1]
+    assert parts["header"].tolist() == [2, 1, 3]
     assert parts["tokens"].tolist() == [*given.tokens.tolist(), 0, 0]
     assert parts["targets"].tolist() == [-1, 8, 9, 10, 11, -1, -1, -1]
     rows = parts["rows"]
@@ -53,12 +55,13 @@ def test_every_part_reads_back():
 
 
 def test_parts_fill_the_buffer_without_gaps_and_decode_buckets_have_no_targets():
-    for bucket in (Bucket(8, 4, 6), Bucket(4, 4, 6)):
+    for bucket in (Bucket(8, 4, 6), Bucket(4, 4, 6), Bucket(12, 4, 6, max_drafts=2)):
         layout = BatchLayout(bucket, GROUPS, ((0, 2), (2, 3)))
         parts = layout.split(np.arange(layout.size, dtype=np.int32))
         joined = np.concatenate([part.ravel() for part in parts.values()])
         np.testing.assert_array_equal(joined, np.arange(layout.size))
-        assert ("targets" in parts) != bucket.is_decode
+        assert ("targets" in parts) == (bucket.max_rounds == 1)
+        assert len(parts["tokens"]) == (4 if bucket.is_verify else bucket.num_tokens)
 
 
 def test_sampling_fields_travel_as_bits_in_the_order_of_the_table():

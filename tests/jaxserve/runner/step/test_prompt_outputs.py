@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxserve.runner.step.device_batch import DeviceBatch
+from jaxserve.runner.step.device_batch import DeviceBatch, Heads
 from jaxserve.runner.step.prompt_outputs import TILE, pooled_states, prompt_logprobs
 from jaxserve.runner.step.step_output import read_logprobs
 from jaxserve.sampling.logprobs import top_logprobs
@@ -17,7 +17,7 @@ DIM, VOCAB, TOP = 8, 50, 4
 def batch_of(lens: list[int], size: int, fields: list[dict], targets: np.ndarray | None = None) -> DeviceBatch:
     """`lens` tokens a row, padded to `size`; fields that neither function reads are zero."""
     rows = np.repeat(np.arange(len(lens)), lens)
-    slots, zeros = jnp.arange(len(lens)), jnp.zeros(len(lens), jnp.int32)
+    slots, zeros, sampling = jnp.arange(len(lens)), jnp.zeros(len(lens), jnp.int32), make_batch(fields)
     return DeviceBatch(
         tokens=jnp.zeros(size, jnp.int32),
         positions=jnp.zeros(size, jnp.int32),
@@ -27,9 +27,8 @@ def batch_of(lens: list[int], size: int, fields: list[dict], targets: np.ndarray
         slots=slots,
         starts=zeros,
         kv_lens=zeros,
-        last=jnp.asarray(np.cumsum(lens) - 1, jnp.int32),
-        samples=zeros > 0,
-        sampling=make_batch(fields),
+        sampling=sampling,
+        heads=Heads(jnp.asarray(np.cumsum(lens) - 1, jnp.int32), zeros, zeros > 0, sampling),
         metas=(),
     )
 

@@ -92,7 +92,7 @@ def test_penalties_count_tokens_that_are_not_computed():
     engine.add(make_request("b", [*prompt_of(16), 3], frequency_penalty=0.5))
     for _ in engine.drain():
         pass
-    (prefix,) = [prefix for plan in spy.plans for prefix in plan.penalty_prefixes]
+    (prefix,) = [prefix for plan in spy.plans for prefix in plan.cached_prefixes]
     assert prefix.tokens.tolist() == prompt_of(16)
     assert prefix.prompt_len == 17
 

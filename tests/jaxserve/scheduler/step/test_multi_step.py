@@ -22,7 +22,7 @@ def test_every_row_draws_as_many_tokens_as_it_may():
     scheduler = make_scheduler()
     driver, (a, b) = decoding(scheduler, make_request("a", 4, 20), make_request("b", 6, 3))
     plan = scheduler.schedule(max_rounds=8)
-    assert dict(zip(plan.slots.tolist(), plan.rounds.tolist(), strict=True)) == {a.slot: 8, b.slot: 2}
+    assert dict(zip(plan.slots.tolist(), plan.max_tokens.tolist(), strict=True)) == {a.slot: 8, b.slot: 2}
     deltas = driver.commit(plan)
     assert [s.num_tokens for s in (a, b)] == [4 + 9, 6 + 3]
     assert (b.finish_reason, a.finish_reason) == ("length", None)
@@ -41,7 +41,7 @@ def test_steps_of_many_rounds_overlap():
     driver.commit(second)
     assert a.num_tokens == 4 + 17
     last = scheduler.schedule(max_rounds=8)
-    assert last.rounds.tolist() == [3]
+    assert last.max_tokens.tolist() == [3]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_one_token_a_step_while_another_sequence_needs_the_next(other):
     requests = [make_request("a", 4, 20), make_request("b", 4, 20)][: 1 if "bad_words" in other else 2]
     _, _ = decoding(scheduler, *requests, make_request(max_tokens=20, **other))
     plan = scheduler.schedule(max_rounds=8)
-    assert plan.rounds.tolist() == [1] * plan.num_rows
+    assert plan.max_tokens.tolist() == [1] * plan.num_rows
 
 
 def test_a_chunk_of_a_prompt_takes_one_round():
@@ -78,7 +78,7 @@ def test_the_last_token_of_a_prompt_that_is_scored_takes_one_round_for_all():
     driver.commit(scheduler.schedule())
     assert scored.num_tokens - 1 - scheduler.state.slot_table.num_scheduled[scored.slot] == 1
     plan = scheduler.schedule(max_rounds=8)
-    assert (plan.num_decodes, plan.rounds.tolist()) == (2, [1, 1])
+    assert (plan.num_decodes, plan.max_tokens.tolist()) == (2, [1, 1])
     assert plan.targets is not None
 
 
@@ -89,7 +89,7 @@ def test_the_number_of_rounds_is_limited_by_free_pages(num_free, num_rounds):
     decoding(scheduler, make_request("a", 4, 40), make_request("b", 4, 40))
     scheduler.state.pool.allocate(scheduler.stats.num_pages_free - num_free)
     plan = scheduler.schedule(max_rounds=8)
-    assert plan.rounds.tolist() == [num_rounds] * 2
+    assert plan.max_tokens.tolist() == [num_rounds] * 2
     assert scheduler.stats.num_preemptions == 0
 
 

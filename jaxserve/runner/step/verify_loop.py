@@ -1,0 +1,149 @@
+"""Device: rounds of a verify bucket: each row drafts tokens, and one forward pass confirms some of them.
+
+    round:  last token | drafts          W = 1 + max_drafts tokens of a row, packed row after row
+            drawn after each of them     accepted: as far as the drafts are what is drawn; the row advances by these
+
+A row ends as in `decode_loop.py`. Rejected drafts leave keys and values behind the row's length, which the next round
+overwrites.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Int32
+
+from jaxserve.core.row_layout import ROW_INDEX
+from jaxserve.runner.device_state import DeviceState
+from jaxserve.runner.drafts.acceptance import Accepted, sample_and_match
+from jaxserve.runner.step.batch_layout import BatchLayout
+from jaxserve.runner.step.device_batch import StepInputs, first_inputs
+from jaxserve.runner.step.row_ends import has_ended_before, is_stop
+
+
+class Drafts(NamedTuple):
+    """tokens: of each row, the first `num` of them are proposed."""
+
+    tokens: Int32[Array, "S N"]
+    num: Int32[Array, "S"]
+
+
+class DrawnNodes(NamedTuple):
+    """The target's token after each of a row's tokens. logprobs: packed, O = S·W·(2 + 2k)."""
+
+    tokens: Int32[Array, "S W"]
+    is_bad: Bool[Array, "S W"]
+    logprobs: Int32[Array, "O"]
+
+
+class VerifyResults(NamedTuple):
+    """The results of all rounds, R = bucket.max_rounds; `num_rounds` of them ran, the others hold zeros.
+
+    num_tokens: tokens by which each row advanced, the first of its `tokens` of the round. num_drafts: proposed ones.
+    is_bad: the last of these tokens had logits that were not finite.
+    """
+
+    num_rounds: Int32[Array, ""]
+    num_tokens: Int32[Array, "R S"]
+    num_drafts: Int32[Array, "R S"]
+    is_bad: Bool[Array, "R S"]
+    tokens: Int32[Array, "R S W"]
+    logprobs: Int32[Array, "R O"]
+
+
+# (state, starts, last tokens, most drafts of each row) -> (state, drafts)
+Propose = Callable[[DeviceState, jax.Array, jax.Array, jax.Array], tuple[DeviceState, Drafts]]
+# (state, inputs, unfinished rows) -> (state, drawn tokens): one forward pass, which leaves lengths as they are.
+Verify = Callable[[DeviceState, StepInputs, jax.Array], tuple[DeviceState, DrawnNodes]]
+# (state, starts, tokens [S, W], rows that go on, what was accepted) -> state, advanced by it
+Advance = Callable[[DeviceState, jax.Array, jax.Array, jax.Array, Accepted], DeviceState]
+
+
+class Carry(NamedTuple):
+    state: DeviceState
+    starts: Int32[Array, "S"]
+    last_tokens: Int32[Array, "S"]
+    is_active: Bool[Array, "S"]
+    num_done: Int32[Array, "S"]
+    results: VerifyResults
+
+
+def run_verify_rounds(
+    propose: Propose,
+    verify: Verify,
+    advance: Advance,
+    layout: BatchLayout,
+    buffer: Int32[Array, "B"],
+    state: DeviceState,
+) -> tuple[DeviceState, VerifyResults]:
+    """Run the rounds of a verify bucket; the state is carried through the loop, so it is updated in place."""
+    parts, bucket = layout.split(buffer), layout.bucket
+    rows, max_rounds = parts["rows"], parts["header"][2]
+    max_tokens, max_drafts = rows[:, ROW_INDEX["max_tokens"]], rows[:, ROW_INDEX["max_drafts"]]
+    num_rows, width = bucket.num_rows, 1 + bucket.max_drafts
+    starts, query_lens, first = first_inputs(layout, buffer, state)
+    is_active = (max_tokens > 0) & (query_lens > 0) & ~has_ended_before(rows, first, starts)
+
+    def run_round(carry: Carry) -> Carry:
+        state, starts, last_tokens, is_active, num_done, results = carry
+        room = jnp.clip(jnp.minimum(max_drafts, max_tokens - num_done - 1), 0, bucket.max_drafts)
+        state, drafts = propose(state, starts, last_tokens, jnp.where(is_active, room, 0))
+        tokens = jnp.concatenate([last_tokens[:, None], drafts.tokens], axis=1)
+        lens = jnp.where(query_lens > 0, 1 + drafts.num, 0)
+        state, drawn = verify(state, StepInputs(starts, lens, _packed(tokens, lens)), is_active)
+        position = starts[:, None] + 1 + jnp.arange(width, dtype=jnp.int32)[None]
+        accepted = sample_and_match(
+            drawn.tokens, drawn.is_bad, is_stop(rows, drawn.tokens, position), drafts.tokens, drafts.num
+        )
+        state = advance(state, starts, tokens, is_active, accepted)
+        num_new = jnp.where(is_active, accepted.num_tokens, 0)
+        num_done += num_new
+        found = VerifyResults(
+            num_rounds=results.num_rounds,
+            num_tokens=num_new,
+            num_drafts=jnp.where(is_active, drafts.num, 0),
+            is_bad=accepted.is_bad & is_active,
+            tokens=drawn.tokens,
+            logprobs=drawn.logprobs,
+        )
+        tables: list[jax.Array] = [
+            lax.dynamic_update_index_in_dim(table, of_round, results.num_rounds, 0)
+            for table, of_round in zip(results[1:], found[1:], strict=True)
+        ]
+        is_active &= ~(accepted.is_bad | accepted.is_stop | (num_done >= max_tokens))
+        starts = jnp.where(is_active, starts + num_new, starts)
+        last_tokens = jnp.where(is_active, accepted.last, last_tokens)
+        return Carry(state, starts, last_tokens, is_active, num_done, VerifyResults(results.num_rounds + 1, *tables))
+
+    def is_unfinished(carry: Carry) -> jax.Array:
+        return jnp.any(carry.is_active) & (carry.results.num_rounds < max_rounds)
+
+    inputs = StepInputs(starts, query_lens, jnp.zeros(bucket.num_tokens, jnp.int32))
+    drawn: DrawnNodes = jax.eval_shape(verify, state, inputs, is_active)[1]
+
+    def empty(*shape: int, dtype: type = jnp.int32) -> jax.Array:
+        return jnp.zeros((bucket.max_rounds, *shape), dtype)
+
+    results = VerifyResults(
+        num_rounds=jnp.int32(0),
+        num_tokens=empty(num_rows),
+        num_drafts=empty(num_rows),
+        is_bad=empty(num_rows, dtype=jnp.bool_),
+        tokens=empty(num_rows, width),
+        logprobs=empty(*drawn.logprobs.shape),
+    )
+    last = lax.while_loop(
+        is_unfinished, run_round, Carry(state, starts, first, is_active, jnp.zeros_like(starts), results)
+    )
+    return last.state, last.results
+
+
+def _packed(tokens: Int32[Array, "S W"], lens: Int32[Array, "S"]) -> Int32[Array, "T"]:
+    """The first tokens of each row, row after row, then zeros."""
+    width = tokens.shape[1]
+    ends = jnp.cumsum(lens, dtype=jnp.int32)
+    node = jnp.arange(width, dtype=jnp.int32)[None]
+    places = jnp.where(node < lens[:, None], (ends - lens)[:, None] + node, tokens.size)
+    return jnp.zeros(tokens.size, jnp.int32).at[places].set(tokens, mode="drop")

@@ -1,0 +1,84 @@
+"""Device: the step of a verify bucket: drafts from the rows' histories, confirmed by the model."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int32
+
+from jaxserve.core.row_layout import ROW_INDEX
+from jaxserve.models.params import Params
+from jaxserve.runner.device_state import DeviceState
+from jaxserve.runner.drafts.acceptance import Accepted
+from jaxserve.runner.step.batch_layout import BatchLayout
+from jaxserve.runner.step.device_batch import DeviceBatch, StepInputs
+from jaxserve.runner.step.forward_pass import keep_sharding, replicate, run_pass, whole_batch
+from jaxserve.runner.step.step_output import ExtraOutputs, pack_verified
+from jaxserve.runner.step.step_settings import StepSettings
+from jaxserve.runner.step.verify_loop import Drafts, DrawnNodes, run_verify_rounds
+from jaxserve.sampling.penalty_counts import update_counts
+from jaxserve.sampling.sampling_batch import read_rows
+
+
+def verify_step(
+    settings: StepSettings, layout: BatchLayout, params: Params, state: DeviceState, buffer: Int32[Array, "B"]
+) -> tuple[DeviceState, Int32[Array, "O"], ExtraOutputs]:
+    """See `step`."""
+    rows = layout.split(buffer)["rows"]
+    slots, sampling = rows[:, ROW_INDEX["slot"]], read_rows(rows)
+    width, proposer = 1 + layout.bucket.max_drafts, settings.proposer
+    assert proposer is not None
+
+    def propose(
+        state: DeviceState, starts: jax.Array, last_tokens: jax.Array, max_drafts: jax.Array
+    ) -> tuple[DeviceState, Drafts]:
+        state = keep_sharding(settings, state)
+        assert state.history is not None
+        history = state.history.at[slots, starts].set(last_tokens)
+        drafts, num_found = proposer.propose(history[slots], starts + 1, width - 1)
+        return replace(state, history=history), Drafts(drafts, jnp.minimum(num_found, max_drafts))
+
+    def verify(state: DeviceState, inputs: StepInputs, is_active: jax.Array) -> tuple[DeviceState, DrawnNodes]:
+        inputs, is_active = replicate(settings, (inputs, is_active))
+        batch = _with_drafts(whole_batch(settings, layout, buffer, inputs), width)
+        is_first = batch.positions == inputs.starts[batch.token_rows]
+        state, drawn, _ = run_pass(settings, params, state, batch, is_active, is_counted=is_first)
+        nodes = (len(is_active), width)
+        drawn = replicate(settings, drawn)
+        return state, DrawnNodes(drawn.tokens.reshape(nodes), drawn.is_bad.reshape(nodes), drawn.logprobs)
+
+    def advance(
+        state: DeviceState, starts: jax.Array, tokens: jax.Array, is_active: jax.Array, accepted: Accepted
+    ) -> DeviceState:
+        node = jnp.arange(width, dtype=jnp.int32)[None]
+        is_accepted = (node > 0) & (node < accepted.num_tokens[:, None]) & is_active[:, None]
+        row = jnp.arange(len(slots), dtype=jnp.int32)[:, None]
+        counts = update_counts(
+            state.slots.counts,
+            sampling,
+            tokens=tokens.reshape(-1),
+            token_rows=jnp.where(is_accepted, row, len(slots)).reshape(-1),
+            positions=(starts[:, None] + node).reshape(-1),
+            resets=None,
+        )
+        last, lengths = state.last_tokens[slots], state.lengths[slots]
+        state = replace(
+            state,
+            slots=replace(state.slots, counts=counts),
+            last_tokens=state.last_tokens.at[slots].set(jnp.where(is_active, accepted.last, last)),
+            lengths=state.lengths.at[slots].set(jnp.where(is_active, starts + accepted.num_tokens, lengths)),
+        )
+        return keep_sharding(settings, state)
+
+    state, found = run_verify_rounds(propose, verify, advance, layout, buffer, state)
+    return state, pack_verified(found), ExtraOutputs(found.logprobs.reshape(-1), None, None)
+
+
+def _with_drafts(batch: DeviceBatch, width: int) -> DeviceBatch:
+    """The batch whose sampled positions know the drafts before them, which no penalty count has yet."""
+    heads = batch.heads
+    tokens = batch.tokens[heads.tokens].reshape(-1, width)
+    node = jnp.arange(width, dtype=jnp.int32)
+    is_before = (node[None] > 0) & (node[None] <= node[:, None])  # [W, W]: draft i precedes what node j draws
+    drafts = jnp.where(is_before[None], tokens[:, None], jnp.iinfo(jnp.int32).max).reshape(-1, width)[:, 1:]
+    return batch._replace(heads=heads._replace(sampling=replace(heads.sampling, drafts=drafts)))

@@ -1,0 +1,137 @@
+"""Drafts change no token, text, log-probability or finish reason."""
+
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from jaxserve import SamplingParams
+from jaxserve.core.options.speculative_config import SpeculativeConfig
+from jaxserve.runner.drafts import acceptance
+from jaxserve.runner.step import verify_loop
+from tests.end_to_end.engine.test_overlap_and_multi_step import FEATURES, pairwise, run
+from tests.support.golden_data import goldens
+from tests.support.tiny_engines import SMALL, driven, rescheduled, submit, tiny_engine
+
+DRAFTS = SpeculativeConfig(method="ngram", num_speculative_tokens=3, prompt_lookup_min=1, prompt_lookup_max=3)
+ROWS = pairwise(FEATURES | {"repetition_penalty": (1.0, 1.3)})
+PAGE = 16
+
+
+def drafting(family, **options):
+    return tiny_engine(family, speculative_config=DRAFTS, **options)
+
+
+@contextmanager
+def counted(llm):
+    """Yields the numbers of proposed and accepted drafts of each step."""
+    seen, runner = [], llm.parts.runner
+    collect = runner.collect
+
+    def collect_and_count(ticket):
+        outcome = collect(ticket)
+        if outcome.drafts is not None:
+            seen.append((int(outcome.drafts.num_proposed.sum()), int(outcome.drafts.num_accepted.sum())))
+        return outcome
+
+    with patch.object(runner, "collect", collect_and_count):
+        yield seen
+
+
+def requests(family):
+    """Prompts that repeat themselves, with every pair of features."""
+    prompts = [(goldens(family)[i % 3].prompt[: 4 + i] * 3)[: 20 + i] for i in range(len(ROWS))]
+    return prompts, [SamplingParams(max_tokens=12 + 5 * (i % 4), seed=i, **row) for i, row in enumerate(ROWS)]
+
+
+@pytest.mark.parametrize("family", ["llama3", "gemma3"])
+def test_every_pair_of_features_gives_the_same_text(family):
+    prompts, params = requests(family)
+    expected, logprobs, _ = run(tiny_engine(family), prompts, params, 1, is_overlapped=False)
+    llm = drafting(family)
+    for num_rounds, is_overlapped in ((1, False), (5, True)):
+        with counted(llm) as seen:
+            outputs, found, _ = run(llm, prompts, params, num_rounds, is_overlapped)
+        assert outputs == expected, (num_rounds, is_overlapped)
+        np.testing.assert_allclose(found, logprobs, atol=1e-5)
+        proposed, accepted = np.sum(seen, axis=0)
+        assert 10 < accepted < proposed
+    for prompt, param in list(zip(prompts, params, strict=True))[::4]:
+        (alone,), _, _ = run(llm, [prompt], param, 16, is_overlapped=True)
+        assert alone == expected[prompts.index(prompt)]
+
+
+@pytest.mark.parametrize("family", ["llama3", "gemma3"])
+def test_preemption_chunks_and_cached_prefixes_change_nothing(family):
+    """The history of a cached prefix is set by the host; recomputed tokens are recorded again."""
+    prompts = [golden.prompt * 2 for golden in goldens(family)] * 2
+    params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+    expected = [out.outputs[0].token_ids for out in tiny_engine(family).generate(prompts, params, use_tqdm=False)]
+    num_pages = 1 + drafting(family).parts.spec.programs.groups.max_sequence_pages(SMALL["max_model_len"], chunk=7)
+    llm = rescheduled(drafting(family), "hits", num_pages=num_pages, max_chunk_tokens=7)
+    for _ in range(2):
+        with counted(llm) as seen:
+            outputs = llm.generate(prompts, params, use_tqdm=False)
+        assert [out.outputs[0].token_ids for out in outputs] == expected
+        assert np.sum(seen, axis=0)[1] > 20
+    assert sum(out.num_cached_tokens for out in outputs) >= PAGE
+    assert (llm.stats.num_preemptions > 0) == (family == "llama3")  # windows return pages early
+    llm.reset_prefix_cache()
+    assert llm.stats.num_pages_free == num_pages - 1
+
+
+def test_two_devices_give_the_same_text():
+    prompts, params = requests("llama3")
+    expected, _, _ = run(tiny_engine("llama3"), prompts, params, 1, is_overlapped=False)
+    outputs, _, _ = run(drafting("llama3", tensor_parallel_size=2), prompts, params, 5, is_overlapped=True)
+    assert outputs == expected
+
+
+def test_a_row_that_must_see_its_tokens_runs_beside_drafts():
+    golden, params = goldens("llama3")[0], SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+    words = (tuple(golden.greedy[3:5]),)
+
+    def outputs(llm):
+        fields = ({"bad_words": words}, {}, {})
+        sequences = [submit(llm, golden.prompt, params, **changes) for changes in fields]
+        for _ in llm.parts.engine.drain():
+            pass
+        return [sequence.token_ids for sequence in sequences]
+
+    llm = drafting("llama3")
+    with counted(llm) as seen:
+        found = outputs(llm)
+    assert found == outputs(tiny_engine("llama3"))
+    assert found[0][:5] != golden.greedy[:5]
+    assert np.sum(seen, axis=0)[1] > 5
+
+
+def test_an_abort_in_the_middle_of_drafts_harms_nobody():
+    llm, golden = drafting("gemma3"), goldens("gemma3")[1]
+    params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+    with driven(llm, 3, is_overlapped=True):
+        sequences = [submit(llm, golden.prompt, params) for _ in range(2)]
+        for _ in range(3):
+            llm.parts.engine.step()
+        llm.parts.engine.scheduler.abort(sequences[0].request.request_id)
+        for _ in llm.parts.engine.drain():
+            pass
+    assert sequences[0].finish_reason == "abort"
+    assert sequences[1].token_ids == golden.greedy
+    assert llm.stats.num_pages_free == SMALL["num_pages"] - 1
+
+
+def accept_all(drawn, is_bad, is_stop, drafts, num_drafts):
+    """Drafts are taken for what was drawn."""
+    return acceptance.Accepted(1 + num_drafts, drawn[:, -1], is_bad[:, 0], is_stop[:, 0])
+
+
+def test_a_wrong_acceptance_is_noticed():
+    """Control: drafts that are never compared give another text."""
+    prompts, params = requests("llama3")
+    expected, _, _ = run(tiny_engine("llama3"), prompts, params, 1, is_overlapped=False)
+    with patch.object(verify_loop, "sample_and_match", accept_all):
+        llm = tiny_engine("llama3", speculative_config=DRAFTS, max_logprobs=19)
+        outputs, _, _ = run(llm, prompts, params, 1, is_overlapped=False)
+    assert outputs != expected

@@ -1,0 +1,30 @@
+import pytest
+
+from jaxserve.core.errors import ConfigError
+from jaxserve.core.options.speculative_config import SpeculativeConfig, read_speculative_config
+
+
+def test_a_mapping_is_read():
+    assert read_speculative_config(None) is None
+    expected = SpeculativeConfig(method="ngram", num_speculative_tokens=5, prompt_lookup_min=1, prompt_lookup_max=3)
+    given = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+    assert read_speculative_config(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("ngram", "'ngram' must map names"),
+        ({"method": "ngram"}, "num_speculative_tokens is missing"),
+        ({"num_speculative_tokens": 3}, "method is missing"),
+        ({"method": "magic", "num_speculative_tokens": 3}, "method='magic' must be one of ngram"),
+        ({"method": "ngram", "num_speculative_tokens": 0}, "num_speculative_tokens=0 must be an integer from 1 to 31"),
+        ({"method": "ngram", "num_speculative_tokens": True}, "num_speculative_tokens=True"),
+        ({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 9}, "prompt_lookup_min=9 .* 1 to 4"),
+        ({"method": "ngram", "num_speculative_tokens": 3, "model": "x"}, "unknown option 'model'; known are method"),
+    ],
+)
+def test_what_is_wrong_is_named(value, message):
+    with pytest.raises(ConfigError, match=f"speculative_config: {message}") as caught:
+        read_speculative_config(value)
+    assert caught.value.param == "speculative_config"
