@@ -214,9 +214,12 @@ class Scheduler:
         """Record what a step produced; steps are committed in the order in which they were planned."""
         return commit(self.state, plan, outcome)
 
-    def observe(self, plan: StepPlan, device_s: float) -> None:
-        """Record a step that occupied the device for `device_s` seconds."""
+    def observe(self, plan: StepPlan, outcome: StepOutcome, device_s: float) -> None:
+        """Record a committed step that occupied the device for `device_s` seconds."""
         self.state.swap_cost.observe(plan.num_tokens, plan.num_decodes, device_s)
+        if self.state.speculation is not None:
+            num_tokens = self.state.slot_table.num_tokens[plan.slots]
+            self.state.speculation.observe(plan, outcome, num_tokens, device_s)
 
     def reset_prefix_cache(self) -> None:
         """Forget the prefixes of ended sequences; running sequences keep their pages."""

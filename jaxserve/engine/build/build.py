@@ -110,7 +110,7 @@ def assemble(
         queue_limits=QueueLimits(config.max_num_waiting, config.max_waiting_tokens),
         prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
         num_host_pages=sizes.num_host_pages,
-        speculation=make_speculation(config.speculation),
+        speculation=make_speculation(config.speculation, sizes.max_num_seqs),
         swap_cost=SwapCost(runner.time_load() if sizes.num_host_pages else 0.0),
     )
     engine = Engine(scheduler, runner, max_rounds=config.max_decode_rounds, is_overlapped=config.async_scheduling)

@@ -130,8 +130,8 @@ class Engine:
         moments.previous_s, self._collected_s = self._collected_s, time.monotonic()
         moments.collected_s = self._collected_s
         self.multi_step.observe(outcome.num_rounds, moments.device_s)
-        self.scheduler.observe(step.plan, moments.device_s)
         deltas = self.scheduler.commit(step.plan, outcome)
+        self.scheduler.observe(step.plan, outcome, moments.device_s)
         self._steps.popleft()
         moments.committed_s = time.monotonic()
         if self.observer is not None:

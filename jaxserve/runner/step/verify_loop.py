@@ -3,8 +3,8 @@
     round:  last token | drafts          W = 1 + max_drafts tokens of a row, packed row after row
             drawn after each of them     accepted: as far as the drafts are what is drawn; the row advances by these
 
-A row ends as in `decode_loop.py`. Rejected drafts leave keys and values behind the row's length, which the next round
-overwrites.
+The loop ends after a round in which no row has drafts. A row ends as in `decode_loop.py`. Rejected drafts leave keys
+and values behind the row's length, which the next round overwrites.
 """
 
 from collections.abc import Callable
@@ -118,7 +118,10 @@ def run_verify_rounds(
         return Carry(state, starts, last_tokens, is_active, num_done, VerifyResults(results.num_rounds + 1, *tables))
 
     def is_unfinished(carry: Carry) -> jax.Array:
-        return jnp.any(carry.is_active) & (carry.results.num_rounds < max_rounds)
+        # Without drafts decode buckets are faster: the host plans one after a round without any.
+        num_rounds, num_drafts = carry.results.num_rounds, carry.results.num_drafts
+        has_drafts = (num_rounds == 0) | jnp.any(num_drafts[jnp.maximum(num_rounds - 1, 0)] > 0)
+        return jnp.any(carry.is_active) & (num_rounds < max_rounds) & has_drafts
 
     inputs = StepInputs(starts, query_lens, jnp.zeros(bucket.num_tokens, jnp.int32))
     drawn: DrawnNodes = jax.eval_shape(verify, state, inputs, is_active)[1]

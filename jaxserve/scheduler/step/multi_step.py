@@ -37,7 +37,8 @@ def plan_rounds(
     bucket = _verify_bucket(state, buckets, decodes, rows)
     if bucket is not None:
         assert state.speculation is not None
-        max_drafts[decodes] = state.speculation.drafts_of(slot_table, decodes)
+        decode = buckets.fit(len(decodes), len(decodes), bucket.num_columns, is_decode=True)
+        max_drafts[decodes] = state.speculation.drafts_of(slot_table, decodes, decode, bucket)
         bucket = bucket if max_drafts.any() else None
     if max_rounds == 1 and bucket is None:
         return Rounds(1, max_tokens, max_drafts)

@@ -10,6 +10,7 @@ from jaxserve import SamplingParams
 from jaxserve.core.options.speculative_config import SpeculativeConfig
 from jaxserve.runner.drafts import acceptance
 from jaxserve.runner.step import verify_loop
+from jaxserve.scheduler.speculation import Speculation
 from tests.end_to_end.engine.test_overlap_and_multi_step import FEATURES, pairwise, run
 from tests.support.golden_data import goldens
 from tests.support.tiny_engines import SMALL, driven, rescheduled, submit, tiny_engine
@@ -19,8 +20,21 @@ ROWS = pairwise(FEATURES | {"repetition_penalty": (1.0, 1.3)})
 PAGE = 16
 
 
+class AlwaysDraft(Speculation):
+    """Does not weigh times, which differ from run to run."""
+
+    def drafts_of(self, slot_table, slots, decode, verify):
+        return np.where(slot_table.is_synchronous[slots], 0, self.max_drafts).astype(np.int32)
+
+
+def always(llm):
+    sizes = llm.parts.spec.sizes
+    llm.parts.engine.scheduler.state.speculation = AlwaysDraft(DRAFTS.num_speculative_tokens, sizes.max_num_seqs)
+    return llm
+
+
 def drafting(family, **options):
-    return tiny_engine(family, speculative_config=DRAFTS, **options)
+    return always(tiny_engine(family, speculative_config=DRAFTS, **options))
 
 
 @contextmanager
@@ -69,7 +83,7 @@ def test_preemption_chunks_and_cached_prefixes_change_nothing(family):
     params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
     expected = [out.outputs[0].token_ids for out in tiny_engine(family).generate(prompts, params, use_tqdm=False)]
     num_pages = 1 + drafting(family).parts.spec.programs.groups.max_sequence_pages(SMALL["max_model_len"], chunk=7)
-    llm = rescheduled(drafting(family), "hits", num_pages=num_pages, max_chunk_tokens=7)
+    llm = always(rescheduled(drafting(family), "hits", num_pages=num_pages, max_chunk_tokens=7))
     for _ in range(2):
         with counted(llm) as seen:
             outputs = llm.generate(prompts, params, use_tqdm=False)
@@ -132,6 +146,6 @@ def test_a_wrong_acceptance_is_noticed():
     prompts, params = requests("llama3")
     expected, _, _ = run(tiny_engine("llama3"), prompts, params, 1, is_overlapped=False)
     with patch.object(verify_loop, "sample_and_match", accept_all):
-        llm = tiny_engine("llama3", speculative_config=DRAFTS, max_logprobs=19)
+        llm = drafting("llama3", max_logprobs=19)
         outputs, _, _ = run(llm, prompts, params, 1, is_overlapped=False)
     assert outputs != expected

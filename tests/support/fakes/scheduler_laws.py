@@ -202,6 +202,20 @@ class RandomRounds:
         assert num_rounds >= 1
 
 
+class RandomDrafts:
+    """Replaces `Speculation`: no drafts in some steps, in others drafts of some rows."""
+
+    def __init__(self, seed: int, max_drafts: int):
+        self._random, self._max_drafts = np.random.default_rng(seed), max_drafts
+
+    def drafts_of(self, slot_table, slots, decode, verify) -> np.ndarray:
+        drafts = self._random.integers(0, self._max_drafts + 1, len(slots)) * (self._random.random() < 0.8)
+        return np.where(slot_table.is_synchronous[slots], 0, drafts).astype(np.int32)
+
+    def observe(self, plan, outcome, num_tokens, device_s) -> None:
+        assert len(num_tokens) == plan.num_rows
+
+
 class Fuzz:
     """Random requests, aborts and ends between steps; afterwards every output is compared with the naive loop."""
 
@@ -219,7 +233,9 @@ class Fuzz:
     ):
         self.engine, self.model = engine, model
         self.clock = engine.clock = SimulatedClock()
-        engine.multi_step = RandomRounds(seed)
+        engine.multi_step, state = RandomRounds(seed), engine.scheduler.state
+        if state.speculation is not None:
+            state.speculation = RandomDrafts(seed, state.speculation.max_drafts)
         self.longest, self.abort_share, self.max_operations_a_step = longest, abort_share, max_operations_a_step
         self.max_quiet_steps = max_quiet_steps
         self.random = np.random.default_rng(seed)
