@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.core.step_outcome import StepOutcome
+from jaxserve.core.step_outcome import DraftCounts, StepOutcome
 from jaxserve.core.step_plan import StepPlan
 
 STEP_TYPES = ("decode", "mixed", "prefill")
@@ -43,7 +43,7 @@ class StepRecord:
     """One committed step. num_rows, num_tokens: what was computed for sequences; those of the bucket include padding.
 
     num_decodes: rows with a single token, among them the last chunk of a prompt if it is that short. num_rounds: rounds
-    that ran; each computes the bucket once.
+    that ran; each computes the bucket once. drafts: of a verify bucket.
     """
 
     bucket: Bucket
@@ -52,13 +52,16 @@ class StepRecord:
     num_decodes: int
     moments: StepMoments
     num_rounds: int = 1
+    drafts: DraftCounts | None = None
 
     @classmethod
     def of(cls, plan: StepPlan, outcome: StepOutcome, moments: StepMoments) -> "StepRecord":
         num_tokens = plan.num_tokens + int((outcome.num_tokens - 1).clip(0).sum())
         if outcome.drafts is not None:
             num_tokens += int((outcome.drafts.num_proposed - outcome.drafts.num_accepted).sum())
-        return cls(plan.bucket, plan.num_rows, num_tokens, plan.num_decodes, moments, outcome.num_rounds)
+        return cls(
+            plan.bucket, plan.num_rows, num_tokens, plan.num_decodes, moments, outcome.num_rounds, outcome.drafts
+        )
 
     @property
     def kind(self) -> str:

@@ -4,8 +4,11 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from jaxserve.core.histogram import Histogram, scale
 from jaxserve.core.request import Request
+from jaxserve.core.step_outcome import DraftCounts
 from jaxserve.core.time_window import TimeWindow
 from jaxserve.engine.loop.step_stats import StepRecord
 from jaxserve.engine.outputs.request_state import RequestState, SequenceOutput, StepUpdate
@@ -29,10 +32,26 @@ class StepSummary(NamedTuple):
     @classmethod
     def of(cls, record: StepRecord) -> "StepSummary":
         decode_rows, bucket = record.num_decodes, record.bucket
-        prompt_tokens = 0 if bucket.is_decode else record.num_tokens - decode_rows
+        prompt_tokens = 0 if bucket.max_rounds > 1 else record.num_tokens - decode_rows
         return cls(
             decode_rows, prompt_tokens, bucket.num_tokens - decode_rows - prompt_tokens, record.moments.device_s * 1000
         )
+
+
+class DraftMetrics:
+    """num_drafts: passes of a sample with draft tokens; of these tokens how many, and accepted ones, also by position
+    (0 for the first)."""
+
+    def __init__(self) -> None:
+        self.num_drafts = self.num_tokens = self.num_accepted = 0
+        self.accepted_by_position: Counter[int] = Counter()
+
+    def observe(self, drafts: DraftCounts) -> None:
+        self.num_drafts += int(np.count_nonzero(drafts.num_proposed))
+        self.num_tokens += int(drafts.num_proposed.sum())
+        self.num_accepted += int(drafts.num_accepted.sum())
+        for count in drafts.num_accepted[drafts.num_accepted > 0].tolist():
+            self.accepted_by_position.update(range(count))
 
 
 class EngineMetrics:
@@ -57,6 +76,7 @@ class EngineMetrics:
         self.num_prompt_tokens = self.num_generated_tokens = 0
         self.finished: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
+        self.drafts = DraftMetrics()
         self._last_steps: deque[StepRecord] = deque(maxlen=NUM_LAST_STEPS)
 
         self.step_tokens, self.prompt_tokens, self.generated_tokens = (Histogram(COUNTS) for _ in range(3))
@@ -109,6 +129,8 @@ class EngineMetrics:
     def observe_step(self, record: StepRecord) -> None:
         """Record a committed step."""
         self._last_steps.append(record)
+        if record.drafts is not None:
+            self.drafts.observe(record.drafts)
 
     def observe(self, update: StepUpdate, samples: list[SequenceOutput]) -> None:
         """Record the tokens and ends of a step; `samples` are those of `update`."""

@@ -70,6 +70,17 @@ class _EngineFamilies:
         yield make.counter("generation_tokens", "Generated tokens.", metrics.num_generated_tokens)
         yield make.counter("request_success", "Finished samples by finish reason.", finished, "finished_reason")
         yield make.counter("corrupted_requests", "Samples that ended with finish reason error.", finished["error"])
+        drafts = metrics.drafts
+        by_position = {str(position): count for position, count in sorted(drafts.accepted_by_position.items())}
+        yield make.counter("spec_decode_num_drafts", "Passes of a sample with draft tokens.", drafts.num_drafts)
+        yield make.counter("spec_decode_num_draft_tokens", "Draft tokens.", drafts.num_tokens)
+        yield make.counter("spec_decode_num_accepted_tokens", "Accepted draft tokens.", drafts.num_accepted)
+        yield make.counter(
+            "spec_decode_num_accepted_tokens_per_pos",
+            "Accepted draft tokens by position in the draft.",
+            by_position,
+            "position",
+        )
         for name, (attribute, text) in HISTOGRAMS.items():
             yield make.histogram(name, text, getattr(metrics, attribute))
         yield make.info("cache_config_info", "Configuration of the KV pool, in labels.", _cache_config(engine))

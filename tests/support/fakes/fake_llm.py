@@ -7,7 +7,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
 
-from jaxserve.core.buckets import make_buckets
+from jaxserve.core.buckets import make_buckets, with_verify
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.build import EngineParts
@@ -20,6 +20,7 @@ from jaxserve.runner.fake.fake_runner import FakeRunner
 from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.scheduler.scheduler import Scheduler
+from jaxserve.scheduler.speculation import Speculation
 from jaxserve.text.chat_template import ChatTemplate
 from jaxserve.text.tokenizer import Tokenizer
 from jaxserve.text.tokenizer_from_gguf import tokenizer_from_gguf
@@ -64,15 +65,17 @@ def fake_llm(
     prefix_eviction: str | None = None,
     tokenizer: Tokenizer | None = None,
     skip_tokenizer_init: bool = False,
+    max_drafts: int = 0,
 ) -> LLM:
     """A model of 264 tokens (`small_vocab.byte_level`) with a context of 96."""
     tokenizer = tokenizer or _tokenizer()
     loaded = None if skip_tokenizer_init else tokenizer
     model = model or FakeModel(tokenizer.vocab_size)
+    buckets = make_buckets(max_num_seqs, 32, MAX_MODEL_LEN // PAGE)
     groups, order = KVGroups((None,), PAGE), make_policy(policy)
     scheduler = Scheduler(
         groups,
-        make_buckets(max_num_seqs, 32, MAX_MODEL_LEN // PAGE),
+        with_verify(buckets, max_drafts) if max_drafts else buckets,
         num_pages=num_pages,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=32,
@@ -81,6 +84,7 @@ def fake_llm(
         policy=order,
         queue_limits=queue_limits,
         prefix_eviction=prefix_eviction,
+        speculation=Speculation(max_drafts, max_num_seqs) if max_drafts else None,
     )
     runner = FakeRunner(
         model,

@@ -11,6 +11,7 @@ from jaxserve.runner.fake.fake_model import FakeModel
 from tests.support.fakes.async_llm import run
 from tests.support.fakes.fake_engine import SimulatedClock
 from tests.support.fakes.fake_llm import Reciter, fake_llm
+from tests.support.fakes.scheduler_laws import RandomDrafts
 
 PARAMS = [
     SamplingParams(max_tokens=1 + i % 29, n=1 + i % 3, seed=i, ignore_eos=i % 2 == 0, stop=None if i % 5 else "tock")
@@ -80,3 +81,21 @@ def test_times_are_those_of_the_clock():
     assert meters.recent_inter_token_s == 1
     steps = [(step.prompt_tokens, step.decode_rows) for step in meters.last_steps]
     assert steps == [(32, 0), (32, 0), (16, 0)] + [(0, 1)] * 9
+
+
+def test_drafts_are_counted_by_position():
+    llm = fake_llm(FakeModel(264), max_drafts=3)
+    llm.parts.engine.scheduler.state.speculation = RandomDrafts(0, 3)
+
+    async def main(served):
+        asked = (served.generate(f"prompt {i}", params) for i, params in enumerate(PARAMS))
+        return await asyncio.gather(*asked), served.meters
+
+    outputs, meters = run(llm, main)
+    drafts, by_position = meters.drafts, meters.drafts.accepted_by_position
+    assert 0 < drafts.num_drafts < drafts.num_tokens <= 3 * drafts.num_drafts
+    assert 0 < drafts.num_accepted < drafts.num_tokens
+    assert sum(by_position.values()) == drafts.num_accepted
+    assert drafts.num_drafts >= by_position[0] >= by_position[1] >= by_position[2] > 0 == by_position[3]
+    num_tokens = sum(len(sample.token_ids) for output in outputs for sample in output.outputs)
+    assert meters.generated_tokens.sum == num_tokens > drafts.num_accepted
