@@ -56,7 +56,7 @@ def describe_program(program: Program, state: Any) -> ProgramInfo:
         problems.append(f"it aliases {aliased_bytes:,} of the state's {state_bytes:,} bytes: the rest is there twice")
     if copies := pool_copies(hlo, state.pool, memory.temp_size_in_bytes):
         problems.append(f"it makes {len(copies)} arrays of the pool's shape, the first by {copies[0]}")
-    if program.bucket and program.bucket.is_decode:
+    if program.bucket and program.bucket.max_rounds > 1:
         params, _, _ = program.args
         if copies := weight_copies(hlo, params, program.bucket.num_tokens):
             problems.append(f"it copies {len(copies)} weights before it multiplies, the first by {copies[0]}")

@@ -2,7 +2,8 @@
 
 The product of which the tests named `aot` compile a part. For every TPU topology: attention of every workload, page
 operations on every pool, and the layers of Llama 3 8B (four chips) in a decode and a mixed bucket. For v5e and v6e:
-layers and whole steps of Gemma 3 1B (two chips) in such buckets. For v6e and Hopper: a whole decode step of Llama 3 8B.
+layers and whole steps of Gemma 3 1B (two chips) in such buckets. For v6e and Hopper: a whole decode step of Llama 3 8B,
+for them and TPU7x also a step with drafts.
 For Hopper: every workload of the GPU tests, and products of few rows of six models. No device is needed. A case that
 copies the pool or a weight, needs more temporaries than its test allows, or spills registers ends the proof.
 """
@@ -27,7 +28,7 @@ def cases() -> Iterator[Case]:
     from tests.pallas_kernels.page_ops import test_page_ops_aot as page_ops
     from tests.pallas_kernels.paged_attention.mosaic_gpu import test_attention_gpu_aot as gpu
     from tests.pallas_kernels.paged_attention.mosaic_tpu import test_attention_aot as tpu
-    from tests.support.compiled.aot import TPU_TOPOLOGIES, tpu_mesh
+    from tests.support.compiled.aot import TPU_TOPOLOGIES, gpu_mesh, tpu_mesh
 
     for topology in TPU_TOPOLOGIES:
         for name in tpu.WORKLOADS:
@@ -55,6 +56,10 @@ def cases() -> Iterator[Case]:
             )
             yield f"Gemma 3 1B, step, {bucket}", topology, partial(gemma.check_whole_step, topology, bucket)
     yield f"Llama 3 8B, step, {llama.DECODE}", "v6e:2x2", partial(llama.check_whole_step, "v6e:2x2", llama.DECODE)
+    for topology in ("v6e:2x2", "tpu7x:2x2x1"):
+        check = partial(llama.check_verify_step, tpu_mesh(topology, 4))
+        yield f"Llama 3 8B, step, {llama.VERIFY}", topology, check
+    yield f"Llama 3 8B, step, {llama.VERIFY}", "h200", partial(llama.check_verify_step, gpu_mesh())
     yield f"Llama 3 8B, step, {gpu_step.DECODE}", "h200", gpu_step.check_whole_step
     with_kernel = gpu_step.check_layers_with_measured_products
     yield f"Llama 3 8B, layers, {gpu_step.DECODE}, products by the kernel", "h200", with_kernel

@@ -23,14 +23,19 @@ STACK = re.compile(r"\w+\[(\d+),\d+,\d+,\d+\]")
 
 
 def memory_traffic(program: Hlo, ignored: Collection[str] = ()) -> int:
-    """Bytes read and written in one run. ignored: types, such as the KV pool's, of which a kernel reads some pages."""
-    return _Counter(program, frozenset(ignored), {}).of_computation(program.entry, is_branch=False)
+    """Bytes read and written in one run.
+
+    ignored: types, such as the KV pool's, of which a kernel reads some pages; in any shape.
+    """
+    return _Counter(program, frozenset(_kind_and_bytes(one) for one in ignored), {}).of_computation(
+        program.entry, is_branch=False
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Counter:
     program: Hlo
-    ignored: frozenset[str]
+    ignored: frozenset[tuple[str, int]]  # kind of numbers, and bytes
     known: dict[tuple[str, bool], int]  # bytes by computation
 
     def of_computation(self, name: str, *, is_branch: bool) -> int:
@@ -115,4 +120,8 @@ class _Counter:
         return sum(type_bytes(one) for one in array_types(result) if not self._is_elsewhere(one))
 
     def _is_elsewhere(self, array: str) -> bool:
-        return "S(" in array or array.partition("{")[0] in self.ignored
+        return "S(" in array or _kind_and_bytes(array) in self.ignored
+
+
+def _kind_and_bytes(array: str) -> tuple[str, int]:
+    return array.partition("[")[0], type_bytes(array)

@@ -17,6 +17,7 @@ from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.row_tiles import row_tiles
 from jaxserve.runner.device_state import DeviceState
+from jaxserve.runner.drafts.ngram_proposer import NgramProposer
 from jaxserve.runner.programs.compiler_options import compiler_options
 from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.pool_aliasing import local_type
@@ -42,8 +43,8 @@ class StepCase:
 
     @property
     def logit_share_bytes(self) -> int:
-        """S·V·4 / TP: one device's share of the logits."""
-        return 4 * self.bucket.num_rows * self._programs.vocab // num_shards(self.mesh, "vocab")
+        """R·V·4 / TP: one device's share of the logits."""
+        return 4 * self.bucket.num_heads * self._programs.vocab // num_shards(self.mesh, "vocab")
 
     @property
     def state(self) -> DeviceState:
@@ -97,5 +98,12 @@ class StepCase:
         backend, tiles = "auto", None
         if self.is_batch_invariant:
             backend, tiles = INVARIANT, row_tiles(self.mesh.devices.flat[0].platform)
-        settings = StepSettings(Settings(config, self.mesh, DTYPE, PAGE, backend), max_logprobs=20, tiles=tiles)
-        return Programs(settings, NUM_PAGES, NUM_SLOTS)
+        is_verify = self.bucket.is_verify
+        settings = StepSettings(
+            Settings(config, self.mesh, DTYPE, PAGE, backend),
+            max_logprobs=20,
+            tiles=tiles,
+            proposer=NgramProposer(2, 4) if is_verify else None,
+        )
+        history_len = PAGE * self.bucket.num_columns if is_verify else 0
+        return Programs(settings, NUM_PAGES, NUM_SLOTS, history_len=history_len)

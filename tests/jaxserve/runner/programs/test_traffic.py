@@ -94,10 +94,11 @@ ENTRY %main (w: bf16[4,256,64], k: s32[], y: bf16[8,64], pool: s8[9,9]) -> f32[8
   %k = s32[] parameter(1)
   %y = bf16[8,64]{1,0} parameter(2)
   %pool = s8[9,9]{1,0} parameter(3)
+  %flat = s8[81]{0} bitcast(%pool)
   %kept = bf16[8,64]{1,0:T(8,128)(2,1)S(1)} copy(%y)
   %both = (f32[8,256]{1,0}, s8[1000000]{0}) fusion(%w, %k, %kept), kind=kCustom, calls=%product
   %z = f32[8,256]{1,0} get-tuple-element(%both), index=0
-  %attention = f32[8,256]{1,0:S(1)} custom-call(%pool, %z), custom_call_target="kernel"
+  %attention = f32[8,256]{1,0:S(1)} custom-call(%flat, %z), custom_call_target="kernel"
   %is_sampled = pred[] constant(true)
   ROOT %drawn = f32[8,256]{1,0} conditional(%is_sampled, %z, %z), true_computation=%sampling, false_computation=%nothing
 }

@@ -5,12 +5,16 @@ Bounds are those of one device. `scripts/prove aot` compiles the whole step, and
 """
 
 import pytest
+from jax.sharding import Mesh
 
 from jaxserve.core.buckets import Bucket
+from jaxserve.runner.programs.data_loops import OF_A_STEP, data_loops
+from jaxserve.runner.programs.hlo import read_hlo
 from tests.support.compiled.aot import assert_in_place, tpu_mesh
 from tests.support.compiled.aot_step import StepCase
 
 DECODE, MIXED = Bucket(64, 64, 128), Bucket(256, 64, 128)
+VERIFY = Bucket(256, 64, 128, max_drafts=3)
 MB = 10**6
 BACKBONE_BYTES = {
     "v5e:2x2": 3 * MB,
@@ -30,6 +34,16 @@ def check_whole_step(topology: str, bucket: Bucket) -> None:
     step = case(topology, bucket)
     max_bytes = 3 * step.logit_share_bytes
     assert_in_place(step.compile(), step.state.pool, donated=step.state, max_temp_bytes=max_bytes)
+
+
+def check_verify_step(mesh: Mesh) -> None:
+    """Assert that rows with drafts update the state in place, copy no weight, and wait for the host once a round."""
+    step = StepCase(mesh, "llama-3-8b", VERIFY)
+    compiled = step.compile()
+    max_bytes = 3 * step.logit_share_bytes
+    assert_in_place(compiled, step.state.pool, donated=step.state, max_temp_bytes=max_bytes)
+    assert not step.weight_copies(compiled)
+    assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP
 
 
 @pytest.mark.parametrize(("topology", "bucket"), [("v6e:2x2", DECODE), ("tpu7x:2x2x1", DECODE)])
