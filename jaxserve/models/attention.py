@@ -76,6 +76,7 @@ def spec_of(ctx: Context, attention: GroupedAttention) -> AttentionSpec:
         softcap=attention.softcap,
         layout=ctx.page_layout,
         backend=ctx.attention_backend,
+        max_query_len=ctx.max_query_len,
     )
 
 

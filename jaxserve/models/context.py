@@ -18,7 +18,7 @@ class Context:
 
     attention: the attention op, `paged_attention` or another of the same signature. plan: computes, once per step, what
     the op needs for a kind of layers. page_layout: order of a page's axes in the KV pool. tiles: of tokens
-    (`each_tile`), in everything but attention; None: all tokens at once.
+    (`each_tile`), in everything but attention; None: all tokens at once. max_query_len: as in `AttentionSpec`.
     """
 
     mesh: Mesh
@@ -27,3 +27,4 @@ class Context:
     plan: Callable[..., AttentionMeta] = plan
     page_layout: PageLayout = ROWS
     tiles: RowTiles | None = None
+    max_query_len: int | None = None

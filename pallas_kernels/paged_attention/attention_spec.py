@@ -29,6 +29,8 @@ class AttentionSpec:
     """One of `dispatch.BACKENDS`."""
     block: BlockSizes | None = None
     """Block sizes of the back end; None selects measured sizes, or those of the back end's rule."""
+    max_query_len: int | None = None
+    """No row has more tokens, and all are short (`xla/short_rows.py`); None: rows may be long. Kernels ignore it."""
 
     def __post_init__(self) -> None:
         if self.window is not None and self.window < 1:

@@ -37,12 +37,14 @@ def run_pass(
     batch: DeviceBatch,
     is_active: Bool[Array, "S"],
     *,
+    max_query_len: int | None = None,
     is_counted: Bool[Array, "T"] | None = None,
     resets: Bool[Array, "S"] | None = None,
 ) -> tuple[DeviceState, Drawn, Float[Array, "T D"]]:
     """The state but for lengths and last tokens; inactive rows rewrite identical KV: a no-op.
 
-    is_counted: tokens that penalties count; None: all of active rows. resets: as in `update_counts`.
+    max_query_len: of rows that are all short; None: they may be long. is_counted: tokens that penalties count; None:
+    all of active rows. resets: as in `update_counts`.
     """
     # Tokens are counted when they are read: the same rule serves prompts, drawn tokens and recomputed tokens.
     is_read = batch.is_token & is_active[batch.token_rows]
@@ -57,7 +59,8 @@ def run_pass(
     )
     slots = replace(state.slots, counts=counts)
     inputs = batch.tokens, batch.positions, batch.metas
-    hidden, pool, _ = forward(settings.context, settings.model.config, params, *inputs, state.pool)
+    ctx = replace(settings.context, max_query_len=max_query_len)
+    hidden, pool, _ = forward(ctx, settings.model.config, params, *inputs, state.pool)
     is_active = jnp.repeat(is_active, len(batch.heads.samples) // len(is_active))
     heads = batch.heads._replace(samples=batch.heads.samples & is_active)
     tokens, is_bad, logprobs = draw(settings, params, heads, hidden, slots)

@@ -42,7 +42,7 @@ def verify_step(
         inputs, is_active = replicate(settings, (inputs, is_active))
         batch = _with_drafts(whole_batch(settings, layout, buffer, inputs), width)
         is_first = batch.positions == inputs.starts[batch.token_rows]
-        state, drawn, _ = run_pass(settings, params, state, batch, is_active, is_counted=is_first)
+        state, drawn, _ = run_pass(settings, params, state, batch, is_active, max_query_len=width, is_counted=is_first)
         nodes = (len(is_active), width)
         drawn = replicate(settings, drawn)
         return state, DrawnNodes(drawn.tokens.reshape(nodes), drawn.is_bad.reshape(nodes), drawn.logprobs)

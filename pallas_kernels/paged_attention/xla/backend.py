@@ -16,6 +16,7 @@ from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 from pallas_kernels.paged_attention.block_rules import xla_block_sizes
 from pallas_kernels.paged_attention.xla.decode import decode_rows
 from pallas_kernels.paged_attention.xla.prefill import prefill_tiles
+from pallas_kernels.paged_attention.xla.short_rows import short_rows
 
 
 def decode_and_prefill(
@@ -26,9 +27,11 @@ def decode_and_prefill(
     spec: AttentionSpec,
     **options: Any,
 ) -> Float[Array, "T K G H"]:
-    """Rows of one token and longer rows apart. With one token in every row (T == S) only the decode part compiles."""
+    """Rows of one token and longer rows apart, or all rows together where all are short."""
     if len(q) == len(meta.kv_lens):
         return decode_rows(q, pool, layer, meta, spec, num_decodes=meta.num_seqs, **options)
+    if spec.max_query_len is not None:
+        return short_rows(q, pool, layer, meta, spec, max_query_len=spec.max_query_len, **options)
     o = decode_rows(q, pool, layer, meta, spec, num_decodes=meta.num_decodes, **options)
     return prefill_tiles(q, o, pool, layer, meta, spec, **options)
 
