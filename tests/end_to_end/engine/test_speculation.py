@@ -102,6 +102,13 @@ def test_two_devices_give_the_same_text():
     assert outputs == expected
 
 
+def test_batch_invariant_logprobs_have_the_same_bits():
+    prompts, params = requests("llama3")
+    expected = run(tiny_engine("llama3", batch_invariant=True), prompts, params, 1, is_overlapped=False)
+    found = run(drafting("llama3", batch_invariant=True), prompts, params, 5, is_overlapped=True)
+    assert found[:2] == expected[:2]
+
+
 def test_a_row_that_must_see_its_tokens_runs_beside_drafts():
     golden, params = goldens("llama3")[0], SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
     words = (tuple(golden.greedy[3:5]),)
