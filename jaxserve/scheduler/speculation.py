@@ -39,11 +39,15 @@ class Speculation:
         self._measured: set[Bucket] = set()  # a bucket's first step may have compiled it
 
     def drafts_of(self, slot_table: SlotTable, slots: np.ndarray, decode: Bucket, verify: Bucket) -> np.ndarray:
-        """int32[S]: the most drafts of each slot in a pass of the next step; all 0 where decoding is faster."""
+        """int32[S]: the most drafts of each slot in a pass of the next step; all 0 where decoding is faster.
+
+        Decoding is measured first: drafts that always seem to pay would never be compared with it.
+        """
         self._forget_others(slot_table, slots)
         may_draft = ~slot_table.is_synchronous[slots] & (slot_table.num_tokens[slots] >= self._resume_at[slots])
         expected = np.where(may_draft, self._tokens_a_pass[slots], 1.0).mean()
-        if expected < LEAST_GAIN * self._slowdown(decode, verify):
+        is_known = len(self._times[decode]) > 0
+        if not is_known or expected < LEAST_GAIN * self._slowdown(decode, verify):
             return np.zeros(len(slots), np.int32)
         return np.where(may_draft, self.max_drafts, 0).astype(np.int32)
 
@@ -77,8 +81,8 @@ class Speculation:
 
     def _slowdown(self, decode: Bucket, verify: Bucket) -> float:
         """Time of a pass with drafts over that of one without; 1 where it is not known."""
-        times = self._times.get(decode), self._times.get(verify)
-        return median(times[1]) / median(times[0]) if times[0] and times[1] else 1.0
+        with_drafts = self._times[verify]
+        return median(with_drafts) / median(self._times[decode]) if with_drafts else 1.0
 
 
 def make_speculation(config: SpeculativeConfig | None, num_slots: int) -> Speculation | None:

@@ -37,7 +37,8 @@ def plan_rounds(
     bucket = _verify_bucket(state, buckets, decodes, rows)
     if bucket is not None:
         assert state.speculation is not None
-        decode = buckets.fit(len(decodes), len(decodes), bucket.num_columns, is_decode=True)
+        num_columns = int(groups.end_page(slot_table.num_scheduled[decodes] + 1).max())
+        decode = buckets.fit(len(decodes), len(decodes), num_columns, is_decode=True)
         max_drafts[decodes] = state.speculation.drafts_of(slot_table, decodes, decode, bucket)
         bucket = bucket if max_drafts.any() else None
     if max_rounds == 1 and bucket is None:

@@ -8,8 +8,6 @@ import pytest
 
 from jaxserve import SamplingParams
 from jaxserve.core.options.speculative_config import SpeculativeConfig
-from jaxserve.runner.drafts import acceptance
-from jaxserve.runner.step import verify_loop
 from jaxserve.scheduler.speculation import Speculation
 from tests.end_to_end.engine.test_overlap_and_multi_step import FEATURES, pairwise, run
 from tests.support.golden_data import goldens
@@ -102,13 +100,6 @@ def test_two_devices_give_the_same_text():
     assert outputs == expected
 
 
-def test_batch_invariant_logprobs_have_the_same_bits():
-    prompts, params = requests("llama3")
-    expected = run(tiny_engine("llama3", batch_invariant=True), prompts, params, 1, is_overlapped=False)
-    found = run(drafting("llama3", batch_invariant=True), prompts, params, 5, is_overlapped=True)
-    assert found[:2] == expected[:2]
-
-
 def test_a_row_that_must_see_its_tokens_runs_beside_drafts():
     golden, params = goldens("llama3")[0], SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
     words = (tuple(golden.greedy[3:5]),)
@@ -141,18 +132,3 @@ def test_an_abort_in_the_middle_of_drafts_harms_nobody():
     assert sequences[0].finish_reason == "abort"
     assert sequences[1].token_ids == golden.greedy
     assert llm.stats.num_pages_free == SMALL["num_pages"] - 1
-
-
-def accept_all(drawn, is_bad, is_stop, drafts, num_drafts):
-    """Drafts are taken for what was drawn."""
-    return acceptance.Accepted(1 + num_drafts, drawn[:, -1], is_bad[:, 0], is_stop[:, 0])
-
-
-def test_a_wrong_acceptance_is_noticed():
-    """Control: drafts that are never compared give another text."""
-    prompts, params = requests("llama3")
-    expected, _, _ = run(tiny_engine("llama3"), prompts, params, 1, is_overlapped=False)
-    with patch.object(verify_loop, "sample_and_match", accept_all):
-        llm = drafting("llama3", max_logprobs=19)
-        outputs, _, _ = run(llm, prompts, params, 1, is_overlapped=False)
-    assert outputs != expected

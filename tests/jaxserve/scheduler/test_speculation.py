@@ -23,12 +23,17 @@ class Rows:
             num_tokens=np.full(num_rows, 100, np.int32),
             is_synchronous=np.zeros(num_rows, bool),
         )
+        for seconds in (1000.0, 1.0):  # the first step of a bucket may have compiled it
+            self.observe(SimpleNamespace(bucket=DECODE), StepOutcome(0, 1, *np.zeros((3, 1))), seconds)
+
+    def observe(self, plan, outcome: StepOutcome, seconds: float) -> None:
+        self.speculation.observe(plan, outcome, self.table.num_tokens, seconds)
 
     def drafts(self) -> list[int]:
         return self.speculation.drafts_of(self.table, self.slots, DECODE, VERIFY).tolist()
 
-    def step(self, tokens_a_pass: list[int], seconds: float = 1.0) -> None:
-        """One pass of a verify bucket where a row may draft, else one of a decode bucket."""
+    def step(self, tokens_a_pass: list[int], verify_s: float = 1.0) -> None:
+        """One pass of a verify bucket where a row may draft, else one of a decode bucket, which takes a second."""
         drafts = np.array(self.drafts(), np.int32)
         num_tokens = np.where(drafts > 0, tokens_a_pass, 1).astype(np.int32)
         self.table.num_tokens += num_tokens
@@ -37,7 +42,7 @@ class Rows:
         counts = DraftCounts(drafts[:, None], num_tokens[:, None] - 1) if drafts.any() else None
         zeros = np.zeros((self.num_rows, 1))
         outcome = StepOutcome(0, 1, num_tokens, zeros, zeros, drafts=counts)
-        self.speculation.observe(plan, outcome, self.table.num_tokens, seconds)
+        self.observe(plan, outcome, verify_s if drafts.any() else 1.0)
 
 
 def test_rows_draft_as_long_as_drafts_are_accepted():
@@ -79,11 +84,17 @@ def test_rows_that_the_host_must_see_do_not_draft():
 
 @pytest.mark.parametrize(("verify_s", "is_used"), [(2.0, True), (5.0, False)])
 def test_nobody_drafts_where_passes_with_drafts_take_too_long(verify_s, is_used):
-    """Rows advance by three tokens a pass. The first step of a bucket may have compiled it and does not count."""
+    """Rows advance by three tokens a pass."""
     rows = Rows()
     for _ in range(12):
         rows.step([3] * 4, verify_s)
-    speculation, plan = rows.speculation, SimpleNamespace(bucket=DECODE)
-    for seconds in (1000.0, 1.0, 1.0):
-        speculation.observe(plan, StepOutcome(0, 1, *np.zeros((3, 1))), rows.table.num_tokens, seconds)
     assert any(rows.drafts()) == is_used
+
+
+def test_decoding_is_measured_first():
+    rows = Rows()
+    rows.speculation = Speculation(7, 4)
+    assert not any(rows.drafts())
+    for _ in range(2):
+        rows.step([3] * 4)
+    assert rows.drafts() == [7] * 4

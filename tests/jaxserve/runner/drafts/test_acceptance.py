@@ -29,3 +29,4 @@ def test_rows_advance_as_token_by_token():
     expected = [advance(*row, row_drafts[:count]) for *row, row_drafts, count in rows]
     assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
     assert {count for count, *_ in expected} == set(range(1, DRAFTS + 2))
+    assert [1 + count for count in counts] != [count for count, *_ in expected], "control: drafts that are not compared"
