@@ -109,12 +109,10 @@ def make_buckets(
 
 def with_verify(buckets: Buckets, max_drafts: int) -> Buckets:
     """The same and verify buckets: rows double as far as `MAX_HEADS` allow, with the widest tables."""
-    largest = buckets.decode[-1]
-    most = min(largest.num_rows, max(1, MAX_HEADS // (1 + max_drafts)))
-    rows = sorted({min(b.num_rows for b in buckets.decode), *_ladder(1, most, 2)})
-    width = 1 + max_drafts
-    found = [Bucket(n * width, n, largest.num_columns, max_drafts) for n in rows if n >= buckets.decode[0].num_rows]
-    return replace(buckets, verify=tuple(found))
+    least, largest, width = buckets.decode[0].num_rows, buckets.decode[-1], 1 + max_drafts
+    most = min(largest.num_rows, max(1, MAX_HEADS // width))
+    rows = sorted({least, *(n for n in _ladder(1, most, 2) if n > least)})
+    return replace(buckets, verify=tuple(Bucket(n * width, n, largest.num_columns, max_drafts) for n in rows))
 
 
 def read_buckets(text: str, max_num_seqs: int, max_num_batched_tokens: int, max_columns: int) -> Buckets:

@@ -18,14 +18,9 @@ from jaxserve.runner.programs.executables import Compiler, Executables
 from jaxserve.runner.programs.programs import FORK_PAGES, FORK_SLOTS, Program, Programs
 from jaxserve.runner.programs.stored_layouts import destination
 from jaxserve.runner.step.batch_layout import BatchLayout, pack
-from jaxserve.runner.step.step_output import (
-    read_logprobs,
-    read_output,
-    read_row_logprobs,
-    read_verified,
-    read_verified_logprobs,
-)
+from jaxserve.runner.step.step_output import read_logprobs, read_output, read_row_logprobs
 from jaxserve.runner.step.step_settings import StepSettings
+from jaxserve.runner.step.verify_output import read_verified, read_verified_logprobs
 from jaxserve.sampling.penalty_counts import count_tokens
 
 

@@ -37,7 +37,7 @@ class SamplingBatch:
     has_edits: Bool[Array, " S"]
     mask_row: Int32[Array, " S"]  # 0: every token is allowed
     pooling: Int32[Array, " S"]  # core.row_layout.POOLING
-    drafts: Int32[Array, "S N"] | None = None  # tokens that precede the drawn one and are not counted yet; V: none
+    drafts: Int32[Array, "S N"] | None = None  # precede the drawn token, not counted yet; ids from V on: none
 
     @property
     def has_processor(self) -> Bool[Array, " S"]:

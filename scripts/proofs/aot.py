@@ -3,9 +3,9 @@
 The product of which the tests named `aot` compile a part. For every TPU topology: attention of every workload, page
 operations on every pool, and the layers of Llama 3 8B (four chips) in a decode and a mixed bucket. For v5e and v6e:
 layers and whole steps of Gemma 3 1B (two chips) in such buckets. For v6e and Hopper: a whole decode step of Llama 3 8B,
-for them and TPU7x also a step with drafts.
-For Hopper: every workload of the GPU tests, and products of few rows of six models. No device is needed. A case that
-copies the pool or a weight, needs more temporaries than its test allows, or spills registers ends the proof.
+for them and TPU7x also a step with drafts. For Hopper: every workload of the GPU tests, and products of few rows of six
+models. No device is needed. A case that copies the pool or a weight, needs more temporaries than its test allows, or
+spills registers ends the proof.
 """
 
 import argparse

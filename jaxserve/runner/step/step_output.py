@@ -7,7 +7,6 @@ bit patterns; k is the engine's max_logprobs. They and pooled hidden states stay
 them: at 256 rows and k = 20, the log-probabilities of one round have 688 KB.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -17,8 +16,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int32
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.core.step_outcome import DraftCounts, TopLogprobs
-from jaxserve.runner.step.verify_loop import VerifyResults
+from jaxserve.core.step_outcome import TopLogprobs
 
 DeviceLogprobs = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
@@ -44,12 +42,6 @@ def pack_output(
     return jnp.concatenate([num_rounds[None], num_tokens, tokens.reshape(-1), is_bad.astype(jnp.int32).reshape(-1)])
 
 
-def pack_verified(found: VerifyResults) -> Int32[Array, "O"]:
-    """[ number of rounds | tokens advanced by R x S | drafts R x S | is_bad R x S | tokens R x S x W ]"""
-    tables = (table.astype(jnp.int32).reshape(-1) for table in found[1:-1])
-    return jnp.concatenate([found.num_rounds[None], *tables])
-
-
 def pack_logprobs(logprobs: DeviceLogprobs) -> jax.Array:
     chosen, ranks, top_ids, top = logprobs
     bits = [chosen[:, None], ranks[:, None], top_ids, top]
@@ -62,50 +54,6 @@ def read_output(vector: np.ndarray, bucket: Bucket, num_rows: int) -> tuple[int,
     start = 1 + bucket.num_rows
     tables = vector[start:].reshape(2, bucket.max_rounds, bucket.num_rows)[:, :, :num_rows]
     return int(vector[0]), vector[1 : 1 + num_rows], tables[0].T, tables[1].T != 0
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """What the rows of a verify bucket drew, in one order for all of a row's rounds.
-
-    places[s, m]: (round, token of the round) of the row's m-th token, arbitrary past its last.
-    """
-
-    num_rounds: int
-    num_tokens: np.ndarray  # int32[S]
-    tokens: np.ndarray  # int32[S, M]
-    is_bad: np.ndarray  # bool[S, M]
-    drafts: DraftCounts
-    places: tuple[np.ndarray, np.ndarray]  # int64[S, M] each
-
-
-def read_verified(vector: np.ndarray, bucket: Bucket, num_rows: int) -> Verified:
-    """The results of the first `num_rows` rows."""
-    size, width = (bucket.max_rounds, bucket.num_rows), 1 + bucket.max_drafts
-    end = 1 + 3 * size[0] * size[1]
-    by_round, num_drafts, is_bad = (table[:, :num_rows].T for table in vector[1:end].reshape(3, *size))
-    tokens = vector[end:].reshape(*size, width)[:, :num_rows].swapaxes(0, 1)  # [S, R, W]
-    is_taken = np.arange(width) < by_round[:, :, None]
-    num_tokens = by_round.sum(axis=1, dtype=np.int32)
-    order = np.argsort(~is_taken.reshape(num_rows, -1), axis=1, kind="stable")[:, : max(1, num_tokens.max())]
-    rounds, nodes = order // width, order % width
-    row = np.arange(num_rows)[:, None]
-    is_last = nodes == by_round[row, rounds] - 1
-    return Verified(
-        num_rounds=int(vector[0]),
-        num_tokens=num_tokens,
-        tokens=tokens[row, rounds, nodes],
-        is_bad=is_last & (is_bad[row, rounds] != 0),
-        drafts=DraftCounts(num_drafts, np.maximum(by_round - 1, 0)),
-        places=(rounds, nodes),
-    )
-
-
-def read_verified_logprobs(vector: np.ndarray, bucket: Bucket, found: Verified, k: int) -> TopLogprobs:
-    """Log-probabilities of the rows' tokens: one entry per token, row by row."""
-    tables = vector.reshape(bucket.max_rounds, bucket.num_rows, 1 + bucket.max_drafts, 2 + 2 * k)
-    rounds, nodes = found.places
-    return read_logprobs(tables[rounds, np.arange(len(rounds))[:, None], nodes], rounds.size, k)
 
 
 def read_row_logprobs(vector: np.ndarray, bucket: Bucket, num_rows: int, k: int) -> TopLogprobs:

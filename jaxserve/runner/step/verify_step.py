@@ -13,9 +13,10 @@ from jaxserve.runner.drafts.acceptance import Accepted
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.device_batch import DeviceBatch, StepInputs
 from jaxserve.runner.step.forward_pass import keep_sharding, replicate, run_pass, whole_batch
-from jaxserve.runner.step.step_output import ExtraOutputs, pack_verified
+from jaxserve.runner.step.step_output import ExtraOutputs
 from jaxserve.runner.step.step_settings import StepSettings
 from jaxserve.runner.step.verify_loop import Drafts, DrawnNodes, run_verify_rounds
+from jaxserve.runner.step.verify_output import pack_verified
 from jaxserve.sampling.penalty_counts import update_counts
 from jaxserve.sampling.sampling_batch import read_rows
 

@@ -34,7 +34,8 @@ def build_plan(
     sampling = slot_table.sampling.take(slots, axis=0)
     # Decode buckets have no outputs for prompt log-probabilities and pooling, and clear no penalty counts.
     has_pooled = sampling[extra_rows, SAMPLING_INDEX["pooling"]].any()
-    counted = _newly_counted(state, rows) if rows.new_slots else []
+    started = _started(rows)
+    counted = [slot for slot in started if has_penalties(state.occupant(slot).request)]
     clears_counts = any(slot_table.num_scheduled[slot] == 0 for slot in counted)
     is_decode = num_decodes == len(slots) and targets is None and not (has_pooled or clears_counts)
     plan = StepPlan(
@@ -56,7 +57,7 @@ def build_plan(
         first_pages=first_pages,
         tables=tables,
         edits=_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else (),
-        cached_prefixes=_cached_prefixes(state, rows, counted),
+        cached_prefixes=_cached_prefixes(state, started, counted),
         forks=make_forks(rows),
         transfers=() if state.host_tier is None else state.host_tier.take_transfers(),
     )
@@ -145,19 +146,16 @@ def _tables(
     return first_pages, tuple(tables)
 
 
-def _newly_counted(state: SchedulerState, rows: StepRows) -> list[int]:
-    """New slots with penalties; a fork copies the counts of its source."""
+def _started(rows: StepRows) -> list[int]:
+    """New slots that are no forks, which copy the counts and the history of their source."""
     forked = {dst for _, dst in rows.fork_slots}
-    return [slot for slot in rows.new_slots if slot not in forked and has_penalties(state.occupant(slot).request)]
+    return [slot for slot in rows.new_slots if slot not in forked]
 
 
-def _cached_prefixes(state: SchedulerState, rows: StepRows, counted: list[int]) -> tuple[CachedPrefix, ...]:
-    """Of new slots that take over a cached prefix which penalties count or drafts are looked up in; a fork has the
-    counts and the history of its source, and steps clear the counts of slots that start at 0."""
-    slot_table, slots = state.slot_table, counted
-    if state.speculation is not None:
-        forked = {dst for _, dst in rows.fork_slots}
-        slots = [slot for slot in rows.new_slots if slot not in forked]
+def _cached_prefixes(state: SchedulerState, started: list[int], counted: list[int]) -> tuple[CachedPrefix, ...]:
+    """Of started slots with a cached prefix that penalties count, or that drafts are looked up in. Steps clear the
+    counts of slots that start at 0."""
+    slot_table, slots = state.slot_table, counted if state.speculation is None else started
     starts = ((slot, int(slot_table.num_scheduled[slot])) for slot in slots)
     return tuple(
         CachedPrefix(slot, slot_table.tokens[slot, :start].copy(), state.occupant(slot).prompt_len, slot in counted)
