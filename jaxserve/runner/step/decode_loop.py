@@ -19,6 +19,7 @@ from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.device_batch import StepInputs, first_inputs
 from jaxserve.runner.step.forward_pass import Drawn
 from jaxserve.runner.step.row_ends import has_ended_before, is_stop
+from jaxserve.runner.step.step_output import packed_size
 
 
 class RoundResults(NamedTuple):
@@ -41,7 +42,7 @@ Advance = Callable[[DeviceState, StepInputs, jax.Array], tuple[DeviceState, Draw
 
 
 def run_decode_rounds(
-    advance: Advance, layout: BatchLayout, buffer: Int32[Array, "B"], state: DeviceState
+    advance: Advance, layout: BatchLayout, buffer: Int32[Array, "B"], state: DeviceState, max_logprobs: int
 ) -> tuple[DeviceState, RoundResults]:
     """Run the decode rounds of a batch; the state is carried through the loop, so it is updated in place."""
     rows = layout.split(buffer)["rows"]
@@ -49,9 +50,14 @@ def run_decode_rounds(
     inputs = first_inputs(layout, buffer, state)
     is_finished = has_ended_before(rows, inputs.tokens, inputs.starts)
 
-    shapes: Drawn = jax.eval_shape(advance, state, inputs, is_finished)[1]
-    nothing = [jnp.zeros((layout.bucket.max_rounds, *a.shape), a.dtype) for a in shapes]
-    empty = RoundResults(jnp.int32(0), jnp.zeros_like(num_rounds), *nothing)
+    table, num_logprobs = (layout.bucket.max_rounds, len(rows)), packed_size(len(rows), max_logprobs)
+    empty = RoundResults(
+        num_rounds=jnp.int32(0),
+        num_tokens=jnp.zeros_like(num_rounds),
+        tokens=jnp.zeros(table, jnp.int32),
+        is_bad=jnp.zeros(table, jnp.bool_),
+        logprobs=jnp.zeros((layout.bucket.max_rounds, num_logprobs), jnp.int32),
+    )
     carry: Carry = state, inputs, (num_rounds > 0) & ~is_finished, empty
 
     def is_unfinished(carry: Carry) -> jax.Array:

@@ -13,7 +13,7 @@ from jaxserve.models.params import Params
 from jaxserve.models.row_tiles import each_tile
 from jaxserve.models.transformer import logits
 from jaxserve.runner.step.device_batch import Heads
-from jaxserve.runner.step.step_output import DeviceLogprobs
+from jaxserve.runner.step.step_output import DeviceLogprobs, no_logprobs
 from jaxserve.runner.step.step_settings import StepSettings
 from jaxserve.sampling.logit_processors import mask_padding
 from jaxserve.sampling.logprobs import top_logprobs
@@ -53,11 +53,11 @@ def draw(
         )
         return tokens, is_bad, logprobs
 
-    def zeros(shape: jax.ShapeDtypeStruct) -> jax.Array:
-        return jnp.zeros(shape.shape, shape.dtype)
+    def nothing() -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
+        size = len(heads.samples)
+        return jnp.zeros(size, jnp.int32), jnp.zeros(size, jnp.bool_), no_logprobs(size, settings.max_logprobs)
 
-    nothing = jax.tree.map(zeros, jax.eval_shape(drawn))
-    return lax.cond(jnp.any(heads.samples), drawn, lambda: nothing)
+    return lax.cond(jnp.any(heads.samples), drawn, nothing)
 
 
 def score_states(

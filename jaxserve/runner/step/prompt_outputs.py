@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int32
 
 from jaxserve.core.row_layout import POOLING
 from jaxserve.runner.step.device_batch import DeviceBatch
-from jaxserve.runner.step.step_output import DeviceLogprobs, pack_logprobs
+from jaxserve.runner.step.step_output import DeviceLogprobs, no_logprobs, pack_logprobs
 
 TILE = 64  # tokens whose logits exist at once: never [T, V]
 
@@ -36,22 +36,19 @@ def prompt_logprobs(
     num_wanted = jnp.sum(is_wanted, dtype=jnp.int32)
     num_candidates = batch.sampling.num_prompt_logprobs[batch.token_rows]
 
-    def add_tile(i: jax.Array, out: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def add_tile(i: jax.Array, out: DeviceLogprobs) -> DeviceLogprobs:
         at = lax.dynamic_slice(places, (i * tile,), (tile,))
         is_padding = i * tile + jnp.arange(tile) >= num_wanted
         targets = jnp.where(is_padding, 0, all_targets[at])
         num_tile_candidates = jnp.where(is_padding, -1, num_candidates[at])
         parts = score(hidden[at], targets, num_tile_candidates)
-        return tuple(lax.dynamic_update_slice_in_dim(o, p, i * tile, 0) for o, p in zip(out, parts, strict=True))
 
-    empty = (
-        jnp.zeros(size, jnp.float32),
-        jnp.zeros(size, jnp.int32),
-        jnp.zeros((size, k), jnp.int32),
-        jnp.zeros((size, k), jnp.float32),
-    )
-    chosen, ranks, top_ids, top = lax.fori_loop(0, -(-num_wanted // tile), add_tile, empty)
-    return pack_logprobs((chosen, ranks, top_ids, top))
+        def put(all_tiles: jax.Array, one: jax.Array) -> jax.Array:
+            return lax.dynamic_update_slice_in_dim(all_tiles, one, i * tile, 0)
+
+        return jax.tree.map(put, out, parts)
+
+    return pack_logprobs(lax.fori_loop(0, -(-num_wanted // tile), add_tile, no_logprobs(size, k)))
 
 
 @jax.named_scope("pooled")

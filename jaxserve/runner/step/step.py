@@ -42,7 +42,7 @@ def step(
             state = _advanced(state, batch, drawn, is_active)
             return keep_sharding(settings, state), replicate(settings, drawn)
 
-        state, rounds = run_decode_rounds(advance, layout, buffer, state)
+        state, rounds = run_decode_rounds(advance, layout, buffer, state, settings.max_logprobs)
         output = pack_output(rounds.num_rounds, rounds.num_tokens, rounds.tokens, rounds.is_bad)
         return state, output, ExtraOutputs(rounds.logprobs.reshape(-1), None, None)
     batch = whole_batch(settings, layout, buffer, first_inputs(layout, buffer, state))

@@ -42,6 +42,17 @@ def pack_output(
     return jnp.concatenate([num_rounds[None], num_tokens, tokens.reshape(-1), is_bad.astype(jnp.int32).reshape(-1)])
 
 
+def no_logprobs(count: int, k: int) -> DeviceLogprobs:
+    """Zeros in place of the entries of `count` tokens with k candidates."""
+    floats, ids = jnp.zeros(count, jnp.float32), jnp.zeros(count, jnp.int32)
+    return floats, ids, jnp.zeros((count, k), jnp.int32), jnp.zeros((count, k), jnp.float32)
+
+
+def packed_size(count: int, k: int) -> int:
+    """Numbers of `count` packed entries with k candidates."""
+    return count * (2 + 2 * k)
+
+
 def pack_logprobs(logprobs: DeviceLogprobs) -> jax.Array:
     chosen, ranks, top_ids, top = logprobs
     bits = [chosen[:, None], ranks[:, None], top_ids, top]
@@ -58,13 +69,13 @@ def read_output(vector: np.ndarray, bucket: Bucket, num_rows: int) -> tuple[int,
 
 def read_row_logprobs(vector: np.ndarray, bucket: Bucket, num_rows: int, k: int) -> TopLogprobs:
     """Log-probabilities of the first `num_rows` rows: one entry per token, row by row."""
-    tables = vector.reshape(bucket.max_rounds, bucket.num_rows, 2 + 2 * k)[:, :num_rows]
+    tables = vector.reshape(bucket.max_rounds, bucket.num_rows, packed_size(1, k))[:, :num_rows]
     return read_logprobs(tables.swapaxes(0, 1), num_rows * bucket.max_rounds, k)
 
 
 def read_logprobs(vector: np.ndarray, count: int, k: int) -> TopLogprobs:
     """The first `count` entries of a packed vector."""
-    table = np.ascontiguousarray(vector).reshape(-1, 2 + 2 * k)[:count]
+    table = np.ascontiguousarray(vector).reshape(-1, packed_size(1, k))[:count]
     return TopLogprobs(
         chosen=table[:, 0].view(np.float32),
         ranks=table[:, 1],

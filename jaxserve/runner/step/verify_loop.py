@@ -21,6 +21,7 @@ from jaxserve.runner.drafts.acceptance import Accepted, sample_and_match
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.device_batch import StepInputs, first_inputs
 from jaxserve.runner.step.row_ends import has_ended_before, is_stop
+from jaxserve.runner.step.step_output import packed_size
 
 
 class Drafts(NamedTuple):
@@ -77,6 +78,7 @@ def run_verify_rounds(
     layout: BatchLayout,
     buffer: Int32[Array, "B"],
     state: DeviceState,
+    max_logprobs: int,
 ) -> tuple[DeviceState, VerifyResults]:
     """Run the rounds of a verify bucket; the state is carried through the loop, so it is updated in place."""
     parts, bucket = layout.split(buffer), layout.bucket
@@ -123,9 +125,6 @@ def run_verify_rounds(
         has_drafts = (num_rounds == 0) | jnp.any(num_drafts[jnp.maximum(num_rounds - 1, 0)] > 0)
         return jnp.any(carry.is_active) & (num_rounds < max_rounds) & has_drafts
 
-    inputs = StepInputs(starts, query_lens, jnp.zeros(bucket.num_tokens, jnp.int32))
-    drawn: DrawnNodes = jax.eval_shape(verify, state, inputs, is_active)[1]
-
     def empty(*shape: int, dtype: type = jnp.int32) -> jax.Array:
         return jnp.zeros((bucket.max_rounds, *shape), dtype)
 
@@ -135,7 +134,7 @@ def run_verify_rounds(
         num_drafts=empty(num_rows),
         is_bad=empty(num_rows, dtype=jnp.bool_),
         tokens=empty(num_rows, width),
-        logprobs=empty(*drawn.logprobs.shape),
+        logprobs=empty(packed_size(bucket.num_heads, max_logprobs)),
     )
     last = lax.while_loop(
         is_unfinished, run_round, Carry(state, starts, first, is_active, jnp.zeros_like(starts), results)

@@ -71,7 +71,7 @@ def verify_step(
         )
         return keep_sharding(settings, state)
 
-    state, found = run_verify_rounds(propose, verify, advance, layout, buffer, state)
+    state, found = run_verify_rounds(propose, verify, advance, layout, buffer, state, settings.max_logprobs)
     return state, pack_verified(found), ExtraOutputs(found.logprobs.reshape(-1), None, None)
 
 
