@@ -1,4 +1,7 @@
-"""Host: `complete` and `pieces`: step the engine until requests end, for the whole of many or pieces of one."""
+"""Host: `complete` and `pieces`: step the engine until requests end, for the whole of many or pieces of one.
+
+Results are read between steps: another thread's step may extend and end a request while it is read.
+"""
 
 from collections.abc import Generator, Iterable
 
@@ -27,7 +30,8 @@ def complete(outputs: OutputProcessor, requests: Iterable[Request], use_tqdm: bo
                         bar.update(sum(ends), len(ends))
     finally:
         outputs.close(own)
-    return [whole(state) for state in own]
+    with outputs.exclusive():
+        return [whole(state) for state in own]
 
 
 def pieces(outputs: OutputProcessor, request: Request) -> Generator[RequestOutput, None, None]:
@@ -43,7 +47,9 @@ def pieces(outputs: OutputProcessor, request: Request) -> Generator[RequestOutpu
             own.append(outputs.add(request))
         stream, is_finished = OutputStream(own[0]), False
         while not is_finished:
-            if (piece := stream.take()) is None:
+            with outputs.exclusive():
+                piece = stream.take()
+            if piece is None:
                 outputs.step()
             else:
                 is_finished = piece.finished

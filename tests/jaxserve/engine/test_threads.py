@@ -7,7 +7,9 @@ import time
 import pytest
 
 from jaxserve import SamplingParams
+from jaxserve.core.sequence import Sequence
 from jaxserve.engine.inputs.input_processor import InputProcessor
+from jaxserve.engine.outputs import output_stream
 from tests.support.fakes.fake_llm import all_pages_are_back, fake_llm
 
 NUM_THREADS, NUM_CALLS = 4, 30
@@ -63,3 +65,30 @@ def test_four_threads_draw_what_one_draws_for_the_same_numbers():
     assert len(found) == NUM_THREADS * NUM_CALLS * 2
     assert sorted(found) == sorted(generated(fake_llm(), len(found)))
     assert all_pages_are_back(llm)
+
+
+def test_a_piece_is_whole_although_another_thread_ends_the_request_meanwhile(monkeypatch):
+    llm, others = fake_llm(), []
+    expected = generated(fake_llm(), 1)[0][1]
+
+    def run_to_the_end():
+        while llm.output_processor.has_work:
+            llm.output_processor.step()
+
+    def completion(sequence, text, position, detokenizer):
+        """With the sequence as it is read, and as it is a moment later."""
+        found = sequence.tokens.copy()
+        if not others:
+            others.append(threading.Thread(target=run_to_the_end))
+            others[0].start()
+            others[0].join(0.2)
+        monkeypatch.setattr(Sequence, "tokens", found)
+        piece = read(sequence, text, position, detokenizer)
+        monkeypatch.setattr(Sequence, "tokens", tokens)
+        return piece
+
+    read, tokens = output_stream._completion, Sequence.tokens
+    monkeypatch.setattr(output_stream, "_completion", completion)
+    pieces = list(llm.stream("a", UNSEEDED))
+    others[0].join()
+    assert [token for piece in pieces for token in piece.outputs[0].token_ids] == expected
