@@ -12,7 +12,7 @@ from jaxserve.core.options.engine_config import ALIASES, EngineConfig
 
 FLAGS = """revision hf_token cache_dir dtype tensor_parallel_size max_model_len max_num_seqs max_num_batched_tokens
     max_chunk_tokens page_size kv_layout num_pages kv_cache_memory_bytes memory_utilization max_logprobs
-    attention_backend batch_invariant buckets compilation_cache_dir"""
+    attention_backend batch_invariant speculative_config kv_policy buckets compilation_cache_dir"""
 
 
 def run(argv: list[str]) -> int:

@@ -6,6 +6,8 @@ from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.row_layout import SAMPLING_FIELDS
 from jaxserve.core.sequence import Sequence
 
+NO_SPAN_END = np.iinfo(np.int32).max
+
 
 class SlotTable:
     """A step is planned and committed by a few array operations, whatever the number of rows.
@@ -16,17 +18,21 @@ class SlotTable:
     Positions from max_computed on are never computed: the KV of the last token is never read.
     Pages: in every group a slot has the pages [first_pages[g], end_page) of its sequence; page_tables[g][slot, j] is
     the id of page first_pages[g] + j, and 0, the scratch page, past end_page.
+    A streaming slot drops a page before position span_end is computed (`kv_drops`): first_pages[g] counts these pages
+    too, and such a slot has the page spare_pages[g] outside its table.
     """
 
-    def __init__(self, num_slots: int, max_model_len: int, groups: KVGroups, widths: tuple[int, ...]):
+    def __init__(self, num_slots: int, max_len: int, groups: KVGroups, widths: tuple[int, ...]):
+        """max_len: the most tokens of a sequence; rows that are never used take no memory."""
         self.epoch = np.zeros(num_slots, np.int32)  # changes when results in flight are to be dropped
         self.is_running = np.zeros(num_slots, bool)
         self.is_synchronous = np.zeros(num_slots, bool)  # the host must see a token before the next is drawn
+        self.may_draft = np.zeros(num_slots, bool)
         self.is_beam = np.zeros(num_slots, bool)  # the host chooses the tokens: nothing is drawn
         self.has_extras = np.zeros(num_slots, bool)  # needs log-probabilities, pooling or edits in addition to tokens
         self.last_step = np.full(num_slots, -1, np.int64)  # the last step with a row of this slot
 
-        self.tokens = np.zeros((num_slots, max_model_len), np.int32)
+        self.tokens = np.zeros((num_slots, max_len), np.int32)
         self.num_tokens = np.zeros(num_slots, np.int32)
         self.num_computed = np.zeros(num_slots, np.int32)
         self.num_scheduled = np.zeros(num_slots, np.int32)
@@ -38,9 +44,11 @@ class SlotTable:
         self.stop_ids = np.full((num_slots, 1), -1, np.int32)  # padded with -1
         self.sampling = np.zeros((num_slots, len(SAMPLING_FIELDS)), np.int32)
 
+        self.span_end = np.full(num_slots, NO_SPAN_END, np.int32)
         self.num_kept = np.zeros(num_slots, np.int32)  # leading pages that the prefix cache has
         self.end_page = np.zeros(num_slots, np.int32)
         self.first_pages = np.zeros((groups.num_groups, num_slots), np.int32)
+        self.spare_pages = np.zeros((groups.num_groups, num_slots), np.int32)  # 0: none
         self.page_tables = tuple(np.zeros((num_slots, width), np.int32) for width in widths)
         self.table_widths = np.array(widths)[:, None]  # int[G, 1]
 
@@ -64,7 +72,8 @@ class SlotTable:
         self.epoch[slot] += 1
         self.last_step[slot] = -1
         self.num_kept[slot] = self.end_page[slot] = 0
-        self.first_pages[:, slot] = 0
+        self.first_pages[:, slot] = self.spare_pages[:, slot] = 0
+        self.span_end[slot] = NO_SPAN_END
         for table in self.page_tables:
             table[slot] = 0
         self.free_slots.append(slot)
@@ -94,4 +103,6 @@ class SlotTable:
 
     def pages(self, slot: int) -> np.ndarray:
         """All page ids of a slot, of every group."""
-        return np.concatenate([t[slot, :n] for t, n in zip(self.page_tables, self.num_pages[:, slot], strict=True)])
+        spare = self.spare_pages[:, slot]
+        tables = [t[slot, :n] for t, n in zip(self.page_tables, self.num_pages[:, slot], strict=True)]
+        return np.concatenate([*tables, spare[spare > 0]])

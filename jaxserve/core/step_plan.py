@@ -44,6 +44,20 @@ class Forks:
 
 
 @dataclass(frozen=True, slots=True)
+class PageDrops:
+    """Copies to make before all else of a step: sinks, and the rest of the page behind them, to a page of their own.
+
+    num_dropped: tokens between the sinks and that rest, from now on.
+    """
+
+    groups: np.ndarray  # int32[D]
+    sink_pages: np.ndarray  # int32[D]
+    rest_pages: np.ndarray  # int32[D]
+    own_pages: np.ndarray  # int32[D]
+    num_dropped: np.ndarray  # int32[D]
+
+
+@dataclass(frozen=True, slots=True)
 class PageSave:
     """Pages of the pool to copy to host memory before the step."""
 
@@ -86,6 +100,7 @@ class StepPlan:
     extra_rows: np.ndarray  # int64[X]: rows that need more than tokens (`SlotTable.has_extras`); mostly none
     first_pages: np.ndarray  # int32[G, S]
     tables: tuple[np.ndarray, ...]  # per group int32[S, columns used]
+    drops: PageDrops | None = None
     edits: tuple[SlotEdits, ...] = ()
     cached_prefixes: tuple[CachedPrefix, ...] = ()
     forks: Forks | None = None

@@ -10,13 +10,14 @@ import numpy as np
 
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.step_outcome import StepOutcome
-from jaxserve.core.step_plan import CachedPrefix, Forks, PageLoad, PageSave, SlotEdits, StepPlan
+from jaxserve.core.step_plan import CachedPrefix, Forks, PageDrops, PageLoad, PageSave, SlotEdits, StepPlan
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import MAX_EDITS, init_state
 from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
 from jaxserve.runner.programs.executables import Compiler, Executables
 from jaxserve.runner.programs.programs import FORK_PAGES, FORK_SLOTS, Program, Programs
 from jaxserve.runner.programs.stored_layouts import destination
+from jaxserve.runner.sink_copies import MAX_COPIES, SinkCopies
 from jaxserve.runner.step.batch_layout import BatchLayout, pack
 from jaxserve.runner.step.step_output import read_logprobs, read_output, read_row_logprobs
 from jaxserve.runner.step.step_settings import StepSettings
@@ -65,6 +66,8 @@ class Runner:
 
     def submit(self, plan: StepPlan) -> Ticket:
         """Dispatch one step to the device and return at once."""
+        if plan.drops is not None:
+            self._copy_sinks(plan.drops)
         for transfer in plan.transfers:
             self._transfer(transfer)
         if plan.forks is not None:
@@ -214,6 +217,20 @@ class Runner:
         if self.programs.history_len:
             execute = self._executables.get("set_history", self.programs.set_history)
             self._state = execute(self._state, slot, _padded(prefix.tokens, self.programs.history_len, 0))
+
+    def _copy_sinks(self, drops: PageDrops) -> None:
+        """Of kinds with several groups, and of many rows, some at a time."""
+        execute, model = self._executables.get("copy_sinks", self.programs.copy_sinks), self.settings.model.config
+        columns = np.stack([drops.sink_pages, drops.rest_pages, drops.own_pages, drops.num_dropped])
+        kinds = [
+            columns[:, (drops.groups >= start) & (drops.groups < end)]
+            for kind, (start, end) in zip(model.kinds, model.group_ranges, strict=True)
+            if kind.attention.window is None
+        ]
+        for i in range(0, max(of_kind.shape[1] for of_kind in kinds), MAX_COPIES):
+            part = slice(i, i + MAX_COPIES)
+            padded: list[list[Any]] = [[_padded(c[part], MAX_COPIES, 0) for c in of_kind] for of_kind in kinds]
+            self._state = execute(self._state, tuple(SinkCopies(*of_kind) for of_kind in padded))
 
     def _transfer(self, transfer: PageSave | PageLoad) -> None:
         for i in range(0, len(transfer.pages), TRANSFER_PAGES):

@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxserve.core.buckets import Buckets
 from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.options.kv_policy_config import MAX_STREAM_TOKENS, StreamingConfig
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, TokenLogprobs
 from jaxserve.core.slot_table import SlotTable
@@ -20,6 +21,7 @@ from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import PrefixCache
 from jaxserve.scheduler.beams import Choice, add_beams, branch, preempt_paused_beam
 from jaxserve.scheduler.commit import commit
+from jaxserve.scheduler.memory.kv_drops import drop_pages
 from jaxserve.scheduler.memory.prefix_sharing import num_joining, requeue_deferred
 from jaxserve.scheduler.memory.slots import end_sequence
 from jaxserve.scheduler.policy.policies import FirstComeFirstServed
@@ -44,7 +46,8 @@ class Scheduler:
     max_chunk_tokens: the longest chunk of a prompt in one step; None: the whole budget. policy: by default first come,
     first served. queue_limits: how much may wait, for `check`. prefix_eviction: the eviction policy of the prefix
     cache; None: no prefix cache. num_host_pages: pages of host memory for evicted prefixes. swap_cost: whether to load
-    those, from the durations that `observe` reports. speculation: None: no drafts.
+    those, from the durations that `observe` reports. speculation: None: no drafts. streaming: of the requests that say
+    so; None: none may.
 
     state: all sequences and pages.
     """
@@ -66,9 +69,11 @@ class Scheduler:
         num_host_pages: int = 0,
         swap_cost: SwapCost | None = None,
         speculation: Speculation | None = None,
+        streaming: StreamingConfig | None = None,
     ):
         chunk = min(max_chunk_tokens or max_num_batched_tokens, max_num_batched_tokens)
-        limits = StepLimits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size)
+        limits = StepLimits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size, streaming)
+        longest = max_model_len if streaming is None else MAX_STREAM_TOKENS
         check_token_budget(max_num_seqs, max_num_batched_tokens)
         limits.check_pages(groups, num_pages)
         self.queue_limits = queue_limits or QueueLimits()
@@ -82,11 +87,12 @@ class Scheduler:
             groups=groups,
             policy=policy or FirstComeFirstServed(),
             pool=pool,
-            slot_table=SlotTable(max_num_seqs, max_model_len, groups, groups.table_widths(max_model_len, chunk)),
+            slot_table=SlotTable(max_num_seqs, longest, groups, groups.table_widths(max_model_len, chunk)),
             prefix_cache=cache,
             host_tier=host_tier,
             swap_cost=swap_cost or SwapCost(),
             speculation=speculation,
+            streaming=streaming,
         )
         self._buckets = buckets
         self._num_added = 0
@@ -194,6 +200,7 @@ class Scheduler:
     def _plan(self, max_rounds: int) -> StepPlan | None:
         state = self.state
         rows = StepRows(state.limits.max_num_batched_tokens)
+        drop_pages(state)
         requeue_deferred(state)
         decodes = schedule_decodes(state, rows)
         start_ahead(state, rows)

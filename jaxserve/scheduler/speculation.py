@@ -44,7 +44,7 @@ class Speculation:
         Decoding is measured first: drafts that always seem to pay would never be compared with it.
         """
         self._forget_others(slot_table, slots)
-        may_draft = ~slot_table.is_synchronous[slots] & (slot_table.num_tokens[slots] >= self._resume_at[slots])
+        may_draft = slot_table.may_draft[slots] & (slot_table.num_tokens[slots] >= self._resume_at[slots])
         expected = np.where(may_draft, self._tokens_a_pass[slots], 1.0).mean()
         is_known = len(self._times[decode]) > 0
         if not is_known or expected < LEAST_GAIN * self._slowdown(decode, verify):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.options.kv_policy_config import StreamingConfig
 from jaxserve.core.sequence import Sequence, Status, TokenLogprobs
 from jaxserve.core.slot_table import SlotTable
 from jaxserve.kv.allocator import PagePool
@@ -16,6 +17,9 @@ from jaxserve.scheduler.policy.waiting_queue import Key
 from jaxserve.scheduler.speculation import Speculation
 from jaxserve.scheduler.step_limits import StepLimits
 from jaxserve.scheduler.swap_cost import SwapCost
+
+Drop = tuple[int, int, int, int, int]
+"""A column of `PageDrops`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +65,7 @@ class SchedulerState:
     host_tier: HostTier | None  # None: evicted pages are lost
     swap_cost: SwapCost
     speculation: Speculation | None = None  # None: no drafts
+    streaming: StreamingConfig | None = None  # None: all sequences keep all of their KV
 
     sequences: dict[int, Sequence] = field(default_factory=dict[int, Sequence])  # by sequence id, until they end
     requests: dict[str, list[Sequence]] = field(default_factory=dict[str, list[Sequence]])  # by request id
@@ -70,6 +75,7 @@ class SchedulerState:
     leaving: list[int] = field(default_factory=list[int])  # slots
     matches: dict[int, PrefixMatch] = field(default_factory=dict[int, PrefixMatch])  # by id of waiting sequences
     banned: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])  # by slot, as last sent
+    drops: list[Drop] = field(default_factory=list[Drop])  # since the last plan
     deadlines: Deadlines = field(default_factory=Deadlines)
     num_planned: int = 0  # steps planned so far: the id of the next one
     num_committed: int = 0
@@ -85,6 +91,12 @@ class SchedulerState:
     def watermark(self) -> int:
         """Pages that starts leave free for the growth of running sequences: 1 % of the pool, at least one per group."""
         return max(self.groups.num_groups, self.pool.num_pages // 100)
+
+    @property
+    def capacity(self) -> int:
+        """The most tokens whose KV a streaming sequence keeps."""
+        assert self.streaming is not None, "a request is streaming in an engine without a KV policy"
+        return self.streaming.capacity
 
     @property
     def num_idle_pages(self) -> int:
@@ -124,10 +136,12 @@ class SchedulerState:
         """The most tokens that a sequence need not compute if their KV exists.
 
         The last input is always computed, and so is each token that precedes a log-probability asked for: both need
-        hidden states.
+        hidden states. Streaming sequences share the KV of others up to their first drop.
         """
         count = min(sequence.num_tokens, self.limits.max_computed(sequence.request)) - 1
         unscored = sequence.first_unscored
+        if sequence.request.is_streaming:
+            count = min(count, self.capacity - 1)
         return count if unscored is None else min(count, unscored - 1)
 
 

@@ -47,5 +47,8 @@ def collect_stats(state: SchedulerState) -> SchedulerStats:
 
 
 def _referenced_by_group(slot_table: SlotTable) -> list[int]:
-    pairs = zip(slot_table.page_tables, slot_table.num_pages, strict=True)
-    return [len(np.unique(table[np.arange(table.shape[1]) < counts[:, None]])) for table, counts in pairs]
+    columns = zip(slot_table.page_tables, slot_table.num_pages, slot_table.spare_pages, strict=True)
+    return [
+        len(np.unique(np.append(table[np.arange(table.shape[1]) < counts[:, None]], spares[spares > 0])))
+        for table, counts, spares in columns
+    ]

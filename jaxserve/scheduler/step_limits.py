@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.options.kv_policy_config import MAX_STREAM_TOKENS, StreamingConfig
 from jaxserve.core.request import Request
 
 
@@ -16,10 +17,13 @@ class StepLimits:
     max_chunk_tokens: int
     max_model_len: int
     vocab_size: int
+    streaming: StreamingConfig | None = None
 
     def check_pages(self, groups: KVGroups, num_pages: int) -> None:
         """Raise `ConfigError` unless a sequence that runs alone always has enough pages."""
         needed = 1 + groups.max_sequence_pages(self.max_model_len, self.max_chunk_tokens)
+        if self.streaming is not None:
+            needed += groups.windows.count(None)
         if num_pages < needed:
             raise ConfigError(
                 f"num_pages={num_pages} cannot hold one sequence of max_model_len={self.max_model_len} tokens, which "
@@ -30,7 +34,8 @@ class StepLimits:
 
     def max_len(self, request: Request) -> int:
         """Tokens at which a sequence ends, prompt included."""
-        return min(len(request.prompt_token_ids) + request.max_tokens, self.max_model_len)
+        longest = MAX_STREAM_TOKENS if request.is_streaming else self.max_model_len
+        return min(len(request.prompt_token_ids) + request.max_tokens, longest)
 
     def max_computed(self, request: Request) -> int:
         """KV positions that a sequence computes at most: the last token, drawn or only scored, is never an input.

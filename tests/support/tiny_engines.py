@@ -81,6 +81,7 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
         prefix_eviction=prefix_eviction,
         num_host_pages=sizes.num_host_pages,
         speculation=make_speculation(whole.config.speculation, sizes.max_num_seqs),
+        streaming=whole.config.streaming,
     )
     engine = Engine(scheduler, parts.runner, max_rounds=whole.config.max_decode_rounds)
     spec = replace(parts.spec, sizes=sizes)

@@ -34,12 +34,17 @@ HELP = {
 }  # fmt: skip
 
 
+# Requests of a command that builds their engine have no engine's option to do without.
+OF_SHARED_ENGINES = frozenset({"kv_policy", "speculation"})
+
+
 def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds a flag for each field of `SamplingParams`."""
-    add_flags(parser, SamplingParams, help_texts=HELP)
+    """Adds a flag for each field of `SamplingParams` that means anything in a command."""
+    add_flags(parser, SamplingParams, skip=OF_SHARED_ENGINES, help_texts=HELP)
 
 
 def add_chat_flags(parser: argparse.ArgumentParser, *, skip: Collection[str]) -> None:
     """The same for answers, which may fill the context, except for the fields in `skip`."""
     texts = HELP | {"max_tokens": "most tokens of an answer, by default until the context is full"}
+    skip = OF_SHARED_ENGINES.union(skip)
     add_flags(parser, SamplingParams, skip=skip, defaults={"max_tokens": None}, help_texts=texts)

@@ -9,8 +9,10 @@ from typing import Any
 
 from jaxserve.core.buckets import MAX_ROUNDS
 from jaxserve.core.errors import ConfigError
+from jaxserve.core.options.kv_policy_config import StreamingConfig
+from jaxserve.core.options.option_mappings import read_mapping
 from jaxserve.core.options.policy_options import POLICIES, PRIORITY_AGEING_S, check_policy_options
-from jaxserve.core.options.speculative_config import SpeculativeConfig, read_speculative_config
+from jaxserve.core.options.speculative_config import SpeculativeConfig
 
 MEMORY_UTILIZATION = 0.92  # default fraction of a device's memory
 
@@ -131,6 +133,11 @@ class EngineConfig:
         'drafts that the model confirms several at a time, such as {"method": "ngram", "num_speculative_tokens": 7}; '
         "default: none",
     )
+    kv_policy: Mapping[str, Any] | None = option(
+        None,
+        'KV that a sequence keeps, such as {"name": "streaming", "num_sinks": 4, "window": 1020}: its first and its '
+        "last tokens; default: all",
+    )
     scheduling_policy: str = option(
         "fcfs", "order of requests: by arrival (fcfs), by priority, or fair shares for tenants", tuple(POLICIES)
     )
@@ -190,7 +197,7 @@ class EngineConfig:
                 "out",
                 param="host_kv_cache_bytes",
             )
-        read_speculative_config(self.speculative_config)
+        _ = self.speculation, self.streaming  # read, and so checked
         own = {name: getattr(self, name) for name in ("priority_ageing_s", "tenant_weights")}
         check_policy_options(self.scheduling_policy, own)
         if self.compiled is not None and self.compilation_cache_dir is not None:
@@ -238,7 +245,12 @@ class EngineConfig:
     @property
     def speculation(self) -> SpeculativeConfig | None:
         """How the engine drafts; None: it does not."""
-        return read_speculative_config(self.speculative_config)
+        return read_mapping(SpeculativeConfig, self.speculative_config, "speculative_config")
+
+    @property
+    def streaming(self) -> StreamingConfig | None:
+        """Which KV a sequence keeps; None: all."""
+        return read_mapping(StreamingConfig, self.kv_policy, "kv_policy")
 
     def most_logprobs(self, vocab_size: int) -> int:
         """Log-probabilities per token that steps are compiled for."""

@@ -71,6 +71,7 @@ class SamplingParams:
     logit_bias: added to the logits of token ids, clamped to [-100, 100]. allowed_token_ids: only these are drawn.
     bad_words: none of these is generated. skip_reading_prefix_cache: compute the whole prompt, even if it is cached;
     None is False.
+    kv_policy, speculation: False: without the engine's KV policy, and without drafts; None: as the engine.
     """
 
     n: int = 1
@@ -97,6 +98,8 @@ class SamplingParams:
     allowed_token_ids: Collection[int] | None = None
     bad_words: Sequence[str] | None = None
     skip_reading_prefix_cache: bool | None = None
+    kv_policy: bool | None = None
+    speculation: bool | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "SamplingParams":
         known = {field.name for field in fields(cls)}
@@ -208,4 +211,6 @@ _CHECKS = {
     "allowed_token_ids": optional(_allowed_token_ids),
     "bad_words": strings(MAX_BAD_WORDS),
     "skip_reading_prefix_cache": optional(boolean),
+    "kv_policy": optional(boolean),
+    "speculation": optional(boolean),
 }

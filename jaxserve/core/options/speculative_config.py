@@ -1,11 +1,10 @@
 """Host: `SpeculativeConfig`: how an engine drafts tokens, and the checks of these options."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, cast
+from dataclasses import dataclass
 
-from jaxserve.core.errors import ConfigError
+from jaxserve.core.options.option_mappings import check_integer, option_error
 
+PARAM = "speculative_config"
 METHODS = ("ngram",)
 MAX_SPECULATIVE_TOKENS = 31  # with its own token a row computes at most 32 in a round
 
@@ -26,35 +25,7 @@ class SpeculativeConfig:
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
-            raise _error(f"method={self.method!r} must be one of {', '.join(METHODS)}")
-        limits = {
-            "num_speculative_tokens": MAX_SPECULATIVE_TOKENS,
-            "prompt_lookup_min": self.prompt_lookup_max,
-            "prompt_lookup_max": 64,
-        }
-        for name, most in limits.items():
-            value: Any = getattr(self, name)
-            is_integer = isinstance(value, int) and not isinstance(value, bool)
-            if not is_integer or not 1 <= value <= most:
-                raise _error(f"{name}={value!r} must be an integer from 1 to {most}")
-
-
-def read_speculative_config(value: Any) -> SpeculativeConfig | None:
-    """The config of a mapping; raises ConfigError that names what is wrong in it."""
-    if value is None or isinstance(value, SpeculativeConfig):
-        return value
-    if not isinstance(value, Mapping):
-        raise _error(f"{value!r} must map names of options to values")
-    given = cast(Mapping[Any, Any], value)
-    names = [field.name for field in fields(SpeculativeConfig)]
-    for name in given:
-        if name not in names:
-            raise _error(f"unknown option {name!r}; known are {', '.join(names)}")
-    for name in names[:2]:
-        if name not in given:
-            raise _error(f"{name} is missing")
-    return SpeculativeConfig(**given)
-
-
-def _error(message: str) -> ConfigError:
-    return ConfigError(f"speculative_config: {message}", param="speculative_config")
+            raise option_error(PARAM, f"method={self.method!r} must be one of {', '.join(METHODS)}")
+        check_integer(PARAM, "num_speculative_tokens", self.num_speculative_tokens, 1, MAX_SPECULATIVE_TOKENS)
+        check_integer(PARAM, "prompt_lookup_max", self.prompt_lookup_max, 1, 64)
+        check_integer(PARAM, "prompt_lookup_min", self.prompt_lookup_min, 1, self.prompt_lookup_max)

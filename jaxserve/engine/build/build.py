@@ -111,6 +111,7 @@ def assemble(
         prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
         num_host_pages=sizes.num_host_pages,
         speculation=make_speculation(config.speculation, sizes.max_num_seqs),
+        streaming=config.streaming,
         swap_cost=SwapCost(runner.time_load() if sizes.num_host_pages else 0.0),
     )
     engine = Engine(scheduler, runner, max_rounds=config.max_decode_rounds, is_overlapped=config.async_scheduling)
@@ -119,6 +120,8 @@ def assemble(
         eos_ids=eos_ids(model, text.tokenizer, text.generation_config),
         vocab_size=model.vocab_size,
         max_model_len=sizes.max_model_len,
+        has_kv_policy=config.streaming is not None,
+        has_drafts=config.speculation is not None,
         max_logprobs=programs.settings.max_logprobs,
         max_edits=MAX_EDITS,
         seed=config.seed,

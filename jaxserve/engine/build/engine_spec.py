@@ -79,7 +79,9 @@ def _spec_of(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: 
     max_logprobs = config.most_logprobs(model.vocab_size)
     tiles = row_tiles(platform) if config.batch_invariant else None
     has_host_tier = sizes.num_host_pages > 0
-    speculation = config.speculation
+    speculation, streaming = config.speculation, config.streaming
+    if streaming is not None:
+        streaming.check_sizes(groups.page_size, sizes.max_model_len, groups.windows)
     proposer = None if speculation is None else NgramProposer.of(speculation)
     programs = Programs(
         StepSettings(settings, max_logprobs, tiles, proposer),
@@ -87,6 +89,7 @@ def _spec_of(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: 
         sizes.max_num_seqs,
         has_host_tier,
         history_len=0 if speculation is None else sizes.max_model_len,
+        num_sinks=None if streaming is None else streaming.num_sinks,
     )
     # On CPU products of one row are computed with two, and eight rows of SmolLM2 take 1.3 times as long as two;
     # accelerators pad to 8 rows anyway.

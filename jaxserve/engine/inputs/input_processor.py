@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from jaxserve.core.errors import RequestError
+from jaxserve.core.options.kv_policy_config import MAX_STREAM_TOKENS
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.request import Request
@@ -24,9 +25,10 @@ BadWords = tuple[tuple[int, ...], ...]
 class InputProcessor:
     """Makes requests for one engine and checks all of their fields; the scheduler checks none of them again.
 
-    scheduling_fields: the fields of `SchedulingOptions` that the engine's scheduling policy reads; the others must have
-    their defaults, time limits excepted. clock: the engine's, in seconds. num_arrived: requests that were numbered so
-    far; seeds of requests without one follow from `seed` and this number.
+    has_kv_policy, has_drafts: of the engine; a request may do without. scheduling_fields: the fields of
+    `SchedulingOptions` that the engine's scheduling policy reads; the others must have their defaults, time limits
+    excepted. clock: the engine's, in seconds. num_arrived: requests that were numbered so far; seeds of requests
+    without one follow from `seed` and this number.
 
     A request is made in any thread, without a number. Requests are numbered in the order of their admission, so a
     refused request leaves no trace in the seeds of others.
@@ -39,6 +41,8 @@ class InputProcessor:
     max_logprobs: int
     max_edits: int
     seed: int
+    has_kv_policy: bool = False
+    has_drafts: bool = False
     scheduling_fields: tuple[str, ...] = ()
     clock: Callable[[], float] = time.monotonic
     num_arrived: int = 0
@@ -95,17 +99,21 @@ class InputProcessor:
 
         text: of the prompt, where it is known. arrival_s: on the clock, by default now.
         """
-        prompt_ids = self.checked_ids(token_ids)
-        params.validate_for(self.vocab_size, self.max_logprobs, self.max_model_len)
+        is_streaming = self._uses("kv_policy", params.kv_policy, self.has_kv_policy)
+        may_draft = self._uses("speculation", params.speculation, self.has_drafts)
+        longest = MAX_STREAM_TOKENS if is_streaming else self.max_model_len
+        prompt_ids = self.checked_ids(token_ids, longest=longest)
+        params.validate_for(self.vocab_size, self.max_logprobs, longest)
         if self.tokenizer is None and (params.stop or params.bad_words):
             name = "stop" if params.stop else "bad_words"
             raise RequestError(f"{name} needs a tokenizer, and this model has none", name)
-        room = self.max_model_len - len(prompt_ids)
-        max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
+        room = longest - len(prompt_ids)
+        filling = max(1, self.max_model_len - len(prompt_ids))
+        max_tokens = filling if params.max_tokens is None else min(params.max_tokens, room)
         if params.min_tokens > max_tokens:
             raise RequestError(
                 f"min_tokens={params.min_tokens} does not fit: the prompt of {len(prompt_ids)} tokens leaves {room} of "
-                f"the model's context of {self.max_model_len}",
+                f"the model's context of {longest}",
                 "min_tokens",
             )
         barred = {*self.eos_ids, *(params.stop_token_ids or ())} if params.min_tokens else set[int]()
@@ -129,7 +137,16 @@ class InputProcessor:
             arrival_s=self.clock() if arrival_s is None else arrival_s,
             scheduling=scheduling,
             prompt=text,
+            is_streaming=is_streaming,
+            may_draft=may_draft,
         )
+
+    def _uses(self, name: str, asked: bool | None, is_there: bool) -> bool:
+        """Whether a request uses what the engine may have."""
+        if asked and not is_there:
+            option = "speculative_config" if name == "speculation" else name
+            raise RequestError(f"{name}=True: this engine was built without {option}; leave {name} out", name)
+        return is_there and asked is not False
 
     def make_prefill_only(
         self,
@@ -160,17 +177,18 @@ class InputProcessor:
             scheduling=scheduling,
         )
 
-    def checked_ids(self, token_ids: SequenceOf[int], room: int = 1) -> np.ndarray:
-        """The ids of a prompt as int32[prompt_len].
+    def checked_ids(self, token_ids: SequenceOf[int], room: int = 1, longest: int | None = None) -> np.ndarray:
+        """The ids of a prompt as int32[prompt_len]. longest: tokens of a sequence; None: of the context.
 
-        Raises `RequestError` unless they are in the vocabulary and leave `room` tokens of the context.
+        Raises `RequestError` unless they are in the vocabulary and leave `room` tokens of the longest sequence.
         """
+        longest = longest or self.max_model_len
         if not token_ids:
             raise RequestError("the prompt is empty: give at least one token", "prompt")
-        if len(token_ids) + room > self.max_model_len:
+        if len(token_ids) + room > longest:
             needed = " and at least one must remain for the output" if room else ""
             raise RequestError(
-                f"This model's maximum context length is {self.max_model_len} tokens. However, your prompt contains "
+                f"This model's maximum context length is {longest} tokens. However, your prompt contains "
                 f"{len(token_ids)} input tokens{needed}. Shorten the prompt, or raise max_model_len if the model "
                 "allows more.",
                 "prompt",

@@ -100,7 +100,10 @@ def beam_search(
     read = read_prompts(prompts)
     eos_ids = () if params.ignore_eos else inputs.eos_ids
     _check_width(params, 1 + len(eos_ids), inputs, max_num_seqs)
-    sampling = SamplingParams(temperature=0, max_tokens=params.max_tokens, ignore_eos=params.ignore_eos)
+    # Beams share the KV of all their tokens.
+    sampling = SamplingParams(
+        temperature=0, max_tokens=params.max_tokens, ignore_eos=params.ignore_eos, kv_policy=False
+    )
     requests = admit(outputs, inputs, inputs.requests(read, [sampling] * len(read)))
     rules = [
         BeamRules(params.beam_width, request.max_tokens, eos_ids, params.length_penalty, params.early_stopping)

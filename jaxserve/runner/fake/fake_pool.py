@@ -3,11 +3,11 @@
 import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.step_plan import PageLoad, PageSave, StepPlan
+from jaxserve.core.step_plan import PageDrops, PageLoad, PageSave, StepPlan
 from jaxserve.kv.allocator import SCRATCH_PAGE
 from jaxserve.runner.fake.fake_model import mix
 
-# By group: pages, offsets and expected content of the positions that a row's tokens see.
+# Pages, offsets and expected content of positions that a row's tokens see.
 Seen = list[tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
@@ -16,16 +16,27 @@ class PagingError(AssertionError):
 
 
 class FakePool:
-    """Stores at each position a hash of the prefix that ends there, salted by KV group, in place of keys and values."""
+    """Stores at each position a hash of the prefix that ends there, salted by KV group, in place of keys and values.
 
-    def __init__(self, groups: KVGroups, num_pages: int):
-        self.groups = groups
+    num_sinks: of streaming sequences; None: there are none.
+    """
+
+    def __init__(self, groups: KVGroups, num_pages: int, num_sinks: int | None = None):
+        self.groups, self.num_sinks, self.has_drops = groups, num_sinks or 0, num_sinks is not None
         self._content = np.zeros((num_pages, groups.page_size), np.uint64)
         self._host: dict[int, np.ndarray] = {}  # content of the host tier's pages
         self._salts = np.array([mix(g + 1) for g in range(groups.num_groups)], np.uint64)
 
     def copy(self, src_pages: np.ndarray, dst_pages: np.ndarray) -> None:
         self._content[dst_pages] = self._content[src_pages]
+
+    def copy_sinks(self, drops: PageDrops) -> None:
+        """Copies are marked by the distance to which they are rotated."""
+        content, n = self._content, self.num_sinks
+        sinks = [_moved(content[page, :n], d) for page, d in zip(drops.sink_pages, drops.num_dropped, strict=True)]
+        rests = content[drops.rest_pages, n:]
+        for own, sink, rest in zip(drops.own_pages.tolist(), sinks, rests, strict=True):
+            content[own, :n], content[own, n:] = sink, rest
 
     def transfer(self, transfers: tuple[PageSave | PageLoad, ...]) -> None:
         """Copy pages to host memory and back, one after the other."""
@@ -45,11 +56,20 @@ class FakePool:
         """
         seen: Seen = []
         for g, window in enumerate(self.groups.windows):
-            first = 0 if window is None else max(0, start - window + 1)
+            num_dropped = 0
+            if window is None and self.has_drops:
+                num_dropped = int(plan.first_pages[g, row]) * self.groups.page_size
+            first = num_dropped + self.num_sinks if num_dropped else 0
+            if window is not None:
+                first = max(0, start - window + 1)
             pages, offsets = self._locate(plan, row, g, first, len(prefixes))
             content = prefixes[first:] ^ self._salts[g]
             self._content[pages[start - first :], offsets[start - first :]] = content[start - first :]
             seen.append((pages, offsets, content))
+            if num_dropped:
+                sinks = _moved(prefixes[: self.num_sinks] ^ self._salts[g], num_dropped)
+                places = np.arange(self.num_sinks)
+                seen.append((np.full_like(places, plan.tables[g][row, 0]), places, sinks))
         return seen
 
     def read(self, plan: StepPlan, row: int, prefixes: np.ndarray) -> None:
@@ -64,10 +84,10 @@ class FakePool:
 
     def check(self, plan: StepPlan, row: int, seen: Seen) -> None:
         """Raise `PagingError` unless every position that the row's tokens see has the expected content."""
-        for g, (pages, offsets, content) in enumerate(seen):
+        for pages, offsets, content in seen:
             wrong = np.flatnonzero(self._content[pages, offsets] != content)
             if len(wrong):
-                where = f"step {plan.step_id}, slot {plan.slots[row]}, group {g}, page {pages[wrong[0]]}"
+                where = f"step {plan.step_id}, slot {plan.slots[row]}, page {pages[wrong[0]]}"
                 what = f"{len(wrong)} of the {len(content)} positions that the row sees"
                 raise PagingError(f"{where}: {what} are not what the sequence wrote")
 
@@ -82,3 +102,7 @@ class FakePool:
         if (pages == SCRATCH_PAGE).any():
             raise PagingError(f"step {plan.step_id}, row {row}, group {g}: [{start}, {end}) lies in the scratch page")
         return pages, positions % self.groups.page_size
+
+
+def _moved(content: np.ndarray, num_dropped: int) -> np.ndarray:
+    return mix(content ^ np.uint64(num_dropped))

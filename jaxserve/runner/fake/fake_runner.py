@@ -45,10 +45,11 @@ class FakeRunner:
         num_pages: int,
         max_model_len: int,
         max_logprobs: int = 5,
+        num_sinks: int | None = None,
     ):
         self.model, self.groups, self.max_logprobs = model, groups, max_logprobs
         self.num_computed = 0  # tokens of all rows
-        self._pool = FakePool(groups, num_pages)
+        self._pool = FakePool(groups, num_pages, num_sinks)
         self._prefixes = np.zeros((num_slots, max_model_len), np.uint64)  # by position, of the slot's sequence
         self._lengths = [0] * num_slots
         self._last_tokens = [0] * num_slots
@@ -66,6 +67,8 @@ class FakeRunner:
             self._edits[edits.slot] = edits
             if edits.mask is not None:
                 self._masks[edits.slot + 1] = edits.mask
+        if plan.drops is not None:
+            self._pool.copy_sinks(plan.drops)
         self._pool.transfer(plan.transfers)
         self._take_prefixes(plan)
         if plan.forks is not None:

@@ -21,6 +21,7 @@ from jaxserve.runner.device_state import MAX_EDITS, DeviceState, init_slots
 from jaxserve.runner.host_pages import TRANSFER_PAGES
 from jaxserve.runner.programs.compiler_options import compiler_options
 from jaxserve.runner.programs.stored_layouts import stored
+from jaxserve.runner.sink_copies import MAX_COPIES, SinkCopies, copy_sinks
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.step import fork, step
 from jaxserve.runner.step.step_settings import StepSettings
@@ -65,7 +66,7 @@ class Programs:
     """The settings and sizes of an engine; num_pages includes the scratch page, num_slots excludes the scratch slot.
 
     has_host_tier: pages are copied to host memory and back. history_len: positions of the tokens that are kept for
-    drafts; 0: none are.
+    drafts; 0: none are. num_sinks: of streaming sequences; None: there are none.
     """
 
     settings: StepSettings
@@ -73,6 +74,7 @@ class Programs:
     num_slots: int
     has_host_tier: bool = False
     history_len: int = 0
+    num_sinks: int | None = None
     traces: Counter[str] = field(default_factory=Counter[str])
     """How often the Python of each program was traced."""
 
@@ -117,7 +119,8 @@ class Programs:
         return vocab_width(self.settings.model.config, self.settings.model.mesh)
 
     def batch_layout(self, bucket: Bucket) -> BatchLayout:
-        return BatchLayout(bucket, self.groups, self.settings.model.config.group_ranges)
+        has_drops = self.num_sinks is not None
+        return BatchLayout(bucket, self.groups, self.settings.model.config.group_ranges, has_drops)
 
     def step(self, bucket: Bucket) -> Program:
         """(weights, state, buffer) -> (state, output, `ExtraOutputs`)."""
@@ -170,6 +173,18 @@ class Programs:
         tokens = self._whole((self.history_len,), jnp.int32)
         return self._update("set_history", function, self._whole((), jnp.int32), tokens)
 
+    def copy_sinks(self) -> Program:
+        """(state, copies of each kind of layers with full attention) -> state."""
+        model, num_sinks = self.settings.model, self.num_sinks or 0
+        full = [kind.attention for kind in model.config.kinds if kind.attention.window is None]
+
+        def function(state: DeviceState, copies: tuple[SinkCopies, ...]) -> DeviceState:
+            kinds = list(zip(full, copies, strict=True))
+            return replace(state, pool=copy_sinks(model.mesh, self.layout.pages, num_sinks, kinds, state.pool))
+
+        column: Any = self._whole((MAX_COPIES,), jnp.int32)
+        return self._update("copy_sinks", function, (SinkCopies(*[column] * 4),) * len(full))
+
     def save_pages(self) -> Program:
         """(state, pages) -> (state, their content in host memory)."""
 
@@ -192,15 +207,16 @@ class Programs:
         return self._update("load_pages", function, ids, pages)
 
     def all(self, buckets: list[Bucket]) -> list[Program]:
-        """All programs of an engine: a step for each bucket, forks, edits, masks, counts, transfers and histories."""
+        """All programs of an engine: a step for each bucket, and what edits, copies and fills in slots and pages."""
         rest = [self.save_pages(), self.load_pages()] if self.has_host_tier else []
         rest += [self.set_history()] if self.history_len else []
+        rest += [self.copy_sinks()] if self.num_sinks is not None else []
         return [*map(self.step, buckets), self.fork(), self.set_edits(), self.set_mask(), self.set_counts(), *rest]
 
     def _whole(self, shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated(self.settings.model.mesh))
 
-    def _update(self, name: str, function: Callable[..., Any], *arrays: jax.ShapeDtypeStruct) -> Program:
+    def _update(self, name: str, function: Callable[..., Any], *arrays: Any) -> Program:
         return self._program(name, function, (self.state, *arrays), state=0, rest=None)
 
     def _program(

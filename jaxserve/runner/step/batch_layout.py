@@ -26,12 +26,14 @@ HEADER = 3
 class BatchLayout:
     """The offset of each part of a bucket's buffer; shared by `pack` on the host and `unpack` on the device.
 
-    kinds: the half-open range of KV groups of each layer kind.
+    kinds: the half-open range of KV groups of each layer kind. has_drops: first pages of groups without a window count
+    pages that streaming rows have dropped; else they are 0.
     """
 
     bucket: Bucket
     groups: KVGroups
     kinds: tuple[tuple[int, int], ...]
+    has_drops: bool = False
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:

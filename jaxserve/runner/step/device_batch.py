@@ -79,23 +79,32 @@ def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], inputs: StepInputs) -
     cu_q_lens = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(query_lens, dtype=jnp.int32)])
     num_seqs, num_decodes, _ = parts["header"]
 
-    metas = tuple(
-        kind_meta(
-            parts[f"tables{k}"],
-            parts[f"first_pages{k}"],
+    def meta_of(k: int) -> tuple[AttentionMeta, Int32[Array, "S"] | int]:
+        """The metadata of a kind, and the dropped tokens of its rows: positions less these are indices of KV."""
+        tables, first_pages, num_dropped = parts[f"tables{k}"], parts[f"first_pages{k}"], 0
+        if layout.has_drops and layout.groups.windows[layout.kinds[k][0]] is None:
+            num_dropped = first_pages[0] * layout.groups.page_size
+            first_pages = jnp.zeros_like(first_pages)
+        meta = kind_meta(
+            tables,
+            first_pages,
             cu_q_lens=cu_q_lens,
-            kv_lens=kv_lens,
+            kv_lens=kv_lens - num_dropped,
             num_seqs=num_seqs,
             num_decodes=num_decodes,
             num_tokens=layout.bucket.num_tokens,
             page_size=layout.groups.page_size,
         )
-        for k in range(len(layout.kinds))
-    )
+        return meta, num_dropped
+
+    metas, dropped = zip(*map(meta_of, range(len(layout.kinds))), strict=True)
+    positions, num_dropped = metas[0].kv_positions, dropped[0]
+    if not isinstance(num_dropped, int):
+        positions += num_dropped[metas[0].rows]
     sampling = read_rows(rows)
     return DeviceBatch(
         tokens=tokens,
-        positions=metas[0].kv_positions,
+        positions=positions,
         token_rows=metas[0].rows,
         is_token=jnp.arange(len(tokens)) < cu_q_lens[-1],
         targets=parts.get("targets"),

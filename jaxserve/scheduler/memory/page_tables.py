@@ -45,7 +45,8 @@ def num_lacking_pages(state: SchedulerState) -> int:
     """Pages that running sequences still need for their known tokens."""
     slot_table = state.slot_table
     slots = np.flatnonzero(slot_table.is_running)
-    missing = state.groups.end_page(slot_table.num_inputs[slots]) - slot_table.end_page[slots]
+    num_inputs = np.minimum(slot_table.num_inputs, slot_table.span_end)[slots]  # later spans need no more pages
+    missing = state.groups.end_page(num_inputs) - slot_table.end_page[slots]
     room = slot_table.table_widths - slot_table.num_pages[:, slots]
     return int(np.maximum(np.minimum(missing, room), 0).sum())
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from jaxserve.core.sequence import Sequence
 from jaxserve.kv.prefix_cache import PrefixMatch
+from jaxserve.scheduler.memory.kv_drops import has_dropped
 from jaxserve.scheduler.memory.page_tables import allocate_pages
 from jaxserve.scheduler.state import SchedulerState
 
@@ -62,7 +63,7 @@ def insert_prefix(state: SchedulerState, slot: int) -> None:
     slot_table, groups, cache = state.slot_table, state.groups, state.prefix_cache
     # The last token's KV is not computed, however many rounds were planned for the sequence.
     end = min(slot_table.num_computed[slot], slot_table.num_tokens[slot] - 1) // groups.page_size
-    if cache is None or end <= slot_table.num_kept[slot]:
+    if cache is None or end <= slot_table.num_kept[slot] or has_dropped(state, slot):
         return
     pages = np.zeros((groups.num_groups, end), np.int32)
     for g, table in enumerate(slot_table.page_tables):

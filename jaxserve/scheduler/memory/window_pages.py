@@ -37,7 +37,7 @@ def pages_behind_windows(state: SchedulerState, slot: int) -> list[np.ndarray]:
     freed: list[np.ndarray] = []
     for g, table in enumerate(slot_table.page_tables):
         end = groups.first_page(g, int(slot_table.num_scheduled[slot])) - slot_table.first_pages[g, slot]
-        freed.append(table[slot, :end])
+        freed.append(table[slot, : max(0, end)])  # below 0 where a streaming slot has dropped pages
     return freed
 
 

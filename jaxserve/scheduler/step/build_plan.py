@@ -7,6 +7,7 @@ from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.core.step_plan import CachedPrefix, SlotEdits, StepPlan
 from jaxserve.scheduler.logit_edits import banned_next, has_edits, has_penalties, make_edits
 from jaxserve.scheduler.memory.fork import make_forks
+from jaxserve.scheduler.memory.kv_drops import take_drops
 from jaxserve.scheduler.memory.window_pages import read_table
 from jaxserve.scheduler.state import SchedulerState, StepRows
 from jaxserve.scheduler.step.multi_step import Rounds
@@ -56,6 +57,7 @@ def build_plan(
         extra_rows=extra_rows,
         first_pages=first_pages,
         tables=tables,
+        drops=take_drops(state),
         edits=_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else (),
         cached_prefixes=_cached_prefixes(state, started, counted),
         forks=make_forks(rows),
@@ -134,13 +136,16 @@ def _tables(
     """
     slot_table, groups = state.slot_table, state.groups
     end_pages = groups.end_page(ends)
-    if not groups.has_windows:
+    if not groups.has_windows and state.streaming is None:
         width = int(end_pages.max())
         return np.zeros((groups.num_groups, len(slots)), np.int32), tuple(
             t[slots, :width] for t in slot_table.page_tables
         )
-    first_pages = np.stack([groups.first_page(g, starts) for g in range(groups.num_groups)])
-    shifts = first_pages - slot_table.first_pages[:, slots]
+    held = slot_table.first_pages[:, slots]
+    # Where nothing is seen through a window, pages before the first have been dropped.
+    firsts = [held[g] if w is None else groups.first_page(g, starts) for g, w in enumerate(groups.windows)]
+    first_pages = np.stack(firsts)
+    shifts = first_pages - held
     widths = (end_pages - first_pages).max(axis=1).tolist()
     tables = [read_table(t, slots, s, w) for t, s, w in zip(slot_table.page_tables, shifts, widths, strict=True)]
     return first_pages, tuple(tables)

@@ -37,14 +37,15 @@ def plan_rounds(
     bucket = _verify_bucket(state, buckets, decodes, rows)
     if bucket is not None:
         assert state.speculation is not None
-        num_columns = int(groups.end_page(slot_table.num_scheduled[decodes] + 1).max())
+        first_pages = slot_table.first_pages[:, decodes].min(axis=0)
+        num_columns = int((groups.end_page(slot_table.num_scheduled[decodes] + 1) - first_pages).max())
         decode = buckets.fit(len(decodes), len(decodes), num_columns, is_decode=True)
         max_drafts[decodes] = state.speculation.drafts_of(slot_table, decodes, decode, bucket)
         bucket = bucket if max_drafts.any() else None
     if max_rounds == 1 and bucket is None:
         return Rounds(1, max_tokens, max_drafts)
     starts = slot_table.num_scheduled[decodes]
-    needed = slot_table.max_computed[decodes] - starts
+    needed = np.minimum(slot_table.max_computed, slot_table.span_end)[decodes] - starts
     num_idle = num_available_pages(state, rows)
     room = slot_table.first_pages[:, decodes] + slot_table.table_widths
     for num_rounds in range(max_rounds, 0, -1):

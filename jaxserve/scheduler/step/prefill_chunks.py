@@ -20,17 +20,19 @@ def running_prompts(state: SchedulerState, rows: StepRows) -> list[int]:
 def schedule_chunks(state: SchedulerState, rows: StepRows, num_withheld: int) -> None:
     """Add chunks of running prompts; `num_withheld` tokens of the budget are left for sequences that fork."""
     slot_table = state.slot_table
-    pending = slot_table.num_inputs - slot_table.num_scheduled
     for slot in sorted(running_prompts(state, rows), key=lambda slot: state.policy.chunk_key(state.occupant(slot))):
-        wanted = chunk_len(state, rows, int(pending[slot]), num_withheld)
+        wanted = chunk_len(state, rows, slot, num_withheld)
         if wanted <= 0:
             break
         if slot_table.is_running[slot]:  # else preempted for one before it
             _obtain_chunk(state, rows, slot, wanted)
 
 
-def chunk_len(state: SchedulerState, rows: StepRows, pending: int, num_withheld: int = 0) -> int:
-    """Length of the next chunk of a prompt with `pending` tokens to compute, by the budget alone."""
+def chunk_len(state: SchedulerState, rows: StepRows, slot: int, num_withheld: int = 0) -> int:
+    """Length of the next chunk of a slot's prompt, by the budget alone."""
+    slot_table = state.slot_table
+    end = min(slot_table.num_inputs[slot], slot_table.span_end[slot])
+    pending = int(end - slot_table.num_scheduled[slot])
     return min(pending, state.limits.max_chunk_tokens, rows.budget - num_withheld)
 
 

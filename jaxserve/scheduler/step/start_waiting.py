@@ -6,6 +6,7 @@ from itertools import islice
 from jaxserve.core.sequence import Sequence
 from jaxserve.kv.prefix_cache import PrefixMatch
 from jaxserve.scheduler.memory.fork import ForkSource, fork
+from jaxserve.scheduler.memory.kv_drops import begin_span, num_own_pages
 from jaxserve.scheduler.memory.page_tables import num_new_pages, num_spare_pages
 from jaxserve.scheduler.memory.preemption import preempt_over_served
 from jaxserve.scheduler.memory.prefix_reuse import find_prefix, num_prefix_pages, take_prefix
@@ -59,9 +60,9 @@ def _start_next(state: SchedulerState, rows: StepRows) -> bool:
         fork(state, rows, source, slot)
     elif match is not None:
         take_prefix(state, slot, match)
-    start = int(state.slot_table.num_scheduled[slot])
+    begin_span(state, slot)
     rows.new_slots.append(slot)
-    add_chunk(state, rows, slot, chunk_len(state, rows, int(state.slot_table.num_inputs[slot]) - start))
+    add_chunk(state, rows, slot, chunk_len(state, rows, slot))
     return True
 
 
@@ -92,7 +93,10 @@ def _num_pages(
     state: SchedulerState, sequence: Sequence, match: PrefixMatch | None, source: ForkSource | None = None
 ) -> int:
     """The most idle pages for the whole prompt. They are taken chunk by chunk, but a prompt must fit to be useful."""
-    num_inputs = min(sequence.num_tokens, state.limits.max_computed(sequence.request))
+    request = sequence.request
+    num_inputs, num_spare = min(sequence.num_tokens, state.limits.max_computed(request)), 0
+    if request.is_streaming:
+        num_inputs, num_spare = min(num_inputs, state.capacity), num_own_pages(state)
     if match is not None:
-        return num_prefix_pages(state, match, num_inputs)
-    return num_new_pages(state, num_inputs, 0 if source is None else source.start)
+        return num_spare + num_prefix_pages(state, match, num_inputs)
+    return num_spare + num_new_pages(state, num_inputs, 0 if source is None else source.start)

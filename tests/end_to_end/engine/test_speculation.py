@@ -1,15 +1,13 @@
 """Drafts change no token, text, log-probability or finish reason."""
 
-from contextlib import contextmanager
-from unittest.mock import patch
-
 import numpy as np
 import pytest
 
 from jaxserve import SamplingParams
+from jaxserve.core.errors import RequestError
 from jaxserve.core.options.speculative_config import SpeculativeConfig
-from jaxserve.scheduler.speculation import Speculation
 from tests.end_to_end.engine.test_overlap_and_multi_step import FEATURES, pairwise, run
+from tests.support.drafting import always, counted
 from tests.support.golden_data import goldens
 from tests.support.tiny_engines import SMALL, driven, rescheduled, submit, tiny_engine
 
@@ -18,37 +16,8 @@ ROWS = pairwise(FEATURES | {"repetition_penalty": (1.0, 1.3)})
 PAGE = 16
 
 
-class AlwaysDraft(Speculation):
-    """Does not weigh times, which differ from run to run."""
-
-    def drafts_of(self, slot_table, slots, decode, verify):
-        return np.where(slot_table.is_synchronous[slots], 0, self.max_drafts).astype(np.int32)
-
-
-def always(llm):
-    sizes = llm.parts.spec.sizes
-    llm.parts.engine.scheduler.state.speculation = AlwaysDraft(DRAFTS.num_speculative_tokens, sizes.max_num_seqs)
-    return llm
-
-
 def drafting(family, **options):
     return always(tiny_engine(family, speculative_config=DRAFTS, **options))
-
-
-@contextmanager
-def counted(llm):
-    """Yields the numbers of proposed and accepted drafts of each step."""
-    seen, runner = [], llm.parts.runner
-    collect = runner.collect
-
-    def collect_and_count(ticket):
-        outcome = collect(ticket)
-        if outcome.drafts is not None:
-            seen.append((int(outcome.drafts.num_proposed.sum()), int(outcome.drafts.num_accepted.sum())))
-        return outcome
-
-    with patch.object(runner, "collect", collect_and_count):
-        yield seen
 
 
 def requests(family):
@@ -57,19 +26,19 @@ def requests(family):
     return prompts, [SamplingParams(max_tokens=12 + 5 * (i % 4), seed=i, **row) for i, row in enumerate(ROWS)]
 
 
-@pytest.mark.parametrize("family", ["llama3", "gemma3"])
-def test_every_pair_of_features_gives_the_same_text(family):
+@pytest.mark.parametrize(("family", "ways"), [("llama3", [(1, False), (5, True)]), ("gemma3", [(5, True)])])
+def test_every_pair_of_features_gives_the_same_text(family, ways):
     prompts, params = requests(family)
     expected, logprobs, _ = run(tiny_engine(family), prompts, params, 1, is_overlapped=False)
     llm = drafting(family)
-    for num_rounds, is_overlapped in ((1, False), (5, True)):
+    for num_rounds, is_overlapped in ways:
         with counted(llm) as seen:
             outputs, found, _ = run(llm, prompts, params, num_rounds, is_overlapped)
         assert outputs == expected, (num_rounds, is_overlapped)
         np.testing.assert_allclose(found, logprobs, atol=1e-5)
         proposed, accepted = np.sum(seen, axis=0)
         assert 10 < accepted < proposed
-    for prompt, param in list(zip(prompts, params, strict=True))[::4]:
+    for prompt, param in list(zip(prompts, params, strict=True))[::8]:
         (alone,), _, _ = run(llm, [prompt], param, 16, is_overlapped=True)
         assert alone == expected[prompts.index(prompt)]
 
@@ -117,6 +86,20 @@ def test_a_row_that_must_see_its_tokens_runs_beside_drafts():
     assert found == outputs(tiny_engine("llama3"))
     assert found[0][:5] != golden.greedy[:5]
     assert np.sum(seen, axis=0)[1] > 5
+
+
+def test_a_request_may_do_without_drafts():
+    llm, prompt = drafting("llama3"), goldens("llama3")[0].prompt * 2
+    params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, speculation=False)
+    with counted(llm) as seen:
+        (output,) = llm.generate([prompt], params, use_tqdm=False)
+    assert not np.sum(seen)
+    (plain,) = tiny_engine("llama3").generate(
+        [prompt], SamplingParams(**vars(params) | {"speculation": None}), use_tqdm=False
+    )
+    assert output.outputs[0].token_ids == plain.outputs[0].token_ids
+    with pytest.raises(RequestError, match="speculation=True: this engine was built without speculative_config"):
+        tiny_engine("llama3").generate([prompt], SamplingParams(speculation=True), use_tqdm=False)
 
 
 def test_an_abort_in_the_middle_of_drafts_harms_nobody():

@@ -81,6 +81,12 @@ def test_the_fuzz_finds_tables_without_pages_that_rows_see_whose_drafts_are_reje
         fuzz("drafts, windows", seed=0, **QUIET).check_outputs()
 
 
+def test_the_fuzz_finds_sinks_that_are_not_copied():
+    wrong = patch.object(build_plan, "take_drops", lambda state: state.drops.clear())
+    with wrong, pytest.raises((EngineDeadError, AssertionError)):
+        fuzz("streaming, ample", seed=0, **QUIET).check_outputs()
+
+
 def pin_nothing(host, keys):
     host._pinned.update((key, host._entries[key]) for key in keys)
 

@@ -21,7 +21,7 @@ class Rows:
         self.table = SimpleNamespace(
             epoch=np.zeros(num_rows, np.int32),
             num_tokens=np.full(num_rows, 100, np.int32),
-            is_synchronous=np.zeros(num_rows, bool),
+            may_draft=np.ones(num_rows, bool),
         )
         for seconds in (1000.0, 1.0):  # the first step of a bucket may have compiled it
             self.observe(SimpleNamespace(bucket=DECODE), StepOutcome(0, 1, *np.zeros((3, 1))), seconds)
@@ -78,7 +78,7 @@ def test_a_new_sequence_in_a_slot_begins_anew():
 
 def test_rows_that_the_host_must_see_do_not_draft():
     rows = Rows()
-    rows.table.is_synchronous[2] = True
+    rows.table.may_draft[2] = False
     assert rows.drafts() == [7, 7, 0, 7]
 
 

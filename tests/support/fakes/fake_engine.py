@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxserve.core.buckets import make_buckets, with_verify
 from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.options.kv_policy_config import StreamingConfig
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.request import Request
@@ -24,6 +25,7 @@ from jaxserve.scheduler.scheduler import Scheduler
 from jaxserve.scheduler.speculation import Speculation
 
 MODEL = FakeModel()
+LONGEST_STREAM = 300
 
 
 def make_scheduler(
@@ -40,7 +42,12 @@ def make_scheduler(
     policy: SchedulingPolicy | None = None,
     queue_limits: QueueLimits | None = None,
     max_drafts: int = 0,
+    sinks_and_window: tuple[int, int] | None = None,
 ) -> Scheduler:
+    streaming = None
+    if sinks_and_window is not None:
+        num_sinks, window = sinks_and_window
+        streaming = StreamingConfig(name="streaming", num_sinks=num_sinks, window=window)
     buckets = make_buckets(max_num_seqs, max_num_batched_tokens, -(-max_model_len // page_size))
     return Scheduler(
         KVGroups(windows, page_size),
@@ -56,6 +63,7 @@ def make_scheduler(
         policy=policy,
         queue_limits=queue_limits,
         speculation=Speculation(max_drafts, max_num_seqs) if max_drafts else None,
+        streaming=streaming,
     )
 
 
@@ -78,12 +86,14 @@ def make_engine(
 ) -> Engine:
     scheduler = make_scheduler(windows, **limits)
     limits = {"page_size": 4, "num_pages": 200, "max_num_seqs": 8, "max_model_len": 64} | limits
+    streaming = scheduler.state.streaming
     runner = FakeRunner(
         model,
         KVGroups(windows, limits["page_size"]),
         num_slots=limits["max_num_seqs"],
         num_pages=limits["num_pages"],
-        max_model_len=limits["max_model_len"],
+        max_model_len=limits["max_model_len"] if streaming is None else LONGEST_STREAM,
+        num_sinks=None if streaming is None else streaming.num_sinks,
     )
     return Engine(scheduler, runner, clock=clock)
 
@@ -100,6 +110,7 @@ def make_request(
     cache_salt: str | None = None,
     arrival_s: float = 0.0,
     scheduling: SchedulingOptions = DEFAULT_SCHEDULING,
+    is_streaming: bool = False,
     **params,
 ) -> Request:
     """A request for a prompt, or for a random prompt of so many tokens, by seed; token 0 ends the text."""
@@ -118,6 +129,7 @@ def make_request(
         cache_salt=cache_salt,
         arrival_s=arrival_s,
         scheduling=scheduling,
+        is_streaming=is_streaming,
     )
 
 
@@ -139,7 +151,8 @@ def naive(
         prefix = extend_prefix(prefix, token)
         if token in request.stop_ids and len(output) > request.params.min_tokens:
             return output, "stop"
-        if len(output) == request.max_tokens or position + 1 == max_model_len:
+        is_full = position + 1 == max_model_len and not request.is_streaming
+        if len(output) == request.max_tokens or is_full:
             return output, "length"
 
 

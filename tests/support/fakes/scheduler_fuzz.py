@@ -36,6 +36,17 @@ POOLS = {
     "drafts, small": {"windows": (None,), "num_pages": 17, "max_drafts": 5},
     "drafts, windows": {"windows": (8, None), "num_pages": 40, "max_chunk_tokens": 7, "max_drafts": 4},
     "drafts, prefixes": {"windows": (None, 6), "num_pages": 48, "prefix_eviction": "hits", "max_drafts": 2},
+    "streaming, ample": {"windows": (None,), "num_pages": 400, "sinks_and_window": (3, 9)},
+    "streaming, small": {"windows": (None,), "num_pages": 18, "sinks_and_window": (2, 8)},
+    "streaming, prefixes": {
+        "windows": (None, 6, None),
+        "num_pages": 60,
+        "max_chunk_tokens": 7,
+        "prefix_eviction": "hits",
+        "num_host_pages": 60,
+        "sinks_and_window": (4, 11),
+    },
+    "streaming, drafts": {"windows": (8, None), "num_pages": 44, "max_drafts": 3, "sinks_and_window": (0, 8)},
     "drafts, pages of one": {"windows": (None,), "num_pages": 66, "page_size": 1, "max_drafts": 3},
 }
 POLICIES_BY_NAME = {
@@ -77,6 +88,7 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
     assert scheduler.stats.num_pages_free == scheduler.state.pool.num_pages - 1
     assert sum(scheduler.stats.num_pages_referenced_by_group) == 0
     assert watch.num_forks > 0
+    assert (watch.num_drops > 0) == ("streaming" in pool)
     if "drafts" in pool:
         assert 0 < watch.num_accepted < watch.num_drafts
     if habits == "calm" or "ample" in pool:  # a short storm aborts too many requests to need preemption in every pool

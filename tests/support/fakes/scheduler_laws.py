@@ -33,7 +33,7 @@ class Watch:
         self.running: set[Sequence] = set()  # with the last plan
         self.in_flight: list[tuple[StepPlan, np.ndarray]] = []  # plans, and what they may write: page, slot, end
         self.num_forks = self.num_tokens = self.num_steps = self.num_rounds = 0
-        self.num_drafts = self.num_accepted = 0
+        self.num_drafts = self.num_accepted = self.num_drops = 0
         engine.runner = self
 
     def submit(self, plan: StepPlan) -> int:
@@ -41,6 +41,11 @@ class Watch:
         assert plan.query_lens.max() <= self.state.limits.max_chunk_tokens
         assert len(set(plan.slots.tolist())) == plan.num_rows
         self.num_forks += 0 if plan.forks is None else len(plan.forks.dst_slots)
+        if plan.drops is not None:
+            self.num_drops += len(plan.drops.groups)
+            # These pages return at once: what takes them is dispatched after the copies of what remains of them.
+            gone = plan.drops.rest_pages
+            self.in_flight = [(other, of[:, ~np.isin(of[0], gone)]) for other, of in self.in_flight]
         self.num_tokens += int(plan.max_computed.sum())
         self.num_steps += 1
         self.num_rounds += plan.num_rounds
@@ -62,7 +67,7 @@ class Watch:
         for g, table in enumerate(plan.tables):
             for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
                 first = plan.first_pages[g, row]
-                columns = np.arange(start // size, (end - 1) // size + 1)
+                columns = np.arange(max(start // size, first), (end - 1) // size + 1)
                 slots = np.full_like(columns, plan.slots[row])
                 written.append(np.stack([table[row, columns - first], slots, (columns + 1) * size]))
         return np.concatenate(written, axis=1)
@@ -96,6 +101,7 @@ class Watch:
             assert None not in occupants, "a slot returned before the commit of its last step"
             # Rows start where the step before ends: with drafts only its commit says where.
             pages = pages[ends > self.state.slot_table.num_computed[slots]]
+            pages = pages[~np.isin(pages, [rest_page for _, _, rest_page, _, _ in self.state.drops])]
             assert self.state.pool.references(pages).all(), "a page returned before the last write to it"
 
 
@@ -109,6 +115,8 @@ def check_pages(state: SchedulerState) -> None:
             "a table names the scratch page or one past its end"
         )
         named += np.bincount(table[is_held], minlength=pool.num_pages)
+    spares = slot_table.spare_pages[slot_table.spare_pages > 0]
+    named += np.bincount(spares, minlength=pool.num_pages)
     assert (named == pool.references(slice(None))).all(), "references differ from the tables"
     assert named[0] == 0, "the scratch page is referenced"
     num_deferred = np.count_nonzero(pool.references(slice(None)))
@@ -210,7 +218,7 @@ class RandomDrafts:
 
     def drafts_of(self, slot_table, slots, decode, verify) -> np.ndarray:
         drafts = self._random.integers(0, self._max_drafts + 1, len(slots)) * (self._random.random() < 0.8)
-        return np.where(slot_table.is_synchronous[slots], 0, drafts).astype(np.int32)
+        return np.where(slot_table.may_draft[slots], drafts, 0).astype(np.int32)
 
     def observe(self, plan, outcome, num_tokens, device_s) -> None:
         assert len(num_tokens) == plan.num_rows
@@ -320,6 +328,9 @@ class Fuzz:
         if self.engine.scheduler.state.prefix_cache is not None and self.added and draw.random() < 0.7:
             prompt, salt = self._continuation(), str(draw.choice(["a", "b"])) if draw.random() < 0.1 else None
             params["skip_reading_prefix_cache"] = bool(draw.random() < 0.1)
+        if self.engine.scheduler.state.streaming is not None and draw.random() < 0.6:
+            max_tokens = int(draw.integers(1, 4 * self.longest))
+            params |= {"is_streaming": True, "min_tokens": min(params["min_tokens"], max_tokens)}
         params |= {"arrival_s": self.clock.now_s, "scheduling": self._scheduling()}
         request = make_request(str(number), prompt, max_tokens, seed=number, cache_salt=salt, **params)
         self.added.append(self.engine.add(request))

@@ -55,6 +55,7 @@ def engine_key(programs: Programs) -> dict[str, Any]:
         "batch_invariant": settings.tiles is not None,
         "proposer": settings.proposer,
         "history_len": programs.history_len,
+        "num_sinks": programs.num_sinks,
     }
     key |= {name: os.environ.get(name, "") for name in VARIABLES}
     return _plain(key | {name: getattr(jax.config, name) for name in SETTINGS})

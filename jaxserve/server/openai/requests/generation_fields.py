@@ -79,6 +79,8 @@ class SamplingFields(Body):
     allowed_token_ids: Items[int] | None = None
     bad_words: Annotated[Items[str], Field(max_length=MAX_BAD_WORDS)] | None = None
     skip_reading_prefix_cache: bool | None = None
+    kv_policy: bool | None = None
+    speculation: bool | None = None
     cache_salt: str | None = Field(None, min_length=1, max_length=128, pattern=r"^[^@/\\\x00]+$")
     truncate_prompt_tokens: int | None = Field(None, ge=-1)
     truncation_side: str | None = Field(None, pattern="^(left|right)$")

@@ -29,6 +29,7 @@ REFUSED = {
     "priority_ageing_s": 60.0,
     "tenant_weights": {"a": 1.0},
     "speculative_config": {"method": "ngram"},
+    "kv_policy": {"name": "streaming"},
     "max_num_waiting": -1,
     "max_waiting_tokens": 0,
     "tokenizer": 5,

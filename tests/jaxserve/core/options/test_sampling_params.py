@@ -48,6 +48,8 @@ FIELDS = {
     "allowed_token_ids": ([([3, 1], (3, 1)), (np.arange(2), (0, 1)), (None, None)], [[], [-1], "1", 4, [None]]),
     "bad_words": ([(["damn"], ("damn",)), (None, ())], ["damn", [""], ["a"] * 129, [b"a"], 4]),
     "skip_reading_prefix_cache": ([(True, True), (None, None)], [flag for flag in BAD_FLAGS if flag is not None]),
+    "kv_policy": ([(False, False), (None, None)], [flag for flag in BAD_FLAGS if flag is not None]),
+    "speculation": ([(False, False), (None, None)], [flag for flag in BAD_FLAGS if flag is not None]),
 }
 
 

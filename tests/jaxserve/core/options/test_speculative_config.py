@@ -1,14 +1,15 @@
 import pytest
 
 from jaxserve.core.errors import ConfigError
-from jaxserve.core.options.speculative_config import SpeculativeConfig, read_speculative_config
+from jaxserve.core.options.option_mappings import read_mapping
+from jaxserve.core.options.speculative_config import SpeculativeConfig
 
 
 def test_a_mapping_is_read():
-    assert read_speculative_config(None) is None
+    assert read_mapping(SpeculativeConfig, None, "speculative_config") is None
     expected = SpeculativeConfig(method="ngram", num_speculative_tokens=5, prompt_lookup_min=1, prompt_lookup_max=3)
     given = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
-    assert read_speculative_config(given) == expected
+    assert read_mapping(SpeculativeConfig, given, "speculative_config") == expected
 
 
 @pytest.mark.parametrize(
@@ -26,5 +27,5 @@ def test_a_mapping_is_read():
 )
 def test_what_is_wrong_is_named(value, message):
     with pytest.raises(ConfigError, match=f"speculative_config: {message}") as caught:
-        read_speculative_config(value)
+        read_mapping(SpeculativeConfig, value, "speculative_config")
     assert caught.value.param == "speculative_config"

@@ -16,7 +16,7 @@ from tests.support.serving.body_fuzz import body_schemas, cases
 from tests.support.serving.fuzz_client import fuzz
 from tests.support.serving.http_server import running, until
 
-NUM_CASES, NUM_WITH_FAULT = 1200, 200
+NUM_CASES, NUM_WITH_FAULT = 1200, 400
 
 
 @pytest.fixture
