@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from jaxserve.core.step_plan import PageLoad, PageSave
+from jaxserve.core.device_ops import PageLoad, PageSave
 
 
 class HostTier:

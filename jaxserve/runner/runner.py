@@ -9,20 +9,20 @@ import jax
 import numpy as np
 
 from jaxserve.core.buckets import Bucket
+from jaxserve.core.device_ops import PageLoad
 from jaxserve.core.step_outcome import StepOutcome
-from jaxserve.core.step_plan import CachedPrefix, Forks, PageDrops, PageLoad, PageSave, SlotEdits, StepPlan
+from jaxserve.core.step_plan import StepPlan
 from jaxserve.models.params import Params
-from jaxserve.runner.device_state import MAX_EDITS, init_state
+from jaxserve.runner.device_state import init_state
+from jaxserve.runner.dispatch_ops import DeviceOps
 from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
 from jaxserve.runner.programs.executables import Compiler, Executables
-from jaxserve.runner.programs.programs import FORK_PAGES, FORK_SLOTS, Program, Programs
+from jaxserve.runner.programs.programs import Program, Programs
 from jaxserve.runner.programs.stored_layouts import destination
-from jaxserve.runner.sink_copies import MAX_COPIES, SinkCopies
 from jaxserve.runner.step.batch_layout import BatchLayout, pack
 from jaxserve.runner.step.step_output import read_logprobs, read_output, read_row_logprobs
 from jaxserve.runner.step.step_settings import StepSettings
 from jaxserve.runner.step.verify_output import read_verified, read_verified_logprobs
-from jaxserve.sampling.penalty_counts import count_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +62,11 @@ class Runner:
             jax.block_until_ready(self._state)  # out-of-memory errors appear here; on CPU they appeared before
         self._executables = Executables(compiler)
         self._batch_layouts: dict[Bucket, BatchLayout] = {}
-        self._host_pages = HostPages(programs.layout, num_host_pages)
+        self._ops = DeviceOps(programs, self._executables, HostPages(programs.layout, num_host_pages))
 
     def submit(self, plan: StepPlan) -> Ticket:
         """Dispatch one step to the device and return at once."""
-        if plan.drops is not None:
-            self._copy_sinks(plan.drops)
-        for transfer in plan.transfers:
-            self._transfer(transfer)
-        if plan.forks is not None:
-            self._fork(plan.forks)
-        for edits in plan.edits:  # after the forks, which copy their source's edits
-            self._set_edits(edits)
-        for prefix in plan.cached_prefixes:
-            self._take_over(prefix)
+        self._state = self._ops.make(self._state, plan.ops)
         bucket = plan.bucket
         with jax.profiler.TraceAnnotation("pack"):
             buffer = pack(self._batch_layout(bucket), plan, scratch_slot=self.programs.num_slots)
@@ -137,10 +128,10 @@ class Runner:
     def time_load(self) -> float:
         """Seconds to copy a page from host memory into the pool, measured on the scratch page; no step may run."""
         empty = PageLoad(np.zeros(TRANSFER_PAGES, np.int32), np.zeros(TRANSFER_PAGES, np.int32))
-        self._transfer(empty)  # may compile
+        self._state = self._ops.make(self._state, [empty])  # may compile
         self.wait()
         started_s = time.perf_counter()
-        self._transfer(empty)
+        self._state = self._ops.make(self._state, [empty])
         self.wait()
         return (time.perf_counter() - started_s) / TRANSFER_PAGES
 
@@ -192,71 +183,3 @@ class Runner:
         if bucket not in self._batch_layouts:
             self._batch_layouts[bucket] = self.programs.batch_layout(bucket)
         return self._batch_layouts[bucket]
-
-    def _set_edits(self, edits: SlotEdits) -> None:
-        count, vocab = len(edits.ids), self.programs.vocab
-        if count > MAX_EDITS:
-            raise ValueError(f"{count} logit edits in one slot exceed the capacity of {MAX_EDITS}")
-        ids = np.full(MAX_EDITS, vocab, np.int32)  # ids past the vocabulary are dropped
-        bias, until = np.zeros(MAX_EDITS, np.float32), np.zeros(MAX_EDITS, np.int32)
-        ids[:count], bias[:count], until[:count] = edits.ids, edits.bias, edits.until
-        execute = self._executables.get("set_edits", self.programs.set_edits)
-        self._state = execute(self._state, np.int32(edits.slot), ids, bias, until)
-        if edits.mask is not None:
-            mask = np.zeros(-(-vocab // 32), np.uint32)
-            mask[: len(edits.mask)] = edits.mask
-            execute = self._executables.get("set_mask", self.programs.set_mask)
-            self._state = execute(self._state, np.int32(edits.slot + 1), mask)
-
-    def _take_over(self, prefix: CachedPrefix) -> None:
-        slot = np.int32(prefix.slot)
-        if prefix.is_counted:
-            counts = count_tokens(prefix.tokens, prefix.prompt_len, self.programs.vocab)
-            execute = self._executables.get("set_counts", self.programs.set_counts)
-            self._state = execute(self._state, slot, counts)
-        if self.programs.history_len:
-            execute = self._executables.get("set_history", self.programs.set_history)
-            self._state = execute(self._state, slot, _padded(prefix.tokens, self.programs.history_len, 0))
-
-    def _copy_sinks(self, drops: PageDrops) -> None:
-        """Of kinds with several groups, and of many rows, some at a time."""
-        execute, model = self._executables.get("copy_sinks", self.programs.copy_sinks), self.settings.model.config
-        columns = np.stack([drops.sink_pages, drops.rest_pages, drops.own_pages, drops.num_dropped])
-        kinds = [
-            columns[:, (drops.groups >= start) & (drops.groups < end)]
-            for kind, (start, end) in zip(model.kinds, model.group_ranges, strict=True)
-            if kind.attention.window is None
-        ]
-        for i in range(0, max(of_kind.shape[1] for of_kind in kinds), MAX_COPIES):
-            part = slice(i, i + MAX_COPIES)
-            padded: list[list[Any]] = [[_padded(c[part], MAX_COPIES, 0) for c in of_kind] for of_kind in kinds]
-            self._state = execute(self._state, tuple(SinkCopies(*of_kind) for of_kind in padded))
-
-    def _transfer(self, transfer: PageSave | PageLoad) -> None:
-        for i in range(0, len(transfer.pages), TRANSFER_PAGES):
-            part = slice(i, i + TRANSFER_PAGES)
-            pages, host_pages = _padded(transfer.pages[part], TRANSFER_PAGES, 0), transfer.host_pages[part]
-            if isinstance(transfer, PageSave):
-                self._state, content = self._executables.get("save_pages", self.programs.save_pages)(self._state, pages)
-                self._host_pages.put(host_pages, content)
-            else:
-                content = self._host_pages.get(_padded(host_pages, TRANSFER_PAGES, 0))
-                execute = self._executables.get("load_pages", self.programs.load_pages)
-                self._state = execute(self._state, pages, content)
-
-    def _fork(self, forks: Forks) -> None:
-        execute, scratch = self._executables.get("fork", self.programs.fork), self.programs.num_slots
-        for i in range(0, max(len(forks.src_pages), 1), FORK_PAGES):
-            pages = [_padded(a[i : i + FORK_PAGES], FORK_PAGES, 0) for a in (forks.src_pages, forks.dst_pages)]
-            slots = [np.full(FORK_SLOTS, scratch, np.int32)] * 2
-            self._state = execute(self._state, *pages, *slots)
-        for i in range(0, len(forks.src_slots), FORK_SLOTS):
-            pages = [np.zeros(FORK_PAGES, np.int32)] * 2
-            slots = [_padded(a[i : i + FORK_SLOTS], FORK_SLOTS, scratch) for a in (forks.src_slots, forks.dst_slots)]
-            self._state = execute(self._state, *pages, *slots)
-
-
-def _padded(values: np.ndarray, size: int, fill: int) -> np.ndarray:
-    out = np.full(size, fill, np.int32)
-    out[: len(values)] = values
-    return out

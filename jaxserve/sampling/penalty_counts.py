@@ -56,9 +56,9 @@ def update_counts(
     return counts
 
 
-def set_counts(counts: Int16[Array, "L V"], slot: Int[Array, ""], line: Int16[Array, " V"]) -> Int16[Array, "L V"]:
-    """Replace the counts of one slot with the result of `count_tokens`."""
-    return counts.at[slot].set(line)
+def set_counts(counts: Int16[Array, "L V"], slots: Int[Array, " N"], lines: Int16[Array, "N V"]) -> Int16[Array, "L V"]:
+    """Replace the counts of these slots with results of `count_tokens`."""
+    return counts.at[slots].set(lines)
 
 
 def count_tokens(tokens: np.ndarray, prompt_len: int, vocab_width: int) -> np.ndarray:

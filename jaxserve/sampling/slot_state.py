@@ -45,23 +45,23 @@ def init_slot_state(num_slots: int, vocab_width: int, num_edits: int) -> SlotSta
 
 def set_edits(
     state: SlotState,
-    slot: Int[Array, ""],
-    ids: Int32[Array, " E"],
-    bias: Float[Array, " E"],
-    until: Int32[Array, " E"],
+    slots: Int[Array, " N"],
+    ids: Int32[Array, "N E"],
+    bias: Float[Array, "N E"],
+    until: Int32[Array, "N E"],
 ) -> SlotState:
-    """Replace all edits of one slot; pad with id V, which is dropped."""
+    """Replace all edits of these slots; pad with id V, which is dropped."""
     return dataclasses.replace(
         state,
-        edit_ids=state.edit_ids.at[slot].set(ids),
-        edit_bias=state.edit_bias.at[slot].set(bias),
-        edit_until=state.edit_until.at[slot].set(until),
+        edit_ids=state.edit_ids.at[slots].set(ids),
+        edit_bias=state.edit_bias.at[slots].set(bias),
+        edit_until=state.edit_until.at[slots].set(until),
     )
 
 
-def set_mask(state: SlotState, row: Int[Array, ""], mask: UInt32[Array, " W"]) -> SlotState:
-    """Replace one row of allowed tokens; row 0 must not change."""
-    return dataclasses.replace(state, mask_rows=state.mask_rows.at[row].set(mask))
+def set_mask(state: SlotState, rows: Int[Array, " N"], masks: UInt32[Array, "N W"]) -> SlotState:
+    """Replace rows of allowed tokens; row 0 must not change."""
+    return dataclasses.replace(state, mask_rows=state.mask_rows.at[rows].set(masks))
 
 
 def fork_slots(state: SlotState, src: Int32[Array, " F"], dst: Int32[Array, " F"]) -> SlotState:

@@ -4,8 +4,8 @@ from collections.abc import Collection
 
 import numpy as np
 
+from jaxserve.core.device_ops import SlotEdits
 from jaxserve.core.request import Request
-from jaxserve.core.step_plan import SlotEdits
 
 FOREVER = np.iinfo(np.int32).max
 

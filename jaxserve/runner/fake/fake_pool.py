@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from jaxserve.core.device_ops import PageDrops, PageLoad, PageSave
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.step_plan import PageDrops, PageLoad, PageSave, StepPlan
+from jaxserve.core.step_plan import StepPlan
 from jaxserve.kv.allocator import SCRATCH_PAGE
 from jaxserve.runner.fake.fake_model import mix
 
@@ -38,16 +39,15 @@ class FakePool:
         for own, sink, rest in zip(drops.own_pages.tolist(), sinks, rests, strict=True):
             content[own, :n], content[own, n:] = sink, rest
 
-    def transfer(self, transfers: tuple[PageSave | PageLoad, ...]) -> None:
-        """Copy pages to host memory and back, one after the other."""
-        for transfer in transfers:
-            for page, host_page in zip(transfer.pages.tolist(), transfer.host_pages.tolist(), strict=True):
-                if isinstance(transfer, PageSave):
-                    self._host[host_page] = self._content[page].copy()
-                elif host_page in self._host:
-                    self._content[page] = self._host[host_page]
-                else:
-                    raise PagingError(f"page {host_page} of host memory is loaded but was never saved")
+    def transfer(self, transfer: PageSave | PageLoad) -> None:
+        """Copy pages to host memory, or back."""
+        for page, host_page in zip(transfer.pages.tolist(), transfer.host_pages.tolist(), strict=True):
+            if isinstance(transfer, PageSave):
+                self._host[host_page] = self._content[page].copy()
+            elif host_page in self._host:
+                self._content[page] = self._host[host_page]
+            else:
+                raise PagingError(f"page {host_page} of host memory is loaded but was never saved")
 
     def write(self, plan: StepPlan, row: int, start: int, prefixes: np.ndarray) -> Seen:
         """Store the row's positions from `start` on in every group; prefixes: of all the sequence's positions.

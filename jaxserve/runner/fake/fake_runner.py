@@ -6,14 +6,14 @@ the plan assumes; otherwise it raises `PagingError`.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from jaxserve.core.device_ops import CachedPrefix, DeviceOp, Forks, PageDrops, PageLoad, PageSave, SlotEdits
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.row_layout import POOLING, SAMPLING_INDEX
 from jaxserve.core.step_outcome import DraftCounts, StepOutcome, TopLogprobs
-from jaxserve.core.step_plan import SlotEdits, StepPlan
+from jaxserve.core.step_plan import StepPlan
 from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix, mix
 from jaxserve.runner.fake.fake_pool import FakePool, PagingError
 
@@ -63,17 +63,9 @@ class FakeRunner:
         """Run the step; the ticket is its id."""
         self._check_plan(plan)
         self._num_submitted += 1
-        for edits in plan.edits:
-            self._edits[edits.slot] = edits
-            if edits.mask is not None:
-                self._masks[edits.slot + 1] = edits.mask
-        if plan.drops is not None:
-            self._pool.copy_sinks(plan.drops)
-        self._pool.transfer(plan.transfers)
+        for op in plan.ops:
+            self._make(op)
         self._take_prefixes(plan)
-        if plan.forks is not None:
-            self._pool.copy(plan.forks.src_pages, plan.forks.dst_pages)
-            self._prefixes[plan.forks.dst_slots] = self._prefixes[plan.forks.src_slots]
         offsets = np.concatenate([[0], np.cumsum(plan.query_lens)]).tolist()
         starts = [self._read_row(plan, row, offsets[row], offsets[row + 1]) for row in range(plan.num_rows)]
         rows = self._draw_rounds(plan, starts)
@@ -91,6 +83,22 @@ class FakeRunner:
         )
         self._in_flight.append((plan.step_id, outcome))
         return plan.step_id
+
+    def _make(self, op: DeviceOp) -> None:
+        match op:
+            case PageDrops():
+                self._pool.copy_sinks(op)
+            case PageSave() | PageLoad():
+                self._pool.transfer(op)
+            case Forks():
+                self._pool.copy(op.src_pages, op.dst_pages)
+                self._prefixes[op.dst_slots] = self._prefixes[op.src_slots]
+            case SlotEdits():
+                self._edits[op.slot] = op
+                if op.mask is not None:
+                    self._masks[op.slot + 1] = op.mask
+            case CachedPrefix():
+                pass  # counts and histories are those of the prefixes
 
     def collect(self, ticket: int) -> StepOutcome:
         step_id, outcome = self._in_flight.pop(0)
@@ -165,7 +173,7 @@ class FakeRunner:
 
     def _take_prefixes(self, plan: StepPlan) -> None:
         """Read from the pool the prefixes that new sequences reuse; forks have them from their source's slot."""
-        forked: Any = [] if plan.forks is None else plan.forks.dst_slots
+        forked: list[int] = [slot for forks in plan.ops_of(Forks) for slot in forks.dst_slots.tolist()]
         for row in np.flatnonzero((plan.starts > 0) & ~np.isin(plan.slots, forked)).tolist():
             slot, start = int(plan.slots[row]), int(plan.starts[row])
             if plan.epochs[row] != self._epochs[slot]:

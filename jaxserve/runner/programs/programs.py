@@ -28,7 +28,10 @@ from jaxserve.runner.step.step_settings import StepSettings
 from jaxserve.sampling.penalty_counts import set_counts
 from jaxserve.sampling.slot_state import set_edits, set_mask
 
-FORK_PAGES, FORK_SLOTS = 64, 16  # copies in one call; longer lists take several calls
+# In one call; longer lists take several calls.
+FORK_PAGES, FORK_SLOTS = 64, 16
+EDIT_SLOTS = 8
+PREFIX_SLOTS = 4  # a line of counts has 256 KB for Llama 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,43 +138,43 @@ class Programs:
         return self._update("fork", partial(fork, self.settings.model.mesh), pages, pages, slots, slots)
 
     def set_edits(self) -> Program:
-        """(state, slot, ids, bias, until) -> state."""
+        """(state, slots, ids, bias, until) -> state."""
 
         def function(
-            state: DeviceState, slot: jax.Array, ids: jax.Array, bias: jax.Array, until: jax.Array
+            state: DeviceState, slots: jax.Array, ids: jax.Array, bias: jax.Array, until: jax.Array
         ) -> DeviceState:
-            return replace(state, slots=set_edits(state.slots, slot, ids, bias, until))
+            return replace(state, slots=set_edits(state.slots, slots, ids, bias, until))
 
-        columns = [self._whole((MAX_EDITS,), dtype) for dtype in (jnp.int32, jnp.float32, jnp.int32)]
-        return self._update("set_edits", function, self._whole((), jnp.int32), *columns)
+        columns = [self._whole((EDIT_SLOTS, MAX_EDITS), dtype) for dtype in (jnp.int32, jnp.float32, jnp.int32)]
+        return self._update("set_edits", function, self._whole((EDIT_SLOTS,), jnp.int32), *columns)
 
     def set_mask(self) -> Program:
-        """(state, mask row, mask words) -> state."""
+        """(state, mask rows, mask words) -> state."""
 
-        def function(state: DeviceState, row: jax.Array, mask: jax.Array) -> DeviceState:
-            return replace(state, slots=set_mask(state.slots, row, mask))
+        def function(state: DeviceState, rows: jax.Array, masks: jax.Array) -> DeviceState:
+            return replace(state, slots=set_mask(state.slots, rows, masks))
 
-        words = self._whole((-(-self.vocab // 32),), jnp.uint32)
-        return self._update("set_mask", function, self._whole((), jnp.int32), words)
+        words = self._whole((EDIT_SLOTS, -(-self.vocab // 32)), jnp.uint32)
+        return self._update("set_mask", function, self._whole((EDIT_SLOTS,), jnp.int32), words)
 
     def set_counts(self) -> Program:
-        """(state, slot, result of `count_tokens`) -> state."""
+        """(state, slots, results of `count_tokens`) -> state."""
 
-        def function(state: DeviceState, slot: jax.Array, counts: jax.Array) -> DeviceState:
-            return replace(state, slots=replace(state.slots, counts=set_counts(state.slots.counts, slot, counts)))
+        def function(state: DeviceState, slots: jax.Array, lines: jax.Array) -> DeviceState:
+            return replace(state, slots=replace(state.slots, counts=set_counts(state.slots.counts, slots, lines)))
 
-        counts = self._whole((self.vocab,), jnp.int16)
-        return self._update("set_counts", function, self._whole((), jnp.int32), counts)
+        lines = self._whole((PREFIX_SLOTS, self.vocab), jnp.int16)
+        return self._update("set_counts", function, self._whole((PREFIX_SLOTS,), jnp.int32), lines)
 
     def set_history(self) -> Program:
-        """(state, slot, its first tokens) -> state."""
+        """(state, slots, their first tokens) -> state."""
 
-        def function(state: DeviceState, slot: jax.Array, tokens: jax.Array) -> DeviceState:
+        def function(state: DeviceState, slots: jax.Array, tokens: jax.Array) -> DeviceState:
             assert state.history is not None
-            return replace(state, history=state.history.at[slot].set(tokens))
+            return replace(state, history=state.history.at[slots].set(tokens))
 
-        tokens = self._whole((self.history_len,), jnp.int32)
-        return self._update("set_history", function, self._whole((), jnp.int32), tokens)
+        tokens = self._whole((PREFIX_SLOTS, self.history_len), jnp.int32)
+        return self._update("set_history", function, self._whole((PREFIX_SLOTS,), jnp.int32), tokens)
 
     def copy_sinks(self) -> Program:
         """(state, copies of each kind of layers with full attention) -> state."""

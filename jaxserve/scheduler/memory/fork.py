@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxserve.core.step_plan import Forks
+from jaxserve.core.device_ops import Forks
 from jaxserve.scheduler.memory.page_tables import allocate_pages
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
@@ -43,10 +43,10 @@ def fork(state: SchedulerState, rows: StepRows, source: ForkSource, dst: int) ->
     rows.fork_slots.append((src, dst))
 
 
-def make_forks(rows: StepRows) -> Forks | None:
-    """The copies of the step's forks; None if there are none."""
+def make_forks(rows: StepRows) -> list[Forks]:
+    """The copies of the step's forks."""
     if not rows.fork_slots:
-        return None
+        return []
     src_pages, dst_pages = (np.concatenate(pages).astype(np.int32) for pages in zip(*rows.fork_pages, strict=True))
     src_slots, dst_slots = (np.array(slots, np.int32) for slots in zip(*rows.fork_slots, strict=True))
-    return Forks(src_pages, dst_pages, src_slots, dst_slots)
+    return [Forks(src_pages, dst_pages, src_slots, dst_slots)]

@@ -12,7 +12,7 @@ is dropped depends on positions alone, hence not on chunks, batches and preempti
 
 import numpy as np
 
-from jaxserve.core.step_plan import PageDrops
+from jaxserve.core.device_ops import PageDrops
 from jaxserve.scheduler.memory.page_tables import allocate_pages
 from jaxserve.scheduler.state import SchedulerState
 
@@ -49,13 +49,13 @@ def has_dropped(state: SchedulerState, slot: int) -> bool:
     return state.streaming is not None and bool(state.slot_table.first_pages[_groups(state), slot].any())
 
 
-def take_drops(state: SchedulerState) -> PageDrops | None:
-    """The copies to make before the next step; None if there are none."""
+def take_drops(state: SchedulerState) -> list[PageDrops]:
+    """The copies of all drops since the last plan."""
     if not state.drops:
-        return None
+        return []
     columns = np.array(state.drops, np.int32).T
     state.drops.clear()
-    return PageDrops(*columns)
+    return [PageDrops(*columns)]
 
 
 def _drop_page(state: SchedulerState, slot: int, group: int) -> None:

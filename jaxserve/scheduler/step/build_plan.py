@@ -3,8 +3,9 @@
 import numpy as np
 
 from jaxserve.core.buckets import Buckets
+from jaxserve.core.device_ops import CachedPrefix, SlotEdits
 from jaxserve.core.row_layout import SAMPLING_INDEX
-from jaxserve.core.step_plan import CachedPrefix, SlotEdits, StepPlan
+from jaxserve.core.step_plan import StepPlan
 from jaxserve.scheduler.logit_edits import banned_next, has_edits, has_penalties, make_edits
 from jaxserve.scheduler.memory.fork import make_forks
 from jaxserve.scheduler.memory.kv_drops import take_drops
@@ -57,11 +58,13 @@ def build_plan(
         extra_rows=extra_rows,
         first_pages=first_pages,
         tables=tables,
-        drops=take_drops(state),
-        edits=_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else (),
-        cached_prefixes=_cached_prefixes(state, started, counted),
-        forks=make_forks(rows),
-        transfers=() if state.host_tier is None else state.host_tier.take_transfers(),
+        ops=(
+            *take_drops(state),
+            *(() if state.host_tier is None else state.host_tier.take_transfers()),
+            *make_forks(rows),
+            *(_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else ()),
+            *_cached_prefixes(state, started, counted),
+        ),
     )
     slot_table.num_scheduled[slots] = ends
     slot_table.last_step[slots] = plan.step_id

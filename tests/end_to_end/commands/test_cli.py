@@ -33,8 +33,9 @@ def test_a_process_ends_with_code_2_and_one_sentence():
 
 def test_every_parameter_and_option_has_a_flag():
     # A verb lacks the flags that it cannot apply: `generate` has no conversation, `chat` one answer and no logprobs.
-    in_chat = {"model", "n", "logprobs", "prompt_logprobs", "detokenize"}
-    for verb, unknown in ((generate, {"model", "chat_template"}), (chat, in_chat)):
+    # Drafts are an option of its engine.
+    in_chat = {"model", "speculation", "n", "logprobs", "prompt_logprobs", "detokenize"}
+    for verb, unknown in ((generate, {"model", "speculation", "chat_template"}), (chat, in_chat)):
         flags = verb._parser()._option_string_actions
         for cls in (SamplingParams, EngineConfig):
             for field in dataclasses.fields(cls):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxserve import LLM, SamplingParams
-from jaxserve.core.step_plan import PageLoad, PageSave
+from jaxserve.core.device_ops import PageLoad, PageSave
 from jaxserve.runner.host_pages import TRANSFER_PAGES
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SIZES, tiny_engine
@@ -78,8 +78,7 @@ def test_copies_there_and_back_are_exact(size, count):
     ids = draw.permutation(np.arange(1, pool.shape[1]))
     there, back = ids[:count], ids[count : 2 * count]
     host = draw.permutation(np.arange(1, llm.parts.sizes.num_host_pages + 1))[:count]
-    runner._transfer(PageSave(there, host))
-    runner._transfer(PageLoad(host, back))
+    runner._state = runner._ops.make(runner._state, [PageSave(there, host), PageLoad(host, back)])
     after = np.array(runner._state.pool)
     assert np.array_equal(after[:, back], before[:, there])
     rest = np.setdiff1d(np.arange(1, pool.shape[1]), back)

@@ -24,13 +24,13 @@ def bits(allowed):
 @pytest.fixture
 def slots():
     state = init_slot_state(num_slots=6, vocab_width=V, num_edits=4)
-    state = set_mask(state, jnp.int32(3), bits([0, 31, 32, 69]))
+    state = set_mask(state, jnp.int32([3]), bits([0, 31, 32, 69])[None])
     state = set_edits(
         state,
-        jnp.int32(1),
-        jnp.int32([5, 6, 6, V]),
-        jnp.float32([-jnp.inf, 1.5, 2, 99]),
-        jnp.int32([11, 11, 10, 2**31 - 1]),
+        jnp.int32([1]),
+        jnp.int32([[5, 6, 6, V]]),
+        jnp.float32([[-jnp.inf, 1.5, 2, 99]]),
+        jnp.int32([[11, 11, 10, 2**31 - 1]]),
     )
     counts = np.random.default_rng(1).integers(0, 3, (7, V)) * (np.arange(V) % 2)
     return state.replace(counts=jnp.asarray(counts + IN_PROMPT * (np.arange(V) % 3 == 0), jnp.int16))
@@ -79,7 +79,7 @@ def test_penalties_equal_their_definitions(slots):
 
 def test_a_forbidden_token_stays_forbidden_through_penalties_and_bias(slots):
     state = set_edits(
-        slots, jnp.int32(0), *(jnp.full(4, x, t) for x, t in ((7, "int32"), (50.0, "float32"), (99, "int32")))
+        slots, jnp.int32([0]), *(jnp.full((1, 4), x, t) for x, t in ((7, "int32"), (50.0, "float32"), (99, "int32")))
     )
     row = {
         "slot": 0,

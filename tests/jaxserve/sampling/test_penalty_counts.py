@@ -62,7 +62,7 @@ def test_counts_from_the_host_equal_counts_of_steps():
     counts = jnp.full((SLOTS + 1, V), 7, jnp.int16)
     for slot in range(SLOTS):
         tokens, prompt_len = rng.integers(0, V, 40), int(rng.integers(1, 41))
-        counts = set_counts(counts, jnp.int32(slot), jnp.asarray(count_tokens(tokens, prompt_len, V)))
+        counts = set_counts(counts, jnp.int32([slot]), jnp.asarray(count_tokens(tokens, prompt_len, V)[None]))
         np.testing.assert_array_equal(counts[slot], oracle({slot: (tokens.tolist(), prompt_len)})[slot])
     assert (counts[SLOTS] == 7).all()
     many = count_tokens(np.zeros(3 * MAX_COUNT, np.int64), 1, V)

@@ -21,8 +21,8 @@ def test_packed_rows_are_read_by_name():
 
 def filled_state():
     state = init_slot_state(num_slots=3, vocab_width=40, num_edits=2)
-    state = set_edits(state, jnp.int32(1), jnp.int32([4, 40]), jnp.float32([-1, 0]), jnp.int32([9, 0]))
-    state = set_mask(state, jnp.int32(2), jnp.uint32([5, 0]))
+    state = set_edits(state, jnp.int32([1]), jnp.int32([[4, 40]]), jnp.float32([[-1, 0]]), jnp.int32([[9, 0]]))
+    state = set_mask(state, jnp.int32([2]), jnp.uint32([[5, 0]]))
     return jax.tree.map(lambda x: x, state).replace(counts=state.counts.at[1, 7].set(3))
 
 

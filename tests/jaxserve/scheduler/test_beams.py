@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jaxserve.core.device_ops import Forks
 from jaxserve.core.step_outcome import TopLogprobs
 from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.scheduler.queue_limits import QueueLoad
@@ -44,7 +45,7 @@ def test_children_share_the_full_pages_of_their_parent():
     assert (plan.starts == 10).all()
     assert len(set(table[:, 0].tolist())) == len(set(table[:, 1].tolist())) == 1
     assert len(set(table[:, 2].tolist())) == 3
-    assert plan.forks.src_pages.tolist() == [table[rows.index(beams[0].slot), 2]] * 2
+    assert plan.ops_of(Forks)[0].src_pages.tolist() == [table[rows.index(beams[0].slot), 2]] * 2
 
 
 def test_prefix_matches_of_replaced_tokens_are_forgotten():

@@ -5,6 +5,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
+from jaxserve.core.device_ops import SlotEdits
 from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.scheduler.logit_edits import FOREVER, banned_next
 from tests.support.fakes.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
@@ -22,13 +23,13 @@ def field(plan, name: str) -> int:
 
 def test_plain_requests_send_no_edits():
     plan = first_plan()
-    assert plan.edits == ()
+    assert not plan.ops_of(SlotEdits)
     assert (field(plan, "has_edits"), field(plan, "mask_row")) == (0, 0)
 
 
 def test_biases_and_bans_are_sent_with_the_first_row():
     plan = first_plan(logit_bias={3: 1.5}, min_tokens=4, stop_token_ids=[8], bad_words=((9,), (1, 2)))
-    (edits,) = plan.edits
+    (edits,) = plan.ops_of(SlotEdits)
     sent = dict(zip(edits.ids.tolist(), zip(edits.bias.tolist(), edits.until.tolist(), strict=True), strict=True))
     ban = -np.inf
     assert sent == {3: (1.5, FOREVER), 9: (ban, FOREVER), 0: (ban, 10), 8: (ban, 10)}
@@ -37,13 +38,13 @@ def test_biases_and_bans_are_sent_with_the_first_row():
 
 
 def test_stop_tokens_that_are_ignored_are_not_banned():
-    (edits,) = first_plan(min_tokens=4, stop_token_ids=[8], ignore_eos=True).edits
+    (edits,) = first_plan(min_tokens=4, stop_token_ids=[8], ignore_eos=True).ops_of(SlotEdits)
     assert edits.ids.tolist() == [8]
 
 
 def test_allowed_tokens_are_bits_of_the_slots_mask_row():
     plan = first_plan(allowed_token_ids=[0, 31, 32, 99])
-    (edits,) = plan.edits
+    (edits,) = plan.ops_of(SlotEdits)
     assert edits.mask.dtype == np.uint32
     assert [t for t in range(128) if edits.mask[t // 32] >> (t % 32) & 1] == [0, 31, 32, 99]
     assert field(plan, "mask_row") == edits.slot + 1
@@ -61,7 +62,7 @@ def test_the_last_token_of_a_bad_word_is_banned_after_its_others(generated, bann
 def test_bans_of_bad_words_are_sent_only_when_they_change():
     scheduler = make_scheduler()
     scheduler.add(make_request("a", 6, 20, bad_words=((5, 5, 8),)))
-    edits = [[e.ids.tolist() for e in plan.edits] for plan in Driver(scheduler, token=5).steps(12)]
+    edits = [[e.ids.tolist() for e in plan.ops_of(SlotEdits)] for plan in Driver(scheduler, token=5).steps(12)]
     # Every second call of `schedule` plans a row; the first has no bans, and from the third token on the bans are the
     # same.
     assert edits == [[[]], [], [[8]], [], [], []]

@@ -4,6 +4,7 @@ from functools import reduce
 
 import numpy as np
 
+from jaxserve.core.device_ops import Forks
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence
 from jaxserve.core.step_plan import StepPlan
@@ -65,7 +66,7 @@ class CopyWatch(Watch):
     num_copies = 0
 
     def submit(self, plan: StepPlan) -> int:
-        self.num_copies += 0 if plan.forks is None else len(plan.forks.src_pages)
+        self.num_copies += sum(len(forks.src_pages) for forks in plan.ops_of(Forks))
         return super().submit(plan)
 
 

@@ -99,6 +99,7 @@ def fake_llm(
         eos_ids=tokenizer.eos_ids,
         vocab_size=tokenizer.vocab_size,
         max_model_len=MAX_MODEL_LEN,
+        has_drafts=max_drafts > 0,
         max_logprobs=max_logprobs,
         max_edits=300,
         seed=seed,

@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 
 from jaxserve.core.buckets import MAX_ROUNDS
+from jaxserve.core.device_ops import Forks, PageDrops
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.sequence import Sequence, Status
 from jaxserve.core.step_outcome import StepOutcome
@@ -40,11 +41,11 @@ class Watch:
         assert plan.num_tokens <= self.state.limits.max_num_batched_tokens
         assert plan.query_lens.max() <= self.state.limits.max_chunk_tokens
         assert len(set(plan.slots.tolist())) == plan.num_rows
-        self.num_forks += 0 if plan.forks is None else len(plan.forks.dst_slots)
-        if plan.drops is not None:
-            self.num_drops += len(plan.drops.groups)
+        self.num_forks += sum(len(forks.dst_slots) for forks in plan.ops_of(Forks))
+        for drops in plan.ops_of(PageDrops):
+            self.num_drops += len(drops.groups)
             # These pages return at once: what takes them is dispatched after the copies of what remains of them.
-            gone = plan.drops.rest_pages
+            gone = drops.rest_pages
             self.in_flight = [(other, of[:, ~np.isin(of[0], gone)]) for other, of in self.in_flight]
         self.num_tokens += int(plan.max_computed.sum())
         self.num_steps += 1

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jaxserve.core.device_ops import Forks
 from jaxserve.scheduler.queue_limits import QueueLoad
 from tests.support.fakes.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
 from tests.support.fakes.scheduler_laws import Watch
@@ -29,13 +30,14 @@ def test_a_fork_shares_full_pages_and_copies_the_one_with_the_last_prompt_token(
     scheduler.add(make_request("a", 10, 9, n=2))
     _, plan = Driver(scheduler).steps(2)
     leader, fork = plan.slots.tolist().index(0), plan.slots.tolist().index(1)
-    assert plan.forks.src_slots.tolist() == [0]
-    assert plan.forks.dst_slots.tolist() == [1]
+    (forks,) = plan.ops_of(Forks)
+    assert forks.src_slots.tolist() == [0]
+    assert forks.dst_slots.tolist() == [1]
     # The whole table of group 0; in group 1 position 9 sees positions from 4 on.
     assert plan.tables[0][fork, :2].tolist() == plan.tables[0][leader, :2].tolist()
     copies = [plan.tables[0][fork, 2], plan.tables[1][fork, 2 - plan.first_pages[1, fork]]]
-    assert plan.forks.dst_pages.tolist() == copies
-    assert plan.forks.src_pages[0] == plan.tables[0][leader, 2]
+    assert forks.dst_pages.tolist() == copies
+    assert forks.src_pages[0] == plan.tables[0][leader, 2]
     assert not set(copies) & set(np.concatenate([table[leader] for table in plan.tables]).tolist())
     assert (plan.tokens[fork], plan.starts[fork]) == (scheduler.state.occupant(1).tokens[9], 9)
     assert plan.samples[fork]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jaxserve.core.device_ops import CachedPrefix
 from jaxserve.scheduler.step.start_waiting import MAX_OVERTAKEN
 from tests.support.fakes.fake_engine import MODEL, make_engine, make_request, naive
 from tests.support.fakes.scheduler_laws import Watch
@@ -92,7 +93,7 @@ def test_penalties_count_tokens_that_are_not_computed():
     engine.add(make_request("b", [*prompt_of(16), 3], frequency_penalty=0.5))
     for _ in engine.drain():
         pass
-    (prefix,) = [prefix for plan in spy.plans for prefix in plan.cached_prefixes]
+    (prefix,) = [prefix for plan in spy.plans for prefix in plan.ops_of(CachedPrefix)]
     assert prefix.tokens.tolist() == prompt_of(16)
     assert prefix.prompt_len == 17
 

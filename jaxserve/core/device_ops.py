@@ -1,0 +1,76 @@
+"""Host: `DeviceOp`: changes to pages and slots that a plan makes before its step, in the order of the plan.
+
+Pages are copied first, as forks read them; forks copy the slot state of their source, which later ops then change.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class SlotEdits:
+    """Changes to the logits of one slot, which stay on the device until they are replaced.
+
+    `logits[ids] += bias` while the position to draw is below `until` (logit_bias, bad_words, min_tokens). mask: bitmask
+    of allowed tokens for the slot's mask row (slot + 1).
+    """
+
+    slot: int
+    ids: np.ndarray  # int32[E]
+    bias: np.ndarray  # float32[E]
+    until: np.ndarray  # int32[E]
+    mask: np.ndarray | None  # uint32[ceil(V / 32)], bit i % 32 of word i // 32 allows token i
+
+
+@dataclass(frozen=True, slots=True)
+class CachedPrefix:
+    """Tokens that a slot does not compute, as their KV is cached. is_counted: its penalties count them."""
+
+    slot: int
+    tokens: np.ndarray  # int32[n]: from the first position on
+    prompt_len: int
+    is_counted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Forks:
+    """Copies: partial pages, and the counts, edits and mask rows of slots."""
+
+    src_pages: np.ndarray  # int32[C]
+    dst_pages: np.ndarray  # int32[C]
+    src_slots: np.ndarray  # int32[F]
+    dst_slots: np.ndarray  # int32[F]
+
+
+@dataclass(frozen=True, slots=True)
+class PageDrops:
+    """Copies: sinks, and the rest of the page behind them, to a page of their own.
+
+    num_dropped: tokens between the sinks and that rest, from now on.
+    """
+
+    groups: np.ndarray  # int32[D]
+    sink_pages: np.ndarray  # int32[D]
+    rest_pages: np.ndarray  # int32[D]
+    own_pages: np.ndarray  # int32[D]
+    num_dropped: np.ndarray  # int32[D]
+
+
+@dataclass(frozen=True, slots=True)
+class PageSave:
+    """Pages of the pool to copy to host memory."""
+
+    pages: np.ndarray  # int32[C]
+    host_pages: np.ndarray  # int32[C]
+
+
+@dataclass(frozen=True, slots=True)
+class PageLoad:
+    """Pages of host memory to copy to the pool."""
+
+    host_pages: np.ndarray  # int32[C]
+    pages: np.ndarray  # int32[C]
+
+
+DeviceOp = PageDrops | PageSave | PageLoad | Forks | SlotEdits | CachedPrefix

@@ -1,0 +1,137 @@
+"""Device: `DeviceOps`: makes a plan's changes to pages and slots, several of one kind in a dispatch."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from jaxserve.core.device_ops import CachedPrefix, DeviceOp, Forks, PageDrops, PageLoad, PageSave, SlotEdits
+from jaxserve.runner.device_state import MAX_EDITS, DeviceState
+from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
+from jaxserve.runner.programs.executables import Executables
+from jaxserve.runner.programs.programs import EDIT_SLOTS, FORK_PAGES, FORK_SLOTS, PREFIX_SLOTS, Program, Programs
+from jaxserve.runner.sink_copies import MAX_COPIES, SinkCopies
+from jaxserve.sampling.penalty_counts import count_tokens
+
+
+class DeviceOps:
+    """Arguments of the programs have fixed sizes: more ops take further calls, and slots that are left over are the
+    scratch slot, pages the scratch page."""
+
+    def __init__(self, programs: Programs, executables: Executables, host_pages: HostPages):
+        self._programs, self._executables, self._host_pages = programs, executables, host_pages
+        self._makers: dict[type, Callable[[DeviceState, list[Any]], DeviceState]] = {
+            PageDrops: self._copy_sinks,
+            PageSave: self._save_pages,
+            PageLoad: self._load_pages,
+            Forks: self._fork,
+            SlotEdits: self._set_edits,
+            CachedPrefix: self._set_prefixes,
+        }
+
+    def make(self, state: DeviceState, ops: Sequence[DeviceOp]) -> DeviceState:
+        """The state after all ops, in their order."""
+        for kind, of_kind in groupby(ops, type):
+            state = self._makers[kind](state, list(of_kind))
+        return state
+
+    def _run(self, program: Callable[[], Program], *args: Any) -> Any:
+        return self._executables.get(program.__name__, program)(*args)
+
+    def _copy_sinks(self, state: DeviceState, drops: list[PageDrops]) -> DeviceState:
+        groups = np.concatenate([drop.groups for drop in drops])
+        columns = np.concatenate(
+            [np.stack([drop.sink_pages, drop.rest_pages, drop.own_pages, drop.num_dropped]) for drop in drops], axis=1
+        )
+        model = self._programs.settings.model.config
+        kinds = [
+            columns[:, (groups >= start) & (groups < end)]
+            for kind, (start, end) in zip(model.kinds, model.group_ranges, strict=True)
+            if kind.attention.window is None
+        ]
+        for part in _parts(max(of_kind.shape[1] for of_kind in kinds), MAX_COPIES):
+            padded: list[list[Any]] = [[_padded(c[part], MAX_COPIES, 0) for c in of_kind] for of_kind in kinds]
+            state = self._run(self._programs.copy_sinks, state, tuple(SinkCopies(*of_kind) for of_kind in padded))
+        return state
+
+    def _save_pages(self, state: DeviceState, saves: list[PageSave]) -> DeviceState:
+        for save in saves:
+            for part in _parts(len(save.pages), TRANSFER_PAGES):
+                pages = _padded(save.pages[part], TRANSFER_PAGES, 0)
+                state, content = self._run(self._programs.save_pages, state, pages)
+                self._host_pages.put(save.host_pages[part], content)
+        return state
+
+    def _load_pages(self, state: DeviceState, loads: list[PageLoad]) -> DeviceState:
+        for load in loads:
+            for part in _parts(len(load.pages), TRANSFER_PAGES):
+                content = self._host_pages.get(_padded(load.host_pages[part], TRANSFER_PAGES, 0))
+                pages = _padded(load.pages[part], TRANSFER_PAGES, 0)
+                state = self._run(self._programs.load_pages, state, pages, content)
+        return state
+
+    def _fork(self, state: DeviceState, all_forks: list[Forks]) -> DeviceState:
+        scratch = self._programs.num_slots
+        no_pages, no_slots = np.zeros(FORK_PAGES, np.int32), np.full(FORK_SLOTS, scratch, np.int32)
+        for forks in all_forks:
+            for part in _parts(len(forks.src_pages), FORK_PAGES):
+                pages = [_padded(a[part], FORK_PAGES, 0) for a in (forks.src_pages, forks.dst_pages)]
+                state = self._run(self._programs.fork, state, *pages, no_slots, no_slots)
+            for part in _parts(len(forks.src_slots), FORK_SLOTS):
+                slots = [_padded(a[part], FORK_SLOTS, scratch) for a in (forks.src_slots, forks.dst_slots)]
+                state = self._run(self._programs.fork, state, no_pages, no_pages, *slots)
+        return state
+
+    def _set_edits(self, state: DeviceState, all_edits: list[SlotEdits]) -> DeviceState:
+        vocab, scratch = self._programs.vocab, self._programs.num_slots
+        for part in _parts(len(all_edits), EDIT_SLOTS):
+            edits = all_edits[part]
+            slots = _padded(np.array([e.slot for e in edits]), EDIT_SLOTS, scratch)
+            ids = np.full((EDIT_SLOTS, MAX_EDITS), vocab, np.int32)  # ids past the vocabulary are dropped
+            bias, until = np.zeros(ids.shape, np.float32), np.zeros(ids.shape, np.int32)
+            for row, e in enumerate(edits):
+                count = len(e.ids)
+                if count > MAX_EDITS:
+                    raise ValueError(f"{count} logit edits in one slot exceed the capacity of {MAX_EDITS}")
+                ids[row, :count], bias[row, :count], until[row, :count] = e.ids, e.bias, e.until
+            state = self._run(self._programs.set_edits, state, slots, ids, bias, until)
+            masks = {e.slot + 1: e.mask for e in edits if e.mask is not None}
+            if masks:
+                words = np.zeros((EDIT_SLOTS, -(-vocab // 32)), np.uint32)
+                for row, mask in enumerate(masks.values()):
+                    words[row, : len(mask)] = mask
+                state = self._run(
+                    self._programs.set_mask, state, _padded(np.array([*masks]), EDIT_SLOTS, scratch + 1), words
+                )
+        return state
+
+    def _set_prefixes(self, state: DeviceState, prefixes: list[CachedPrefix]) -> DeviceState:
+        scratch, vocab, history_len = self._programs.num_slots, self._programs.vocab, self._programs.history_len
+
+        def slots_of(prefixes: list[CachedPrefix]) -> np.ndarray:
+            return _padded(np.array([prefix.slot for prefix in prefixes]), PREFIX_SLOTS, scratch)
+
+        counted = [prefix for prefix in prefixes if prefix.is_counted]
+        for part in _parts(len(counted), PREFIX_SLOTS):
+            lines = np.zeros((PREFIX_SLOTS, vocab), np.int16)
+            for row, prefix in enumerate(counted[part]):
+                lines[row] = count_tokens(prefix.tokens, prefix.prompt_len, vocab)
+            state = self._run(self._programs.set_counts, state, slots_of(counted[part]), lines)
+        for part in _parts(len(prefixes) if history_len else 0, PREFIX_SLOTS):
+            tokens = np.zeros((PREFIX_SLOTS, history_len), np.int32)
+            for row, prefix in enumerate(prefixes[part]):
+                tokens[row, : len(prefix.tokens)] = prefix.tokens
+            state = self._run(self._programs.set_history, state, slots_of(prefixes[part]), tokens)
+        return state
+
+
+def _parts(count: int, size: int) -> Iterator[slice]:
+    """Slices of up to `size` of `count` entries."""
+    return (slice(start, start + size) for start in range(0, count, size))
+
+
+def _padded(values: np.ndarray, size: int, fill: int) -> np.ndarray:
+    out = np.full(size, fill, np.int32)
+    out[: len(values)] = values
+    return out
