@@ -6,8 +6,8 @@ import sys
 from typing import Any, cast
 
 from jaxserve.cli.args.arg_types import MODEL_HELP
-from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options, given
-from jaxserve.cli.args.sampling_flags import add_chat_flags
+from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
+from jaxserve.cli.args.sampling_flags import add_chat_flags, sampling_options
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.cli.chat_session.conversation import NOT_IN_CHAT, Conversation
 from jaxserve.cli.chat_session.terminal import answer_lines, edit_lines, talk
@@ -18,7 +18,7 @@ from jaxserve.core.options.sampling_params import SamplingParams
 
 def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
-    options, variables = given(args, SamplingParams), _variables(args.chat_template_kwargs)
+    options, variables = sampling_options(args), _variables(args.chat_template_kwargs)
     SamplingParams(**options)  # reports mistakes before the model is loaded
     config = EngineConfig.create(args.model, **engine_options(args))
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxserve.cli.args.arg_types import MODEL_HELP
-from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options, given
-from jaxserve.cli.args.sampling_flags import add_sampling_flags
+from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
+from jaxserve.cli.args.sampling_flags import add_sampling_flags, sampling_options
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.engine_config import EngineConfig
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     prompts = _prompts(args)
-    params = SamplingParams(**given(args, SamplingParams))
+    params = SamplingParams(**sampling_options(args))
     if not args.json and (params.logprobs is not None or params.prompt_logprobs is not None):
         raise RequestError("--logprobs and --prompt-logprobs need --json", "logprobs")
     config = EngineConfig.create(args.model, **engine_options(args))

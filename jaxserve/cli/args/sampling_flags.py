@@ -2,8 +2,9 @@
 
 import argparse
 from collections.abc import Collection
+from typing import Any
 
-from jaxserve.cli.args.dataclass_flags import add_flags
+from jaxserve.cli.args.dataclass_flags import add_flags, given
 from jaxserve.core.options.sampling_params import SamplingParams
 
 HELP = {
@@ -34,7 +35,7 @@ HELP = {
 }  # fmt: skip
 
 
-# Requests of a command that builds their engine have no engine's option to do without.
+# A command builds the engine of its requests: what these may do without is left out there. --kv-policy is the engine's.
 OF_SHARED_ENGINES = frozenset({"kv_policy", "speculation"})
 
 
@@ -48,3 +49,8 @@ def add_chat_flags(parser: argparse.ArgumentParser, *, skip: Collection[str]) ->
     texts = HELP | {"max_tokens": "most tokens of an answer, by default until the context is full"}
     skip = OF_SHARED_ENGINES.union(skip)
     add_flags(parser, SamplingParams, skip=skip, defaults={"max_tokens": None}, help_texts=texts)
+
+
+def sampling_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `SamplingParams` that the user set."""
+    return {name: value for name, value in given(args, SamplingParams).items() if name not in OF_SHARED_ENGINES}

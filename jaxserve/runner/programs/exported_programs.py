@@ -9,6 +9,7 @@ from jax import export
 
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.programs.programs import Program
+from jaxserve.runner.sink_copies import SinkCopies
 from jaxserve.runner.step.step_output import ExtraOutputs
 from jaxserve.sampling.slot_state import SlotState
 
@@ -31,7 +32,8 @@ for record in (DeviceState, SlotState):
         serialize_auxdata=_no_bytes,
         deserialize_auxdata=_no_fields,
     )
-export.register_namedtuple_serialization(ExtraOutputs, serialized_name=f"jaxserve.{ExtraOutputs.__name__}")
+for arrays in (ExtraOutputs, SinkCopies):
+    export.register_namedtuple_serialization(arrays, serialized_name=f"jaxserve.{arrays.__name__}")
 
 
 def export_program(program: Program) -> bytes:

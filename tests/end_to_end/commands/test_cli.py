@@ -6,6 +6,8 @@ import pytest
 
 from jaxserve import EngineConfig, SamplingParams
 from jaxserve.cli import chat, generate
+from jaxserve.cli.args.dataclass_flags import engine_options
+from jaxserve.cli.args.sampling_flags import sampling_options
 from tests.support.golden_data import checkpoint
 from tests.support.processes.command_line import check_mistake, check_mistake_here
 
@@ -40,3 +42,11 @@ def test_every_parameter_and_option_has_a_flag():
         for cls in (SamplingParams, EngineConfig):
             for field in dataclasses.fields(cls):
                 assert (f"--{field.name.replace('_', '-')}" in flags) == (field.name not in unknown), (verb, field.name)
+
+
+def test_options_of_the_engine_are_not_passed_on_to_its_requests():
+    policy, drafts = '{"name": "streaming", "window": 60}', '{"method": "ngram", "num_speculative_tokens": 3}'
+    args = generate._parser().parse_args(["m", "--kv-policy", policy, "--speculative-config", drafts, "--top-k", "5"])
+    assert sampling_options(args) == {"top_k": 5}
+    config = EngineConfig.create("m", **engine_options(args))
+    assert (config.streaming.window, config.speculation.num_speculative_tokens) == (60, 3)
