@@ -1,8 +1,8 @@
 """Host: `Speculation`: which rows draft in a step, from what their drafts and the steps have shown so far.
 
 A verify bucket advances a row by its accepted drafts and one token, and takes longer than a decode bucket. It is used
-where the rows are expected to advance by more in the same time. A row whose drafts are rejected pauses, twice as long
-after each failure.
+where the rows are expected to advance by more in the same time. A row that advances by less pauses, twice as long after
+each failure, and is then tried again.
 """
 
 from collections import defaultdict, deque
@@ -21,7 +21,7 @@ LEAST_GAIN = 1.05
 MEMORY = 0.7
 """Weight of what was expected of a row, against what one more pass has shown."""
 PROBE = 1.5
-"""Tokens a pass that are expected of a row after a pause."""
+"""Tokens a pass that are expected of a row after a pause at least; so little that one pass in vain ends the attempt."""
 FIRST_PAUSE, LONGEST_PAUSE = 8, 64  # tokens
 NUM_TIMES = 5
 
@@ -31,6 +31,8 @@ class Speculation:
 
     def __init__(self, max_drafts: int, num_slots: int):
         self.max_drafts = max_drafts
+        self._hoped = 1 + max_drafts / 4  # tokens a pass that are expected of a new sequence at most
+        self._needed = LEAST_GAIN  # tokens a pass from which on the last step's rows gained
         self._epochs = np.full(num_slots, -1, np.int32)  # of the sequences that the columns below describe
         self._tokens_a_pass = np.zeros(num_slots)
         self._pauses = np.zeros(num_slots, np.int32)  # tokens, of the next pause
@@ -47,7 +49,8 @@ class Speculation:
         may_draft = slot_table.may_draft[slots] & (slot_table.num_tokens[slots] >= self._resume_at[slots])
         expected = np.where(may_draft, self._tokens_a_pass[slots], 1.0).mean()
         is_known = len(self._times[decode]) > 0
-        if not is_known or expected < LEAST_GAIN * self._slowdown(decode, verify):
+        self._needed = LEAST_GAIN * self._slowdown(decode, verify)
+        if not is_known or expected < self._needed:
             return np.zeros(len(slots), np.int32)
         return np.where(may_draft, self.max_drafts, 0).astype(np.int32)
 
@@ -66,17 +69,18 @@ class Speculation:
         slots, shown = plan.slots[rows], outcome.num_tokens[rows] / passes[rows]
         weight = MEMORY ** passes[rows]
         self._tokens_a_pass[slots] = weight * self._tokens_a_pass[slots] + (1 - weight) * shown
-        has_failed, has_paid = self._tokens_a_pass[slots] < LEAST_GAIN, self._tokens_a_pass[slots] > PROBE
+        retried = min(max(PROBE, 1.1 * self._needed), self._hoped)  # with less than is needed it is never tried
+        has_failed, has_paid = self._tokens_a_pass[slots] < self._needed, self._tokens_a_pass[slots] > retried
         failed = slots[has_failed]
         self._resume_at[failed] = num_tokens[rows][has_failed] + self._pauses[failed]
         self._pauses[failed] = np.minimum(2 * self._pauses[failed], LONGEST_PAUSE)
-        self._tokens_a_pass[failed] = PROBE
+        self._tokens_a_pass[failed] = retried
         self._pauses[slots[has_paid]] = FIRST_PAUSE
 
     def _forget_others(self, slot_table: SlotTable, slots: np.ndarray) -> None:
         new = slots[self._epochs[slots] != slot_table.epoch[slots]]
         self._epochs[new] = slot_table.epoch[new]
-        self._tokens_a_pass[new] = 1 + self.max_drafts / 4
+        self._tokens_a_pass[new] = self._hoped
         self._pauses[new], self._resume_at[new] = FIRST_PAUSE, 0
 
     def _slowdown(self, decode: Bucket, verify: Bucket) -> float:

@@ -68,6 +68,17 @@ def test_a_row_whose_drafts_are_rejected_pauses_longer_each_time():
     assert set(pauses[3:]) == {LONGEST_PAUSE}
 
 
+def test_rows_that_gained_too_little_are_tried_again():
+    """Passes with drafts take 1.4 times as long, and for a while they yield 1.2 tokens: less than they cost."""
+    rows = Rows(num_rows=1)
+    found = []
+    for i in range(400):
+        found.append(rows.drafts()[0] > 0)
+        rows.step([1 + (i % 5 == 0) if i < 200 else 6], verify_s=1.4)
+    assert 0 < sum(found[20:200]) < 20
+    assert all(found[300:])
+
+
 def test_a_new_sequence_in_a_slot_begins_anew():
     rows = Rows()
     while rows.drafts()[0]:
