@@ -84,9 +84,9 @@ class Speculation:
         self._pauses[new], self._resume_at[new] = FIRST_PAUSE, 0
 
     def _slowdown(self, decode: Bucket, verify: Bucket) -> float:
-        """Time of a pass with drafts over that of one without; 1 where it is not known."""
-        with_drafts = self._times[verify]
-        return median(with_drafts) / median(self._times[decode]) if with_drafts else 1.0
+        """Time of a pass with drafts over that of one without; 1 where either is not known."""
+        with_drafts, without = self._times[verify], self._times[decode]
+        return median(with_drafts) / median(without) if with_drafts and without else 1.0
 
 
 def make_speculation(config: SpeculativeConfig | None, num_slots: int) -> Speculation | None:

@@ -109,3 +109,12 @@ def test_decoding_is_measured_first():
     for _ in range(2):
         rows.step([3] * 4)
     assert rows.drafts() == [7] * 4
+
+
+def test_a_decode_bucket_of_another_size_is_measured_too():
+    rows = Rows()
+    for _ in range(3):
+        rows.step([3] * 4)
+    other = Bucket(2, 2, 8)
+    assert not rows.speculation.drafts_of(rows.table, rows.slots[:2], other, VERIFY).any()
+    assert rows.drafts() == [7] * 4
