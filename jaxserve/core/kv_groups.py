@@ -25,6 +25,11 @@ class KVGroups:
     def has_windows(self) -> bool:
         return any(window is not None for window in self.windows)
 
+    @property
+    def unwindowed(self) -> list[int]:
+        """Groups of layers with full attention."""
+        return [g for g, window in enumerate(self.windows) if window is None]
+
     def first_page[I: (int, np.ndarray)](self, group: int, num_committed: I) -> I:
         """The first page that a token at position `num_committed` or later sees; for an int or elementwise."""
         window = self.windows[group]

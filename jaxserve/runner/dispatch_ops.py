@@ -37,22 +37,22 @@ class DeviceOps:
         return state
 
     def _run(self, program: Callable[[], Program], *args: Any) -> Any:
+        """The results of a program, which has the name of the method that describes it."""
         return self._executables.get(program.__name__, program)(*args)
 
     def _copy_sinks(self, state: DeviceState, drops: list[PageDrops]) -> DeviceState:
-        groups = np.concatenate([drop.groups for drop in drops])
-        columns = np.concatenate(
-            [np.stack([drop.sink_pages, drop.rest_pages, drop.own_pages, drop.num_dropped]) for drop in drops], axis=1
-        )
         model = self._programs.settings.model.config
-        kinds = [
-            columns[:, (groups >= start) & (groups < end)]
-            for kind, (start, end) in zip(model.kinds, model.group_ranges, strict=True)
+        ranges = [
+            groups
+            for kind, groups in zip(model.kinds, model.group_ranges, strict=True)
             if kind.attention.window is None
         ]
-        for part in _parts(max(of_kind.shape[1] for of_kind in kinds), MAX_COPIES):
-            padded: list[list[Any]] = [[_padded(c[part], MAX_COPIES, 0) for c in of_kind] for of_kind in kinds]
-            state = self._run(self._programs.copy_sinks, state, tuple(SinkCopies(*of_kind) for of_kind in padded))
+        for drop in drops:
+            columns = np.stack([drop.sink_pages, drop.rest_pages, drop.own_pages, drop.num_dropped])
+            kinds = [columns[:, (drop.groups >= start) & (drop.groups < end)] for start, end in ranges]
+            for part in _parts(max(of_kind.shape[1] for of_kind in kinds), MAX_COPIES):
+                padded: list[list[Any]] = [[_padded(c[part], MAX_COPIES, 0) for c in of_kind] for of_kind in kinds]
+                state = self._run(self._programs.copy_sinks, state, tuple(SinkCopies(*of_kind) for of_kind in padded))
         return state
 
     def _save_pages(self, state: DeviceState, saves: list[PageSave]) -> DeviceState:

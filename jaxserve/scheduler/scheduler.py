@@ -92,7 +92,6 @@ class Scheduler:
             host_tier=host_tier,
             swap_cost=swap_cost or SwapCost(),
             speculation=speculation,
-            streaming=streaming,
         )
         self._buckets = buckets
         self._num_added = 0

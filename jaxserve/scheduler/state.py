@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.options.kv_policy_config import StreamingConfig
 from jaxserve.core.sequence import Sequence, Status, TokenLogprobs
 from jaxserve.core.slot_table import SlotTable
 from jaxserve.kv.allocator import PagePool
@@ -65,7 +64,6 @@ class SchedulerState:
     host_tier: HostTier | None  # None: evicted pages are lost
     swap_cost: SwapCost
     speculation: Speculation | None = None  # None: no drafts
-    streaming: StreamingConfig | None = None  # None: all sequences keep all of their KV
 
     sequences: dict[int, Sequence] = field(default_factory=dict[int, Sequence])  # by sequence id, until they end
     requests: dict[str, list[Sequence]] = field(default_factory=dict[str, list[Sequence]])  # by request id
@@ -95,8 +93,8 @@ class SchedulerState:
     @property
     def capacity(self) -> int:
         """The most tokens whose KV a streaming sequence keeps."""
-        assert self.streaming is not None, "a request is streaming in an engine without a KV policy"
-        return self.streaming.capacity
+        assert self.limits.streaming is not None, "a request is streaming in an engine without a KV policy"
+        return self.limits.streaming.capacity
 
     @property
     def num_idle_pages(self) -> int:

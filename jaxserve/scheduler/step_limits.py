@@ -10,7 +10,10 @@ from jaxserve.core.request import Request
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """max_num_batched_tokens: the token budget of a step. max_chunk_tokens: the longest prompt chunk in one step."""
+    """max_num_batched_tokens: the token budget of a step. max_chunk_tokens: the longest prompt chunk in one step.
+
+    streaming: of the requests that say so; None: all sequences keep all of their KV.
+    """
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -23,7 +26,7 @@ class StepLimits:
         """Raise `ConfigError` unless a sequence that runs alone always has enough pages."""
         needed = 1 + groups.max_sequence_pages(self.max_model_len, self.max_chunk_tokens)
         if self.streaming is not None:
-            needed += groups.windows.count(None)
+            needed += len(groups.unwindowed)
         if num_pages < needed:
             raise ConfigError(
                 f"num_pages={num_pages} cannot hold one sequence of max_model_len={self.max_model_len} tokens, which "

@@ -99,8 +99,8 @@ class InputProcessor:
 
         text: of the prompt, where it is known. arrival_s: on the clock, by default now.
         """
-        is_streaming = self._uses("kv_policy", params.kv_policy, self.has_kv_policy)
-        may_draft = self._uses("speculation", params.speculation, self.has_drafts)
+        is_streaming = self._uses("kv_policy", params.kv_policy, self.has_kv_policy, "kv_policy")
+        may_draft = self._uses("speculation", params.speculation, self.has_drafts, "speculative_config")
         longest = MAX_STREAM_TOKENS if is_streaming else self.max_model_len
         prompt_ids = self.checked_ids(token_ids, longest=longest)
         params.validate_for(self.vocab_size, self.max_logprobs, longest)
@@ -141,10 +141,10 @@ class InputProcessor:
             may_draft=may_draft,
         )
 
-    def _uses(self, name: str, asked: bool | None, is_there: bool) -> bool:
-        """Whether a request uses what the engine may have."""
+    @staticmethod
+    def _uses(name: str, asked: bool | None, is_there: bool, option: str) -> bool:
+        """Whether a request uses what an `option` of the engine adds."""
         if asked and not is_there:
-            option = "speculative_config" if name == "speculation" else name
             raise RequestError(f"{name}=True: this engine was built without {option}; leave {name} out", name)
         return is_there and asked is not False
 

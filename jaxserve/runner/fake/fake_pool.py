@@ -23,7 +23,7 @@ class FakePool:
     """
 
     def __init__(self, groups: KVGroups, num_pages: int, num_sinks: int | None = None):
-        self.groups, self.num_sinks, self.has_drops = groups, num_sinks or 0, num_sinks is not None
+        self.groups, self.num_sinks = groups, num_sinks
         self._content = np.zeros((num_pages, groups.page_size), np.uint64)
         self._host: dict[int, np.ndarray] = {}  # content of the host tier's pages
         self._salts = np.array([mix(g + 1) for g in range(groups.num_groups)], np.uint64)
@@ -57,18 +57,20 @@ class FakePool:
         seen: Seen = []
         for g, window in enumerate(self.groups.windows):
             num_dropped = 0
-            if window is None and self.has_drops:
-                num_dropped = int(plan.first_pages[g, row]) * self.groups.page_size
-            first = num_dropped + self.num_sinks if num_dropped else 0
             if window is not None:
                 first = max(0, start - window + 1)
+            elif self.num_sinks is None:
+                first = 0
+            else:
+                num_dropped = int(plan.first_pages[g, row]) * self.groups.page_size
+                first = num_dropped and num_dropped + self.num_sinks
             pages, offsets = self._locate(plan, row, g, first, len(prefixes))
             content = prefixes[first:] ^ self._salts[g]
             self._content[pages[start - first :], offsets[start - first :]] = content[start - first :]
             seen.append((pages, offsets, content))
             if num_dropped:
                 sinks = _moved(prefixes[: self.num_sinks] ^ self._salts[g], num_dropped)
-                places = np.arange(self.num_sinks)
+                places = np.arange(len(sinks))
                 seen.append((np.full_like(places, plan.tables[g][row, 0]), places, sinks))
         return seen
 

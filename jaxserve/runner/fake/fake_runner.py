@@ -32,8 +32,8 @@ class DrawnRow:
 class FakeRunner:
     """Owns last token, length and edits by slot, like `Runner`; steps run when they are submitted.
 
-    num_slots, num_pages (with the scratch page) and max_model_len as in the scheduler. max_logprobs: candidates in each
-    log-probability entry.
+    num_slots, num_pages (with the scratch page) and max_model_len as in the scheduler, or with num_sinks the tokens of
+    the longest stream. max_logprobs: candidates in each log-probability entry. num_sinks: as in `FakePool`.
     """
 
     def __init__(

@@ -79,28 +79,27 @@ def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], inputs: StepInputs) -
     cu_q_lens = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(query_lens, dtype=jnp.int32)])
     num_seqs, num_decodes, _ = parts["header"]
 
-    def meta_of(k: int) -> tuple[AttentionMeta, Int32[Array, "S"] | int]:
-        """The metadata of a kind, and the dropped tokens of its rows: positions less these are indices of KV."""
-        tables, first_pages, num_dropped = parts[f"tables{k}"], parts[f"first_pages{k}"], 0
+    def meta_of(k: int) -> AttentionMeta:
+        """The metadata of a kind, by indices of KV: positions less the tokens that a row has dropped."""
+        first_pages, kept_lens = parts[f"first_pages{k}"], kv_lens
         if layout.has_drops and layout.groups.windows[layout.kinds[k][0]] is None:
-            num_dropped = first_pages[0] * layout.groups.page_size
+            kept_lens -= first_pages[0] * layout.groups.page_size
             first_pages = jnp.zeros_like(first_pages)
-        meta = kind_meta(
-            tables,
+        return kind_meta(
+            parts[f"tables{k}"],
             first_pages,
             cu_q_lens=cu_q_lens,
-            kv_lens=kv_lens - num_dropped,
+            kv_lens=kept_lens,
             num_seqs=num_seqs,
             num_decodes=num_decodes,
             num_tokens=layout.bucket.num_tokens,
             page_size=layout.groups.page_size,
         )
-        return meta, num_dropped
 
-    metas, dropped = zip(*map(meta_of, range(len(layout.kinds))), strict=True)
-    positions, num_dropped = metas[0].kv_positions, dropped[0]
-    if not isinstance(num_dropped, int):
-        positions += num_dropped[metas[0].rows]
+    metas = tuple(map(meta_of, range(len(layout.kinds))))
+    positions = metas[0].kv_positions
+    if layout.has_drops:
+        positions += (kv_lens - metas[0].kv_lens)[metas[0].rows]
     sampling = read_rows(rows)
     return DeviceBatch(
         tokens=tokens,

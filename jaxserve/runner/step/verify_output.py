@@ -14,7 +14,7 @@ from jaxtyping import Array, Int32
 
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.step_outcome import DraftCounts, TopLogprobs
-from jaxserve.runner.step.step_output import read_logprobs
+from jaxserve.runner.step.step_output import packed_size, read_logprobs
 from jaxserve.runner.step.verify_loop import VerifyResults
 
 
@@ -63,6 +63,6 @@ def read_verified(vector: np.ndarray, bucket: Bucket, num_rows: int) -> Verified
 
 def read_verified_logprobs(vector: np.ndarray, bucket: Bucket, found: Verified, k: int) -> TopLogprobs:
     """Log-probabilities of the rows' tokens: one entry per token, row by row."""
-    tables = vector.reshape(bucket.max_rounds, bucket.num_rows, 1 + bucket.max_drafts, 2 + 2 * k)
+    tables = vector.reshape(bucket.max_rounds, bucket.num_rows, 1 + bucket.max_drafts, packed_size(1, k))
     rounds, nodes = found.places
     return read_logprobs(tables[rounds, np.arange(len(rounds))[:, None], nodes], rounds.size, k)

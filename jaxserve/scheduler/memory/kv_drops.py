@@ -17,17 +17,13 @@ from jaxserve.scheduler.memory.page_tables import allocate_pages
 from jaxserve.scheduler.state import SchedulerState
 
 
-def num_own_pages(state: SchedulerState) -> int:
-    """Pages that a streaming sequence has outside its tables."""
-    return len(_groups(state))
-
-
 def begin_span(state: SchedulerState, slot: int) -> None:
     """Give a new slot its first span, and its own page in each group; enough pages must be idle."""
     if not state.occupant(slot).request.is_streaming:
         return
+    groups = state.groups.unwindowed
     state.slot_table.span_end[slot] = state.capacity
-    state.slot_table.spare_pages[_groups(state), slot] = allocate_pages(state, len(_groups(state)))
+    state.slot_table.spare_pages[groups, slot] = allocate_pages(state, len(groups))
 
 
 def drop_pages(state: SchedulerState) -> None:
@@ -35,18 +31,18 @@ def drop_pages(state: SchedulerState) -> None:
 
     The pages return at once: whatever takes them is dispatched after the copies.
     """
-    if state.streaming is None:
+    if state.limits.streaming is None:
         return
     slot_table = state.slot_table
     for slot in np.flatnonzero(slot_table.is_left & (slot_table.num_scheduled >= slot_table.span_end)).tolist():
-        for g in _groups(state):
+        for g in state.groups.unwindowed:
             _drop_page(state, slot, g)
         slot_table.span_end[slot] += state.groups.page_size
 
 
 def has_dropped(state: SchedulerState, slot: int) -> bool:
     """Whether the slot's pages are not those that other sequences with its tokens have."""
-    return state.streaming is not None and bool(state.slot_table.first_pages[_groups(state), slot].any())
+    return bool(state.slot_table.first_pages[state.groups.unwindowed, slot].any())
 
 
 def take_drops(state: SchedulerState) -> list[PageDrops]:
@@ -73,8 +69,3 @@ def _drop_page(state: SchedulerState, slot: int, group: int) -> None:
     firsts[slot] += 1
     state.drops.append((group, sinks, second, own, int(firsts[slot]) * state.groups.page_size))
     state.pool.release(np.array([second], np.int32))
-
-
-def _groups(state: SchedulerState) -> list[int]:
-    """KV groups of layers with full attention."""
-    return [g for g, window in enumerate(state.groups.windows) if window is None]

@@ -139,7 +139,7 @@ def _tables(
     """
     slot_table, groups = state.slot_table, state.groups
     end_pages = groups.end_page(ends)
-    if not groups.has_windows and state.streaming is None:
+    if not groups.has_windows and state.limits.streaming is None:
         width = int(end_pages.max())
         return np.zeros((groups.num_groups, len(slots)), np.int32), tuple(
             t[slots, :width] for t in slot_table.page_tables

@@ -6,7 +6,7 @@ from itertools import islice
 from jaxserve.core.sequence import Sequence
 from jaxserve.kv.prefix_cache import PrefixMatch
 from jaxserve.scheduler.memory.fork import ForkSource, fork
-from jaxserve.scheduler.memory.kv_drops import begin_span, num_own_pages
+from jaxserve.scheduler.memory.kv_drops import begin_span
 from jaxserve.scheduler.memory.page_tables import num_new_pages, num_spare_pages
 from jaxserve.scheduler.memory.preemption import preempt_over_served
 from jaxserve.scheduler.memory.prefix_reuse import find_prefix, num_prefix_pages, take_prefix
@@ -96,7 +96,7 @@ def _num_pages(
     request = sequence.request
     num_inputs, num_spare = min(sequence.num_tokens, state.limits.max_computed(request)), 0
     if request.is_streaming:
-        num_inputs, num_spare = min(num_inputs, state.capacity), num_own_pages(state)
+        num_inputs, num_spare = min(num_inputs, state.capacity), len(state.groups.unwindowed)
     if match is not None:
         return num_spare + num_prefix_pages(state, match, num_inputs)
     return num_spare + num_new_pages(state, num_inputs, 0 if source is None else source.start)

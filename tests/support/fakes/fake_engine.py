@@ -86,7 +86,7 @@ def make_engine(
 ) -> Engine:
     scheduler = make_scheduler(windows, **limits)
     limits = {"page_size": 4, "num_pages": 200, "max_num_seqs": 8, "max_model_len": 64} | limits
-    streaming = scheduler.state.streaming
+    streaming = scheduler.state.limits.streaming
     runner = FakeRunner(
         model,
         KVGroups(windows, limits["page_size"]),

@@ -329,7 +329,7 @@ class Fuzz:
         if self.engine.scheduler.state.prefix_cache is not None and self.added and draw.random() < 0.7:
             prompt, salt = self._continuation(), str(draw.choice(["a", "b"])) if draw.random() < 0.1 else None
             params["skip_reading_prefix_cache"] = bool(draw.random() < 0.1)
-        if self.engine.scheduler.state.streaming is not None and draw.random() < 0.6:
+        if self.engine.scheduler.state.limits.streaming is not None and draw.random() < 0.6:
             max_tokens = int(draw.integers(1, 4 * self.longest))
             params |= {"is_streaming": True, "min_tokens": min(params["min_tokens"], max_tokens)}
         params |= {"arrival_s": self.clock.now_s, "scheduling": self._scheduling()}

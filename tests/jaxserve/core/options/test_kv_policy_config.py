@@ -1,4 +1,4 @@
-"""The options of `kv_policy`, alone and beside the sizes of an engine."""
+"""Checks of `kv_policy`: its values, and the engine sizes that they need."""
 
 import pytest
 
