@@ -5,8 +5,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from jaxserve.core.device_ops import PageSave
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.step_plan import PageSave
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.eviction_policies import EVICTION_POLICIES
 from jaxserve.kv.host_tier import HostTier
