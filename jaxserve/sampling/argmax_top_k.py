@@ -35,7 +35,7 @@ def reduce_blocks(x: Float[Array, "R V"], reduce: Callable[..., Array], fill: fl
         halves = [reduce(tiles[..., :BLOCK], axis=2), reduce(tiles[..., BLOCK:], axis=2)]
         return jnp.stack(halves, axis=-1).reshape(len(x), -1)[:, :num_blocks]
 
-    return lax.platform_dependent(x, cpu=reduce_split, default=reduce_half_tiles)
+    return lax.platform_dependent(x, tpu=reduce_half_tiles, default=reduce_split)
 
 
 def take_blocks(x: Float[Array, "R V"], blocks: Int32[Array, "R k"]) -> Float[Array, "R k 64"]:

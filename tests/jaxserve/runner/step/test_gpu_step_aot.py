@@ -20,10 +20,9 @@ from tests.support.compiled.aot import assert_in_place, device_bytes, gpu_mesh, 
 from tests.support.compiled.aot_step import DTYPE, PAGE, StepCase
 
 NAME, DECODE = "llama-3-8b", Bucket(64, 64, 128)
-# 34 MB of them are cuBLAS's; a copy of the largest matrix of a layer is 235 MB.
+# 34 MB of them are cuBLAS's; a copy of the largest matrix of a layer is 235 MB. The rest of a step needs less: the
+# logits are 33 MB, and no branch of the sampler makes another array of their size.
 BACKBONE_BYTES = 45 * 10**6
-# The logits, 33 MB, and once more where they are computed again for log-probabilities.
-STEP_BYTES = 75 * 10**6
 ROUNDING = {"reduce", "exponential", "rsqrt", "divide"}
 KERNELS = ["paged_attention_combine", "paged_attention_items"]
 
@@ -51,11 +50,11 @@ def check_whole_step() -> None:
     step = StepCase(gpu_mesh(), NAME, DECODE)
     compiled = step.compile()
     assert kernels_called(compiled.as_text()) == KERNELS
-    assert_in_place(compiled, step.state.pool, donated=step.state, max_temp_bytes=STEP_BYTES)
+    assert_in_place(compiled, step.state.pool, donated=step.state, max_temp_bytes=BACKBONE_BYTES)
     assert not step.weight_copies(compiled)
     assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP
     # In addition to weights and head: attention's partial results for contexts of up to 8,192 tokens, and activations.
-    assert 1 <= step.traffic(compiled, "layers", "lm_head") <= 1.085
+    assert 1 <= step.traffic(compiled, "layers", "lm_head") <= 1.08
 
 
 def check_layers_of_two_kinds() -> None:
