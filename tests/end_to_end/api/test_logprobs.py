@@ -17,7 +17,7 @@ def log_softmax(logits):
 
 @pytest.mark.parametrize(
     ("family", "options"),
-    [("llama3", {}), ("llama3", {"max_chunk_tokens": 7}), ("gemma3", {"tensor_parallel_size": 2})],
+    [("llama3", {}), ("llama3", {"max_chunk_tokens": 7}), ("llama3", {"tensor_parallel_size": 2})],
 )
 def test_prompt_logprobs_equal_transformers(family, options):
     golden = goldens(family)[2]

@@ -1,4 +1,5 @@
-"""`batch_invariant` in bfloat16, with windows, on two devices; `scripts/prove invariance` has the other kinds."""
+"""`batch_invariant` in bfloat16, with windows, on two devices; `scripts/prove invariance` has the other kinds, and the
+control: without the option bits differ."""
 
 import pytest
 

@@ -24,7 +24,7 @@ def check_whole_step(topology: str, bucket: Bucket) -> None:
     assert_in_place(step.compile(), step.state.pool, donated=step.state, max_temp_bytes=max_bytes)
 
 
-@pytest.mark.parametrize(("topology", "bucket"), [("v5e:2x2", MIXED)])
+@pytest.mark.parametrize(("topology", "bucket"), [("v6e:2x2", DECODE)])
 def test_the_backbone_needs_little_memory(topology, bucket):
     step = case(topology, bucket)
     compiled = step.compile_backbone()
