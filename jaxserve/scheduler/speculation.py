@@ -6,7 +6,6 @@ each failure, and is then tried again.
 """
 
 from collections import defaultdict, deque
-from statistics import median
 
 import numpy as np
 
@@ -24,6 +23,9 @@ PROBE = 1.5
 """Tokens a pass that are expected of a row after a pause at least; so little that one pass in vain ends the attempt."""
 FIRST_PAUSE, LONGEST_PAUSE = 8, 64  # tokens
 NUM_TIMES = 5
+"""Steps of a bucket whose times are kept. The least counts: others may contain the next step's compilation, 2.4 s in a
+step of 70 ms."""
+LEAST_TIMES = 2  # so that one is without
 
 
 class Speculation:
@@ -48,7 +50,7 @@ class Speculation:
         self._forget_others(slot_table, slots)
         may_draft = slot_table.may_draft[slots] & (slot_table.num_tokens[slots] >= self._resume_at[slots])
         expected = np.where(may_draft, self._tokens_a_pass[slots], 1.0).mean()
-        is_known = len(self._times[decode]) > 0
+        is_known = len(self._times[decode]) >= LEAST_TIMES
         self._needed = LEAST_GAIN * self._slowdown(decode, verify)
         if not is_known or expected < self._needed:
             return np.zeros(len(slots), np.int32)
@@ -86,7 +88,7 @@ class Speculation:
     def _slowdown(self, decode: Bucket, verify: Bucket) -> float:
         """Time of a pass with drafts over that of one without; 1 where either is not known."""
         with_drafts, without = self._times[verify], self._times[decode]
-        return median(with_drafts) / median(without) if with_drafts and without else 1.0
+        return min(with_drafts) / min(without) if with_drafts and without else 1.0
 
 
 def make_speculation(config: SpeculativeConfig | None, num_slots: int) -> Speculation | None:
