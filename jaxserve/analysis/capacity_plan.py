@@ -79,7 +79,7 @@ def _memory(config: EngineConfig, spec: EngineSpec, target: PlanTarget, infos: t
     programs, sizes = spec.programs, spec.sizes
     num_devices = target.mesh.size
     weight_bytes = device_bytes(programs.params)
-    pool_bytes = device_bytes(programs.state.pool)
+    pool_bytes = device_bytes(programs.state.kv)
     slot_bytes = device_bytes(programs.state) - pool_bytes
     step_bytes = max(program.temporary_bytes for program in infos)
     code_bytes = sum(program.code_bytes for program in infos)

@@ -54,8 +54,9 @@ def describe_program(program: Program, state: Any) -> ProgramInfo:
     problems: list[str] = []
     if aliased_bytes < state_bytes:  # small arrays may be padded to whole tiles
         problems.append(f"it aliases {aliased_bytes:,} of the state's {state_bytes:,} bytes: the rest is there twice")
-    if copies := pool_copies(hlo, state.pool, memory.temp_size_in_bytes):
-        problems.append(f"it makes {len(copies)} arrays of the pool's shape, the first by {copies[0]}")
+    for name, array in {"pool": state.kv.pool, **state.kv.riders}.items():
+        if copies := pool_copies(hlo, array, memory.temp_size_in_bytes):
+            problems.append(f"it makes {len(copies)} arrays of the {name}'s shape, the first by {copies[0]}")
     if program.bucket and program.bucket.max_rounds > 1:
         params, _, _ = program.args
         if copies := weight_copies(hlo, params, program.bucket.num_tokens):
@@ -71,7 +72,7 @@ def describe_program(program: Program, state: Any) -> ProgramInfo:
         temporary_bytes=memory.temp_size_in_bytes + memory.output_size_in_bytes - aliased_bytes,
         aliased_bytes=aliased_bytes,
         code_bytes=code_bytes,
-        traffic_bytes=memory_traffic(hlo, {local_type(state.pool)}),
+        traffic_bytes=memory_traffic(hlo, set(map(local_type, jax.tree.leaves(state.kv)))),
         collectives=collectives(hlo),
         problems=tuple(problems),
         compile_s=time.monotonic() - started_s,

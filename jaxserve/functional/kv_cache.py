@@ -40,7 +40,7 @@ def init_cache(settings: Settings, batch_size: int, max_len: int) -> Cache:
         raise ValueError(f"batch_size={batch_size} and max_len={max_len} must be at least 1")
     columns = -(-max_len // settings.page_size)
     num_groups = settings.groups.num_groups
-    pool = settings.layout.allocate(1 + num_groups * batch_size * columns, settings.mesh)
+    pool = settings.layout.allocate(1 + num_groups * batch_size * columns, settings.mesh).pool
     return Cache(pool, jnp.zeros(batch_size, jnp.int32, device=replicated(settings.mesh)), max_len)
 
 

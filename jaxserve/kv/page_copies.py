@@ -1,43 +1,48 @@
-"""Device: copies of whole pages within a sharded pool, out of it and into it."""
+"""Device: copies of whole pages within a sharded `KVState`, out of it and into it."""
+
+from collections.abc import Callable
+from typing import Any
 
 import jax
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
-from jaxserve.kv.pool_layout import POOL_SPEC
+from jaxserve.kv.kv_state import PAGES_SPEC, KVState
 from pallas_kernels.page_ops import api
 
-
-def copy_pages(
-    mesh: Mesh, pool: Float[Array, "Lg P K page W2"], src: Int[Array, "C"], dst: Int[Array, "C"]
-) -> Float[Array, "Lg P K page W2"]:
-    """Copy page src[i] to page dst[i]; each device copies its own heads (the compiler does not partition a kernel)."""
-    whole = PartitionSpec()
-    copy = jax.shard_map(
-        api.copy_pages, mesh=mesh, in_specs=(POOL_SPEC, whole, whole), out_specs=POOL_SPEC, check_vma=False
-    )
-    return copy(pool, src, dst)
+WHOLE = PartitionSpec()
 
 
-def gather_pages(
-    mesh: Mesh, pool: Float[Array, "Lg P K page W2"], ids: Int[Array, "C"]
-) -> Float[Array, "Lg C K page W2"]:
-    """These pages, sharded like the pool."""
-    gather = jax.shard_map(
-        api.gather_pages, mesh=mesh, in_specs=(POOL_SPEC, PartitionSpec()), out_specs=POOL_SPEC, check_vma=False
-    )
-    return gather(pool, ids)
+def copy_pages(mesh: Mesh, kv: KVState, src: Int[Array, "C"], dst: Int[Array, "C"]) -> KVState:
+    """Copy page src[i] to page dst[i]."""
+    copy = _by_device(mesh, api.copy_pages, PAGES_SPEC, WHOLE, WHOLE)
+
+    def of_array(array: jax.Array) -> jax.Array:
+        return copy(array, src, dst)
+
+    return jax.tree.map(of_array, kv)
 
 
-def scatter_pages(
-    mesh: Mesh,
-    pool: Float[Array, "Lg P K page W2"],
-    ids: Int[Array, "C"],
-    pages: Float[Array, "Lg C K page W2"],
-) -> Float[Array, "Lg P K page W2"]:
-    """The pool with `pages[:, i]` at page ids[i]."""
-    whole = PartitionSpec()
-    scatter = jax.shard_map(
-        api.scatter_pages, mesh=mesh, in_specs=(POOL_SPEC, whole, POOL_SPEC), out_specs=POOL_SPEC, check_vma=False
-    )
-    return scatter(pool, ids, pages)
+def gather_pages(mesh: Mesh, kv: KVState, ids: Int[Array, "C"]) -> KVState:
+    """These pages, sharded like the arrays they are from."""
+    gather = _by_device(mesh, api.gather_pages, PAGES_SPEC, WHOLE)
+
+    def of_array(array: jax.Array) -> jax.Array:
+        return gather(array, ids)
+
+    return jax.tree.map(of_array, kv)
+
+
+def scatter_pages(mesh: Mesh, kv: KVState, ids: Int[Array, "C"], pages: KVState) -> KVState:
+    """The arrays with `pages[:, i]` at page ids[i]."""
+    scatter = _by_device(mesh, api.scatter_pages, PAGES_SPEC, WHOLE, PAGES_SPEC)
+
+    def of_array(array: jax.Array, content: jax.Array) -> jax.Array:
+        return scatter(array, ids, content)
+
+    return jax.tree.map(of_array, kv, pages)
+
+
+def _by_device(mesh: Mesh, op: Callable[..., Any], *specs: PartitionSpec) -> Callable[..., Any]:
+    """Each device handles its own heads (the compiler does not partition a kernel)."""
+    return jax.shard_map(op, mesh=mesh, in_specs=specs, out_specs=PAGES_SPEC, check_vma=False)

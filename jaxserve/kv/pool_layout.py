@@ -1,4 +1,4 @@
-"""Device: `KVLayout`: the memory layout of the KV pool, and its allocation.
+"""Device: `KVLayout`: the memory layout of the KV pool and of its riders, and their allocation.
 
     pool[Lg, P, K, page, W2]        W2 = round_up(2*H, 128)         rows, the default
     pool[Lg, P, K, 2*H', page]      H' = H in whole tiles           lanes: see `pallas_kernels.page_layouts`
@@ -10,7 +10,6 @@ A page id means the same page in all Lg layers of the KV group that has it. W2 i
 the whole pool in each step on TPU if the minor axis is not (head dim 80: 1.07 GB of temporaries).
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +17,11 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
-from jaxserve.core.hardware.mesh import spec
+from jaxserve.kv.kv_state import PAGES_SPEC, KVState, Rider
 from pallas_kernels.page_layouts import LAYOUTS, ROWS, PageLayout
 
 _jax: Any = jax  # whose transformations have no types
 PINNED = "pinned_host"
-POOL_SPEC = spec(None, None, "kv_heads", None, None)
 
 
 def page_layout(name: str) -> PageLayout:
@@ -33,7 +31,7 @@ def page_layout(name: str) -> PageLayout:
 
 @dataclass(frozen=True, slots=True)
 class KVLayout:
-    """Shape and data type of a pool."""
+    """Shape and data type of a pool and its riders."""
 
     layers_per_group: int
     num_kv_heads: int
@@ -42,20 +40,31 @@ class KVLayout:
     dtype: Any
     pages: PageLayout = ROWS
     """The order of keys and values within a page."""
+    riders: tuple[Rider, ...] = ()
 
     def shape(self, num_pages: int) -> tuple[int, int, int, int, int]:
         """The pool's shape for so many pages."""
         page = self.pages.page_shape(self.page_size, self.head_dim, self.dtype)
         return (self.layers_per_group, num_pages, self.num_kv_heads, *page)
 
+    def arrays(self, num_pages: int, sharding: NamedSharding | None = None) -> KVState:
+        """Shape, dtype and sharding of each array for so many pages."""
+
+        def array(shape: tuple[int, ...], dtype: Any) -> Any:
+            return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+
+        riders = {rider.name: array(rider.shape(num_pages), rider.dtype) for rider in self.riders}
+        return KVState(array(self.shape(num_pages), self.dtype), riders)
+
     @property
     def page_bytes(self) -> int:
-        """Bytes of one page over all layers of its group and all devices."""
-        return math.prod(self.shape(1)) * jnp.dtype(self.dtype).itemsize
+        """Bytes of one page over all arrays, all layers of its group and all devices."""
+        leaves: list[jax.ShapeDtypeStruct] = jax.tree.leaves(self.arrays(1))
+        return sum(a.size * a.dtype.itemsize for a in leaves)
 
     def sharding(self, mesh: Mesh) -> NamedSharding:
         """KV heads are divided over the mesh."""
-        return NamedSharding(mesh, POOL_SPEC)
+        return NamedSharding(mesh, PAGES_SPEC)
 
     def host_sharding(self, mesh: Mesh) -> NamedSharding:
         """Of pages on their way to the host: in pinned memory, which a device writes directly, if it has any."""
@@ -63,7 +72,13 @@ class KVLayout:
         has_pinned = device.platform != "cpu" and PINNED in {memory.kind for memory in device.addressable_memories()}
         return self.sharding(mesh).with_memory_kind(PINNED) if has_pinned else self.sharding(mesh)
 
-    def allocate(self, num_pages: int, mesh: Mesh) -> jax.Array:
-        """A pool of zeros, sharded over the mesh."""
-        zeros = _jax.jit(lambda: jnp.zeros(self.shape(num_pages), self.dtype), out_shardings=self.sharding(mesh))
-        return zeros()
+    def allocate(self, num_pages: int, mesh: Mesh) -> KVState:
+        """Arrays of zeros, sharded over the mesh."""
+
+        def zeros_like(array: jax.ShapeDtypeStruct) -> jax.Array:
+            return jnp.zeros(array.shape, array.dtype)
+
+        def zeros() -> KVState:
+            return jax.tree.map(zeros_like, self.arrays(num_pages))
+
+        return _jax.jit(zeros, out_shardings=self.sharding(mesh))()

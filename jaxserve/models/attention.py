@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import num_shards, spec
-from jaxserve.kv.pool_layout import POOL_SPEC
+from jaxserve.kv.kv_state import PAGES_SPEC
 from jaxserve.models.attention_metadata import kind_meta, of_group
 from jaxserve.models.config.layer_kind import GroupedAttention
 from jaxserve.models.context import Context
@@ -61,8 +61,8 @@ def attend(
     op = jax.shard_map(
         partial(ctx.attention, spec=spec_of(ctx, attention)),
         mesh=ctx.mesh,
-        in_specs=(QKV_SPEC, QKV_SPEC, QKV_SPEC, POOL_SPEC, WHOLE, WHOLE),
-        out_specs=(QKV_SPEC, POOL_SPEC),
+        in_specs=(QKV_SPEC, QKV_SPEC, QKV_SPEC, PAGES_SPEC, WHOLE, WHOLE),
+        out_specs=(QKV_SPEC, PAGES_SPEC),
         check_vma=False,
     )
     return op(q, k, v, pool, index_in_group, meta)

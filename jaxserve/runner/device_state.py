@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int32
+from jaxtyping import Array, Int32
 
 from jaxserve.core.hardware.mesh import replicated
+from jaxserve.kv.kv_state import KVState
 from jaxserve.kv.pool_layout import KVLayout
 from jaxserve.sampling.slot_state import SlotState, init_slot_state
 
@@ -21,7 +22,7 @@ MAX_EDITS = 1024  # capacity of a slot: 300 biases, and room for stop ids and ba
 class DeviceState:
     """Slots are rows; the last row is the scratch slot of padding rows."""
 
-    pool: Float[Array, "Lg P K page W2"]
+    kv: KVState
     last_tokens: Int32[Array, "slots"]  # the token each slot drew last
     lengths: Int32[Array, "slots"]  # KV positions each slot has written
     slots: SlotState
@@ -31,7 +32,7 @@ class DeviceState:
 def init_state(
     layout: KVLayout, num_pages: int, num_slots: int, vocab_width: int, mesh: Mesh, history_len: int = 0
 ) -> DeviceState:
-    """An empty state: zero pool, all slots free. history_len: positions of the history; 0: there is none."""
+    """An empty state: KV of zeros, all slots free. history_len: positions of the history; 0: there is none."""
 
     def rest() -> tuple[jax.Array, jax.Array, SlotState, jax.Array | None]:
         zeros = jnp.zeros(num_slots + 1, jnp.int32)

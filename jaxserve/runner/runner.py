@@ -123,7 +123,7 @@ class Runner:
 
     def wait(self) -> None:
         """Wait until the device has run all that was submitted."""
-        jax.block_until_ready(self._state.pool)
+        jax.block_until_ready(self._state.kv)
 
     def time_load(self) -> float:
         """Seconds to copy a page from host memory into the pool, measured on the scratch page; no step may run."""

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int32
 
+from jaxserve.kv.kv_state import KVState
 from jaxserve.kv.page_copies import gather_pages, scatter_pages
 from jaxserve.models.config.layer_kind import GroupedAttention
 from jaxserve.models.rotary import rotate
@@ -40,16 +41,17 @@ def copy_sinks(
     layout: PageLayout,
     num_sinks: int,
     kinds: Sequence[tuple[GroupedAttention, SinkCopies]],
-    pool: Float[Array, "Lg P K page W2"],
-) -> Float[Array, "Lg P K page W2"]:
-    """The pool with the copies of all kinds whose layers have full attention."""
+    kv: KVState,
+) -> KVState:
+    """The pages with the copies of all kinds whose layers have full attention."""
+    assert not kv.riders, "what a rider holds of a position is not known here"
     for attention, copies in kinds:
-        sinks = layout.by_position(gather_pages(mesh, pool, copies.sink_pages))
-        rest = layout.by_position(gather_pages(mesh, pool, copies.rest_pages))
+        sinks = layout.by_position(gather_pages(mesh, kv, copies.sink_pages).pool)
+        rest = layout.by_position(gather_pages(mesh, kv, copies.rest_pages).pool)
         moved = _rotated(attention, sinks[..., :num_sinks, :], copies.num_dropped)
-        own = jnp.concatenate([moved, rest[..., num_sinks:, :]], axis=-2)
-        pool = scatter_pages(mesh, pool, copies.own_pages, layout.by_position(own))  # which undoes itself
-    return pool
+        own = layout.by_position(jnp.concatenate([moved, rest[..., num_sinks:, :]], axis=-2))  # which undoes itself
+        kv = scatter_pages(mesh, kv, copies.own_pages, KVState(own))
+    return kv
 
 
 def _rotated(

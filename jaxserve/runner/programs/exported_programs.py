@@ -7,6 +7,7 @@ from typing import Any
 import jax
 from jax import export
 
+from jaxserve.kv.kv_state import KVState
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.programs.programs import Program
 from jaxserve.runner.sink_copies import SinkCopies
@@ -25,7 +26,7 @@ def _no_fields(_: bytes) -> tuple[()]:
     return ()
 
 
-for record in (DeviceState, SlotState):
+for record in (DeviceState, KVState, SlotState):
     export.register_pytree_node_serialization(
         record,
         serialized_name=f"jaxserve.{record.__name__}",

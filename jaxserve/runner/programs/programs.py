@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.hardware.mesh import replicated
 from jaxserve.core.kv_groups import KVGroups
+from jaxserve.kv.kv_state import KVState
 from jaxserve.kv.page_copies import gather_pages, scatter_pages
 from jaxserve.kv.pool_layout import KVLayout
 from jaxserve.models.params import Params, declare, has_tuples_on, targets, vocab_width
@@ -83,7 +84,7 @@ class Programs:
 
     @cached_property
     def layout(self) -> KVLayout:
-        """Shape, dtype and sharding of the KV pool."""
+        """Shape, dtype and sharding of the KV pool and its riders."""
         return self.settings.model.layout
 
     @cached_property
@@ -105,8 +106,7 @@ class Programs:
     @cached_property
     def state(self) -> Any:
         """The shape, dtype and sharding of each array of `DeviceState`."""
-        mesh, layout = self.settings.model.mesh, self.layout
-        pool: Any = jax.ShapeDtypeStruct(layout.shape(self.num_pages), layout.dtype, sharding=layout.sharding(mesh))
+        kv = self.layout.arrays(self.num_pages, self.layout.sharding(self.settings.model.mesh))
         column: Any = self._whole((self.num_slots + 1,), jnp.int32)
 
         def replicate(array: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
@@ -114,7 +114,7 @@ class Programs:
 
         slots = jax.eval_shape(partial(init_slots, self.num_slots, self.vocab))
         history: Any = self._whole((self.num_slots + 1, self.history_len), jnp.int32) if self.history_len else None
-        return DeviceState(pool, column, column, jax.tree.map(replicate, slots), history)
+        return DeviceState(kv, column, column, jax.tree.map(replicate, slots), history)
 
     @cached_property
     def vocab(self) -> int:
@@ -183,7 +183,7 @@ class Programs:
 
         def function(state: DeviceState, copies: tuple[SinkCopies, ...]) -> DeviceState:
             kinds = list(zip(full, copies, strict=True))
-            return replace(state, pool=copy_sinks(model.mesh, self.layout.pages, num_sinks, kinds, state.pool))
+            return replace(state, kv=copy_sinks(model.mesh, self.layout.pages, num_sinks, kinds, state.kv))
 
         column: Any = self._whole((MAX_COPIES,), jnp.int32)
         return self._update("copy_sinks", function, (SinkCopies(*[column] * 4),) * len(full))
@@ -191,8 +191,8 @@ class Programs:
     def save_pages(self) -> Program:
         """(state, pages) -> (state, their content in host memory)."""
 
-        def function(state: DeviceState, ids: jax.Array) -> tuple[DeviceState, jax.Array]:
-            return state, gather_pages(self.settings.model.mesh, state.pool, ids)
+        def function(state: DeviceState, ids: jax.Array) -> tuple[DeviceState, KVState]:
+            return state, gather_pages(self.settings.model.mesh, state.kv, ids)
 
         ids = self._whole((TRANSFER_PAGES,), jnp.int32)
         rest = (self.layout.host_sharding(self.settings.model.mesh),)
@@ -201,13 +201,11 @@ class Programs:
     def load_pages(self) -> Program:
         """(state, pages, their content) -> state."""
 
-        def function(state: DeviceState, ids: jax.Array, pages: jax.Array) -> DeviceState:
-            return replace(state, pool=scatter_pages(self.settings.model.mesh, state.pool, ids, pages))
+        def function(state: DeviceState, ids: jax.Array, pages: KVState) -> DeviceState:
+            return replace(state, kv=scatter_pages(self.settings.model.mesh, state.kv, ids, pages))
 
-        layout, ids = self.layout, self._whole((TRANSFER_PAGES,), jnp.int32)
-        sharding = layout.sharding(self.settings.model.mesh)
-        pages: Any = jax.ShapeDtypeStruct(layout.shape(TRANSFER_PAGES), layout.dtype, sharding=sharding)
-        return self._update("load_pages", function, ids, pages)
+        pages = self.layout.arrays(TRANSFER_PAGES, self.layout.sharding(self.settings.model.mesh))
+        return self._update("load_pages", function, self._whole((TRANSFER_PAGES,), jnp.int32), pages)
 
     def all(self, buckets: list[Bucket]) -> list[Program]:
         """All programs of an engine: a step for each bucket, and what edits, copies and fills in slots and pages."""

@@ -3,14 +3,13 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import NamedSharding
 from jaxtyping import Array, Bool, Float, Int32
 
 from jaxserve.core.hardware.mesh import replicated
-from jaxserve.kv.pool_layout import POOL_SPEC
+from jaxserve.kv.kv_state import PAGES_SPEC, KVState
 from jaxserve.models.params import Params
 from jaxserve.models.transformer import forward
 from jaxserve.runner.device_state import DeviceState
@@ -60,11 +59,11 @@ def run_pass(
     slots = replace(state.slots, counts=counts)
     inputs = batch.tokens, batch.positions, batch.metas
     ctx = replace(settings.context, max_query_len=max_query_len)
-    hidden, pool, _ = forward(ctx, settings.model.config, params, *inputs, state.pool)
+    hidden, pool, _ = forward(ctx, settings.model.config, params, *inputs, state.kv.pool)
     is_active = jnp.repeat(is_active, len(batch.heads.samples) // len(is_active))
     heads = batch.heads._replace(samples=batch.heads.samples & is_active)
     tokens, is_bad, logprobs = draw(settings, params, heads, hidden, slots)
-    state = replace(state, pool=pool, slots=slots, history=_recorded(state, batch))
+    state = replace(state, kv=replace(state.kv, pool=pool), slots=slots, history=_recorded(state, batch))
     return state, Drawn(tokens, is_bad & heads.samples, pack_logprobs(logprobs)), hidden
 
 
@@ -94,9 +93,8 @@ def keep_sharding(settings: StepSettings, state: DeviceState) -> DeviceState:
     XLA alone shards a loop's carry by rows and vocabulary: devices then exchange all penalty counts in every decode
     round, 587 MB for 256 rows of Llama 3 8B on four chips.
     """
-    sharding = NamedSharding(settings.model.mesh, POOL_SPEC)
-    pool: jax.Array = lax.with_sharding_constraint(state.pool, sharding)
-    return replace(replicate(settings, replace(state, pool=None)), pool=pool)
+    kv: KVState = lax.with_sharding_constraint(state.kv, NamedSharding(settings.model.mesh, PAGES_SPEC))
+    return replace(replicate(settings, replace(state, kv=None)), kv=kv)
 
 
 def replicate[T](settings: StepSettings, tree: T) -> T:

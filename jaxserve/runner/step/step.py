@@ -77,4 +77,4 @@ def fork(
     """Copy the partial pages and slot state of forked sequences; pairs of page 0 or of scratch slots are padding."""
     slots = fork_slots(state.slots, src_slots, dst_slots)
     history = None if state.history is None else state.history.at[dst_slots].set(state.history[src_slots])
-    return replace(state, pool=copy_pages(mesh, state.pool, src_pages, dst_pages), slots=slots, history=history)
+    return replace(state, kv=copy_pages(mesh, state.kv, src_pages, dst_pages), slots=slots, history=history)

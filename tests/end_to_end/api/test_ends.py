@@ -62,7 +62,8 @@ def test_one_bad_row_ends_alone():
         for _ in range(6):
             engine.step()
     page = int(engine.scheduler.state.slot_table.pages(victim.slot)[0])
-    runner._state = replace(runner._state, pool=runner._state.pool.at[:, page].set(jnp.nan))
+    kv = runner._state.kv
+    runner._state = replace(runner._state, kv=replace(kv, pool=kv.pool.at[:, page].set(jnp.nan)))
     drain(llm)
     assert victim.finish_reason == "error"
     assert (other.finish_reason, other.token_ids) == ("length", GOLDEN.greedy)

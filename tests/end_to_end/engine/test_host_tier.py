@@ -71,15 +71,16 @@ def test_copies_there_and_back_are_exact(size, count):
     options = {"tensor_parallel_size": size, "enable_prefix_caching": True}
     llm = tiny_engine("llama3", host_kv_cache_bytes=HOST_BYTES, **options)
     runner, draw = llm.parts.runner, np.random.default_rng(count)
-    pool = np.array(runner._state.pool)
+    pool = np.array(runner._state.kv.pool)
     content = draw.normal(size=pool.shape).astype(pool.dtype)
-    runner._state = runner._state.replace(pool=jax.device_put(content, runner._state.pool.sharding))
-    before = np.array(runner._state.pool)
+    kv = runner._state.kv
+    runner._state = runner._state.replace(kv=kv.replace(pool=jax.device_put(content, kv.pool.sharding)))
+    before = np.array(runner._state.kv.pool)
     ids = draw.permutation(np.arange(1, pool.shape[1]))
     there, back = ids[:count], ids[count : 2 * count]
     host = draw.permutation(np.arange(1, llm.parts.sizes.num_host_pages + 1))[:count]
     runner._state = runner._ops.make(runner._state, [PageSave(there, host), PageLoad(host, back)])
-    after = np.array(runner._state.pool)
+    after = np.array(runner._state.kv.pool)
     assert np.array_equal(after[:, back], before[:, there])
     rest = np.setdiff1d(np.arange(1, pool.shape[1]), back)
     assert np.array_equal(after[:, rest], before[:, rest])

@@ -67,7 +67,7 @@ def test_lanes_pad_no_head_dim():
     in_lanes, in_rows = (
         tiny_engine("llama3", num_pages=40, page_size=128, kv_layout=name) for name in ("lanes", "rows")
     )
-    size = [llm.parts.runner._state.pool.nbytes for llm in (in_lanes, in_rows)]
+    size = [llm.parts.runner._state.kv.pool.nbytes for llm in (in_lanes, in_rows)]
     head_dim = in_lanes.parts.model.head_dim
     assert size[0] * 128 == size[1] * 2 * head_dim
 

@@ -57,7 +57,7 @@ def test_a_second_engine_traces_nothing_and_compiles_nothing(folder):
     for name, executable in runner.executables.items():
         memory = executable.memory_analysis()
         assert memory.alias_size_in_bytes == state_bytes, name
-        assert memory.temp_size_in_bytes < runner._state.pool.nbytes / 2, name
+        assert memory.temp_size_in_bytes < runner._state.kv.pool.nbytes / 2, name
 
 
 @pytest.mark.parametrize(

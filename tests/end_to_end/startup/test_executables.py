@@ -55,12 +55,12 @@ def test_every_executable_updates_the_whole_state_in_place(llm):
     for name, executable in runner.executables.items():
         memory = executable.memory_analysis()
         assert memory.alias_size_in_bytes == state_bytes, name
-        assert memory.temp_size_in_bytes < runner._state.pool.nbytes / 2, name
+        assert memory.temp_size_in_bytes < runner._state.kv.pool.nbytes / 2, name
 
 
 def test_a_program_that_keeps_the_old_pool_is_noticed(llm):
     """Control: without donation nothing is aliased, and the pool exists twice."""
-    pool = llm.parts.runner._state.pool
+    pool = llm.parts.runner._state.kv.pool
     copied = jax.jit(lambda pool: pool.at[0, 0].set(0.0)).lower(pool).compile().memory_analysis()
     assert copied.alias_size_in_bytes == 0
 

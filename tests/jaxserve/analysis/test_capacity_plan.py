@@ -70,8 +70,8 @@ def test_the_plan_is_what_the_engine_of_the_same_options_holds(monkeypatch, caps
     assert not found.problems
     assert found.memory.weight_bytes == device_bytes(parts.runner.params)
     state = parts.runner._state
-    assert found.memory.pool_bytes == state.pool.nbytes
-    assert found.memory.slot_bytes == device_bytes(state) - state.pool.nbytes
+    assert found.memory.pool_bytes == state.kv.pool.nbytes
+    assert found.memory.slot_bytes == device_bytes(state) - state.kv.pool.nbytes
     step, update = found.programs
     assert step.aliased_bytes == update.aliased_bytes == device_bytes(state)
     assert found.memory.step_bytes == step.temporary_bytes > update.temporary_bytes

@@ -73,7 +73,7 @@ def test_each_devices_share_is_what_lies_on_it(family, size):
     share = device_share(config, parts.model, parts.runner.settings.model.dtype, size, parts.sizes.page_size, "cpu")
     on_first = [leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(parts.runner.params)]
     assert share.weight_bytes == sum(on_first)
-    pool = parts.runner._state.pool
+    pool = parts.runner._state.kv.pool
     assert share.page_bytes * pool.shape[1] == pool.addressable_shards[0].data.nbytes
     embed = 0 if parts.model.is_tied else parts.runner.params["embed"].addressable_shards[0].data.nbytes
     assert share.read_bytes == share.weight_bytes - embed

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxserve.core.hardware.mesh import make_mesh
+from jaxserve.kv.kv_state import KVState
 from jaxserve.models.config.layer_kind import GroupedAttention
 from jaxserve.models.config.rope import Rope
 from jaxserve.models.rotary import rope_tables, rotate
@@ -45,7 +46,8 @@ def test_sinks_are_as_if_written_at_their_new_positions(layout, page_size, rope)
     copies = SinkCopies(*map(jnp.asarray, columns))
     mesh = make_mesh(1)
     with jax.set_mesh(mesh):
-        found = np.asarray(copy_sinks(mesh, layout, num_sinks, [(attention, copies)], jnp.asarray(pool)))
+        kv = KVState(jnp.asarray(pool))
+        found = np.asarray(copy_sinks(mesh, layout, num_sinks, [(attention, copies)], kv).pool)
     for rest, own, distance in zip((2, 3), (4, 5), dropped, strict=True):
         own_page = positions(found, own)
         np.testing.assert_allclose(own_page[:, :, :num_sinks, :HEAD_DIM], written(distance), atol=2e-3)

@@ -56,7 +56,7 @@ class StepCase:
 
     def traffic(self, compiled: jax.stages.Compiled, *parts: str) -> float:
         """Bytes that a compiled program of this case reads and writes, over those of the weights of these parts."""
-        num_bytes = memory_traffic(read_hlo(compiled.as_text()), {local_type(self.state.pool)})
+        num_bytes = memory_traffic(read_hlo(compiled.as_text()), {local_type(self.state.kv.pool)})
         return num_bytes / device_bytes({name: self._programs.params[name] for name in parts})
 
     def compile(self) -> jax.stages.Compiled:
@@ -76,7 +76,7 @@ class StepCase:
             return hidden, pool
 
         params, state, buffer = self._programs.step(self.bucket).args
-        pool, rest = state.pool, replace(state, pool=None, slots=None)
+        pool, rest = state.kv.pool, replace(state, kv=None, slots=None)
         out = (replicated(self.mesh), pool.sharding)
         options = {"out_shardings": out, "compiler_options": compiler_options(self.mesh)}
         return compile_on(self.mesh, backbone, params, pool, buffer, rest, donate=(1,), **options)

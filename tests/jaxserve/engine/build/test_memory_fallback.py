@@ -47,7 +47,7 @@ def compiled(monkeypatch):
     def compile(program):
         found.names.append(program.name)
         state = program.args[program.state]
-        if state.pool.shape[1] > found.num_pages:
+        if state.kv.pool.shape[1] > found.num_pages:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory. Exceeded hbm capacity by 90.0K.")
         sizes = {"output_size": 100, "alias_size": 100, "generated_code_size": 10, "temp_size": found.temporary_bytes}
         facts = SimpleNamespace(**{f"{name}_in_bytes": size for name, size in sizes.items()})
@@ -62,7 +62,7 @@ def test_a_pool_that_finds_no_memory_shrinks_and_reports_it(room, capsys):
     llm = engine(num_pages=300)
     sizes, runner = llm.parts.sizes, llm.parts.runner
     assert (sizes.num_pages, sizes.lost_pages) == (243, 57)  # 0.9 of 0.9
-    assert runner._state.pool.shape[1] == runner.programs.num_pages == 243
+    assert runner._state.kv.pool.shape[1] == runner.programs.num_pages == 243
     assert llm.stats.num_pages_free == 242
     (told,) = capsys.readouterr().err.splitlines()
     assert told.endswith(f"the pool has 243 pages instead of 300 ({57 * PAGE_BYTES:,} bytes less)")
@@ -119,7 +119,7 @@ def test_a_program_that_does_not_fit_shrinks_the_pool_by_what_it_lacks(compiled,
     llm.warm_up(use_tqdm=False)
     assert llm.parts.sizes.num_pages == 300 - 2  # of 48 KiB each
     assert "memory ran out while steps were compiled" in capsys.readouterr().err
-    assert old._state.pool.is_deleted()
+    assert old._state.kv.pool.is_deleted()
     assert llm.parts.runner.params is old.params
     assert len(llm.parts.runner.executables) == 8
 

@@ -21,12 +21,12 @@ def check_whole_step(topology: str, bucket: Bucket) -> None:
     """Assert that the state is updated in place and that sampling needs little more than its rows' logits."""
     step = case(topology, bucket)
     max_bytes = 3 * step.logit_share_bytes
-    assert_in_place(step.compile(), step.state.pool, donated=step.state, max_temp_bytes=max_bytes)
+    assert_in_place(step.compile(), step.state.kv.pool, donated=step.state, max_temp_bytes=max_bytes)
 
 
 @pytest.mark.parametrize(("topology", "bucket"), [("v6e:2x2", DECODE)])
 def test_the_backbone_needs_little_memory(topology, bucket):
     step = case(topology, bucket)
     compiled = step.compile_backbone()
-    assert_in_place(compiled, step.state.pool, max_temp_bytes=BACKBONE_BYTES)
+    assert_in_place(compiled, step.state.kv.pool, max_temp_bytes=BACKBONE_BYTES)
     assert not step.weight_copies(compiled)

@@ -50,7 +50,7 @@ def check_whole_step() -> None:
     step = StepCase(gpu_mesh(), NAME, DECODE)
     compiled = step.compile()
     assert kernels_called(compiled.as_text()) == KERNELS
-    assert_in_place(compiled, step.state.pool, donated=step.state, max_temp_bytes=BACKBONE_BYTES)
+    assert_in_place(compiled, step.state.kv.pool, donated=step.state, max_temp_bytes=BACKBONE_BYTES)
     assert not step.weight_copies(compiled)
     assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP
     # In addition to weights and head: attention's partial results for contexts of up to 8,192 tokens, and activations.
@@ -62,7 +62,7 @@ def check_layers_of_two_kinds() -> None:
     step = StepCase(gpu_mesh(), "gemma-3-1b", DECODE)
     compiled = step.compile_backbone()
     assert " conditional(" not in compiled.as_text()
-    assert_in_place(compiled, step.state.pool, max_temp_bytes=BACKBONE_BYTES)
+    assert_in_place(compiled, step.state.kv.pool, max_temp_bytes=BACKBONE_BYTES)
     assert not step.weight_copies(compiled)
 
 
@@ -78,7 +78,7 @@ def check_layers_with_measured_products() -> None:
         compiled = step.compile_backbone()
     assert kernels_called(compiled.as_text()) == ["matmul_tiles"] * 4 + KERNELS
     assert not any(kernel.spill_bytes for kernel in kernels)
-    assert_in_place(compiled, step.state.pool, max_temp_bytes=BACKBONE_BYTES)
+    assert_in_place(compiled, step.state.kv.pool, max_temp_bytes=BACKBONE_BYTES)
     assert not step.weight_copies(compiled)
     # Sums of splits in float32: of the queries, keys and values of 64 rows in four runs of inputs 6 MB a layer.
     assert 1 <= step.traffic(compiled, "layers") <= 1.2
@@ -103,7 +103,7 @@ def test_the_layers_call_the_kernels_and_update_the_pool_in_place():
     assert kernels_called(compiled.as_text()) == KERNELS, "one of each, in the loop over 32 layers"
     assert sorted(kernel.kernel for kernel in kernels) == KERNELS
     assert not any(kernel.spill_bytes for kernel in kernels)
-    assert_in_place(compiled, step.state.pool, max_temp_bytes=BACKBONE_BYTES)
+    assert_in_place(compiled, step.state.kv.pool, max_temp_bytes=BACKBONE_BYTES)
     assert not step.weight_copies(compiled)
     assert not data_loops(read_hlo(compiled.as_text())), "the host waits for nothing"
     assert 1 <= step.traffic(compiled, "layers") <= 1.08
@@ -115,8 +115,8 @@ def test_the_layers_of_an_older_gpu_are_xlas_and_copy_no_pool():
     compiled = step.compile_backbone()
     assert kernels_called(compiled.as_text()) == []
     memory = compiled.memory_analysis()
-    assert memory.alias_size_in_bytes == device_bytes(step.state.pool)
-    assert memory.temp_size_in_bytes < BACKBONE_BYTES < device_bytes(step.state.pool)
+    assert memory.alias_size_in_bytes == device_bytes(step.state.kv.pool)
+    assert memory.temp_size_in_bytes < BACKBONE_BYTES < device_bytes(step.state.kv.pool)
 
 
 @pytest.mark.parametrize(("target", "model"), [("a100", "A100-SXM4-80GB"), ("b200", "B200")])

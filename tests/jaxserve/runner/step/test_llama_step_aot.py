@@ -33,7 +33,7 @@ def check_whole_step(topology: str, bucket: Bucket) -> None:
     """Assert that the state is updated in place and that sampling needs little more than its rows' logits."""
     step = case(topology, bucket)
     max_bytes = 3 * step.logit_share_bytes
-    assert_in_place(step.compile(), step.state.pool, donated=step.state, max_temp_bytes=max_bytes)
+    assert_in_place(step.compile(), step.state.kv.pool, donated=step.state, max_temp_bytes=max_bytes)
 
 
 def check_verify_step(mesh: Mesh) -> None:
@@ -41,7 +41,7 @@ def check_verify_step(mesh: Mesh) -> None:
     step = StepCase(mesh, "llama-3-8b", VERIFY)
     compiled = step.compile()
     max_bytes = 3 * step.logit_share_bytes
-    assert_in_place(compiled, step.state.pool, donated=step.state, max_temp_bytes=max_bytes)
+    assert_in_place(compiled, step.state.kv.pool, donated=step.state, max_temp_bytes=max_bytes)
     assert not step.weight_copies(compiled)
     assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP
 
@@ -50,7 +50,7 @@ def check_verify_step(mesh: Mesh) -> None:
 def test_the_backbone_needs_little_memory(topology, bucket):
     step = case(topology, bucket)
     compiled = step.compile_backbone()
-    assert_in_place(compiled, step.state.pool, max_temp_bytes=BACKBONE_BYTES[topology])
+    assert_in_place(compiled, step.state.kv.pool, max_temp_bytes=BACKBONE_BYTES[topology])
     assert not step.weight_copies(compiled)
     if bucket == DECODE:
         assert 1 <= step.traffic(compiled, "layers") <= (1.12 if topology == ACTIVATIONS_IN_MEMORY else 1.05)
