@@ -12,15 +12,21 @@ import numpy as np
 class SlotEdits:
     """Changes to the logits of one slot, which stay on the device until they are replaced.
 
-    `logits[ids] += bias` while the position to draw is below `until` (logit_bias, bad_words, min_tokens). mask: bitmask
-    of allowed tokens for the slot's mask row (slot + 1).
+    `logits[ids] += bias` while the position to draw is below `until` (logit_bias, bad_words, min_tokens).
     """
 
     slot: int
     ids: np.ndarray  # int32[E]
     bias: np.ndarray  # float32[E]
     until: np.ndarray  # int32[E]
-    mask: np.ndarray | None  # uint32[ceil(V / 32)], bit i % 32 of word i // 32 allows token i
+
+
+@dataclass(frozen=True, slots=True)
+class MaskUpload:
+    """The allowed tokens of a mask row; row 0 allows all and does not change."""
+
+    row: int
+    words: np.ndarray  # uint32[ceil(V / 32)], bit i % 32 of word i // 32 allows token i
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,7 @@ class CachedPrefix:
 
 @dataclass(frozen=True, slots=True)
 class Forks:
-    """Copies: partial pages, and the counts, edits and mask rows of slots."""
+    """Copies: partial pages, and the counts and edits of slots."""
 
     src_pages: np.ndarray  # int32[C]
     dst_pages: np.ndarray  # int32[C]
@@ -73,4 +79,4 @@ class PageLoad:
     pages: np.ndarray  # int32[C]
 
 
-DeviceOp = PageDrops | PageSave | PageLoad | Forks | SlotEdits | CachedPrefix
+DeviceOp = PageDrops | PageSave | PageLoad | Forks | SlotEdits | MaskUpload | CachedPrefix

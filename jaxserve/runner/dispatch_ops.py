@@ -6,7 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from jaxserve.core.device_ops import CachedPrefix, DeviceOp, Forks, PageDrops, PageLoad, PageSave, SlotEdits
+from jaxserve.core.device_ops import (
+    CachedPrefix,
+    DeviceOp,
+    Forks,
+    MaskUpload,
+    PageDrops,
+    PageLoad,
+    PageSave,
+    SlotEdits,
+)
 from jaxserve.runner.device_state import MAX_EDITS, DeviceState
 from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
 from jaxserve.runner.programs.executables import Executables
@@ -27,6 +36,7 @@ class DeviceOps:
             PageLoad: self._load_pages,
             Forks: self._fork,
             SlotEdits: self._set_edits,
+            MaskUpload: self._set_masks,
             CachedPrefix: self._set_prefixes,
         }
 
@@ -96,14 +106,15 @@ class DeviceOps:
                     raise ValueError(f"{count} logit edits in one slot exceed the capacity of {MAX_EDITS}")
                 ids[row, :count], bias[row, :count], until[row, :count] = e.ids, e.bias, e.until
             state = self._run(self._programs.set_edits, state, slots, ids, bias, until)
-            masks = {e.slot + 1: e.mask for e in edits if e.mask is not None}
-            if masks:
-                words = np.zeros((EDIT_SLOTS, -(-vocab // 32)), np.uint32)
-                for row, mask in enumerate(masks.values()):
-                    words[row, : len(mask)] = mask
-                state = self._run(
-                    self._programs.set_mask, state, _padded(np.array([*masks]), EDIT_SLOTS, scratch + 1), words
-                )
+        return state
+
+    def _set_masks(self, state: DeviceState, uploads: list[MaskUpload]) -> DeviceState:
+        scratch, num_words = self._programs.num_slots + 1, -(-self._programs.vocab // 32)
+        for part in _parts(len(uploads), EDIT_SLOTS):
+            rows, words = [upload.row for upload in uploads[part]], np.zeros((EDIT_SLOTS, num_words), np.uint32)
+            for i, upload in enumerate(uploads[part]):
+                words[i, : len(upload.words)] = upload.words
+            state = self._run(self._programs.set_mask, state, _padded(np.array(rows), EDIT_SLOTS, scratch), words)
         return state
 
     def _set_prefixes(self, state: DeviceState, prefixes: list[CachedPrefix]) -> DeviceState:

@@ -19,9 +19,9 @@ class SlotState:
     """L = slots including the scratch slot, V = padded vocabulary, W = mask words, E = edits of a slot.
 
     counts: occurrences of a token in a sequence's output, plus IN_PROMPT (`penalty_counts.py`) where it is in the
-    prompt. mask_rows: bit i % 32 of word i // 32 allows token i; row 0 allows every token, row `slot + 1` is the
-    slot's. edit_ids, edit_bias, edit_until: `logits[id] += bias` while the drawn position is below `until`; id V: no
-    edit.
+    prompt. mask_rows: bit i % 32 of word i // 32 allows token i; row 0 allows every token, the last one takes the
+    writes of padding, and the host says which slot reads which of the others. edit_ids, edit_bias, edit_until:
+    `logits[id] += bias` while the drawn position is below `until`; id V: no edit.
     """
 
     counts: Int16[Array, "L V"]
@@ -60,24 +60,24 @@ def set_edits(
 
 
 def set_mask(state: SlotState, rows: Int[Array, " N"], masks: UInt32[Array, "N W"]) -> SlotState:
-    """Replace rows of allowed tokens; row 0 must not change."""
+    """Replace rows of allowed tokens; row 0 must not change. Pad with the last row."""
     return dataclasses.replace(state, mask_rows=state.mask_rows.at[rows].set(masks))
 
 
 def fork_slots(state: SlotState, src: Int32[Array, " F"], dst: Int32[Array, " F"]) -> SlotState:
-    """Copy counts, edits and mask row of each slot `src[i]` to `dst[i]`. Pad both with the scratch slot.
+    """Copy counts and edits of each slot `src[i]` to `dst[i]`. Pad both with the scratch slot.
 
     One slot at a time, in place: a gather and a scatter would hold F lines of counts.
     """
 
     def copy_one(i: Array, state: SlotState) -> SlotState:
-        def copy(lines: Array, offset: int = 0) -> Array:
-            line: Array = lax.dynamic_index_in_dim(lines, src[i] + offset)
-            return lax.dynamic_update_index_in_dim(lines, line, dst[i] + offset, axis=0)
+        def copy(lines: Array) -> Array:
+            line: Array = lax.dynamic_index_in_dim(lines, src[i])
+            return lax.dynamic_update_index_in_dim(lines, line, dst[i], axis=0)
 
-        return SlotState(
+        return dataclasses.replace(
+            state,
             counts=copy(state.counts),
-            mask_rows=copy(state.mask_rows, offset=1),
             edit_ids=copy(state.edit_ids),
             edit_bias=copy(state.edit_bias),
             edit_until=copy(state.edit_until),

@@ -1,4 +1,4 @@
-"""Host: `SlotEdits` of a request: logit_bias, bad_words, min_tokens and allowed_token_ids as changes to logits."""
+"""Host: what a request changes in its logits: `SlotEdits` (logit_bias, bad_words, min_tokens), masks, penalties."""
 
 from collections.abc import Collection
 
@@ -16,9 +16,8 @@ def is_synchronous(request: Request) -> bool:
 
 
 def has_edits(request: Request) -> bool:
-    """Whether the request changes logits."""
-    params = request.params
-    return bool(params.logit_bias or request.bad_words or params.allowed_token_ids or _min_tokens_bans(request))
+    """Whether the request has `SlotEdits`."""
+    return bool(request.params.logit_bias or request.bad_words or _min_tokens_bans(request))
 
 
 def has_penalties(request: Request) -> bool:
@@ -34,7 +33,7 @@ def banned_next(request: Request, generated: np.ndarray) -> tuple[int, ...]:
     return tuple(sorted(completing))
 
 
-def make_edits(request: Request, slot: int, banned: tuple[int, ...], vocab_size: int) -> SlotEdits:
+def make_edits(request: Request, slot: int, banned: tuple[int, ...]) -> SlotEdits:
     """All edits of a request. banned: tokens from `banned_next`."""
     entries = _entries(request) + [(i, -np.inf, FOREVER) for i in banned]
     ids, bias, until = zip(*entries, strict=True) if entries else ((), (), ())
@@ -43,8 +42,14 @@ def make_edits(request: Request, slot: int, banned: tuple[int, ...], vocab_size:
         ids=np.array(ids, np.int32),
         bias=np.array(bias, np.float32),
         until=np.array(until, np.int32),
-        mask=_mask(request.params.allowed_token_ids, vocab_size),
     )
+
+
+def mask_words(allowed: Collection[int], vocab_size: int) -> np.ndarray:
+    """uint32[ceil(V / 32)]: bit i % 32 of word i // 32 allows token i."""
+    bits = np.zeros(-(-vocab_size // 32) * 32, np.uint8)
+    bits[list(allowed)] = 1
+    return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)
 
 
 def _entries(request: Request) -> list[tuple[int, float, int]]:
@@ -57,12 +62,3 @@ def _entries(request: Request) -> list[tuple[int, float, int]]:
 
 def _min_tokens_bans(request: Request) -> tuple[int, ...]:
     return request.stop_ids if request.params.min_tokens else ()
-
-
-def _mask(allowed: Collection[int] | None, vocab_size: int) -> np.ndarray | None:
-    """uint32[ceil(V / 32)]: bit i % 32 of word i // 32 allows token i; None allows every token."""
-    if allowed is None:
-        return None
-    bits = np.zeros(-(-vocab_size // 32) * 32, np.uint8)
-    bits[list(allowed)] = 1
-    return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)

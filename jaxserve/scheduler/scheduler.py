@@ -21,6 +21,7 @@ from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import PrefixCache
 from jaxserve.scheduler.beams import Choice, add_beams, branch, preempt_paused_beam
 from jaxserve.scheduler.commit import commit
+from jaxserve.scheduler.mask_rows import MaskRows
 from jaxserve.scheduler.memory.kv_drops import drop_pages
 from jaxserve.scheduler.memory.prefix_sharing import num_joining, requeue_deferred
 from jaxserve.scheduler.memory.slots import end_sequence
@@ -91,6 +92,7 @@ class Scheduler:
             prefix_cache=cache,
             host_tier=host_tier,
             swap_cost=swap_cost or SwapCost(),
+            mask_rows=MaskRows(max_num_seqs),
             speculation=speculation,
         )
         self._buckets = buckets

@@ -11,6 +11,7 @@ from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.host_tier import HostTier
 from jaxserve.kv.prefix_cache import PrefixCache, PrefixMatch
 from jaxserve.scheduler.deadlines import Deadlines
+from jaxserve.scheduler.mask_rows import MaskRows
 from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy, WaitingSequences
 from jaxserve.scheduler.policy.waiting_queue import Key
 from jaxserve.scheduler.speculation import Speculation
@@ -63,6 +64,7 @@ class SchedulerState:
     prefix_cache: PrefixCache | None  # None: pages of ended sequences are freed
     host_tier: HostTier | None  # None: evicted pages are lost
     swap_cost: SwapCost
+    mask_rows: MaskRows
     speculation: Speculation | None = None  # None: no drafts
 
     sequences: dict[int, Sequence] = field(default_factory=dict[int, Sequence])  # by sequence id, until they end

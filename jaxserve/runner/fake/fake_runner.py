@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jaxserve.core.device_ops import CachedPrefix, DeviceOp, Forks, PageDrops, PageLoad, PageSave, SlotEdits
+from jaxserve.core.device_ops import (
+    CachedPrefix,
+    DeviceOp,
+    Forks,
+    MaskUpload,
+    PageDrops,
+    PageLoad,
+    PageSave,
+    SlotEdits,
+)
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.row_layout import POOLING, SAMPLING_INDEX
 from jaxserve.core.step_outcome import DraftCounts, StepOutcome, TopLogprobs
@@ -95,8 +104,8 @@ class FakeRunner:
                 self._prefixes[op.dst_slots] = self._prefixes[op.src_slots]
             case SlotEdits():
                 self._edits[op.slot] = op
-                if op.mask is not None:
-                    self._masks[op.slot + 1] = op.mask
+            case MaskUpload():
+                self._masks[op.row] = op.words
             case CachedPrefix():
                 pass  # counts and histories are those of the prefixes
 

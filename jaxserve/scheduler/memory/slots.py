@@ -1,8 +1,8 @@
 """Host: slots: how a sequence gets a slot, loses it, and ends, and how the slot's pages return."""
 
-from jaxserve.core.row_layout import POOLING, STOP_FIELDS, pack_sampling
+from jaxserve.core.row_layout import POOLING, SAMPLING_INDEX, STOP_FIELDS, pack_sampling
 from jaxserve.core.sequence import Sequence, Status
-from jaxserve.scheduler.logit_edits import has_edits, has_penalties, is_synchronous
+from jaxserve.scheduler.logit_edits import has_edits, has_penalties, is_synchronous, mask_words
 from jaxserve.scheduler.memory.prefix_reuse import forget_prefix, insert_prefix
 from jaxserve.scheduler.state import SchedulerState
 
@@ -25,17 +25,17 @@ def assign_slot(state: SchedulerState, sequence: Sequence) -> int:
     slot_table.is_beam[slot] = sequence.sequence_id in state.beams
     slot_table.is_synchronous[slot] = slot_table.is_beam[slot] or is_synchronous(request)
     slot_table.may_draft[slot] = request.may_draft and not (slot_table.is_synchronous[slot] or request.is_streaming)
-    values = _sampling_values(state, sequence, slot)
+    values = _sampling_values(state, sequence)
     slot_table.sampling[slot] = pack_sampling(values)
     asks = values["num_logprobs"] >= 0, values["num_prompt_logprobs"] >= 0, values["pooling"] > 0, values["has_edits"]
     slot_table.has_extras[slot] = any(asks)
     return slot
 
 
-def _sampling_values(state: SchedulerState, sequence: Sequence, slot: int) -> dict[str, float | int]:
+def _sampling_values(state: SchedulerState, sequence: Sequence) -> dict[str, float | int]:
     request, params = sequence.request, sequence.request.params
     prompt_logprobs = params.prompt_logprobs if sequence.prompt_logprobs is not None else None
-    beam = state.beams.get(sequence.sequence_id)
+    beam, allowed = state.beams.get(sequence.sequence_id), params.allowed_token_ids
     logprobs = params.logprobs if beam is None else beam.num_candidates
     return {
         "temperature": params.temperature,
@@ -53,7 +53,7 @@ def _sampling_values(state: SchedulerState, sequence: Sequence, slot: int) -> di
         "num_prompt_logprobs": _num_logprobs(prompt_logprobs, state.limits.vocab_size),
         "has_penalties": has_penalties(request),
         "has_edits": has_edits(request),
-        "mask_row": 0 if params.allowed_token_ids is None else slot + 1,
+        "mask_row": 0 if allowed is None else state.mask_rows.acquire(mask_words(allowed, state.limits.vocab_size)),
         "pooling": POOLING[request.pooling],
         "min_len": sequence.prompt_len + params.min_tokens,
         **dict(zip(STOP_FIELDS, (*request.stop_ids, *[-1] * len(STOP_FIELDS)), strict=False)),
@@ -108,6 +108,7 @@ def release_slot(state: SchedulerState, slot: int) -> None:
     if not is_bad:
         insert_prefix(state, slot)
     state.pool.release(state.slot_table.pages(slot))
+    state.mask_rows.release(int(state.slot_table.sampling[slot, SAMPLING_INDEX["mask_row"]]))
     if is_bad:
         forget_prefix(state, slot)
     if not sequence.is_finished:

@@ -63,6 +63,7 @@ def build_plan(
             *(() if state.host_tier is None else state.host_tier.take_transfers()),
             *make_forks(rows),
             *(_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else ()),
+            *state.mask_rows.take_uploads(),
             *_cached_prefixes(state, started, counted),
         ),
     )
@@ -183,5 +184,5 @@ def _edits(state: SchedulerState, slots: np.ndarray, new_slots: list[int]) -> tu
         banned = banned_next(sequence.request, sequence.tokens[sequence.prompt_len :])
         if slot in new_slots or banned != state.banned[slot]:
             state.banned[slot] = banned
-            edits.append(make_edits(sequence.request, slot, banned, state.limits.vocab_size))
+            edits.append(make_edits(sequence.request, slot, banned))
     return tuple(edits)

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from jaxserve.core.device_ops import CachedPrefix, Forks, SlotEdits
+from jaxserve.core.device_ops import CachedPrefix, Forks, MaskUpload, SlotEdits
 from jaxserve.sampling.penalty_counts import count_tokens
 from tests.support.tiny_engines import tiny_engine
 
@@ -31,27 +31,34 @@ def made(monkeypatch):
     return make, calls
 
 
-def edits_of(slot, count, has_mask):
+def edits_of(slot, count):
     ids, bias = RANDOM.permutation(90)[:count], RANDOM.normal(size=count).astype(np.float32)
-    mask = RANDOM.integers(0, 2**32, 3, np.uint32) if has_mask else None
-    return SlotEdits(slot, ids.astype(np.int32), bias, np.full(count, 7, np.int32), mask)
+    return SlotEdits(slot, ids.astype(np.int32), bias, np.full(count, 7, np.int32))
 
 
 def test_edits_of_all_slots_take_one_dispatch(made):
     make, calls = made
-    all_edits = [edits_of(slot, count=1 + slot, has_mask=slot % 2 == 0) for slot in range(NUM_SLOTS)]
-    before = np.array(make().slots.mask_rows)
+    all_edits = [edits_of(slot, count=1 + slot) for slot in range(NUM_SLOTS)]
     slots = make(*all_edits).slots
-    assert calls == {"set_edits": 1, "set_mask": 1}
+    assert calls == {"set_edits": 1}
     for edits in all_edits:
         count = len(edits.ids)
         np.testing.assert_array_equal(slots.edit_ids[edits.slot, :count], edits.ids)
         np.testing.assert_array_equal(slots.edit_bias[edits.slot, :count], edits.bias)
         np.testing.assert_array_equal(slots.edit_until[edits.slot, :count], edits.until)
         assert (np.asarray(slots.edit_ids[edits.slot, count:]) >= 90).all()
-        row = np.asarray(slots.mask_rows[edits.slot + 1])
-        np.testing.assert_array_equal(row[:3], before[edits.slot + 1, :3] if edits.mask is None else edits.mask)
-    np.testing.assert_array_equal(slots.mask_rows[0], before[0])
+
+
+def test_masks_of_all_rows_take_one_dispatch_and_the_others_stay(made):
+    make, calls = made
+    uploads = [MaskUpload(row, RANDOM.integers(0, 2**32, 3, np.uint32)) for row in (1, 8, 3)]
+    before = np.array(make().slots.mask_rows)
+    after = np.asarray(make(*uploads).slots.mask_rows)
+    assert calls == {"set_mask": 1}
+    for upload in uploads:
+        np.testing.assert_array_equal(after[upload.row, :3], upload.words)
+    others = [0, 2, 4, 5, 6, 7]
+    np.testing.assert_array_equal(after[others], before[others])
 
 
 def test_counts_of_cached_prefixes_take_four_slots_a_dispatch(made):
@@ -69,7 +76,7 @@ def test_counts_of_cached_prefixes_take_four_slots_a_dispatch(made):
 def test_forks_copy_what_ops_before_them_set_and_not_what_later_ones_set(made):
     make, _ = made
     no_pages = np.zeros(0, np.int32)
-    first, second = edits_of(1, 2, has_mask=False), edits_of(1, 3, has_mask=False)
+    first, second = edits_of(1, 2), edits_of(1, 3)
     slots = make(first, Forks(no_pages, no_pages, np.int32([1]), np.int32([5])), second).slots
     np.testing.assert_array_equal(slots.edit_ids[5, :2], first.ids)
     np.testing.assert_array_equal(slots.edit_ids[1, :3], second.ids)
@@ -78,4 +85,4 @@ def test_forks_copy_what_ops_before_them_set_and_not_what_later_ones_set(made):
 def test_more_edits_than_a_slot_holds_are_refused(made):
     make, _ = made
     with pytest.raises(ValueError, match="1025 logit edits in one slot exceed the capacity of 1024"):
-        make(SlotEdits(0, np.zeros(1025, np.int32), np.zeros(1025, np.float32), np.zeros(1025, np.int32), None))
+        make(SlotEdits(0, np.zeros(1025, np.int32), np.zeros(1025, np.float32), np.zeros(1025, np.int32)))

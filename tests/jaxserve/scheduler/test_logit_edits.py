@@ -5,7 +5,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from jaxserve.core.device_ops import SlotEdits
+from jaxserve.core.device_ops import MaskUpload, SlotEdits
 from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.scheduler.logit_edits import FOREVER, banned_next
 from tests.support.fakes.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
@@ -33,7 +33,7 @@ def test_biases_and_bans_are_sent_with_the_first_row():
     sent = dict(zip(edits.ids.tolist(), zip(edits.bias.tolist(), edits.until.tolist(), strict=True), strict=True))
     ban = -np.inf
     assert sent == {3: (1.5, FOREVER), 9: (ban, FOREVER), 0: (ban, 10), 8: (ban, 10)}
-    assert edits.mask is None
+    assert not plan.ops_of(MaskUpload)
     assert field(plan, "has_edits") == 1
 
 
@@ -42,12 +42,14 @@ def test_stop_tokens_that_are_ignored_are_not_banned():
     assert edits.ids.tolist() == [8]
 
 
-def test_allowed_tokens_are_bits_of_the_slots_mask_row():
+def test_allowed_tokens_are_bits_of_a_mask_row():
     plan = first_plan(allowed_token_ids=[0, 31, 32, 99])
-    (edits,) = plan.ops_of(SlotEdits)
-    assert edits.mask.dtype == np.uint32
-    assert [t for t in range(128) if edits.mask[t // 32] >> (t % 32) & 1] == [0, 31, 32, 99]
-    assert field(plan, "mask_row") == edits.slot + 1
+    (upload,) = plan.ops_of(MaskUpload)
+    assert upload.words.dtype == np.uint32
+    assert [t for t in range(128) if upload.words[t // 32] >> (t % 32) & 1] == [0, 31, 32, 99]
+    assert (field(plan, "mask_row"), field(plan, "has_edits")) == (upload.row, 0)
+    assert upload.row > 0
+    assert not plan.ops_of(SlotEdits)
 
 
 @pytest.mark.parametrize(

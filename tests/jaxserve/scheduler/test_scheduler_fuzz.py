@@ -13,6 +13,7 @@ from jaxserve.core.device_ops import PageLoad, PageSave
 from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.kv.host_tier import HostTier
+from jaxserve.scheduler.mask_rows import MaskRows
 from jaxserve.scheduler.memory import prefix_sharing
 from jaxserve.scheduler.memory.fork import make_forks
 from jaxserve.scheduler.state import SchedulerState
@@ -88,6 +89,24 @@ def test_the_fuzz_finds_sinks_that_are_not_copied():
     wrong = patch.object(build_plan, "take_drops", lambda state: state.drops.clear() or [])
     with wrong, pytest.raises((EngineDeadError, AssertionError)):
         fuzz("streaming, ample", seed=0, **QUIET).check_outputs()
+
+
+def one_mask_a_row():
+    """`take_uploads` that sends nothing to a row that has had a mask."""
+    take, known = MaskRows.take_uploads, set[int]()
+
+    def wrong(rows):
+        uploads = tuple(upload for upload in take(rows) if upload.row not in known)
+        known.update(upload.row for upload in uploads)
+        return uploads
+
+    return wrong
+
+
+def test_the_fuzz_finds_rows_that_keep_an_old_mask():
+    wrong = patch.object(MaskRows, "take_uploads", one_mask_a_row())
+    with wrong, pytest.raises((EngineDeadError, AssertionError)):
+        _run_calm_then_quiet()
 
 
 def pin_nothing(host, keys):

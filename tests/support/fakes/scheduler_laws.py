@@ -7,6 +7,7 @@ import numpy as np
 from jaxserve.core.buckets import MAX_ROUNDS
 from jaxserve.core.device_ops import Forks, PageDrops
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
+from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.core.sequence import Sequence, Status
 from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.core.step_plan import StepPlan
@@ -96,6 +97,7 @@ class Watch:
         check_pages(self.state)
         check_host_pages(self.state)
         check_slots(self.state)
+        check_masks(self.state)
         check_policy(self.state)
         for plan, (pages, slots, ends) in self.in_flight:
             occupants = map(self.state.slot_table.sequences.__getitem__, plan.slots.tolist())
@@ -104,6 +106,14 @@ class Watch:
             pages = pages[ends > self.state.slot_table.num_computed[slots]]
             pages = pages[~np.isin(pages, [rest_page for _, _, rest_page, _, _ in self.state.drops])]
             assert self.state.pool.references(pages).all(), "a page returned before the last write to it"
+
+
+def check_masks(state: SchedulerState) -> None:
+    """Mask rows are referenced as often as slots name them."""
+    table = state.slot_table
+    occupied = [slot for slot, sequence in enumerate(table.sequences) if sequence is not None]
+    named = table.sampling[occupied, SAMPLING_INDEX["mask_row"]].tolist()
+    assert state.mask_rows.references == Counter(row for row in named if row), "a mask row has other references"
 
 
 def check_pages(state: SchedulerState) -> None:
@@ -321,7 +331,7 @@ class Fuzz:
             "n": int(draw.choice([1, 1, 1, 2, 5])),
             "min_tokens": int(draw.integers(0, max_tokens + 1)) if special else 0,
             "bad_words": ((5,), (7, 8), (9, 3, 4)) if special and draw.random() < 0.5 else (),
-            "allowed_token_ids": range(0, 40) if special and draw.random() < 0.5 else None,
+            "allowed_token_ids": range(40 - int(8 * draw.random())) if special and draw.random() < 0.5 else None,
             "ignore_eos": bool(special and draw.random() < 0.2),
         }
         number = len(self.added)
