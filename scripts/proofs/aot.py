@@ -56,10 +56,11 @@ def cases() -> Iterator[Case]:
             )
             yield f"Gemma 3 1B, step, {bucket}", topology, partial(gemma.check_whole_step, topology, bucket)
     yield f"Llama 3 8B, step, {llama.DECODE}", "v6e:2x2", partial(llama.check_whole_step, "v6e:2x2", llama.DECODE)
-    for topology in ("v6e:2x2", "tpu7x:2x2x1"):
-        check = partial(llama.check_verify_step, tpu_mesh(topology, 4))
-        yield f"Llama 3 8B, step, {llama.VERIFY}", topology, check
-    yield f"Llama 3 8B, step, {llama.VERIFY}", "h200", partial(llama.check_verify_step, gpu_mesh())
+    meshes = {"h200": gpu_mesh()} | {topology: tpu_mesh(topology, 4) for topology in ("v6e:2x2", "tpu7x:2x2x1")}
+    for target, mesh in meshes.items():
+        for num_branches, drafts in ((1, "chains"), (2, "trees")):
+            check = partial(llama.check_verify_step, mesh, num_branches)
+            yield f"Llama 3 8B, step, {llama.VERIFY}, {drafts}", target, check
     yield f"Llama 3 8B, step, {gpu_step.DECODE}", "h200", gpu_step.check_whole_step
     with_kernel = gpu_step.check_layers_with_measured_products
     yield f"Llama 3 8B, layers, {gpu_step.DECODE}, products by the kernel", "h200", with_kernel

@@ -2,11 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from unittest.mock import patch
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxserve import LLM
+from jaxserve.runner.drafts.draft_tree import Drafts
+from jaxserve.runner.drafts.ngram_proposer import NgramProposer
 from jaxserve.scheduler.speculation import Speculation
 
 
@@ -40,3 +45,29 @@ def counted(llm: LLM) -> Iterator[list[tuple[int, int]]]:
 
     with patch.object(runner, "collect", collect_and_count):
         yield seen
+
+
+@dataclass(frozen=True)
+class AmongDecoys:
+    """Proposes binary trees: the n-gram drafts as nodes 2, 4, 6, ..., each after a sibling that will not be drawn.
+
+    Every accepted draft has to be moved.
+    """
+
+    ngram: NgramProposer
+    makes_trees: bool = True
+
+    def propose(self, history: jax.Array, lens: jax.Array, num_drafts: int) -> Drafts:
+        """See `Proposer`."""
+        tokens, num, _ = self.ngram.propose(history, lens, num_drafts // 2)
+        nodes = jnp.stack([(tokens + 1) % jnp.int32(64), tokens], axis=2).reshape(len(lens), -1)
+        parents = jnp.repeat(2 * jnp.arange(num_drafts // 2, dtype=jnp.int32), 2)
+        return Drafts(nodes, 2 * num, jnp.broadcast_to(parents, nodes.shape))
+
+
+@contextmanager
+def decoys() -> Iterator[None]:
+    """Engines that are built here draft `AmongDecoys`."""
+    of = NgramProposer.of
+    with patch.object(NgramProposer, "of", lambda config: AmongDecoys(of(config))):
+        yield

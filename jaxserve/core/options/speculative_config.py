@@ -6,7 +6,7 @@ from jaxserve.core.options.option_mappings import check_integer, option_error
 
 PARAM = "speculative_config"
 METHODS = ("ngram",)
-MAX_SPECULATIVE_TOKENS = 31  # with its own token a row computes at most 32 in a round
+MAX_SPECULATIVE_TOKENS = 63  # with its own token a row computes at most 64 in a round: two words of a draft tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,13 +15,15 @@ class SpeculativeConfig:
 
     method: "ngram": drafts are what followed the last tokens where they occurred before in prompt or output.
     num_speculative_tokens: the most drafts of a sequence in a forward pass. prompt_lookup_min, prompt_lookup_max: how
-    many of the last tokens must have occurred before.
+    many of the last tokens must have occurred before. prompt_lookup_branches: of several occurrences that went on in
+    different ways the best so many are drafted, side by side: a draft tree, whose branches share the drafts evenly.
     """
 
     method: str
     num_speculative_tokens: int
     prompt_lookup_min: int = 2
     prompt_lookup_max: int = 4
+    prompt_lookup_branches: int = 1
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -29,3 +31,5 @@ class SpeculativeConfig:
         check_integer(PARAM, "num_speculative_tokens", self.num_speculative_tokens, 1, MAX_SPECULATIVE_TOKENS)
         check_integer(PARAM, "prompt_lookup_max", self.prompt_lookup_max, 1, 64)
         check_integer(PARAM, "prompt_lookup_min", self.prompt_lookup_min, 1, self.prompt_lookup_max)
+        most = self.num_speculative_tokens
+        check_integer(PARAM, "prompt_lookup_branches", self.prompt_lookup_branches, 1, most)

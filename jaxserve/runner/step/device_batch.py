@@ -1,5 +1,6 @@
 """Device: `DeviceBatch`, a step's input buffer unpacked and completed from device state."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -11,15 +12,19 @@ from jaxserve.models.attention_metadata import kind_meta
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.sampling.sampling_batch import SamplingBatch, read_rows
-from pallas_kernels.paged_attention.batch_meta import AttentionMeta
+from pallas_kernels.paged_attention.batch_meta import AttentionMeta, sequence_positions
 
 
 class StepInputs(NamedTuple):
-    """The position of each row's first token, the number of its tokens, and the tokens of all rows."""
+    """The position of each row's first token, the number of its tokens, and the tokens of all rows.
+
+    tree: `tree_bits` of rows whose drafts are trees; else None.
+    """
 
     starts: Int32[Array, "S"]
     query_lens: Int32[Array, "S"]
     tokens: Int32[Array, "T"]
+    tree: Int32[Array, "S W words"] | None = None
 
 
 class Heads(NamedTuple):
@@ -74,7 +79,7 @@ def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], inputs: StepInputs) -
     """The arrays of a batch by name."""
     parts = layout.split(buffer)
     rows = parts["rows"]
-    starts, query_lens, tokens = inputs
+    starts, query_lens, tokens, tree = inputs
     kv_lens = starts + query_lens
     cu_q_lens = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(query_lens, dtype=jnp.int32)])
     num_seqs, num_decodes, _ = parts["header"]
@@ -97,7 +102,11 @@ def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], inputs: StepInputs) -
         )
 
     metas = tuple(map(meta_of, range(len(layout.kinds))))
-    positions = metas[0].kv_positions
+    if tree is not None:
+        node = jnp.arange(len(tokens), dtype=jnp.int32) - cu_q_lens[metas[0].rows]
+        bits = tree[metas[0].rows, jnp.minimum(node, tree.shape[1] - 1)]
+        metas = tuple(replace(meta, tree=bits) for meta in metas)
+    positions = sequence_positions(metas[0])
     if layout.has_drops:
         positions += (kv_lens - metas[0].kv_lens)[metas[0].rows]
     sampling = read_rows(rows)
@@ -111,7 +120,7 @@ def unpack(layout: BatchLayout, buffer: Int32[Array, "B"], inputs: StepInputs) -
         starts=starts,
         kv_lens=kv_lens,
         sampling=sampling,
-        heads=_heads(layout, inputs, rows[:, ROW_INDEX["samples"]] > 0, cu_q_lens, sampling),
+        heads=_heads(layout, inputs, rows[:, ROW_INDEX["samples"]] > 0, cu_q_lens, positions, sampling),
         metas=metas,
     )
 
@@ -121,6 +130,7 @@ def _heads(
     inputs: StepInputs,
     samples: Bool[Array, "S"],
     cu_q_lens: Int32[Array, "S1"],
+    positions: Int32[Array, "T"],
     sampling: SamplingBatch,
 ) -> Heads:
     last = jnp.maximum(cu_q_lens[1:] - 1, 0)
@@ -132,9 +142,10 @@ def _heads(
     def by_node(column: jax.Array) -> jax.Array:
         return jnp.repeat(column, width, axis=0)
 
+    tokens = jnp.minimum(cu_q_lens[:-1, None] + node, last[:, None]).reshape(-1)
     return Heads(
-        tokens=jnp.minimum(cu_q_lens[:-1, None] + node, last[:, None]).reshape(-1),
-        positions=(inputs.starts[:, None] + node + 1).reshape(-1),
+        tokens=tokens,
+        positions=positions[tokens] + 1,
         samples=(samples[:, None] & (node < inputs.query_lens[:, None])).reshape(-1),
         sampling=jax.tree.map(by_node, sampling),
     )

@@ -37,22 +37,22 @@ def run_pass(
     is_active: Bool[Array, "S"],
     *,
     max_query_len: int | None = None,
-    is_counted: Bool[Array, "T"] | None = None,
+    is_recorded: Bool[Array, "T"] | None = None,
     resets: Bool[Array, "S"] | None = None,
 ) -> tuple[DeviceState, Drawn, Float[Array, "T D"]]:
     """The state but for lengths and last tokens; inactive rows rewrite identical KV: a no-op.
 
-    max_query_len: of rows that are all short; None: they may be long. is_counted: tokens that penalties count; None:
-    all of active rows. resets: as in `update_counts`.
+    max_query_len: of rows that are all short; None: they may be long. is_recorded: tokens for penalties and history;
+    None: all of active rows. resets: as in `update_counts`.
     """
     # Tokens are counted when they are read: the same rule serves prompts, drawn tokens and recomputed tokens.
     is_read = batch.is_token & is_active[batch.token_rows]
-    is_counted = is_read if is_counted is None else is_read & is_counted
+    is_recorded = is_read if is_recorded is None else is_read & is_recorded
     counts = update_counts(
         state.slots.counts,
         batch.sampling,
         tokens=batch.tokens,
-        token_rows=jnp.where(is_counted, batch.token_rows, len(batch.slots)),
+        token_rows=jnp.where(is_recorded, batch.token_rows, len(batch.slots)),
         positions=batch.positions,
         resets=resets,
     )
@@ -63,15 +63,15 @@ def run_pass(
     is_active = jnp.repeat(is_active, len(batch.heads.samples) // len(is_active))
     heads = batch.heads._replace(samples=batch.heads.samples & is_active)
     tokens, is_bad, logprobs = draw(settings, params, heads, hidden, slots)
-    state = replace(state, kv=replace(state.kv, pool=pool), slots=slots, history=_recorded(state, batch))
+    state = replace(state, kv=replace(state.kv, pool=pool), slots=slots, history=_history(state, batch, is_recorded))
     return state, Drawn(tokens, is_bad & heads.samples, pack_logprobs(logprobs)), hidden
 
 
-def _recorded(state: DeviceState, batch: DeviceBatch) -> Int32[Array, "slots H"] | None:
-    """The history with the batch's tokens at their positions."""
+def _history(state: DeviceState, batch: DeviceBatch, is_recorded: Bool[Array, "T"]) -> Int32[Array, "slots H"] | None:
+    """The history with these of the batch's tokens at their positions."""
     if state.history is None:
         return None
-    slots = jnp.where(batch.is_token, batch.slots[batch.token_rows], len(state.history) - 1)
+    slots = jnp.where(is_recorded, batch.slots[batch.token_rows], len(state.history) - 1)
     return state.history.at[slots, batch.positions].set(batch.tokens)
 
 

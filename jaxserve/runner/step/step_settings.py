@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from jaxserve.models.context import Context
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.row_tiles import RowTiles
-from jaxserve.runner.drafts.ngram_proposer import NgramProposer
+from jaxserve.runner.drafts.proposer import Proposer
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class StepSettings:
     model: Settings
     max_logprobs: int
     tiles: RowTiles | None = None
-    proposer: NgramProposer | None = None
+    proposer: Proposer | None = None
 
     @property
     def context(self) -> Context:

@@ -1,10 +1,10 @@
 """Device: rounds of a verify bucket: each row drafts tokens, and one forward pass confirms some of them.
 
-    round:  last token | drafts          W = 1 + max_drafts tokens of a row, packed row after row
+    round:  last token | drafts          W = 1 + max_drafts nodes of a row, packed row after row
             drawn after each of them     accepted: as far as the drafts are what is drawn; the row advances by these
 
 The loop ends after a round in which no row has drafts. A row ends as in `decode_loop.py`. Rejected drafts leave keys
-and values behind the row's length, which the next round overwrites.
+and values behind the row's length, which the next round overwrites. Those of a tree's accepted path are moved there.
 """
 
 from collections.abc import Callable
@@ -18,25 +18,30 @@ from jaxtyping import Array, Bool, Int32
 from jaxserve.core.row_layout import ROW_INDEX
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.acceptance import Accepted, sample_and_match
+from jaxserve.runner.drafts.draft_tree import Drafts, ancestors, tree_bits
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.device_batch import StepInputs, first_inputs
 from jaxserve.runner.step.row_ends import has_ended_before, is_stop
 from jaxserve.runner.step.step_output import packed_size
 
 
-class Drafts(NamedTuple):
-    """tokens: of each row, the first `num` of them are proposed."""
-
-    tokens: Int32[Array, "S N"]
-    num: Int32[Array, "S"]
-
-
 class DrawnNodes(NamedTuple):
-    """The target's token after each of a row's tokens. logprobs: packed, O = S·W·(2 + 2k)."""
+    """The target's token after each node. logprobs: packed. slots: where the nodes' KV lies, in each KV group."""
 
     tokens: Int32[Array, "S W"]
     is_bad: Bool[Array, "S W"]
-    logprobs: Int32[Array, "O"]
+    logprobs: Int32[Array, "S W fields"]
+    slots: Int32[Array, "G S W"]
+
+    def along(self, accepted: Accepted) -> tuple[Int32[Array, "S W"], Int32[Array, "S W fields"]]:
+        """Tokens and log-probabilities by position: of the accepted nodes, and any behind them."""
+        if accepted.nodes is None:
+            return self.tokens, self.logprobs
+        nodes = accepted.nodes
+        return (
+            jnp.take_along_axis(self.tokens, nodes, axis=1),
+            jnp.take_along_axis(self.logprobs, nodes[:, :, None], axis=1),
+        )
 
 
 class VerifyResults(NamedTuple):
@@ -56,10 +61,11 @@ class VerifyResults(NamedTuple):
 
 # (state, starts, last tokens, most drafts of each row) -> (state, drafts)
 Propose = Callable[[DeviceState, jax.Array, jax.Array, jax.Array], tuple[DeviceState, Drafts]]
-# (state, inputs, unfinished rows) -> (state, drawn tokens): one forward pass, which leaves lengths as they are.
-Verify = Callable[[DeviceState, StepInputs, jax.Array], tuple[DeviceState, DrawnNodes]]
-# (state, starts, tokens [S, W], rows that go on, what was accepted) -> state, advanced by it
-Advance = Callable[[DeviceState, jax.Array, jax.Array, jax.Array, Accepted], DeviceState]
+# (state, inputs, ancestors [S, W, W], unfinished rows) -> (state, drawn tokens): one pass, which leaves lengths as they
+# are.
+Verify = Callable[[DeviceState, StepInputs, jax.Array, jax.Array], tuple[DeviceState, DrawnNodes]]
+# (state, starts, tokens by position [S, W], rows that go on, what was accepted, the nodes' slots) -> state after it
+Advance = Callable[[DeviceState, jax.Array, jax.Array, jax.Array, Accepted, jax.Array], DeviceState]
 
 
 class Carry(NamedTuple):
@@ -85,7 +91,7 @@ def run_verify_rounds(
     rows, max_rounds = parts["rows"], parts["header"][2]
     max_tokens, max_drafts = rows[:, ROW_INDEX["max_tokens"]], rows[:, ROW_INDEX["max_drafts"]]
     num_rows, width = bucket.num_rows, 1 + bucket.max_drafts
-    starts, query_lens, first = first_inputs(layout, buffer, state)
+    starts, query_lens, first, _ = first_inputs(layout, buffer, state)
     is_active = (max_tokens > 0) & (query_lens > 0) & ~has_ended_before(rows, first, starts)
 
     def run_round(carry: Carry) -> Carry:
@@ -94,12 +100,14 @@ def run_verify_rounds(
         state, drafts = propose(state, starts, last_tokens, jnp.where(is_active, room, 0))
         tokens = jnp.concatenate([last_tokens[:, None], drafts.tokens], axis=1)
         lens = jnp.where(query_lens > 0, 1 + drafts.num, 0)
-        state, drawn = verify(state, StepInputs(starts, lens, _packed(tokens, lens)), is_active)
-        position = starts[:, None] + 1 + jnp.arange(width, dtype=jnp.int32)[None]
-        accepted = sample_and_match(
-            drawn.tokens, drawn.is_bad, is_stop(rows, drawn.tokens, position), drafts.tokens, drafts.num
-        )
-        state = advance(state, starts, tokens, is_active, accepted)
+        is_ancestor = ancestors(drafts)
+        bits = None if drafts.parents is None else tree_bits(is_ancestor)
+        inputs = StepInputs(starts, lens, _packed(tokens, lens), bits)
+        state, drawn = verify(state, inputs, is_ancestor, is_active)
+        position = starts[:, None] + jnp.sum(is_ancestor, axis=2, dtype=jnp.int32)
+        accepted = sample_and_match(drawn.tokens, drawn.is_bad, is_stop(rows, drawn.tokens, position), drafts)
+        found_tokens, found_logprobs = drawn.along(accepted)
+        state = advance(state, starts, found_tokens, is_active, accepted, drawn.slots)
         num_new = jnp.where(is_active, accepted.num_tokens, 0)
         num_done += num_new
         found = VerifyResults(
@@ -107,8 +115,8 @@ def run_verify_rounds(
             num_tokens=num_new,
             num_drafts=jnp.where(is_active, drafts.num, 0),
             is_bad=accepted.is_bad & is_active,
-            tokens=drawn.tokens,
-            logprobs=drawn.logprobs,
+            tokens=found_tokens,
+            logprobs=found_logprobs.reshape(-1),
         )
         tables: list[jax.Array] = [
             lax.dynamic_update_index_in_dim(table, of_round, results.num_rounds, 0)

@@ -4,18 +4,20 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int32
+from jaxtyping import Array, Bool, Int32
 
 from jaxserve.core.row_layout import ROW_INDEX
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.acceptance import Accepted
+from jaxserve.runner.drafts.compact_path import compact_path
+from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.device_batch import DeviceBatch, StepInputs
 from jaxserve.runner.step.forward_pass import keep_sharding, replicate, run_pass, whole_batch
 from jaxserve.runner.step.step_output import ExtraOutputs
 from jaxserve.runner.step.step_settings import StepSettings
-from jaxserve.runner.step.verify_loop import Drafts, DrawnNodes, run_verify_rounds
+from jaxserve.runner.step.verify_loop import DrawnNodes, run_verify_rounds
 from jaxserve.runner.step.verify_output import pack_verified
 from jaxserve.sampling.penalty_counts import update_counts
 from jaxserve.sampling.sampling_batch import read_rows
@@ -36,36 +38,57 @@ def verify_step(
         state = keep_sharding(settings, state)
         assert state.history is not None
         history = state.history.at[slots, starts].set(last_tokens)
-        drafts, num_found = proposer.propose(history[slots], starts + 1, width - 1)
-        return replace(state, history=history), Drafts(drafts, jnp.minimum(num_found, max_drafts))
+        drafts = proposer.propose(history[slots], starts + 1, width - 1)
+        return replace(state, history=history), drafts._replace(num=jnp.minimum(drafts.num, max_drafts))
 
-    def verify(state: DeviceState, inputs: StepInputs, is_active: jax.Array) -> tuple[DeviceState, DrawnNodes]:
+    def verify(
+        state: DeviceState, inputs: StepInputs, is_ancestor: jax.Array, is_active: jax.Array
+    ) -> tuple[DeviceState, DrawnNodes]:
         inputs, is_active = replicate(settings, (inputs, is_active))
-        batch = _with_drafts(whole_batch(settings, layout, buffer, inputs), width)
+        batch = _with_drafts(whole_batch(settings, layout, buffer, inputs), is_ancestor)
         is_first = batch.positions == inputs.starts[batch.token_rows]
-        state, drawn, _ = run_pass(settings, params, state, batch, is_active, max_query_len=width, is_counted=is_first)
+        state, drawn, _ = run_pass(settings, params, state, batch, is_active, max_query_len=width, is_recorded=is_first)
         nodes = (len(is_active), width)
         drawn = replicate(settings, drawn)
-        return state, DrawnNodes(drawn.tokens.reshape(nodes), drawn.is_bad.reshape(nodes), drawn.logprobs)
+        found = DrawnNodes(
+            drawn.tokens.reshape(nodes),
+            drawn.is_bad.reshape(nodes),
+            drawn.logprobs.reshape(*nodes, -1),
+            jnp.concatenate([meta.write_slots for meta in batch.metas])[:, batch.heads.tokens].reshape(-1, *nodes),
+        )
+        return state, found
 
     def advance(
-        state: DeviceState, starts: jax.Array, tokens: jax.Array, is_active: jax.Array, accepted: Accepted
+        state: DeviceState,
+        starts: jax.Array,
+        tokens: jax.Array,
+        is_active: jax.Array,
+        accepted: Accepted,
+        node_slots: jax.Array,
     ) -> DeviceState:
-        node = jnp.arange(width, dtype=jnp.int32)[None]
-        is_accepted = (node > 0) & (node < accepted.num_tokens[:, None]) & is_active[:, None]
-        row = jnp.arange(len(slots), dtype=jnp.int32)[:, None]
+        index = jnp.arange(width, dtype=jnp.int32)[None]
+        positions = starts[:, None] + 1 + index
+        is_draft = (index + 1 < accepted.num_tokens[:, None]) & is_active[:, None]  # what was drawn last is read later
+        assert state.history is not None
+        scratch, row = len(state.history) - 1, jnp.arange(len(slots), dtype=jnp.int32)[:, None]
+        history = state.history.at[jnp.where(is_draft, slots[:, None], scratch), positions].set(tokens)
         counts = update_counts(
             state.slots.counts,
             sampling,
             tokens=tokens.reshape(-1),
-            token_rows=jnp.where(is_accepted, row, len(slots)).reshape(-1),
-            positions=(starts[:, None] + node).reshape(-1),
+            token_rows=jnp.where(is_draft, row, len(slots)).reshape(-1),
+            positions=positions.reshape(-1),
             resets=None,
         )
+        if accepted.nodes is not None:
+            mesh, page_layout = settings.model.mesh, settings.model.page_layout
+            kept = jnp.where(is_active, accepted.num_tokens, 0)
+            state = replace(state, kv=compact_path(mesh, page_layout, state.kv, node_slots, accepted.nodes, kept))
         last, lengths = state.last_tokens[slots], state.lengths[slots]
         state = replace(
             state,
             slots=replace(state.slots, counts=counts),
+            history=history,
             last_tokens=state.last_tokens.at[slots].set(jnp.where(is_active, accepted.last, last)),
             lengths=state.lengths.at[slots].set(jnp.where(is_active, starts + accepted.num_tokens, lengths)),
         )
@@ -75,11 +98,9 @@ def verify_step(
     return state, pack_verified(found), ExtraOutputs(found.logprobs.reshape(-1), None, None)
 
 
-def _with_drafts(batch: DeviceBatch, width: int) -> DeviceBatch:
+def _with_drafts(batch: DeviceBatch, is_ancestor: Bool[Array, "S W W"]) -> DeviceBatch:
     """The batch whose sampled positions know the drafts before them, which no penalty count has yet."""
-    heads = batch.heads
-    tokens = batch.tokens[heads.tokens].reshape(-1, width)
-    node = jnp.arange(width, dtype=jnp.int32)
-    is_before = (node[None] > 0) & (node[None] <= node[:, None])  # [W, W]: draft i precedes what node j draws
-    drafts = jnp.where(is_before[None], tokens[:, None], jnp.iinfo(jnp.int32).max).reshape(-1, width)[:, 1:]
+    heads, width = batch.heads, is_ancestor.shape[1]
+    tokens = batch.tokens[heads.tokens].reshape(-1, 1, width)
+    drafts = jnp.where(is_ancestor, tokens, jnp.iinfo(jnp.int32).max)[:, :, 1:].reshape(-1, width - 1)
     return batch._replace(heads=heads._replace(sampling=replace(heads.sampling, drafts=drafts)))

@@ -1,5 +1,7 @@
 """Drafts change no token, text, log-probability or finish reason."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from jaxserve import SamplingParams
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.speculative_config import SpeculativeConfig
 from tests.end_to_end.engine.test_overlap_and_multi_step import FEATURES, pairwise, run
-from tests.support.drafting import always, counted
+from tests.support.drafting import always, counted, decoys
 from tests.support.golden_data import goldens
 from tests.support.tiny_engines import SMALL, driven, rescheduled, submit, tiny_engine
 
@@ -41,6 +43,33 @@ def test_every_pair_of_features_gives_the_same_text(family, ways):
     for prompt, param in list(zip(prompts, params, strict=True))[::8]:
         (alone,), _, _ = run(llm, [prompt], param, 16, is_overlapped=True)
         assert alone == expected[prompts.index(prompt)]
+
+
+@pytest.mark.parametrize("family", ["llama3", "gemma3"])
+def test_trees_of_which_every_accepted_draft_must_be_moved_give_the_same_text(family):
+    """34 drafts: more nodes than a word of the trees' bits has."""
+    prompts, params = requests(family)
+    expected, logprobs, _ = run(tiny_engine(family), prompts, params, 1, is_overlapped=False)
+    trees = SpeculativeConfig(method="ngram", num_speculative_tokens=34, prompt_lookup_min=1)
+    with decoys():
+        llm = always(tiny_engine(family, speculative_config=trees))
+    with counted(llm) as seen:
+        outputs, found, _ = run(llm, prompts, params, 5, is_overlapped=True)
+    assert outputs == expected
+    np.testing.assert_allclose(found, logprobs, atol=1e-5)
+    proposed, accepted = np.sum(seen, axis=0)
+    assert 10 < accepted < proposed / 2
+
+
+def test_control_paths_that_are_not_moved_give_other_texts():
+    prompts, params = requests("llama3")
+    expected, _, _ = run(tiny_engine("llama3"), prompts, params, 1, is_overlapped=False)
+    trees = SpeculativeConfig(method="ngram", num_speculative_tokens=10, prompt_lookup_min=1)
+    module = "jaxserve.runner.step.verify_step.compact_path"
+    with decoys(), patch(module, lambda mesh, layout, kv, slots, nodes, num_kept: kv):
+        llm = always(tiny_engine("llama3", speculative_config=trees))
+        outputs, _, _ = run(llm, prompts, params, 5, is_overlapped=True)
+    assert outputs != expected
 
 
 @pytest.mark.parametrize("family", ["llama3", "gemma3"])

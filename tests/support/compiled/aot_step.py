@@ -34,12 +34,13 @@ DTYPE = jnp.dtype("bfloat16")
 
 @dataclass(frozen=True)
 class StepCase:
-    """A named shape (`SHAPES`) on a mesh, in one bucket."""
+    """A named shape (`SHAPES`) on a mesh, in one bucket. num_branches: of the drafts in verify buckets."""
 
     mesh: Mesh
     name: str
     bucket: Bucket
     is_batch_invariant: bool = False
+    num_branches: int = 1
 
     @property
     def logit_share_bytes(self) -> int:
@@ -103,7 +104,7 @@ class StepCase:
             Settings(config, self.mesh, DTYPE, PAGE, backend),
             max_logprobs=20,
             tiles=tiles,
-            proposer=NgramProposer(2, 4) if is_verify else None,
+            proposer=NgramProposer(2, 4, self.num_branches) if is_verify else None,
         )
         history_len = PAGE * self.bucket.num_columns if is_verify else 0
         return Programs(settings, NUM_PAGES, NUM_SLOTS, history_len=history_len)

@@ -19,9 +19,13 @@ def test_a_mapping_is_read():
         ({"method": "ngram"}, "num_speculative_tokens is missing"),
         ({"num_speculative_tokens": 3}, "method is missing"),
         ({"method": "magic", "num_speculative_tokens": 3}, "method='magic' must be one of ngram"),
-        ({"method": "ngram", "num_speculative_tokens": 0}, "num_speculative_tokens=0 must be an integer from 1 to 31"),
+        ({"method": "ngram", "num_speculative_tokens": 0}, "num_speculative_tokens=0 must be an integer from 1 to 63"),
         ({"method": "ngram", "num_speculative_tokens": True}, "num_speculative_tokens=True"),
         ({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 9}, "prompt_lookup_min=9 .* 1 to 4"),
+        (
+            {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_branches": 4},
+            "prompt_lookup_branches=4 .* 1 to 3",
+        ),
         ({"method": "ngram", "num_speculative_tokens": 3, "model": "x"}, "unknown option 'model'; known are method"),
     ],
 )

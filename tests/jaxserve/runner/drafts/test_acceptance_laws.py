@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from jaxserve.runner.drafts.acceptance import sample_and_match
+from jaxserve.runner.drafts.draft_tree import Drafts, ancestors
 from jaxserve.sampling.sample_tokens import sample_tokens
 from jaxserve.sampling.slot_state import init_slot_state
 from tests.jaxserve.sampling.rows import law, make_batch, p_value
@@ -31,28 +32,35 @@ SAMPLERS = {
     "min-p": {"min_p": 0.2, "temperature": 1.5},
     "penalties": {"presence_penalty": 0.8, "frequency_penalty": 0.6, "repetition_penalty": 1.4, "has_penalties": 1},
 }
+CHAIN, TREE = (0, 1, 2), (0, 0, 1, 1, 2)  # what each draft follows; siblings may have the same token
 PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty", "has_penalties")
 
 
-def emitted(sampler, num_drafts, fault="", num_rows=NUM_ROWS):
+def emitted(sampler, parents, fault="", num_rows=NUM_ROWS):
     """int[num_rows, NUM_TOKENS]: the first tokens of each row."""
-    width, rows = 1 + num_drafts, np.arange(num_rows)
+    num_drafts, rows = len(parents), np.arange(num_rows)
+    width = 1 + num_drafts
+    is_tree = parents != tuple(range(num_drafts))
+    of_rows = jnp.broadcast_to(jnp.int32(parents), (num_rows, num_drafts)) if is_tree else None
+    is_ancestor = np.asarray(ancestors(Drafts(jnp.zeros((1, num_drafts), int), jnp.int32([0]), jnp.int32([parents]))))[
+        0
+    ]
+    depth = is_ancestor.sum(axis=1) - 1
     batch = jax.tree.map(lambda x: jnp.repeat(x, num_rows * width), make_batch([SAMPLERS[sampler]]))
     by_node = jnp.repeat(jnp.arange(num_rows), width)
     batch = replace(batch, slot=by_node.astype(jnp.int32), seed_low=by_node.astype(jnp.uint32))
     state, is_end = init_slot_state(num_rows, NUM_WORDS, 1), jnp.zeros((num_rows, width), bool)
     text, lens = np.full((num_rows, NUM_TOKENS + width + 1), FIRST), np.ones(num_rows, int)
-    node = np.arange(width)
     while lens.min() <= NUM_TOKENS:
         tokens = [text[rows, lens - 1]]
-        for _ in range(num_drafts):
-            ends = PROPOSED[tokens[-1]].cumsum(axis=1)
+        for parent in parents:
+            ends = PROPOSED[tokens[parent]].cumsum(axis=1)
             tokens.append((RANDOM.random((num_rows, 1)) > ends).sum(axis=1).clip(max=NUM_WORDS - 1))
         nodes = np.stack(tokens, axis=1)
-        drafts = np.where((node[1:] <= node[:, None])[None], nodes[:, None, 1:], NUM_WORDS).reshape(-1, num_drafts)
+        drafts = np.where(is_ancestor[None, :, 1:], nodes[:, None, 1:], NUM_WORDS).reshape(-1, num_drafts)
         if fault == "penalties do not count drafts":
             drafts = np.full_like(drafts, NUM_WORDS)
-        positions = np.where(fault == "one random number for a pass", lens[:, None] + 0 * node, lens[:, None] + node)
+        positions = lens[:, None] + (0 if fault == "one random number for a pass" else 1) * depth
         drawn, is_bad, _ = sample_all(
             jnp.asarray(TABLE[nodes].reshape(-1, NUM_WORDS)),
             replace(batch, drafts=jnp.asarray(drafts, jnp.int32)),
@@ -66,10 +74,11 @@ def emitted(sampler, num_drafts, fault="", num_rows=NUM_ROWS):
             jnp.asarray(drawn),
             is_bad.reshape(num_rows, width),
             is_end,
-            jnp.asarray(nodes[:, 1:], jnp.int32),
-            jnp.full(num_rows, num_drafts, jnp.int32),
+            Drafts(jnp.asarray(nodes[:, 1:], jnp.int32), jnp.full(num_rows, num_drafts, jnp.int32), of_rows),
         )
         counts = np.asarray(accepted.num_tokens)
+        if accepted.nodes is not None and fault != "tokens of other nodes are taken":
+            drawn = np.take_along_axis(drawn, np.asarray(accepted.nodes), axis=1)
         if fault == "the token after all drafts is another draft":
             drawn[:, -1] = (
                 (RANDOM.random((num_rows, 1)) > PROPOSED[nodes[:, -1]].cumsum(axis=1)).sum(axis=1).clip(max=7)
@@ -110,22 +119,22 @@ def pair_law(sampler, first):
     return total.reshape(-1)
 
 
-def p_values(sampler, num_drafts, **options):
+def p_values(sampler, parents, **options):
     """Of the first pair, and of the last draft with the token after it."""
-    tokens = emitted(sampler, num_drafts, **options)
-    firsts = {0, num_drafts - 1}
+    tokens = emitted(sampler, parents, **options)
+    firsts = {0, 1 if parents == TREE else len(parents) - 1}
     return [p_value(tokens[:, i] * NUM_WORDS + tokens[:, i + 1], pair_law(sampler, i)) for i in firsts]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_pairs_of_tokens_have_the_law_of_the_model(sampler):
-    assert min(p_values(sampler, num_drafts=1)) > 1e-4
+    assert min(p_values(sampler, CHAIN[:1])) > 1e-4
 
 
 # Several drafts are counted in a loop for each row, 0.2 ms as tests are compiled.
 @pytest.mark.parametrize(("sampler", "num_rows"), [("plain", NUM_ROWS), ("penalties", 1_500)])
 def test_so_have_the_last_of_three_drafts_and_the_token_after_it(sampler, num_rows):
-    assert min(p_values(sampler, num_drafts=3, num_rows=num_rows)) > 1e-4
+    assert min(p_values(sampler, CHAIN, num_rows=num_rows)) > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -139,4 +148,16 @@ def test_so_have_the_last_of_three_drafts_and_the_token_after_it(sampler, num_ro
     ],
 )
 def test_a_planted_fault_is_seen(fault):
-    assert min(p_values("penalties", num_drafts=1, fault=fault)) < 1e-6
+    assert min(p_values("penalties", CHAIN[:1], fault=fault)) < 1e-6
+
+
+# Penalties of drafts are counted in a loop for each row.
+@pytest.mark.parametrize(
+    ("sampler", "num_rows"), [*((name, NUM_ROWS) for name in ("plain", "top-k")), ("penalties", 1_500)]
+)
+def test_so_have_the_tokens_along_a_tree(sampler, num_rows):
+    assert min(p_values(sampler, TREE, num_rows=num_rows)) > 1e-4
+
+
+def test_a_planted_fault_in_a_tree_is_seen():
+    assert min(p_values("plain", TREE, fault="tokens of other nodes are taken")) < 1e-6
