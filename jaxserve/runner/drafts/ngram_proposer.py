@@ -66,8 +66,7 @@ class NgramProposer:
             branches.append(jnp.take_along_axis(history, jnp.minimum(end + 1 + steps, width - 1), axis=1))
             num += jnp.where(is_found, length, 0)
             score = jnp.where(following == branches[-1][:, :1], -1, score)
-        parents = np.concatenate(
-            [[0, *range(end - n + 1, end)] for n, end in zip(lengths, np.cumsum(lengths), strict=False)]
-        )
+        ends = zip(lengths, np.cumsum(lengths), strict=True)
+        parents = np.concatenate([[0, *range(end - length + 1, end)] for length, end in ends])
         tokens = jnp.concatenate(branches, axis=1)
         return Drafts(tokens, num, jnp.broadcast_to(jnp.int32(parents), tokens.shape) if self.makes_trees else None)
