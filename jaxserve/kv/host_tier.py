@@ -14,9 +14,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from jaxserve.core.device_ops import PageLoad, PageSave
+from jaxserve.kv.kv_connector import KVConnector
 
 
-class HostTier:
+class HostTier(KVConnector):
     """Memory for `num_pages` pages, numbered from 1; the least recently used are replaced first.
 
     num_saved, num_loaded: pages copied to host memory and back.
@@ -68,9 +69,9 @@ class HostTier:
         for key in keys:
             self._pinned[key] = self._entries.pop(key)
 
-    def load(self, keys: list[bytes], host_pages: np.ndarray, pages: np.ndarray) -> None:
+    def load(self, keys: list[bytes], places: np.ndarray, pages: np.ndarray) -> None:
         """Copy pages of host memory to pages of the pool, and unpin the keys, which count as used now."""
-        for host_page, page in zip(host_pages.tolist(), pages.tolist(), strict=True):
+        for host_page, page in zip(places.tolist(), pages.tolist(), strict=True):
             self._record(PageLoad, host_page, page)
         self.num_loaded += len(pages)
         for key in reversed(keys):

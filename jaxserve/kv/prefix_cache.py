@@ -12,7 +12,7 @@ import numpy as np
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.eviction_policies import EvictionPolicy
-from jaxserve.kv.host_tier import HostTier
+from jaxserve.kv.kv_connector import KVConnector
 from jaxserve.kv.prefix_evictor import PrefixEvictor
 from jaxserve.kv.radix_tree import Path, RadixNode, RadixTree, page_keys, root_key
 
@@ -21,15 +21,15 @@ from jaxserve.kv.radix_tree import Path, RadixNode, RadixTree, page_keys, root_k
 class PrefixMatch:
     """The longest prefix of some tokens that can be taken over.
 
-    pages[g, j]: page j of KV group g; -h for page h of host memory; 0 for none, or where no token after the match sees
-    it. path: through the tree, possibly beyond the match. host_keys: keys of the last pages, which only host memory
-    has. version: of the cache when it was asked.
+    pages[g, j]: page j of KV group g; -p for place p of the connector; 0 for none, or where no token after the match
+    sees it. path: through the tree, possibly beyond the match. stored_keys: keys of the last pages, which only the
+    connector has. version: of the cache when it was asked.
     """
 
     num_pages: int
     pages: np.ndarray
     path: Path
-    host_keys: list[bytes]
+    stored_keys: list[bytes]
     version: int
 
     @property
@@ -39,12 +39,12 @@ class PrefixMatch:
 
     @property
     def num_loaded(self) -> int:
-        """Pages to load from host memory."""
+        """Pages to load from the connector."""
         return int(np.count_nonzero(self.pages < 0))
 
 
 class PrefixCache:
-    """A radix tree over a pool's pages, with evicted pages in host memory. num_hit: tokens taken over; num_evicted:
+    """A radix tree over a pool's pages, whose evicted pages go to a connector. num_hit: tokens taken over; num_evicted:
     pages evicted from the pool.
 
     A windowed group's page is freed once no running sequence sees it, unless the cache keeps it. A match therefore ends
@@ -52,10 +52,10 @@ class PrefixCache:
     may not be valid.
     """
 
-    def __init__(self, pool: PagePool, groups: KVGroups, policy: EvictionPolicy, host: HostTier | None = None):
-        self._pool, self._groups, self._host = pool, groups, host
+    def __init__(self, pool: PagePool, groups: KVGroups, policy: EvictionPolicy, connector: KVConnector | None = None):
+        self._pool, self._groups, self._connector = pool, groups, connector
         self._tree = RadixTree(groups.num_groups, groups.page_size)
-        self._evictor = PrefixEvictor(self._tree, pool, groups, policy, host)
+        self._evictor = PrefixEvictor(self._tree, pool, groups, policy, connector)
         self._time = 0
         self.version = 0
         self.num_hit = 0
@@ -67,28 +67,28 @@ class PrefixCache:
     def match(self, namespace: object, tokens: np.ndarray, *, may_load: bool = True) -> PrefixMatch:
         """The cached prefix of `tokens`, in full pages; changes nothing.
 
-        may_load: include pages in host memory.
+        may_load: include pages of the connector.
         """
         path = self._tree.walk(namespace, tokens)
         nothing = np.zeros((self._groups.num_groups, 0), np.int32)
         pages = np.concatenate([nothing, *(node.pages[:, :count] for node, count in path)], axis=1)
-        num_kept, host_keys = pages.shape[1], list[bytes]()
-        if self._host is not None and may_load:
-            host_keys, host_pages = self._host.find(self._keys_after(namespace, path, tokens))
-            pages = np.concatenate([pages, -host_pages], axis=1)
+        num_kept, stored_keys = pages.shape[1], list[bytes]()
+        if self._connector is not None and may_load:
+            stored_keys, places = self._connector.find(self._keys_after(namespace, path, tokens))
+            pages = np.concatenate([pages, -places], axis=1)
         end = self._num_usable(pages)
         pages = pages[:, :end]
         for g, line in enumerate(pages):
             line[: self._groups.first_page(g, end * self._groups.page_size)] = 0
-        return PrefixMatch(end, pages, path, host_keys[: max(0, end - num_kept)], self.version)
+        return PrefixMatch(end, pages, path, stored_keys[: max(0, end - num_kept)], self.version)
 
     def take(self, match: PrefixMatch) -> None:
-        """Reference the match's pages for a sequence; those in host memory are pinned until they are loaded."""
+        """Reference the match's pages for a sequence; those of the connector are pinned until they are loaded."""
         if match.version != self.version:
             raise ValueError("the cache has changed since the match")
         self._pool.retain(match.in_pool)
-        if self._host is not None:
-            self._host.pin(match.host_keys)
+        if self._connector is not None:
+            self._connector.pin(match.stored_keys)
         self._time += 1
         self.num_hit += match.num_pages * self._groups.page_size
         for node, count in match.path:
@@ -134,11 +134,11 @@ class PrefixCache:
         self._evictor.forget([node for node, _ in self._tree.walk(namespace, tokens)])
 
     def clear(self) -> None:
-        """Drop all pages, in host memory too; referenced pages stay with their sequences."""
+        """Drop all pages, the connector's too; referenced pages stay with their sequences."""
         self.version += 1
         self._evictor.clear()
-        if self._host is not None:
-            self._host.clear()
+        if self._connector is not None:
+            self._connector.clear()
 
     def _keys_after(self, namespace: object, path: Path, tokens: np.ndarray) -> Iterator[bytes]:
         """Keys of the pages of `tokens` after the path."""

@@ -5,20 +5,20 @@ import numpy as np
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.eviction_policies import EvictionCandidates, EvictionPolicy
-from jaxserve.kv.host_tier import HostTier
+from jaxserve.kv.kv_connector import KVConnector
 from jaxserve.kv.radix_tree import RadixNode, RadixTree
 
 
 class PrefixEvictor:
     """Evicts pages behind windows first, then pages from the ends of prefixes; num_evicted counts them.
 
-    host: receives copies of the latter, if there is one. Referenced pages are never evicted.
+    connector: receives copies of the latter, if there is one. Referenced pages are never evicted.
     """
 
     def __init__(
-        self, tree: RadixTree, pool: PagePool, groups: KVGroups, policy: EvictionPolicy, host: HostTier | None
+        self, tree: RadixTree, pool: PagePool, groups: KVGroups, policy: EvictionPolicy, connector: KVConnector | None
     ):
-        self._tree, self._pool, self._groups, self._host = tree, pool, groups, host
+        self._tree, self._pool, self._groups, self._connector = tree, pool, groups, connector
         self._windowed = [g for g, window in enumerate(groups.windows) if window is not None]
         self._leaves = EvictionCandidates(policy, lambda node: node.parent is not None and not node.children)
         self._long = EvictionCandidates(policy, lambda node: node.parent is not None)  # may have pages behind windows
@@ -51,8 +51,8 @@ class PrefixEvictor:
     def forget(self, nodes: list[RadixNode]) -> None:
         """Drop the last of these nodes, each the parent of the next, until one has references or children."""
         for node in reversed(nodes):
-            if self._host is not None:
-                self._host.forget(self._tree.keys(node))
+            if self._connector is not None:
+                self._connector.forget(self._tree.keys(node))
         for node in reversed(nodes):
             if node.children or not (num_columns := self._num_idle(node)):
                 return
@@ -89,8 +89,8 @@ class PrefixEvictor:
         sizes = np.count_nonzero(node.pages[:, node.num_pages - num_idle :], axis=0)[::-1]
         num_columns = min(int(np.searchsorted(np.cumsum(sizes), count)) + 1, num_idle)
         self._leaves.evicted_age = self._long.evicted_age = now - node.last_use
-        if self._host is not None:
-            self._host.save(self._tree.keys(node)[-num_columns:], node.pages[:, -num_columns:])
+        if self._connector is not None:
+            self._connector.save(self._tree.keys(node)[-num_columns:], node.pages[:, -num_columns:])
         self._drop_tail(node, num_columns)
         return False
 

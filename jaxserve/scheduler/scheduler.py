@@ -90,7 +90,7 @@ class Scheduler:
             pool=pool,
             slot_table=SlotTable(max_num_seqs, longest, groups, groups.table_widths(max_model_len, chunk)),
             prefix_cache=cache,
-            host_tier=host_tier,
+            connector=host_tier,
             swap_cost=swap_cost or SwapCost(),
             mask_rows=MaskRows(max_num_seqs),
             speculation=speculation,

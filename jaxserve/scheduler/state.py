@@ -8,7 +8,7 @@ from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.sequence import Sequence, Status, TokenLogprobs
 from jaxserve.core.slot_table import SlotTable
 from jaxserve.kv.allocator import PagePool
-from jaxserve.kv.host_tier import HostTier
+from jaxserve.kv.kv_connector import KVConnector
 from jaxserve.kv.prefix_cache import PrefixCache, PrefixMatch
 from jaxserve.scheduler.deadlines import Deadlines
 from jaxserve.scheduler.mask_rows import MaskRows
@@ -62,7 +62,7 @@ class SchedulerState:
     pool: PagePool
     slot_table: SlotTable
     prefix_cache: PrefixCache | None  # None: pages of ended sequences are freed
-    host_tier: HostTier | None  # None: evicted pages are lost
+    connector: KVConnector | None  # None: evicted pages are lost
     swap_cost: SwapCost
     mask_rows: MaskRows
     speculation: Speculation | None = None  # None: no drafts

@@ -31,18 +31,18 @@ class SchedulerStats:
 
 def collect_stats(state: SchedulerState) -> SchedulerStats:
     """The current counts. May be called from any thread; another thread's counts may lag by one step."""
-    cache, host = state.prefix_cache, state.host_tier
+    cache, connector = state.prefix_cache, state.connector
     return SchedulerStats(
         num_preemptions=state.num_preemptions,
         num_pages_free=state.pool.num_free,
         num_pages_cached=state.pool.num_cached,
         num_pages_referenced=max(0, state.pool.num_referenced),  # below 0 while another thread moves pages
         num_pages_referenced_by_group=_referenced_by_group(state.slot_table),
-        num_pages_host=0 if host is None else host.num_used,
+        num_pages_host=0 if connector is None else connector.num_used,
         num_cached_tokens=0 if cache is None else cache.num_hit,
         num_evicted=0 if cache is None else cache.num_evicted,
-        num_saved=0 if host is None else host.num_saved,
-        num_loaded=0 if host is None else host.num_loaded,
+        num_saved=0 if connector is None else connector.num_saved,
+        num_loaded=0 if connector is None else connector.num_loaded,
     )
 
 

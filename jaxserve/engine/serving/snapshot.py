@@ -35,7 +35,7 @@ class Snapshot:
 
 def snapshot(engine: Engine) -> Snapshot:
     """The state now; call it between two steps, in the thread that runs them."""
-    state, host = engine.scheduler.state, engine.scheduler.state.host_tier
+    state, host = engine.scheduler.state, engine.scheduler.state.connector
     load = QueueLoad.of(state)
     return Snapshot(
         num_running=load.num_running,

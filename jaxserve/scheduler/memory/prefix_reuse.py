@@ -26,23 +26,23 @@ def find_prefix(state: SchedulerState, sequence: Sequence) -> PrefixMatch | None
 
 
 def take_prefix(state: SchedulerState, slot: int, match: PrefixMatch) -> None:
-    """Let a new slot start after the match, whose pages in host memory are loaded before the next step."""
+    """Let a new slot start after the match, whose pages from the connector are loaded before the next step."""
     slot_table, groups, sequence = state.slot_table, state.groups, state.occupant(slot)
     assert state.prefix_cache is not None
     del state.matches[sequence.sequence_id]
     state.prefix_cache.take(match)
     start, pages = match.num_pages * groups.page_size, match.pages
-    if match.host_keys:
-        assert state.host_tier is not None
+    if match.stored_keys:
+        assert state.connector is not None
         is_loaded, pages = pages < 0, pages.copy()
         pages[is_loaded] = allocate_pages(state, match.num_loaded)
-        state.host_tier.load(match.host_keys, -match.pages[is_loaded], pages[is_loaded])
+        state.connector.load(match.stored_keys, -match.pages[is_loaded], pages[is_loaded])
     for g, table in enumerate(slot_table.page_tables):
         first = groups.first_page(g, start)
         table[slot, : match.num_pages - first] = pages[g, first:]
         slot_table.first_pages[g, slot] = first
     slot_table.end_page[slot] = match.num_pages
-    slot_table.num_kept[slot] = match.num_pages - len(match.host_keys)
+    slot_table.num_kept[slot] = match.num_pages - len(match.stored_keys)
     slot_table.num_computed[slot] = slot_table.num_scheduled[slot] = start
     if sequence.num_cached_tokens is None:  # else the sequence was preempted, and finds its own pages
         sequence.num_cached_tokens = start

@@ -60,7 +60,7 @@ def build_plan(
         tables=tables,
         ops=(
             *take_drops(state),
-            *(() if state.host_tier is None else state.host_tier.take_transfers()),
+            *(() if state.connector is None else state.connector.take_transfers()),
             *make_forks(rows),
             *(_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else ()),
             *state.mask_rows.take_uploads(),

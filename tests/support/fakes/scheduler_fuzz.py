@@ -81,7 +81,7 @@ def check(pool: str, habits: str, done: Fuzz) -> None:
     if scheduler.state.prefix_cache is not None:
         assert scheduler.state.prefix_cache.num_hit > 0
         scheduler.state.prefix_cache.clear()
-    if (host := scheduler.state.host_tier) is not None:
+    if (host := scheduler.state.connector) is not None:
         assert host.num_saved > 0
         assert host.num_loaded > 0
         assert host.num_used == 0  # with what was cleared

@@ -12,6 +12,7 @@ from jaxserve.core.sequence import Sequence, Status
 from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.engine.loop.engine import Engine
+from jaxserve.kv.host_tier import HostTier
 from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.scheduler.memory.prefix_sharing import num_deferred
 from jaxserve.scheduler.policy.fair import FairShares
@@ -146,7 +147,7 @@ def check_pages(state: SchedulerState) -> None:
 
 def check_host_pages(state: SchedulerState) -> None:
     """Every page of host memory is free or belongs to one entry."""
-    if (host := state.host_tier) is not None:
+    if isinstance(host := state.connector, HostTier):
         used = used_host_pages(host)
         assert len(used) == len(set(used)) == host.num_used <= host.num_pages
         assert all(1 <= page <= host.num_pages for page in used)

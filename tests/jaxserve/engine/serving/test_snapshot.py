@@ -41,8 +41,8 @@ def check(engine) -> dict[str, int]:
     assert counts["scratch"] == 1
     queued = [s for s in state.sequences.values() if s.status in (Status.WAITING, Status.DEFERRED)]
     assert (taken.num_running, taken.num_waiting) == (np.count_nonzero(state.slot_table.is_running), len(queued))
-    if state.host_tier is not None:
-        assert (taken.num_host_pages, taken.max_host_pages) == (state.host_tier.num_used, state.host_tier.num_pages)
+    if state.connector is not None:
+        assert (taken.num_host_pages, taken.max_host_pages) == (state.connector.num_used, state.connector.num_pages)
     return counts
 
 
