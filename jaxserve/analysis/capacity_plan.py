@@ -61,7 +61,7 @@ def plan_model(
         target=target.name,
         device=target.mesh.devices.flat[0].device_kind,
         num_devices=target.mesh.size,
-        dtype=str(programs.layout.dtype),
+        dtype=str(programs.settings.model.dtype),
         page_size=sizes.page_size,
         num_pages=sizes.num_pages,
         max_model_len=sizes.max_model_len,

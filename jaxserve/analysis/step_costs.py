@@ -12,9 +12,10 @@ MATRICES = ("qkv", "o", "gate_up", "down")
 def model_costs(programs: Programs) -> ModelCosts:
     """The costs of an engine's model: every matrix of a layer multiplies each token once, the head the sampled rows
     alone; norms and rotary embeddings are left out."""
-    model, mesh, layout = programs.settings.model.config, programs.settings.model.mesh, programs.layout
+    settings, layout = programs.settings.model, programs.layout
+    model, mesh = settings.config, settings.mesh
     size = num_shards(mesh, "heads")
-    weights = weight_shares(model, mesh, layout.dtype)
+    weights = weight_shares(model, mesh, settings.dtype)
     matrix_bytes = sum(num_bytes for path, num_bytes in weights.items() if path.rpartition("/")[2] in MATRICES)
     position_bytes = layout.page_bytes // (layout.layers_per_group * layout.page_size * size)
     layers = tuple(
@@ -27,7 +28,7 @@ def model_costs(programs: Programs) -> ModelCosts:
     )
     return ModelCosts(
         weight_bytes=read_bytes(model, weights),
-        token_operations=2 * matrix_bytes // layout.dtype.itemsize,
+        token_operations=2 * matrix_bytes // settings.dtype.itemsize,
         row_operations=2 * vocab_width(model, mesh) // size * model.d_model,
         layers=layers,
     )

@@ -97,8 +97,8 @@ def check_backend(settings: Settings) -> None:
         )
         ctx = Context(settings.mesh, settings.attention_backend, page_layout=settings.page_layout)
         pool = jnp.zeros(layout.shape(2), layout.dtype)
-        q = jnp.zeros((num_tokens, attention.num_heads, attention.head_dim), layout.dtype)
-        k = jnp.zeros((num_tokens, layout.num_kv_heads, attention.head_dim), layout.dtype)
+        q = jnp.zeros((num_tokens, attention.num_heads, attention.head_dim), settings.dtype)
+        k = jnp.zeros((num_tokens, layout.num_kv_heads, attention.head_dim), settings.dtype)
         meta = plan_kind(ctx, attention, meta, q.dtype, pool)
         attend(ctx, attention, q, k, k, pool, jnp.int32(0), of_group(meta, 0))
 

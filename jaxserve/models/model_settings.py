@@ -16,8 +16,9 @@ from pallas_kernels.page_layouts import ROWS, PageLayout
 class Settings:
     """A model without its weights.
 
-    dtype: of weights, activations and KV, as a numpy dtype. page_size: KV positions in a page. page_layout: order of
-    a page's axes. attention_backend: back end of paged attention; `pure.forward` uses dense attention instead.
+    dtype: of weights and activations, as a numpy dtype; `layout` has that of KV. page_size: KV positions in a page.
+    page_layout: order of a page's axes. attention_backend: back end of paged attention; `pure.forward` uses dense
+    attention instead.
     """
 
     config: ModelConfig

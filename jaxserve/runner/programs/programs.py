@@ -94,8 +94,8 @@ class Programs:
     @cached_property
     def param_specs(self) -> Params:
         """The declared weights."""
-        mesh = self.settings.model.mesh
-        return declare(self.settings.model.config, mesh, self.layout.dtype, has_tuples=has_tuples_on(mesh))
+        model = self.settings.model
+        return declare(model.config, model.mesh, model.dtype, has_tuples=has_tuples_on(model.mesh))
 
     @cached_property
     def params(self) -> Params:
