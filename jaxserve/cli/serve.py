@@ -22,8 +22,10 @@ def run(argv: list[str]) -> int:
     engine_config = EngineConfig.create(args.model, **engine_options(args))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("jaxserve").setLevel(config.log_level.upper())
+    logger = logging.getLogger("jaxserve.server")
+    if engine_config.speculation is not None and engine_config.speculation.synthetic_acceptance is not None:
+        logger.warning("texts are not the model's: synthetic_acceptance is for benches")
     if config.is_exposed and not config.api_key:
-        logger = logging.getLogger("jaxserve.server")
         logger.warning("any client that reaches %s may use the server: set --api-key", config.host)
     try:
         from jaxserve.server.run import serve

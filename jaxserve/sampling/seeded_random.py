@@ -13,6 +13,7 @@ from jaxserve.sampling.sampling_batch import SamplingBatch
 
 # The purpose of drawing a token; numbers drawn at one position for another purpose need another value.
 TOKEN = 0
+ACCEPTANCE = 1  # of a draft, in benches
 
 
 def row_words(batch: SamplingBatch, positions: Int32[Array, " S"], purpose: int) -> UInt32[Array, "S 2"]:

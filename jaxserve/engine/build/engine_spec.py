@@ -83,8 +83,9 @@ def _spec_of(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: 
     if streaming is not None:
         streaming.check_sizes(groups.page_size, sizes.max_model_len, groups.windows)
     proposer = None if speculation is None else NgramProposer.of(speculation)
+    acceptance = None if speculation is None else speculation.synthetic_acceptance
     programs = Programs(
-        StepSettings(settings, max_logprobs, tiles, proposer),
+        StepSettings(settings, max_logprobs, tiles, proposer, acceptance),
         sizes.num_pages,
         sizes.max_num_seqs,
         has_host_tier,

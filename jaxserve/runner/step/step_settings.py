@@ -12,12 +12,14 @@ from jaxserve.runner.drafts.proposer import Proposer
 class StepSettings:
     """max_logprobs: candidates in each log-probability entry. tiles: of rows, in a batch-invariant engine
     (`each_tile`); None: all rows at once. proposer: of drafts; None: there are no verify buckets.
+    synthetic_acceptance: of drafts; None: the model decides.
     """
 
     model: Settings
     max_logprobs: int
     tiles: RowTiles | None = None
     proposer: Proposer | None = None
+    synthetic_acceptance: float | None = None
 
     @property
     def context(self) -> Context:

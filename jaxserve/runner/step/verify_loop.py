@@ -61,9 +61,8 @@ class VerifyResults(NamedTuple):
 
 # (state, starts, last tokens, most drafts of each row) -> (state, drafts)
 Propose = Callable[[DeviceState, jax.Array, jax.Array, jax.Array], tuple[DeviceState, Drafts]]
-# (state, inputs, ancestors [S, W, W], unfinished rows) -> (state, drawn tokens): one pass, which leaves lengths as they
-# are.
-Verify = Callable[[DeviceState, StepInputs, jax.Array, jax.Array], tuple[DeviceState, DrawnNodes]]
+# (state, inputs, drafts, unfinished rows) -> (state, drawn tokens): one forward pass, which leaves lengths as they are.
+Verify = Callable[[DeviceState, StepInputs, Drafts, jax.Array], tuple[DeviceState, DrawnNodes]]
 # (state, starts, tokens by position [S, W], rows that go on, what was accepted, the nodes' slots) -> state after it
 Advance = Callable[[DeviceState, jax.Array, jax.Array, jax.Array, Accepted, jax.Array], DeviceState]
 
@@ -103,7 +102,7 @@ def run_verify_rounds(
         is_ancestor = ancestors(drafts)
         bits = None if drafts.parents is None else tree_bits(is_ancestor)
         inputs = StepInputs(starts, lens, _packed(tokens, lens), bits)
-        state, drawn = verify(state, inputs, is_ancestor, is_active)
+        state, drawn = verify(state, inputs, drafts, is_active)
         position = starts[:, None] + jnp.sum(is_ancestor, axis=2, dtype=jnp.int32)
         accepted = sample_and_match(drawn.tokens, drawn.is_bad, is_stop(rows, drawn.tokens, position), drafts)
         found_tokens, found_logprobs = drawn.along(accepted)

@@ -11,7 +11,8 @@ from jaxserve.models.params import Params
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.acceptance import Accepted
 from jaxserve.runner.drafts.compact_path import compact_path
-from jaxserve.runner.drafts.draft_tree import Drafts
+from jaxserve.runner.drafts.draft_tree import Drafts, ancestors
+from jaxserve.runner.drafts.synthetic_acceptance import impose_acceptance
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.device_batch import DeviceBatch, StepInputs
 from jaxserve.runner.step.forward_pass import keep_sharding, replicate, run_pass, whole_batch
@@ -39,19 +40,31 @@ def verify_step(
         assert state.history is not None
         history = state.history.at[slots, starts].set(last_tokens)
         drafts = proposer.propose(history[slots], starts + 1, width - 1)
+        if settings.synthetic_acceptance is not None:
+            drafts = drafts._replace(num=jnp.full_like(drafts.num, width - 1))
         return replace(state, history=history), drafts._replace(num=jnp.minimum(drafts.num, max_drafts))
 
     def verify(
-        state: DeviceState, inputs: StepInputs, is_ancestor: jax.Array, is_active: jax.Array
+        state: DeviceState, inputs: StepInputs, drafts: Drafts, is_active: jax.Array
     ) -> tuple[DeviceState, DrawnNodes]:
         inputs, is_active = replicate(settings, (inputs, is_active))
-        batch = _with_drafts(whole_batch(settings, layout, buffer, inputs), is_ancestor)
+        batch = _with_drafts(whole_batch(settings, layout, buffer, inputs), ancestors(drafts))
         is_first = batch.positions == inputs.starts[batch.token_rows]
         state, drawn, _ = run_pass(settings, params, state, batch, is_active, max_query_len=width, is_recorded=is_first)
         nodes = (len(is_active), width)
         drawn = replicate(settings, drawn)
+        tokens = drawn.tokens.reshape(nodes)
+        if settings.synthetic_acceptance is not None:
+            tokens = impose_acceptance(
+                tokens,
+                drafts,
+                batch.heads.sampling,
+                batch.heads.positions,
+                rate=settings.synthetic_acceptance,
+                vocab_size=settings.model.config.vocab_size,
+            )
         found = DrawnNodes(
-            drawn.tokens.reshape(nodes),
+            tokens,
             drawn.is_bad.reshape(nodes),
             drawn.logprobs.reshape(*nodes, -1),
             jnp.concatenate([meta.write_slots for meta in batch.metas])[:, batch.heads.tokens].reshape(-1, *nodes),

@@ -116,6 +116,19 @@ def test_a_row_that_must_see_its_tokens_runs_beside_drafts():
     assert np.sum(seen, axis=0)[1] > 5
 
 
+def test_synthetic_acceptance_is_that_of_the_option():
+    """0.7 accepts 0.7 + 0.49 + 0.343 of three drafts on average, and each pass has drafts."""
+    options = {"method": "ngram", "num_speculative_tokens": 3, "synthetic_acceptance": 0.7}
+    llm = always(tiny_engine("llama3", speculative_config=SpeculativeConfig(**options)))
+    prompts = [golden.prompt for golden in goldens("llama3")] * 2
+    params = [SamplingParams(seed=i, max_tokens=90, ignore_eos=True) for i in range(len(prompts))]
+    with counted(llm) as seen:
+        llm.generate(prompts, params, use_tqdm=False)
+    proposed, accepted = np.sum(seen, axis=0)
+    assert proposed > 3 * 20 * len(prompts)
+    assert abs(accepted / (proposed / 3) - 1.533) < 0.25  # 2.5 standard errors
+
+
 def test_a_request_may_do_without_drafts():
     llm, prompt = drafting("llama3"), goldens("llama3")[0].prompt * 2
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, speculation=False)

@@ -55,6 +55,7 @@ def engine_key(programs: Programs) -> dict[str, Any]:
         "attention_backend": settings.model.attention_backend,
         "batch_invariant": settings.tiles is not None,
         "proposer": settings.proposer,
+        "synthetic_acceptance": settings.synthetic_acceptance,
         "history_len": programs.history_len,
         "num_sinks": programs.num_sinks,
     }

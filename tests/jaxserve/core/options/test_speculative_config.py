@@ -26,6 +26,11 @@ def test_a_mapping_is_read():
             {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_branches": 4},
             "prompt_lookup_branches=4 .* 1 to 3",
         ),
+        (
+            {"method": "ngram", "num_speculative_tokens": 3, "synthetic_acceptance": 1.5},
+            "synthetic_acceptance=1.5 .* 0 to 1",
+        ),
+        ({"method": "ngram", "num_speculative_tokens": 3, "synthetic_acceptance": True}, "synthetic_acceptance=True"),
         ({"method": "ngram", "num_speculative_tokens": 3, "model": "x"}, "unknown option 'model'; known are method"),
     ],
 )
