@@ -54,7 +54,7 @@ def describe_program(program: Program, state: Any) -> ProgramInfo:
     problems: list[str] = []
     if aliased_bytes < state_bytes:  # small arrays may be padded to whole tiles
         problems.append(f"it aliases {aliased_bytes:,} of the state's {state_bytes:,} bytes: the rest is there twice")
-    for name, array in {"pool": state.kv.pool, **state.kv.riders}.items():
+    for name, array in {"pool": state.kv.pool, **state.kv.extra}.items():
         if copies := pool_copies(hlo, array, memory.temp_size_in_bytes):
             problems.append(f"it makes {len(copies)} arrays of the {name}'s shape, the first by {copies[0]}")
     if program.bucket and program.bucket.max_rounds > 1:

@@ -10,7 +10,7 @@ from jaxserve.core.device_ops import PageLoad, PageSave
 
 class KVConnector(Protocol):
     """Pages by their keys: digests of the namespace and of all tokens up to a page's end (`radix_tree.page_keys`), so
-    that whoever computes them from the same tokens finds the same pages. The first connector is the `HostTier`.
+    equal prefixes have equal keys, in another process too. The first connector is the `HostTier`.
 
     num_pages, num_used: pages that it has memory for, and those in use. num_saved, num_loaded: pages copied out of the
     pool and into it. Places are numbers from 1, by which the copies of `take_transfers` name its pages.

@@ -1,7 +1,7 @@
-"""Device: `KVState`: the KV pool and its riders, arrays whose pages have the same ids.
+"""Device: `KVState`: the KV pool and the arrays beside it, arrays whose pages have the same ids.
 
     pool             [Lg, P, K, page, W2]     keys and values (`pool_layout.py`)
-    riders["name"]   [L,  P, K, a, b]         what else belongs to each page, such as scales or a draft model's KV
+    extra["name"]    [L,  P, K, a, b]         what else belongs to each page, such as scales or a draft model's KV
 
 A page is allocated, copied, saved, loaded and freed in all of them at once, so what allocates pages knows of none.
 """
@@ -24,11 +24,11 @@ class KVState:
     """Arrays by page, or as many descriptions of such."""
 
     pool: Float[Array, "Lg P K page W2"]
-    riders: dict[str, Array] = field(default_factory=dict[str, Array])
+    extra: dict[str, Array] = field(default_factory=dict[str, Array])
 
 
 @dataclass(frozen=True, slots=True)
-class Rider:
+class ExtraArray:
     """An array beside the pool. page_shape: (K, a, b), one page of one layer with all its KV heads."""
 
     name: str

@@ -1,6 +1,8 @@
-"""Device: copies of whole pages within a sharded `KVState`, out of it and into it."""
+"""Device: copies of pages and tokens within a sharded `KVState`, out of it and into it."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -8,6 +10,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Int
 
 from jaxserve.kv.kv_state import PAGES_SPEC, KVState
+from pallas_kernels.page_layouts import PageLayout
 from pallas_kernels.page_ops import api
 
 WHOLE = PartitionSpec()
@@ -41,6 +44,13 @@ def scatter_pages(mesh: Mesh, kv: KVState, ids: Int[Array, "C"], pages: KVState)
         return scatter(array, ids, content)
 
     return jax.tree.map(of_array, kv, pages)
+
+
+def move_tokens(mesh: Mesh, layout: PageLayout, kv: KVState, src: Int[Array, "N"], dst: Int[Array, "N"]) -> KVState:
+    """Copy what slot src[i] of the pool holds to slot dst[i]; all are read before any is written."""
+    assert not kv.extra, "how an extra array holds tokens is not known here"
+    move = _by_device(mesh, partial(api.move_rows, layout=layout), PAGES_SPEC, WHOLE, WHOLE)
+    return replace(kv, pool=move(kv.pool, src, dst))
 
 
 def _by_device(mesh: Mesh, op: Callable[..., Any], *specs: PartitionSpec) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Device: `KVLayout`: the memory layout of the KV pool and of its riders, and their allocation.
+"""Device: `KVLayout`: the memory layout of the KV pool and of the arrays beside it, and their allocation.
 
     pool[Lg, P, K, page, W2]        W2 = round_up(2*H, 128)         rows, the default
     pool[Lg, P, K, 2*H', page]      H' = H in whole tiles           lanes: see `pallas_kernels.page_layouts`
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
-from jaxserve.kv.kv_state import PAGES_SPEC, KVState, Rider
+from jaxserve.kv.kv_state import PAGES_SPEC, ExtraArray, KVState
 from pallas_kernels.page_layouts import LAYOUTS, ROWS, PageLayout
 
 _jax: Any = jax  # whose transformations have no types
@@ -31,7 +31,7 @@ def page_layout(name: str) -> PageLayout:
 
 @dataclass(frozen=True, slots=True)
 class KVLayout:
-    """Shape and data type of a pool and its riders."""
+    """Shape and data type of a pool and of the arrays beside it."""
 
     layers_per_group: int
     num_kv_heads: int
@@ -40,7 +40,7 @@ class KVLayout:
     dtype: Any
     pages: PageLayout = ROWS
     """The order of keys and values within a page."""
-    riders: tuple[Rider, ...] = ()
+    extra: tuple[ExtraArray, ...] = ()
 
     def shape(self, num_pages: int) -> tuple[int, int, int, int, int]:
         """The pool's shape for so many pages."""
@@ -53,8 +53,8 @@ class KVLayout:
         def array(shape: tuple[int, ...], dtype: Any) -> Any:
             return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
-        riders = {rider.name: array(rider.shape(num_pages), rider.dtype) for rider in self.riders}
-        return KVState(array(self.shape(num_pages), self.dtype), riders)
+        extra = {a.name: array(a.shape(num_pages), a.dtype) for a in self.extra}
+        return KVState(array(self.shape(num_pages), self.dtype), extra)
 
     @property
     def page_bytes(self) -> int:

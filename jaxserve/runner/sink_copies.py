@@ -44,7 +44,7 @@ def copy_sinks(
     kv: KVState,
 ) -> KVState:
     """The pages with the copies of all kinds whose layers have full attention."""
-    assert not kv.riders, "what a rider holds of a position is not known here"
+    assert not kv.extra, "what an extra array holds of a position is not known here"
     for attention, copies in kinds:
         sinks = layout.by_position(gather_pages(mesh, kv, copies.sink_pages).pool)
         rest = layout.by_position(gather_pages(mesh, kv, copies.rest_pages).pool)

@@ -60,7 +60,8 @@ class AmongDecoys:
     def propose(self, history: jax.Array, lens: jax.Array, num_drafts: int) -> Drafts:
         """See `Proposer`."""
         tokens, num, _ = self.ngram.propose(history, lens, num_drafts // 2)
-        nodes = jnp.stack([(tokens + 1) % jnp.int32(64), tokens], axis=2).reshape(len(lens), -1)
+        other = (tokens + 1) % jnp.int32(64)  # within every tiny vocabulary
+        nodes = jnp.stack([other, tokens], axis=2).reshape(len(lens), -1)
         parents = jnp.repeat(2 * jnp.arange(num_drafts // 2, dtype=jnp.int32), 2)
         return Drafts(nodes, 2 * num, jnp.broadcast_to(parents, nodes.shape))
 

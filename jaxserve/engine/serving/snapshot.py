@@ -35,14 +35,14 @@ class Snapshot:
 
 def snapshot(engine: Engine) -> Snapshot:
     """The state now; call it between two steps, in the thread that runs them."""
-    state, host = engine.scheduler.state, engine.scheduler.state.connector
-    load = QueueLoad.of(state)
+    state = engine.scheduler.state
+    connector, load = state.connector, QueueLoad.of(state)
     return Snapshot(
         num_running=load.num_running,
         num_waiting=load.num_waiting,
         pages=_page_states(state.pool),
-        num_host_pages=0 if host is None else host.num_used,
-        max_host_pages=0 if host is None else host.num_pages,
+        num_host_pages=0 if connector is None else connector.num_used,
+        max_host_pages=0 if connector is None else connector.num_pages,
     )
 
 

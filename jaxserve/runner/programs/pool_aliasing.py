@@ -35,7 +35,8 @@ def local_type(leaf: Any) -> str:
 def pool_copies(program: Hlo, pool: Any, temporary_bytes: int) -> list[str]:
     """Instructions that allocate another array of the pool's shape, or of one layer's, on a device.
 
-    pool: the array [Lg, P, K, page, W2], a rider, or the ShapeDtypeStruct of one. temporary_bytes: of the program.
+    pool: the array [Lg, P, K, page, W2], an extra array, or the ShapeDtypeStruct of one. temporary_bytes: of the
+    program.
     """
     whole = local_shape(pool)
     shapes = [hlo_type(shape, pool.dtype) for shape in (whole, (1, *whole[1:]), whole[1:])]

@@ -84,7 +84,7 @@ class Programs:
 
     @cached_property
     def layout(self) -> KVLayout:
-        """Shape, dtype and sharding of the KV pool and its riders."""
+        """Shape, dtype and sharding of the KV pool and the arrays beside it."""
         return self.settings.model.layout
 
     @cached_property

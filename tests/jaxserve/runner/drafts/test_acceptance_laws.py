@@ -42,9 +42,8 @@ def emitted(sampler, parents, fault="", num_rows=NUM_ROWS):
     width = 1 + num_drafts
     is_tree = parents != tuple(range(num_drafts))
     of_rows = jnp.broadcast_to(jnp.int32(parents), (num_rows, num_drafts)) if is_tree else None
-    is_ancestor = np.asarray(ancestors(Drafts(jnp.zeros((1, num_drafts), int), jnp.int32([0]), jnp.int32([parents]))))[
-        0
-    ]
+    shape_only = Drafts(jnp.zeros((1, num_drafts), int), jnp.int32([0]), jnp.int32([parents]))
+    is_ancestor = np.asarray(ancestors(shape_only))[0]
     depth = is_ancestor.sum(axis=1) - 1
     batch = jax.tree.map(lambda x: jnp.repeat(x, num_rows * width), make_batch([SAMPLERS[sampler]]))
     by_node = jnp.repeat(jnp.arange(num_rows), width)

@@ -1,4 +1,4 @@
-"""Riders: arrays beside the pool go with their pages wherever these are copied, saved and loaded, and stay in place."""
+"""Extra arrays go with their pages wherever these are copied, saved and loaded, and stay in place."""
 
 from dataclasses import replace
 from unittest.mock import patch
@@ -12,29 +12,29 @@ from jaxserve import LLM, SamplingParams
 from jaxserve.analysis.program_info import describe_program
 from jaxserve.core.device_ops import DeviceOp, Forks, PageLoad, PageSave
 from jaxserve.core.hardware.aot_targets import no_persistent_cache
-from jaxserve.kv.kv_state import Rider
+from jaxserve.kv.kv_state import ExtraArray
 from jaxserve.kv.page_copies import copy_pages
 from jaxserve.models.kv_heads import kv_layout
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SMALL
 
 NUM_PAGES, HOST_PAGES, NO_SLOTS = 40, 12, np.empty(0, np.int32)
-RIDERS = (Rider("scales", 2, (2, 1, 16), jnp.float32), Rider("seals", 1, (2, 8, 128), jnp.int8))
+EXTRA = (ExtraArray("scales", 2, (2, 1, 16), jnp.float32), ExtraArray("seals", 1, (2, 8, 128), jnp.int8))
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 OPTIONS = SMALL | {"num_pages": NUM_PAGES, "enable_prefix_caching": True, "host_kv_cache_bytes": 2**20}
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one device", "two devices"])
 def llm(request):
-    def with_riders(*args):
-        return replace(kv_layout(*args), riders=RIDERS)
+    def with_extra_arrays(*args):
+        return replace(kv_layout(*args), extra=EXTRA)
 
-    with patch("jaxserve.models.model_settings.kv_layout", with_riders):
+    with patch("jaxserve.models.model_settings.kv_layout", with_extra_arrays):
         yield LLM(str(checkpoint("llama3")), **OPTIONS, tensor_parallel_size=request.param)
 
 
 def numbers(kv) -> dict[str, np.ndarray]:
-    return {"pool": np.array(kv.pool), **{name: np.array(rider) for name, rider in kv.riders.items()}}
+    return {"pool": np.array(kv.pool), **{name: np.array(array) for name, array in kv.extra.items()}}
 
 
 def filled(llm, random) -> dict[str, np.ndarray]:
@@ -85,8 +85,8 @@ def test_steps_leave_them_as_they_are(llm):
     outputs = llm.generate([g.prompt for g in goldens("llama3")], GREEDY, use_tqdm=False)
     assert [out.outputs[0].token_ids for out in outputs] == [g.greedy for g in goldens("llama3")]
     after = numbers(llm.parts.runner._state.kv)
-    for rider in RIDERS:
-        np.testing.assert_array_equal(after[rider.name], before[rider.name])
+    for array in EXTRA:
+        np.testing.assert_array_equal(after[array.name], before[array.name])
 
 
 def test_a_page_costs_what_it_takes_in_all_arrays(llm):
@@ -94,12 +94,12 @@ def test_a_page_costs_what_it_takes_in_all_arrays(llm):
     assert llm.parts.spec.programs.layout.page_bytes * NUM_PAGES == num_bytes
 
 
-def test_the_plan_finds_a_program_that_copies_a_rider(llm):
+def test_the_plan_finds_a_program_that_copies_an_extra_array(llm):
     programs = replace(llm.parts.spec.programs, num_pages=40_000)  # each array is larger than the temporaries of a fork
 
     def copy_and_turn(mesh, kv, *pages):
         kv = copy_pages(mesh, kv, *pages)
-        return replace(kv, riders=kv.riders | {"seals": kv.riders["seals"][:, ::-1]})
+        return replace(kv, extra=kv.extra | {"seals": kv.extra["seals"][:, ::-1]})
 
     with no_persistent_cache():
         assert not describe_program(programs.fork(), programs.state).problems
