@@ -8,6 +8,7 @@ from jaxserve.core.errors import ConfigError
 
 NARROW_COLUMNS = 512  # up to this width of page tables, one width is compiled
 MAX_ROUNDS = 16  # forward passes of a step of a decode or verify bucket, one after the other
+SPARED_TOKENS = 16  # fewer in a pass save little: weights are read in any case
 MAX_HEADS = 512  # sampled positions of a verify bucket: their logits take 263 MB with Llama 3's vocabulary
 
 
@@ -68,10 +69,11 @@ class Buckets:
                 return bucket
         raise ValueError(f"no bucket holds {num_tokens} tokens in {num_rows} rows of {num_columns} pages")
 
-    def fit_verify(self, num_rows: int, num_columns: int) -> Bucket | None:
-        """The smallest verify bucket for so many rows; None where there are more than in any of them."""
-        fitting = (b for b in self.verify if b.num_rows >= num_rows and b.num_columns >= num_columns)
-        return next(fitting, None)
+    def fit_verify(self, num_rows: int, num_columns: int) -> list[Bucket]:
+        """Of each number of drafts the smallest verify bucket that has room, if any; those of few drafts first."""
+        fitting = [b for b in self.verify if b.num_rows >= num_rows and b.num_columns >= num_columns]
+        smallest = {b.max_drafts: b for b in reversed(fitting)}
+        return sorted(smallest.values(), key=lambda b: b.max_drafts)
 
     def all(self) -> list[Bucket]:
         return [*self.decode, *self.mixed, *self.verify]
@@ -108,11 +110,20 @@ def make_buckets(
 
 
 def with_verify(buckets: Buckets, max_drafts: int) -> Buckets:
-    """The same and verify buckets: rows double as far as `MAX_HEADS` allow, with the widest tables."""
-    least, largest, width = buckets.decode[0].num_rows, buckets.decode[-1], 1 + max_drafts
-    most = min(largest.num_rows, max(1, MAX_HEADS // width))
-    rows = sorted({least, *(n for n in _ladder(1, most, 2) if n > least)})
-    return replace(buckets, verify=tuple(Bucket(n * width, n, largest.num_columns, max_drafts) for n in rows))
+    """The same and verify buckets of that many drafts, and of half as many where a pass then has `SPARED_TOKENS` less.
+
+    Rows double as far as `MAX_HEADS` allow; tables are the widest.
+    """
+    least, largest = buckets.decode[0].num_rows, buckets.decode[-1]
+
+    def of_width(drafts: int) -> list[Bucket]:
+        most = min(largest.num_rows, max(1, MAX_HEADS // (1 + drafts)))
+        rows = sorted({least, *(n for n in _ladder(1, most, 2) if n > least)})
+        return [Bucket(n * (1 + drafts), n, largest.num_columns, drafts) for n in rows]
+
+    half = max_drafts // 2
+    narrow = [b for b in of_width(half) if b.num_rows * (max_drafts - half) >= SPARED_TOKENS] if half else []
+    return replace(buckets, verify=tuple(sorted([*narrow, *of_width(max_drafts)])))
 
 
 def read_buckets(text: str, max_num_seqs: int, max_num_batched_tokens: int, max_columns: int) -> Buckets:

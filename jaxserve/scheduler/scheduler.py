@@ -226,8 +226,7 @@ class Scheduler:
         """Record a committed step that occupied the device for `device_s` seconds."""
         self.state.swap_cost.observe(plan.num_tokens, plan.num_decodes, device_s)
         if self.state.speculation is not None:
-            num_tokens = self.state.slot_table.num_tokens[plan.slots]
-            self.state.speculation.observe(plan, outcome, num_tokens, device_s)
+            self.state.speculation.observe(plan, outcome, device_s)
 
     def reset_prefix_cache(self) -> None:
         """Forget the prefixes of ended sequences; running sequences keep their pages."""

@@ -12,21 +12,26 @@ import numpy as np
 from jaxserve import LLM
 from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.drafts.ngram_proposer import NgramProposer
-from jaxserve.scheduler.speculation import Speculation
+from jaxserve.scheduler.speculation import DraftPlan, Speculation
 
 
 class AlwaysDraft(Speculation):
     """Does not weigh times, which differ from run to run."""
 
-    def drafts_of(self, slot_table, slots, decode, verify) -> np.ndarray:
-        return np.where(slot_table.may_draft[slots], self.max_drafts, 0).astype(np.int32)
+    def choose(self, slot_table, slots, decode, verify) -> DraftPlan | None:
+        may_draft = slot_table.may_draft[slots]
+        if not verify or not may_draft.any():
+            return None
+        return DraftPlan(verify[-1], np.where(may_draft, verify[-1].max_drafts, 0).astype(np.int32), is_trial=False)
+
+    def observe(self, plan, outcome, device_s) -> None:
+        """Nothing is learned."""
 
 
 def always(llm: LLM) -> LLM:
     """The engine, which drafts from now on in every step that has verify buckets."""
-    sizes, config = llm.parts.spec.sizes, llm.config.speculation
-    assert config is not None
-    llm.parts.engine.scheduler.state.speculation = AlwaysDraft(config.num_speculative_tokens, sizes.max_num_seqs)
+    assert llm.config.speculation is not None
+    llm.parts.engine.scheduler.state.speculation = AlwaysDraft(llm.parts.spec.sizes.max_num_seqs)
     return llm
 
 

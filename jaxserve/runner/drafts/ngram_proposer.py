@@ -57,7 +57,8 @@ class NgramProposer:
         score = jnp.where(run >= self.min_len, run * width + place[None], -1)
         following = jnp.roll(history, -1, axis=1)
         branches, num = list[jax.Array](), jnp.zeros(num_rows, jnp.int32)
-        lengths = [len(part) for part in np.array_split(range(num_drafts), self.num_branches)]
+        num_branches = min(self.num_branches, num_drafts)
+        lengths = [len(part) for part in np.array_split(range(num_drafts), num_branches)]
         for length in lengths:
             end = lax.argmax(score, 1, jnp.int32)[:, None]
             is_found = jnp.take_along_axis(score, end, axis=1)[:, 0] >= 0

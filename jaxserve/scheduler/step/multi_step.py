@@ -8,6 +8,7 @@ from jaxserve.core.buckets import Bucket, Buckets
 from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.scheduler.memory.page_tables import extend_table
 from jaxserve.scheduler.memory.preemption import num_available_pages
+from jaxserve.scheduler.speculation import DraftPlan
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
@@ -34,15 +35,11 @@ def plan_rounds(
     max_tokens, max_drafts = np.ones(len(slot_table.is_running), np.int32), np.zeros_like(slot_table.num_tokens)
     if not _are_alone(state, decodes, rows):
         max_rounds = 1
-    bucket = _verify_bucket(state, buckets, decodes, rows)
-    if bucket is not None:
-        assert state.speculation is not None
-        first_pages = slot_table.first_pages[:, decodes].min(axis=0)
-        num_columns = int((groups.end_page(slot_table.num_scheduled[decodes] + 1) - first_pages).max())
-        decode = buckets.fit(len(decodes), len(decodes), num_columns, is_decode=True)
-        max_drafts[decodes] = state.speculation.drafts_of(slot_table, decodes, decode, bucket)
-        bucket = bucket if max_drafts.any() else None
-    if max_rounds == 1 and bucket is None:
+    drafts = _plan_drafts(state, buckets, decodes, rows)
+    if drafts is not None:
+        max_drafts[decodes] = drafts.max_drafts
+        max_rounds = 1 if drafts.is_trial else max_rounds
+    elif max_rounds == 1:
         return Rounds(1, max_tokens, max_drafts)
     starts = slot_table.num_scheduled[decodes]
     needed = np.minimum(slot_table.max_computed, slot_table.span_end)[decodes] - starts
@@ -56,18 +53,22 @@ def plan_rounds(
             for i in np.flatnonzero(missing).tolist():
                 extend_table(state, int(decodes[i]), int(end_pages[i]))
             max_tokens[decodes] = counts
-            return Rounds(num_rounds, max_tokens, max_drafts, bucket)
+            return Rounds(num_rounds, max_tokens, max_drafts, drafts.bucket if drafts else None)
     return Rounds(1, max_tokens, np.zeros_like(max_drafts))
 
 
-def _verify_bucket(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows) -> Bucket | None:
-    """Where the rows may have drafts; None where they may not, or some still read their prompts."""
-    slot_table = state.slot_table
+def _plan_drafts(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows) -> DraftPlan | None:
+    """None where decoding is faster, and where some rows still read their prompts."""
+    slot_table, groups = state.slot_table, state.groups
     if state.speculation is None or rows.slots:
         return None
     if (slot_table.num_scheduled[decodes] < slot_table.prompt_len[decodes]).any():
         return None
-    return buckets.fit_verify(len(decodes), int(slot_table.page_tables[0].shape[1]))
+    first_pages = slot_table.first_pages[:, decodes].min(axis=0)
+    num_columns = int((groups.end_page(slot_table.num_scheduled[decodes] + 1) - first_pages).max())
+    decode = buckets.fit(len(decodes), len(decodes), num_columns, is_decode=True)
+    verify = buckets.fit_verify(len(decodes), int(slot_table.page_tables[0].shape[1]))
+    return state.speculation.choose(slot_table, decodes, decode, verify)
 
 
 def _are_alone(state: SchedulerState, decodes: np.ndarray, rows: StepRows) -> bool:

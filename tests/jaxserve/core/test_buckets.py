@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxserve.core.buckets import Bucket, make_buckets, read_buckets
+from jaxserve.core.buckets import MAX_HEADS, SPARED_TOKENS, Bucket, make_buckets, read_buckets, with_verify
 from jaxserve.core.errors import ConfigError
 
 
@@ -80,3 +80,22 @@ def test_a_list_without_a_bucket_for_every_step_is_refused(text, message):
     with pytest.raises(ConfigError, match=message) as caught:
         read_buckets(text, 16, 512, 64)
     assert caught.value.param == "buckets"
+
+
+@given(st.integers(1, 300), st.integers(1, 63), st.integers(1, 100), st.integers(1, 300))
+def test_verify_buckets_of_every_width_that_has_room(max_rows, max_drafts, max_columns, rows):
+    buckets = with_verify(make_buckets(max_rows, 512, max_columns), max_drafts)
+    found = buckets.fit_verify(rows, max_columns)
+    half, largest = max_drafts // 2, min(buckets.decode[-1].num_rows, MAX_HEADS // (1 + max_drafts))
+    assert all(b.num_rows >= rows and b.num_tokens == b.num_rows * (1 + b.max_drafts) <= MAX_HEADS for b in found)
+    assert [b.max_drafts for b in found] in ([], [half], [max_drafts], [half, max_drafts])
+    if rows <= largest // 2:
+        assert found[-1].max_drafts == max_drafts
+        assert (found[0].max_drafts == half > 0) == (
+            half > 0 and found[-1].num_rows * (max_drafts - half) >= SPARED_TOKENS
+        )
+    assert len(buckets.verify) <= 12
+
+
+def test_no_verify_bucket_holds_more_columns_than_were_compiled():
+    assert with_verify(make_buckets(8, 64, 10), 7).fit_verify(1, 11) == []

@@ -1,4 +1,4 @@
-"""Rows draft while that is expected to be faster."""
+"""Rows draft while that is expected to be faster, in the bucket in which they gain most."""
 
 from types import SimpleNamespace
 
@@ -7,114 +7,154 @@ import pytest
 
 from jaxserve.core.buckets import Bucket
 from jaxserve.core.step_outcome import DraftCounts, StepOutcome
-from jaxserve.scheduler.speculation import FIRST_PAUSE, LONGEST_PAUSE, Speculation
+from jaxserve.scheduler.speculation import LEAST_PAUSE, TRIAL_SHARE, Speculation
 
-DECODE, VERIFY = Bucket(4, 4, 8), Bucket(32, 4, 8, max_drafts=7)
+DECODE, NARROW, WIDE = Bucket(4, 4, 8), Bucket(16, 4, 8, max_drafts=3), Bucket(32, 4, 8, max_drafts=7)
+TIMES = {DECODE: 1.0, NARROW: 1.0, WIDE: 1.0}
 
 
 class Rows:
-    """A slot table of four rows that all take part in each step."""
+    """A slot table of rows that all take part in each step. times: seconds of a pass by bucket."""
 
-    def __init__(self, num_rows: int = 4, max_drafts: int = 7):
-        self.speculation, self.num_rows = Speculation(max_drafts, num_rows), num_rows
+    def __init__(self, num_rows: int = 4, times: dict[Bucket, float] = TIMES, verify: tuple[Bucket, ...] = (WIDE,)):
+        self.speculation, self.num_rows, self.times, self.verify = Speculation(num_rows), num_rows, times, verify
         self.slots = np.arange(num_rows)
         self.table = SimpleNamespace(
             epoch=np.zeros(num_rows, np.int32),
-            num_tokens=np.full(num_rows, 100, np.int32),
             may_draft=np.ones(num_rows, bool),
         )
         for seconds in (1000.0, 1.0, 1000.0):  # the first step may have compiled its bucket, the last the next step's
             self.observe(SimpleNamespace(bucket=DECODE), StepOutcome(0, 1, *np.zeros((3, 1))), seconds)
 
     def observe(self, plan, outcome: StepOutcome, seconds: float) -> None:
-        self.speculation.observe(plan, outcome, self.table.num_tokens, seconds)
+        self.speculation.observe(plan, outcome, seconds)
 
-    def drafts(self) -> list[int]:
-        return self.speculation.drafts_of(self.table, self.slots, DECODE, VERIFY).tolist()
+    def choose(self):
+        return self.speculation.choose(self.table, self.slots, DECODE, self.verify)
 
-    def step(self, tokens_a_pass: list[int], verify_s: float = 1.0) -> None:
-        """One pass of a verify bucket where a row may draft, else one of a decode bucket, which takes a second."""
-        drafts = np.array(self.drafts(), np.int32)
-        num_tokens = np.where(drafts > 0, tokens_a_pass, 1).astype(np.int32)
-        self.table.num_tokens += num_tokens
-        bucket = VERIFY if drafts.any() else DECODE
-        plan = SimpleNamespace(bucket=bucket, slots=self.slots, epochs=self.table.epoch.copy(), max_drafts=drafts)
-        counts = DraftCounts(drafts[:, None], num_tokens[:, None] - 1) if drafts.any() else None
+    def step(self, accepted: list[int]) -> list[int]:
+        """One pass, in which rows accept so many drafts if they have as many; returns the most that they might have."""
+        drafts = self.choose()
+        bucket, most = (DECODE, np.zeros(self.num_rows, int)) if drafts is None else drafts[:2]
+        found = np.minimum(accepted, most).astype(np.int32)
+        plan = SimpleNamespace(bucket=bucket, slots=self.slots, epochs=self.table.epoch.copy(), max_drafts=most)
+        counts = None if drafts is None else DraftCounts(most[:, None], found[:, None])
         zeros = np.zeros((self.num_rows, 1))
-        outcome = StepOutcome(0, 1, num_tokens, zeros, zeros, drafts=counts)
-        self.observe(plan, outcome, verify_s if drafts.any() else 1.0)
+        self.observe(plan, StepOutcome(0, 1, 1 + found, zeros, zeros, drafts=counts), self.times[bucket])
+        return most.tolist()
 
 
 def test_rows_draft_as_long_as_drafts_are_accepted():
     rows = Rows()
     for _ in range(50):
-        assert rows.drafts() == [7] * 4
-        rows.step([5, 3, 8, 2])
+        assert rows.step([4, 2, 7, 1]) == [7] * 4
 
 
-def test_a_row_whose_drafts_are_rejected_pauses_longer_each_time():
-    rows, pauses, last = Rows(), [], 0
-    for i in range(600):
-        drafts = rows.drafts()
-        assert drafts[1:] == [7] * 3
-        if not drafts[0]:
-            last += 1
-        elif last:
-            pauses.append(last)
-            last = 0
-        rows.step([1, 4, 4, 4])
-        assert i < 20 or pauses or last
-    assert pauses[:4] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE, LONGEST_PAUSE]
-    assert set(pauses[3:]) == {LONGEST_PAUSE}
+@pytest.mark.parametrize("seconds", [1.0, 1.5, 2.0])
+def test_trials_take_a_small_share_of_the_time(seconds):
+    """Of rows whose drafts are never accepted: all are tried together, in passes that take so many seconds."""
+    rows = Rows(times=TIMES | {WIDE: seconds})
+    found = [rows.step([0] * 4) for _ in range(1000)]
+    assert {tuple(drafts) for drafts in found} == {(0,) * 4, (7,) * 4}
+    trials = np.flatnonzero([drafts[0] for drafts in found])[2:]  # the first two measure what a pass takes
+    assert len(trials) > 5
+    assert len(set(np.diff(trials).tolist())) == 1
+    assert trials[1] - trials[0] >= LEAST_PAUSE
+    assert len(trials) * (seconds - 1) <= TRIAL_SHARE * len(found)
+
+
+def test_a_row_that_does_not_gain_drafts_in_trials_only():
+    rows = Rows()
+    found = np.array([rows.step([0, 3, 3, 3]) for _ in range(200)])
+    assert (found[3:, 1:] == 7).all()
+    assert 200 / LEAST_PAUSE - 5 < (found[:, 0] > 0).sum() <= 200 / LEAST_PAUSE + 1
 
 
 def test_rows_that_gained_too_little_are_tried_again():
     """Passes with drafts take 1.4 times as long, and for a while they yield 1.2 tokens: less than they cost."""
-    rows = Rows(num_rows=1)
-    found = []
-    for i in range(400):
-        found.append(rows.drafts()[0] > 0)
-        rows.step([1 + (i % 5 == 0) if i < 200 else 6], verify_s=1.4)
-    assert 0 < sum(found[20:200]) < 20
+    rows = Rows(num_rows=1, times=TIMES | {WIDE: 1.4})
+    found = [rows.step([int(i % 5 == 0) if i < 200 else 5])[0] > 0 for i in range(400)]
+    assert 0 < sum(found[30:200]) < 30
     assert all(found[300:])
+
+
+def test_a_row_that_was_never_tried_is_tried_in_one_pass():
+    """And not again before its result is known, though the next step is planned before."""
+    rows = Rows()
+    first = rows.choose()
+    assert first is not None
+    assert first.is_trial
+    assert rows.choose() is None
+    rows = Rows()
+    rows.step([3] * 4)
+    second = rows.choose()
+    assert second is not None
+    assert not second.is_trial
 
 
 def test_a_new_sequence_in_a_slot_begins_anew():
     rows = Rows()
-    while rows.drafts()[0]:
-        rows.step([1, 4, 4, 4])
+    for _ in range(4):
+        rows.step([3] * 4)
     rows.table.epoch[0] += 1
-    assert rows.drafts() == [7] * 4
+    found = [rows.step([3] * 4) for _ in range(LEAST_PAUSE)]
+    assert found[0] == [0, 7, 7, 7]
+    assert found[-1] == [7] * 4
 
 
 def test_rows_that_the_host_must_see_do_not_draft():
     rows = Rows()
     rows.table.may_draft[2] = False
-    assert rows.drafts() == [7, 7, 0, 7]
+    assert rows.step([3] * 4) == [7, 7, 0, 7]
 
 
-@pytest.mark.parametrize(("verify_s", "is_used"), [(2.0, True), (5.0, False)])
-def test_nobody_drafts_where_passes_with_drafts_take_too_long(verify_s, is_used):
+@pytest.mark.parametrize(("seconds", "is_used"), [(2.0, True), (5.0, False)])
+def test_nobody_drafts_where_passes_with_drafts_take_too_long(seconds, is_used):
     """Rows advance by three tokens a pass."""
-    rows = Rows()
+    rows = Rows(times=TIMES | {WIDE: seconds})
     for _ in range(12):
-        rows.step([3] * 4, verify_s)
-    assert any(rows.drafts()) == is_used
+        found = rows.step([2] * 4)
+    assert any(found) == is_used
+
+
+@pytest.mark.parametrize(
+    ("narrow_s", "wide_s", "accepted", "most"),
+    [
+        (1.1, 1.2, 7, 7),
+        (1.1, 3.0, 2, 3),  # 3 tokens in 1.1 s rather than in 3
+        (2.0, 3.0, 7, 7),  # 8 tokens in 3 s rather than 4 in 2
+        (2.0, 2.1, 0, 0),
+        (3.5, 6.0, 2, 0),
+    ],
+)
+def test_the_bucket_with_the_most_gain_is_used(narrow_s, wide_s, accepted, most):
+    rows = Rows(times={DECODE: 1.0, NARROW: narrow_s, WIDE: wide_s}, verify=(NARROW, WIDE))
+    found = [rows.step([accepted] * 4) for _ in range(60)]
+    usual = max(found, key=found.count)
+    assert usual == [most] * 4
+
+
+def test_trees_accept_as_many_drafts_as_one_branch_has():
+    """Three drafts in three branches advance a row by two tokens at most."""
+    rows = Rows(times=TIMES | {NARROW: 1.95}, verify=(NARROW,))
+    rows.speculation._num_branches = 3
+    assert sum(any(rows.step([1] * 4)) for _ in range(60)) < 10
+    rows = Rows(times=TIMES | {NARROW: 1.5}, verify=(NARROW,))
+    rows.speculation._num_branches = 3
+    assert all(any(rows.step([1] * 4)) for _ in range(60))
 
 
 def test_decoding_is_measured_first():
     rows = Rows()
-    rows.speculation = Speculation(7, 4)
+    rows.speculation = Speculation(4)
     for _ in range(3):
-        assert not any(rows.drafts())
-        rows.step([3] * 4)
-    assert rows.drafts() == [7] * 4
+        assert not any(rows.step([2] * 4))
+    assert rows.step([2] * 4) == [7] * 4
 
 
 def test_a_decode_bucket_of_another_size_is_measured_too():
     rows = Rows()
     for _ in range(3):
-        rows.step([3] * 4)
-    other = Bucket(2, 2, 8)
-    assert not rows.speculation.drafts_of(rows.table, rows.slots[:2], other, VERIFY).any()
-    assert rows.drafts() == [7] * 4
+        rows.step([2] * 4)
+    assert rows.speculation.choose(rows.table, rows.slots[:2], Bucket(2, 2, 8), (WIDE,)) is None
+    assert rows.choose() is not None

@@ -62,7 +62,7 @@ def make_scheduler(
         num_host_pages=num_host_pages,
         policy=policy,
         queue_limits=queue_limits,
-        speculation=Speculation(max_drafts, max_num_seqs) if max_drafts else None,
+        speculation=Speculation(max_num_seqs) if max_drafts else None,
         streaming=streaming,
     )
 

@@ -84,7 +84,7 @@ def fake_llm(
         policy=order,
         queue_limits=queue_limits,
         prefix_eviction=prefix_eviction,
-        speculation=Speculation(max_drafts, max_num_seqs) if max_drafts else None,
+        speculation=Speculation(max_num_seqs) if max_drafts else None,
     )
     runner = FakeRunner(
         model,

@@ -17,6 +17,7 @@ from jaxserve.runner.fake.fake_model import FakeModel
 from jaxserve.scheduler.memory.prefix_sharing import num_deferred
 from jaxserve.scheduler.policy.fair import FairShares
 from jaxserve.scheduler.queue_limits import QueueLoad
+from jaxserve.scheduler.speculation import DraftPlan
 from jaxserve.scheduler.state import SchedulerState
 from tests.support.fakes.cached_pages import kept_pages, used_host_pages
 from tests.support.fakes.fake_engine import MODEL, SimulatedClock, make_request, naive, naive_logprobs, naive_pooled
@@ -223,17 +224,21 @@ class RandomRounds:
 
 
 class RandomDrafts:
-    """Replaces `Speculation`: no drafts in some steps, in others drafts of some rows."""
+    """Replaces `Speculation`: no drafts in some steps, in others drafts of some rows, in a bucket of any width."""
 
-    def __init__(self, seed: int, max_drafts: int):
-        self._random, self._max_drafts = np.random.default_rng(seed), max_drafts
+    def __init__(self, seed: int):
+        self._random = np.random.default_rng(seed)
 
-    def drafts_of(self, slot_table, slots, decode, verify) -> np.ndarray:
-        drafts = self._random.integers(0, self._max_drafts + 1, len(slots)) * (self._random.random() < 0.8)
-        return np.where(slot_table.may_draft[slots], drafts, 0).astype(np.int32)
+    def choose(self, slot_table, slots, decode, verify) -> DraftPlan | None:
+        if not verify or self._random.random() < 0.2:
+            return None
+        bucket = verify[self._random.integers(len(verify))]
+        drafts = self._random.integers(0, bucket.max_drafts + 1, len(slots))
+        max_drafts = np.where(slot_table.may_draft[slots], drafts, 0).astype(np.int32)
+        return DraftPlan(bucket, max_drafts, bool(self._random.integers(2))) if max_drafts.any() else None
 
-    def observe(self, plan, outcome, num_tokens, device_s) -> None:
-        assert len(num_tokens) == plan.num_rows
+    def observe(self, plan, outcome, device_s) -> None:
+        assert (outcome.drafts is not None) == plan.bucket.is_verify
 
 
 class Fuzz:
@@ -255,7 +260,7 @@ class Fuzz:
         self.clock = engine.clock = SimulatedClock()
         engine.multi_step, state = RandomRounds(seed), engine.scheduler.state
         if state.speculation is not None:
-            state.speculation = RandomDrafts(seed, state.speculation.max_drafts)
+            state.speculation = RandomDrafts(seed)
         self.longest, self.abort_share, self.max_operations_a_step = longest, abort_share, max_operations_a_step
         self.max_quiet_steps = max_quiet_steps
         self.random = np.random.default_rng(seed)

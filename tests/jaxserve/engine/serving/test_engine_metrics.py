@@ -85,7 +85,7 @@ def test_times_are_those_of_the_clock():
 
 def test_drafts_are_counted_by_position():
     llm = fake_llm(FakeModel(264), max_drafts=3)
-    llm.parts.engine.scheduler.state.speculation = RandomDrafts(0, 3)
+    llm.parts.engine.scheduler.state.speculation = RandomDrafts(0)
 
     async def main(served):
         asked = (served.generate(f"prompt {i}", params) for i, params in enumerate(PARAMS))

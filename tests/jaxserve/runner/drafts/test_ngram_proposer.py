@@ -46,3 +46,10 @@ def test_drafts_are_those_of_a_scan(lookup, num_letters):
     assert 0 in counts
     assert max(counts) > DRAFTS // 2
     assert (len(set(counts.tolist())) > 2) == proposer.makes_trees
+
+
+def test_fewer_drafts_than_branches():
+    """Narrow buckets may have fewer: the first branches then have one draft each."""
+    history = jnp.int32([[5, 1, 5, 2, 5, 3, 5]])
+    found = NgramProposer(1, 1, 3).propose(history, jnp.int32([7]), 2)
+    assert (found.tokens.tolist(), found.followed.tolist(), found.num.tolist()) == ([[3, 2]], [[0, 0]], [2])
