@@ -1,0 +1,203 @@
+"""Drafts change no token in any way of running them, and pay where a text repeats itself.
+
+SmolLM2, n-gram drafts in every step that may have them, 100 prompts x 64 tokens in float32, greedy and at temperature
+0.8, against plain decoding of the same engine options. Buckets round differently in their last bits, so once in some
+ten thousand tokens a random number lies between the two roundings of a boundary. Where a text differs, its first other
+token is therefore drawn again from the logits of its position with small random errors: it is a *tie* if both tokens
+are drawn so (`helpers/draw_ties.py`). A control counts positions of equal texts at which more than one token is drawn.
+
+Then, in bfloat16 and with drafts where they are expected to pay, in turns with plain multi-step decoding: a text to be
+copied, prompts that do not suit, and a batch of 32. Rows are stored in .cache/proofs: an interrupted run continues as
+long as the sources that affect them are unchanged.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from scripts.proofs.helpers.draw_ties import TieCheck
+from scripts.proofs.parity import read_goldens
+from scripts.prove import digest_of
+
+ROOT = Path(__file__).parents[2]
+MODEL = "smollm2-135m-instruct"
+DRAFTS, MORE_DRAFTS = ({"method": "ngram", "num_speculative_tokens": count} for count in (4, 7))
+TREES = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 1, "prompt_lookup_branches": 3}
+COMMON = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 16, "max_num_batched_tokens": 512}
+SAMPLERS = {"greedy": {"temperature": 0.0}, "temperature 0.8": {"temperature": 0.8}}
+# Way of running → engine options, parameters of requests, number of prompts.
+WAYS = {
+    "batch of 16": ({}, {}, 100),
+    "trees of three branches": ({"speculative_config": TREES}, {}, 100),
+    "alone": ({}, {}, 20),
+    "chunks of 7": ({"max_chunk_tokens": 7}, {}, 100),
+    "preempted": ({"num_pages": 120}, {}, 100),
+    "penalties": ({}, {"repetition_penalty": 1.2, "presence_penalty": 0.5, "frequency_penalty": 0.3}, 100),
+    "n = 4": ({}, {"n": 4}, 20),
+    "tensor-parallel": ({"tensor_parallel_size": 3}, {}, 100),
+}
+NUM_TOKENS, NUM_TURNS = 64, 5
+LEAST_TOKENS_A_PASS, LEAST_COPY, LEAST_UNSUITED, LEAST_BATCH = 3.0, 2.0, 0.95, 0.97
+
+
+def main(argv: list[str]) -> str:
+    parser = argparse.ArgumentParser(prog="scripts/prove speculation")
+    parser.add_argument("--row", metavar="NAME", help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.row:
+        print(json.dumps(speeds() if args.row == "speeds" else [compare(args.row, name) for name in SAMPLERS]))
+        return ""
+    stored = ROOT / ".cache" / "proofs" / f"speculation-{state_of_sources()}.json"
+    rows = json.loads(stored.read_text()) if stored.exists() else {}
+    names = ("sampler", "equal", "ties", "of", "accepted", "of drafts", "ambiguous positions", "preemptions", "s")
+    lines = [f"| way of running | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
+    bad: list[str] = []
+    for way in WAYS:
+        if way not in rows:
+            rows[way] = _in_process(way)
+            stored.parent.mkdir(parents=True, exist_ok=True)
+            stored.write_text(json.dumps(rows))
+        for row in rows[way]:
+            lines.append(f"| {way} | {' | '.join(str(row[name]) for name in names)} |")
+            print(lines[-1], file=sys.stderr)
+            is_preempted = row["preemptions"] > 0 or way != "preempted"
+            if row["equal"] + row["ties"] != row["of"] or not row["accepted"] or not is_preempted:
+                bad.append(f"{way}, {row['sampler']}")
+    lines += ["", "| speed, bfloat16 | measured | bound |", "|---|---|---|"]
+    for law, measured, least in _in_process("speeds"):
+        lines.append(f"| {law} | {measured:.2f} | at least {least} |")
+        print(lines[-1], file=sys.stderr)
+        if measured < least:
+            bad.append(law)
+    if bad:
+        raise SystemExit("\n".join([*lines, "", f"failed: {'; '.join(bad)}"]))
+    return "\n".join([*lines, "", "All rows pass."])
+
+
+def state_of_sources() -> str:
+    """A name for all sources that the results depend on."""
+    files = [file for folder in ("jaxserve", "checkpoints", "pallas_kernels") for file in (ROOT / folder).rglob("*.py")]
+    own = [Path(__file__), ROOT / "scripts/proofs/helpers/draw_ties.py", ROOT / "tests/support/drafting.py"]
+    return digest_of([*files, *own])
+
+
+def _in_process(row: str) -> list:
+    """In a process of its own, because JAX fixes the number of CPU devices at its initialization."""
+    size = WAYS[row][0].get("tensor_parallel_size", 1) if row in WAYS else 1
+    env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={size}"}
+    run = "from scripts.proofs import speculation; speculation.main(sys.argv[1:])"
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {run}"
+    command = [sys.executable, "-c", code, "--row", row]
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def compare(way: str, sampler: str) -> dict:
+    """Texts of one way with drafts and without."""
+    from jaxserve import LLM, SamplingParams
+    from tests.support.drafting import always, counted
+
+    options, params, num_prompts = WAYS[way]
+    prompts = read_goldens(MODEL)[0][:num_prompts]
+    all_params = [
+        SamplingParams(**SAMPLERS[sampler], **params, seed=i, max_tokens=NUM_TOKENS, ignore_eos=True)
+        for i in range(num_prompts)
+    ]
+
+    def texts(llm) -> list[list[list[int]]]:
+        """Of each prompt the tokens of its samples."""
+        calls = [[i] for i in everything] if way == "alone" else [everything]
+        asked = (([prompts[i] for i in call], [all_params[i] for i in call]) for call in calls)
+        outputs = [output for call in asked for output in llm.generate(*call, use_tqdm=False)]
+        return [[sample.token_ids for sample in output.outputs] for output in outputs]
+
+    everything = range(num_prompts)
+    with_drafts = COMMON | {"speculative_config": DRAFTS} | options
+    plain = with_drafts | {"speculative_config": None}
+    expected = texts(LLM(MODEL, **plain))
+    llm, started = always(LLM(MODEL, **with_drafts)), time.monotonic()
+    with counted(llm) as seen:
+        found = texts(llm)
+    different = [i for i in everything if found[i] != expected[i]]
+    check, is_processed = TieCheck(MODEL, **COMMON), bool(params.keys() - {"n"})
+
+    def is_tie(i: int) -> bool:
+        """Of every sample that differs, the first other token."""
+        for sample_index, (one, other) in enumerate(zip(found[i], expected[i], strict=True)):
+            at = next((k for k in range(NUM_TOKENS) if one[k] != other[k]), None)
+            if at is not None:
+                tokens = check.drawn([*prompts[i], *one[:at]], all_params[i].temperature, i, sample_index)
+                if not {one[at], other[at]} <= tokens:
+                    return False
+        return True
+
+    ambiguous = list[bool]()
+    for i in [] if is_processed else range(0, num_prompts, 5):
+        text = expected[i][0]
+        tokens = check.drawn([*prompts[i], *text[:-1]], all_params[i].temperature, i)
+        if text[-1] not in tokens:
+            raise SystemExit(f"the last token of text {i} is none of those drawn again, {tokens}: the check is wrong")
+        ambiguous.append(len(tokens) > 1)
+    proposed, accepted = (int(total) for total in np.sum(seen, axis=0))
+    return {
+        "sampler": sampler,
+        "equal": num_prompts - len(different),
+        "ties": 0 if is_processed else sum(map(is_tie, different)),
+        "of": num_prompts,
+        "accepted": accepted,
+        "of drafts": proposed,
+        "ambiguous positions": "–" if is_processed else f"{sum(ambiguous)} of {len(ambiguous)}",
+        "preemptions": llm.stats.num_preemptions,
+        "s": round(time.monotonic() - started),
+    }
+
+
+def speeds() -> list[tuple[str, float, float]]:
+    """(law, measured, least): ratios of medians, with and without drafts in turns."""
+    from jaxserve import LLM, SamplingParams
+    from tests.support.drafting import counted
+
+    options = {"max_model_len": 1024, "max_num_seqs": 32, "max_num_batched_tokens": 512}
+    plain, drafting = LLM(MODEL, **options), LLM(MODEL, **options, speculative_config=MORE_DRAFTS)
+    prompts = read_goldens(MODEL)[0]
+    passage = [token for prompt in prompts for token in prompt][:200]
+    tokenizer = plain.get_tokenizer()
+    copy = [*tokenizer.encode("Text:\n"), *passage, *tokenizer.encode("\n\nThe same text again:\n"), *passage[:16]]
+    random = [np.random.default_rng(i).integers(100, 40_000, 24).tolist() for i in range(32)]
+    greedy = SamplingParams(temperature=0, max_tokens=184, ignore_eos=True)
+    briefly = SamplingParams(temperature=0, max_tokens=64, ignore_eos=True)
+    sampled = [SamplingParams(temperature=1.0, seed=i, max_tokens=64, ignore_eos=True) for i in range(32)]
+
+    def rate(llm, texts, params) -> float:
+        started = time.perf_counter()
+        outputs = llm.generate(texts, params, use_tqdm=False)
+        return sum(len(output.outputs[0].token_ids) for output in outputs) / (time.perf_counter() - started)
+
+    def ratio(texts, params) -> float:
+        times: dict[str, list[float]] = {"plain": [], "drafting": []}
+        for turn in range(-1, NUM_TURNS):  # the first compiles, and measures what drafts take
+            for name, llm in (("plain", plain), ("drafting", drafting)):
+                found = rate(llm, texts, params)
+                if turn >= 0:
+                    times[name].append(found)
+        return statistics.median(times["drafting"]) / statistics.median(times["plain"])
+
+    copied = ratio([copy], greedy)
+    with counted(drafting) as seen:
+        drafting.generate([copy], greedy, use_tqdm=False)
+    rounds = [step for step in seen if step[0]]
+    a_pass = 1 + sum(accepted for _, accepted in rounds) / (sum(proposed for proposed, _ in rounds) / 7)
+    return [
+        ("tokens a pass with drafts, a copied text", a_pass, LEAST_TOKENS_A_PASS),
+        ("tokens/s of the copied text, with drafts over without", copied, LEAST_COPY),
+        ("the same of a random text alone", ratio(random[:1], sampled[0]), LEAST_UNSUITED),
+        ("the same of 32 random texts", ratio(random, sampled), LEAST_BATCH),
+        ("the same of 32 goldens' prompts, greedy", ratio(prompts[:32], briefly), LEAST_BATCH),
+    ]
