@@ -52,7 +52,7 @@ def main(argv: list[str]) -> str:
     parser.add_argument("--row", metavar="NAME", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.row:
-        print(json.dumps(speeds() if args.row == "speeds" else [compare(args.row, name) for name in SAMPLERS]))
+        print(json.dumps(speeds() if args.row == "speeds" else compare(args.row)))
         return ""
     stored = ROOT / ".cache" / "proofs" / f"speculation-{state_of_sources()}.json"
     rows = json.loads(stored.read_text()) if stored.exists() else {}
@@ -99,64 +99,83 @@ def _in_process(row: str) -> list:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compare(way: str, sampler: str) -> dict:
-    """Texts of one way with drafts and without."""
-    from jaxserve import LLM, SamplingParams
+def compare(way: str) -> list[dict]:
+    """Texts of one way with drafts and without, by sampler."""
+    from jaxserve import LLM
     from tests.support.drafting import always, counted
 
     options, params, num_prompts = WAYS[way]
     prompts = read_goldens(MODEL)[0][:num_prompts]
-    all_params = [
-        SamplingParams(**SAMPLERS[sampler], **params, seed=i, max_tokens=NUM_TOKENS, ignore_eos=True)
-        for i in range(num_prompts)
-    ]
-
-    def texts(llm) -> list[list[list[int]]]:
-        """Of each prompt the tokens of its samples."""
-        calls = [[i] for i in everything] if way == "alone" else [everything]
-        asked = (([prompts[i] for i in call], [all_params[i] for i in call]) for call in calls)
-        outputs = [output for call in asked for output in llm.generate(*call, use_tqdm=False)]
-        return [[sample.token_ids for sample in output.outputs] for output in outputs]
-
-    everything = range(num_prompts)
     with_drafts = COMMON | {"speculative_config": DRAFTS} | options
-    plain = with_drafts | {"speculative_config": None}
-    expected = texts(LLM(MODEL, **plain))
-    llm, started = always(LLM(MODEL, **with_drafts)), time.monotonic()
-    with counted(llm) as seen:
-        found = texts(llm)
-    different = [i for i in everything if found[i] != expected[i]]
-    check, is_processed = TieCheck(MODEL, **COMMON), bool(params.keys() - {"n"})
+    plain, drafting = LLM(MODEL, **with_drafts | {"speculative_config": None}), always(LLM(MODEL, **with_drafts))
+    is_processed = bool(params.keys() - {"n"})
+    check, rows = None if is_processed else TieCheck(MODEL, **COMMON), list[dict]()
+    for name, sampler in SAMPLERS.items():
+        started, num_before = time.monotonic(), drafting.stats.num_preemptions
+        asked = params | sampler
+        expected = texts(plain, prompts, asked, is_alone=way == "alone")
+        with counted(drafting) as seen:
+            found = texts(drafting, prompts, asked, is_alone=way == "alone")
+        different = [i for i in range(num_prompts) if found[i] != expected[i]]
+        num_ties, ambiguous = 0, "–"
+        if check is not None:
+            temperature = sampler["temperature"]
+            num_ties = sum(is_tie(check, prompts[i], found[i], expected[i], temperature, i) for i in different)
+            ambiguous = count_ambiguous(check, prompts, expected, temperature)
+        proposed, accepted = (int(total) for total in np.sum(seen, axis=0))
+        rows.append(
+            {
+                "sampler": name,
+                "equal": num_prompts - len(different),
+                "ties": num_ties,
+                "of": num_prompts,
+                "accepted": accepted,
+                "of drafts": proposed,
+                "ambiguous positions": ambiguous,
+                "preemptions": drafting.stats.num_preemptions - num_before,
+                "s": round(time.monotonic() - started),
+            }
+        )
+    return rows
 
-    def is_tie(i: int) -> bool:
-        """Of every sample that differs, the first other token."""
-        for sample_index, (one, other) in enumerate(zip(found[i], expected[i], strict=True)):
-            at = next((k for k in range(NUM_TOKENS) if one[k] != other[k]), None)
-            if at is not None:
-                tokens = check.drawn([*prompts[i], *one[:at]], all_params[i].temperature, i, sample_index)
-                if not {one[at], other[at]} <= tokens:
-                    return False
-        return True
 
-    ambiguous = list[bool]()
-    for i in [] if is_processed else range(0, num_prompts, 5):
+def texts(llm, prompts: list[list[int]], params: dict, *, is_alone: bool) -> list[list[list[int]]]:
+    """Of each prompt the tokens of its samples; the seed is its number."""
+    from jaxserve import SamplingParams
+
+    asked = [SamplingParams(**params, seed=i, max_tokens=NUM_TOKENS, ignore_eos=True) for i in range(len(prompts))]
+    calls = [[i] for i in range(len(prompts))] if is_alone else [range(len(prompts))]
+    outputs = [
+        output
+        for call in calls
+        for output in llm.generate([prompts[i] for i in call], [asked[i] for i in call], use_tqdm=False)
+    ]
+    return [[sample.token_ids for sample in output.outputs] for output in outputs]
+
+
+def is_tie(
+    check: TieCheck, prompt: list[int], found: list[list[int]], expected: list[list[int]], temperature: float, seed: int
+) -> bool:
+    """Of every sample that differs, the first other token."""
+    for sample_index, (one, other) in enumerate(zip(found, expected, strict=True)):
+        at = next((k for k in range(NUM_TOKENS) if one[k] != other[k]), None)
+        if at is not None:
+            tokens = check.drawn([*prompt, *one[:at]], temperature, seed, sample_index)
+            if not {one[at], other[at]} <= tokens:
+                return False
+    return True
+
+
+def count_ambiguous(check: TieCheck, prompts: list[list[int]], expected: list, temperature: float) -> str:
+    """At the last positions of every fifth text; each token is among those that are drawn there again."""
+    places, ambiguous = range(0, len(prompts), 5), 0
+    for i in places:
         text = expected[i][0]
-        tokens = check.drawn([*prompts[i], *text[:-1]], all_params[i].temperature, i)
+        tokens = check.drawn([*prompts[i], *text[:-1]], temperature, i)
         if text[-1] not in tokens:
             raise SystemExit(f"the last token of text {i} is none of those drawn again, {tokens}: the check is wrong")
-        ambiguous.append(len(tokens) > 1)
-    proposed, accepted = (int(total) for total in np.sum(seen, axis=0))
-    return {
-        "sampler": sampler,
-        "equal": num_prompts - len(different),
-        "ties": 0 if is_processed else sum(map(is_tie, different)),
-        "of": num_prompts,
-        "accepted": accepted,
-        "of drafts": proposed,
-        "ambiguous positions": "–" if is_processed else f"{sum(ambiguous)} of {len(ambiguous)}",
-        "preemptions": llm.stats.num_preemptions,
-        "s": round(time.monotonic() - started),
-    }
+        ambiguous += len(tokens) > 1
+    return f"{ambiguous} of {len(places)}"
 
 
 def speeds() -> list[tuple[str, float, float]]:
