@@ -24,7 +24,7 @@ class Request:
     logprobs_start: the first prompt position whose log-probability params.prompt_logprobs asks for.
     pooling: "mean" or "last": hidden states over the prompt, or of its last token; only if max_tokens is 0.
     prompt: the prompt's text if it is known, reported with the outputs.
-    is_streaming: the engine's KV policy applies: not all KV is kept. may_draft: in an engine with drafts.
+    has_kv_policy: the engine's KV policy applies: not all KV is kept. may_draft: in an engine with drafts.
     """
 
     request_id: str
@@ -41,7 +41,7 @@ class Request:
     pooling: str | None = None
     scheduling: SchedulingOptions = DEFAULT_SCHEDULING
     prompt: str | None = None
-    is_streaming: bool = False
+    has_kv_policy: bool = False
     may_draft: bool = True
 
     def __post_init__(self) -> None:

@@ -18,8 +18,8 @@ class SlotTable:
     Positions from max_computed on are never computed: the KV of the last token is never read.
     Pages: in every group a slot has the pages [first_pages[g], end_page) of its sequence; page_tables[g][slot, j] is
     the id of page first_pages[g] + j, and 0, the scratch page, past end_page.
-    A streaming slot drops a page before position span_end is computed (`kv_drops`): first_pages[g] counts these pages
-    too, and such a slot has the page spare_pages[g] outside its table.
+    A streaming slot drops a page before position span_end is computed (`StreamingPolicy`): first_pages[g] counts these
+    pages too, and such a slot has the page spare_pages[g] outside its table.
     """
 
     def __init__(self, num_slots: int, max_len: int, groups: KVGroups, widths: tuple[int, ...]):

@@ -8,7 +8,6 @@ import numpy as np
 
 from jaxserve.core.buckets import Buckets
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.options.kv_policy_config import MAX_STREAM_TOKENS, StreamingConfig
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, TokenLogprobs
 from jaxserve.core.slot_table import SlotTable
@@ -18,11 +17,12 @@ from jaxserve.core.token_deltas import TokenDeltas
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.eviction_policies import EVICTION_POLICIES
 from jaxserve.kv.host_tier import HostTier
+from jaxserve.kv.kv_policy import KVPolicy
 from jaxserve.kv.prefix_cache import PrefixCache
 from jaxserve.scheduler.beams import Choice, add_beams, branch, preempt_paused_beam
 from jaxserve.scheduler.commit import commit
 from jaxserve.scheduler.mask_rows import MaskRows
-from jaxserve.scheduler.memory.kv_drops import drop_pages
+from jaxserve.scheduler.memory.kept_kv import make_drops
 from jaxserve.scheduler.memory.prefix_sharing import num_joining, requeue_deferred
 from jaxserve.scheduler.memory.slots import end_sequence
 from jaxserve.scheduler.policy.policies import FirstComeFirstServed
@@ -47,7 +47,7 @@ class Scheduler:
     max_chunk_tokens: the longest chunk of a prompt in one step; None: the whole budget. policy: by default first come,
     first served. queue_limits: how much may wait, for `check`. prefix_eviction: the eviction policy of the prefix
     cache; None: no prefix cache. num_host_pages: pages of host memory for evicted prefixes. swap_cost: whether to load
-    those, from the durations that `observe` reports. speculation: None: no drafts. streaming: of the requests that say
+    those, from the durations that `observe` reports. speculation: None: no drafts. kv_policy: of the requests that say
     so; None: none may.
 
     state: all sequences and pages.
@@ -70,11 +70,11 @@ class Scheduler:
         num_host_pages: int = 0,
         swap_cost: SwapCost | None = None,
         speculation: Speculation | None = None,
-        streaming: StreamingConfig | None = None,
+        kv_policy: KVPolicy | None = None,
     ):
         chunk = min(max_chunk_tokens or max_num_batched_tokens, max_num_batched_tokens)
-        limits = StepLimits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size, streaming)
-        longest = max_model_len if streaming is None else MAX_STREAM_TOKENS
+        limits = StepLimits(max_num_seqs, max_num_batched_tokens, chunk, max_model_len, vocab_size, kv_policy)
+        longest = max_model_len if kv_policy is None else kv_policy.max_len
         check_token_budget(max_num_seqs, max_num_batched_tokens)
         limits.check_pages(groups, num_pages)
         self.queue_limits = queue_limits or QueueLimits()
@@ -201,7 +201,7 @@ class Scheduler:
     def _plan(self, max_rounds: int) -> StepPlan | None:
         state = self.state
         rows = StepRows(state.limits.max_num_batched_tokens)
-        drop_pages(state)
+        make_drops(state)
         requeue_deferred(state)
         decodes = schedule_decodes(state, rows)
         start_ahead(state, rows)

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, Status, TokenLogprobs
 from jaxserve.core.slot_table import SlotTable
 from jaxserve.kv.allocator import PagePool
 from jaxserve.kv.kv_connector import KVConnector
+from jaxserve.kv.kv_policy import KVPolicy
 from jaxserve.kv.prefix_cache import PrefixCache, PrefixMatch
 from jaxserve.scheduler.deadlines import Deadlines
 from jaxserve.scheduler.mask_rows import MaskRows
@@ -17,9 +19,6 @@ from jaxserve.scheduler.policy.waiting_queue import Key
 from jaxserve.scheduler.speculation import Speculation
 from jaxserve.scheduler.step_limits import StepLimits
 from jaxserve.scheduler.swap_cost import SwapCost
-
-Drop = tuple[int, int, int, int, int]
-"""A column of `PageDrops`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +74,6 @@ class SchedulerState:
     leaving: list[int] = field(default_factory=list[int])  # slots
     matches: dict[int, PrefixMatch] = field(default_factory=dict[int, PrefixMatch])  # by id of waiting sequences
     banned: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])  # by slot, as last sent
-    drops: list[Drop] = field(default_factory=list[Drop])  # since the last plan
     deadlines: Deadlines = field(default_factory=Deadlines)
     num_planned: int = 0  # steps planned so far: the id of the next one
     num_committed: int = 0
@@ -91,12 +89,6 @@ class SchedulerState:
     def watermark(self) -> int:
         """Pages that starts leave free for the growth of running sequences: 1 % of the pool, at least one per group."""
         return max(self.groups.num_groups, self.pool.num_pages // 100)
-
-    @property
-    def capacity(self) -> int:
-        """The most tokens whose KV a streaming sequence keeps."""
-        assert self.limits.streaming is not None, "a request is streaming in an engine without a KV policy"
-        return self.limits.streaming.capacity
 
     @property
     def num_idle_pages(self) -> int:
@@ -128,6 +120,10 @@ class SchedulerState:
         assert sequence is not None
         return sequence
 
+    def kv_policy_of(self, request: Request) -> KVPolicy | None:
+        """What a request's sequences keep of their KV; None: all."""
+        return self.limits.kv_policy if request.has_kv_policy else None
+
     def key(self, slot: int) -> Key:
         """The policy's key of the slot's sequence."""
         return self.policy.key(self.occupant(slot))
@@ -136,12 +132,12 @@ class SchedulerState:
         """The most tokens that a sequence need not compute if their KV exists.
 
         The last input is always computed, and so is each token that precedes a log-probability asked for: both need
-        hidden states. Streaming sequences share the KV of others up to their first drop.
+        hidden states. Under a KV policy sequences share the KV of others up to their first drop.
         """
         count = min(sequence.num_tokens, self.limits.max_computed(sequence.request)) - 1
         unscored = sequence.first_unscored
-        if sequence.request.is_streaming:
-            count = min(count, self.capacity - 1)
+        if (policy := self.kv_policy_of(sequence.request)) is not None:
+            count = min(count, policy.capacity - 1)
         return count if unscored is None else min(count, unscored - 1)
 
 

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.kv_groups import KVGroups
-from jaxserve.core.options.kv_policy_config import MAX_STREAM_TOKENS, StreamingConfig
 from jaxserve.core.request import Request
+from jaxserve.kv.kv_policy import KVPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
     """max_num_batched_tokens: the token budget of a step. max_chunk_tokens: the longest prompt chunk in one step.
 
-    streaming: of the requests that say so; None: all sequences keep all of their KV.
+    kv_policy: of the requests that say so; None: all sequences keep all of their KV.
     """
 
     max_num_seqs: int
@@ -20,13 +20,13 @@ class StepLimits:
     max_chunk_tokens: int
     max_model_len: int
     vocab_size: int
-    streaming: StreamingConfig | None = None
+    kv_policy: KVPolicy | None = None
 
     def check_pages(self, groups: KVGroups, num_pages: int) -> None:
         """Raise `ConfigError` unless a sequence that runs alone always has enough pages."""
         needed = 1 + groups.max_sequence_pages(self.max_model_len, self.max_chunk_tokens)
-        if self.streaming is not None:
-            needed += len(groups.unwindowed)
+        if self.kv_policy is not None:
+            needed += self.kv_policy.num_own_pages(groups)
         if num_pages < needed:
             raise ConfigError(
                 f"num_pages={num_pages} cannot hold one sequence of max_model_len={self.max_model_len} tokens, which "
@@ -37,7 +37,8 @@ class StepLimits:
 
     def max_len(self, request: Request) -> int:
         """Tokens at which a sequence ends, prompt included."""
-        longest = MAX_STREAM_TOKENS if request.is_streaming else self.max_model_len
+        is_bounded = self.kv_policy is not None and request.has_kv_policy
+        longest = self.kv_policy.max_len if is_bounded else self.max_model_len
         return min(len(request.prompt_token_ids) + request.max_tokens, longest)
 
     def max_computed(self, request: Request) -> int:

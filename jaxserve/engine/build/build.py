@@ -15,6 +15,7 @@ from jaxserve.engine.build.startup.precompile import compiler_for, with_compiled
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.engine.inputs.input_processor import InputProcessor
 from jaxserve.engine.loop.engine import Engine
+from jaxserve.kv.streaming_policy import StreamingPolicy
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import MAX_EDITS
@@ -111,7 +112,7 @@ def assemble(
         prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
         num_host_pages=sizes.num_host_pages,
         speculation=make_speculation(config.speculation, sizes.max_num_seqs),
-        streaming=config.streaming,
+        kv_policy=StreamingPolicy(config.streaming) if config.streaming is not None else None,
         swap_cost=SwapCost(runner.time_load() if sizes.num_host_pages else 0.0),
     )
     engine = Engine(scheduler, runner, max_rounds=config.max_decode_rounds, is_overlapped=config.async_scheduling)

@@ -99,9 +99,9 @@ class InputProcessor:
 
         text: of the prompt, where it is known. arrival_s: on the clock, by default now.
         """
-        is_streaming = self._uses("kv_policy", params.kv_policy, self.has_kv_policy, "kv_policy")
+        has_kv_policy = self._uses("kv_policy", params.kv_policy, self.has_kv_policy, "kv_policy")
         may_draft = self._uses("speculation", params.speculation, self.has_drafts, "speculative_config")
-        longest = MAX_STREAM_TOKENS if is_streaming else self.max_model_len
+        longest = MAX_STREAM_TOKENS if has_kv_policy else self.max_model_len
         prompt_ids = self.checked_ids(token_ids, longest=longest)
         params.validate_for(self.vocab_size, self.max_logprobs, longest)
         if self.tokenizer is None and (params.stop or params.bad_words):
@@ -137,7 +137,7 @@ class InputProcessor:
             arrival_s=self.clock() if arrival_s is None else arrival_s,
             scheduling=scheduling,
             prompt=text,
-            is_streaming=is_streaming,
+            has_kv_policy=has_kv_policy,
             may_draft=may_draft,
         )
 

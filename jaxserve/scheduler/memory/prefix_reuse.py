@@ -4,7 +4,7 @@ import numpy as np
 
 from jaxserve.core.sequence import Sequence
 from jaxserve.kv.prefix_cache import PrefixMatch
-from jaxserve.scheduler.memory.kv_drops import has_dropped
+from jaxserve.scheduler.memory.kept_kv import has_dropped
 from jaxserve.scheduler.memory.page_tables import allocate_pages
 from jaxserve.scheduler.state import SchedulerState
 

@@ -69,7 +69,8 @@ def _joinable(state: SchedulerState, sequence: Sequence) -> PrefixGroup | None:
         return None
     if prefix_group.shared_len > state.limits.max_computed(sequence.request):
         return None
-    if sequence.request.is_streaming and state.capacity <= prefix_group.shared_len:
+    policy = state.kv_policy_of(sequence.request)
+    if policy is not None and policy.capacity <= prefix_group.shared_len:
         return None  # the sequence that computes it drops pages meanwhile
     unscored = sequence.first_unscored
     return prefix_group if unscored is None or unscored >= prefix_group.shared_len else None

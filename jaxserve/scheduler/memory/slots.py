@@ -24,7 +24,9 @@ def assign_slot(state: SchedulerState, sequence: Sequence) -> int:
     slot_table.set_stop_ids(slot, request.stop_ids)
     slot_table.is_beam[slot] = sequence.sequence_id in state.beams
     slot_table.is_synchronous[slot] = slot_table.is_beam[slot] or is_synchronous(request)
-    slot_table.may_draft[slot] = request.may_draft and not (slot_table.is_synchronous[slot] or request.is_streaming)
+    policy = state.kv_policy_of(request)
+    can_roll_back = not slot_table.is_synchronous[slot] and (policy is None or policy.can_roll_back)
+    slot_table.may_draft[slot] = request.may_draft and can_roll_back
     values = _sampling_values(state, sequence)
     slot_table.sampling[slot] = pack_sampling(values)
     asks = values["num_logprobs"] >= 0, values["num_prompt_logprobs"] >= 0, values["pooling"] > 0, values["has_edits"]

@@ -8,7 +8,6 @@ from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.scheduler.logit_edits import banned_next, has_edits, has_penalties, make_edits
 from jaxserve.scheduler.memory.fork import make_forks
-from jaxserve.scheduler.memory.kv_drops import take_drops
 from jaxserve.scheduler.memory.window_pages import read_table
 from jaxserve.scheduler.state import SchedulerState, StepRows
 from jaxserve.scheduler.step.multi_step import Rounds
@@ -59,7 +58,7 @@ def build_plan(
         first_pages=first_pages,
         tables=tables,
         ops=(
-            *take_drops(state),
+            *(() if state.limits.kv_policy is None else state.limits.kv_policy.take_ops()),
             *(() if state.connector is None else state.connector.take_transfers()),
             *make_forks(rows),
             *(_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else ()),
@@ -140,7 +139,7 @@ def _tables(
     """
     slot_table, groups = state.slot_table, state.groups
     end_pages = groups.end_page(ends)
-    if not groups.has_windows and state.limits.streaming is None:
+    if not groups.has_windows and state.limits.kv_policy is None:
         width = int(end_pages.max())
         return np.zeros((groups.num_groups, len(slots)), np.int32), tuple(
             t[slots, :width] for t in slot_table.page_tables

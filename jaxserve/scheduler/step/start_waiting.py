@@ -6,7 +6,7 @@ from itertools import islice
 from jaxserve.core.sequence import Sequence
 from jaxserve.kv.prefix_cache import PrefixMatch
 from jaxserve.scheduler.memory.fork import ForkSource, fork
-from jaxserve.scheduler.memory.kv_drops import begin_span
+from jaxserve.scheduler.memory.kept_kv import begin_policy
 from jaxserve.scheduler.memory.page_tables import num_new_pages, num_spare_pages
 from jaxserve.scheduler.memory.preemption import preempt_over_served
 from jaxserve.scheduler.memory.prefix_reuse import find_prefix, num_prefix_pages, take_prefix
@@ -60,7 +60,7 @@ def _start_next(state: SchedulerState, rows: StepRows) -> bool:
         fork(state, rows, source, slot)
     elif match is not None:
         take_prefix(state, slot, match)
-    begin_span(state, slot)
+    begin_policy(state, slot)
     rows.new_slots.append(slot)
     add_chunk(state, rows, slot, chunk_len(state, rows, slot))
     return True
@@ -95,8 +95,8 @@ def _num_pages(
     """The most idle pages for the whole prompt. They are taken chunk by chunk, but a prompt must fit to be useful."""
     request = sequence.request
     num_inputs, num_spare = min(sequence.num_tokens, state.limits.max_computed(request)), 0
-    if request.is_streaming:
-        num_inputs, num_spare = min(num_inputs, state.capacity), len(state.groups.unwindowed)
+    if (policy := state.kv_policy_of(request)) is not None:
+        num_inputs, num_spare = min(num_inputs, policy.capacity), policy.num_own_pages(state.groups)
     if match is not None:
         return num_spare + num_prefix_pages(state, match, num_inputs)
     return num_spare + num_new_pages(state, num_inputs, 0 if source is None else source.start)

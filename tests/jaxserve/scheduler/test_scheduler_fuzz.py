@@ -13,6 +13,7 @@ from jaxserve.core.device_ops import PageLoad, PageSave
 from jaxserve.core.errors import EngineDeadError
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.kv.host_tier import HostTier
+from jaxserve.kv.streaming_policy import StreamingPolicy
 from jaxserve.scheduler.mask_rows import MaskRows
 from jaxserve.scheduler.memory import prefix_sharing
 from jaxserve.scheduler.memory.fork import make_forks
@@ -86,7 +87,7 @@ def test_the_fuzz_finds_tables_without_pages_that_rows_see_whose_drafts_are_reje
 
 
 def test_the_fuzz_finds_sinks_that_are_not_copied():
-    wrong = patch.object(build_plan, "take_drops", lambda state: state.drops.clear() or [])
+    wrong = patch.object(StreamingPolicy, "take_ops", lambda policy: policy.drops.clear() or [])
     with wrong, pytest.raises((EngineDeadError, AssertionError)):
         fuzz("streaming, ample", seed=0, **QUIET).check_outputs()
 

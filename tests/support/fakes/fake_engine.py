@@ -17,6 +17,7 @@ from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.core.token_deltas import TokenDeltas
 from jaxserve.engine.loop.engine import Engine
+from jaxserve.kv.streaming_policy import StreamingPolicy
 from jaxserve.runner.fake.fake_model import EMPTY_PREFIX, FakeModel, extend_prefix
 from jaxserve.runner.fake.fake_runner import FakeRunner
 from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy
@@ -44,10 +45,10 @@ def make_scheduler(
     max_drafts: int = 0,
     sinks_and_window: tuple[int, int] | None = None,
 ) -> Scheduler:
-    streaming = None
+    kv_policy = None
     if sinks_and_window is not None:
         num_sinks, window = sinks_and_window
-        streaming = StreamingConfig(name="streaming", num_sinks=num_sinks, window=window)
+        kv_policy = StreamingPolicy(StreamingConfig(name="streaming", num_sinks=num_sinks, window=window))
     buckets = make_buckets(max_num_seqs, max_num_batched_tokens, -(-max_model_len // page_size))
     return Scheduler(
         KVGroups(windows, page_size),
@@ -63,7 +64,7 @@ def make_scheduler(
         policy=policy,
         queue_limits=queue_limits,
         speculation=Speculation(max_num_seqs) if max_drafts else None,
-        streaming=streaming,
+        kv_policy=kv_policy,
     )
 
 
@@ -86,14 +87,14 @@ def make_engine(
 ) -> Engine:
     scheduler = make_scheduler(windows, **limits)
     limits = {"page_size": 4, "num_pages": 200, "max_num_seqs": 8, "max_model_len": 64} | limits
-    streaming = scheduler.state.limits.streaming
+    kv_policy = scheduler.state.limits.kv_policy
     runner = FakeRunner(
         model,
         KVGroups(windows, limits["page_size"]),
         num_slots=limits["max_num_seqs"],
         num_pages=limits["num_pages"],
-        max_model_len=limits["max_model_len"] if streaming is None else LONGEST_STREAM,
-        num_sinks=None if streaming is None else streaming.num_sinks,
+        max_model_len=limits["max_model_len"] if kv_policy is None else LONGEST_STREAM,
+        num_sinks=None if kv_policy is None else kv_policy.config.num_sinks,
     )
     return Engine(scheduler, runner, clock=clock)
 
@@ -110,7 +111,7 @@ def make_request(
     cache_salt: str | None = None,
     arrival_s: float = 0.0,
     scheduling: SchedulingOptions = DEFAULT_SCHEDULING,
-    is_streaming: bool = False,
+    has_kv_policy: bool = False,
     **params,
 ) -> Request:
     """A request for a prompt, or for a random prompt of so many tokens, by seed; token 0 ends the text."""
@@ -129,7 +130,7 @@ def make_request(
         cache_salt=cache_salt,
         arrival_s=arrival_s,
         scheduling=scheduling,
-        is_streaming=is_streaming,
+        has_kv_policy=has_kv_policy,
     )
 
 
@@ -151,7 +152,7 @@ def naive(
         prefix = extend_prefix(prefix, token)
         if token in request.stop_ids and len(output) > request.params.min_tokens:
             return output, "stop"
-        is_full = position + 1 == max_model_len and not request.is_streaming
+        is_full = position + 1 == max_model_len and not request.has_kv_policy
         if len(output) == request.max_tokens or is_full:
             return output, "length"
 

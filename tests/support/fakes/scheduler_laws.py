@@ -106,7 +106,9 @@ class Watch:
             assert None not in occupants, "a slot returned before the commit of its last step"
             # Rows start where the step before ends: with drafts only its commit says where.
             pages = pages[ends > self.state.slot_table.num_computed[slots]]
-            pages = pages[~np.isin(pages, [rest_page for _, _, rest_page, _, _ in self.state.drops])]
+            policy = self.state.limits.kv_policy
+            dropped = [] if policy is None else [rest_page for _, _, rest_page, _, _ in policy.drops]
+            pages = pages[~np.isin(pages, dropped)]
             assert self.state.pool.references(pages).all(), "a page returned before the last write to it"
 
 
@@ -345,9 +347,9 @@ class Fuzz:
         if self.engine.scheduler.state.prefix_cache is not None and self.added and draw.random() < 0.7:
             prompt, salt = self._continuation(), str(draw.choice(["a", "b"])) if draw.random() < 0.1 else None
             params["skip_reading_prefix_cache"] = bool(draw.random() < 0.1)
-        if self.engine.scheduler.state.limits.streaming is not None and draw.random() < 0.6:
+        if self.engine.scheduler.state.limits.kv_policy is not None and draw.random() < 0.6:
             max_tokens = int(draw.integers(1, 4 * self.longest))
-            params |= {"is_streaming": True, "min_tokens": min(params["min_tokens"], max_tokens)}
+            params |= {"has_kv_policy": True, "min_tokens": min(params["min_tokens"], max_tokens)}
         params |= {"arrival_s": self.clock.now_s, "scheduling": self._scheduling()}
         request = make_request(str(number), prompt, max_tokens, seed=number, cache_salt=salt, **params)
         self.added.append(self.engine.add(request))

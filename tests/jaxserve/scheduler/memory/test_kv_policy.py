@@ -32,7 +32,7 @@ class Spans(Watch):
 def run(windows=(None,), *, num_tokens=200, **limits):
     engine = make_engine(windows, **LIMITS | limits)
     watch = Spans(engine)
-    (sequence,) = engine.add(make_request("0", 30, num_tokens, is_streaming=True, ignore_eos=True))
+    (sequence,) = engine.add(make_request("0", 30, num_tokens, has_kv_policy=True, ignore_eos=True))
     for _ in engine.drain():
         watch.check()
     return engine, watch, sequence
