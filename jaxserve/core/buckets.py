@@ -99,13 +99,13 @@ def make_buckets(
     instead of 22 % with 64 at once, and 16 % of the tokens instead of 31 % with 32 at once.
     """
     max_rows = max(min_rows, max_num_seqs)
-    rows = _ladder(8, max_rows, 4)
+    rows = ladder(8, max_rows, 4)
     max_tokens = max(max_num_batched_tokens, rows[-1] + 1)
-    tokens, decode_rows = {*_ladder(32, max_tokens, 4)}, {*_ladder(first_rows, max_rows, 2)}
+    tokens, decode_rows = {*ladder(32, max_tokens, 4)}, {*ladder(first_rows, max_rows, 2)}
     if max_columns <= NARROW_COLUMNS:
         tokens |= {min(256, max_tokens)}
         step = max(8, 1 << (max_rows // 8 - 1).bit_length())
-        decode_rows |= {r for r in (*_ladder(24, step, 2), *range(step, max_rows, step)) if r < max_rows}
+        decode_rows |= {r for r in (*ladder(24, step, 2), *range(step, max_rows, step)) if r < max_rows}
     return _of_sizes(decode_rows, [(t, r) for t in tokens for r in rows if t > r], max_columns)
 
 
@@ -118,7 +118,7 @@ def with_verify(buckets: Buckets, max_drafts: int) -> Buckets:
 
     def of_width(drafts: int) -> list[Bucket]:
         most = min(largest.num_rows, max(1, MAX_HEADS // (1 + drafts)))
-        rows = sorted({least, *(n for n in _ladder(1, most, 2) if n > least)})
+        rows = sorted({least, *(n for n in ladder(1, most, 2) if n > least)})
         return [Bucket(n * (1 + drafts), n, largest.num_columns, drafts) for n in rows]
 
     half = max_drafts // 2
@@ -159,7 +159,7 @@ def _of_sizes(decode_rows: Iterable[int], pairs: Iterable[tuple[int, int]], max_
     return Buckets(tuple(decode), tuple(sorted(Bucket(t, r, max_columns) for t, r in set(pairs))))
 
 
-def _ladder(start: int, end: int, factor: int) -> tuple[int, ...]:
+def ladder(start: int, end: int, factor: int) -> tuple[int, ...]:
     """start, start · factor, ..., and `end` as the last."""
     steps: list[int] = []
     value = start

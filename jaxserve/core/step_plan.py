@@ -34,6 +34,7 @@ class StepPlan:
     targets: np.ndarray | None  # int32[T]
     sampling: np.ndarray  # int32[S, len(SAMPLING_FIELDS)]
     extra_rows: np.ndarray  # int64[X]: rows that need more than tokens (`SlotTable.has_extras`); mostly none
+    late_rows: np.ndarray  # int64[L]: rows whose token is drawn after the step, once the one before is known
     first_pages: np.ndarray  # int32[G, S]
     tables: tuple[np.ndarray, ...]  # per group int32[S, columns used]
     ops: tuple[DeviceOp, ...] = ()  # to make in this order before the step

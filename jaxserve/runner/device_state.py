@@ -1,13 +1,15 @@
 """Device: `DeviceState`, the arrays kept on the device between steps; donated to each program and returned."""
 
 from collections.abc import Callable
-from typing import cast, no_type_check
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast, no_type_check
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax.sharding import Mesh
-from jaxtyping import Array, Int32
+from jaxtyping import Array, Float, Int32
 
 from jaxserve.core.hardware.mesh import replicated
 from jaxserve.kv.kv_state import KVState
@@ -26,33 +28,43 @@ class DeviceState:
     last_tokens: Int32[Array, "slots"]  # the token each slot drew last
     lengths: Int32[Array, "slots"]  # KV positions each slot has written
     slots: SlotState
+    last_hidden: Float[Array, "slots D"]  # after the last token that each slot has read: late rows draw from it
     history: Int32[Array, "slots H"] | None = None  # each slot's tokens by position, for drafts; None: no drafts
 
 
-def init_state(
-    layout: KVLayout, num_pages: int, num_slots: int, vocab_width: int, mesh: Mesh, history_len: int = 0
-) -> DeviceState:
-    """An empty state: KV of zeros, all slots free. history_len: positions of the history; 0: there is none."""
+@dataclass(frozen=True, slots=True)
+class SlotSizes:
+    """Sizes of the state of all slots. vocab_width: of the vocabulary on the device. d_model, dtype: of hidden states.
+    history_len: positions of the history; 0: there is none."""
 
-    def rest() -> tuple[jax.Array, jax.Array, SlotState, jax.Array | None]:
-        zeros = jnp.zeros(num_slots + 1, jnp.int32)
-        history = jnp.zeros((num_slots + 1, history_len), jnp.int32) if history_len else None
-        return zeros, zeros + 0, init_slots(num_slots, vocab_width), history
+    num_slots: int
+    vocab_width: int
+    d_model: int
+    dtype: Any
+    history_len: int = 0
 
-    make = cast(
-        Callable[[], tuple[jax.Array, jax.Array, SlotState, jax.Array | None]],
-        jax.jit(rest, out_shardings=replicated(mesh)),
+
+def init_state(layout: KVLayout, num_pages: int, sizes: SlotSizes, mesh: Mesh) -> DeviceState:
+    """An empty state: KV of zeros, all slots free."""
+    make = cast(Callable[[], DeviceState], jax.jit(partial(init_slots, sizes), out_shardings=replicated(mesh)))
+    return replace(make(), kv=layout.allocate(num_pages, mesh))
+
+
+def init_slots(sizes: SlotSizes) -> DeviceState:
+    """The state of all slots, free, without any KV."""
+    rows = sizes.num_slots + 1
+    return DeviceState(
+        kv=cast(Any, None),
+        last_tokens=jnp.zeros(rows, jnp.int32),
+        lengths=jnp.zeros(rows, jnp.int32),
+        slots=init_slot_state(sizes.num_slots, sizes.vocab_width, MAX_EDITS),
+        last_hidden=jnp.zeros((rows, sizes.d_model), sizes.dtype),
+        history=jnp.zeros((rows, sizes.history_len), jnp.int32) if sizes.history_len else None,
     )
-    return DeviceState(layout.allocate(num_pages, mesh), *make())
 
 
-def init_slots(num_slots: int, vocab_width: int) -> SlotState:
-    """The empty sampling state of all slots."""
-    return init_slot_state(num_slots, vocab_width, MAX_EDITS)
-
-
-def slot_bytes(num_slots: int, vocab_width: int) -> int:
-    """Bytes of the sampling state on one device: penalty counts, mask rows and edits."""
-    shapes = jax.eval_shape(lambda: init_slots(num_slots, vocab_width))
+def slot_bytes(sizes: SlotSizes) -> int:
+    """Bytes of the state of all slots on one device."""
+    shapes = jax.eval_shape(partial(init_slots, sizes))
     leaves: list[jax.ShapeDtypeStruct] = jax.tree.leaves(shapes)
     return sum(a.size * a.dtype.itemsize for a in leaves)

@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import jax
 import numpy as np
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.core.device_ops import PageLoad
+from jaxserve.core.device_ops import DeviceOp, PageLoad
 from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.core.step_plan import StepPlan
 from jaxserve.models.params import Params
@@ -20,6 +21,7 @@ from jaxserve.runner.programs.executables import Compiler, Executables
 from jaxserve.runner.programs.programs import Program, Programs
 from jaxserve.runner.programs.stored_layouts import destination
 from jaxserve.runner.step.batch_layout import BatchLayout, pack
+from jaxserve.runner.step.late_draw import LateRows
 from jaxserve.runner.step.step_output import read_logprobs, read_output, read_row_logprobs
 from jaxserve.runner.step.step_settings import StepSettings
 from jaxserve.runner.step.verify_output import read_verified, read_verified_logprobs
@@ -37,6 +39,7 @@ class Ticket:
     logprobs: jax.Array | None
     prompt_logprobs: jax.Array | None
     pooled: jax.Array | None
+    late: LateRows | None = None
 
 
 class Runner:
@@ -50,14 +53,7 @@ class Runner:
     ):
         self.programs, self.params = programs, params
         self.num_reads = 0  # steps read back by `collect`
-        self._state = init_state(
-            programs.layout,
-            programs.num_pages,
-            programs.num_slots,
-            programs.vocab,
-            programs.settings.model.mesh,
-            programs.history_len,
-        )
+        self._state = init_state(programs.layout, programs.num_pages, programs.slot_sizes, programs.settings.model.mesh)
         if programs.settings.model.mesh.devices.flat[0].platform != "cpu":
             jax.block_until_ready(self._state)  # out-of-memory errors appear here; on CPU they appeared before
         self._executables = Executables(compiler)
@@ -82,18 +78,36 @@ class Runner:
             logprobs=extras.logprobs if plan.has_logprobs else None,
             prompt_logprobs=extras.prompt_logprobs if plan.num_targets else None,
             pooled=extras.pooled if plan.has_pooled else None,
+            late=LateRows.of(plan) if len(plan.late_rows) else None,
         )
         for result in (ticket.output, ticket.logprobs, ticket.prompt_logprobs, ticket.pooled):
             if result is not None:
                 result.copy_to_host_async()
         return ticket
 
+    def draw(self, ticket: Ticket, ops: tuple[DeviceOp, ...]) -> Ticket:
+        """Dispatch the draw of a step's late rows, after `ops`, and return at once; the ticket has its results."""
+        late, programs = ticket.late, self.programs
+        assert late is not None, "the step has no late rows"
+        self._state = self._ops.make(self._state, ops)
+        size = next(size for size in programs.draw_sizes if size >= len(late.rows))
+        program = partial(programs.draw, size)
+        execute = self._executables.get(f"draw[rows={size}]", program)
+        self._state, output, logprobs = execute(self.params, self._state, late.padded(size, programs.num_slots))
+        late = replace(late, output=output, logprobs=None if ticket.logprobs is None else logprobs)
+        for result in (late.output, late.logprobs):
+            if result is not None:
+                result.copy_to_host_async()
+        return replace(ticket, late=late)
+
     def collect(self, ticket: Ticket) -> StepOutcome:
         """Wait for a step and read its results; the only method that blocks on or reads from the device in serving."""
         self.num_reads += 1
+        outcome = self._verified(ticket) if ticket.bucket.is_verify else self._drawn(ticket)
+        return outcome if ticket.late is None else ticket.late.complete(outcome, self.settings.max_logprobs)
+
+    def _drawn(self, ticket: Ticket) -> StepOutcome:
         bucket, num_rows, k = ticket.bucket, ticket.num_rows, self.settings.max_logprobs
-        if bucket.is_verify:
-            return self._verified(ticket)
         outcome = StepOutcome(ticket.step_id, *read_output(np.asarray(ticket.output), bucket, num_rows))
         if ticket.logprobs is not None:
             logprobs = read_row_logprobs(np.asarray(ticket.logprobs), bucket, num_rows, k)

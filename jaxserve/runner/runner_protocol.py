@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol
 
+from jaxserve.core.device_ops import DeviceOp
 from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.core.step_plan import StepPlan
 
@@ -11,6 +12,11 @@ class StepRunner(Protocol):
 
     def submit(self, plan: StepPlan) -> Any:
         """Start a step and return a ticket at once. The plan's arrays are not read after the return."""
+        ...
+
+    def draw(self, ticket: Any, ops: tuple[DeviceOp, ...]) -> Any:
+        """Draw the tokens of a step's late rows after these changes; once, before it is collected and before the next
+        step is submitted. Returns the ticket from now on."""
         ...
 
     def collect(self, ticket: Any) -> StepOutcome:

@@ -10,7 +10,7 @@ from jaxserve.core.request import Request
 FOREVER = np.iinfo(np.int32).max
 
 
-def is_synchronous(request: Request) -> bool:
+def draws_late(request: Request) -> bool:
     """Whether the host must have seen a token before the next is drawn: bad words of several tokens need that."""
     return any(len(word) > 1 for word in request.bad_words)
 

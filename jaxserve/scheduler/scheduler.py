@@ -7,6 +7,7 @@ at most one plan is uncommitted when `schedule` is called.
 import numpy as np
 
 from jaxserve.core.buckets import Buckets
+from jaxserve.core.device_ops import DeviceOp
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.request import Request
 from jaxserve.core.sequence import Sequence, TokenLogprobs
@@ -36,6 +37,7 @@ from jaxserve.scheduler.step.build_plan import build_plan
 from jaxserve.scheduler.step.decode_rows import schedule_decodes
 from jaxserve.scheduler.step.multi_step import plan_rounds
 from jaxserve.scheduler.step.prefill_chunks import schedule_chunks
+from jaxserve.scheduler.step.slot_edits import late_edits
 from jaxserve.scheduler.step.start_waiting import start_ahead, start_waiting
 from jaxserve.scheduler.step_limits import StepLimits, check_token_budget
 from jaxserve.scheduler.swap_cost import SwapCost
@@ -222,6 +224,10 @@ class Scheduler:
         """Record what a step produced; steps are committed in the order in which they were planned."""
         return commit(self.state, plan, outcome)
 
+    def late_ops(self, plan: StepPlan) -> tuple[DeviceOp, ...]:
+        """What to change before the late rows of a plan draw; the steps before it are committed."""
+        return late_edits(self.state, plan)
+
     def observe(self, plan: StepPlan, outcome: StepOutcome, device_s: float) -> None:
         """Record a committed step that occupied the device for `device_s` seconds."""
         self.state.swap_cost.observe(plan.num_tokens, plan.num_decodes, device_s)
@@ -249,11 +255,10 @@ class Scheduler:
         return bool(self.state.beams) and self.state.num_paused == len(self.state.sequences)
 
     @property
-    def is_mostly_synchronous(self) -> bool:
-        """Whether over half of the running sequences need their token at the host first: overlap gains nothing then."""
+    def is_mostly_beams(self) -> bool:
+        """Whether the host chooses the tokens of over half of the running sequences: overlap gains nothing then."""
         slot_table = self.state.slot_table
-        num_synchronous = int(np.count_nonzero(slot_table.is_running & slot_table.is_synchronous))
-        return 2 * num_synchronous > self.state.num_running
+        return 2 * int(np.count_nonzero(slot_table.is_running & slot_table.is_beam)) > self.state.num_running
 
     @property
     def num_in_flight(self) -> int:

@@ -37,8 +37,8 @@ class StepLimits:
 
     def max_len(self, request: Request) -> int:
         """Tokens at which a sequence ends, prompt included."""
-        is_bounded = self.kv_policy is not None and request.has_kv_policy
-        longest = self.kv_policy.max_len if is_bounded else self.max_model_len
+        policy = self.kv_policy if request.has_kv_policy else None
+        longest = self.max_model_len if policy is None else policy.max_len
         return min(len(request.prompt_token_ids) + request.max_tokens, longest)
 
     def max_computed(self, request: Request) -> int:

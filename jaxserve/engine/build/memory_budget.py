@@ -10,9 +10,10 @@ from jaxserve.core.hardware.mesh import AnyMesh, num_shards
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.engine_sizes import max_rows_and_tokens
 from jaxserve.engine.build.kv_pool_size import MemoryBudget
+from jaxserve.engine.build.model_source import choose_dtype
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.params import Params, num_bytes, vocab_width
-from jaxserve.runner.device_state import slot_bytes
+from jaxserve.runner.device_state import SlotSizes, slot_bytes
 from jaxserve.runner.programs.programs import FORK_PAGES
 
 # Float32 arrays of rows x vocabulary alive at once: logits, and what penalties, candidates and log-probabilities make.
@@ -43,14 +44,14 @@ def scratch_bytes(config: EngineConfig, platform: str, model: ModelConfig, mesh:
     """Bytes on each device other than weights and pool: of the slots, and of the temporaries of the largest step."""
     rows, tokens = max_rows_and_tokens(config, platform)
     width = vocab_width(model, mesh)
-    own_slot_bytes = slot_bytes(rows, width)
+    history_len = 0 if config.speculation is None else config.max_model_len or model.max_position
+    dtype = choose_dtype(config.dtype, model.dtype)
+    own_slot_bytes = slot_bytes(SlotSizes(rows, width, model.d_model, dtype, history_len))
     logprobs = 4 * tokens * (2 + 2 * config.most_logprobs(model.vocab_size))
-    history_bytes = 0
     if config.speculation is not None:
-        history_bytes = 4 * (rows + 1) * (config.max_model_len or model.max_position)
         rows = max(rows, min(rows * (1 + config.speculation.num_speculative_tokens), MAX_HEADS))
     own_rows = -(-rows // num_shards(mesh, "rows"))  # a device draws for its share of the rows
-    return own_slot_bytes + history_bytes, LOGIT_COPIES * 4 * own_rows * width + 2 * logprobs
+    return own_slot_bytes, LOGIT_COPIES * 4 * own_rows * width + 2 * logprobs
 
 
 def limit_on(mesh: Mesh) -> int | None:

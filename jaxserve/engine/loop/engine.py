@@ -19,11 +19,12 @@ from jaxserve.scheduler.scheduler import Scheduler
 
 @dataclass(slots=True)
 class _Step:
-    """A planned step; no ticket yet while it is being submitted."""
+    """A planned step; no ticket yet while it is being submitted. is_drawn: its late rows too, if it has any."""
 
     plan: StepPlan
     moments: StepMoments
     ticket: Any = None
+    is_drawn: bool = False
 
 
 class Engine:
@@ -75,7 +76,8 @@ class Engine:
     def step(self) -> TokenDeltas:
         """End late sequences, start the next step, then wait for the one before; returns the tokens and ends.
 
-        Where most sequences cannot be planned before their last token is known, waits first.
+        Where the host chooses most tokens, waits first. Late rows of the step that was started draw once the one before
+        is committed: the device computes their forward pass meanwhile.
         """
         self._check_alive()
         try:
@@ -91,7 +93,7 @@ class Engine:
         for step in self._steps:
             if step.ticket is None:  # an interrupt came between planning and submission
                 self._submit(step)
-        if not self.is_overlapped or self.scheduler.is_mostly_synchronous or len(self._steps) > 1:
+        if not self.is_overlapped or self.scheduler.is_mostly_beams or len(self._steps) > 1:
             deltas = self._finish_step()
             self._start_step()
             return deltas
@@ -118,12 +120,19 @@ class Engine:
         step.ticket = self.runner.submit(step.plan)
         step.moments.submitted_s = time.monotonic()
 
+    def _draw_late_rows(self) -> None:
+        """Draw the tokens of the oldest step's late rows, if it has any and has not drawn them."""
+        if self._steps and len((step := self._steps[0]).plan.late_rows) and not step.is_drawn:
+            step.ticket = self.runner.draw(step.ticket, self.scheduler.late_ops(step.plan))
+            step.is_drawn = True
+
     def _finish_step(self) -> TokenDeltas:
         """Commit the oldest step."""
         while len(self._steps) > self.scheduler.num_in_flight:
             self._steps.popleft()  # an interrupt came between its commit and its removal
         if not self._steps:
             return no_deltas()
+        self._draw_late_rows()
         step, moments = self._steps[0], self._steps[0].moments
         moments.collecting_s = time.monotonic()
         outcome = self.runner.collect(step.ticket)
@@ -134,6 +143,7 @@ class Engine:
         self.scheduler.observe(step.plan, outcome, moments.device_s)
         self._steps.popleft()
         moments.committed_s = time.monotonic()
+        self._draw_late_rows()
         if self.observer is not None:
             self.observer(StepRecord.of(step.plan, outcome, moments))
         return deltas

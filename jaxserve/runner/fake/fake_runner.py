@@ -65,8 +65,9 @@ class FakeRunner:
         self._epochs = [-1] * num_slots
         self._edits: dict[int, SlotEdits] = {}
         self._masks: dict[int, np.ndarray] = {}
-        self._in_flight: list[tuple[int, StepOutcome]] = []
+        self._in_flight: list[tuple[StepPlan, StepOutcome]] = []
         self._num_submitted = 0
+        self._num_undrawn = 0  # late rows of the last step
 
     def submit(self, plan: StepPlan) -> int:
         """Run the step; the ticket is its id."""
@@ -90,8 +91,29 @@ class FakeRunner:
             pooled=self._pooled(plan, starts) if plan.has_pooled else None,
             drafts=_draft_counts(rows, plan.num_rounds) if plan.bucket.is_verify else None,
         )
-        self._in_flight.append((plan.step_id, outcome))
+        self._in_flight.append((plan, outcome))
+        self._num_undrawn = len(plan.late_rows)
         return plan.step_id
+
+    def draw(self, ticket: int, ops: tuple[DeviceOp, ...]) -> int:
+        """Draw the tokens of the late rows, which the pages of their step were checked for."""
+        plan, outcome = self._in_flight[-1]
+        _check(
+            len(self._in_flight) == 1 and plan.step_id == ticket, "late rows draw while only their step is in flight"
+        )
+        _check(self._num_undrawn, f"step {ticket} has drawn all of its rows")
+        self._num_undrawn = 0
+        for op in ops:
+            self._make(op)
+        for row in plan.late_rows.tolist():
+            token = self._draw(plan, row)
+            outcome.tokens[row, 0], outcome.is_bad[row, 0] = token or 0, token is None
+            if outcome.logprobs is not None:
+                found = self._logprobs([(self._prefix(int(plan.slots[row])), token or 0)])
+                entry = row * outcome.tokens.shape[1]
+                outcome.logprobs.chosen[entry], outcome.logprobs.top_ids[entry] = found.chosen[0], found.top_ids[0]
+                outcome.logprobs.top[entry] = found.top[0]
+        return ticket
 
     def _make(self, op: DeviceOp) -> None:
         match op:
@@ -110,14 +132,16 @@ class FakeRunner:
                 pass  # counts and histories are those of the prefixes
 
     def collect(self, ticket: int) -> StepOutcome:
-        step_id, outcome = self._in_flight.pop(0)
-        _check(step_id == ticket, f"step {step_id} must be collected before step {ticket}")
+        plan, outcome = self._in_flight.pop(0)
+        _check(plan.step_id == ticket, f"step {plan.step_id} must be collected before step {ticket}")
+        _check(not len(plan.late_rows) or not self._num_undrawn or self._in_flight, "late rows have not been drawn")
         return outcome
 
     def _check_plan(self, plan: StepPlan) -> None:
         bucket = plan.bucket
         _check(plan.step_id == self._num_submitted, f"step {plan.step_id} is not the next one")
         _check(len(self._in_flight) < 2, "two steps are in flight already")
+        _check(not self._num_undrawn, "late rows of the step before have not been drawn")
         _check(len(set(plan.slots.tolist())) == plan.num_rows, "a slot has two rows")
         _check(plan.num_rows <= bucket.num_rows and plan.num_tokens <= bucket.num_tokens, f"{bucket} is too small")
         is_long = plan.query_lens > 1
@@ -142,12 +166,15 @@ class FakeRunner:
             if count:
                 starts = {row: self._extend(int(plan.slots[row]), [-1]) for row in rows}
             room = {row: int(plan.max_tokens[row]) - len(drawn[row].tokens) for row in rows}
-            nodes = {row: self._draw_nodes(plan, row, room[row]) for row in rows}
+            nodes = {row: self._draw_nodes(plan, row, room[row]) for row in rows if row not in plan.late_rows}
             # All rows write before any is checked, so a page wrongly shared by two rows is detected.
             seen = {row: self._pool.write(plan, row, starts[row], self._written(plan, row)) for row in rows}
             for row in rows:
                 self._pool.check(plan, row, seen[row])
             for row in rows:
+                if row in plan.late_rows:
+                    drawn[row] = DrawnRow([0], [(EMPTY_PREFIX, 0)], [(0, 0)])
+                    continue
                 self._accept(int(plan.slots[row]), drawn[row], *nodes[row])
         return drawn
 

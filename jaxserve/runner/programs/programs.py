@@ -11,19 +11,21 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
-from jaxserve.core.buckets import Bucket
+from jaxserve.core.buckets import Bucket, ladder
 from jaxserve.core.hardware.mesh import replicated
 from jaxserve.core.kv_groups import KVGroups
+from jaxserve.core.row_layout import ROW_FIELDS
 from jaxserve.kv.kv_state import KVState
 from jaxserve.kv.page_copies import gather_pages, scatter_pages
 from jaxserve.kv.pool_layout import KVLayout
 from jaxserve.models.params import Params, declare, has_tuples_on, targets, vocab_width
-from jaxserve.runner.device_state import MAX_EDITS, DeviceState, init_slots
+from jaxserve.runner.device_state import MAX_EDITS, DeviceState, SlotSizes, init_slots
 from jaxserve.runner.host_pages import TRANSFER_PAGES
 from jaxserve.runner.programs.compiler_options import compiler_options
 from jaxserve.runner.programs.stored_layouts import stored
 from jaxserve.runner.sink_copies import MAX_COPIES, SinkCopies, copy_sinks
 from jaxserve.runner.step.batch_layout import BatchLayout
+from jaxserve.runner.step.late_draw import draw_late
 from jaxserve.runner.step.step import fork, step
 from jaxserve.runner.step.step_settings import StepSettings
 from jaxserve.sampling.penalty_counts import set_counts
@@ -32,6 +34,7 @@ from jaxserve.sampling.slot_state import set_edits, set_mask
 # In one call; longer lists take several calls.
 FORK_PAGES, FORK_SLOTS = 64, 16
 EDIT_SLOTS = 8
+DRAW_ROWS = 8  # of the smallest `draw`
 PREFIX_SLOTS = 4  # a line of counts has 256 KB for Llama 3
 
 
@@ -107,14 +110,17 @@ class Programs:
     def state(self) -> Any:
         """The shape, dtype and sharding of each array of `DeviceState`."""
         kv = self.layout.arrays(self.num_pages, self.layout.sharding(self.settings.model.mesh))
-        column: Any = self._whole((self.num_slots + 1,), jnp.int32)
 
         def replicate(array: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
             return self._whole(array.shape, array.dtype)
 
-        slots = jax.eval_shape(partial(init_slots, self.num_slots, self.vocab))
-        history: Any = self._whole((self.num_slots + 1, self.history_len), jnp.int32) if self.history_len else None
-        return DeviceState(kv, column, column, jax.tree.map(replicate, slots), history)
+        slots = jax.eval_shape(partial(init_slots, self.slot_sizes))
+        return replace(jax.tree.map(replicate, slots), kv=kv)
+
+    @property
+    def slot_sizes(self) -> SlotSizes:
+        model = self.settings.model
+        return SlotSizes(self.num_slots, self.vocab, model.config.d_model, model.dtype, self.history_len)
 
     @cached_property
     def vocab(self) -> int:
@@ -131,6 +137,13 @@ class Programs:
         args = (self.params, self.state, self._whole((layout.size,), jnp.int32))
         program = self._program(str(bucket), partial(step, self.settings, layout), args, state=1, rest=(whole, whole))
         return replace(program, bucket=bucket)
+
+    def draw(self, num_rows: int) -> Program:
+        """(weights, state, rows) -> (state, output, log-probabilities): `draw_late` of up to `num_rows` rows."""
+        whole = replicated(self.settings.model.mesh)
+        args = (self.params, self.state, self._whole((num_rows, len(ROW_FIELDS)), jnp.int32))
+        name = f"draw[rows={num_rows}]"
+        return self._program(name, partial(draw_late, self.settings), args, state=1, rest=(whole, whole))
 
     def fork(self) -> Program:
         """(state, pages and slots to copy) -> state."""
@@ -207,12 +220,18 @@ class Programs:
         pages = self.layout.arrays(TRANSFER_PAGES, self.layout.sharding(self.settings.model.mesh))
         return self._update("load_pages", function, self._whole((TRANSFER_PAGES,), jnp.int32), pages)
 
+    @property
+    def draw_sizes(self) -> tuple[int, ...]:
+        """Rows of the programs `draw`."""
+        return ladder(min(DRAW_ROWS, self.num_slots), self.num_slots, 4)
+
     def all(self, buckets: list[Bucket]) -> list[Program]:
         """All programs of an engine: a step for each bucket, and what edits, copies and fills in slots and pages."""
         rest = [self.save_pages(), self.load_pages()] if self.has_host_tier else []
         rest += [self.set_history()] if self.history_len else []
         rest += [self.copy_sinks()] if self.num_sinks is not None else []
-        return [*map(self.step, buckets), self.fork(), self.set_edits(), self.set_mask(), self.set_counts(), *rest]
+        updates = [self.fork(), self.set_edits(), self.set_mask(), self.set_counts()]
+        return [*map(self.step, buckets), *map(self.draw, self.draw_sizes), *updates, *rest]
 
     def _whole(self, shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated(self.settings.model.mesh))

@@ -60,10 +60,18 @@ def run_pass(
     inputs = batch.tokens, batch.positions, batch.metas
     ctx = replace(settings.context, max_query_len=max_query_len)
     hidden, pool, _ = forward(ctx, settings.model.config, params, *inputs, state.kv.pool)
-    is_active = jnp.repeat(is_active, len(batch.heads.samples) // len(is_active))
+    width = len(batch.heads.samples) // len(is_active)  # sampled positions of a row
+    last_hidden = state.last_hidden.at[batch.slots].set(replicate(settings, hidden[batch.heads.tokens[::width]]))
+    is_active = jnp.repeat(is_active, width)
     heads = batch.heads._replace(samples=batch.heads.samples & is_active)
     tokens, is_bad, logprobs = draw(settings, params, heads, hidden, slots)
-    state = replace(state, kv=replace(state.kv, pool=pool), slots=slots, history=_history(state, batch, is_recorded))
+    state = replace(
+        state,
+        kv=replace(state.kv, pool=pool),
+        slots=slots,
+        last_hidden=last_hidden,
+        history=_history(state, batch, is_recorded),
+    )
     return state, Drawn(tokens, is_bad & heads.samples, pack_logprobs(logprobs)), hidden
 
 

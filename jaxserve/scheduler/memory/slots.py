@@ -2,7 +2,7 @@
 
 from jaxserve.core.row_layout import POOLING, SAMPLING_INDEX, STOP_FIELDS, pack_sampling
 from jaxserve.core.sequence import Sequence, Status
-from jaxserve.scheduler.logit_edits import has_edits, has_penalties, is_synchronous, mask_words
+from jaxserve.scheduler.logit_edits import draws_late, has_edits, has_penalties, mask_words
 from jaxserve.scheduler.memory.prefix_reuse import forget_prefix, insert_prefix
 from jaxserve.scheduler.state import SchedulerState
 
@@ -23,10 +23,10 @@ def assign_slot(state: SchedulerState, sequence: Sequence) -> int:
     slot_table.min_len[slot] = sequence.prompt_len + params.min_tokens
     slot_table.set_stop_ids(slot, request.stop_ids)
     slot_table.is_beam[slot] = sequence.sequence_id in state.beams
-    slot_table.is_synchronous[slot] = slot_table.is_beam[slot] or is_synchronous(request)
+    slot_table.draws_late[slot] = draws_late(request) and not slot_table.is_beam[slot]
     policy = state.kv_policy_of(request)
-    can_roll_back = not slot_table.is_synchronous[slot] and (policy is None or policy.can_roll_back)
-    slot_table.may_draft[slot] = request.may_draft and can_roll_back
+    is_free = not (slot_table.is_beam[slot] or slot_table.draws_late[slot])
+    slot_table.may_draft[slot] = request.may_draft and is_free and (policy is None or policy.can_roll_back)
     values = _sampling_values(state, sequence)
     slot_table.sampling[slot] = pack_sampling(values)
     asks = values["num_logprobs"] >= 0, values["num_prompt_logprobs"] >= 0, values["pooling"] > 0, values["has_edits"]

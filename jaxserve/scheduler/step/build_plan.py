@@ -3,14 +3,15 @@
 import numpy as np
 
 from jaxserve.core.buckets import Buckets
-from jaxserve.core.device_ops import CachedPrefix, SlotEdits
+from jaxserve.core.device_ops import CachedPrefix
 from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.core.step_plan import StepPlan
-from jaxserve.scheduler.logit_edits import banned_next, has_edits, has_penalties, make_edits
+from jaxserve.scheduler.logit_edits import has_penalties
 from jaxserve.scheduler.memory.fork import make_forks
 from jaxserve.scheduler.memory.window_pages import read_table
 from jaxserve.scheduler.state import SchedulerState, StepRows
 from jaxserve.scheduler.step.multi_step import Rounds
+from jaxserve.scheduler.step.slot_edits import early_edits
 
 
 def build_plan(
@@ -39,6 +40,7 @@ def build_plan(
     counted = [slot for slot in started if has_penalties(state.occupant(slot).request)]
     clears_counts = any(slot_table.num_scheduled[slot] == 0 for slot in counted)
     is_decode = num_decodes == len(slots) and targets is None and not (has_pooled or clears_counts)
+    samples = (ends >= num_tokens) & (num_tokens < slot_table.max_len[slots])
     plan = StepPlan(
         step_id=state.num_planned,
         bucket=rounds.bucket or buckets.fit(len(tokens), len(slots), width, is_decode=is_decode),
@@ -46,7 +48,7 @@ def build_plan(
         epochs=slot_table.epoch[slots],
         query_lens=query_lens,
         starts=np.where(in_flight, -1, num_scheduled),
-        samples=(ends >= num_tokens) & (num_tokens < slot_table.max_len[slots]),
+        samples=samples,
         max_tokens=rounds.max_tokens[slots],
         max_drafts=rounds.max_drafts[slots],
         num_rounds=rounds.num_rounds,
@@ -61,10 +63,11 @@ def build_plan(
             *(() if state.limits.kv_policy is None else state.limits.kv_policy.take_ops()),
             *(() if state.connector is None else state.connector.take_transfers()),
             *make_forks(rows),
-            *(_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else ()),
+            *(early_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else ()),
             *state.mask_rows.take_uploads(),
             *_cached_prefixes(state, started, counted),
         ),
+        late_rows=extra_rows[(slot_table.draws_late[slots] & in_flight & samples)[extra_rows]],
     )
     slot_table.num_scheduled[slots] = ends
     slot_table.last_step[slots] = plan.step_id
@@ -170,18 +173,3 @@ def _cached_prefixes(state: SchedulerState, started: list[int], counted: list[in
         for slot, start in starts
         if start
     )
-
-
-def _edits(state: SchedulerState, slots: np.ndarray, new_slots: list[int]) -> tuple[SlotEdits, ...]:
-    """Edits to send before this step: all edits of new slots, and changed bans of synchronous slots."""
-    synchronous = slots[state.slot_table.is_synchronous[slots]].tolist()
-    edits: list[SlotEdits] = []
-    for slot in {*new_slots, *synchronous}:
-        sequence = state.occupant(slot)
-        if not has_edits(sequence.request):
-            continue
-        banned = banned_next(sequence.request, sequence.tokens[sequence.prompt_len :])
-        if slot in new_slots or banned != state.banned[slot]:
-            state.banned[slot] = banned
-            edits.append(make_edits(sequence.request, slot, banned))
-    return tuple(edits)

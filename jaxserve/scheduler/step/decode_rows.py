@@ -36,4 +36,4 @@ def schedule_decodes(state: SchedulerState, rows: StepRows) -> np.ndarray:
 def _ready(state: SchedulerState) -> np.ndarray:
     slot_table = state.slot_table
     pending = slot_table.num_inputs - slot_table.num_scheduled  # below 1: the token to compute is still in flight
-    return np.flatnonzero(slot_table.is_left & (pending <= 1) & ((pending == 1) | ~slot_table.is_synchronous))
+    return np.flatnonzero(slot_table.is_left & (pending <= 1) & ((pending == 1) | ~slot_table.is_beam))

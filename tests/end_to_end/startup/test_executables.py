@@ -13,6 +13,7 @@ from tests.support.golden_data import checkpoint, goldens
 from tests.support.random_load import Compilations, RandomLoad
 from tests.support.tiny_engines import SIZES, SMALL, drain, submit
 
+OTHERS = {"draw[rows=8]", "draw[rows=12]", "fork", "set_edits", "set_mask", "set_counts"}
 OPTIONS = SIZES | {"max_num_seqs": 12, "max_num_batched_tokens": 40, "buckets": "8 12 40x12"}
 
 
@@ -42,7 +43,7 @@ def test_a_random_load_after_warm_up_compiles_nothing(llm):
         embed(llm.output_processor, llm.parts.input_processor, prompts)
     assert heard.count == 1
     assert set(traces.values()) == {1}
-    assert traces.keys() == executables.keys() == buckets | {"fork", "set_edits", "set_mask", "set_counts"}
+    assert traces.keys() == executables.keys() == buckets | OTHERS
     assert load.buckets.keys() == buckets
     assert min(load.num_aborted, load.num_rounds - load.num_steps) > 5
     assert llm.stats.num_cached_tokens > 100

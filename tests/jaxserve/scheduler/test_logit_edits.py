@@ -1,12 +1,14 @@
 """Bans and biases are sent to the device when they are due, not earlier and not repeatedly."""
 
 from itertools import pairwise, product
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from jaxserve.core.device_ops import MaskUpload, SlotEdits
 from jaxserve.core.row_layout import SAMPLING_INDEX
+from jaxserve.scheduler import scheduler as scheduler_module
 from jaxserve.scheduler.logit_edits import FOREVER, banned_next
 from tests.support.fakes.fake_engine import Driver, make_engine, make_request, make_scheduler, naive
 
@@ -64,34 +66,47 @@ def test_the_last_token_of_a_bad_word_is_banned_after_its_others(generated, bann
 def test_bans_of_bad_words_are_sent_only_when_they_change():
     scheduler = make_scheduler()
     scheduler.add(make_request("a", 6, 20, bad_words=((5, 5, 8),)))
-    edits = [[e.ids.tolist() for e in plan.ops_of(SlotEdits)] for plan in Driver(scheduler, token=5).steps(12)]
-    # Every second call of `schedule` plans a row; the first has no bans, and from the third token on the bans are the
-    # same.
-    assert edits == [[[]], [], [[8]], [], [], []]
+    driver = Driver(scheduler, token=5)
+    edits = [[e.ids.tolist() for e in plan.ops_of(SlotEdits)] for plan in driver.steps(6)]
+    assert edits == [[[]], [], [], [], [], []], "of new slots"
+    late = [[op.ids.tolist() for op in ops if isinstance(op, SlotEdits)] for ops in driver.late_ops]
+    assert late == [[], [[8]], [], [], []], "from the third token on the bans are the same"
 
 
-def test_rows_with_bad_words_of_several_tokens_are_never_planned_while_in_flight():
+def test_rows_with_bad_words_of_several_tokens_draw_late_while_their_last_token_is_in_flight():
     scheduler = make_scheduler()
-    scheduler.add(make_request("synchronous", 4, 20, bad_words=((1, 2),)))
+    scheduler.add(make_request("careful", 4, 20, bad_words=((1, 2),)))
     scheduler.add(make_request("plain", 4, 20))
     plans = Driver(scheduler).steps(8)
-    assert [plan.slots.tolist() for plan in plans] == [[0, 1], [1]] * 4
-    assert all((plan.starts[plan.slots == 0] >= 0).all() for plan in plans)
+    assert [plan.slots.tolist() for plan in plans] == [[0, 1]] * 8
+    assert [plan.slots[plan.late_rows].tolist() for plan in plans] == [[]] + [[0]] * 7
+    assert all(plan.num_rounds == 1 for plan in plans)
+
+
+WORDS = (*product(range(1, 40), range(40, 100, 7)), (50,), (60, 61, 62))
 
 
 @pytest.mark.parametrize("num_plain", [0, 1, 3])
 def test_bad_words_are_never_generated(num_plain):
     """Words of one, two and three tokens over a small vocabulary, in which they would soon be generated."""
-    words = (*product(range(1, 40), range(40, 100, 7)), (50,), (60, 61, 62))
+    request = make_request("a", 5, 40, bad_words=WORDS)
+    tokens = _generate(request, num_plain)
+    assert tokens == naive(request)[0]
+    assert not set(pairwise(tokens)) & set(WORDS)
+    free = naive(make_request("a", 5, 40))[0]
+    assert set(pairwise(free)) & set(WORDS)
+
+
+def test_control_with_the_bans_of_the_token_before_bad_words_are_generated():
+    with patch.object(scheduler_module, "late_edits", lambda state, plan: ()):
+        assert set(pairwise(_generate(make_request("a", 5, 40, bad_words=WORDS)))) & set(WORDS)
+
+
+def _generate(request, num_plain=0):
     engine = make_engine()
-    request = make_request("a", 5, 40, bad_words=words)
     (sequence,) = engine.add(request)
     for i in range(num_plain):
         engine.add(make_request(f"plain {i}", 3, 50))
     for _ in engine.drain():
         pass
-    assert sequence.token_ids == naive(request)[0]
-    pairs = set(pairwise(sequence.token_ids))
-    assert not pairs & set(words)
-    free = naive(make_request("a", 5, 40))[0]
-    assert set(pairwise(free)) & set(words)
+    return sequence.token_ids

@@ -8,6 +8,7 @@ from itertools import accumulate
 import numpy as np
 
 from jaxserve.core.buckets import make_buckets, with_verify
+from jaxserve.core.device_ops import DeviceOp
 from jaxserve.core.kv_groups import KVGroups
 from jaxserve.core.options.kv_policy_config import StreamingConfig
 from jaxserve.core.options.sampling_params import SamplingParams
@@ -187,6 +188,7 @@ class Driver:
     def __init__(self, scheduler: Scheduler, token: int = 5):
         self.scheduler, self.token = scheduler, token
         self.in_flight: StepPlan | None = None
+        self.late_ops: list[tuple[DeviceOp, ...]] = []  # of each step after the first
 
     def steps(self, count: int) -> list[StepPlan]:
         """The plans of the next `count` steps, each made before the previous one is committed."""
@@ -195,6 +197,7 @@ class Driver:
             plan = self.scheduler.schedule()
             if self.in_flight is not None:
                 self.commit(self.in_flight)
+                self.late_ops.append(() if plan is None else self.scheduler.late_ops(plan))
             self.in_flight = plan
             if plan is not None:
                 plans.append(plan)

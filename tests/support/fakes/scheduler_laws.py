@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 
 from jaxserve.core.buckets import MAX_ROUNDS
-from jaxserve.core.device_ops import Forks, PageDrops
+from jaxserve.core.device_ops import DeviceOp, Forks, PageDrops
 from jaxserve.core.options.scheduling_options import DEFAULT_SCHEDULING, SchedulingOptions
 from jaxserve.core.row_layout import SAMPLING_INDEX
 from jaxserve.core.sequence import Sequence, Status
@@ -37,7 +37,7 @@ class Watch:
         self.running: set[Sequence] = set()  # with the last plan
         self.in_flight: list[tuple[StepPlan, np.ndarray]] = []  # plans, and what they may write: page, slot, end
         self.num_forks = self.num_tokens = self.num_steps = self.num_rounds = 0
-        self.num_drafts = self.num_accepted = self.num_drops = 0
+        self.num_drafts = self.num_accepted = self.num_drops = self.num_late = 0
         engine.runner = self
 
     def submit(self, plan: StepPlan) -> int:
@@ -84,8 +84,12 @@ class Watch:
         for slot in set(np.flatnonzero(slot_table.is_running).tolist()) - set(plan.slots.tolist()):
             pending = slot_table.num_tokens[slot] - slot_table.num_scheduled[slot]
             will_end = slot_table.num_scheduled[slot] == slot_table.max_computed[slot]
-            waits_for_token = pending == 0 and slot_table.is_synchronous[slot]
+            waits_for_token = pending == 0 and slot_table.is_beam[slot]
             assert will_end or waits_for_token or (pending > 1 and is_full), "a running sequence got no token"
+
+    def draw(self, ticket: int, ops: tuple[DeviceOp, ...]) -> int:
+        self.num_late += len(self.in_flight[0][0].late_rows)
+        return self.runner.draw(ticket, ops)
 
     def collect(self, ticket: int) -> StepOutcome:
         outcome = self.runner.collect(ticket)

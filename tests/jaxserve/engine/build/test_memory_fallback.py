@@ -121,7 +121,7 @@ def test_a_program_that_does_not_fit_shrinks_the_pool_by_what_it_lacks(compiled,
     assert "memory ran out while steps were compiled" in capsys.readouterr().err
     assert old._state.kv.pool.is_deleted()
     assert llm.parts.runner.params is old.params
-    assert len(llm.parts.runner.executables) == 8
+    assert len(llm.parts.runner.executables) == 9
 
 
 def test_a_pool_sized_by_memory_makes_room_for_what_programs_need(compiled, monkeypatch, capsys):

@@ -7,7 +7,17 @@ import pytest
 from jaxserve.runner.programs.exported_programs import export_program, from_exported
 from tests.support.tiny_engines import tiny_engine
 
-NAMES = ("fork", "set_edits", "set_mask", "set_counts", "save_pages", "load_pages", "set_history", "copy_sinks")
+NAMES = (
+    "draw[rows=8]",
+    "fork",
+    "set_edits",
+    "set_mask",
+    "set_counts",
+    "save_pages",
+    "load_pages",
+    "set_history",
+    "copy_sinks",
+)
 
 
 @pytest.fixture(scope="module")

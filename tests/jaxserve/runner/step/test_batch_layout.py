@@ -30,6 +30,7 @@ def plan(bucket, targets=None):
         targets=targets,
         sampling=rng.integers(0, 99, (2, len(SAMPLING_FIELDS))).astype(np.int32),
         extra_rows=np.arange(0),
+        late_rows=np.arange(0),
         first_pages=np.int32([[3, 0], [3, 0], [0, 0]]),
         tables=(np.int32([[5, 6], [7, 8]]), np.int32([[9, 1], [2, 3]]), np.int32([[4, 4, 4], [11, 12, 13]])),
     )

@@ -23,6 +23,9 @@ class Spy:
         self.plans.append(plan)
         return self.runner.submit(plan)
 
+    def draw(self, ticket, ops):
+        return self.runner.draw(ticket, ops)
+
     def collect(self, ticket):
         return self.runner.collect(ticket)
 
