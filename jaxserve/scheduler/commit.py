@@ -28,7 +28,8 @@ def commit(state: SchedulerState, plan: StepPlan, outcome: StepOutcome) -> Token
     slots, samples = plan.slots[rows], plan.samples[rows]
     num_computed = plan.num_computed(outcome.num_tokens)[rows]
     slot_table.num_computed[slots] += num_computed
-    slot_table.num_scheduled[slots] -= plan.max_computed[rows] - num_computed
+    if plan.num_rounds > 1 or plan.bucket.is_verify:  # else rows compute what was planned
+        slot_table.num_scheduled[slots] -= plan.max_computed[rows] - num_computed
     if plan.targets is not None and outcome.prompt_logprobs is not None:
         collect_logprobs(state, plan, outcome.prompt_logprobs, live)
     if outcome.pooled is not None:

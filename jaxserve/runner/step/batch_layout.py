@@ -83,7 +83,8 @@ def pack(layout: BatchLayout, plan: StepPlan, scratch_slot: int) -> np.ndarray:
     rows[:, ROW_INDEX["query_len"]] = plan.query_lens
     rows[:, ROW_INDEX["start"]] = plan.starts
     rows[:, ROW_INDEX["samples"]] = plan.samples
-    rows[plan.late_rows, ROW_INDEX["samples"]] = 0
+    if len(plan.late_rows):
+        rows[plan.late_rows, ROW_INDEX["samples"]] = 0
     rows[:, ROW_INDEX["max_tokens"]] = plan.max_tokens
     rows[:, ROW_INDEX["max_drafts"]] = plan.max_drafts
     rows[:, len(STEP_FIELDS) :] = plan.sampling

@@ -36,7 +36,7 @@ def build_plan(
     sampling = slot_table.sampling.take(slots, axis=0)
     # Decode buckets have no outputs for prompt log-probabilities and pooling, and clear no penalty counts.
     has_pooled = sampling[extra_rows, SAMPLING_INDEX["pooling"]].any()
-    started = _started(rows)
+    started = _started(rows) if rows.new_slots else []
     counted = [slot for slot in started if has_penalties(state.occupant(slot).request)]
     clears_counts = any(slot_table.num_scheduled[slot] == 0 for slot in counted)
     is_decode = num_decodes == len(slots) and targets is None and not (has_pooled or clears_counts)
@@ -67,7 +67,7 @@ def build_plan(
             *state.mask_rows.take_uploads(),
             *_cached_prefixes(state, started, counted),
         ),
-        late_rows=extra_rows[(slot_table.draws_late[slots] & in_flight & samples)[extra_rows]],
+        late_rows=_late_rows(state, slots, extra_rows, in_flight & samples) if len(extra_rows) else extra_rows,
     )
     slot_table.num_scheduled[slots] = ends
     slot_table.last_step[slots] = plan.step_id
@@ -155,6 +155,11 @@ def _tables(
     widths = (end_pages - first_pages).max(axis=1).tolist()
     tables = [read_table(t, slots, s, w) for t, s, w in zip(slot_table.page_tables, shifts, widths, strict=True)]
     return first_pages, tuple(tables)
+
+
+def _late_rows(state: SchedulerState, slots: np.ndarray, extra_rows: np.ndarray, waits: np.ndarray) -> np.ndarray:
+    """Those of `extra_rows` that draw late. waits: rows that draw a token while the one before is in flight."""
+    return extra_rows[state.slot_table.draws_late[slots[extra_rows]] & waits[extra_rows]]
 
 
 def _started(rows: StepRows) -> list[int]:

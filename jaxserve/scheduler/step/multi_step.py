@@ -32,8 +32,11 @@ def plan_rounds(
     part in as many rounds as it needs.
     """
     slot_table, groups = state.slot_table, state.groups
-    max_tokens, max_drafts = np.ones(len(slot_table.is_running), np.int32), np.zeros_like(slot_table.num_tokens)
-    if not _are_alone(state, decodes, rows):
+    max_tokens, max_drafts = (
+        np.ones(len(slot_table.is_running), np.int32),
+        np.zeros(len(slot_table.is_running), np.int32),
+    )
+    if max_rounds > 1 and not _are_alone(state, decodes, rows):
         max_rounds = 1
     drafts = _plan_drafts(state, buckets, decodes, rows)
     if drafts is not None:
