@@ -14,7 +14,6 @@ long as the sources that affect them are unchanged.
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -22,13 +21,14 @@ from pathlib import Path
 
 import numpy as np
 
+from scripts.proofs.helpers.draft_speeds import speeds
 from scripts.proofs.helpers.draw_ties import TieCheck
 from scripts.proofs.parity import read_goldens
 from scripts.prove import digest_of
 
 ROOT = Path(__file__).parents[2]
 MODEL = "smollm2-135m-instruct"
-DRAFTS, MORE_DRAFTS = ({"method": "ngram", "num_speculative_tokens": count} for count in (4, 7))
+DRAFTS = {"method": "ngram", "num_speculative_tokens": 4}
 TREES = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 1, "prompt_lookup_branches": 3}
 COMMON = {"dtype": "float32", "max_model_len": 1024, "max_num_seqs": 16, "max_num_batched_tokens": 512}
 SAMPLERS = {"greedy": {"temperature": 0.0}, "temperature 0.8": {"temperature": 0.8}}
@@ -43,8 +43,7 @@ WAYS = {
     "n = 4": ({}, {"n": 4}, 20),
     "tensor-parallel": ({"tensor_parallel_size": 3}, {}, 100),
 }
-NUM_TOKENS, NUM_TURNS = 64, 5
-LEAST_TOKENS_A_PASS, LEAST_COPY, LEAST_UNSUITED, LEAST_BATCH = 3.0, 2.0, 0.95, 0.97
+NUM_TOKENS = 64
 
 
 def main(argv: list[str]) -> str:
@@ -52,7 +51,7 @@ def main(argv: list[str]) -> str:
     parser.add_argument("--row", metavar="NAME", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.row:
-        print(json.dumps(speeds() if args.row == "speeds" else compare(args.row)))
+        print(json.dumps(speeds(MODEL) if args.row == "speeds" else compare(args.row)))
         return ""
     stored = ROOT / ".cache" / "proofs" / f"speculation-{state_of_sources()}.json"
     rows = json.loads(stored.read_text()) if stored.exists() else {}
@@ -176,47 +175,3 @@ def count_ambiguous(check: TieCheck, prompts: list[list[int]], expected: list, t
             raise SystemExit(f"the last token of text {i} is none of those drawn again, {tokens}: the check is wrong")
         ambiguous += len(tokens) > 1
     return f"{ambiguous} of {len(places)}"
-
-
-def speeds() -> list[tuple[str, float, float]]:
-    """(law, measured, least): ratios of medians, with and without drafts in turns."""
-    from jaxserve import LLM, SamplingParams
-    from tests.support.drafting import counted
-
-    options = {"max_model_len": 1024, "max_num_seqs": 32, "max_num_batched_tokens": 512}
-    plain, drafting = LLM(MODEL, **options), LLM(MODEL, **options, speculative_config=MORE_DRAFTS)
-    prompts = read_goldens(MODEL)[0]
-    passage = [token for prompt in prompts for token in prompt][:200]
-    tokenizer = plain.get_tokenizer()
-    copy = [*tokenizer.encode("Text:\n"), *passage, *tokenizer.encode("\n\nThe same text again:\n"), *passage[:16]]
-    random = [np.random.default_rng(i).integers(100, 40_000, 24).tolist() for i in range(32)]
-    greedy = SamplingParams(temperature=0, max_tokens=184, ignore_eos=True)
-    briefly = SamplingParams(temperature=0, max_tokens=64, ignore_eos=True)
-    sampled = [SamplingParams(temperature=1.0, seed=i, max_tokens=64, ignore_eos=True) for i in range(32)]
-
-    def rate(llm, texts, params) -> float:
-        started = time.perf_counter()
-        outputs = llm.generate(texts, params, use_tqdm=False)
-        return sum(len(output.outputs[0].token_ids) for output in outputs) / (time.perf_counter() - started)
-
-    def ratio(texts, params) -> float:
-        times: dict[str, list[float]] = {"plain": [], "drafting": []}
-        for turn in range(-1, NUM_TURNS):  # the first compiles, and measures what drafts take
-            for name, llm in (("plain", plain), ("drafting", drafting)):
-                found = rate(llm, texts, params)
-                if turn >= 0:
-                    times[name].append(found)
-        return statistics.median(times["drafting"]) / statistics.median(times["plain"])
-
-    copied = ratio([copy], greedy)
-    with counted(drafting) as seen:
-        drafting.generate([copy], greedy, use_tqdm=False)
-    rounds = [step for step in seen if step[0]]
-    a_pass = 1 + sum(accepted for _, accepted in rounds) / (sum(proposed for proposed, _ in rounds) / 7)
-    return [
-        ("tokens a pass with drafts, a copied text", a_pass, LEAST_TOKENS_A_PASS),
-        ("tokens/s of the copied text, with drafts over without", copied, LEAST_COPY),
-        ("the same of a random text alone", ratio(random[:1], sampled[0]), LEAST_UNSUITED),
-        ("the same of 32 random texts", ratio(random, sampled), LEAST_BATCH),
-        ("the same of 32 goldens' prompts, greedy", ratio(prompts[:32], briefly), LEAST_BATCH),
-    ]
