@@ -108,15 +108,15 @@ def num_changed_by_preemption(kind: Kind) -> int:
     return sum(drawn(one) != drawn(other) for one, other in zip(outputs, expected, strict=True))
 
 
-def num_completions(kind: Kind) -> int:
-    """Different completions of one request that is asked a thousand times among random others."""
+def num_completions(kind: Kind, count: int = 1000) -> int:
+    """Different completions of one request that is asked `count` times among random others."""
     llm, prompt = engine(kind), goldens(kind.family)[1].prompt
     params = SamplingParams(**OPTIONS | {"max_tokens": 6, "logprobs": 0})
     prompts, all_params = others(100)
-    for place in np.random.default_rng(1).integers(0, 100, 1000):
+    for place in np.random.default_rng(1).integers(0, 100, count):
         prompts.insert(place, prompt)
         all_params.insert(place, params)
     outputs = llm.generate(prompts, all_params, use_tqdm=False)
     same = [drawn(output) for output, a in zip(outputs, all_params, strict=True) if a is params]
-    assert len(same) == 1000
+    assert len(same) == count
     return len(set(same))

@@ -18,5 +18,6 @@ def test_preemption_changes_no_bit():
     assert num_changed_by_preemption(KIND) == 0
 
 
-def test_a_thousand_completions_among_random_others_are_one():
-    assert num_completions(KIND) == 1
+def test_many_completions_among_random_others_are_one():
+    """200 of them; the proof has a thousand."""
+    assert num_completions(KIND, 200) == 1

@@ -86,7 +86,7 @@ def test_rows_of_a_mixed_batch_are_the_same_alone_among_others_and_in_a_wider_ta
 def test_a_decode_row_is_the_same_in_every_bucket_of_two_rows_or_more():
     outputs = [
         Batch(num_tokens=num_tokens, num_rows=num_rows, width=16).add(3, 100).add(1, 77).run()[1]
-        for num_tokens, num_rows in ((2, 2), (3, 3), (6, 6), (16, 16), (64, 6))
+        for num_tokens, num_rows in ((2, 2), (6, 6), (16, 16), (64, 4))
     ]
     for o in outputs[1:]:
         np.testing.assert_array_equal(o, outputs[0])
@@ -111,7 +111,7 @@ def test_a_decoded_token_is_that_of_a_chunk_and_of_a_prompt():
         whole = Batch(num_tokens=64, num_rows=4, width=16).add(1, 61, 61).run(**asked)[0]
         for end in (2, 32, 33, 40, 61):
             decoded = Batch(num_tokens=6, num_rows=6, width=24, order=end).add(2, 50).add(1, end).add(3, 100)
-            chunk = Batch(num_tokens=40, num_rows=3, width=24, order=end).add(4, 90, 9).add(1, end, 2)
+            chunk = Batch(num_tokens=64, num_rows=4, width=24, order=end).add(4, 90, 9).add(1, end, 2)
             tokens = decoded.run(**asked)[1][0], chunk.run(**asked)[1][1]
             differs += [backend for token in tokens if (token != whole[end - 1]).any()]
     assert set(differs) == {"xla"}
