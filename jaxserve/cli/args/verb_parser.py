@@ -25,8 +25,13 @@ class VerbParser(argparse.ArgumentParser):
             for word in args[: args.index("--")] if "--" in args else args:
                 name = word.partition("=")[0]
                 if name.startswith("--") and name not in self._option_string_actions:
-                    self.error(f"unknown option {name}{hint(name, self._option_string_actions)}")
+                    self.error(f"unknown option {name}{self._hint(name)}")
         return super().parse_known_args(args, namespace)
+
+    def _hint(self, name: str) -> str:
+        if any(not a.option_strings and a.dest == name[2:] for a in self._actions):
+            return f": give it without the name, as in `{self.prog} {name[2:].upper()}`"
+        return hint(name, self._option_string_actions)
 
     def format_help(self) -> str:
         """The usage names what is required: all options would fill a page, and are described below it."""

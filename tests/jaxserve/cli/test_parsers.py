@@ -55,6 +55,11 @@ def said_of(argv, capsys):
 WRONG = {
     ("generate", "m", "--temprature=1"): "jaxserve generate: unknown option --temprature: did you mean --temperature?",
     ("generate", "--temp", "1"): "jaxserve generate: unknown option --temp: did you mean --temperature?",
+    (
+        "serve",
+        "--model",
+        "m",
+    ): "jaxserve serve: unknown option --model: give it without the name, as in `jaxserve serve M",
     ("serve", "--prot", "80"): "jaxserve serve: unknown option --prot: did you mean --port?",
     ("bench", "serve", "--modle", "m"): "jaxserve bench serve: unknown option --modle: did you mean --model?",
     ("bench", "latency", "--xyzzy"): "jaxserve bench latency: unknown option --xyzzy (",
