@@ -65,6 +65,11 @@ class StepCase:
         with no_persistent_cache():
             return self._programs.step(self.bucket).compile()
 
+    def compile_draw(self) -> jax.stages.Compiled:
+        """The draw of late rows, as many as the bucket has; the state is donated."""
+        with no_persistent_cache():
+            return self._programs.draw(self.bucket.num_rows).compile()
+
     def compile_backbone(self) -> jax.stages.Compiled:
         """Embedding and layers, the pool donated."""
         config, layout = SHAPES[self.name], self._programs.batch_layout(self.bucket)

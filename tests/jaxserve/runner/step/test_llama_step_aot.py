@@ -46,6 +46,15 @@ def check_verify_step(mesh: Mesh, num_branches: int) -> None:
     assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP
 
 
+def check_late_draw(mesh: Mesh) -> None:
+    """Assert that late rows draw without a copy of the state or of the head, and without any loop that ends by data."""
+    step = StepCase(mesh, "llama-3-8b", DECODE)
+    compiled = step.compile_draw()
+    assert_in_place(compiled, step.state.kv.pool, donated=step.state, max_temp_bytes=3 * step.logit_share_bytes)
+    assert not step.weight_copies(compiled)
+    assert len(data_loops(read_hlo(compiled.as_text()))) < OF_A_STEP
+
+
 @pytest.mark.parametrize(("topology", "bucket"), [("v6e:2x2", DECODE), ("tpu7x:2x2x1", DECODE)])
 def test_the_backbone_needs_little_memory(topology, bucket):
     step = case(topology, bucket)
