@@ -62,7 +62,8 @@ class Runner:
 
     def submit(self, plan: StepPlan) -> Ticket:
         """Dispatch one step to the device and return at once."""
-        self._state = self._ops.make(self._state, plan.ops)
+        if plan.ops:
+            self._state = self._ops.make(self._state, plan.ops)
         bucket = plan.bucket
         with jax.profiler.TraceAnnotation("pack"):
             buffer = pack(self._batch_layout(bucket), plan, scratch_slot=self.programs.num_slots)
