@@ -92,7 +92,7 @@ def _no_plan(meta: AttentionMeta, spec: AttentionSpec, model: ModelSizes) -> Att
 PLANS = (
     Implementation("mosaic_tpu", mosaic_tpu.plan, platforms=("tpu",)),
     Implementation("mosaic_gpu", imported_on_demand(GPU, "plan"), platforms=("gpu",)),
-    Implementation("xla", _no_plan),
+    Implementation("xla", xla.plan),
     Implementation("invariant", _no_plan, is_automatic=False),
     Implementation("reference", _no_plan, is_automatic=False),
 )

@@ -56,14 +56,13 @@ def xla_block_sizes(page_size: int, num_kv_heads: int, head_dim: int) -> BlockSi
     Decode streams pages through float32 temporaries, and is fast only while these fit in the CPU's caches and are below
     the size from which the allocator takes fresh memory every step: attention of SmolLM2's 30 layers at 128 rows × 256
     positions took 840 ms with all rows at once (51 MB) and 410 ms in blocks of 8 (4 MB) on 2 busy cores. A block costs
-    what its longest row does: 64 rows of 40 to 400 positions took 69 to 72 ms in blocks of 8 (2 MB), 74 to 78 in blocks
-    of 16, 83 in blocks of 4; rows of one length take the same in 8 and 16. 128 positions beat 64 by a fifth at 1024 of
-    context; 256 gains little more, and wastes more on short ones. A chunk of 512 queries took 86 ms in tiles of 128, 94
-    in tiles of 64, 101 in tiles of 256.
+    what its longest row does, in whole steps of positions: 64 rows of 40 to 400 positions, the longest first, took 143
+    ms in blocks of 8 × 128, 123 in 16 × 128, 113 in 16 × 64 and 32 × 64 (160 in 8 × 128 in another order); 32 rows of
+    1024 took 222, 218, 190 and 167. A chunk of 512 queries took 194 ms in tiles of 128 × 64, 212 in 128 × 128.
     """
-    positions = max(128, page_size)
+    positions = max(64, page_size)
     row_bytes = positions * num_kv_heads * 2 * head_dim * 4
-    rows = max(2, min(8, 2**22 // row_bytes))  # one row alone would be multiplied in another order than several
+    rows = max(2, min(16, 2**22 // row_bytes))  # one row alone would be multiplied in another order than several
     return BlockSizes(positions=positions, rows=power_of_two(rows), queries=128)
 
 

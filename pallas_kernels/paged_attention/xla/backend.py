@@ -4,6 +4,7 @@ Computed in float32, except operands of products that are exact in bfloat16 (`pa
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,11 +12,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.page_ops.api import write
-from pallas_kernels.paged_attention.attention_spec import AttentionSpec
+from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSizes
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 from pallas_kernels.paged_attention.block_rules import xla_block_sizes
 from pallas_kernels.paged_attention.xla.decode import decode_rows
 from pallas_kernels.paged_attention.xla.prefill import prefill_tiles
+from pallas_kernels.paged_attention.xla.row_order import RowOrder, row_order
 from pallas_kernels.paged_attention.xla.short_rows import short_rows
 
 
@@ -28,12 +30,30 @@ def decode_and_prefill(
     **options: Any,
 ) -> Float[Array, "T K G H"]:
     """Rows of one token and longer rows apart, or all rows together where all are short."""
-    if len(q) == len(meta.kv_lens):
+    if meta.plan is None:
+        meta = replace(meta, plan=_order(meta, spec))
+    if _is_decode(meta):
         return decode_rows(q, pool, layer, meta, spec, num_decodes=meta.num_seqs, **options)
     if spec.max_query_len is not None:
         return short_rows(q, pool, layer, meta, spec, max_query_len=spec.max_query_len, **options)
     o = decode_rows(q, pool, layer, meta, spec, num_decodes=meta.num_decodes, **options)
     return prefill_tiles(q, o, pool, layer, meta, spec, **options)
+
+
+def plan(meta: AttentionMeta, spec: AttentionSpec, model: ModelSizes) -> AttentionMeta:
+    """See `api.plan`."""
+    return replace(meta, plan=_order(meta, spec))
+
+
+def _order(meta: AttentionMeta, spec: AttentionSpec) -> RowOrder:
+    """Of the rows that are handled in blocks."""
+    are_all_short = _is_decode(meta) or spec.max_query_len is not None
+    return row_order(meta.kv_lens, meta.num_seqs if are_all_short else meta.num_decodes)
+
+
+def _is_decode(meta: AttentionMeta) -> bool:
+    """Whether each row has one token."""
+    return len(meta.rows) == len(meta.kv_lens)
 
 
 def paged_attention(

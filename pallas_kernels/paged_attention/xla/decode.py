@@ -1,4 +1,4 @@
-"""Device: the XLA path for rows with one query token: blocks of rows, one page group of each at a time."""
+"""Device: the XLA path for rows with one query token: blocks of rows, the longest first."""
 
 import jax
 import jax.numpy as jnp
@@ -26,9 +26,11 @@ def decode_rows(
 
     A block costs as much as its longest row. The last block may overlap the one before; rows in both get equal results.
     """
-    num_rows = min(q.shape[0], meta.kv_lens.shape[0])
+    num_tokens, num_rows = len(q), min(len(q), len(meta.kv_lens))
     block = min(sizes.rows, num_rows)
-    kv_lens = jnp.where(jnp.arange(len(meta.kv_lens)) < num_decodes, meta.kv_lens, 0)
+    rows = meta.plan.rows[:num_rows]  # all that decode: there are no more than tokens
+    queries = jnp.expand_dims(q.at[rows].get(mode="clip"), 3)
+    ends = jnp.where(rows < num_decodes, meta.kv_lens[rows], 0)
 
     def attend_block(i: jax.Array, o: jax.Array) -> jax.Array:
         start = jnp.minimum(i * block, num_rows - block)
@@ -36,11 +38,11 @@ def decode_rows(
         def take(x: jax.Array) -> jax.Array:
             return jax.lax.dynamic_slice_in_dim(x, start, block)
 
-        end = take(kv_lens)
+        own, end = take(rows), take(ends)
         begin = jnp.zeros_like(end) if spec.window is None else jnp.maximum(end - spec.window, 0)
         out = attend(
-            jnp.expand_dims(take(q), 3),
-            PagedRows(pool, spec.layout, layer, take(meta.tables), take(meta.first_pages)),
+            take(queries),
+            PagedRows(pool, spec.layout, layer, meta.tables[own], meta.first_pages[own]),
             begin,
             end,
             lambda positions: ((positions >= begin[:, None]) & (positions < end[:, None]))[:, None],
@@ -52,4 +54,7 @@ def decode_rows(
         out = jnp.where((end > 0)[:, None, None, None, None], out, 0)
         return jax.lax.dynamic_update_slice_in_dim(o, out.squeeze(3), start, 0)
 
-    return jax.lax.fori_loop(0, -(-num_decodes // block), attend_block, jnp.zeros_like(q, jnp.float32))
+    o = jnp.zeros((num_rows, *q.shape[1:]), jnp.float32)
+    o = jax.lax.fori_loop(0, -(-num_decodes // block), attend_block, o)
+    o = o.at[meta.plan.places[:num_rows]].get(mode="fill", fill_value=0)
+    return jnp.pad(o, ((0, num_tokens - num_rows), (0, 0), (0, 0), (0, 0)))

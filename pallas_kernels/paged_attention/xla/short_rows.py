@@ -1,4 +1,4 @@
-"""Device: the XLA path for rows of few query tokens, such as drafts: blocks of rows, a page group of each at a time."""
+"""Device: the XLA path for rows of few query tokens, such as drafts: blocks of rows, the longest first."""
 
 from functools import partial
 
@@ -36,7 +36,7 @@ def short_rows(
     node = jnp.arange(max_query_len, dtype=jnp.int32)[None]
 
     def attend_block(i: jax.Array, o: jax.Array) -> jax.Array:
-        rows = jnp.minimum(i * block, num_rows - block) + jnp.arange(block, dtype=jnp.int32)
+        rows = jax.lax.dynamic_slice_in_dim(meta.plan.rows, jnp.minimum(i * block, num_rows - block), block)
         tokens = meta.cu_q_lens[rows][:, None] + node
         is_own = (tokens < meta.cu_q_lens[rows + 1][:, None]) & (rows < meta.num_seqs)[:, None]
         tokens = jnp.minimum(tokens, num_tokens - 1)
