@@ -14,12 +14,8 @@ from jaxtyping import Array, Float, Int
 
 from pallas_kernels.dispatch import target_platform
 from pallas_kernels.matmul.activations import apply_gate
+from pallas_kernels.matmul.cpu_products import contract, cpu_product
 from pallas_kernels.matmul.matmul_spec import MatmulSpec, Stacked
-
-MAX_ROWS_ON_CPU = {jnp.dtype(jnp.bfloat16): 64, jnp.dtype(jnp.float32): 8}
-"""Up to so many rows, weights are the left operand on CPU. SmolLM2's layers and head on two cores of an Intel Xeon,
-with the weights on the right and on the left: 22 and 13 ms for 2 rows of bfloat16, 25 and 19 for 32, 52 and 55 for 128;
-45 and 31 ms for 2 rows of float32, 66 and 74 for 32."""
 
 
 def matmul(
@@ -58,27 +54,5 @@ def _product(
     # GPU makes a copy first. Merged with the axes before it, a divided axis would make the devices exchange weights.
     # Elsewhere one output axis is better: XLA on CPU copies weights with three axes (62 ms instead of 20 a step).
     rows = w if has_divided_columns else w.reshape(-1, w.shape[-1])
-    if target_platform() == "cpu" and len(x) <= MAX_ROWS_ON_CPU.get(x.dtype, 0):
-        y = _few_rows_on_cpu(x, rows, dtype)
-    else:
-        y = _contract(x, rows, dtype)
-    return y.reshape(x.shape[0], *w.shape[:-1])
-
-
-def _few_rows_on_cpu(x: Float[Array, "T I"], rows: Float[Array, "*out I"], dtype: jnp.dtype) -> Float[Array, "T *out"]:
-    """The product with the weights on the left, transposed.
-
-    XLA's library for products on CPU (YNNPACK) packs the right operand in each call. For one row of x XLA has a scalar
-    loop instead: 387 us for 576 x 576 weights, where two rows take 47 us.
-    """
-    y = _contract(rows, x if len(x) > 1 else jnp.concatenate([x, x]), dtype)
-    y = lax.optimization_barrier(y)  # without it XLA exchanges the operands instead of transposing
-    return jnp.moveaxis(y, -1, 0)[: len(x)]
-
-
-def _contract(a: jax.Array, b: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """a · bᵀ"""
-    # float32 operands need the highest precision: otherwise TPUs and GPUs round them.
-    precision = lax.Precision.HIGHEST if a.dtype == jnp.float32 else None
-    dims = (((a.ndim - 1,), (b.ndim - 1,)), ((), ()))
-    return lax.dot_general(a, b, dims, precision=precision, preferred_element_type=dtype)
+    multiply = cpu_product if target_platform() == "cpu" else contract
+    return multiply(x, rows, dtype).reshape(x.shape[0], *w.shape[:-1])

@@ -11,6 +11,7 @@ import pytest
 from jax._src.mesh import AbstractDevice  # jax has no public name for a device that is not there
 from jax.sharding import AbstractMesh
 
+from pallas_kernels.matmul import cpu_products
 from pallas_kernels.matmul.api import matmul
 from pallas_kernels.matmul.block_sizes import BlockSizes
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
@@ -35,6 +36,23 @@ by_workload = pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload
 @by_workload
 def test_xla_equals_the_reference(workload):
     check(workload, "xla")
+
+
+@pytest.mark.parametrize("has_amx", [True, False], ids=["amx", "no_amx"])
+@pytest.mark.parametrize("num_rows", [1, 8, 65, 128])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_every_form_of_a_product_on_cpus_equals_the_reference(monkeypatch, has_amx, num_rows, dtype):
+    monkeypatch.setattr(cpu_products, "has_amx", lambda: has_amx)
+    check(replace(PLAIN, num_rows=num_rows, dtype=dtype, has_bias=True), "xla")
+
+
+def test_only_matrices_of_moderate_size_are_converted(monkeypatch):
+    """The second is the head of a model: its copy in float32 would be larger than the model."""
+    monkeypatch.setattr(cpu_products, "has_amx", lambda: False)
+    for num_columns, is_converted in ((2**10, True), (2**17, False)):
+        shapes = [jax.ShapeDtypeStruct((n, 256), jnp.bfloat16) for n in (128, num_columns)]
+        program = jax.make_jaxpr(partial(cpu_products.cpu_product, dtype=jnp.dtype(jnp.bfloat16)))(*shapes)
+        assert (f"f32[{num_columns},256]" in str(program)) == is_converted
 
 
 @by_workload

@@ -16,6 +16,7 @@ import pallas_kernels
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.programs import exported_programs
 from jaxserve.runner.programs.programs import Programs
+from pallas_kernels.matmul.cpu_products import has_amx
 
 VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 SETTINGS = ("jax_default_matmul_precision", "jax_default_prng_impl", "jax_enable_x64", "jax_threefry_partitionable")
@@ -43,6 +44,7 @@ def engine_key(programs: Programs) -> dict[str, Any]:
         "platform": device.platform,
         "platform version": device.client.platform_version,
         "device": device.device_kind,
+        "has_amx": device.platform == "cpu" and has_amx(),
         "tensor_parallel_size": settings.model.mesh.size,
         "dtype": str(settings.model.dtype),
         "kv_dtype": str(layout.dtype),
