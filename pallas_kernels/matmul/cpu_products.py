@@ -1,7 +1,7 @@
 """Device: `cpu_product`, how XLA on CPU multiplies fastest; which form is fastest depends on the processor.
 
-XLA's library for products on CPU (YNNPACK) packs the right operand in each call. It multiplies bfloat16 by AMX where the
-processor has it, else by AVX-512, in which products of many rows are faster in float32.
+XLA's library for products on CPU (YNNPACK) packs the right operand in each call. It multiplies bfloat16 by AMX where
+the processor has it, else by AVX-512, in which products of many rows are faster in float32.
 """
 
 from dataclasses import dataclass

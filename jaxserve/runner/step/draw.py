@@ -44,8 +44,7 @@ def draw(
         return sample_tokens(mask_padding(raw, settings.model.config.vocab_size), sampling, positions, slots)
 
     def drawn() -> tuple[jax.Array, jax.Array, DeviceLogprobs]:
-        states = hidden[heads.tokens]
-        raw = _raw_logits(settings, params, heads.samples, states)
+        raw = _raw_logits(settings, params, heads.samples, hidden[heads.tokens])
         rows = (raw, heads.sampling, heads.positions)
         tokens, is_bad, processed = _of_rows(settings, sample, heads.samples, rows, slots)
         num_wanted = jnp.where(heads.samples, heads.sampling.num_logprobs, -1)
@@ -53,7 +52,7 @@ def draw(
         # computed again where processors have changed those of a row that wants log-probabilities.
         logprobs = lax.cond(
             jnp.any(heads.sampling.has_processor & (num_wanted >= 0)),
-            lambda: _score_blocks(settings, params, (states, tokens, num_wanted)),
+            lambda: _score_blocks(settings, params, hidden, (heads.tokens, tokens, num_wanted)),
             lambda: _score(settings, processed.shape[1], (processed, tokens, num_wanted)),
         )
         return tokens, is_bad, logprobs
@@ -77,16 +76,20 @@ def score_states(
     return _score(settings, settings.model.config.vocab_size, (raw, targets, num_wanted))
 
 
-def _score_blocks(settings: StepSettings, params: Params, rows: tuple[jax.Array, ...]) -> DeviceLogprobs:
-    """`score_states` of up to `BLOCK_ROWS` rows at a time."""
-    if settings.tiles is not None:
-        return score_states(settings, params, *rows)
-    num_rows = len(rows[0])
-    size = math.gcd(num_rows, BLOCK_ROWS)
+def _score_blocks(
+    settings: StepSettings, params: Params, hidden: Float[Array, "T D"], rows: tuple[jax.Array, jax.Array, jax.Array]
+) -> DeviceLogprobs:
+    """`score_states` of `BLOCK_ROWS` rows at a time. rows: indices of hidden states, targets, candidates wanted."""
 
     def score(block: tuple[jax.Array, ...]) -> DeviceLogprobs:
         # Without the barrier XLA for GPUs fuses the block's slice into the product, which then has 34 MB of workspace.
-        return score_states(settings, params, *lax.optimization_barrier(block))
+        tokens, targets, num_wanted = lax.optimization_barrier(block)
+        return score_states(settings, params, hidden[tokens], targets, num_wanted)
+
+    if settings.tiles is not None:
+        return score(rows)
+    num_rows = len(rows[0])
+    size = math.gcd(num_rows, BLOCK_ROWS)
 
     def split(a: jax.Array) -> jax.Array:
         return a.reshape(num_rows // size, size, *a.shape[1:])
