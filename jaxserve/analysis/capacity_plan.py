@@ -26,10 +26,12 @@ from jaxserve.runner.programs.executables import Executables
 CONTEXT = 2048
 
 
-def spec_for(config: EngineConfig, model: ModelConfig, target: PlanTarget) -> EngineSpec:
-    """The engine that `build` would make of the same options on the target's devices."""
+def spec_for(
+    config: EngineConfig, model: ModelConfig, target: PlanTarget, draft: ModelConfig | None = None
+) -> EngineSpec:
+    """The engine that `build` would make of the same options on the target's devices. draft: its draft model."""
     config = replace(config, tensor_parallel_size=target.mesh.size)
-    return make_spec(config, model, target.mesh, target.limit_bytes)
+    return make_spec(config, model, target.mesh, target.limit_bytes, draft)
 
 
 def plan_model(
@@ -78,7 +80,7 @@ def plan_model(
 def _memory(config: EngineConfig, spec: EngineSpec, target: PlanTarget, infos: tuple[ProgramInfo, ...]) -> MemoryReport:
     programs, sizes = spec.programs, spec.sizes
     num_devices = target.mesh.size
-    weight_bytes = device_bytes(programs.params)
+    weight_bytes = device_bytes(programs.weights)
     pool_bytes = device_bytes(programs.state.kv)
     slot_bytes = device_bytes(programs.state) - pool_bytes
     step_bytes = max(program.temporary_bytes for program in infos)

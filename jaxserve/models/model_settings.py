@@ -1,11 +1,12 @@
 """Device: `Settings`, the static description of a model on a mesh: hashable, hence a static argument of `jit`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jax.sharding import Mesh
 
 from jaxserve.core.kv_groups import KVGroups
+from jaxserve.kv.kv_state import ExtraArray
 from jaxserve.kv.pool_layout import KVLayout
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.kv_heads import kv_layout
@@ -18,7 +19,7 @@ class Settings:
 
     dtype: of weights and activations, as a numpy dtype; `layout` has that of KV. page_size: KV positions in a page.
     page_layout: order of a page's axes. attention_backend: back end of paged attention; `pure.forward` uses dense
-    attention instead.
+    attention instead. extra: arrays beside the KV pool.
     """
 
     config: ModelConfig
@@ -27,11 +28,13 @@ class Settings:
     page_size: int
     attention_backend: str = "auto"
     page_layout: PageLayout = ROWS
+    extra: tuple[ExtraArray, ...] = ()
 
     @property
     def layout(self) -> KVLayout:
-        """Shape, dtype and sharding of the KV pool."""
-        return kv_layout(self.config, self.mesh, self.page_size, self.dtype, self.page_layout)
+        """Shape, dtype and sharding of the KV pool and the arrays beside it."""
+        pool = kv_layout(self.config, self.mesh, self.page_size, self.dtype, self.page_layout)
+        return replace(pool, extra=(*pool.extra, *self.extra))
 
     @property
     def groups(self) -> KVGroups:

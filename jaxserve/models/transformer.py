@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from jaxserve.core.hardware.mesh import sharding
 from jaxserve.models.attention import plan_kind
 from jaxserve.models.attention_metadata import of_group
-from jaxserve.models.config.model_config import ModelConfig, Stack
+from jaxserve.models.config.model_config import Layer, ModelConfig, Stack
 from jaxserve.models.context import Context
 from jaxserve.models.layer import run_layer
 from jaxserve.models.linear import Linear, whole
@@ -53,13 +53,15 @@ def forward(
     metas: tuple[AttentionMeta, ...],
     pool: Float[Array, "Lg P K page W2"],
     *,
+    table: tuple[Layer, ...] | None = None,
     tap_layers: tuple[int, ...] = (),
 ) -> tuple[Float[Array, "T D"], Float[Array, "Lg P K page W2"], Float[Array, "A T D"]]:
     """Hidden states after the final norm, the pool with the tokens' keys and values, and the taps.
 
-    metas: one for each layer kind. tap_layers: layers whose inputs are returned, in that order (draft heads,
-    embeddings).
+    metas: one for each layer kind. table: the layers that run, and where their KV lies; None: all, as the model's KV
+    groups have them. tap_layers: rows of the table whose inputs are returned, in that order (draft heads, embeddings).
     """
+    table = config.layer_table if table is None else table
     x = embed(config, params, tokens)
     is_token = jnp.arange(len(tokens)) < metas[0].cu_q_lens[metas[0].num_seqs]
     each = partial(each_tile, ctx.tiles, is_token)
@@ -82,7 +84,7 @@ def forward(
         return run_one
 
     branches = [branch(stack) for stack in config.stacks]
-    turn = stacks_of_turn(config.layer_stacks, ctx.mesh.devices.flat[0].platform)
+    turn = stacks_of_turn(tuple(row.stack for row in table), ctx.mesh.devices.flat[0].platform)
 
     def run_turn(carry: Carry, rows: jax.Array) -> tuple[Carry, None]:
         for i in range(len(rows)):
@@ -93,7 +95,7 @@ def forward(
             carry = run(carry, *where)
         return carry, None
 
-    rows, size = layer_rows(config, tap_layers), len(turn or (0,))
+    rows, size = layer_rows(table, tap_layers), len(turn or (0,))
     num_whole = len(rows) // size * size
     carry = Carry(x, pool, jnp.zeros((len(tap_layers), *x.shape), x.dtype))
     with jax.named_scope("layers"):
@@ -116,8 +118,8 @@ def stacks_of_turn(layer_stacks: tuple[int, ...], platform: str) -> tuple[int, .
     return None
 
 
-def layer_rows(config: ModelConfig, tap_layers: tuple[int, ...] = ()) -> Int[Array, "L 5"]:
-    """The layer table as an array: stack, index in stack, group, index in group, tap index (past the last: no tap)."""
+def layer_rows(table: tuple[Layer, ...], tap_layers: tuple[int, ...] = ()) -> Int[Array, "L 5"]:
+    """A layer table as an array: stack, index in stack, group, index in group, tap index (past the last: no tap)."""
     rows = [
         (
             row.stack,
@@ -126,7 +128,7 @@ def layer_rows(config: ModelConfig, tap_layers: tuple[int, ...] = ()) -> Int[Arr
             row.index_in_group,
             tap_layers.index(i) if i in tap_layers else len(tap_layers),
         )
-        for i, row in enumerate(config.layer_table)
+        for i, row in enumerate(table)
     ]
     return jnp.array(rows, jnp.int32)
 

@@ -130,10 +130,11 @@ class DeviceOps:
                 lines[row] = count_tokens(prefix.tokens, prefix.prompt_len, vocab)
             state = self._run(self._programs.set_counts, state, slots_of(counted[part]), lines)
         for part in _parts(len(prefixes) if history_len else 0, PREFIX_SLOTS):
-            tokens = np.zeros((PREFIX_SLOTS, history_len), np.int32)
+            tokens, lens = np.zeros((PREFIX_SLOTS, history_len), np.int32), np.zeros(PREFIX_SLOTS, np.int32)
             for row, prefix in enumerate(prefixes[part]):
-                tokens[row, : len(prefix.tokens)] = prefix.tokens
-            state = self._run(self._programs.set_history, state, slots_of(prefixes[part]), tokens)
+                lens[row] = len(prefix.tokens)
+                tokens[row, : lens[row]] = prefix.tokens
+            state = self._run(self._programs.set_history, state, slots_of(prefixes[part]), tokens, lens)
         return state
 
 

@@ -16,6 +16,7 @@ from jaxserve.core.step_plan import StepPlan
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import init_state
 from jaxserve.runner.dispatch_ops import DeviceOps
+from jaxserve.runner.drafts.draft_model import with_draft
 from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
 from jaxserve.runner.programs.executables import Compiler, Executables
 from jaxserve.runner.programs.programs import Program, Programs
@@ -45,13 +46,19 @@ class Ticket:
 class Runner:
     """Runs plans on the device. Each program is compiled once: on demand until `freeze`, never afterwards.
 
-    num_host_pages: pages of the host tier; 0: none.
+    draft_params: weights of the draft model, if there is one. num_host_pages: pages of the host tier; 0: none.
     """
 
     def __init__(
-        self, programs: Programs, params: Params, compiler: Compiler = Program.compile, *, num_host_pages: int = 0
+        self,
+        programs: Programs,
+        params: Params,
+        compiler: Compiler = Program.compile,
+        *,
+        draft_params: Params | None = None,
+        num_host_pages: int = 0,
     ):
-        self.programs, self.params = programs, params
+        self.programs, self.params, self.draft_params = programs, params, draft_params
         self.num_reads = 0  # steps read back by `collect`
         self._state = init_state(programs.layout, programs.num_pages, programs.slot_sizes, programs.settings.model.mesh)
         if programs.settings.model.mesh.devices.flat[0].platform != "cpu":
@@ -69,7 +76,7 @@ class Runner:
             buffer = pack(self._batch_layout(bucket), plan, scratch_slot=self.programs.num_slots)
         execute = self._executables.get(str(bucket), lambda: self.programs.step(bucket))
         with jax.profiler.TraceAnnotation("dispatch"):
-            self._state, output, extras = execute(self.params, self._state, buffer)
+            self._state, output, extras = execute(self.weights, self._state, buffer)
         ticket = Ticket(
             step_id=plan.step_id,
             bucket=bucket,
@@ -94,7 +101,7 @@ class Runner:
         size = next(size for size in programs.draw_sizes if size >= len(late.rows))
         program = partial(programs.draw, size)
         execute = self._executables.get(f"draw[rows={size}]", program)
-        self._state, output, logprobs = execute(self.params, self._state, late.padded(size, programs.num_slots))
+        self._state, output, logprobs = execute(self.weights, self._state, late.padded(size, programs.num_slots))
         late = replace(late, output=output, logprobs=None if ticket.logprobs is None else logprobs)
         for result in (late.output, late.logprobs):
             if result is not None:
@@ -185,8 +192,13 @@ class Runner:
         return self.programs.settings
 
     @property
+    def weights(self) -> Params:
+        """All weights, as steps take them."""
+        return with_draft(self.params, self.draft_params)
+
+    @property
     def targets(self) -> Params:
-        """Shape, dtype, sharding and layout of each weight."""
+        """Shape, dtype, sharding and layout of each weight of the model."""
         return self.programs.params
 
     @property

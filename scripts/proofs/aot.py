@@ -61,6 +61,8 @@ def cases() -> Iterator[Case]:
         for num_branches, drafts in ((1, "chains"), (2, "trees")):
             check = partial(llama.check_verify_step, mesh, num_branches)
             yield f"Llama 3 8B, step, {llama.VERIFY}, {drafts}", target, check
+        check = partial(llama.check_draft_model_step, mesh, llama.VERIFY)
+        yield f"Llama 3.1 8B, drafts of Llama 3.2 1B, {llama.VERIFY}", target, check
         yield "Llama 3 8B, draw of 64 late rows", target, partial(llama.check_late_draw, mesh)
     yield f"Llama 3 8B, step, {gpu_step.DECODE}", "h200", gpu_step.check_whole_step
     with_kernel = gpu_step.check_layers_with_measured_products

@@ -5,13 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from unittest.mock import patch
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxserve import LLM
+from jaxserve.models.params import Params
+from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.drafts.ngram_proposer import NgramProposer
+from jaxserve.runner.drafts.proposer import DraftRows, ReadTokens
 from jaxserve.scheduler.speculation import DraftPlan, Speculation
 
 
@@ -62,13 +64,19 @@ class AmongDecoys:
     ngram: NgramProposer
     makes_trees: bool = True
 
-    def propose(self, history: jax.Array, lens: jax.Array, num_drafts: int) -> Drafts:
+    def read(self, params: Params, state: DeviceState, batch: ReadTokens) -> DeviceState:
         """See `Proposer`."""
-        tokens, num, _ = self.ngram.propose(history, lens, num_drafts // 2)
+        return state
+
+    def propose(
+        self, params: Params, state: DeviceState, rows: DraftRows, num_drafts: int
+    ) -> tuple[DeviceState, Drafts]:
+        """See `Proposer`."""
+        _, (tokens, num, _) = self.ngram.propose(params, state, rows, num_drafts // 2)
         other = (tokens + 1) % jnp.int32(64)  # within every tiny vocabulary
-        nodes = jnp.stack([other, tokens], axis=2).reshape(len(lens), -1)
+        nodes = jnp.stack([other, tokens], axis=2).reshape(len(num), -1)
         parents = jnp.repeat(2 * jnp.arange(num_drafts // 2, dtype=jnp.int32), 2)
-        return Drafts(nodes, 2 * num, jnp.broadcast_to(parents, nodes.shape))
+        return state, Drafts(nodes, 2 * num, jnp.broadcast_to(parents, nodes.shape))
 
 
 @contextmanager

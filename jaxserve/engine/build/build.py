@@ -1,6 +1,7 @@
 """Wiring: from an `EngineConfig` to an engine: the one place where scheduler, runner, weights and text meet."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from jaxserve.core.hardware.mesh import make_mesh
@@ -9,8 +10,8 @@ from jaxserve.engine.build.engine_sizes import EngineSizes
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.engine.build.memory_budget import limit_on
 from jaxserve.engine.build.memory_fallback import detect_shortage, with_room
-from jaxserve.engine.build.model_source import ModelSource, open_model
-from jaxserve.engine.build.model_text import ModelText, choose_text, eos_ids
+from jaxserve.engine.build.model_source import ModelSource, draft_config, open_model
+from jaxserve.engine.build.model_text import ModelText, check_same_tokens, choose_text, choose_tokenizer, eos_ids
 from jaxserve.engine.build.startup.precompile import compiler_for, with_compiled_sizes
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.engine.inputs.input_processor import InputProcessor
@@ -63,18 +64,26 @@ def build(config: EngineConfig, progress: Progress | None = None) -> EngineParts
     progress: called with the bytes of weights loaded so far, and all of them.
     """
     use_compilation_cache(config)
-    with open_model(config) as source:
-        return _load(with_compiled_sizes(config, source.model), source, progress)
+    of_draft = draft_config(config)
+    with open_model(config) as source, nullcontext() if of_draft is None else open_model(of_draft) as draft:
+        return _load(with_compiled_sizes(config, source.model), source, draft, progress)
 
 
-def _load(config: EngineConfig, source: ModelSource, progress: Progress | None) -> EngineParts:
+def _load(
+    config: EngineConfig, source: ModelSource, draft: ModelSource | None, progress: Progress | None
+) -> EngineParts:
     mesh = make_mesh(config.tensor_parallel_size)
     text = choose_text(config, source.checkpoint, source.folder)
-    spec = make_spec(config, source.model, mesh, limit_on(mesh))
+    if draft is not None:
+        check_same_tokens(text.tokenizer, choose_tokenizer(config, draft.checkpoint, draft.folder))
+    spec = make_spec(config, source.model, mesh, limit_on(mesh), None if draft is None else draft.model)
     compiler = compiler_for(config, spec)  # may refuse the folder of `compiled`, and weights take long to read
     programs = spec.programs
     params = place(source.params(mesh, programs.param_specs, config.seed, progress), programs.params)
-    return assemble(config, spec, compiler, source.model, params, text)
+    draft_params = None
+    if draft is not None and programs.draft_specs is not None and programs.draft_params is not None:
+        draft_params = place(draft.params(mesh, programs.draft_specs, config.seed), programs.draft_params)
+    return assemble(config, spec, compiler, source.model, params, text, draft_params)
 
 
 def assemble(
@@ -84,13 +93,17 @@ def assemble(
     described: ModelConfig,
     params: Params,
     text: ModelText,
+    draft_params: Params | None = None,
 ) -> EngineParts:
     """All parts of an engine; the pool is smaller than planned where memory runs out. compiler: of that plan."""
 
     def allocate(spec: EngineSpec) -> tuple[EngineSpec, Runner]:
         own = compiler if spec is planned else compiler_for(config, spec)
         with detect_shortage(spec, "memory ran out while the pool was made"):
-            return spec, Runner(spec.programs, params, own, num_host_pages=spec.sizes.num_host_pages)
+            runner = Runner(
+                spec.programs, params, own, draft_params=draft_params, num_host_pages=spec.sizes.num_host_pages
+            )
+            return spec, runner
 
     spec, runner = with_room(config, planned, described, allocate)
     sizes, programs = spec.sizes, spec.programs

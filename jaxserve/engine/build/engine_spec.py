@@ -25,6 +25,7 @@ from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import declare
 from jaxserve.models.row_tiles import row_tiles
+from jaxserve.runner.drafts.draft_model import DraftModel, with_draft
 from jaxserve.runner.drafts.ngram_proposer import NgramProposer
 from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.step.step_settings import StepSettings
@@ -34,17 +35,21 @@ from jaxserve.runner.step.step_settings import StepSettings
 class EngineSpec:
     """What `build` makes an engine of, and `plan` compiles for devices that may be absent.
 
-    memory: what its parts are expected to take; an upper bound for what only the compiler knows.
+    memory: what its parts are expected to take; an upper bound for what only the compiler knows. draft: the draft
+    model as its checkpoint describes it, if there is one.
     """
 
     sizes: EngineSizes
     buckets: Buckets
     programs: Programs
     memory: MemoryBudget
+    draft: ModelConfig | None = None
 
 
-def make_spec(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None) -> EngineSpec:
-    """An engine for `model` on a mesh whose devices have `limit_bytes` each (None: not known).
+def make_spec(
+    config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None, draft: ModelConfig | None = None
+) -> EngineSpec:
+    """An engine for `model` on a mesh whose devices have `limit_bytes` each (None: not known). draft: its draft model.
 
     Where memory is scarce, sizes that the configuration leaves open are smaller than by default
     (`engine_sizes.narrowed`).
@@ -52,7 +57,7 @@ def make_spec(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes:
     options, num_rows = config, max_rows_and_tokens(config, mesh.devices.flat[0].platform)[0]
     while True:
         try:
-            spec = _spec_of(options, model, mesh, limit_bytes)
+            spec = _spec_of(options, model, mesh, limit_bytes, draft)
         except ConfigError as error:
             if error.param != "memory_utilization" or not may_have_fewer_rows(config, num_rows):
                 raise
@@ -64,15 +69,21 @@ def make_spec(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes:
         options, num_rows = smaller, smaller.max_num_seqs or num_rows
 
 
-def _spec_of(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None) -> EngineSpec:
+def _spec_of(
+    config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None, draft: ModelConfig | None
+) -> EngineSpec:
     """The engine of these options, with defaults for those left open."""
     platform, dtype = mesh.devices.flat[0].platform, choose_dtype(config.dtype, model.dtype)
     groups = model.kv_groups(page_size(config, platform))
     backend = INVARIANT if config.batch_invariant else config.attention_backend
     settings = Settings(model, mesh, dtype, groups.page_size, backend, page_layout(config.kv_layout))
-    page_bytes = settings.layout.page_bytes
     check_backend(settings)
-    specs = declare(model, mesh, dtype)
+    draft_model = None if draft is None else DraftModel.of(settings, draft)
+    if draft_model is not None:
+        check_backend(draft_model.model)
+        settings = replace(settings, extra=(draft_model.kv,))
+    page_bytes = settings.layout.page_bytes
+    specs = with_draft(declare(model, mesh, dtype), None if draft is None else declare(draft, mesh, dtype))
     memory = memory_budget(config, model, mesh, specs, page_bytes=page_bytes, limit_bytes=limit_bytes)
     sizes = resolve(config, max_position=model.max_position, groups=groups, page_bytes=page_bytes, memory=memory)
     settings = replace(settings, config=model.for_context(sizes.max_model_len))  # the pool may have made it shorter
@@ -83,6 +94,9 @@ def _spec_of(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: 
     if streaming is not None:
         streaming.check_sizes(groups.page_size, sizes.max_model_len, groups.windows)
     proposer = None if speculation is None else NgramProposer.of(speculation)
+    if draft_model is not None:
+        of_context = draft_model.model.config.for_context(sizes.max_model_len)
+        proposer = replace(draft_model, model=replace(draft_model.model, config=of_context))
     acceptance = None if speculation is None else speculation.synthetic_acceptance
     programs = Programs(
         StepSettings(settings, max_logprobs, tiles, proposer, acceptance),
@@ -103,4 +117,4 @@ def _spec_of(config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: 
         buckets = read_buckets(config.buckets, *largest)
     if speculation is not None:
         buckets = with_verify(buckets, speculation.num_speculative_tokens)
-    return EngineSpec(sizes, buckets, programs, memory)
+    return EngineSpec(sizes, buckets, programs, memory, draft)

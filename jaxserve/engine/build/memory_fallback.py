@@ -123,9 +123,8 @@ def _smaller(config: EngineConfig, model: ModelConfig, shortage: MemoryShortage)
     is_open = is_sized_by_memory(config, memory) and may_have_fewer_rows(config, sizes.max_num_seqs)
     if before - lost < fewest and is_open:
         fewer_rows = replace(kept, max_num_seqs=sizes.max_num_seqs // 2)
-        return make_spec(
-            fewer_rows, model, mesh, None if memory.limit_bytes is None else memory.limit_bytes // mesh.size
-        )
+        limit_bytes = None if memory.limit_bytes is None else memory.limit_bytes // mesh.size
+        return make_spec(fewer_rows, model, mesh, limit_bytes, shortage.spec.draft)
     if before <= fewest:
         raise ConfigError(
             f"{shortage.why}, and fewer than num_pages={before} ({before * page_bytes:,} bytes) would not hold one "
@@ -136,7 +135,7 @@ def _smaller(config: EngineConfig, model: ModelConfig, shortage: MemoryShortage)
         )
     fewer = max(before - max(lost, 1), fewest)
     options = replace(kept, num_pages=fewer, kv_cache_memory_bytes=None, memory_utilization=None)
-    spec = make_spec(options, model, mesh, limit_bytes=None)
+    spec = make_spec(options, model, mesh, None, shortage.spec.draft)
     return replace(spec, sizes=replace(spec.sizes, lost_pages=sizes.lost_pages + before - fewer), memory=memory)
 
 

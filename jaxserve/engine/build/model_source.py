@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -63,6 +63,14 @@ def open_model(config: EngineConfig) -> Generator[ModelSource]:
         raise ConfigError(message, "load_format")
     with open_checkpoint(source) as checkpoint:
         yield ModelSource(read_config(checkpoint), checkpoint, checkpoint.folder)
+
+
+def draft_config(config: EngineConfig) -> EngineConfig | None:
+    """The options that open the engine's draft model, if it has one: those of the model, with its name."""
+    speculation = config.speculation
+    if speculation is None or speculation.model is None:
+        return None
+    return replace(config, model=speculation.model, revision=None, speculative_config=None)
 
 
 def is_only_shape(name: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from checkpoints.open_checkpoint import Checkpoint
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.core.options.speculative_config import PARAM
 from jaxserve.engine.inputs.chat_renderer import named_template, read_template
 from jaxserve.models.config.config_keys import token_ids
 from jaxserve.models.config.model_config import ModelConfig
@@ -48,6 +49,23 @@ def choose_tokenizer(config: EngineConfig, checkpoint: Checkpoint | None, folder
     if tokenizer is None:
         raise ConfigError("escape_special_tokens needs a tokenizer: leave it out", "escape_special_tokens")
     return PlainTextTokenizer(tokenizer)
+
+
+def check_same_tokens(tokenizer: Tokenizer | None, draft: Tokenizer | None) -> None:
+    """Raises ConfigError unless each id stands for the same token in a model and its draft model, where both have a
+    tokenizer."""
+    if tokenizer is None or draft is None:
+        return
+    own, other = tokenizer.token_bytes, draft.token_bytes
+    different = next((i for i, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), None)
+    if different is None and len(own) == len(other):
+        return
+    at = "" if different is None else f"; token {different} is {own[different]!r} and {other[different]!r}"
+    raise ConfigError(
+        f"{PARAM}: the draft model's tokenizer is another: it has {len(other)} tokens, the model's has {len(own)}{at}. "
+        "Drafts must be tokens of the model",
+        PARAM,
+    )
 
 
 def _tokenizer(config: EngineConfig, checkpoint: Checkpoint | None, folder: Path | None) -> Tokenizer | None:

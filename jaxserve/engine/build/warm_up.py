@@ -45,6 +45,6 @@ def _compile(config: EngineConfig, parts: EngineParts, show_progress: bool) -> N
 
 def _rebuilt(config: EngineConfig, parts: EngineParts, spec: EngineSpec) -> EngineParts:
     """The engine with other sizes; its old state is released before the new one is allocated."""
-    compiler, params = compiler_for(config, spec), parts.runner.params
-    parts.runner.release()
-    return assemble(config, spec, compiler, parts.described, params, parts.text)
+    compiler, runner = compiler_for(config, spec), parts.runner
+    runner.release()
+    return assemble(config, spec, compiler, parts.described, runner.params, parts.text, runner.draft_params)

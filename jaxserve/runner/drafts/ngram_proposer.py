@@ -14,7 +14,10 @@ from jax import lax
 from jaxtyping import Array, Int32
 
 from jaxserve.core.options.speculative_config import SpeculativeConfig
+from jaxserve.models.params import Params
+from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_tree import Drafts
+from jaxserve.runner.drafts.proposer import DraftRows, ReadTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,19 @@ class NgramProposer:
         """Whether drafts have parents."""
         return self.num_branches > 1
 
+    def read(self, params: Params, state: DeviceState, batch: ReadTokens) -> DeviceState:
+        """See `Proposer`. The history is all that is needed."""
+        return state
+
+    def propose(
+        self, params: Params, state: DeviceState, rows: DraftRows, num_drafts: int
+    ) -> tuple[DeviceState, Drafts]:
+        """See `Proposer`."""
+        assert state.history is not None
+        return state, self.look_up(state.history[rows.slots], rows.starts + 1, num_drafts)
+
     @jax.named_scope("propose")
-    def propose(self, history: Int32[Array, "S H"], lens: Int32[Array, "S"], num_drafts: int) -> Drafts:
+    def look_up(self, history: Int32[Array, "S H"], lens: Int32[Array, "S"], num_drafts: int) -> Drafts:
         """Drafts of rows whose tokens are history[s, : lens[s]].
 
         Where a match is so recent that the text ends before its branch does, the text between the two is repeated: with

@@ -1,10 +1,41 @@
-"""Device: `Proposer`: what each way of drafting has in common."""
+"""Device: `Proposer`: what each way of drafting has in common, and what it is given."""
 
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Array, Int32
 
+from jaxserve.models.params import Params
+from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_tree import Drafts
+from jaxserve.sampling.sampling_batch import SamplingBatch
+from pallas_kernels.paged_attention.batch_meta import AttentionMeta
+
+
+class DraftRows(NamedTuple):
+    """The rows of a verify bucket before a round; the last ones are padding.
+
+    starts: the position of each row's last token, which the history has. room: the most drafts that each row may have.
+    tables: page tables of each kind of layers, from each row's first page on where the kind has no window. sampling:
+    how the target draws.
+    """
+
+    slots: Int32[Array, "S"]
+    starts: Int32[Array, "S"]
+    room: Int32[Array, "S"]
+    num_seqs: Int32[Array, ""]
+    tables: tuple[Int32[Array, "G S W"], ...]
+    sampling: SamplingBatch
+
+
+class ReadTokens(NamedTuple):
+    """The tokens that a mixed bucket reads, T of S rows. metas: of each kind of layers of the target."""
+
+    tokens: Int32[Array, "T"]
+    positions: Int32[Array, "T"]
+    slots: Int32[Array, "S"]
+    starts: Int32[Array, "S"]
+    ends: Int32[Array, "S"]
+    metas: tuple[AttentionMeta, ...]
 
 
 @runtime_checkable  # for the tests' runtime type check
@@ -17,6 +48,12 @@ class Proposer(Protocol):
     @property
     def makes_trees(self) -> bool: ...
 
-    def propose(self, history: Int32[Array, "S H"], lens: Int32[Array, "S"], num_drafts: int) -> Drafts:
-        """Drafts of rows whose tokens so far are history[s, : lens[s]], up to `num_drafts` each."""
+    def read(self, params: Params, state: DeviceState, batch: ReadTokens) -> DeviceState:
+        """The state after the tokens of a mixed bucket, with what later drafts need of them."""
+        ...
+
+    def propose(
+        self, params: Params, state: DeviceState, rows: DraftRows, num_drafts: int
+    ) -> tuple[DeviceState, Drafts]:
+        """Up to `num_drafts` drafts of each row, of which the caller uses `rows.room`."""
         ...

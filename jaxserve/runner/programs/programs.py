@@ -18,8 +18,10 @@ from jaxserve.core.row_layout import ROW_FIELDS
 from jaxserve.kv.kv_state import KVState
 from jaxserve.kv.page_copies import gather_pages, scatter_pages
 from jaxserve.kv.pool_layout import KVLayout
+from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params, declare, has_tuples_on, targets, vocab_width
 from jaxserve.runner.device_state import MAX_EDITS, DeviceState, SlotSizes, init_slots
+from jaxserve.runner.drafts.draft_model import DraftModel, with_draft
 from jaxserve.runner.host_pages import TRANSFER_PAGES
 from jaxserve.runner.programs.compiler_options import compiler_options
 from jaxserve.runner.programs.stored_layouts import stored
@@ -96,15 +98,33 @@ class Programs:
 
     @cached_property
     def param_specs(self) -> Params:
-        """The declared weights."""
-        model = self.settings.model
-        return declare(model.config, model.mesh, model.dtype, has_tuples=has_tuples_on(model.mesh))
+        """The declared weights of the model."""
+        return _declared(self.settings.model)
+
+    @cached_property
+    def draft_specs(self) -> Params | None:
+        """Those of the draft model, if there is one."""
+        return None if self.draft_model is None else _declared(self.draft_model)
 
     @cached_property
     def params(self) -> Params:
-        """Shape, dtype, sharding and layout of each weight."""
-        mesh = self.settings.model.mesh
-        return stored(targets(self.param_specs, mesh), mesh)
+        """Shape, dtype, sharding and layout of each weight of the model."""
+        return self._stored(self.param_specs)
+
+    @cached_property
+    def draft_params(self) -> Params | None:
+        """Those of the draft model, if there is one."""
+        return None if self.draft_specs is None else self._stored(self.draft_specs)
+
+    @cached_property
+    def weights(self) -> Params:
+        """All weights, as steps take them."""
+        return with_draft(self.params, self.draft_params)
+
+    @property
+    def draft_model(self) -> Settings | None:
+        proposer = self.settings.proposer
+        return proposer.model if isinstance(proposer, DraftModel) else None
 
     @cached_property
     def state(self) -> Any:
@@ -120,7 +140,14 @@ class Programs:
     @property
     def slot_sizes(self) -> SlotSizes:
         model = self.settings.model
-        return SlotSizes(self.num_slots, self.vocab, model.config.d_model, model.dtype, self.history_len)
+        return SlotSizes(
+            self.num_slots,
+            self.vocab,
+            model.config.d_model,
+            model.dtype,
+            self.history_len,
+            self.draft_model is not None,
+        )
 
     @cached_property
     def vocab(self) -> int:
@@ -134,14 +161,14 @@ class Programs:
     def step(self, bucket: Bucket) -> Program:
         """(weights, state, buffer) -> (state, output, `ExtraOutputs`)."""
         layout, whole = self.batch_layout(bucket), replicated(self.settings.model.mesh)
-        args = (self.params, self.state, self._whole((layout.size,), jnp.int32))
+        args = (self.weights, self.state, self._whole((layout.size,), jnp.int32))
         program = self._program(str(bucket), partial(step, self.settings, layout), args, state=1, rest=(whole, whole))
         return replace(program, bucket=bucket)
 
     def draw(self, num_rows: int) -> Program:
         """(weights, state, rows) -> (state, output, log-probabilities): `draw_late` of up to `num_rows` rows."""
         whole = replicated(self.settings.model.mesh)
-        args = (self.params, self.state, self._whole((num_rows, len(ROW_FIELDS)), jnp.int32))
+        args = (self.weights, self.state, self._whole((num_rows, len(ROW_FIELDS)), jnp.int32))
         name = f"draw[rows={num_rows}]"
         return self._program(name, partial(draw_late, self.settings), args, state=1, rest=(whole, whole))
 
@@ -180,14 +207,16 @@ class Programs:
         return self._update("set_counts", function, self._whole((PREFIX_SLOTS,), jnp.int32), lines)
 
     def set_history(self) -> Program:
-        """(state, slots, their first tokens) -> state."""
+        """(state, slots, their first tokens, how many) -> state. A draft model has KV of them in the same pages."""
 
-        def function(state: DeviceState, slots: jax.Array, tokens: jax.Array) -> DeviceState:
+        def function(state: DeviceState, slots: jax.Array, tokens: jax.Array, lens: jax.Array) -> DeviceState:
             assert state.history is not None
-            return replace(state, history=state.history.at[slots].set(tokens))
+            draft_lens = None if state.draft_lens is None else state.draft_lens.at[slots].set(lens)
+            return replace(state, history=state.history.at[slots].set(tokens), draft_lens=draft_lens)
 
+        column = self._whole((PREFIX_SLOTS,), jnp.int32)
         tokens = self._whole((PREFIX_SLOTS, self.history_len), jnp.int32)
-        return self._update("set_history", function, self._whole((PREFIX_SLOTS,), jnp.int32), tokens)
+        return self._update("set_history", function, column, tokens, column)
 
     def copy_sinks(self) -> Program:
         """(state, copies of each kind of layers with full attention) -> state."""
@@ -233,6 +262,10 @@ class Programs:
         updates = [self.fork(), self.set_edits(), self.set_mask(), self.set_counts()]
         return [*map(self.step, buckets), *map(self.draw, self.draw_sizes), *updates, *rest]
 
+    def _stored(self, specs: Params) -> Params:
+        mesh = self.settings.model.mesh
+        return stored(targets(specs, mesh), mesh)
+
     def _whole(self, shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=replicated(self.settings.model.mesh))
 
@@ -261,3 +294,7 @@ class Programs:
         kept = jax.tree.map(sharding, self.state)
         out_shardings = kept if rest is None else (kept, *rest)
         return Program(name, self.settings.model.mesh, traced, args, state, out_shardings)
+
+
+def _declared(model: Settings) -> Params:
+    return declare(model.config, model.mesh, model.dtype, has_tuples=has_tuples_on(model.mesh))

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Int32
 from jaxserve.kv.page_copies import copy_pages
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import DeviceState
+from jaxserve.runner.drafts.proposer import ReadTokens
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.decode_loop import run_decode_rounds
 from jaxserve.runner.step.device_batch import DeviceBatch, StepInputs, first_inputs
@@ -49,6 +50,9 @@ def step(
     all_active = jnp.ones_like(batch.heads.samples)
     state, drawn, hidden = run_pass(settings, params, state, batch, all_active, resets=batch.starts == 0)
     state = _advanced(state, batch, drawn, all_active)
+    if settings.proposer is not None:
+        read = ReadTokens(batch.tokens, batch.positions, batch.slots, batch.starts, batch.kv_lens, batch.metas)
+        state = settings.proposer.read(params, state, read)
     num_tokens = batch.heads.samples.astype(jnp.int32)
     output = pack_output(jnp.int32(1), num_tokens, drawn.tokens[None], drawn.is_bad[None])
     scored = prompt_logprobs(partial(score_states, settings, params), batch, hidden, settings.max_logprobs)
@@ -59,10 +63,13 @@ def _advanced(state: DeviceState, batch: DeviceBatch, drawn: Drawn, is_active: B
     """The state after all tokens of the batch and, where rows sample, the drawn ones."""
     samples = batch.heads.samples & is_active
     last_tokens = jnp.where(samples, drawn.tokens, state.last_tokens[batch.slots])
+    # What a slot's former sequence had is not this one's.
+    draft_lens = None if state.draft_lens is None else state.draft_lens.at[batch.slots].min(batch.starts)
     return replace(
         state,
         last_tokens=state.last_tokens.at[batch.slots].set(last_tokens),
         lengths=state.lengths.at[batch.slots].set(batch.kv_lens),
+        draft_lens=draft_lens,
     )
 
 
@@ -75,6 +82,14 @@ def fork(
     dst_slots: Int32[Array, "F"],
 ) -> DeviceState:
     """Copy the partial pages and slot state of forked sequences; pairs of page 0 or of scratch slots are padding."""
-    slots = fork_slots(state.slots, src_slots, dst_slots)
-    history = None if state.history is None else state.history.at[dst_slots].set(state.history[src_slots])
-    return replace(state, kv=copy_pages(mesh, state.kv, src_pages, dst_pages), slots=slots, history=history)
+
+    def forked(columns: jax.Array | None) -> jax.Array | None:
+        return None if columns is None else columns.at[dst_slots].set(columns[src_slots])
+
+    return replace(
+        state,
+        kv=copy_pages(mesh, state.kv, src_pages, dst_pages),
+        slots=fork_slots(state.slots, src_slots, dst_slots),
+        history=forked(state.history),
+        draft_lens=forked(state.draft_lens),
+    )

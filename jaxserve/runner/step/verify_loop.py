@@ -19,6 +19,7 @@ from jaxserve.core.row_layout import ROW_INDEX
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.acceptance import Accepted, sample_and_match
 from jaxserve.runner.drafts.draft_tree import Drafts, ancestors, tree_bits
+from jaxserve.runner.drafts.packed_rows import pack_rows
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.device_batch import StepInputs, first_inputs
 from jaxserve.runner.step.row_ends import has_ended_before, is_stop
@@ -101,7 +102,7 @@ def run_verify_rounds(
         lens = jnp.where(query_lens > 0, 1 + drafts.num, 0)
         is_ancestor = ancestors(drafts)
         bits = None if drafts.parents is None else tree_bits(is_ancestor)
-        inputs = StepInputs(starts, lens, _packed(tokens, lens), bits)
+        inputs = StepInputs(starts, lens, pack_rows(tokens, lens), bits)
         state, drawn = verify(state, inputs, drafts, is_active)
         position = starts[:, None] + jnp.sum(is_ancestor, axis=2, dtype=jnp.int32)
         accepted = sample_and_match(drawn.tokens, drawn.is_bad, is_stop(rows, drawn.tokens, position), drafts)
@@ -147,12 +148,3 @@ def run_verify_rounds(
         is_unfinished, run_round, Carry(state, starts, first, is_active, jnp.zeros_like(starts), results)
     )
     return last.state, last.results
-
-
-def _packed(tokens: Int32[Array, "S W"], lens: Int32[Array, "S"]) -> Int32[Array, "T"]:
-    """The first tokens of each row, row after row, then zeros."""
-    width = tokens.shape[1]
-    ends = jnp.cumsum(lens, dtype=jnp.int32)
-    node = jnp.arange(width, dtype=jnp.int32)[None]
-    places = jnp.where(node < lens[:, None], (ends - lens)[:, None] + node, tokens.size)
-    return jnp.zeros(tokens.size, jnp.int32).at[places].set(tokens, mode="drop")

@@ -12,6 +12,7 @@ from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.acceptance import Accepted
 from jaxserve.runner.drafts.compact_path import compact_path
 from jaxserve.runner.drafts.draft_tree import Drafts, ancestors
+from jaxserve.runner.drafts.proposer import DraftRows
 from jaxserve.runner.drafts.synthetic_acceptance import impose_acceptance
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.device_batch import DeviceBatch, StepInputs
@@ -28,7 +29,8 @@ def verify_step(
     settings: StepSettings, layout: BatchLayout, params: Params, state: DeviceState, buffer: Int32[Array, "B"]
 ) -> tuple[DeviceState, Int32[Array, "O"], ExtraOutputs]:
     """See `step`."""
-    rows = layout.split(buffer)["rows"]
+    parts = layout.split(buffer)
+    rows, num_seqs = parts["rows"], parts["header"][0]
     slots, sampling = rows[:, ROW_INDEX["slot"]], read_rows(rows)
     width, proposer = 1 + layout.bucket.max_drafts, settings.proposer
     assert proposer is not None
@@ -38,11 +40,13 @@ def verify_step(
     ) -> tuple[DeviceState, Drafts]:
         state = keep_sharding(settings, state)
         assert state.history is not None
-        history = state.history.at[slots, starts].set(last_tokens)
-        drafts = proposer.propose(history[slots], starts + 1, width - 1)
+        state = replace(state, history=state.history.at[slots, starts].set(last_tokens))
+        tables = tuple(parts[f"tables{k}"] for k in range(len(layout.kinds)))
+        known = DraftRows(slots, starts, max_drafts, num_seqs, tables, sampling)
+        state, drafts = proposer.propose(params, state, replicate(settings, known), width - 1)
         if settings.synthetic_acceptance is not None:
             drafts = drafts._replace(num=jnp.full_like(drafts.num, width - 1))
-        return replace(state, history=history), drafts._replace(num=jnp.minimum(drafts.num, max_drafts))
+        return keep_sharding(settings, state), drafts._replace(num=jnp.minimum(drafts.num, max_drafts))
 
     def verify(
         state: DeviceState, inputs: StepInputs, drafts: Drafts, is_active: jax.Array

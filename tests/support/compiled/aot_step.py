@@ -17,6 +17,7 @@ from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.row_tiles import row_tiles
 from jaxserve.runner.device_state import DeviceState
+from jaxserve.runner.drafts.draft_model import DraftModel
 from jaxserve.runner.drafts.ngram_proposer import NgramProposer
 from jaxserve.runner.programs.compiler_options import compiler_options
 from jaxserve.runner.programs.hlo import read_hlo
@@ -34,13 +35,15 @@ DTYPE = jnp.dtype("bfloat16")
 
 @dataclass(frozen=True)
 class StepCase:
-    """A named shape (`SHAPES`) on a mesh, in one bucket. num_branches: of the drafts in verify buckets."""
+    """A named shape (`SHAPES`) on a mesh, in one bucket. num_branches: of the drafts in verify buckets, where these are
+    looked up. draft: the shape of the draft model; None: there is none."""
 
     mesh: Mesh
     name: str
     bucket: Bucket
     is_batch_invariant: bool = False
     num_branches: int = 1
+    draft: str | None = None
 
     @property
     def logit_share_bytes(self) -> int:
@@ -53,7 +56,7 @@ class StepCase:
 
     def weight_copies(self, compiled: jax.stages.Compiled) -> list[str]:
         """What a compiled decode step of this case, or its layers, copy of the weights."""
-        return weight_copies(read_hlo(compiled.as_text()), self._programs.params, self.bucket.num_tokens)
+        return weight_copies(read_hlo(compiled.as_text()), self._programs.weights, self.bucket.num_tokens)
 
     def traffic(self, compiled: jax.stages.Compiled, *parts: str) -> float:
         """Bytes that a compiled program of this case reads and writes, over those of the weights of these parts."""
@@ -104,12 +107,11 @@ class StepCase:
         backend, tiles = "auto", None
         if self.is_batch_invariant:
             backend, tiles = INVARIANT, row_tiles(self.mesh.devices.flat[0].platform)
-        is_verify = self.bucket.is_verify
-        settings = StepSettings(
-            Settings(config, self.mesh, DTYPE, PAGE, backend),
-            max_logprobs=20,
-            tiles=tiles,
-            proposer=NgramProposer(2, 4, self.num_branches) if is_verify else None,
-        )
-        history_len = PAGE * self.bucket.num_columns if is_verify else 0
+        model = Settings(config, self.mesh, DTYPE, PAGE, backend)
+        proposer = NgramProposer(2, 4, self.num_branches) if self.bucket.is_verify else None
+        if self.draft is not None:
+            proposer = DraftModel.of(model, SHAPES[self.draft])
+            model = replace(model, extra=(proposer.kv,))
+        settings = StepSettings(model, max_logprobs=20, tiles=tiles, proposer=proposer)
+        history_len = PAGE * self.bucket.num_columns if proposer is not None else 0
         return Programs(settings, NUM_PAGES, NUM_SLOTS, history_len=history_len)

@@ -31,7 +31,14 @@ def test_a_mapping_is_read():
             "synthetic_acceptance=1.5 .* 0 to 1",
         ),
         ({"method": "ngram", "num_speculative_tokens": 3, "synthetic_acceptance": True}, "synthetic_acceptance=True"),
-        ({"method": "ngram", "num_speculative_tokens": 3, "model": "x"}, "unknown option 'model'; known are method"),
+        ({"method": "ngram", "num_speculative_tokens": 3, "draft": "x"}, "unknown option 'draft'; known are method"),
+        ({"method": "ngram", "num_speculative_tokens": 3, "model": "x"}, "method='ngram' has no use for model"),
+        ({"method": "draft_model", "num_speculative_tokens": 3}, "method='draft_model' needs model=\"…\""),
+        ({"method": "draft_model", "num_speculative_tokens": 3, "model": 7}, "model=7 must be the name of a model"),
+        (
+            {"method": "draft_model", "num_speculative_tokens": 3, "model": "x", "prompt_lookup_max": 3},
+            "prompt_lookup_max is an option of method='ngram', not of 'draft_model'",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(value, message):

@@ -35,7 +35,7 @@ def test_drafts_are_those_of_a_scan(lookup, num_letters):
     history = RANDOM.integers(0, num_letters, (len(lens), WIDTH))
     history[np.arange(WIDTH) >= lens[:, None]] = GARBAGE
     proposer = NgramProposer(*lookup)
-    propose = jax.jit(proposer.propose, static_argnums=2)
+    propose = jax.jit(proposer.look_up, static_argnums=2)
     found = propose(jnp.asarray(history, jnp.int32), jnp.asarray(lens, jnp.int32), DRAFTS)
     assert (found.parents is not None) == proposer.makes_trees
     counts, columns = np.asarray(found.num), (found.tokens.tolist(), found.followed.tolist())
@@ -51,5 +51,5 @@ def test_drafts_are_those_of_a_scan(lookup, num_letters):
 def test_fewer_drafts_than_branches():
     """Narrow buckets may have fewer: the first branches then have one draft each."""
     history = jnp.int32([[5, 1, 5, 2, 5, 3, 5]])
-    found = NgramProposer(1, 1, 3).propose(history, jnp.int32([7]), 2)
+    found = NgramProposer(1, 1, 3).look_up(history, jnp.int32([7]), 2)
     assert (found.tokens.tolist(), found.followed.tolist(), found.num.tolist()) == ([[3, 2]], [[0, 0]], [2])

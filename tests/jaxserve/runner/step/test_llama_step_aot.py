@@ -46,6 +46,17 @@ def check_verify_step(mesh: Mesh, num_branches: int) -> None:
     assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP
 
 
+def check_draft_model_step(mesh: Mesh, bucket: Bucket) -> None:
+    """Assert that weights and KV of a draft model, too, are used where they lie, and that its passes end by no data."""
+    step = StepCase(mesh, "llama-3.1-8b", bucket, draft="llama-3.2-1b")
+    compiled = step.compile()
+    max_bytes = 4 * step.logit_share_bytes
+    for array in (step.state.kv.pool, *step.state.kv.extra.values()):
+        assert_in_place(compiled, array, donated=step.state, max_temp_bytes=max_bytes)
+    assert not step.weight_copies(compiled)
+    assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP
+
+
 def check_late_draw(mesh: Mesh) -> None:
     """Assert that late rows draw without a copy of the state or of the head, and without any loop that ends by data."""
     step = StepCase(mesh, "llama-3-8b", DECODE)

@@ -1,0 +1,204 @@
+"""Device: drafts of a smaller model with the same vocabulary (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv
+2302.01318), one after the other, before the target confirms them in the same dispatch.
+
+The draft model's keys and values lie beside the pool, in the pages of one of the target's KV groups without a window:
+whoever has the target's KV of a position has a place for the draft's.
+
+    positions   0 1 2 3 4 5 6 | 7              draft_lens[slot] = 5: steps without drafts have read 5 and 6 since
+                          . .   last token
+    first pass            5 6   7              up to 1 + drafts tokens of a row: it catches up before it drafts
+    further passes                8  9  10     one draft each
+
+A token is drawn as the target draws it, from the random number of its position: where the two models agree on the
+probabilities, they draw the same token at every temperature. Whatever is drafted, all tokens are the target's own.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int32
+
+from jaxserve.core.errors import ConfigError
+from jaxserve.core.options.speculative_config import PARAM
+from jaxserve.kv.kv_state import ExtraArray
+from jaxserve.models.attention_metadata import kind_meta
+from jaxserve.models.config.model_config import Layer, ModelConfig
+from jaxserve.models.context import Context
+from jaxserve.models.kv_heads import num_kv_heads_on
+from jaxserve.models.model_settings import Settings
+from jaxserve.models.params import Params
+from jaxserve.models.transformer import forward, logits
+from jaxserve.runner.device_state import DeviceState
+from jaxserve.runner.drafts.draft_tree import Drafts
+from jaxserve.runner.drafts.packed_rows import pack_rows
+from jaxserve.runner.drafts.proposer import DraftRows, ReadTokens
+from jaxserve.sampling.logit_processors import mask_padding
+from jaxserve.sampling.row_sharding import shard_rows
+from jaxserve.sampling.sample_tokens import sample_tokens
+from jaxserve.sampling.sampling_batch import SamplingBatch
+from jaxserve.sampling.slot_state import SlotState
+from pallas_kernels.paged_attention.batch_meta import AttentionMeta, sequence_positions
+
+DRAFT = "draft"
+"""The name of the draft model's weights among the parameters, and of its KV among the extra arrays."""
+
+
+def with_draft(params: Params, draft: Params | None) -> Params:
+    """The weights of a model and, if it has one, of its draft model."""
+    return params if draft is None else params | {DRAFT: draft}
+
+
+@dataclass(frozen=True)
+class DraftModel:
+    """model: the draft. kind: the target's kind of layers in whose first KV group's pages its KV lies."""
+
+    model: Settings
+    kind: int
+    makes_trees: bool = False
+
+    @classmethod
+    def of(cls, target: Settings, draft: ModelConfig) -> "DraftModel":
+        """Raises ConfigError where this model cannot draft for the target."""
+        if draft.vocab_size != target.config.vocab_size:
+            raise ConfigError(
+                f"{PARAM}: the draft model has a vocabulary of {draft.vocab_size} tokens, the model one of "
+                f"{target.config.vocab_size}: drafts must be tokens of the model",
+                PARAM,
+            )
+        full = [k for k, kind in enumerate(target.config.kinds) if kind.attention.window is None]
+        if not full:
+            raise ConfigError(
+                f"{PARAM}: all layers of the model have a window, and a draft model keeps its KV in the pages of "
+                'layers without one; method="ngram" needs none',
+                PARAM,
+            )
+        return cls(replace(target, config=draft), full[0])
+
+    @property
+    def kv(self) -> ExtraArray:
+        """All layers of the draft, one after the other."""
+        model = self.model
+        page = model.page_layout.page_shape(model.page_size, model.config.head_dim, model.dtype)
+        heads = num_kv_heads_on(model.config, model.mesh)
+        return ExtraArray(DRAFT, model.config.num_layers, (heads, *page), model.dtype)
+
+    @cached_property
+    def table(self) -> tuple[Layer, ...]:
+        """The draft's layers, all in one KV group."""
+        return tuple(replace(row, group=0, index_in_group=i) for i, row in enumerate(self.model.config.layer_table))
+
+    @jax.named_scope("draft")
+    def read(self, params: Params, state: DeviceState, batch: ReadTokens) -> DeviceState:
+        """See `Proposer`. Where tokens before these are missing, these are computed again once the row drafts."""
+        state, _ = self._forward(params, state, batch.tokens, batch.positions, batch.metas[self.kind])
+        assert state.draft_lens is not None
+        lens = state.draft_lens[batch.slots]
+        lens = jnp.where(lens >= batch.starts, batch.ends, lens)
+        return replace(state, draft_lens=state.draft_lens.at[batch.slots].set(lens))
+
+    @jax.named_scope("draft")
+    def propose(
+        self, params: Params, state: DeviceState, rows: DraftRows, num_drafts: int
+    ) -> tuple[DeviceState, Drafts]:
+        """See `Proposer`. A row that lacks more than a pass computes gets no drafts in this round."""
+        draft_lens, history = state.draft_lens, state.history
+        assert draft_lens is not None
+        assert history is not None
+        width, num_rows = 1 + num_drafts, len(rows.slots)
+        is_row = jnp.arange(num_rows, dtype=jnp.int32) < rows.num_seqs
+        begin = jnp.minimum(draft_lens[rows.slots], rows.starts)
+        lens = jnp.where(is_row, jnp.minimum(rows.starts + 1 - begin, width), 0)
+        end = begin + lens
+        places = begin[:, None] + jnp.arange(width, dtype=jnp.int32)[None]
+        tokens = history.at[rows.slots[:, None], places].get(mode="clip")
+        meta = self._meta(rows, begin, lens, num_tokens=width * num_rows)
+        packed = pack_rows(tokens, lens)
+        state, hidden = self._forward(params, state, packed, sequence_positions(meta), meta, max_query_len=width)
+        last = jnp.maximum(jnp.cumsum(lens, dtype=jnp.int32) - 1, 0)
+        num = jnp.where(end > rows.starts, jnp.minimum(rows.room, num_drafts), 0)
+        draft = self._draw(params, state.slots, hidden[last], rows.sampling, end, num > 0)
+        state = replace(state, draft_lens=draft_lens.at[rows.slots].set(end))
+
+        def extend(
+            carry: tuple[DeviceState, jax.Array, jax.Array, jax.Array], depth: jax.Array
+        ) -> tuple[tuple[DeviceState, jax.Array, jax.Array, jax.Array], jax.Array]:
+            state, read, position, draft = carry
+            # A row without further drafts reads its last token again: it rewrites identical KV.
+            goes_on = depth < num
+            read = jnp.where(goes_on, draft, read)
+            position = jnp.where(goes_on, rows.starts + depth, position)
+            meta = self._meta(rows, position, jnp.ones_like(lens), num_tokens=num_rows)
+            state, hidden = self._forward(params, state, read, position, meta)
+            drawn = self._draw(params, state.slots, hidden, rows.sampling, position + 1, goes_on)
+            draft = jnp.where(goes_on, drawn, draft)
+            return (state, read, position, draft), draft
+
+        read = jnp.take_along_axis(tokens, jnp.maximum(lens - 1, 0)[:, None], axis=1)[:, 0]
+        carry = (state, read, jnp.maximum(end - 1, 0), draft)
+        (state, *_), others = lax.scan(extend, carry, jnp.arange(1, num_drafts, dtype=jnp.int32))
+        return state, Drafts(jnp.concatenate([draft[None], others]).T, num)
+
+    def _meta(
+        self, rows: DraftRows, starts: Int32[Array, "S"], lens: Int32[Array, "S"], *, num_tokens: int
+    ) -> AttentionMeta:
+        """Of `lens` tokens of each row from position `starts` on."""
+        tables = rows.tables[self.kind][:1]
+        return kind_meta(
+            tables,
+            jnp.zeros(tables.shape[:2], jnp.int32),
+            cu_q_lens=jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(lens, dtype=jnp.int32)]),
+            kv_lens=starts + lens,
+            num_seqs=rows.num_seqs,
+            num_decodes=rows.num_seqs if num_tokens == len(lens) else jnp.int32(0),
+            num_tokens=num_tokens,
+            page_size=self.model.page_size,
+        )
+
+    def _forward(
+        self,
+        params: Params,
+        state: DeviceState,
+        tokens: Int32[Array, "T"],
+        positions: Int32[Array, "T"],
+        meta: AttentionMeta,
+        *,
+        max_query_len: int | None = None,
+    ) -> tuple[DeviceState, Float[Array, "T D"]]:
+        """The state with the tokens' KV of the draft model, and its hidden states."""
+        config, extra = self.model.config, state.kv.extra
+        metas = (meta,) * len(config.kinds)
+        ctx = replace(self._context, max_query_len=max_query_len)
+        hidden, pool, _ = forward(ctx, config, params[DRAFT], tokens, positions, metas, extra[DRAFT], table=self.table)
+        return replace(state, kv=replace(state.kv, extra=extra | {DRAFT: pool})), hidden
+
+    def _draw(
+        self,
+        params: Params,
+        slots: SlotState,
+        hidden: Float[Array, "S D"],
+        sampling: SamplingBatch,
+        positions: Int32[Array, "S"],
+        is_wanted: Bool[Array, "S"],
+    ) -> Int32[Array, "S"]:
+        """Tokens drawn from the draft's logits as the target would draw them from these; any where none is wanted.
+
+        positions: of the tokens.
+        """
+        config = self.model.config
+
+        def sample(rows: tuple[jax.Array, SamplingBatch, jax.Array], slots: SlotState) -> jax.Array:
+            raw, sampling, positions = rows
+            return sample_tokens(mask_padding(raw, config.vocab_size), sampling, positions, slots)[0]
+
+        def drawn() -> jax.Array:
+            raw = logits(self._context, config, params[DRAFT], hidden)
+            return shard_rows(self.model.mesh, sample, (raw, sampling, positions), slots)
+
+        return lax.cond(jnp.any(is_wanted), drawn, lambda: jnp.zeros_like(positions))
+
+    @property
+    def _context(self) -> Context:
+        return Context(self.model.mesh, self.model.attention_backend, page_layout=self.model.page_layout)
