@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxserve import LLM
+from jaxserve.kv.kv_state import ExtraArray
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_tree import Drafts
@@ -63,6 +64,7 @@ class AmongDecoys:
 
     ngram: NgramProposer
     makes_trees: bool = True
+    extra_arrays: tuple[ExtraArray, ...] = ()
 
     def read(self, params: Params, state: DeviceState, batch: ReadTokens) -> DeviceState:
         """See `Proposer`."""

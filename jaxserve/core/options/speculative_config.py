@@ -1,12 +1,12 @@
 """Host: `SpeculativeConfig`: how an engine drafts tokens, and the checks of these options."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 from jaxserve.core.options.option_mappings import check_integer, option_error
 
 PARAM = "speculative_config"
-METHODS = ("ngram", "draft_model")
+METHODS = ("ngram", "draft_model", "layer_skip")
 MAX_SPECULATIVE_TOKENS = 63  # with its own token a row computes at most 64 in a round: two words of a draft tree
 
 
@@ -15,7 +15,8 @@ class SpeculativeConfig:
     """Draft tokens that the model confirms several at a time; the text is the same as without.
 
     method: "ngram": drafts are what followed the last tokens where they occurred before in prompt or output;
-    "draft_model": a smaller model with the same vocabulary drafts. model: that model, as the engine's own is named.
+    "draft_model": a smaller model with the same vocabulary drafts; "layer_skip": the model itself, with fewer layers.
+    model: the draft model, as the engine's own is named. skip_layers: the layers that drafts skip, from 0.
     num_speculative_tokens: the most drafts of a sequence in a forward pass. prompt_lookup_min, prompt_lookup_max: how
     many of the last tokens must have occurred before. prompt_lookup_branches: of several occurrences that went on in
     different ways the best so many are drafted, side by side: a draft tree, whose branches share the drafts evenly.
@@ -26,6 +27,7 @@ class SpeculativeConfig:
     method: str
     num_speculative_tokens: int
     model: str | None = None
+    skip_layers: tuple[int, ...] | None = None
     prompt_lookup_min: int = 2
     prompt_lookup_max: int = 4
     prompt_lookup_branches: int = 1
@@ -34,12 +36,13 @@ class SpeculativeConfig:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise option_error(PARAM, f"method={self.method!r} must be one of {', '.join(METHODS)}")
-        if (self.method == "draft_model") != (self.model is not None):
-            needed = 'needs model="…", the draft model' if self.model is None else "has no use for model: leave it out"
-            raise option_error(PARAM, f"method={self.method!r} {needed}")
+        self._check_own("model", "draft_model", 'model="…", the draft model')
+        self._check_own("skip_layers", "layer_skip", "skip_layers=[…], the layers that drafts skip")
         model: Any = self.model
         if model is not None and not (isinstance(model, str) and model):
             raise option_error(PARAM, f"model={model!r} must be the name of a model")
+        if self.skip_layers is not None:
+            object.__setattr__(self, "skip_layers", _layers(self.skip_layers))
         check_integer(PARAM, "num_speculative_tokens", self.num_speculative_tokens, 1, MAX_SPECULATIVE_TOKENS)
         check_integer(PARAM, "prompt_lookup_max", self.prompt_lookup_max, 1, 64)
         check_integer(PARAM, "prompt_lookup_min", self.prompt_lookup_min, 1, self.prompt_lookup_max)
@@ -53,3 +56,19 @@ class SpeculativeConfig:
         is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
         if rate is not None and not (is_number and 0 <= rate <= 1):
             raise option_error(PARAM, f"synthetic_acceptance={rate!r} must be a number from 0 to 1")
+
+    def _check_own(self, name: str, method: str, needed: str) -> None:
+        """Raise ConfigError unless an option is given with the one method that needs it."""
+        if (self.method == method) == (getattr(self, name) is not None):
+            return
+        wrong = f"needs {needed}" if self.method == method else f"has no use for {name}: leave it out"
+        raise option_error(PARAM, f"method={self.method!r} {wrong}")
+
+
+def _layers(value: Any) -> tuple[int, ...]:
+    """Numbers of layers in order."""
+    layers = list(cast(list[Any], value)) if isinstance(value, list | tuple) else []
+    are_integers = all(type(layer) is int and layer >= 0 for layer in layers)
+    if not layers or not are_integers or len(set(layers)) < len(layers):
+        raise option_error(PARAM, f"skip_layers={value!r} must list different layers, such as [3, 4, 7]")
+    return tuple(sorted(layers))

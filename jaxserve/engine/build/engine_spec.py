@@ -1,6 +1,7 @@
 """Wiring: `EngineSpec`, an engine's sizes and programs before anything of it is allocated or its weights are read."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -25,8 +26,8 @@ from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import declare
 from jaxserve.models.row_tiles import row_tiles
-from jaxserve.runner.drafts.draft_model import DraftModel, with_draft
-from jaxserve.runner.drafts.ngram_proposer import NgramProposer
+from jaxserve.runner.drafts.draft_model import with_draft
+from jaxserve.runner.drafts.proposers import PROPOSERS
 from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.step.step_settings import StepSettings
 
@@ -78,10 +79,12 @@ def _spec_of(
     backend = INVARIANT if config.batch_invariant else config.attention_backend
     settings = Settings(model, mesh, dtype, groups.page_size, backend, page_layout(config.kv_layout))
     check_backend(settings)
-    draft_model = None if draft is None else DraftModel.of(settings, draft)
-    if draft_model is not None:
-        check_backend(draft_model.model)
-        settings = replace(settings, extra=(draft_model.kv,))
+    speculation, streaming = config.speculation, config.streaming
+    make_proposer = None if speculation is None else partial(PROPOSERS[speculation.method], speculation)
+    if make_proposer is not None:
+        settings = replace(settings, extra=make_proposer(settings, draft).extra_arrays)
+    if draft is not None:
+        check_backend(replace(settings, config=draft, extra=()))
     page_bytes = settings.layout.page_bytes
     specs = with_draft(declare(model, mesh, dtype), None if draft is None else declare(draft, mesh, dtype))
     memory = memory_budget(config, model, mesh, specs, page_bytes=page_bytes, limit_bytes=limit_bytes)
@@ -90,13 +93,10 @@ def _spec_of(
     max_logprobs = config.most_logprobs(model.vocab_size)
     tiles = row_tiles(platform) if config.batch_invariant else None
     has_host_tier = sizes.num_host_pages > 0
-    speculation, streaming = config.speculation, config.streaming
     if streaming is not None:
         streaming.check_sizes(groups.page_size, sizes.max_model_len, groups.windows)
-    proposer = None if speculation is None else NgramProposer.of(speculation)
-    if draft_model is not None:
-        of_context = draft_model.model.config.for_context(sizes.max_model_len)
-        proposer = replace(draft_model, model=replace(draft_model.model, config=of_context))
+    of_context = None if draft is None else draft.for_context(sizes.max_model_len)
+    proposer = None if make_proposer is None else make_proposer(settings, of_context)
     acceptance = None if speculation is None else speculation.synthetic_acceptance
     programs = Programs(
         StepSettings(settings, max_logprobs, tiles, proposer, acceptance),

@@ -9,8 +9,7 @@ whoever has the target's KV of a position has a place for the draft's.
     first pass            5 6   7              up to 1 + drafts tokens of a row: it catches up before it drafts
     further passes                8  9  10     one draft each
 
-A token is drawn as the target draws it, from the random number of its position: where the two models agree on the
-probabilities, they draw the same token at every temperature. Whatever is drafted, all tokens are the target's own.
+Whatever is drafted, all tokens are the target's own.
 """
 
 from dataclasses import dataclass, replace
@@ -18,8 +17,7 @@ from functools import cached_property
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Bool, Float, Int32
+from jaxtyping import Array, Float, Int32
 
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.speculative_config import PARAM
@@ -30,16 +28,12 @@ from jaxserve.models.context import Context
 from jaxserve.models.kv_heads import num_kv_heads_on
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params
-from jaxserve.models.transformer import forward, logits
+from jaxserve.models.transformer import forward
 from jaxserve.runner.device_state import DeviceState
+from jaxserve.runner.drafts.draft_chain import ChainStart, draw_drafts, extend_chain
 from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.drafts.packed_rows import pack_rows
 from jaxserve.runner.drafts.proposer import DraftRows, ReadTokens
-from jaxserve.sampling.logit_processors import mask_padding
-from jaxserve.sampling.row_sharding import shard_rows
-from jaxserve.sampling.sample_tokens import sample_tokens
-from jaxserve.sampling.sampling_batch import SamplingBatch
-from jaxserve.sampling.slot_state import SlotState
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta, sequence_positions
 
 DRAFT = "draft"
@@ -75,15 +69,15 @@ class DraftModel:
                 'layers without one; method="ngram" needs none',
                 PARAM,
             )
-        return cls(replace(target, config=draft), full[0])
+        return cls(replace(target, config=draft, extra=()), full[0])
 
     @property
-    def kv(self) -> ExtraArray:
-        """All layers of the draft, one after the other."""
+    def extra_arrays(self) -> tuple[ExtraArray, ...]:
+        """KV of all layers of the draft, one after the other."""
         model = self.model
         page = model.page_layout.page_shape(model.page_size, model.config.head_dim, model.dtype)
         heads = num_kv_heads_on(model.config, model.mesh)
-        return ExtraArray(DRAFT, model.config.num_layers, (heads, *page), model.dtype)
+        return (ExtraArray(DRAFT, model.config.num_layers, (heads, *page), model.dtype),)
 
     @cached_property
     def table(self) -> tuple[Layer, ...]:
@@ -119,27 +113,20 @@ class DraftModel:
         state, hidden = self._forward(params, state, packed, sequence_positions(meta), meta, max_query_len=width)
         last = jnp.maximum(jnp.cumsum(lens, dtype=jnp.int32) - 1, 0)
         num = jnp.where(end > rows.starts, jnp.minimum(rows.room, num_drafts), 0)
-        draft = self._draw(params, state.slots, hidden[last], rows.sampling, end, num > 0)
         state = replace(state, draft_lens=draft_lens.at[rows.slots].set(end))
 
-        def extend(
-            carry: tuple[DeviceState, jax.Array, jax.Array, jax.Array], depth: jax.Array
-        ) -> tuple[tuple[DeviceState, jax.Array, jax.Array, jax.Array], jax.Array]:
-            state, read, position, draft = carry
-            # A row without further drafts reads its last token again: it rewrites identical KV.
-            goes_on = depth < num
-            read = jnp.where(goes_on, draft, read)
-            position = jnp.where(goes_on, rows.starts + depth, position)
+        def read(state: DeviceState, token: jax.Array, position: jax.Array) -> tuple[DeviceState, jax.Array]:
             meta = self._meta(rows, position, jnp.ones_like(lens), num_tokens=num_rows)
-            state, hidden = self._forward(params, state, read, position, meta)
-            drawn = self._draw(params, state.slots, hidden, rows.sampling, position + 1, goes_on)
-            draft = jnp.where(goes_on, drawn, draft)
-            return (state, read, position, draft), draft
+            return self._forward(params, state, token, position, meta)
 
-        read = jnp.take_along_axis(tokens, jnp.maximum(lens - 1, 0)[:, None], axis=1)[:, 0]
-        carry = (state, read, jnp.maximum(end - 1, 0), draft)
-        (state, *_), others = lax.scan(extend, carry, jnp.arange(1, num_drafts, dtype=jnp.int32))
-        return state, Drafts(jnp.concatenate([draft[None], others]).T, num)
+        def draw(state: DeviceState, hidden: jax.Array, positions: jax.Array, is_wanted: jax.Array) -> jax.Array:
+            return draw_drafts(self.model, params[DRAFT], state.slots, hidden, rows.sampling, positions, is_wanted)
+
+        token = jnp.take_along_axis(tokens, jnp.maximum(lens - 1, 0)[:, None], axis=1)[:, 0]
+        first = draw(state, hidden[last], end, num > 0)
+        start = ChainStart(token, jnp.maximum(end - 1, 0), first, num)
+        state, drafts = extend_chain(read, draw, state, start, num_drafts)
+        return state, Drafts(drafts, num)
 
     def _meta(
         self, rows: DraftRows, starts: Int32[Array, "S"], lens: Int32[Array, "S"], *, num_tokens: int
@@ -173,31 +160,6 @@ class DraftModel:
         ctx = replace(self._context, max_query_len=max_query_len)
         hidden, pool, _ = forward(ctx, config, params[DRAFT], tokens, positions, metas, extra[DRAFT], table=self.table)
         return replace(state, kv=replace(state.kv, extra=extra | {DRAFT: pool})), hidden
-
-    def _draw(
-        self,
-        params: Params,
-        slots: SlotState,
-        hidden: Float[Array, "S D"],
-        sampling: SamplingBatch,
-        positions: Int32[Array, "S"],
-        is_wanted: Bool[Array, "S"],
-    ) -> Int32[Array, "S"]:
-        """Tokens drawn from the draft's logits as the target would draw them from these; any where none is wanted.
-
-        positions: of the tokens.
-        """
-        config = self.model.config
-
-        def sample(rows: tuple[jax.Array, SamplingBatch, jax.Array], slots: SlotState) -> jax.Array:
-            raw, sampling, positions = rows
-            return sample_tokens(mask_padding(raw, config.vocab_size), sampling, positions, slots)[0]
-
-        def drawn() -> jax.Array:
-            raw = logits(self._context, config, params[DRAFT], hidden)
-            return shard_rows(self.model.mesh, sample, (raw, sampling, positions), slots)
-
-        return lax.cond(jnp.any(is_wanted), drawn, lambda: jnp.zeros_like(positions))
 
     @property
     def _context(self) -> Context:

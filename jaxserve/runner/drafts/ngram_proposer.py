@@ -14,6 +14,7 @@ from jax import lax
 from jaxtyping import Array, Int32
 
 from jaxserve.core.options.speculative_config import SpeculativeConfig
+from jaxserve.kv.kv_state import ExtraArray
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_tree import Drafts
@@ -30,6 +31,7 @@ class NgramProposer:
     min_len: int
     max_len: int
     num_branches: int = 1
+    extra_arrays: tuple[ExtraArray, ...] = ()
 
     @classmethod
     def of(cls, config: SpeculativeConfig) -> "NgramProposer":

@@ -4,6 +4,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Array, Int32
 
+from jaxserve.kv.kv_state import ExtraArray
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_tree import Drafts
@@ -15,8 +16,7 @@ class DraftRows(NamedTuple):
     """The rows of a verify bucket before a round; the last ones are padding.
 
     starts: the position of each row's last token, which the history has. room: the most drafts that each row may have.
-    tables: page tables of each kind of layers, from each row's first page on where the kind has no window. sampling:
-    how the target draws.
+    tables, first_pages: of the KV groups of each kind of layers. sampling: how the target draws.
     """
 
     slots: Int32[Array, "S"]
@@ -24,6 +24,7 @@ class DraftRows(NamedTuple):
     room: Int32[Array, "S"]
     num_seqs: Int32[Array, ""]
     tables: tuple[Int32[Array, "G S W"], ...]
+    first_pages: tuple[Int32[Array, "G S"], ...]
     sampling: SamplingBatch
 
 
@@ -42,11 +43,14 @@ class ReadTokens(NamedTuple):
 class Proposer(Protocol):
     """A way to draft. Hashable: it is a static part of each program that drafts.
 
-    makes_trees: its drafts have parents.
+    makes_trees: its drafts have parents. extra_arrays: what it keeps of each page.
     """
 
     @property
     def makes_trees(self) -> bool: ...
+
+    @property
+    def extra_arrays(self) -> tuple[ExtraArray, ...]: ...
 
     def read(self, params: Params, state: DeviceState, batch: ReadTokens) -> DeviceState:
         """The state after the tokens of a mixed bucket, with what later drafts need of them."""

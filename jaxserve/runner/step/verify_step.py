@@ -41,8 +41,10 @@ def verify_step(
         state = keep_sharding(settings, state)
         assert state.history is not None
         state = replace(state, history=state.history.at[slots, starts].set(last_tokens))
-        tables = tuple(parts[f"tables{k}"] for k in range(len(layout.kinds)))
-        known = DraftRows(slots, starts, max_drafts, num_seqs, tables, sampling)
+        tables, first_pages = (
+            tuple(parts[f"{name}{k}"] for k in range(len(layout.kinds))) for name in ("tables", "first_pages")
+        )
+        known = DraftRows(slots, starts, max_drafts, num_seqs, tables, first_pages, sampling)
         state, drafts = proposer.propose(params, state, replicate(settings, known), width - 1)
         if settings.synthetic_acceptance is not None:
             drafts = drafts._replace(num=jnp.full_like(drafts.num, width - 1))

@@ -111,7 +111,7 @@ class StepCase:
         proposer = NgramProposer(2, 4, self.num_branches) if self.bucket.is_verify else None
         if self.draft is not None:
             proposer = DraftModel.of(model, SHAPES[self.draft])
-            model = replace(model, extra=(proposer.kv,))
+            model = replace(model, extra=proposer.extra_arrays)
         settings = StepSettings(model, max_logprobs=20, tiles=tiles, proposer=proposer)
         history_len = PAGE * self.bucket.num_columns if proposer is not None else 0
         return Programs(settings, NUM_PAGES, NUM_SLOTS, history_len=history_len)

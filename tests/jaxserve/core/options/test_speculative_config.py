@@ -34,6 +34,9 @@ def test_a_mapping_is_read():
         ({"method": "ngram", "num_speculative_tokens": 3, "draft": "x"}, "unknown option 'draft'; known are method"),
         ({"method": "ngram", "num_speculative_tokens": 3, "model": "x"}, "method='ngram' has no use for model"),
         ({"method": "draft_model", "num_speculative_tokens": 3}, "method='draft_model' needs model=\"…\""),
+        ({"method": "layer_skip", "num_speculative_tokens": 3}, "method='layer_skip' needs skip_layers="),
+        ({"method": "layer_skip", "num_speculative_tokens": 3, "skip_layers": [2, 2]}, "skip_layers=.2, 2. must list"),
+        ({"method": "layer_skip", "num_speculative_tokens": 3, "skip_layers": "all"}, "skip_layers='all' must list"),
         ({"method": "draft_model", "num_speculative_tokens": 3, "model": 7}, "model=7 must be the name of a model"),
         (
             {"method": "draft_model", "num_speculative_tokens": 3, "model": "x", "prompt_lookup_max": 3},

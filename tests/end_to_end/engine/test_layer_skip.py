@@ -1,0 +1,66 @@
+"""Drafts of the model itself with fewer layers change no token, and those of all that matters are right."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxserve import LLM, SamplingParams
+from jaxserve.core.errors import ConfigError
+from jaxserve.core.options.speculative_config import SpeculativeConfig
+from tests.end_to_end.engine.test_overlap_and_multi_step import FEATURES, pairwise, run
+from tests.support.drafting import always, counted
+from tests.support.golden_data import checkpoint, goldens
+from tests.support.tiny_engines import SMALL, tiny_engine
+
+ROWS = pairwise(FEATURES | {"repetition_penalty": (1.0, 1.3)})
+
+
+def skipping(family, *layers, **options):
+    config = SpeculativeConfig(method="layer_skip", skip_layers=layers, num_speculative_tokens=3)
+    return always(tiny_engine(family, speculative_config=config, **options))
+
+
+@pytest.mark.parametrize(
+    ("family", "layers", "options"), [("llama3", (1,), {"tensor_parallel_size": 2}), ("gemma3", (0, 3), {})]
+)
+def test_every_pair_of_features_gives_the_same_text(family, layers, options):
+    """Gemma's layers have windows, whose pages the drafts write, too."""
+    prompts = [(goldens(family)[i % 3].prompt * 3)[: 24 + i] for i in range(len(ROWS))]
+    params = [SamplingParams(max_tokens=12 + 5 * (i % 4), seed=i, **row) for i, row in enumerate(ROWS)]
+    expected, logprobs, _ = run(tiny_engine(family), prompts, params, 1, is_overlapped=False)
+    llm = skipping(family, *layers, **options)
+    with counted(llm) as seen:
+        outputs, found, _ = run(llm, prompts, params, 5, is_overlapped=True)
+    assert outputs == expected
+    np.testing.assert_allclose(found, logprobs, atol=1e-5)
+    proposed, accepted = np.sum(seen, axis=0)
+    assert 0 < accepted < proposed
+
+
+def test_drafts_are_right_where_the_skipped_layer_adds_nothing():
+    """A layer whose outputs are zero: with and without it the model is the same, its KV included."""
+    config = {"method": "layer_skip", "skip_layers": [1], "num_speculative_tokens": 3}
+    llm = always(LLM(str(checkpoint("llama3")), speculative_config=config, **SMALL))
+    params = llm.parts.runner.params
+    ((stack, leaves),) = params["layers"].items()
+
+    def without_second(leaf):
+        return tuple(jnp.zeros_like(w) if i == 1 else w for i, w in enumerate(leaf))
+
+    changed = {name: without_second(leaf) if name in ("o", "down") else leaf for name, leaf in leaves.items()}
+    llm.update_weights(params | {"layers": {stack: changed}})
+    asked = SamplingParams(temperature=0.8, max_tokens=32, ignore_eos=True, seed=1)
+    with counted(llm) as seen:
+        llm.generate([golden.prompt for golden in goldens("llama3")], asked, use_tqdm=False)
+    proposed, accepted = np.sum(seen, axis=0)
+    assert proposed == accepted > 3 * 20
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [([99], "skip_layers has 99, the model's layers are 0 to"), ([0, 1, 2], "skip_layers leaves no layer")],
+)
+def test_layers_that_cannot_be_skipped_are_refused(layers, message):
+    config = {"method": "layer_skip", "skip_layers": layers, "num_speculative_tokens": 3}
+    with pytest.raises(ConfigError, match=message):
+        LLM(str(checkpoint("llama3")), speculative_config=config, **SMALL)
