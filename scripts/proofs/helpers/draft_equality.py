@@ -60,7 +60,7 @@ def compare(way: Way) -> list[dict]:
         expected = _texts(plain, way, prompts, sampler)
         with counted(drafting) as seen:
             found = _texts(drafting, way, prompts, sampler)
-        different = [i for i in range(len(prompts)) if found[i] != _heads(expected[i], found[i])]
+        different = [i for i in range(len(prompts)) if not _are_equal(way, found[i], expected[i])]
         num_ties, ambiguous = 0, "–"
         if check is not None:
             temperature = sampler["temperature"]
@@ -117,9 +117,11 @@ def _streamed(llm, prompts: list[list[int]], params: list) -> Iterator[list[list
         yield from ([texts[i]] for i in numbers)
 
 
-def _heads(expected: list[list[int]], found: list[list[int]]) -> list[list[int]]:
-    """As much of the expected samples as was found before an abort."""
-    return [text[: len(other)] for text, other in zip(expected, found, strict=True)]
+def _are_equal(way: Way, found: list[list[int]], expected: list[list[int]]) -> bool:
+    """Aborted texts as far as both go: a piece with drafts has more tokens."""
+    if not way.ends_early:
+        return found == expected
+    return all(a[: len(b)] == b[: len(a)] for a, b in zip(found, expected, strict=True))
 
 
 def _is_tie(

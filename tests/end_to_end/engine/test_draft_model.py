@@ -121,12 +121,11 @@ def test_samples_of_a_prompt_share_what_the_draft_has_read():
 
 
 def test_two_devices_give_the_same_text():
-    prompts = [golden.prompt for golden in goldens("llama3")]
-    llm = drafting("llama3", "gemma3", tensor_parallel_size=2)
-    assert texts(llm, prompts, LONG) == texts(tiny_engine("llama3"), prompts, LONG)
-    llm = drafting("llama3", "llama3", tensor_parallel_size=2)
+    """Gemma has one KV head, which each device has, in the target's pages and in the draft's."""
+    prompts = [golden.prompt for golden in goldens("gemma3")]
+    llm = drafting("gemma3", "gemma3", tensor_parallel_size=2)
     with counted(llm) as seen:
-        assert texts(llm, prompts, LONG) == texts(tiny_engine("llama3"), prompts, LONG)
+        assert texts(llm, prompts, LONG) == texts(tiny_engine("gemma3"), prompts, LONG)
     proposed, accepted = np.sum(seen, axis=0)
     assert proposed == accepted > 0
 
