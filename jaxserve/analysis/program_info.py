@@ -8,7 +8,7 @@ import jax
 
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.runner.programs.collectives import Collective, collectives
-from jaxserve.runner.programs.data_loops import OF_A_STEP, data_loops
+from jaxserve.runner.programs.data_loops import OF_A_DRAFT_MODEL, OF_A_STEP, data_loops
 from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.pool_aliasing import local_type, pool_copies
 from jaxserve.runner.programs.programs import Program
@@ -61,7 +61,9 @@ def describe_program(program: Program, state: Any) -> ProgramInfo:
         params, _, _ = program.args
         if copies := weight_copies(hlo, params, program.bucket.num_tokens):
             problems.append(f"it copies {len(copies)} weights before it multiplies, the first by {copies[0]}")
-        if platform == "gpu" and len(loops := data_loops(hlo)) > OF_A_STEP:
+        has_draft_model = program.bucket.is_verify and state.draft_lens is not None
+        most = OF_A_STEP + (OF_A_DRAFT_MODEL if has_draft_model else 0)
+        if platform == "gpu" and len(loops := data_loops(hlo)) > most:
             problems.append(f"it has {len(loops)} loops that end by data and wait for the host: {', '.join(loops)}")
     if platform == "cpu":  # its compiler reports none
         code_bytes = BYTES_PER_INSTRUCTION * len(hlo.instructions)

@@ -1,12 +1,12 @@
 """Device: drafts of a smaller model with the same vocabulary (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv
 2302.01318), one after the other, before the target confirms them in the same dispatch.
 
-The draft model's keys and values lie beside the pool, in the pages of one of the target's KV groups without a window:
-whoever has the target's KV of a position has a place for the draft's.
+The draft model's keys and values lie next to the pool, in the pages of one of the target's KV groups without a window:
+a page with the target's KV of a position has a place for the draft's.
 
     positions   0 1 2 3 4 5 6 | 7              draft_lens[slot] = 5: steps without drafts have read 5 and 6 since
                           . .   last token
-    first pass            5 6   7              up to 1 + drafts tokens of a row: it catches up before it drafts
+    first pass            5 6   7              up to 1 + drafts tokens; more such passes where more are missing
     further passes                8  9  10     one draft each
 
 Whatever is drafted, all tokens are the target's own.
@@ -17,6 +17,7 @@ from functools import cached_property
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float, Int32
 
 from jaxserve.core.errors import ConfigError
@@ -97,34 +98,51 @@ class DraftModel:
     def propose(
         self, params: Params, state: DeviceState, rows: DraftRows, num_drafts: int
     ) -> tuple[DeviceState, Drafts]:
-        """See `Proposer`. A row that lacks more than a pass computes gets no drafts in this round."""
+        """See `Proposer`."""
         draft_lens, history = state.draft_lens, state.history
         assert draft_lens is not None
         assert history is not None
         width, num_rows = 1 + num_drafts, len(rows.slots)
+        num = jnp.minimum(rows.room, num_drafts)
         is_row = jnp.arange(num_rows, dtype=jnp.int32) < rows.num_seqs
+
+        def read_history(
+            state: DeviceState, begin: jax.Array, lens: jax.Array
+        ) -> tuple[DeviceState, jax.Array, jax.Array]:
+            """The state, the last of `lens` tokens of each row from position `begin` on, and the hidden states."""
+            lens = jnp.where(is_row, lens, 0)
+            places = begin[:, None] + jnp.arange(width, dtype=jnp.int32)[None]
+            tokens = history.at[rows.slots[:, None], places].get(mode="clip")
+            meta = self._meta(rows, begin, lens, num_tokens=width * num_rows)
+            inputs = pack_rows(tokens, lens), sequence_positions(meta), meta
+            state, hidden = self._forward(params, state, *inputs, max_query_len=width)
+            last = jnp.maximum(jnp.cumsum(lens, dtype=jnp.int32) - 1, 0)
+            token = jnp.take_along_axis(tokens, jnp.maximum(lens - 1, 0)[:, None], axis=1)[:, 0]
+            return state, token, hidden[last]
+
+        def is_behind(begin: jax.Array) -> jax.Array:
+            return (num > 0) & (rows.starts + 1 - begin > width)
+
+        def catch_up(carry: tuple[DeviceState, jax.Array]) -> tuple[DeviceState, jax.Array]:
+            """Rows that are not behind read one token, as they will again."""
+            state, begin = carry
+            state, _, _ = read_history(state, begin, jnp.where(is_behind(begin), width, 1))
+            return state, jnp.where(is_behind(begin), begin + width, begin)
+
         begin = jnp.minimum(draft_lens[rows.slots], rows.starts)
-        lens = jnp.where(is_row, jnp.minimum(rows.starts + 1 - begin, width), 0)
-        end = begin + lens
-        places = begin[:, None] + jnp.arange(width, dtype=jnp.int32)[None]
-        tokens = history.at[rows.slots[:, None], places].get(mode="clip")
-        meta = self._meta(rows, begin, lens, num_tokens=width * num_rows)
-        packed = pack_rows(tokens, lens)
-        state, hidden = self._forward(params, state, packed, sequence_positions(meta), meta, max_query_len=width)
-        last = jnp.maximum(jnp.cumsum(lens, dtype=jnp.int32) - 1, 0)
-        num = jnp.where(end > rows.starts, jnp.minimum(rows.room, num_drafts), 0)
+        state, begin = lax.while_loop(lambda carry: jnp.any(is_behind(carry[1])), catch_up, (state, begin))
+        end = jnp.where(num > 0, rows.starts + 1, begin + 1)
+        state, token, hidden = read_history(state, begin, end - begin)
         state = replace(state, draft_lens=draft_lens.at[rows.slots].set(end))
 
         def read(state: DeviceState, token: jax.Array, position: jax.Array) -> tuple[DeviceState, jax.Array]:
-            meta = self._meta(rows, position, jnp.ones_like(lens), num_tokens=num_rows)
+            meta = self._meta(rows, position, jnp.ones_like(position), num_tokens=num_rows)
             return self._forward(params, state, token, position, meta)
 
         def draw(state: DeviceState, hidden: jax.Array, positions: jax.Array, is_wanted: jax.Array) -> jax.Array:
             return draw_drafts(self.model, params[DRAFT], state.slots, hidden, rows.sampling, positions, is_wanted)
 
-        token = jnp.take_along_axis(tokens, jnp.maximum(lens - 1, 0)[:, None], axis=1)[:, 0]
-        first = draw(state, hidden[last], end, num > 0)
-        start = ChainStart(token, jnp.maximum(end - 1, 0), first, num)
+        start = ChainStart(token, end - 1, draw(state, hidden, end, num > 0), num)
         state, drafts = extend_chain(read, draw, state, start, num_drafts)
         return state, Drafts(drafts, num)
 

@@ -6,6 +6,8 @@ from jaxserve.runner.programs.hlo import Hlo
 
 OF_A_STEP = 1
 """Of a decode step: over its rounds. Of another step: over the rows whose penalty counts are cleared, usually none."""
+OF_A_DRAFT_MODEL = 1
+"""More in a verify bucket: passes in which the draft model reads what it has missed, usually none."""
 
 
 def data_loops(program: Hlo) -> list[str]:

@@ -1,16 +1,11 @@
 """A draft model changes no token, text, log-probability or finish reason, and a model that drafts for itself is always
 right."""
 
-from unittest.mock import patch
-
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxserve import LLM, SamplingParams
-from jaxserve.core.errors import ConfigError
+from jaxserve import SamplingParams
 from jaxserve.core.options.speculative_config import SpeculativeConfig
-from jaxserve.runner.drafts.draft_model import DraftModel
 from tests.end_to_end.engine.test_overlap_and_multi_step import FEATURES, pairwise, run
 from tests.support.drafting import always, counted
 from tests.support.golden_data import checkpoint, goldens
@@ -57,24 +52,8 @@ def test_a_model_that_drafts_for_itself_is_always_right(temperature):
     assert proposed == accepted > 6 * 20
 
 
-def test_control_a_draft_without_its_kv_is_often_wrong():
-    prompts = [golden.prompt for golden in goldens("llama3")]
-
-    def read_nothing(self, params, state, batch):
-        lens = state.draft_lens.at[batch.slots].set(batch.ends)  # as if it had read them
-        return state.replace(draft_lens=lens)
-
-    with patch.object(DraftModel, "read", read_nothing):
-        llm = drafting("llama3", "llama3", max_logprobs=3)
-        with counted(llm) as seen:
-            found = texts(llm, prompts, LONG)
-    assert found == texts(tiny_engine("llama3"), prompts, LONG), "but the text is the model's"
-    proposed, accepted = np.sum(seen, axis=0)
-    assert accepted < 0.8 * proposed
-
-
 def test_a_row_catches_up_on_tokens_that_it_read_without_drafts():
-    """Its first drafts come later than its first passes, and are right."""
+    """In the round of its first drafts."""
     golden, llm = goldens("llama3")[0], drafting("llama3", "llama3")
     engine = llm.parts.engine
     with driven(llm, 5, is_overlapped=False):
@@ -87,6 +66,7 @@ def test_a_row_catches_up_on_tokens_that_it_read_without_drafts():
         with counted(llm) as seen:
             for _ in engine.drain():
                 pass
+    assert seen[0][0] > 3
     assert [sequence.token_ids] == texts(tiny_engine("llama3"), [golden.prompt], LONG)
     proposed, accepted = np.sum(seen, axis=0)
     assert proposed == accepted > 10
@@ -118,40 +98,3 @@ def test_samples_of_a_prompt_share_what_the_draft_has_read():
     assert [o.token_ids for o in output.outputs] == [o.token_ids for o in expected.outputs]
     proposed, accepted = np.sum(seen, axis=0)
     assert proposed == accepted > 0
-
-
-def test_two_devices_give_the_same_text():
-    """Gemma has one KV head, which each device has, in the target's pages and in the draft's."""
-    prompts = [golden.prompt for golden in goldens("gemma3")]
-    llm = drafting("gemma3", "gemma3", tensor_parallel_size=2)
-    with counted(llm) as seen:
-        assert texts(llm, prompts, LONG) == texts(tiny_engine("gemma3"), prompts, LONG)
-    proposed, accepted = np.sum(seen, axis=0)
-    assert proposed == accepted > 0
-
-
-def test_weights_are_replaced_without_the_drafts():
-    """The text is the new weights' own, whatever the draft model still proposes."""
-    prompts = [golden.prompt for golden in goldens("llama3")]
-    config = {"method": "draft_model", "model": str(checkpoint("llama3")), "num_speculative_tokens": 3}
-    plain = LLM(str(checkpoint("llama3")), **SMALL)
-    llm = always(LLM(str(checkpoint("llama3")), speculative_config=config, **SMALL))
-    changed = plain.parts.runner.params | {"final_norm": plain.parts.runner.params["final_norm"] * jnp.float32(-1)}
-    for engine in (plain, llm):
-        engine.update_weights(changed)
-    with counted(llm) as seen:
-        assert texts(llm, prompts, LONG) == texts(plain, prompts, LONG)
-    proposed, accepted = np.sum(seen, axis=0)
-    assert accepted < 0.5 * proposed
-
-
-def test_a_model_that_cannot_draft_is_refused():
-    options = {"method": "draft_model", "num_speculative_tokens": 3}
-    for target, model, message in (
-        ("llama3", "smollm2-135m", "the draft model has a vocabulary of 49152 tokens, the model one of"),
-        ("mistral", "llama3", "all layers of the model have a window"),
-    ):
-        given = {"model": model if "smol" in model else str(checkpoint(model))}
-        load = {"load_format": "dummy", "skip_tokenizer_init": True} if "smol" in model else {}
-        with pytest.raises(ConfigError, match=message):
-            LLM(str(checkpoint(target)), speculative_config=options | given, **SMALL | load)

@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import Mesh
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.runner.programs.data_loops import OF_A_STEP, data_loops
+from jaxserve.runner.programs.data_loops import OF_A_DRAFT_MODEL, OF_A_STEP, data_loops
 from jaxserve.runner.programs.hlo import read_hlo
 from tests.support.compiled.aot import assert_in_place, tpu_mesh
 from tests.support.compiled.aot_step import StepCase
@@ -47,14 +47,14 @@ def check_verify_step(mesh: Mesh, num_branches: int) -> None:
 
 
 def check_draft_model_step(mesh: Mesh, bucket: Bucket) -> None:
-    """Assert that weights and KV of a draft model, too, are used where they lie, and that its passes end by no data."""
+    """Assert that weights and KV of a draft model, too, are used where they lie, and that the host waits for little."""
     step = StepCase(mesh, "llama-3.1-8b", bucket, draft="llama-3.2-1b")
     compiled = step.compile()
     max_bytes = 4 * step.logit_share_bytes
     for array in (step.state.kv.pool, *step.state.kv.extra.values()):
         assert_in_place(compiled, array, donated=step.state, max_temp_bytes=max_bytes)
     assert not step.weight_copies(compiled)
-    assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP
+    assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP + OF_A_DRAFT_MODEL
 
 
 def check_late_draw(mesh: Mesh) -> None:
