@@ -19,7 +19,7 @@ class Settings:
 
     dtype: of weights and activations, as a numpy dtype; `layout` has that of KV. page_size: KV positions in a page.
     page_layout: order of a page's axes. attention_backend: back end of paged attention; `pure.forward` uses dense
-    attention instead. extra: arrays beside the KV pool.
+    attention instead. extra: arrays whose pages have the ids of the KV pool.
     """
 
     config: ModelConfig
@@ -32,7 +32,7 @@ class Settings:
 
     @property
     def layout(self) -> KVLayout:
-        """Shape, dtype and sharding of the KV pool and the arrays beside it."""
+        """Shape, dtype and sharding of the KV pool and of `extra`."""
         pool = kv_layout(self.config, self.mesh, self.page_size, self.dtype, self.page_layout)
         return replace(pool, extra=(*pool.extra, *self.extra))
 
