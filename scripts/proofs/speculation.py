@@ -1,7 +1,7 @@
 """Drafts change no token in any way of running them, and pay where a text repeats itself.
 
-N-gram drafts in every step that may have them, 100 prompts x 64 tokens in float32, greedy and at temperature 0.8,
-against plain decoding of the same engine options. Buckets round differently in their last bits, so once in some ten
+Drafts, most from n-grams, in every step that may have them, 100 prompts x 64 tokens in float32, greedy and at
+temperature 0.8, against plain decoding of the same engine options. Buckets round differently in their last bits, so once in some ten
 thousand tokens a random number lies between the two roundings of a boundary. Where a text differs, its first other
 token is therefore drawn again from the logits of its position with small random errors: it is a *tie* if both tokens
 are drawn so (`helpers/draw_ties.py`). A control counts positions of equal texts at which more than one token is drawn.
@@ -24,10 +24,14 @@ from scripts.prove import digest_of
 
 ROOT = Path(__file__).parents[2]
 TREES = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 1, "prompt_lookup_branches": 3}
+ITSELF = {"method": "draft_model", "model": SMOLLM, "num_speculative_tokens": 4}
+FEWER_LAYERS = {"method": "layer_skip", "skip_layers": (12, 18), "num_speculative_tokens": 4}
 PENALTIES = {"repetition_penalty": 1.2, "presence_penalty": 0.5, "frequency_penalty": 0.3}
 WAYS = {
     "batch of 16": Way(),
     "trees of three branches": Way({"speculative_config": TREES}),
+    "the model drafts for itself": Way({"speculative_config": ITSELF}),
+    "without two layers": Way({"speculative_config": FEWER_LAYERS}),
     "alone": Way(num_prompts=20, is_alone=True),
     "chunks of 7": Way({"max_chunk_tokens": 7}),
     "prefix of 100 tokens in all prompts": Way(shared_len=100),
