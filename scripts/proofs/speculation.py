@@ -1,10 +1,11 @@
 """Drafts change no token in any way of running them, and pay where a text repeats itself.
 
 Drafts, most from n-grams, in every step that may have them, 100 prompts x 64 tokens in float32, greedy and at
-temperature 0.8, against plain decoding of the same engine options. Buckets round differently in their last bits, so once in some ten
-thousand tokens a random number lies between the two roundings of a boundary. Where a text differs, its first other
-token is therefore drawn again from the logits of its position with small random errors: it is a *tie* if both tokens
-are drawn so (`helpers/draw_ties.py`). A control counts positions of equal texts at which more than one token is drawn.
+temperature 0.8, against plain decoding of the same engine options. Buckets round differently in their last bits, so
+once in some ten thousand tokens a random number lies between the two roundings of a boundary. Where a text differs,
+its first other token is therefore drawn again from the logits of its position with small random errors: it is a *tie*
+if both tokens are drawn so (`helpers/draw_ties.py`). A control counts positions of equal texts at which more than one
+token is drawn.
 
 Then, in bfloat16 and with drafts where they are expected to pay, in turns with plain multi-step decoding: a text to be
 copied, prompts that do not suit, and a batch of 32. Rows are stored in .cache/proofs: an interrupted run continues as
