@@ -123,6 +123,7 @@ class Programs:
 
     @property
     def draft_model(self) -> Settings | None:
+        """The model that drafts, if it is another one."""
         proposer = self.settings.proposer
         return proposer.model if isinstance(proposer, DraftModel) else None
 
