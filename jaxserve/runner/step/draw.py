@@ -49,11 +49,15 @@ def draw(
         tokens, is_bad, processed = _of_rows(settings, sample, heads.samples, rows, slots)
         num_wanted = jnp.where(heads.samples, heads.sampling.num_logprobs, -1)
         # Raw logits that are needed later would be copied in each step, 33 MB for 64 rows of Llama 3; so they are
-        # computed again where processors have changed those of a row that wants log-probabilities.
+        # computed again where processors have changed those of a row that wants log-probabilities. Two steps, not two
+        # branches of one: those would keep the memory of the processed logits while the raw ones are computed.
+        is_changed = jnp.any(heads.sampling.has_processor & (num_wanted >= 0))
+        unchanged = (processed, tokens, jnp.where(is_changed, -1, num_wanted))
+        logprobs = _score(settings, processed.shape[1], unchanged)
         logprobs = lax.cond(
-            jnp.any(heads.sampling.has_processor & (num_wanted >= 0)),
+            is_changed,
             lambda: _score_blocks(settings, params, hidden, (heads.tokens, tokens, num_wanted)),
-            lambda: _score(settings, processed.shape[1], (processed, tokens, num_wanted)),
+            lambda: logprobs,
         )
         return tokens, is_bad, logprobs
 
