@@ -79,4 +79,13 @@ class PageLoad:
     pages: np.ndarray  # int32[C]
 
 
-DeviceOp = PageDrops | PageSave | PageLoad | Forks | SlotEdits | MaskUpload | CachedPrefix
+@dataclass(frozen=True, slots=True)
+class EarlierTokens:
+    """Tokens of an ended sequence that later ones may draft from, and the place of each in the ring of such tokens."""
+
+    owner: int
+    tokens: np.ndarray  # int32[n]; -1 ends a text
+    places: np.ndarray  # int32[n]
+
+
+DeviceOp = PageDrops | PageSave | PageLoad | Forks | SlotEdits | MaskUpload | CachedPrefix | EarlierTokens

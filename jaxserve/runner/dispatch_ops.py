@@ -9,6 +9,7 @@ import numpy as np
 from jaxserve.core.device_ops import (
     CachedPrefix,
     DeviceOp,
+    EarlierTokens,
     Forks,
     MaskUpload,
     PageDrops,
@@ -19,7 +20,15 @@ from jaxserve.core.device_ops import (
 from jaxserve.runner.device_state import MAX_EDITS, DeviceState
 from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
 from jaxserve.runner.programs.executables import Executables
-from jaxserve.runner.programs.programs import EDIT_SLOTS, FORK_PAGES, FORK_SLOTS, PREFIX_SLOTS, Program, Programs
+from jaxserve.runner.programs.programs import (
+    EARLIER_TOKENS,
+    EDIT_SLOTS,
+    FORK_PAGES,
+    FORK_SLOTS,
+    PREFIX_SLOTS,
+    Program,
+    Programs,
+)
 from jaxserve.runner.sink_copies import MAX_COPIES, SinkCopies
 from jaxserve.sampling.penalty_counts import count_tokens
 
@@ -38,6 +47,7 @@ class DeviceOps:
             SlotEdits: self._set_edits,
             MaskUpload: self._set_masks,
             CachedPrefix: self._set_prefixes,
+            EarlierTokens: self._keep_earlier,
         }
 
     def make(self, state: DeviceState, ops: Sequence[DeviceOp]) -> DeviceState:
@@ -135,6 +145,16 @@ class DeviceOps:
                 lens[row] = len(prefix.tokens)
                 tokens[row, : lens[row]] = prefix.tokens
             state = self._run(self._programs.set_history, state, slots_of(prefixes[part]), tokens, lens)
+        return state
+
+    def _keep_earlier(self, state: DeviceState, texts: list[EarlierTokens]) -> DeviceState:
+        places, tokens = (np.concatenate([getattr(text, name) for text in texts]) for name in ("places", "tokens"))
+        owners = np.repeat([text.owner for text in texts], [len(text.tokens) for text in texts])
+        for part in _parts(len(places), EARLIER_TOKENS):
+            behind = self._programs.num_earlier_tokens  # which is dropped
+            columns = ((places, behind), (tokens, 0), (owners, 0))
+            padded = [_padded(column[part], EARLIER_TOKENS, fill) for column, fill in columns]
+            state = self._run(self._programs.keep_earlier, state, *padded)
         return state
 
 

@@ -22,6 +22,7 @@ from jaxserve.kv.kv_policy import KVPolicy
 from jaxserve.kv.prefix_cache import PrefixCache
 from jaxserve.scheduler.beams import Choice, add_beams, branch, preempt_paused_beam
 from jaxserve.scheduler.commit import commit
+from jaxserve.scheduler.earlier_outputs import EarlierOutputs
 from jaxserve.scheduler.mask_rows import MaskRows
 from jaxserve.scheduler.memory.kept_kv import make_drops
 from jaxserve.scheduler.memory.prefix_sharing import num_joining, requeue_deferred
@@ -49,7 +50,8 @@ class Scheduler:
     max_chunk_tokens: the longest chunk of a prompt in one step; None: the whole budget. policy: by default first come,
     first served. queue_limits: how much may wait, for `check`. prefix_eviction: the eviction policy of the prefix
     cache; None: no prefix cache. num_host_pages: pages of host memory for evicted prefixes. swap_cost: whether to load
-    those, from the durations that `observe` reports. speculation: None: no drafts. kv_policy: of the requests that say
+    those, from the durations that `observe` reports. speculation: None: no drafts. earlier_outputs: that rows draft
+    from; None: from none. kv_policy: of the requests that say
     so; None: none may.
 
     state: all sequences and pages.
@@ -72,6 +74,7 @@ class Scheduler:
         num_host_pages: int = 0,
         swap_cost: SwapCost | None = None,
         speculation: Speculation | None = None,
+        earlier_outputs: EarlierOutputs | None = None,
         kv_policy: KVPolicy | None = None,
     ):
         chunk = min(max_chunk_tokens or max_num_batched_tokens, max_num_batched_tokens)
@@ -96,6 +99,7 @@ class Scheduler:
             swap_cost=swap_cost or SwapCost(),
             mask_rows=MaskRows(max_num_seqs),
             speculation=speculation,
+            earlier_outputs=earlier_outputs,
         )
         self._buckets = buckets
         self._num_added = 0

@@ -13,6 +13,7 @@ from jaxserve.kv.kv_connector import KVConnector
 from jaxserve.kv.kv_policy import KVPolicy
 from jaxserve.kv.prefix_cache import PrefixCache, PrefixMatch
 from jaxserve.scheduler.deadlines import Deadlines
+from jaxserve.scheduler.earlier_outputs import EarlierOutputs
 from jaxserve.scheduler.mask_rows import MaskRows
 from jaxserve.scheduler.policy.scheduling_policy import SchedulingPolicy, WaitingSequences
 from jaxserve.scheduler.policy.waiting_queue import Key
@@ -65,6 +66,7 @@ class SchedulerState:
     swap_cost: SwapCost
     mask_rows: MaskRows
     speculation: Speculation | None = None  # None: no drafts
+    earlier_outputs: EarlierOutputs | None = None  # None: no drafts from them
 
     sequences: dict[int, Sequence] = field(default_factory=dict[int, Sequence])  # by sequence id, until they end
     requests: dict[str, list[Sequence]] = field(default_factory=dict[str, list[Sequence]])  # by request id

@@ -11,6 +11,7 @@ from jaxserve.core.sequence import Sequence
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.loop.engine import Engine
 from jaxserve.kv.streaming_policy import StreamingPolicy
+from jaxserve.scheduler.earlier_outputs import make_earlier_outputs
 from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.scheduler import Scheduler
 from jaxserve.scheduler.speculation import make_speculation
@@ -82,6 +83,7 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
         prefix_eviction=prefix_eviction,
         num_host_pages=sizes.num_host_pages,
         speculation=make_speculation(whole.config.speculation, sizes.max_num_seqs),
+        earlier_outputs=make_earlier_outputs(whole.config.speculation),
         kv_policy=StreamingPolicy(whole.config.streaming) if whole.config.streaming is not None else None,
     )
     engine = Engine(scheduler, parts.runner, max_rounds=whole.config.max_decode_rounds)

@@ -6,7 +6,7 @@ from typing import Any, cast
 from jaxserve.core.options.option_mappings import check_integer, option_error
 
 PARAM = "speculative_config"
-METHODS = ("ngram", "draft_model", "layer_skip")
+METHODS = ("ngram", "suffix", "draft_model", "layer_skip")
 MAX_SPECULATIVE_TOKENS = 63  # with its own token a row computes at most 64 in a round: two words of a draft tree
 
 
@@ -14,12 +14,17 @@ MAX_SPECULATIVE_TOKENS = 63  # with its own token a row computes at most 64 in a
 class SpeculativeConfig:
     """Draft tokens that the model confirms several at a time; the text is the same as without.
 
-    method: "ngram": drafts are what followed the last tokens where they occurred before in prompt or output;
-    "draft_model": a smaller model with the same vocabulary drafts; "layer_skip": the model itself, with fewer layers.
+    method: "ngram": drafts are what followed the last tokens where they occurred before in prompt or output; "suffix":
+    a tree of what followed them there and in earlier outputs, the likeliest first; "draft_model": a smaller model with
+    the same vocabulary drafts; "layer_skip": the model itself, with fewer layers.
     model: the draft model, as the engine's own is named. skip_layers: the layers that drafts skip, from 0.
     num_speculative_tokens: the most drafts of a sequence in a forward pass. prompt_lookup_min, prompt_lookup_max: how
     many of the last tokens must have occurred before. prompt_lookup_branches: of several occurrences that went on in
     different ways the best so many are drafted, side by side: a draft tree, whose branches share the drafts evenly.
+    suffix_decoding_cached_tokens: tokens of earlier outputs that are kept, the newest, 0: none; a sequence sees those
+    of requests with the same tenant and `cache_salt`. suffix_decoding_max_spec_factor: the most drafts, one after the
+    other, by the number of tokens that recur. suffix_decoding_min_token_prob: the share of the places where these recur
+    at which a draft must have followed.
     synthetic_acceptance: for benches: every row drafts in every pass, and each draft is accepted with this probability
     if those before it are, so the text is not the model's. None: drafts are accepted if the model confirms them.
     """
@@ -31,6 +36,9 @@ class SpeculativeConfig:
     prompt_lookup_min: int = 2
     prompt_lookup_max: int = 4
     prompt_lookup_branches: int = 1
+    suffix_decoding_cached_tokens: int = 16384
+    suffix_decoding_max_spec_factor: float = 1.0
+    suffix_decoding_min_token_prob: float = 0.1
     synthetic_acceptance: float | None = None
 
     def __post_init__(self) -> None:
@@ -48,14 +56,28 @@ class SpeculativeConfig:
         check_integer(PARAM, "prompt_lookup_min", self.prompt_lookup_min, 1, self.prompt_lookup_max)
         most = self.num_speculative_tokens
         check_integer(PARAM, "prompt_lookup_branches", self.prompt_lookup_branches, 1, most)
-        if self.method != "ngram":
-            others = {f.name: f.default for f in fields(self) if f.name.startswith("prompt_lookup")}
-            if changed := [name for name, default in others.items() if getattr(self, name) != default]:
-                raise option_error(PARAM, f"{changed[0]} is an option of method='ngram', not of {self.method!r}")
-        rate: Any = self.synthetic_acceptance
-        is_number = isinstance(rate, int | float) and not isinstance(rate, bool)
-        if rate is not None and not (is_number and 0 <= rate <= 1):
-            raise option_error(PARAM, f"synthetic_acceptance={rate!r} must be a number from 0 to 1")
+        check_integer(PARAM, "suffix_decoding_cached_tokens", self.suffix_decoding_cached_tokens, 0, 2**24)
+        for name, most in (
+            ("suffix_decoding_max_spec_factor", 64),
+            ("suffix_decoding_min_token_prob", 1),
+            ("synthetic_acceptance", 1),
+        ):
+            self._check_number(name, most)
+        for method, prefix in (("ngram", "prompt_lookup"), ("suffix", "suffix_decoding")):
+            own = {f.name: f.default for f in fields(self) if f.name.startswith(prefix) and self.method != method}
+            if changed := [name for name, default in own.items() if getattr(self, name) != default]:
+                raise option_error(PARAM, f"{changed[0]} is an option of method={method!r}, not of {self.method!r}")
+
+    @property
+    def num_earlier_tokens(self) -> int:
+        """Tokens of earlier outputs that are kept for drafts."""
+        return self.suffix_decoding_cached_tokens if self.method == "suffix" else 0
+
+    def _check_number(self, name: str, most: float) -> None:
+        value: Any = getattr(self, name)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (is_number and 0 <= value <= most):
+            raise option_error(PARAM, f"{name}={value!r} must be a number from 0 to {most}")
 
     def _check_own(self, name: str, method: str, needed: str) -> None:
         """Raise ConfigError unless an option is given with the one method that needs it."""

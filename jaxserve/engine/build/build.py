@@ -23,6 +23,7 @@ from jaxserve.runner.device_state import MAX_EDITS
 from jaxserve.runner.programs.executables import Compiler
 from jaxserve.runner.programs.stored_layouts import place
 from jaxserve.runner.runner import Runner
+from jaxserve.scheduler.earlier_outputs import make_earlier_outputs
 from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.scheduler.scheduler import Scheduler
@@ -125,6 +126,7 @@ def assemble(
         prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
         num_host_pages=sizes.num_host_pages,
         speculation=make_speculation(config.speculation, sizes.max_num_seqs),
+        earlier_outputs=make_earlier_outputs(config.speculation),
         kv_policy=StreamingPolicy(config.streaming) if config.streaming is not None else None,
         swap_cost=SwapCost(runner.time_load() if sizes.num_host_pages else 0.0),
     )

@@ -104,6 +104,7 @@ def _spec_of(
         sizes.max_num_seqs,
         has_host_tier,
         history_len=0 if speculation is None else sizes.max_model_len,
+        num_earlier_tokens=0 if speculation is None else speculation.num_earlier_tokens,
         num_sinks=None if streaming is None else streaming.num_sinks,
     )
     # On CPU products of one row are computed with two, and eight rows of SmolLM2 take 1.3 times as long as two;

@@ -46,7 +46,9 @@ def scratch_bytes(config: EngineConfig, platform: str, model: ModelConfig, mesh:
     width = vocab_width(model, mesh)
     history_len = 0 if config.speculation is None else config.max_model_len or model.max_position
     dtype = choose_dtype(config.dtype, model.dtype)
-    own_slot_bytes = slot_bytes(SlotSizes(rows, width, model.d_model, dtype, history_len))
+    num_earlier = 0 if config.speculation is None else config.speculation.num_earlier_tokens
+    sizes = SlotSizes(rows, width, model.d_model, dtype, history_len, num_earlier_tokens=num_earlier)
+    own_slot_bytes = slot_bytes(sizes)
     logprobs = 4 * tokens * (2 + 2 * config.most_logprobs(model.vocab_size))
     if config.speculation is not None:
         rows = max(rows, min(rows * (1 + config.speculation.num_speculative_tokens), MAX_HEADS))

@@ -16,13 +16,15 @@ class DraftRows(NamedTuple):
     """The rows of a verify bucket before a round; the last ones are padding.
 
     starts: the position of each row's last token, which the history has. room: the most drafts that each row may have.
-    tables, first_pages: of the KV groups of each kind of layers. sampling: how the target draws.
+    tables, first_pages: of the KV groups of each kind of layers. owners: whose earlier outputs each row may use.
+    sampling: how the target draws.
     """
 
     slots: Int32[Array, "S"]
     starts: Int32[Array, "S"]
     room: Int32[Array, "S"]
     num_seqs: Int32[Array, ""]
+    owners: Int32[Array, "S"]
     tables: tuple[Int32[Array, "G S W"], ...]
     first_pages: tuple[Int32[Array, "G S"], ...]
     sampling: SamplingBatch

@@ -9,6 +9,7 @@ from jaxserve.runner.drafts.draft_model import DraftModel
 from jaxserve.runner.drafts.layer_skip import LayerSkip
 from jaxserve.runner.drafts.ngram_proposer import NgramProposer
 from jaxserve.runner.drafts.proposer import Proposer
+from jaxserve.runner.drafts.suffix_proposer import SuffixProposer
 
 # (options, the target, the draft model's configuration if there is one) -> proposer. Raises ConfigError where the
 # target cannot be drafted for in this way.
@@ -17,6 +18,10 @@ MakeProposer = Callable[[SpeculativeConfig, Settings, ModelConfig | None], Propo
 
 def _ngram(config: SpeculativeConfig, target: Settings, draft: ModelConfig | None) -> Proposer:
     return NgramProposer.of(config)
+
+
+def _suffix(config: SpeculativeConfig, target: Settings, draft: ModelConfig | None) -> Proposer:
+    return SuffixProposer(config.suffix_decoding_max_spec_factor, config.suffix_decoding_min_token_prob)
 
 
 def _draft_model(config: SpeculativeConfig, target: Settings, draft: ModelConfig | None) -> Proposer:
@@ -29,4 +34,9 @@ def _layer_skip(config: SpeculativeConfig, target: Settings, draft: ModelConfig 
     return LayerSkip.of(target, config.skip_layers)
 
 
-PROPOSERS: dict[str, MakeProposer] = {"ngram": _ngram, "draft_model": _draft_model, "layer_skip": _layer_skip}
+PROPOSERS: dict[str, MakeProposer] = {
+    "ngram": _ngram,
+    "suffix": _suffix,
+    "draft_model": _draft_model,
+    "layer_skip": _layer_skip,
+}

@@ -12,6 +12,7 @@ import numpy as np
 from jaxserve.core.device_ops import (
     CachedPrefix,
     DeviceOp,
+    EarlierTokens,
     Forks,
     MaskUpload,
     PageDrops,
@@ -128,8 +129,8 @@ class FakeRunner:
                 self._edits[op.slot] = op
             case MaskUpload():
                 self._masks[op.row] = op.words
-            case CachedPrefix():
-                pass  # counts and histories are those of the prefixes
+            case CachedPrefix() | EarlierTokens():
+                pass  # counts and histories are those of the prefixes; drafts are random
 
     def collect(self, ticket: int) -> StepOutcome:
         plan, outcome = self._in_flight.pop(0)

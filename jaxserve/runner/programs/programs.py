@@ -38,6 +38,7 @@ FORK_PAGES, FORK_SLOTS = 64, 16
 EDIT_SLOTS = 8
 DRAW_ROWS = 8  # of the smallest `draw`
 PREFIX_SLOTS = 4  # a line of counts has 256 KB for Llama 3
+EARLIER_TOKENS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class Programs:
     """The settings and sizes of an engine; num_pages includes the scratch page, num_slots excludes the scratch slot.
 
     has_host_tier: pages are copied to host memory and back. history_len: positions of the tokens that are kept for
-    drafts; 0: none are. num_sinks: of streaming sequences; None: there are none.
+    drafts; 0: none are. num_earlier_tokens: of ended sequences, kept for drafts. num_sinks: of streaming sequences;
+    None: there are none.
     """
 
     settings: StepSettings
@@ -83,6 +85,7 @@ class Programs:
     num_slots: int
     has_host_tier: bool = False
     history_len: int = 0
+    num_earlier_tokens: int = 0
     num_sinks: int | None = None
     traces: Counter[str] = field(default_factory=Counter[str])
     """How often the Python of each program was traced."""
@@ -148,6 +151,7 @@ class Programs:
             model.dtype,
             self.history_len,
             self.draft_model is not None,
+            self.num_earlier_tokens,
         )
 
     @cached_property
@@ -219,6 +223,17 @@ class Programs:
         tokens = self._whole((PREFIX_SLOTS, self.history_len), jnp.int32)
         return self._update("set_history", function, column, tokens, column)
 
+    def keep_earlier(self) -> Program:
+        """(state, places in the ring of earlier tokens, tokens, their owners) -> state."""
+
+        def function(state: DeviceState, places: jax.Array, tokens: jax.Array, owners: jax.Array) -> DeviceState:
+            assert state.earlier is not None
+            new = jnp.stack([tokens, owners])
+            return replace(state, earlier=state.earlier.at[:, places].set(new, mode="drop"))
+
+        column = self._whole((EARLIER_TOKENS,), jnp.int32)
+        return self._update("keep_earlier", function, column, column, column)
+
     def copy_sinks(self) -> Program:
         """(state, copies of each kind of layers with full attention) -> state."""
         model, num_sinks = self.settings.model, self.num_sinks or 0
@@ -259,6 +274,7 @@ class Programs:
         """All programs of an engine: a step for each bucket, and what edits, copies and fills in slots and pages."""
         rest = [self.save_pages(), self.load_pages()] if self.has_host_tier else []
         rest += [self.set_history()] if self.history_len else []
+        rest += [self.keep_earlier()] if self.num_earlier_tokens else []
         rest += [self.copy_sinks()] if self.num_sinks is not None else []
         updates = [self.fork(), self.set_edits(), self.set_mask(), self.set_counts()]
         return [*map(self.step, buckets), *map(self.draw, self.draw_sizes), *updates, *rest]

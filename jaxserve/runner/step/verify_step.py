@@ -44,7 +44,8 @@ def verify_step(
         tables, first_pages = (
             tuple(parts[f"{name}{k}"] for k in range(len(layout.kinds))) for name in ("tables", "first_pages")
         )
-        known = DraftRows(slots, starts, max_drafts, num_seqs, tables, first_pages, sampling)
+        owners = rows[:, ROW_INDEX["owner"]]
+        known = DraftRows(slots, starts, max_drafts, num_seqs, owners, tables, first_pages, sampling)
         state, drafts = proposer.propose(params, state, replicate(settings, known), width - 1)
         if settings.synthetic_acceptance is not None:
             drafts = drafts._replace(num=jnp.full_like(drafts.num, width - 1))

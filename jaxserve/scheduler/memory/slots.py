@@ -58,6 +58,7 @@ def _sampling_values(state: SchedulerState, sequence: Sequence) -> dict[str, flo
         "mask_row": 0 if allowed is None else state.mask_rows.acquire(mask_words(allowed, state.limits.vocab_size)),
         "pooling": POOLING[request.pooling],
         "min_len": sequence.prompt_len + params.min_tokens,
+        "owner": 0 if state.earlier_outputs is None else state.earlier_outputs.owner(request),
         **dict(zip(STOP_FIELDS, (*request.stop_ids, *[-1] * len(STOP_FIELDS)), strict=False)),
     }
 
@@ -83,6 +84,8 @@ def end_sequence(
     elif sequence.status is Status.DEFERRED:
         del state.prefix_groups[sequence.sequence_id].deferred[sequence.sequence_id]
     sequence.finish(reason, stop_reason, keep_tokens)
+    if state.earlier_outputs is not None:
+        state.earlier_outputs.add(sequence)
     if slot >= 0:
         slot_table.epoch[slot] += 1
         if slot_table.is_running[slot]:  # else the slot is leaving already

@@ -66,6 +66,7 @@ def build_plan(
             *(early_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else ()),
             *state.mask_rows.take_uploads(),
             *_cached_prefixes(state, started, counted),
+            *(() if state.earlier_outputs is None else state.earlier_outputs.take_ops()),
         ),
         late_rows=_late_rows(state, slots, extra_rows, in_flight & samples) if len(extra_rows) else extra_rows,
     )

@@ -59,6 +59,7 @@ def engine_key(programs: Programs) -> dict[str, Any]:
         "proposer": settings.proposer,
         "synthetic_acceptance": settings.synthetic_acceptance,
         "history_len": programs.history_len,
+        "num_earlier_tokens": programs.num_earlier_tokens,
         "num_sinks": programs.num_sinks,
     }
     key |= {name: os.environ.get(name, "") for name in VARIABLES}
