@@ -134,7 +134,7 @@ def find_places(
     following = jnp.take_along_axis(history, after.reshape(num_rows, -1), axis=1).reshape(after.shape)
     if num_earlier:
         following = jnp.where(end < num_earlier, tokens[(end + 1 + step) % num_earlier], following)
-    is_text = lax.cummin((following >= 0).astype(jnp.int32), axis=2) > 0
+    is_text: jax.Array = lax.cummin((following >= 0).astype(jnp.int32), axis=2) > 0
     return run, jnp.where(is_text & (run > 0)[..., None], following, -1)
 
 
