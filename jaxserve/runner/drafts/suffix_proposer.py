@@ -134,11 +134,15 @@ def find_places(
     following = jnp.take_along_axis(history, after.reshape(num_rows, -1), axis=1).reshape(after.shape)
     if num_earlier:
         following = jnp.where(end < num_earlier, tokens[(end + 1 + step) % num_earlier], following)
-    is_text: jax.Array = lax.cummin((following >= 0).astype(jnp.int32), axis=2) > 0
+    is_text = _so_far(following >= 0)
     return run, jnp.where(is_text & (run > 0)[..., None], following, -1)
 
 
 def _have_same_path(following: Int32[Array, "S M N"]) -> Bool[Array, "S M M N"]:
     """Whether the texts at two places are the same up to each depth."""
-    is_same = (following[:, :, None] == following[:, None]) & (following >= 0)[:, :, None]
-    return lax.cummin(is_same.astype(jnp.int32), axis=3) > 0
+    return _so_far((following[:, :, None] == following[:, None]) & (following >= 0)[:, :, None])
+
+
+def _so_far(holds: jax.Array) -> jax.Array:
+    """Whether it holds here and at all smaller depths, the last axis."""
+    return jnp.cumprod(holds, axis=-1, dtype=jnp.int32) > 0

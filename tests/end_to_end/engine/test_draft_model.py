@@ -1,6 +1,7 @@
 """A draft model changes no token, text, log-probability or finish reason, and a model that drafts for itself is always
 right."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -24,20 +25,21 @@ def texts(llm, prompts, params):
     return [output.outputs[0].token_ids for output in llm.generate(prompts, params, use_tqdm=False)]
 
 
-# Gemma's layers with a window have their own pages, in which the draft has no KV.
-@pytest.mark.parametrize(("family", "draft"), [("llama3", "llama3"), ("gemma3", "llama3")])
-def test_every_pair_of_features_gives_the_same_text(family, draft):
+# Gemma's layers with a window have their own pages, in which the draft has no KV. It has one KV head, which each device
+# has, in the target's pages and in the draft's.
+@pytest.mark.parametrize(("family", "options"), [("llama3", {}), ("gemma3", {"tensor_parallel_size": 2})])
+def test_every_pair_of_features_gives_the_same_text(family, options):
     prompts = [goldens(family)[i % 3].prompt[: 4 + i] for i in range(len(ROWS))]
     params = [SamplingParams(max_tokens=12 + 5 * (i % 4), seed=i, **row) for i, row in enumerate(ROWS)]
     expected, logprobs, _ = run(tiny_engine(family), prompts, params, 1, is_overlapped=False)
-    llm = drafting(family, draft)
+    llm = drafting(family, family, **options)
     with counted(llm) as seen:
         outputs, found, _ = run(llm, prompts, params, 5, is_overlapped=True)
     assert outputs == expected
-    np.testing.assert_allclose(found, logprobs, atol=1e-5)
+    np.testing.assert_allclose(found, logprobs, atol=2e-5)  # two devices add in another order
     proposed, accepted = np.sum(seen, axis=0)
     # A draft model does not know the penalties of its own drafts, nor where a text ends.
-    assert accepted > 0.7 * proposed if draft == family else accepted < 0.2 * proposed
+    assert 0.7 * proposed < accepted < proposed
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
@@ -98,3 +100,21 @@ def test_samples_of_a_prompt_share_what_the_draft_has_read():
     assert [o.token_ids for o in output.outputs] == [o.token_ids for o in expected.outputs]
     proposed, accepted = np.sum(seen, axis=0)
     assert proposed == accepted > 0
+
+
+def test_weights_are_replaced_without_the_drafts():
+    """The text is the new weights' own, whatever the draft model still proposes."""
+    prompts = [golden.prompt for golden in goldens("llama3")]
+    engines = plain, llm = tiny_engine("llama3"), drafting("llama3", "llama3")
+    before = [engine.parts.runner.params for engine in engines]
+    changed = before[0] | {"final_norm": before[0]["final_norm"] * jnp.float32(-1)}
+    try:
+        for engine in engines:
+            engine.update_weights(changed)
+        with counted(llm) as seen:
+            assert texts(llm, prompts, LONG) == texts(plain, prompts, LONG)
+    finally:
+        for engine, params in zip(engines, before, strict=True):
+            engine.update_weights(params)
+    proposed, accepted = np.sum(seen, axis=0)
+    assert accepted < 0.5 * proposed

@@ -20,19 +20,16 @@ def skipping(family, *layers, **options):
     return always(tiny_engine(family, speculative_config=config, **options))
 
 
-@pytest.mark.parametrize(
-    ("family", "layers", "options"), [("llama3", (1,), {"tensor_parallel_size": 2}), ("gemma3", (0, 3), {})]
-)
-def test_every_pair_of_features_gives_the_same_text(family, layers, options):
-    """Gemma's layers have windows, whose pages the drafts write, too."""
-    prompts = [(goldens(family)[i % 3].prompt * 3)[: 24 + i] for i in range(len(ROWS))]
+def test_every_pair_of_features_gives_the_same_text():
+    """On two devices. Gemma's layers have windows, whose pages the drafts write, too."""
+    prompts = [(goldens("gemma3")[i % 3].prompt * 3)[: 24 + i] for i in range(len(ROWS))]
     params = [SamplingParams(max_tokens=12 + 5 * (i % 4), seed=i, **row) for i, row in enumerate(ROWS)]
-    expected, logprobs, _ = run(tiny_engine(family), prompts, params, 1, is_overlapped=False)
-    llm = skipping(family, *layers, **options)
+    expected, logprobs, _ = run(tiny_engine("gemma3"), prompts, params, 1, is_overlapped=False)
+    llm = skipping("gemma3", 0, 3, tensor_parallel_size=2)
     with counted(llm) as seen:
         outputs, found, _ = run(llm, prompts, params, 5, is_overlapped=True)
     assert outputs == expected
-    np.testing.assert_allclose(found, logprobs, atol=1e-5)
+    np.testing.assert_allclose(found, logprobs, atol=2e-5)  # two devices add in another order
     proposed, accepted = np.sum(seen, axis=0)
     assert 0 < accepted < proposed
 

@@ -28,16 +28,19 @@ def requests(family):
     return prompts, [SamplingParams(max_tokens=12 + 5 * (i % 4), seed=i, **row) for i, row in enumerate(ROWS)]
 
 
-@pytest.mark.parametrize(("family", "ways"), [("llama3", [(1, False), (5, True)]), ("gemma3", [(5, True)])])
-def test_every_pair_of_features_gives_the_same_text(family, ways):
+@pytest.mark.parametrize(
+    ("family", "options", "ways"),
+    [("llama3", {}, [(1, False), (5, True)]), ("gemma3", {"tensor_parallel_size": 2}, [(5, True)])],
+)
+def test_every_pair_of_features_gives_the_same_text(family, options, ways):
     prompts, params = requests(family)
     expected, logprobs, _ = run(tiny_engine(family), prompts, params, 1, is_overlapped=False)
-    llm = drafting(family)
+    llm = drafting(family, **options)
     for num_rounds, is_overlapped in ways:
         with counted(llm) as seen:
             outputs, found, _ = run(llm, prompts, params, num_rounds, is_overlapped)
         assert outputs == expected, (num_rounds, is_overlapped)
-        np.testing.assert_allclose(found, logprobs, atol=1e-5)
+        np.testing.assert_allclose(found, logprobs, atol=2e-5)  # two devices add in another order
         proposed, accepted = np.sum(seen, axis=0)
         assert 10 < accepted < proposed
     for prompt, param in list(zip(prompts, params, strict=True))[::8]:
@@ -88,13 +91,6 @@ def test_preemption_chunks_and_cached_prefixes_change_nothing(family):
     assert (llm.stats.num_preemptions > 0) == (family == "llama3")  # windows return pages early
     llm.reset_prefix_cache()
     assert llm.stats.num_pages_free == num_pages - 1
-
-
-def test_two_devices_give_the_same_text():
-    prompts, params = requests("llama3")
-    expected, _, _ = run(tiny_engine("llama3"), prompts, params, 1, is_overlapped=False)
-    outputs, _, _ = run(drafting("llama3", tensor_parallel_size=2), prompts, params, 5, is_overlapped=True)
-    assert outputs == expected
 
 
 def test_a_row_that_must_see_its_tokens_runs_beside_drafts():

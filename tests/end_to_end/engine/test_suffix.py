@@ -30,7 +30,7 @@ def test_every_pair_of_features_gives_the_same_text():
         with counted(llm) as seen:
             outputs, found, _ = run(llm, prompts, params, 5, is_overlapped=True)
         assert outputs == expected
-        np.testing.assert_allclose(found, logprobs, atol=1e-5)
+        np.testing.assert_allclose(found, logprobs, atol=2e-5)  # two devices add in another order
         proposed, accepted = np.sum(seen, axis=0)
         assert 10 < accepted < proposed
 
