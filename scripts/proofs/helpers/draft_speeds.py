@@ -6,26 +6,45 @@ median of the turns' ratios counts. On a machine of two virtual cores single rat
 
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
 
 import numpy as np
 
 from scripts.proofs.parity import read_goldens
 
 OPTIONS = {"max_model_len": 1024, "max_num_seqs": 32, "max_num_batched_tokens": 512}
-DRAFTS = {"method": "ngram", "num_speculative_tokens": 7}
+DRAFTS = {
+    "n-grams": {"method": "ngram", "num_speculative_tokens": 7},
+    # Turns repeat the same texts: with earlier outputs all but the first would know them.
+    "suffixes": {"method": "suffix", "num_speculative_tokens": 7, "suffix_decoding_cached_tokens": 0},
+}
+WITH_EARLIER = {"method": "suffix", "num_speculative_tokens": 7}
 NUM_TURNS = 10
-LEAST_TOKENS_A_PASS, LEAST_COPY, LEAST_UNSUITED, LEAST_BATCH = 3.0, 2.0, 0.95, 0.97
+LEAST_TOKENS_A_PASS, LEAST_UNSUITED, LEAST_BATCH = 3.0, 0.95, 0.97
+LEAST_COPY = {"n-grams": 2.0, "suffixes": 1.15}
+REVISION = "\n\nThe same again, with a title:\n\n"
+NUM_REVISED, NUM_REVISIONS = 8, 3
 
 Texts = list[list[int]]
 
 
 def speeds(model: str) -> list[tuple[str, float, float]]:
     """(law, measured, least) of a model in its own data type."""
-    from jaxserve import LLM, SamplingParams
-    from tests.support.drafting import counted
+    from jaxserve import LLM
 
-    plain, drafting = LLM(model, **OPTIONS), LLM(model, **OPTIONS, speculative_config=DRAFTS)
-    goldens = read_goldens(model)[0]
+    plain, goldens = LLM(model, **OPTIONS), read_goldens(model)[0]
+    engines = {name: LLM(model, **OPTIONS, speculative_config=config) for name, config in DRAFTS.items()}
+    laws = [law for name, drafting in engines.items() for law in _speeds_of(name, plain, drafting, goldens)]
+    least = _revised(engines["n-grams"], goldens)
+    found = _revised(LLM(model, **OPTIONS, speculative_config=WITH_EARLIER), goldens)
+    return [*laws, ("tokens a pass, answers that are revised, of suffixes; at least those of n-grams", found, least)]
+
+
+def _speeds_of(name: str, plain, drafting, goldens: Texts) -> list[tuple[str, float, float]]:
+    from jaxserve import SamplingParams
+
     passage = [token for prompt in goldens for token in prompt][:200]
     encode = plain.get_tokenizer().encode
     copy = [*encode("Text:\n"), *passage, *encode("\n\nThe same text again:\n"), *passage[:16]]
@@ -41,19 +60,55 @@ def speeds(model: str) -> list[tuple[str, float, float]]:
             found.append(rates[id(drafting)] / rates[id(plain)])
         return statistics.median(found[1:])
 
-    copied = ratio([copy], greedy)
-    with counted(drafting) as seen:
-        drafting.generate([copy], greedy, use_tqdm=False)
-    rounds = [step for step in seen if step[0]]
-    width = DRAFTS["num_speculative_tokens"]
-    a_pass = 1 + sum(accepted for _, accepted in rounds) / (sum(proposed for proposed, _ in rounds) / width)
     return [
-        ("tokens a pass with drafts, a copied text", a_pass, LEAST_TOKENS_A_PASS),
-        ("tokens/s of the copied text, with drafts over without", copied, LEAST_COPY),
-        ("the same of a random text alone", ratio(random[:1], sampled[0]), LEAST_UNSUITED),
-        ("the same of 32 random texts", ratio(random, sampled), LEAST_BATCH),
-        ("the same of 32 goldens' prompts, greedy", ratio(goldens[:32], briefly), LEAST_BATCH),
+        (f"{name}: tokens/s of a copied text, with drafts over without", ratio([copy], greedy), LEAST_COPY[name]),
+        (f"{name}: tokens a pass with drafts, of this text", _tokens_a_pass(drafting, copy, 184), LEAST_TOKENS_A_PASS),
+        (f"{name}: tokens/s of a random text alone", ratio(random[:1], sampled[0]), LEAST_UNSUITED),
+        (f"{name}: of 32 random texts", ratio(random, sampled), LEAST_BATCH),
+        (f"{name}: of 32 goldens' prompts, greedy", ratio(goldens[:32], briefly), LEAST_BATCH),
     ]
+
+
+def _revised(llm, goldens: Texts) -> float:
+    """Tokens a pass in conversations in which each answer is asked for again."""
+    revision, found = llm.get_tokenizer().encode(REVISION), list[float]()
+    for prompt in goldens[:NUM_REVISED]:
+        text = prompt
+        for _ in range(NUM_REVISIONS):
+            answer = list[int]()
+            found.append(_tokens_a_pass(llm, text, 64, answer))
+            text = [*text, *answer, *revision]
+    return statistics.mean(found)
+
+
+def _tokens_a_pass(llm, text: list[int], num_tokens: int, answer: list[int] | None = None) -> float:
+    """In passes that may draft, of a greedy text, which is appended to `answer`."""
+    from jaxserve import SamplingParams
+    from tests.support.drafting import always, counted
+
+    speculation = llm.parts.engine.scheduler.state.speculation
+    params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True)
+    with counted_passes(always(llm)) as passes, counted(llm) as seen:
+        (output,) = llm.generate([text], params, use_tqdm=False)
+    llm.parts.engine.scheduler.state.speculation = speculation
+    if answer is not None:
+        answer += output.outputs[0].token_ids
+    return 1 + sum(accepted for _, accepted in seen) / sum(passes)
+
+
+@contextmanager
+def counted_passes(llm) -> Iterator[list[int]]:
+    """Yields the numbers of passes of the steps in verify buckets."""
+    runner, passes = llm.parts.runner, list[int]()
+    collect = runner.collect
+
+    def collect_and_count(ticket):
+        outcome = collect(ticket)
+        passes.extend([outcome.num_rounds] if outcome.drafts is not None else [])
+        return outcome
+
+    with patch.object(runner, "collect", collect_and_count):
+        yield passes
 
 
 def _rate(llm, texts: Texts, params) -> float:
