@@ -21,15 +21,16 @@ from jaxserve.engine.build.kv_pool_size import (
     pages_for_sequences,
 )
 from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.runner.drafts.proposers import DraftShape
 from jaxserve.runner.programs.executables import Executables
 
 CONTEXT = 2048
 
 
 def spec_for(
-    config: EngineConfig, model: ModelConfig, target: PlanTarget, draft: ModelConfig | None = None
+    config: EngineConfig, model: ModelConfig, target: PlanTarget, draft: DraftShape | None = None
 ) -> EngineSpec:
-    """The engine that `build` would make of the same options on the target's devices. draft: its draft model."""
+    """The engine that `build` would make of the same options on the target's devices. draft: of its proposer."""
     config = replace(config, tensor_parallel_size=target.mesh.size)
     return make_spec(config, model, target.mesh, target.limit_bytes, draft)
 

@@ -32,13 +32,12 @@ def run(argv: list[str]) -> int:
     from jaxserve.cli.tables.report_output import write_record
     from jaxserve.core.hardware.aot_targets import no_persistent_cache
     from jaxserve.core.progress_bars import CompileBar
-    from jaxserve.engine.build.model_source import draft_config
+    from jaxserve.engine.build.model_source import open_draft
     from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 
     if not is_absent:
         use_compilation_cache(config)
-    of_draft = draft_config(config)
-    with open_description(config) as source, nullcontext() if of_draft is None else open_description(of_draft) as other:
+    with open_description(config) as source, open_draft(config, open_description) as other:
         model, draft = source.model, None if other is None else other.model
     target = choose_target(model, args.topology, gpu, options.get("tensor_parallel_size"))
     spec = spec_for(config, model, target, draft)

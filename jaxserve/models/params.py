@@ -24,7 +24,15 @@ from jaxserve.models.param_spec import LayerSpecs, ParamSpec, matrix, norm
 
 Params = dict[str, Any]
 
+DRAFT = "draft"
+"""The name of a proposer's own weights among the parameters, and of its KV among the extra arrays."""
+
 VOCAB_TILE = 128  # rows of embedding and head are padded to a multiple of this times the mesh size
+
+
+def with_draft(params: Params, draft: Params | None) -> Params:
+    """The weights of a model and, if it has such, of its proposer."""
+    return params if draft is None else params | {DRAFT: draft}
 
 
 def vocab_width(config: ModelConfig, mesh: AnyMesh) -> int:

@@ -13,10 +13,9 @@ from jaxserve.core.buckets import Bucket
 from jaxserve.core.device_ops import DeviceOp, PageLoad
 from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.core.step_plan import StepPlan
-from jaxserve.models.params import Params
+from jaxserve.models.params import Params, with_draft
 from jaxserve.runner.device_state import init_state
 from jaxserve.runner.dispatch_ops import DeviceOps
-from jaxserve.runner.drafts.draft_model import with_draft
 from jaxserve.runner.host_pages import TRANSFER_PAGES, HostPages
 from jaxserve.runner.programs.executables import Compiler, Executables
 from jaxserve.runner.programs.programs import Program, Programs

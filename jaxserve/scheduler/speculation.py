@@ -11,13 +11,13 @@ Rows are tried together, in one pass; those that gain in no bucket do not draft 
 apart that they take at most `TRIAL_SHARE` of the time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxserve.core.buckets import Bucket
-from jaxserve.core.options.speculative_config import SpeculativeConfig
+from jaxserve.core.options.speculative_config import MAX_SPECULATIVE_TOKENS
 from jaxserve.core.slot_table import SlotTable
 from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.core.step_plan import StepPlan
@@ -50,10 +50,10 @@ class Candidate(NamedTuple):
 
 
 class Speculation:
-    """num_branches: of draft trees, which share a row's drafts."""
+    """depth: of so many drafts of a row, the most that stand one after the other; None: all."""
 
-    def __init__(self, num_slots: int, num_branches: int = 1):
-        self._num_branches = num_branches
+    def __init__(self, num_slots: int, depth: Callable[[int], int] | None = None):
+        self._depths = np.array([n if depth is None else depth(n) for n in range(MAX_SPECULATIVE_TOKENS + 1)])
         self._times = PassTimes()
         self._decode: Bucket | None = None  # what the last step that might draft would use otherwise
         self._candidates = list[Candidate]()  # of that step
@@ -75,7 +75,7 @@ class Speculation:
             return None
         self._decode = decode
         self._candidates = [
-            Candidate(bucket, int(self._depth(bucket.max_drafts)), LEAST_GAIN * slowdown)
+            Candidate(bucket, int(self._depths[bucket.max_drafts]), LEAST_GAIN * slowdown)
             for bucket, slowdown in zip(verify, self._times.slowdowns(decode, verify), strict=True)
         ]
         cost = min(candidate.needed for candidate in self._candidates) / LEAST_GAIN - 1
@@ -103,7 +103,7 @@ class Speculation:
         rows = np.flatnonzero(own & (passes > 0))
         slots, passes, accepted = plan.slots[rows], passes[rows], outcome.drafts.num_accepted[rows]
         num_accepted = accepted.sum(axis=1)
-        num_whole = (accepted >= self._depth(plan.max_drafts[rows])[:, None]).sum(axis=1)
+        num_whole = (accepted >= self._depths[plan.max_drafts[rows]][:, None]).sum(axis=1)
         num_rejected = np.maximum(passes - num_whole, 0)  # one at most in a pass: what follows it was not tried
         shown = num_accepted / np.maximum(num_accepted + num_rejected, 1)
         weight = np.where(self._has_gained[slots], MEMORY**passes, 0.0)
@@ -111,10 +111,6 @@ class Speculation:
         gains = [_tokens_a_pass(found, depth) / needed for _, depth, needed in self._candidates]
         self._has_gained[slots] = has_gained = np.max(gains, axis=0) >= 1
         self._acceptance[slots] = np.where(has_gained, found, HOPED)
-
-    def _depth(self, max_drafts: int | np.ndarray) -> np.ndarray:
-        """Drafts of the longest branch."""
-        return -(-np.asarray(max_drafts) // self._num_branches)
 
     def _forget_others(self, slot_table: SlotTable, slots: np.ndarray) -> None:
         new = slots[self._epochs[slots] != slot_table.epoch[slots]]
@@ -125,8 +121,3 @@ class Speculation:
 def _tokens_a_pass(acceptance: np.ndarray, depth: int) -> np.ndarray:
     """Tokens by which a pass advances rows on average: 1 + a + … + a^depth."""
     return np.sum(acceptance[:, None] ** np.arange(depth + 1), axis=1)
-
-
-def make_speculation(config: SpeculativeConfig | None, num_slots: int) -> Speculation | None:
-    """None where the engine does not draft."""
-    return None if config is None else Speculation(num_slots, config.prompt_lookup_branches)

@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxserve import LLM
-from jaxserve.kv.kv_state import ExtraArray
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.drafts.ngram_proposer import NgramProposer
-from jaxserve.runner.drafts.proposer import DraftRows, ReadTokens
+from jaxserve.runner.drafts.proposer import DraftRows, Proposer
 from jaxserve.scheduler.speculation import DraftPlan, Speculation
 
 
@@ -56,19 +55,18 @@ def counted(llm: LLM) -> Iterator[list[tuple[int, int]]]:
 
 
 @dataclass(frozen=True)
-class AmongDecoys:
+class AmongDecoys(Proposer):
     """Proposes binary trees: the n-gram drafts as nodes 2, 4, 6, ..., each after a sibling that will not be drawn.
 
     Every accepted draft has to be moved.
     """
 
     ngram: NgramProposer
-    makes_trees: bool = True
-    extra_arrays: tuple[ExtraArray, ...] = ()
 
-    def read(self, params: Params, state: DeviceState, batch: ReadTokens) -> DeviceState:
+    @property
+    def makes_trees(self) -> bool:
         """See `Proposer`."""
-        return state
+        return True
 
     def propose(
         self, params: Params, state: DeviceState, rows: DraftRows, num_drafts: int

@@ -14,7 +14,7 @@ from jaxserve.kv.streaming_policy import StreamingPolicy
 from jaxserve.scheduler.earlier_outputs import make_earlier_outputs
 from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.scheduler import Scheduler
-from jaxserve.scheduler.speculation import make_speculation
+from jaxserve.scheduler.speculation import Speculation
 from tests.support.golden_data import checkpoint
 
 SIZES: dict[str, Any] = {
@@ -70,6 +70,7 @@ def _limited(family: str, options: Options, less: Options, prefix_eviction: str 
 def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", **less: Any) -> LLM:
     """A new engine on the runner of `whole`, with lower limits and its own prefix cache, or none."""
     parts, sizes = whole.parts, replace(whole.parts.sizes, **less)
+    proposer = parts.spec.programs.settings.proposer
     scheduler = Scheduler(
         parts.spec.programs.groups,
         parts.spec.buckets,
@@ -82,7 +83,7 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
         policy=make_policy(policy),
         prefix_eviction=prefix_eviction,
         num_host_pages=sizes.num_host_pages,
-        speculation=make_speculation(whole.config.speculation, sizes.max_num_seqs),
+        speculation=None if proposer is None else Speculation(sizes.max_num_seqs, proposer.depth),
         earlier_outputs=make_earlier_outputs(whole.config.speculation),
         kv_policy=StreamingPolicy(whole.config.streaming) if whole.config.streaming is not None else None,
     )

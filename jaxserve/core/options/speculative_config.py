@@ -6,7 +6,7 @@ from typing import Any, cast
 from jaxserve.core.options.option_mappings import check_integer, option_error
 
 PARAM = "speculative_config"
-METHODS = ("ngram", "suffix", "draft_model", "layer_skip")
+METHODS = ("ngram", "suffix", "draft_model", "layer_skip", "medusa")
 MAX_SPECULATIVE_TOKENS = 63  # with its own token a row computes at most 64 in a round: two words of a draft tree
 
 
@@ -16,8 +16,9 @@ class SpeculativeConfig:
 
     method: "ngram": drafts are what followed the last tokens where they occurred before in prompt or output; "suffix":
     a tree of what followed them there and in earlier outputs, the likeliest first; "draft_model": a smaller model with
-    the same vocabulary drafts; "layer_skip": the model itself, with fewer layers.
-    model: the draft model, as the engine's own is named. skip_layers: the layers that drafts skip, from 0.
+    the same vocabulary drafts; "layer_skip": the model itself, with fewer layers; "medusa": heads that were trained on
+    the model's hidden states.
+    model: the draft model, as the engine's own is named, or the folder of heads. skip_layers: those left out, from 0.
     num_speculative_tokens: the most drafts of a sequence in a forward pass. prompt_lookup_min, prompt_lookup_max: how
     many of the last tokens must have occurred before. prompt_lookup_branches: of several occurrences that went on in
     different ways the best so many are drafted, side by side: a draft tree, whose branches share the drafts evenly.
@@ -44,8 +45,9 @@ class SpeculativeConfig:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise option_error(PARAM, f"method={self.method!r} must be one of {', '.join(METHODS)}")
-        self._check_own("model", "draft_model", 'model="…", the draft model')
-        self._check_own("skip_layers", "layer_skip", "skip_layers=[…], the layers that drafts skip")
+        with_model = {"draft_model": 'model="…", the draft model', "medusa": 'model="…", the folder of the heads'}
+        self._check_own("model", with_model)
+        self._check_own("skip_layers", {"layer_skip": "skip_layers=[…], the layers that drafts skip"})
         model: Any = self.model
         if model is not None and not (isinstance(model, str) and model):
             raise option_error(PARAM, f"model={model!r} must be the name of a model")
@@ -79,11 +81,12 @@ class SpeculativeConfig:
         if value is not None and not (is_number and 0 <= value <= most):
             raise option_error(PARAM, f"{name}={value!r} must be a number from 0 to {most}")
 
-    def _check_own(self, name: str, method: str, needed: str) -> None:
-        """Raise ConfigError unless an option is given with the one method that needs it."""
-        if (self.method == method) == (getattr(self, name) is not None):
+    def _check_own(self, name: str, needed: dict[str, str]) -> None:
+        """Raise ConfigError unless an option is given with the methods that need it, and no others."""
+        if (self.method in needed) == (getattr(self, name) is not None):
             return
-        wrong = f"needs {needed}" if self.method == method else f"has no use for {name}: leave it out"
+        needs = needed.get(self.method)
+        wrong = f"has no use for {name}: leave it out" if needs is None else f"needs {needs}"
         raise option_error(PARAM, f"method={self.method!r} {wrong}")
 
 

@@ -1,7 +1,6 @@
 """Wiring: from an `EngineConfig` to an engine: the one place where scheduler, runner, weights and text meet."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 from jaxserve.core.hardware.mesh import make_mesh
@@ -10,7 +9,7 @@ from jaxserve.engine.build.engine_sizes import EngineSizes
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.engine.build.memory_budget import limit_on
 from jaxserve.engine.build.memory_fallback import detect_shortage, with_room
-from jaxserve.engine.build.model_source import ModelSource, draft_config, open_model
+from jaxserve.engine.build.model_source import DraftSource, ModelSource, open_draft, open_model
 from jaxserve.engine.build.model_text import ModelText, check_same_tokens, choose_text, choose_tokenizer, eos_ids
 from jaxserve.engine.build.startup.precompile import compiler_for, with_compiled_sizes
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
@@ -27,7 +26,7 @@ from jaxserve.scheduler.earlier_outputs import make_earlier_outputs
 from jaxserve.scheduler.policy.policies import make_policy
 from jaxserve.scheduler.queue_limits import QueueLimits
 from jaxserve.scheduler.scheduler import Scheduler
-from jaxserve.scheduler.speculation import make_speculation
+from jaxserve.scheduler.speculation import Speculation
 from jaxserve.scheduler.swap_cost import SwapCost
 from jaxserve.text.tokenizer import Tokenizer
 
@@ -65,17 +64,16 @@ def build(config: EngineConfig, progress: Progress | None = None) -> EngineParts
     progress: called with the bytes of weights loaded so far, and all of them.
     """
     use_compilation_cache(config)
-    of_draft = draft_config(config)
-    with open_model(config) as source, nullcontext() if of_draft is None else open_model(of_draft) as draft:
+    with open_model(config) as source, open_draft(config) as draft:
         return _load(with_compiled_sizes(config, source.model), source, draft, progress)
 
 
 def _load(
-    config: EngineConfig, source: ModelSource, draft: ModelSource | None, progress: Progress | None
+    config: EngineConfig, source: ModelSource, draft: DraftSource | None, progress: Progress | None
 ) -> EngineParts:
     mesh = make_mesh(config.tensor_parallel_size)
     text = choose_text(config, source.checkpoint, source.folder)
-    if draft is not None:
+    if isinstance(draft, ModelSource):
         check_same_tokens(text.tokenizer, choose_tokenizer(config, draft.checkpoint, draft.folder))
     spec = make_spec(config, source.model, mesh, limit_on(mesh), None if draft is None else draft.model)
     compiler = compiler_for(config, spec)  # may refuse the folder of `compiled`, and weights take long to read
@@ -108,7 +106,7 @@ def assemble(
 
     spec, runner = with_room(config, planned, described, allocate)
     sizes, programs = spec.sizes, spec.programs
-    model = programs.settings.model.config
+    model, proposer = programs.settings.model.config, programs.settings.proposer
     policy = make_policy(
         config.scheduling_policy, priority_ageing_s=config.priority_ageing_s, tenant_weights=config.tenant_weights
     )
@@ -125,7 +123,7 @@ def assemble(
         queue_limits=QueueLimits(config.max_num_waiting, config.max_waiting_tokens),
         prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
         num_host_pages=sizes.num_host_pages,
-        speculation=make_speculation(config.speculation, sizes.max_num_seqs),
+        speculation=None if proposer is None else Speculation(sizes.max_num_seqs, proposer.depth),
         earlier_outputs=make_earlier_outputs(config.speculation),
         kv_policy=StreamingPolicy(config.streaming) if config.streaming is not None else None,
         swap_cost=SwapCost(runner.time_load() if sizes.num_host_pages else 0.0),

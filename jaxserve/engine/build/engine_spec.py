@@ -24,10 +24,9 @@ from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.attention import check_backend
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.model_settings import Settings
-from jaxserve.models.params import declare
+from jaxserve.models.params import declare, with_draft
 from jaxserve.models.row_tiles import row_tiles
-from jaxserve.runner.drafts.draft_model import with_draft
-from jaxserve.runner.drafts.proposers import PROPOSERS
+from jaxserve.runner.drafts.proposers import PROPOSERS, DraftShape
 from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.step.step_settings import StepSettings
 
@@ -44,11 +43,11 @@ class EngineSpec:
     buckets: Buckets
     programs: Programs
     memory: MemoryBudget
-    draft: ModelConfig | None = None
+    draft: DraftShape | None = None
 
 
 def make_spec(
-    config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None, draft: ModelConfig | None = None
+    config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None, draft: DraftShape | None = None
 ) -> EngineSpec:
     """An engine for `model` on a mesh whose devices have `limit_bytes` each (None: not known). draft: its draft model.
 
@@ -71,7 +70,7 @@ def make_spec(
 
 
 def _spec_of(
-    config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None, draft: ModelConfig | None
+    config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None, draft: DraftShape | None
 ) -> EngineSpec:
     """The engine of these options, with defaults for those left open."""
     platform, dtype = mesh.devices.flat[0].platform, choose_dtype(config.dtype, model.dtype)
@@ -81,12 +80,13 @@ def _spec_of(
     check_backend(settings)
     speculation, streaming = config.speculation, config.streaming
     make_proposer = None if speculation is None else partial(PROPOSERS[speculation.method], speculation)
-    if make_proposer is not None:
-        settings = replace(settings, extra=make_proposer(settings, draft).extra_arrays)
-    if draft is not None:
+    proposer = None if make_proposer is None else make_proposer(settings, draft)
+    if proposer is not None:
+        settings = replace(settings, extra=proposer.extra_arrays)
+    if isinstance(draft, ModelConfig):
         check_backend(replace(settings, config=draft, extra=()))
     page_bytes = settings.layout.page_bytes
-    specs = with_draft(declare(model, mesh, dtype), None if draft is None else declare(draft, mesh, dtype))
+    specs = with_draft(declare(model, mesh, dtype), None if proposer is None else proposer.weights)
     memory = memory_budget(config, model, mesh, specs, page_bytes=page_bytes, limit_bytes=limit_bytes)
     sizes = resolve(config, max_position=model.max_position, groups=groups, page_bytes=page_bytes, memory=memory)
     settings = replace(settings, config=model.for_context(sizes.max_model_len))  # the pool may have made it shorter
@@ -95,7 +95,7 @@ def _spec_of(
     has_host_tier = sizes.num_host_pages > 0
     if streaming is not None:
         streaming.check_sizes(groups.page_size, sizes.max_model_len, groups.windows)
-    of_context = None if draft is None else draft.for_context(sizes.max_model_len)
+    of_context = draft.for_context(sizes.max_model_len) if isinstance(draft, ModelConfig) else draft
     proposer = None if make_proposer is None else make_proposer(settings, of_context)
     acceptance = None if speculation is None else speculation.synthetic_acceptance
     programs = Programs(

@@ -1,7 +1,7 @@
 """Wiring: `ModelSource`, a model found by name: its configuration, its open files, its weights and their dtype."""
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from checkpoints.open_checkpoint import Checkpoint, open_checkpoint
 from checkpoints.sources import SHORT_NAMES, resolve
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build.medusa_folder import MedusaSource, open_medusa
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.families import registry
 from jaxserve.models.families.named_shapes import SHAPES
@@ -44,6 +45,10 @@ class ModelSource:
         return load_params(self.checkpoint, self.model, mesh, specs, progress)
 
 
+DraftSource = ModelSource | MedusaSource
+OpenModel = Callable[[EngineConfig], AbstractContextManager[ModelSource]]
+
+
 @contextmanager
 def open_model(config: EngineConfig) -> Generator[ModelSource]:
     """Finds the model of `config`, fetches it if it is remote, and opens it; closed at the end of the block."""
@@ -63,6 +68,20 @@ def open_model(config: EngineConfig) -> Generator[ModelSource]:
         raise ConfigError(message, "load_format")
     with open_checkpoint(source) as checkpoint:
         yield ModelSource(read_config(checkpoint), checkpoint, checkpoint.folder)
+
+
+@contextmanager
+def open_draft(config: EngineConfig, open_other: OpenModel = open_model) -> Generator[DraftSource | None]:
+    """Opens the weights of the engine's proposer, if it has such. open_other: opens a draft model."""
+    of_draft = draft_config(config)
+    if of_draft is None:
+        yield None
+    elif config.speculation is not None and config.speculation.method == "medusa":
+        with open_medusa(of_draft.model) as heads:
+            yield heads
+    else:
+        with open_other(of_draft) as draft:
+            yield draft
 
 
 def draft_config(config: EngineConfig) -> EngineConfig | None:

@@ -28,31 +28,22 @@ from jaxserve.models.config.model_config import Layer, ModelConfig
 from jaxserve.models.context import Context
 from jaxserve.models.kv_heads import num_kv_heads_on
 from jaxserve.models.model_settings import Settings
-from jaxserve.models.params import Params
+from jaxserve.models.params import DRAFT, Params, declare, has_tuples_on
 from jaxserve.models.transformer import forward
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_chain import ChainStart, draw_drafts, extend_chain
 from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.drafts.packed_rows import pack_rows
-from jaxserve.runner.drafts.proposer import DraftRows, ReadTokens
+from jaxserve.runner.drafts.proposer import DraftRows, Proposer, ReadTokens
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta, sequence_positions
-
-DRAFT = "draft"
-"""The name of the draft model's weights among the parameters, and of its KV among the extra arrays."""
-
-
-def with_draft(params: Params, draft: Params | None) -> Params:
-    """The weights of a model and, if it has one, of its draft model."""
-    return params if draft is None else params | {DRAFT: draft}
 
 
 @dataclass(frozen=True)
-class DraftModel:
+class DraftModel(Proposer):
     """model: the draft. kind: the target's kind of layers in whose first KV group's pages its KV lies."""
 
     model: Settings
     kind: int
-    makes_trees: bool = False
 
     @classmethod
     def of(cls, target: Settings, draft: ModelConfig) -> "DraftModel":
@@ -79,6 +70,12 @@ class DraftModel:
         page = model.page_layout.page_shape(model.page_size, model.config.head_dim, model.dtype)
         heads = num_kv_heads_on(model.config, model.mesh)
         return (ExtraArray(DRAFT, model.config.num_layers, (heads, *page), model.dtype),)
+
+    @property
+    def weights(self) -> Params:
+        """See `Proposer`."""
+        model = self.model
+        return declare(model.config, model.mesh, model.dtype, has_tuples=has_tuples_on(model.mesh))
 
     @cached_property
     def table(self) -> tuple[Layer, ...]:

@@ -18,7 +18,6 @@ from jaxtyping import Array, Int32
 
 from jaxserve.core.options.option_mappings import option_error
 from jaxserve.core.options.speculative_config import PARAM
-from jaxserve.kv.kv_state import ExtraArray
 from jaxserve.models.attention_metadata import kind_meta
 from jaxserve.models.config.model_config import Layer
 from jaxserve.models.context import Context
@@ -28,18 +27,16 @@ from jaxserve.models.transformer import forward
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_chain import ChainStart, draw_drafts, extend_chain
 from jaxserve.runner.drafts.draft_tree import Drafts
-from jaxserve.runner.drafts.proposer import DraftRows, ReadTokens
+from jaxserve.runner.drafts.proposer import DraftRows, Proposer
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 
 @dataclass(frozen=True)
-class LayerSkip:
+class LayerSkip(Proposer):
     """model: the target. skipped: layers that drafts leave out."""
 
     model: Settings
     skipped: tuple[int, ...]
-    makes_trees: bool = False
-    extra_arrays: tuple[ExtraArray, ...] = ()
 
     @classmethod
     def of(cls, target: Settings, skipped: tuple[int, ...]) -> "LayerSkip":
@@ -55,10 +52,6 @@ class LayerSkip:
     def table(self) -> tuple[Layer, ...]:
         """The layers that run."""
         return tuple(row for i, row in enumerate(self.model.config.layer_table) if i not in self.skipped)
-
-    def read(self, params: Params, state: DeviceState, batch: ReadTokens) -> DeviceState:
-        """See `Proposer`. The target's KV is all that is needed."""
-        return state
 
     @jax.named_scope("draft")
     def propose(

@@ -14,15 +14,14 @@ from jax import lax
 from jaxtyping import Array, Int32
 
 from jaxserve.core.options.speculative_config import SpeculativeConfig
-from jaxserve.kv.kv_state import ExtraArray
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_tree import Drafts
-from jaxserve.runner.drafts.proposer import DraftRows, ReadTokens
+from jaxserve.runner.drafts.proposer import DraftRows, Proposer
 
 
 @dataclass(frozen=True, slots=True)
-class NgramProposer:
+class NgramProposer(Proposer):
     """min_len, max_len: tokens that must recur. A longer match is better, among equals the most recent one.
 
     num_branches: matches that are followed, each with a first draft of its own.
@@ -31,7 +30,6 @@ class NgramProposer:
     min_len: int
     max_len: int
     num_branches: int = 1
-    extra_arrays: tuple[ExtraArray, ...] = ()
 
     @classmethod
     def of(cls, config: SpeculativeConfig) -> "NgramProposer":
@@ -42,9 +40,9 @@ class NgramProposer:
         """Whether drafts have parents."""
         return self.num_branches > 1
 
-    def read(self, params: Params, state: DeviceState, batch: ReadTokens) -> DeviceState:
-        """See `Proposer`. The history is all that is needed."""
-        return state
+    def depth(self, num_drafts: int) -> int:
+        """See `Proposer`: the branches share the drafts."""
+        return -(-num_drafts // self.num_branches)
 
     def propose(
         self, params: Params, state: DeviceState, rows: DraftRows, num_drafts: int

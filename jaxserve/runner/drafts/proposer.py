@@ -1,6 +1,7 @@
 """Device: `Proposer`: what each way of drafting has in common, and what it is given."""
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 from jaxtyping import Array, Int32
 
@@ -41,25 +42,34 @@ class ReadTokens(NamedTuple):
     metas: tuple[AttentionMeta, ...]
 
 
-@runtime_checkable  # for the tests' runtime type check
-class Proposer(Protocol):
-    """A way to draft. Hashable: it is a static part of each program that drafts.
-
-    makes_trees: its drafts have parents. extra_arrays: what it keeps of each page.
-    """
+class Proposer(ABC):
+    """A way to draft. Hashable: it is a static part of each program that drafts."""
 
     @property
-    def makes_trees(self) -> bool: ...
+    def makes_trees(self) -> bool:
+        """Whether its drafts have parents."""
+        return False
 
     @property
-    def extra_arrays(self) -> tuple[ExtraArray, ...]: ...
+    def extra_arrays(self) -> tuple[ExtraArray, ...]:
+        """What it keeps of each page."""
+        return ()
+
+    @property
+    def weights(self) -> Params | None:
+        """The declared weights that it has in addition to the target's (`params.DRAFT`), if any."""
+        return None
+
+    def depth(self, num_drafts: int) -> int:
+        """Of so many drafts of a row the most that stand one after the other."""
+        return num_drafts
 
     def read(self, params: Params, state: DeviceState, batch: ReadTokens) -> DeviceState:
         """The state after the tokens of a mixed bucket, with what later drafts need of them."""
-        ...
+        return state
 
+    @abstractmethod
     def propose(
         self, params: Params, state: DeviceState, rows: DraftRows, num_drafts: int
     ) -> tuple[DeviceState, Drafts]:
         """Up to `num_drafts` drafts of each row, of which the caller uses `rows.room`."""
-        ...

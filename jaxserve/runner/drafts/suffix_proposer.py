@@ -17,11 +17,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Int32
 
-from jaxserve.kv.kv_state import ExtraArray
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_tree import Drafts
-from jaxserve.runner.drafts.proposer import DraftRows, ReadTokens
+from jaxserve.runner.drafts.proposer import DraftRows, Proposer
 from jaxserve.sampling.argmax_top_k import top_k
 
 LENGTHS = (16, 8, 4, 2, 1)
@@ -31,17 +30,16 @@ NUM_PLACES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class SuffixProposer:
+class SuffixProposer(Proposer):
     """max_factor: the most drafts, one after the other, by the number of tokens that recur. min_share: of a draft."""
 
     max_factor: float
     min_share: float
-    makes_trees: bool = True
-    extra_arrays: tuple[ExtraArray, ...] = ()
 
-    def read(self, params: Params, state: DeviceState, batch: ReadTokens) -> DeviceState:
-        """See `Proposer`. Histories and earlier tokens are all that is needed."""
-        return state
+    @property
+    def makes_trees(self) -> bool:
+        """See `Proposer`."""
+        return True
 
     def propose(
         self, params: Params, state: DeviceState, rows: DraftRows, num_drafts: int

@@ -19,9 +19,9 @@ from jaxserve.kv.kv_state import KVState
 from jaxserve.kv.page_copies import gather_pages, scatter_pages
 from jaxserve.kv.pool_layout import KVLayout
 from jaxserve.models.model_settings import Settings
-from jaxserve.models.params import Params, declare, has_tuples_on, targets, vocab_width
+from jaxserve.models.params import Params, declare, has_tuples_on, targets, vocab_width, with_draft
 from jaxserve.runner.device_state import MAX_EDITS, DeviceState, SlotSizes, init_slots
-from jaxserve.runner.drafts.draft_model import DraftModel, with_draft
+from jaxserve.runner.drafts.draft_model import DraftModel
 from jaxserve.runner.host_pages import TRANSFER_PAGES
 from jaxserve.runner.programs.compiler_options import compiler_options
 from jaxserve.runner.programs.stored_layouts import stored
@@ -102,12 +102,14 @@ class Programs:
     @cached_property
     def param_specs(self) -> Params:
         """The declared weights of the model."""
-        return _declared(self.settings.model)
+        model = self.settings.model
+        return declare(model.config, model.mesh, model.dtype, has_tuples=has_tuples_on(model.mesh))
 
     @cached_property
     def draft_specs(self) -> Params | None:
-        """Those of the draft model, if there is one."""
-        return None if self.draft_model is None else _declared(self.draft_model)
+        """Those of the proposer, if it has such."""
+        proposer = self.settings.proposer
+        return None if proposer is None else proposer.weights
 
     @cached_property
     def params(self) -> Params:
@@ -116,7 +118,7 @@ class Programs:
 
     @cached_property
     def draft_params(self) -> Params | None:
-        """Those of the draft model, if there is one."""
+        """Those of the proposer, if it has such."""
         return None if self.draft_specs is None else self._stored(self.draft_specs)
 
     @cached_property
@@ -311,7 +313,3 @@ class Programs:
         kept = jax.tree.map(sharding, self.state)
         out_shardings = kept if rest is None else (kept, *rest)
         return Program(name, self.settings.model.mesh, traced, args, state, out_shardings)
-
-
-def _declared(model: Settings) -> Params:
-    return declare(model.config, model.mesh, model.dtype, has_tuples=has_tuples_on(model.mesh))

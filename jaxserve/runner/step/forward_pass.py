@@ -61,7 +61,9 @@ def run_pass(
     ctx = replace(settings.context, max_query_len=max_query_len)
     hidden, pool, _ = forward(ctx, settings.model.config, params, *inputs, state.kv.pool)
     width = len(batch.heads.samples) // len(is_active)  # sampled positions of a row
-    last_hidden = state.last_hidden.at[batch.slots].set(replicate(settings, hidden[batch.heads.tokens[::width]]))
+    # A row that has ended keeps the state after its last token: its first node may lie before that.
+    last_slots = jnp.where(is_active, batch.slots, len(state.last_hidden) - 1)
+    last_hidden = state.last_hidden.at[last_slots].set(replicate(settings, hidden[batch.heads.tokens[::width]]))
     is_active = jnp.repeat(is_active, width)
     heads = batch.heads._replace(samples=batch.heads.samples & is_active)
     tokens, is_bad, logprobs = draw(settings, params, heads, hidden, slots)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Int32
+from jaxtyping import Array, Bool, Float, Int32
 
 from jaxserve.core.row_layout import ROW_INDEX
 from jaxserve.runner.device_state import DeviceState
@@ -27,12 +27,14 @@ from jaxserve.runner.step.step_output import packed_size
 
 
 class DrawnNodes(NamedTuple):
-    """The target's token after each node. logprobs: packed. slots: where the nodes' KV lies, in each KV group."""
+    """The target's token after each node. logprobs: packed. slots: where the nodes' KV lies, in each KV group. hidden:
+    the states that the tokens were drawn from."""
 
     tokens: Int32[Array, "S W"]
     is_bad: Bool[Array, "S W"]
     logprobs: Int32[Array, "S W fields"]
     slots: Int32[Array, "G S W"]
+    hidden: Float[Array, "S W D"]
 
     def along(self, accepted: Accepted) -> tuple[Int32[Array, "S W"], Int32[Array, "S W fields"]]:
         """Tokens and log-probabilities by position: of the accepted nodes, and any behind them."""
@@ -64,8 +66,8 @@ class VerifyResults(NamedTuple):
 Propose = Callable[[DeviceState, jax.Array, jax.Array, jax.Array], tuple[DeviceState, Drafts]]
 # (state, inputs, drafts, unfinished rows) -> (state, drawn tokens): one forward pass, which leaves lengths as they are.
 Verify = Callable[[DeviceState, StepInputs, Drafts, jax.Array], tuple[DeviceState, DrawnNodes]]
-# (state, starts, tokens by position [S, W], rows that go on, what was accepted, the nodes' slots) -> state after it
-Advance = Callable[[DeviceState, jax.Array, jax.Array, jax.Array, Accepted, jax.Array], DeviceState]
+# (state, starts, tokens by position [S, W], rows that go on, what was accepted, what was drawn) -> state after it
+Advance = Callable[[DeviceState, jax.Array, jax.Array, jax.Array, Accepted, DrawnNodes], DeviceState]
 
 
 class Carry(NamedTuple):
@@ -107,7 +109,7 @@ def run_verify_rounds(
         position = starts[:, None] + jnp.sum(is_ancestor, axis=2, dtype=jnp.int32)
         accepted = sample_and_match(drawn.tokens, drawn.is_bad, is_stop(rows, drawn.tokens, position), drafts)
         found_tokens, found_logprobs = drawn.along(accepted)
-        state = advance(state, starts, found_tokens, is_active, accepted, drawn.slots)
+        state = advance(state, starts, found_tokens, is_active, accepted, drawn)
         num_new = jnp.where(is_active, accepted.num_tokens, 0)
         num_done += num_new
         found = VerifyResults(

@@ -57,7 +57,9 @@ def verify_step(
         inputs, is_active = replicate(settings, (inputs, is_active))
         batch = _with_drafts(whole_batch(settings, layout, buffer, inputs), ancestors(drafts))
         is_first = batch.positions == inputs.starts[batch.token_rows]
-        state, drawn, _ = run_pass(settings, params, state, batch, is_active, max_query_len=width, is_recorded=is_first)
+        state, drawn, hidden = run_pass(
+            settings, params, state, batch, is_active, max_query_len=width, is_recorded=is_first
+        )
         nodes = (len(is_active), width)
         drawn = replicate(settings, drawn)
         tokens = drawn.tokens.reshape(nodes)
@@ -75,6 +77,7 @@ def verify_step(
             drawn.is_bad.reshape(nodes),
             drawn.logprobs.reshape(*nodes, -1),
             jnp.concatenate([meta.write_slots for meta in batch.metas])[:, batch.heads.tokens].reshape(-1, *nodes),
+            replicate(settings, hidden[batch.heads.tokens]).reshape(*nodes, -1),
         )
         return state, found
 
@@ -84,7 +87,7 @@ def verify_step(
         tokens: jax.Array,
         is_active: jax.Array,
         accepted: Accepted,
-        node_slots: jax.Array,
+        drawn: DrawnNodes,
     ) -> DeviceState:
         index = jnp.arange(width, dtype=jnp.int32)[None]
         positions = starts[:, None] + 1 + index
@@ -103,14 +106,20 @@ def verify_step(
         if accepted.nodes is not None:
             mesh, page_layout = settings.model.mesh, settings.model.page_layout
             kept = jnp.where(is_active, accepted.num_tokens, 0)
-            state = replace(state, kv=compact_path(mesh, page_layout, state.kv, node_slots, accepted.nodes, kept))
+            state = replace(state, kv=compact_path(mesh, page_layout, state.kv, drawn.slots, accepted.nodes, kept))
         last, lengths = state.last_tokens[slots], state.lengths[slots]
+        last_node = (accepted.num_tokens - 1)[:, None]
+        if accepted.nodes is not None:
+            last_node = jnp.take_along_axis(accepted.nodes, last_node, axis=1)
+        hidden = jnp.take_along_axis(drawn.hidden, last_node[:, :, None], axis=1)[:, 0]
+        hidden = jnp.where(is_active[:, None], hidden, state.last_hidden[slots])
         state = replace(
             state,
             slots=replace(state.slots, counts=counts),
             history=history,
             last_tokens=state.last_tokens.at[slots].set(jnp.where(is_active, accepted.last, last)),
             lengths=state.lengths.at[slots].set(jnp.where(is_active, starts + accepted.num_tokens, lengths)),
+            last_hidden=state.last_hidden.at[slots].set(hidden),
         )
         return keep_sharding(settings, state)
 
