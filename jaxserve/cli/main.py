@@ -18,6 +18,7 @@ VERBS = {
     "inspect": "describe a model: sizes, memory, tokenizer, fitting devices",
     "convert": "write a model as a safetensors or an Orbax folder",
     "compile": "compile all programs of an engine, so that later processes start in seconds",
+    "train-draft": "train heads with which a model drafts several tokens at once",
     "bench": "measure throughput or latency of the offline engine, the prefix cache, or a server under load",
     "plan": "compile an engine for present or absent devices: memory, programs, lower bounds of step times",
     "profile": "trace some steps and show where their time goes",
@@ -40,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
             f"jaxserve: unknown {kind} {name}{hint(name, VERBS)} (`jaxserve --help` lists all verbs)", file=sys.stderr
         )
         return 2
-    verb = importlib.import_module(f"jaxserve.cli.{name}")
+    verb = importlib.import_module(f"jaxserve.cli.{name.replace('-', '_')}")
     try:
         return verb.run(argv[1:])
     except (RequestError, ConfigError, CheckpointError, SourceError, OSError) as error:
@@ -59,7 +60,7 @@ def _reason(error: Exception) -> str:
 
 
 def _overview() -> str:
-    verbs = (f"  {name:<10}{text}" for name, text in VERBS.items())
+    verbs = (f"  {name:<13}{text}" for name, text in VERBS.items())
     return "\n".join(
         (
             "usage: jaxserve VERB [OPTIONS]",

@@ -1,0 +1,116 @@
+"""Wiring: `jaxserve train-draft MODEL --out DIR`: trains Medusa heads for a model on texts of its own."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from jaxserve.cli.args.arg_types import MODEL_HELP, count, existing_file
+from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
+from jaxserve.cli.args.verb_parser import VerbParser
+from jaxserve.core.options.engine_config import EngineConfig
+
+PAGE = "training.html"
+
+
+def run(argv: list[str]) -> int:
+    args = _parser().parse_args(argv)
+    config = EngineConfig.create(args.model, **engine_options(args))
+
+    from jaxserve.core.progress_bars import CountBar
+    from jaxserve.engine.build.medusa_folder import write_medusa
+    from jaxserve.engine.llm import LLM
+    from jaxserve.train_draft.own_texts import own_texts
+    from jaxserve.train_draft.train_medusa import TrainingPlan, train_medusa
+    from jaxserve.train_draft.training_page import training_page
+    from jaxserve.train_draft.training_state import forget_state
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    plan = TrainingPlan(
+        args.num_heads, args.learning_rate, args.texts_per_step, args.epochs, args.max_steps, config.seed
+    )
+    llm = LLM.from_config(config, show_progress=not args.quiet)
+    prompts = None if args.prompts is None else _prompts(llm, args.prompts)
+    sizes = {"num_tokens": args.num_tokens, "text_len": args.text_len, "seed": config.seed}
+    with CountBar(not args.quiet, desc="Generating", unit="token", total=args.num_tokens) as bar:
+        texts = own_texts(llm, args.out, prompts, **sizes, progress=lambda done: bar.update(done - bar.n))
+    model, params = llm.parts.runner.settings.model, llm.parts.runner.params
+    with CountBar(not args.quiet, desc="Training", unit="step") as bar:
+
+        def update(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        trained = train_medusa(model, params, texts, plan, args.out, update)
+    write_medusa(args.out, trained.heads, trained.shares, args.model)
+    facts = {
+        "model": args.model,
+        "tokens": int(texts.is_generated.sum()),
+        "steps": len(trained.losses),
+        "learning rate": args.learning_rate,
+        "the likeliest token after the one before it is right": f"{trained.bigram_share:.3f}",
+    }
+    (args.out / PAGE).write_text(training_page(f"{args.model}: Medusa heads", trained.losses, trained.shares, facts))
+    forget_state(args.out)
+    if not args.quiet:
+        first = ", ".join(f"{share[0]:.3f}" for share in trained.shares)
+        print(
+            f"{args.out}: {args.num_heads} heads, right in a share of {first} of held-out tokens (the likeliest token "
+            f'after the one before it: {trained.bigram_share:.3f}); use them with --speculative-config \'{{"method": '
+            f'"medusa", "model": "{args.out}", "num_speculative_tokens": 8}}\'',
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _prompts(llm: Any, path: Path) -> list[list[int]]:
+    """The token ids of each line, asked in the model's chat template if it has one."""
+    from jaxserve.core.errors import ConfigError
+
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not lines:
+        raise ConfigError(f"{path} has no line with a prompt", "prompts")
+    if llm.parts.text.chat_template is None:
+        return [llm.get_tokenizer().encode(line) for line in lines]
+    return [llm.render_chat([{"role": "user", "content": line}])["prompt_token_ids"] for line in lines]
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number between 0 and 1")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = VerbParser(
+        prog="jaxserve train-draft",
+        description="Train Medusa heads, with which a model drafts several tokens from one hidden state: jaxserve "
+        "train-draft smollm2-135m-instruct --out ./heads. The model generates texts, which the heads learn; it does "
+        "not change. An interrupted run goes on where it was. The folder gets heads, their measured accuracies, from "
+        "which draft trees are made, and a page with curves.",
+    )
+    parser.add_argument("model", help=MODEL_HELP)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write, or to go on in")
+    parser.add_argument("--num-heads", type=count, default=3, metavar="N", help="heads (default: 3)")
+    parser.add_argument(
+        "--num-tokens", type=count, default=200_000, metavar="N", help="tokens to generate (default: 200000)"
+    )
+    parser.add_argument("--text-len", type=count, default=256, metavar="N", help="tokens of a text (default: 256)")
+    parser.add_argument(
+        "--prompts",
+        type=existing_file,
+        metavar="FILE",
+        help="a prompt a line, asked in the model's chat template if it has one (default: texts without a prompt)",
+    )
+    parser.add_argument("--learning-rate", type=_share, default=1e-3, metavar="X", help="the highest (default: 0.001)")
+    parser.add_argument("--texts-per-step", type=count, default=2, metavar="N", help="texts of a step (default: 2)")
+    parser.add_argument("--epochs", type=count, default=1, metavar="N", help="how often texts are learned (default: 1)")
+    parser.add_argument("--max-steps", type=count, metavar="N", help="end the training earlier")
+    parser.add_argument("--quiet", action="store_true", help="print no progress and no summary")
+    skipped = ["speculative_config", "kv_policy", "compiled"]
+    add_engine_flags(parser, skip=skipped, seed_help="seed of the texts and of their order")
+    return parser

@@ -1,0 +1,118 @@
+"""Medusa heads learn what comes after the next token, and a run goes on where it was interrupted."""
+
+from dataclasses import replace
+from unittest.mock import patch
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxserve import pure
+from jaxserve.core.errors import ConfigError
+from jaxserve.train_draft.medusa_loss import DECAY, medusa_loss, rank_counts
+from jaxserve.train_draft.own_texts import FILE, OwnTexts, own_texts
+from jaxserve.train_draft.train_medusa import SAVED_EVERY, TrainingPlan, train_medusa
+from jaxserve.train_draft.training_state import TrainingState
+from tests.support.tiny_engines import tiny_engine
+
+PLAN = TrainingPlan(num_heads=2, learning_rate=0.02, texts_per_step=4, epochs=1000, max_steps=50, seed=0)
+
+
+@pytest.fixture(autouse=True)
+def as_optax_adds():
+    """It relies on JAX's own rules for arrays of different types and ranks."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def model():
+    llm = tiny_engine("llama3")
+    return llm.parts.runner.settings.model, llm.parts.runner.params
+
+
+def counting_texts():
+    """Texts in which each token is one more than the one before: all heads can be right."""
+    starts = np.random.default_rng(0).integers(10, 40, 40)
+    tokens = (starts[:, None] + np.arange(24)[None]).astype(np.int32)
+    return OwnTexts(tokens, np.full(40, 1, np.int32), np.full(40, 24, np.int32))
+
+
+def train(model, folder, plan=PLAN):
+    return train_medusa(*model, counting_texts(), plan, folder, lambda done, total: None)
+
+
+def test_heads_learn_what_can_be_known(model, tmp_path):
+    trained = train(model, tmp_path)
+    assert trained.losses.shape == (50, 2)
+    assert (trained.losses[-5:].mean(axis=0) < 0.8 * trained.losses[:5].mean(axis=0)).all()
+    assert all(0 < sum(shares) <= 1 for shares in trained.shares)
+    assert trained.bigram_share == 1.0, "the next token follows from the one before"
+
+
+def test_untrained_heads_have_the_loss_of_the_models_head_on_later_tokens(model):
+    """Written out for one text: head k sees the state two and k tokens before what it guesses."""
+    settings, params = model
+    size = settings.config.d_model
+    heads = {"block": jnp.zeros((2, size, size)), "bias": jnp.zeros((2, size))}
+    tokens, is_own = jnp.int32([[5, 9, 7, 30, 2, 8, 1]]), jnp.asarray([[False, False, False, True, True, True, True]])
+    total, by_head = medusa_loss(settings, params, heads, tokens, is_own)
+    hidden, _ = pure.forward(settings, params, tokens)
+    logprobs = jax.nn.log_softmax(pure.logits(settings, params, hidden)[0])
+    expected = [
+        -np.mean([logprobs[place - 2 - head, tokens[0, place]] for place in range(3, 7) if place - 2 - head >= 0])
+        for head in range(2)
+    ]
+    np.testing.assert_allclose(by_head, expected, rtol=1e-5)
+    np.testing.assert_allclose(total, DECAY * expected[0] + DECAY**2 * expected[1], rtol=1e-5)
+    counts, totals = rank_counts(settings, params, heads, tokens, is_own)
+    places = [[(place - 2 - head, tokens[0, place]) for place in range(3, 7)] for head in range(2)]
+    ranks = [[int(np.sum(logprobs[seen] > logprobs[seen, token])) for seen, token in of_head] for of_head in places]
+    assert counts.tolist() == [[row.count(rank) for rank in range(counts.shape[1])] for row in ranks]
+    assert totals.tolist() == [4, 4]
+
+
+def test_an_interrupted_run_ends_like_another(model, tmp_path):
+    plan = replace(PLAN, max_steps=SAVED_EVERY + 3)
+    whole = train(model, tmp_path / "whole", plan)
+
+    class Interrupted(Exception):
+        pass
+
+    def stop(done, total):
+        if done == SAVED_EVERY + 2:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train_medusa(*model, counting_texts(), plan, tmp_path / "two", stop)
+    with patch.object(TrainingState, "save", lambda self, folder, key: None):
+        again = train(model, tmp_path / "two", plan)
+    assert len(again.losses) == len(whole.losses)
+    np.testing.assert_array_equal(again.losses[:SAVED_EVERY], whole.losses[:SAVED_EVERY])
+    np.testing.assert_allclose(again.losses, whole.losses, rtol=1e-5)
+    np.testing.assert_allclose(again.heads["block"], whole.heads["block"], atol=1e-5)
+    with pytest.raises(
+        ConfigError, match="has a training that was interrupted"
+    ):
+        train(model, tmp_path / "two", replace(plan, num_heads=3))
+
+
+def test_texts_are_generated_once(tmp_path):
+    llm, seen = tiny_engine("llama3"), list[int]()
+    sizes = {"num_tokens": 1500, "text_len": 24, "seed": 0}
+    texts = own_texts(llm, tmp_path, None, **sizes, progress=seen.append)
+    assert texts.is_generated.sum() == seen[-1] >= 1500
+    assert len({tuple(text) for text in texts.tokens.tolist()}) == len(texts.tokens)
+    again = own_texts(llm, tmp_path, None, **sizes, progress=lambda done: None)
+    np.testing.assert_array_equal(again.tokens, texts.tokens)
+    other = tmp_path / "prompted"
+    other.mkdir()
+    prompted = own_texts(llm, other, [[3, 4, 5]], **sizes | {"num_tokens": 1}, progress=lambda done: None)
+    assert prompted.tokens[:, :3].tolist() == [[3, 4, 5]] * len(prompted.tokens)
+    assert not prompted.is_generated[:, :3].any()
+    with pytest.raises(ConfigError, match="has texts of 24 tokens, not of 32: delete it"):
+        own_texts(llm, tmp_path, None, **sizes | {"text_len": 32}, progress=lambda done: None)
+    (tmp_path / FILE).write_bytes(b"no archive")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        own_texts(llm, tmp_path, None, **sizes, progress=lambda done: None)
