@@ -4,6 +4,7 @@ import importlib
 import platform
 import sys
 from importlib.metadata import version
+from typing import Any
 
 import jaxserve
 from checkpoints.errors import CheckpointError, SourceError
@@ -41,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
             f"jaxserve: unknown {kind} {name}{hint(name, VERBS)} (`jaxserve --help` lists all verbs)", file=sys.stderr
         )
         return 2
-    verb = importlib.import_module(f"jaxserve.cli.{name.replace('-', '_')}")
+    verb = verb_module(name)
     try:
         return verb.run(argv[1:])
     except (RequestError, ConfigError, CheckpointError, SourceError, OSError) as error:
@@ -50,6 +51,11 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def verb_module(name: str) -> Any:
+    """The module of a verb."""
+    return importlib.import_module(f"jaxserve.cli.{name.replace('-', '_')}")
 
 
 def _reason(error: Exception) -> str:

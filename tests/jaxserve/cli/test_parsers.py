@@ -1,13 +1,12 @@
 """Every flag of every verb is described, with its default; a wrong one gets one line with a hint."""
 
 import argparse
-import importlib
 import re
 import sys
 
 import pytest
 
-from jaxserve.cli.main import VERBS, main
+from jaxserve.cli.main import VERBS, main, verb_module
 
 UNSET = (None, False, argparse.SUPPRESS, [], {})
 
@@ -15,7 +14,7 @@ UNSET = (None, False, argparse.SUPPRESS, [], {})
 def parsers():
     """By the words that call them."""
     for verb in VERBS:
-        top = importlib.import_module(f"jaxserve.cli.{verb}")._parser()
+        top = verb_module(verb)._parser()
         yield verb, top
         for action in top._actions:
             if isinstance(action, argparse._SubParsersAction):

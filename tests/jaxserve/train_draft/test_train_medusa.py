@@ -92,9 +92,7 @@ def test_an_interrupted_run_ends_like_another(model, tmp_path):
     np.testing.assert_array_equal(again.losses[:SAVED_EVERY], whole.losses[:SAVED_EVERY])
     np.testing.assert_allclose(again.losses, whole.losses, rtol=1e-5)
     np.testing.assert_allclose(again.heads["block"], whole.heads["block"], atol=1e-5)
-    with pytest.raises(
-        ConfigError, match="has a training that was interrupted"
-    ):
+    with pytest.raises(ConfigError, match="has a training that was interrupted"):
         train(model, tmp_path / "two", replace(plan, num_heads=3))
 
 

@@ -1,0 +1,59 @@
+"""`jaxserve train-draft` trains heads that an engine drafts with, and names mistakes."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from jaxserve import LLM, SamplingParams
+from jaxserve.cli.main import main
+from tests.support.drafting import always, counted
+from tests.support.golden_data import checkpoint, goldens
+from tests.support.processes.command_line import check_mistake_here
+from tests.support.tiny_engines import SMALL, tiny_engine
+
+OPTIONS = ["--learning-rate", "0.02", "--dtype", "float32", "--num-pages", "200"]
+
+
+@pytest.fixture(autouse=True)
+def as_optax_adds():
+    """It relies on JAX's own rules for arrays of different types and ranks."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def test_heads_are_trained_and_used(tmp_path, capsys):
+    """The texts of a tiny model repeat themselves, which heads learn in 50 steps."""
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("\n".join("abcdefgh"))
+    out, model = tmp_path / "heads", str(checkpoint("llama3"))
+    sizes = ["--num-tokens", "2000", "--text-len", "32", "--max-steps", "50", "--epochs", "100"]
+    assert main(["train-draft", model, "--out", str(out), *sizes, *OPTIONS]) == 0
+    assert "3 heads, right in a share of" in capsys.readouterr().err
+    config = json.loads((out / "config.json").read_text())
+    assert config["medusa_num_heads"] == len(config["guess_shares"]) == 3
+    page = (out / "training.html").read_text()
+    assert "<svg" in page
+    assert page.count("<th>head ") == 3
+    assert {path.name for path in out.iterdir()} == {"config.json", "model.safetensors", "texts.npz", "training.html"}
+
+    options = {"method": "medusa", "model": str(out), "num_speculative_tokens": 6}
+    llm = always(LLM(model, speculative_config=options, **SMALL))
+    params = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
+    asked = [golden.prompt for golden in goldens("llama3")]
+    with counted(llm) as seen:
+        outputs = llm.generate(asked, params, use_tqdm=False)
+    expected = tiny_engine("llama3").generate(asked, params, use_tqdm=False)
+    assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in expected]
+    assert np.sum(seen, axis=0)[1] > 0
+
+
+def test_mistakes_are_named(tmp_path, capsys):
+    model = str(checkpoint("llama3"))
+    rate = ["--out", str(tmp_path), "--learning-rate", "2"]
+    check_mistake_here(["train-draft", model, *rate], "between 0 and 1", capsys)
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n")
+    options = ["--out", str(tmp_path / "out"), "--prompts", str(empty), "--quiet"]
+    check_mistake_here(["train-draft", model, *options], "has no line with a prompt", capsys)
