@@ -29,6 +29,7 @@ def cases() -> Iterator[Case]:
     from tests.pallas_kernels.paged_attention.mosaic_gpu import test_attention_gpu_aot as gpu
     from tests.pallas_kernels.paged_attention.mosaic_tpu import test_attention_aot as tpu
     from tests.support.compiled.aot import TPU_TOPOLOGIES, gpu_mesh, tpu_mesh
+    from tests.support.compiled.aot_step import DRAFTS
 
     for topology in TPU_TOPOLOGIES:
         for name in tpu.WORKLOADS:
@@ -58,8 +59,8 @@ def cases() -> Iterator[Case]:
     yield f"Llama 3 8B, step, {llama.DECODE}", "v6e:2x2", partial(llama.check_whole_step, "v6e:2x2", llama.DECODE)
     meshes = {"h200": gpu_mesh()} | {topology: tpu_mesh(topology, 4) for topology in ("v6e:2x2", "tpu7x:2x2x1")}
     for target, mesh in meshes.items():
-        for num_branches, drafts in ((1, "chains"), (2, "trees")):
-            check = partial(llama.check_verify_step, mesh, num_branches)
+        for drafts in DRAFTS:
+            check = partial(llama.check_verify_step, mesh, drafts)
             yield f"Llama 3 8B, step, {llama.VERIFY}, {drafts}", target, check
         check = partial(llama.check_draft_model_step, mesh, llama.VERIFY)
         yield f"Llama 3.1 8B, drafts of Llama 3.2 1B, {llama.VERIFY}", target, check

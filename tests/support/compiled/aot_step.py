@@ -1,5 +1,6 @@
 """The engine's step of a model of real shape, compiled for a mesh of accelerators; nothing of it is allocated."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,13 +13,17 @@ from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.hardware.mesh import device_bytes, num_shards, replicated
 from jaxserve.core.options.engine_config import INVARIANT
 from jaxserve.models import transformer
+from jaxserve.models.config.medusa_heads import UNKNOWN, MedusaHeads
 from jaxserve.models.context import Context
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.row_tiles import row_tiles
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_model import DraftModel
+from jaxserve.runner.drafts.medusa import Medusa
 from jaxserve.runner.drafts.ngram_proposer import NgramProposer
+from jaxserve.runner.drafts.proposer import Proposer
+from jaxserve.runner.drafts.suffix_proposer import SuffixProposer
 from jaxserve.runner.programs.compiler_options import compiler_options
 from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.pool_aliasing import local_type
@@ -31,18 +36,25 @@ from tests.support.compiled.aot import compile_on, on
 
 PAGE, NUM_PAGES, NUM_SLOTS = 64, 1000, 64
 DTYPE = jnp.dtype("bfloat16")
+NUM_EARLIER = 16384
+DRAFTS: dict[str, Callable[[Settings], Proposer]] = {
+    "chains": lambda model: NgramProposer(2, 4),
+    "trees": lambda model: NgramProposer(2, 4, 2),
+    "suffixes": lambda model: SuffixProposer(1.0, 0.1),
+    "Medusa heads": lambda model: Medusa.of(model, MedusaHeads(4, model.config.d_model, UNKNOWN[:4])),
+}
 
 
 @dataclass(frozen=True)
 class StepCase:
-    """A named shape (`SHAPES`) on a mesh, in one bucket. num_branches: of the drafts in verify buckets, where these are
-    looked up. draft: the shape of the draft model; None: there is none."""
+    """A named shape (`SHAPES`) on a mesh, in one bucket. drafts: what verify buckets draft, a name in `DRAFTS`. draft: the
+    shape of the draft model; None: there is none."""
 
     mesh: Mesh
     name: str
     bucket: Bucket
     is_batch_invariant: bool = False
-    num_branches: int = 1
+    drafts: str = "chains"
     draft: str | None = None
 
     @property
@@ -108,10 +120,11 @@ class StepCase:
         if self.is_batch_invariant:
             backend, tiles = INVARIANT, row_tiles(self.mesh.devices.flat[0].platform)
         model = Settings(config, self.mesh, DTYPE, PAGE, backend)
-        proposer = NgramProposer(2, 4, self.num_branches) if self.bucket.is_verify else None
+        proposer = DRAFTS[self.drafts](model) if self.bucket.is_verify else None
         if self.draft is not None:
             proposer = DraftModel.of(model, SHAPES[self.draft])
             model = replace(model, extra=proposer.extra_arrays)
         settings = StepSettings(model, max_logprobs=20, tiles=tiles, proposer=proposer)
         history_len = PAGE * self.bucket.num_columns if proposer is not None else 0
-        return Programs(settings, NUM_PAGES, NUM_SLOTS, history_len=history_len)
+        num_earlier = NUM_EARLIER if self.drafts == "suffixes" else 0
+        return Programs(settings, NUM_PAGES, NUM_SLOTS, history_len=history_len, num_earlier_tokens=num_earlier)

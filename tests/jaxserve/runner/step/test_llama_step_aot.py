@@ -36,9 +36,9 @@ def check_whole_step(topology: str, bucket: Bucket) -> None:
     assert_in_place(step.compile(), step.state.kv.pool, donated=step.state, max_temp_bytes=max_bytes)
 
 
-def check_verify_step(mesh: Mesh, num_branches: int) -> None:
+def check_verify_step(mesh: Mesh, drafts: str) -> None:
     """Assert that rows with drafts update the state in place, copy no weight, and wait for the host once a round."""
-    step = StepCase(mesh, "llama-3-8b", VERIFY, num_branches=num_branches)
+    step = StepCase(mesh, "llama-3-8b", VERIFY, drafts=drafts)
     compiled = step.compile()
     max_bytes = 3 * step.logit_share_bytes
     assert_in_place(compiled, step.state.kv.pool, donated=step.state, max_temp_bytes=max_bytes)
