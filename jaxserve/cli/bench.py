@@ -1,5 +1,5 @@
-"""Wiring: `jaxserve bench throughput|latency|prefix|serve`: benchmarks of the offline engine, the prefix cache and a
-server."""
+"""Wiring: `jaxserve bench throughput|latency|spec|prefix|serve`: benchmarks of the offline engine, of drafts, of the
+prefix cache and of a server."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from jaxserve.bench.lengths import LengthRange
 from jaxserve.cli.args.arg_types import MODEL_HELP, count, lengths, out_file, whole_number
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.cli.args.verb_parser import VerbParser
-from jaxserve.cli.bench_verbs import bench_prefix, bench_serve
+from jaxserve.cli.bench_verbs import bench_prefix, bench_serve, bench_spec
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.engine_config import EngineConfig
 
@@ -23,6 +23,8 @@ def run(argv: list[str]) -> int:
     args = _parser().parse_args(argv)
     if args.benchmark == "prefix":
         return bench_prefix.run(args)
+    if args.benchmark == "spec":
+        return bench_spec.run(args)
     if args.benchmark == "serve":
         return bench_serve.run(args)
     if args.benchmark == "throughput" and args.dataset != "random" and args.input_len is not None:
@@ -59,7 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = VerbParser(
         prog="jaxserve bench", description="Measure the offline engine on this machine, the prefix cache, or a server."
     )
-    benchmarks = parser.add_subparsers(dest="benchmark", required=True, metavar="{throughput,latency,prefix,serve}")
+    names = "{throughput,latency,spec,prefix,serve}"
+    benchmarks = parser.add_subparsers(dest="benchmark", required=True, metavar=names)
     throughput = benchmarks.add_parser(
         "throughput",
         help="requests and tokens per second, all requests at once",
@@ -95,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         "--output-len", type=lengths, default=LengthRange(64, 64), help="tokens to generate (default: 64)"
     )
     latency.set_defaults(workloads=_latency_workloads)
+    bench_spec.add_parser(benchmarks, _dataset)
     bench_prefix.add_parser(benchmarks)
     bench_serve.add_parser(benchmarks)
     return parser

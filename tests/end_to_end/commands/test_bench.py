@@ -8,6 +8,7 @@ import pytest
 
 from jaxserve.cli.main import main
 from tests.support.golden_data import checkpoint
+from tests.support.processes.command_line import check_mistake_here
 from tests.support.tiny_engines import SMALL, flags_of
 
 FLAGS = flags_of(SMALL)
@@ -109,3 +110,23 @@ def test_help_is_shown_without_jax(capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert "--num-prompts" in shown
     assert "--max-num-seqs" in shown
+
+
+def test_spec_compares_drafts_with_plain_decoding(bench, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    drafts = ["--drafts", '{"method": "suffix", "num_speculative_tokens": 4}']
+    sizes = ["--num-prompts", "4", "--output-len", "12:20", "--repeats", "2"]
+    report = bench("spec", *drafts, *sizes, "--report", str(page), "--max-model-len", "192")
+    (result,) = report["drafts"]
+    assert result["name"] == "suffix num_speculative_tokens=4"
+    assert result["tokens_per_s"] > 0 < result["plain_tokens_per_s"]
+    assert result["acceptance"] == sorted(result["acceptance"], reverse=True)
+    assert len(result["acceptance"]) <= 4
+    assert result["tokens_a_pass"] == pytest.approx(1 + sum(result["acceptance"]))
+    assert 0 <= result["num_accepted"] <= result["num_drafted"]
+    shown, progress = capsys.readouterr()
+    assert "tokens a pass" in shown
+    assert "timed pass 2 of 2" in progress
+    assert page.read_text().count("<tr>") == 2
+    check_mistake_here(["bench", "spec", "m", "--drafts", "[]"], "must be a JSON object", capsys)
+    check_mistake_here(["bench", "spec", "m", "--drafts", '{"method": "x"}'], "num_speculative_tokens", capsys)

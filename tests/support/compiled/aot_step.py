@@ -47,8 +47,8 @@ DRAFTS: dict[str, Callable[[Settings], Proposer]] = {
 
 @dataclass(frozen=True)
 class StepCase:
-    """A named shape (`SHAPES`) on a mesh, in one bucket. drafts: what verify buckets draft, a name in `DRAFTS`. draft: the
-    shape of the draft model; None: there is none."""
+    """A named shape (`SHAPES`) on a mesh, in one bucket. drafts: what verify buckets draft, a name in `DRAFTS`. draft:
+    the shape of the draft model; None: there is none."""
 
     mesh: Mesh
     name: str

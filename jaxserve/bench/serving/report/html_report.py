@@ -2,36 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib import resources
 from typing import Any
 
+from jaxserve.bench.charts.html_page import html_page
 from jaxserve.bench.serving.benchmark import BenchmarkRun
 from jaxserve.bench.serving.report import plots
 from jaxserve.bench.serving.report.json_result import notes
 from jaxserve.bench.serving.report.run_summary import figures_of
 from jaxserve.bench.serving.report.text_table import ROWS, TITLES, cell
 
-STYLE = "page.css"
-
 
 def page(runs: Sequence[BenchmarkRun], results: Sequence[Mapping[str, Any]], setup: Mapping[str, Any]) -> str:
     """The page of all runs. results: one per run, in the same order, from `json_result.result`."""
-    style = resources.files(__package__).joinpath(STYLE).read_text("utf-8")
-    title = f"{setup['model_id']}: serving benchmark"
-    settings = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>"
-        for name, value in setup.items()
-        if value is not None and value != {}
-    )
     by_concurrency = list(plots.by_concurrency(results)) if len(results) > 1 else list[str]()
     sections = "".join(_section(run, result) for run, result in zip(runs, results, strict=True))
-    return (
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'
-        f"<style>{style}</style>\n<h1>{escape(title)}</h1>\n{_table(results)}\n"
-        f'<div class="charts">{"".join(by_concurrency)}</div>\n{sections}\n'
-        f"<h2>Settings</h2>\n<dl>{settings}</dl>\n</html>\n"
-    )
+    body = f'{_table(results)}\n<div class="charts">{"".join(by_concurrency)}</div>\n{sections}'
+    return html_page(f"{setup['model_id']}: serving benchmark", body, setup)
 
 
 def _section(run: BenchmarkRun, result: Mapping[str, Any]) -> str:

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxserve.bench.charts.svg import BarSeries, DotSeries, LineSeries, chart
 from jaxserve.bench.serving.benchmark import BenchmarkRun
 from jaxserve.bench.serving.report.run_summary import figures_of, in_flight, samples_ms, tokens_by_second
-from jaxserve.bench.serving.report.svg import BarSeries, DotSeries, LineSeries, chart
 
 NUM_BINS = 60
 SHOWN_PERCENTILE = 99.5  # where a histogram is cut off, so that a few outliers do not flatten it

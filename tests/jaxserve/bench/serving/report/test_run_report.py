@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from jaxserve.bench.charts.svg import BarSeries, DotSeries, LineSeries, chart, ticks
 from jaxserve.bench.serving.benchmark import BenchmarkRun
 from jaxserve.bench.serving.client.request_result import Failure, RequestResult
 from jaxserve.bench.serving.client.speculation_metrics import read_counts, speculation
@@ -14,7 +15,6 @@ from jaxserve.bench.serving.load_generator import LoadResult
 from jaxserve.bench.serving.report.plots import of_run
 from jaxserve.bench.serving.report.run_report import RunReport
 from jaxserve.bench.serving.report.run_summary import in_flight
-from jaxserve.bench.serving.report.svg import BarSeries, DotSeries, LineSeries, chart, ticks
 
 SETUP = {"model_id": "org/<tiny>", "label": "jaxserve", "request_rate": "inf", "date": "20261122-080000"}
 REQUESTS = [BenchRequest("x", 4, 3) for _ in range(3)]
