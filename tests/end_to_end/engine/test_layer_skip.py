@@ -7,12 +7,10 @@ import pytest
 from jaxserve import LLM, SamplingParams
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.speculative_config import SpeculativeConfig
-from tests.end_to_end.engine.test_overlap_and_multi_step import FEATURES, pairwise, run
+from tests.support.draft_laws import check_every_pair_of_features
 from tests.support.drafting import always, counted
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SMALL, tiny_engine
-
-ROWS = pairwise(FEATURES | {"repetition_penalty": (1.0, 1.3)})
 
 
 def skipping(family, *layers, **options):
@@ -22,15 +20,7 @@ def skipping(family, *layers, **options):
 
 def test_every_pair_of_features_gives_the_same_text():
     """On two devices. Gemma's layers have windows, whose pages the drafts write, too."""
-    prompts = [(goldens("gemma3")[i % 3].prompt * 3)[: 24 + i] for i in range(len(ROWS))]
-    params = [SamplingParams(max_tokens=12 + 5 * (i % 4), seed=i, **row) for i, row in enumerate(ROWS)]
-    expected, logprobs, _ = run(tiny_engine("gemma3"), prompts, params, 1, is_overlapped=False)
-    llm = skipping("gemma3", 0, 3, tensor_parallel_size=2)
-    with counted(llm) as seen:
-        outputs, found, _ = run(llm, prompts, params, 5, is_overlapped=True)
-    assert outputs == expected
-    np.testing.assert_allclose(found, logprobs, atol=2e-5)  # two devices add in another order
-    proposed, accepted = np.sum(seen, axis=0)
+    proposed, accepted = check_every_pair_of_features("gemma3", skipping("gemma3", 0, 3, tensor_parallel_size=2))
     assert 0 < accepted < proposed
 
 

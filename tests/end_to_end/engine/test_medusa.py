@@ -12,12 +12,11 @@ from jaxserve.core.options.speculative_config import SpeculativeConfig
 from jaxserve.engine.build.medusa_folder import write_medusa
 from jaxserve.models.config.medusa_heads import UNKNOWN
 from jaxserve.models.transformer import logits
-from tests.end_to_end.engine.test_overlap_and_multi_step import FEATURES, pairwise, run
+from tests.support.draft_laws import check_every_pair_of_features
 from tests.support.drafting import always, counted
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SMALL, rescheduled, tiny_engine
 
-ROWS = pairwise(FEATURES | {"repetition_penalty": (1.0, 1.3)})
 NUM_HEADS = 3
 CHAIN = ((1.0,),) * NUM_HEADS  # each head's likeliest guess alone
 
@@ -37,15 +36,8 @@ def drafting(folder, family, num_drafts, **options):
 
 def test_every_pair_of_features_gives_the_same_text(tmp_path):
     """Trees of random guesses, on two devices, with windows."""
-    prompts = [(goldens("gemma3")[i % 3].prompt * 3)[: 24 + i] for i in range(len(ROWS))]
-    params = [SamplingParams(max_tokens=12 + 5 * (i % 4), seed=i, **row) for i, row in enumerate(ROWS)]
-    expected, logprobs, _ = run(tiny_engine("gemma3"), prompts, params, 1, is_overlapped=False)
     llm = drafting(heads_in(tmp_path, "gemma3", 0.05), "gemma3", 12, tensor_parallel_size=2)
-    with counted(llm) as seen:
-        outputs, found, _ = run(llm, prompts, params, 5, is_overlapped=True)
-    assert outputs == expected
-    np.testing.assert_allclose(found, logprobs, atol=2e-5)  # two devices add in another order
-    proposed, accepted = np.sum(seen, axis=0)
+    proposed, accepted = check_every_pair_of_features("gemma3", llm)
     assert 5 < accepted < proposed
 
 
