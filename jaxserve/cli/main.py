@@ -19,7 +19,7 @@ VERBS = {
     "inspect": "describe a model: sizes, memory, tokenizer, fitting devices",
     "convert": "write a model as a safetensors or an Orbax folder",
     "compile": "compile all programs of an engine, so that later processes start in seconds",
-    "train-draft": "train heads with which a model drafts several tokens at once",
+    "train-draft": "find what a model drafts with: trained heads, or layers to skip",
     "bench": "measure throughput or latency of the offline engine, the prefix cache, or a server under load",
     "plan": "compile an engine for present or absent devices: memory, programs, lower bounds of step times",
     "profile": "trace some steps and show where their time goes",

@@ -1,16 +1,27 @@
-"""Wiring: `jaxserve train-draft MODEL --out DIR`: trains Medusa heads for a model on texts of its own."""
+"""Wiring: `jaxserve train-draft MODEL --out DIR`: finds what a model drafts with, on texts of its own: Medusa heads, or
+layers that drafts skip."""
 
 import argparse
+import json
 import sys
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxserve.cli.args.arg_types import MODEL_HELP, count, existing_file
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import EngineConfig
 
-PAGE = "training.html"
+if TYPE_CHECKING:
+    from jaxserve.core.progress_bars import CountBar
+    from jaxserve.engine.llm import LLM
+    from jaxserve.train_draft.own_texts import OwnTexts
+
+PAGE, SKIPS = "training.html", "skips.json"
+NUM_TOKENS = {"medusa": 200_000, "layer_skip": 4_000}
+NUM_DRAFTS = 4  # for which skipped layers are chosen
 
 
 def run(argv: list[str]) -> int:
@@ -18,30 +29,37 @@ def run(argv: list[str]) -> int:
     config = EngineConfig.create(args.model, **engine_options(args))
 
     from jaxserve.core.progress_bars import CountBar
-    from jaxserve.engine.build.medusa_folder import write_medusa
     from jaxserve.engine.llm import LLM
     from jaxserve.train_draft.own_texts import own_texts
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    llm = LLM.from_config(config, show_progress=not args.quiet)
+    prompts = None if args.prompts is None else _prompts(llm, args.prompts)
+    num_tokens = args.num_tokens or NUM_TOKENS[args.method]
+    sizes = {"num_tokens": num_tokens, "text_len": args.text_len, "seed": config.seed}
+    with CountBar(not args.quiet, desc="Generating", unit="token", total=num_tokens) as bar:
+        texts = own_texts(llm, args.out, prompts, **sizes, progress=lambda done: bar.update(done - bar.n))
+    found, options = {"medusa": _train_medusa, "layer_skip": _find_skips}[args.method](args, llm, texts)
+    if not args.quiet:
+        given = json.dumps({"method": args.method} | options)
+        print(f"{found}; use it with --speculative-config '{given}'", file=sys.stderr)
+    return 0
+
+
+def _train_medusa(args: argparse.Namespace, llm: "LLM", texts: "OwnTexts") -> tuple[str, dict[str, Any]]:
+    """What was found, in words, and the options of an engine that uses it."""
+    from jaxserve.core.progress_bars import CountBar
+    from jaxserve.engine.build.medusa_folder import write_medusa
     from jaxserve.train_draft.train_medusa import TrainingPlan, train_medusa
     from jaxserve.train_draft.training_page import training_page
     from jaxserve.train_draft.training_state import forget_state
 
-    args.out.mkdir(parents=True, exist_ok=True)
     plan = TrainingPlan(
-        args.num_heads, args.learning_rate, args.texts_per_step, args.epochs, args.max_steps, config.seed
+        args.num_heads, args.learning_rate, args.texts_per_step, args.epochs, args.max_steps, llm.config.seed
     )
-    llm = LLM.from_config(config, show_progress=not args.quiet)
-    prompts = None if args.prompts is None else _prompts(llm, args.prompts)
-    sizes = {"num_tokens": args.num_tokens, "text_len": args.text_len, "seed": config.seed}
-    with CountBar(not args.quiet, desc="Generating", unit="token", total=args.num_tokens) as bar:
-        texts = own_texts(llm, args.out, prompts, **sizes, progress=lambda done: bar.update(done - bar.n))
     model, params = llm.parts.runner.settings.model, llm.parts.runner.params
     with CountBar(not args.quiet, desc="Training", unit="step") as bar:
-
-        def update(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        trained = train_medusa(model, params, texts, plan, args.out, update)
+        trained = train_medusa(model, params, texts, plan, args.out, partial(_show, bar))
     write_medusa(args.out, trained.heads, trained.shares, args.model)
     facts = {
         "model": args.model,
@@ -52,26 +70,52 @@ def run(argv: list[str]) -> int:
     }
     (args.out / PAGE).write_text(training_page(f"{args.model}: Medusa heads", trained.losses, trained.shares, facts))
     forget_state(args.out)
-    if not args.quiet:
-        first = ", ".join(f"{share[0]:.3f}" for share in trained.shares)
-        print(
-            f"{args.out}: {args.num_heads} heads, right in a share of {first} of held-out tokens (the likeliest token "
-            f'after the one before it: {trained.bigram_share:.3f}); use them with --speculative-config \'{{"method": '
-            f'"medusa", "model": "{args.out}", "num_speculative_tokens": 8}}\'',
-            file=sys.stderr,
-        )
-    return 0
+    first = ", ".join(f"{share[0]:.3f}" for share in trained.shares)
+    return (
+        f"{args.out}: {args.num_heads} heads, right in a share of {first} of held-out tokens (the likeliest token "
+        f"after the one before it: {trained.bigram_share:.3f})",
+        {"model": str(args.out), "num_speculative_tokens": 8},
+    )
 
 
-def _prompts(llm: Any, path: Path) -> list[list[int]]:
+def _find_skips(args: argparse.Namespace, llm: "LLM", texts: "OwnTexts") -> tuple[str, dict[str, Any]]:
+    """The same of layers that drafts skip."""
+    from checkpoints.formats.atomic_files import write_json
+    from jaxserve.core.progress_bars import CountBar
+    from jaxserve.train_draft.skip_search import find_skips
+
+    model, params = llm.parts.runner.settings.model, llm.parts.runner.params
+    with CountBar(not args.quiet, desc="Searching", unit="set") as bar:
+        found = find_skips(model, params, texts, NUM_DRAFTS, partial(_show, bar))
+    write_json(args.out / SKIPS, [asdict(one) for one in found])
+    best = found[-1]
+    return (
+        f"{args.out / SKIPS}: without {len(best.skipped)} of {model.config.num_layers} layers the likeliest token is "
+        f"the same at a share of {best.agreement:.3f} of the positions: expected are {best.speed:.2f} times as many "
+        f"tokens per second with {NUM_DRAFTS} drafts",
+        {"skip_layers": list(best.skipped), "num_speculative_tokens": NUM_DRAFTS},
+    )
+
+
+def _show(bar: "CountBar", done: int, total: int) -> None:
+    bar.total = total
+    bar.update(done - bar.n)
+
+
+def _prompts(llm: "LLM", path: Path) -> list[list[int]]:
     """The token ids of each line, asked in the model's chat template if it has one."""
     from jaxserve.core.errors import ConfigError
 
     lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    tokenizer = llm.parts.tokenizer
     if not lines:
         raise ConfigError(f"{path} has no line with a prompt", "prompts")
-    if llm.parts.text.chat_template is None:
-        return [llm.get_tokenizer().encode(line) for line in lines]
+    if tokenizer is None:
+        raise ConfigError(
+            "--prompts needs a tokenizer, which the model does not have: add --tokenizer FOLDER", "prompts"
+        )
+    if llm.parts.text.chat_template.source is None:
+        return [tokenizer.encode(line) for line in lines]
     return [llm.render_chat([{"role": "user", "content": line}])["prompt_token_ids"] for line in lines]
 
 
@@ -95,9 +139,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("model", help=MODEL_HELP)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write, or to go on in")
+    parser.add_argument(
+        "--method",
+        choices=tuple(NUM_TOKENS),
+        default="medusa",
+        help="medusa: heads are trained; layer_skip: layers without which the model drafts are searched, nothing is "
+        "trained (default: medusa)",
+    )
     parser.add_argument("--num-heads", type=count, default=3, metavar="N", help="heads (default: 3)")
     parser.add_argument(
-        "--num-tokens", type=count, default=200_000, metavar="N", help="tokens to generate (default: 200000)"
+        "--num-tokens", type=count, metavar="N", help="tokens to generate (default: 200000, for layer_skip 4000)"
     )
     parser.add_argument("--text-len", type=count, default=256, metavar="N", help="tokens of a text (default: 256)")
     parser.add_argument(

@@ -8,6 +8,7 @@ import pytest
 
 from jaxserve import LLM, SamplingParams
 from jaxserve.cli.main import main
+from jaxserve.core.options.speculative_config import SpeculativeConfig
 from tests.support.drafting import always, counted
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.processes.command_line import check_mistake_here
@@ -25,8 +26,6 @@ def as_optax_adds():
 
 def test_heads_are_trained_and_used(tmp_path, capsys):
     """The texts of a tiny model repeat themselves, which heads learn in 50 steps."""
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text("\n".join("abcdefgh"))
     out, model = tmp_path / "heads", str(checkpoint("llama3"))
     sizes = ["--num-tokens", "2000", "--text-len", "32", "--max-steps", "50", "--epochs", "100"]
     assert main(["train-draft", model, "--out", str(out), *sizes, *OPTIONS]) == 0
@@ -57,3 +56,22 @@ def test_mistakes_are_named(tmp_path, capsys):
     empty.write_text("\n")
     options = ["--out", str(tmp_path / "out"), "--prompts", str(empty), "--quiet"]
     check_mistake_here(["train-draft", model, *options], "has no line with a prompt", capsys)
+    empty.write_text("a prompt\n")
+    check_mistake_here(["train-draft", model, *options], "--prompts needs a tokenizer", capsys)
+
+
+def test_layers_to_skip_are_found_and_used(tmp_path, capsys):
+    out, model = tmp_path / "skips", str(checkpoint("llama3"))
+    sizes = ["--num-tokens", "500", "--text-len", "32"]
+    assert main(["train-draft", model, "--method", "layer_skip", "--out", str(out), *sizes, *OPTIONS]) == 0
+    found = json.loads((out / "skips.json").read_text())
+    options = json.loads(capsys.readouterr().err.rpartition("--speculative-config '")[2].partition("'")[0])
+    assert options["skip_layers"] == found[-1]["skipped"]
+    llm = always(tiny_engine("llama3", speculative_config=SpeculativeConfig(**options)))
+    params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
+    asked = [golden.prompt for golden in goldens("llama3")]
+    with counted(llm) as seen:
+        outputs = llm.generate(asked, params, use_tqdm=False)
+    expected = tiny_engine("llama3").generate(asked, params, use_tqdm=False)
+    assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in expected]
+    assert np.sum(seen, axis=0)[0] > 0
