@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxserve.train_draft.own_texts import OwnTexts
 
 PAGE, SKIPS = "training.html", "skips.json"
-NUM_TOKENS = {"medusa": 200_000, "layer_skip": 4_000}
+NUM_TOKENS = {"medusa": 200_000, "layer_skip": 2_000}
 NUM_DRAFTS = 4  # for which skipped layers are chosen
 
 
@@ -148,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--num-heads", type=count, default=3, metavar="N", help="heads (default: 3)")
     parser.add_argument(
-        "--num-tokens", type=count, metavar="N", help="tokens to generate (default: 200000, for layer_skip 4000)"
+        "--num-tokens", type=count, metavar="N", help="tokens to generate (default: 200000, for layer_skip 2000)"
     )
     parser.add_argument("--text-len", type=count, default=256, metavar="N", help="tokens of a text (default: 256)")
     parser.add_argument(

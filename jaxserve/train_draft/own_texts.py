@@ -43,8 +43,8 @@ def own_texts(
     seed: int,
     progress: Callable[[int], None],
 ) -> OwnTexts:
-    """Texts with at least `num_tokens` drawn tokens, at temperature 1; prompts: asked in turn; None: from the start of
-    a text. progress: called with the tokens so far."""
+    """As many texts as have `num_tokens` drawn tokens, at temperature 1; prompts: asked in turn; None: texts from their
+    start. progress: called with the tokens so far."""
     texts = _read(folder / FILE, text_len)
     own, first = prompts or [[_start_token(llm)]], len(texts.tokens)
     while (num_drawn := int(texts.is_generated.sum())) < num_tokens:
@@ -62,7 +62,8 @@ def own_texts(
         with whole_file(folder / FILE) as file:
             np.savez(file, tokens=texts.tokens, starts=texts.starts, ends=texts.ends)
     progress(num_drawn)
-    return texts
+    count = 1 + int(np.searchsorted((texts.ends - texts.starts).cumsum(), num_tokens))
+    return OwnTexts(texts.tokens[:count], texts.starts[:count], texts.ends[:count])
 
 
 def _joined(texts: OwnTexts, asked: list[list[int]], drawn: list[list[int]]) -> OwnTexts:
