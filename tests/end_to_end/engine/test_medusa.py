@@ -15,7 +15,7 @@ from jaxserve.models.transformer import logits
 from tests.support.draft_laws import check_every_pair_of_features
 from tests.support.drafting import always, counted
 from tests.support.golden_data import checkpoint, goldens
-from tests.support.tiny_engines import SMALL, rescheduled, tiny_engine
+from tests.support.tiny_engines import SMALL, driven, rescheduled, tiny_engine
 
 NUM_HEADS = 3
 CHAIN = ((1.0,),) * NUM_HEADS  # each head's likeliest guess alone
@@ -48,7 +48,7 @@ def test_untrained_heads_repeat_the_last_token_and_are_right_where_the_text_does
     params, wanted = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True), list[int]()
     for golden in goldens("llama3"):
         (plain,) = tiny_engine("llama3").generate([golden.prompt * 2], params, use_tqdm=False)
-        with counted(llm) as seen:
+        with driven(llm, 1, is_overlapped=False), counted(llm) as seen:  # how long steps are depends on their times
             (output,) = llm.generate([golden.prompt * 2], params, use_tqdm=False)
         assert output.outputs[0].token_ids == plain.outputs[0].token_ids
         wanted.append(num_repeated(plain.outputs[0].token_ids))
