@@ -14,7 +14,7 @@ Path = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class MedusaHeads:
-    """shares: of each head and rank how often this guess was the token, if the guesses before were right."""
+    """shares: of each head and rank how often this guess was the token."""
 
     num_heads: int
     d_model: int

@@ -24,6 +24,17 @@ def as_optax_adds():
         yield
 
 
+def draft_counts(llm):
+    """Proposed and accepted drafts of texts, which are those without drafts."""
+    params = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
+    asked = [golden.prompt for golden in goldens("llama3")]
+    with counted(llm) as seen:
+        outputs = llm.generate(asked, params, use_tqdm=False)
+    expected = tiny_engine("llama3").generate(asked, params, use_tqdm=False)
+    assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in expected]
+    return np.sum(seen, axis=0)
+
+
 def test_heads_are_trained_and_used(tmp_path, capsys):
     """The texts of a tiny model repeat themselves, which heads learn in 50 steps."""
     out, model = tmp_path / "heads", str(checkpoint("llama3"))
@@ -39,13 +50,7 @@ def test_heads_are_trained_and_used(tmp_path, capsys):
 
     options = {"method": "medusa", "model": str(out), "num_speculative_tokens": 6}
     llm = always(LLM(model, speculative_config=options, **SMALL))
-    params = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
-    asked = [golden.prompt for golden in goldens("llama3")]
-    with counted(llm) as seen:
-        outputs = llm.generate(asked, params, use_tqdm=False)
-    expected = tiny_engine("llama3").generate(asked, params, use_tqdm=False)
-    assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in expected]
-    assert np.sum(seen, axis=0)[1] > 0
+    assert draft_counts(llm)[1] > 0
 
 
 def test_mistakes_are_named(tmp_path, capsys):
@@ -68,10 +73,4 @@ def test_layers_to_skip_are_found_and_used(tmp_path, capsys):
     options = json.loads(capsys.readouterr().err.rpartition("--speculative-config '")[2].partition("'")[0])
     assert options["skip_layers"] == found[-1]["skipped"]
     llm = always(tiny_engine("llama3", speculative_config=SpeculativeConfig(**options)))
-    params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
-    asked = [golden.prompt for golden in goldens("llama3")]
-    with counted(llm) as seen:
-        outputs = llm.generate(asked, params, use_tqdm=False)
-    expected = tiny_engine("llama3").generate(asked, params, use_tqdm=False)
-    assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in expected]
-    assert np.sum(seen, axis=0)[0] > 0
+    assert draft_counts(llm)[0] > 0
