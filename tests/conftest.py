@@ -93,3 +93,12 @@ def real_model() -> Callable[[str], Any]:
     from checkpoints.sources import resolve
 
     return cache(resolve)
+
+
+@pytest.fixture
+def as_optax_adds():
+    """Optax relies on JAX's own rules for arrays of different types and ranks."""
+    import jax
+
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield

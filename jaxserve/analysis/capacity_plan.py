@@ -30,7 +30,8 @@ CONTEXT = 2048
 def spec_for(
     config: EngineConfig, model: ModelConfig, target: PlanTarget, draft: DraftShape | None = None
 ) -> EngineSpec:
-    """The engine that `build` would make of the same options on the target's devices. draft: of its proposer."""
+    """The engine that `build` would make of the same options on the target's devices. draft: as of
+    `EngineSpec`."""
     config = replace(config, tensor_parallel_size=target.mesh.size)
     return make_spec(config, model, target.mesh, target.limit_bytes, draft)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxserve.bench.lengths import LengthRange
-from jaxserve.cli.args.arg_types import MODEL_HELP, count, lengths, out_file, whole_number
+from jaxserve.cli.args.arg_types import MODEL_HELP, count, dataset, lengths, out_file, whole_number
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.cli.bench_verbs import bench_prefix, bench_serve, bench_spec
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     throughput.add_argument(
         "--dataset",
-        type=_dataset,
+        type=dataset,
         default="random",
         help="'random' for random token ids (default), a text file with one prompt per line, or a .jsonl file with "
         "prompt or prompt_token_ids and optionally output_len",
@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         "--output-len", type=lengths, default=LengthRange(64, 64), help="tokens to generate (default: 64)"
     )
     latency.set_defaults(workloads=_latency_workloads)
-    bench_spec.add_parser(benchmarks, _dataset)
+    bench_spec.add_parser(benchmarks)
     bench_prefix.add_parser(benchmarks)
     bench_serve.add_parser(benchmarks)
     return parser
@@ -148,9 +148,3 @@ def _latency_workloads(args: argparse.Namespace, llm: "LLM") -> "tuple[Workloads
     workloads = RandomWorkload(args.batch_size, args.input_len, args.output_len, vocab_size, args.seed)
     lens = {"input_len": str(args.input_len), "output_len": str(args.output_len)}
     return workloads, {"batch_size": args.batch_size, "seed": args.seed, **lens}
-
-
-def _dataset(text: str) -> str:
-    if text != "random" and not Path(text).is_file():
-        raise argparse.ArgumentTypeError(f"{text!r} is neither 'random' nor a file")
-    return text

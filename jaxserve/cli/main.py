@@ -20,7 +20,7 @@ VERBS = {
     "convert": "write a model as a safetensors or an Orbax folder",
     "compile": "compile all programs of an engine, so that later processes start in seconds",
     "train-draft": "find what a model drafts with: trained heads, or layers to skip",
-    "bench": "measure throughput or latency of the offline engine, the prefix cache, or a server under load",
+    "bench": "measure the offline engine, ways to draft, the prefix cache, or a server under load",
     "plan": "compile an engine for present or absent devices: memory, programs, lower bounds of step times",
     "profile": "trace some steps and show where their time goes",
 }

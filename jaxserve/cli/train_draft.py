@@ -13,6 +13,7 @@ from jaxserve.cli.args.arg_types import MODEL_HELP, count, existing_file
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.models.config.medusa_heads import MAX_HEADS
 
 if TYPE_CHECKING:
     from jaxserve.core.progress_bars import CountBar
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 PAGE, SKIPS = "training.html", "skips.json"
 NUM_TOKENS = {"medusa": 200_000, "layer_skip": 2_000}
 NUM_DRAFTS = 4  # for which skipped layers are chosen
+MIN_TEXT_LEN = 8
 
 
 def run(argv: list[str]) -> int:
@@ -119,7 +121,8 @@ def _prompts(llm: "LLM", path: Path) -> list[list[int]]:
     return [llm.render_chat([{"role": "user", "content": line}])["prompt_token_ids"] for line in lines]
 
 
-def _share(text: str) -> float:
+def _rate(text: str) -> float:
+    """A learning rate."""
     try:
         value = float(text)
     except ValueError:
@@ -129,13 +132,26 @@ def _share(text: str) -> float:
     return value
 
 
+def _num_heads(text: str) -> int:
+    if (number := count(text)) > MAX_HEADS:
+        raise argparse.ArgumentTypeError(f"{text!r} must be an integer from 1 to {MAX_HEADS}")
+    return number
+
+
+def _text_len(text: str) -> int:
+    """Half of a text may be its prompt, and something must be drawn."""
+    if (number := count(text)) < MIN_TEXT_LEN:
+        raise argparse.ArgumentTypeError(f"{text!r} must be an integer of at least {MIN_TEXT_LEN}")
+    return number
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = VerbParser(
         prog="jaxserve train-draft",
-        description="Train Medusa heads, with which a model drafts several tokens from one hidden state: jaxserve "
-        "train-draft smollm2-135m-instruct --out ./heads. The model generates texts, which the heads learn; it does "
-        "not change. An interrupted run goes on where it was. The folder gets heads, their measured accuracies, from "
-        "which draft trees are made, and a page with curves.",
+        description="Find what a model drafts with, on texts that it generates; it does not change. Medusa heads guess "
+        "several tokens from one hidden state: jaxserve train-draft smollm2-135m-instruct --out ./heads. The folder "
+        "gets the heads, how often their guesses are right, from which draft trees are made, and a page with curves. "
+        "With --method layer_skip it gets layers without which the model itself drafts. An interrupted run goes on.",
     )
     parser.add_argument("model", help=MODEL_HELP)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write, or to go on in")
@@ -146,18 +162,18 @@ def _parser() -> argparse.ArgumentParser:
         help="medusa: heads are trained; layer_skip: layers without which the model drafts are searched, nothing is "
         "trained (default: medusa)",
     )
-    parser.add_argument("--num-heads", type=count, default=3, metavar="N", help="heads (default: 3)")
+    parser.add_argument("--num-heads", type=_num_heads, default=3, metavar="N", help="heads (default: 3)")
     parser.add_argument(
         "--num-tokens", type=count, metavar="N", help="tokens to generate (default: 200000, for layer_skip 2000)"
     )
-    parser.add_argument("--text-len", type=count, default=256, metavar="N", help="tokens of a text (default: 256)")
+    parser.add_argument("--text-len", type=_text_len, default=256, metavar="N", help="tokens of a text (default: 256)")
     parser.add_argument(
         "--prompts",
         type=existing_file,
         metavar="FILE",
         help="a prompt a line, asked in the model's chat template if it has one (default: texts without a prompt)",
     )
-    parser.add_argument("--learning-rate", type=_share, default=1e-3, metavar="X", help="the highest (default: 0.001)")
+    parser.add_argument("--learning-rate", type=_rate, default=1e-3, metavar="X", help="the highest (default: 0.001)")
     parser.add_argument("--texts-per-step", type=count, default=2, metavar="N", help="texts of a step (default: 2)")
     parser.add_argument("--epochs", type=count, default=1, metavar="N", help="how often texts are learned (default: 1)")
     parser.add_argument("--max-steps", type=count, metavar="N", help="end the training earlier")

@@ -44,7 +44,8 @@ class EarlierOutputs:
 
     def add(self, sequence: Sequence) -> None:
         """Keep the output of a sequence that has ended."""
-        tokens = sequence.tokens[sequence.prompt_len :][-(self._num_tokens - 1) :]
+        tokens = sequence.tokens[sequence.prompt_len :]
+        tokens = tokens[max(0, len(tokens) + 1 - self._num_tokens) :]  # with its end as many as the ring holds
         if not len(tokens):
             return
         start, self._num_written = self._num_written, self._num_written + len(tokens) + 1

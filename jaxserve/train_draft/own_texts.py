@@ -1,6 +1,8 @@
 """Wiring: texts that a model generates for the training of its draft heads: those resemble what it will be asked to
 confirm. A file is kept after each batch, so an interrupted run goes on."""
 
+import hashlib
+import json
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +47,8 @@ def own_texts(
 ) -> OwnTexts:
     """As many texts as have `num_tokens` drawn tokens, at temperature 1; prompts: asked in turn; None: texts from their
     start. progress: called with the tokens so far."""
-    texts = _read(folder / FILE, text_len)
+    key = _key(llm, prompts, text_len=text_len, seed=seed)
+    texts = _read(folder / FILE, text_len, key)
     own, first = prompts or [[_start_token(llm)]], len(texts.tokens)
     while (num_drawn := int(texts.is_generated.sum())) < num_tokens:
         progress(num_drawn)
@@ -60,7 +63,7 @@ def own_texts(
         texts = _joined(texts, asked, drawn)
         first += BATCH
         with whole_file(folder / FILE) as file:
-            np.savez(file, tokens=texts.tokens, starts=texts.starts, ends=texts.ends)
+            np.savez(file, tokens=texts.tokens, starts=texts.starts, ends=texts.ends, key=np.array(key))
     progress(num_drawn)
     count = 1 + int(np.searchsorted((texts.ends - texts.starts).cumsum(), num_tokens))
     return OwnTexts(texts.tokens[:count], texts.starts[:count], texts.ends[:count])
@@ -79,17 +82,23 @@ def _joined(texts: OwnTexts, asked: list[list[int]], drawn: list[list[int]]) -> 
     )
 
 
-def _read(path: Path, text_len: int) -> OwnTexts:
+def _key(llm: LLM, prompts: list[list[int]] | None, **options: int) -> str:
+    """What texts depend on, other than their number."""
+    digest = None if prompts is None else hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:12]
+    return json.dumps({"model": llm.config.model, "prompts": digest, **options})
+
+
+def _read(path: Path, text_len: int, key: str) -> OwnTexts:
     if not path.exists():
         none = np.zeros(0, np.int32)
         return OwnTexts(np.zeros((0, text_len), np.int32), none, none)
     try:
         with np.load(path, allow_pickle=False) as file:
-            texts = OwnTexts(file["tokens"], file["starts"], file["ends"])
+            texts, known = OwnTexts(file["tokens"], file["starts"], file["ends"]), str(file["key"])
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{path} cannot be read ({error}): delete it to generate new texts") from error
-    if texts.tokens.ndim != 2 or texts.tokens.shape[1] != text_len:
-        raise ConfigError(f"{path} has texts of {texts.tokens.shape[-1]} tokens, not of {text_len}: delete it")
+    if known != key or texts.tokens.shape != (len(texts.starts), text_len):
+        raise ConfigError(f"{path} has texts with {known} instead of {key}: delete it, or name another folder")
     return texts
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int32
 
+from jaxserve.core.errors import ConfigError
 from jaxserve.functional.forward_steps import forward, logits
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params
@@ -50,6 +51,8 @@ def find_skips(
     faster. Of more than 40 layers every other one, or fewer, are candidates.
     """
     num_layers = settings.config.num_layers
+    if num_layers == 1:
+        raise ConfigError("the model has one layer: drafts can skip none")
     candidates = list(range(0, num_layers, 1 + (num_layers - 1) // 40))
     own = [jnp.asarray(is_own[None]) for is_own in texts.is_generated]
     tokens = [jnp.asarray(text[None]) for text in texts.tokens]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax  # pyright: ignore[reportMissingTypeStubs]
 
+from jaxserve.core.errors import ConfigError
 from jaxserve.models.config.medusa_heads import MAX_RANKS
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params
@@ -65,6 +66,11 @@ def train_medusa(
     """Train, and measure on held-out texts. progress: called with the steps done, and all of them."""
     num_held_out = max(1, int(HELD_OUT * len(texts.tokens)))
     learned = len(texts.tokens) - num_held_out
+    if not learned or texts.tokens.shape[1] < plan.num_heads + 2:
+        raise ConfigError(
+            f"{len(texts.tokens)} texts of {texts.tokens.shape[1]} tokens are too few for {plan.num_heads} heads: ask "
+            "for more tokens (--num-tokens, --text-len)"
+        )
     num_steps = plan.num_steps(learned)
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, plan.learning_rate, min(WARM_UP_STEPS, num_steps // 2), max(num_steps, 2)

@@ -2,16 +2,14 @@
 
 import statistics
 import time
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
-
-import numpy as np
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from jaxserve.bench.offline.measure import Workloads
 from jaxserve.bench.offline.workload import Workload
-from jaxserve.engine.loop.step_stats import StepLog, StepRecord
+from jaxserve.engine.loop.step_stats import StepLog
+from jaxserve.engine.serving.engine_metrics import DraftMetrics
 
 if TYPE_CHECKING:
     from jaxserve.engine.llm import LLM
@@ -19,14 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DraftResult:
-    """name: of the drafts. tokens_per_s, plain_tokens_per_s: medians of the timed passes, with drafts and without.
-    ratio: the median of the ratios of passes next to each other. tokens_a_pass: by which a row advances on average in a
-    forward pass that has drafts of it. num_drafted, num_accepted: draft tokens. acceptance: of each position how often
-    it was accepted, of the passes with drafts. drafting_share: of the tokens that were drawn in such passes.
-    verify_share: of the device's time, in buckets with drafts. host_share: of the time in which the host did not wait.
+    """name: of the drafts. options: of the engine. tokens_per_s, plain_tokens_per_s: medians of the timed passes, with
+    drafts and without. ratio: the median of the ratios of passes next to each other. tokens_a_pass: by which a row
+    advances on average in a forward pass that has drafts of it. num_drafted, num_accepted: draft tokens. acceptance: of
+    each position how often it was accepted, of the passes with drafts. drafting_share: of the tokens that were drawn in
+    such passes. verify_share: of the device's time, in buckets with drafts. host_share: of the time in which the host
+    did not wait.
     """
 
     name: str
+    options: Mapping[str, Any]
     tokens_per_s: float
     plain_tokens_per_s: float
     ratio: float
@@ -37,9 +37,6 @@ class DraftResult:
     drafting_share: float
     verify_share: float
     host_share: float
-
-    def record(self) -> dict[str, object]:
-        return asdict(self)
 
 
 def compare_drafts(
@@ -62,20 +59,25 @@ def compare_drafts(
     num_tokens = [workloads.of_pass(number).num_output_tokens for number in range(1, repeats + 1)]
     rates, plain = ([n / s for n, s in zip(num_tokens, times[1:], strict=True)] for times in (drafted_s, plain_s))
     report = log.report(sum(drafted_s[1:]))
-    drafting = [record for record in log.records if record.drafts is not None]
-    proposed, accepted, by_position = _counts(drafting)
-    num_passes = int(np.count_nonzero(proposed))
+    counts, verify_s = DraftMetrics(), 0.0
+    for record in log.records:
+        if record.drafts is not None:
+            counts.observe(record.drafts)
+            verify_s += record.moments.device_s
+    num_passes = max(counts.num_drafts, 1)
+    most = len(counts.accepted_by_position)
     return DraftResult(
         name=name,
+        options=llm.config.speculative_config or {},
         tokens_per_s=statistics.median(rates),
         plain_tokens_per_s=statistics.median(plain),
         ratio=statistics.median(a / b for a, b in zip(rates, plain, strict=True)),
-        tokens_a_pass=1 + int(accepted.sum()) / max(num_passes, 1),
-        num_drafted=int(proposed.sum()),
-        num_accepted=int(accepted.sum()),
-        acceptance=[count / max(num_passes, 1) for count in by_position],
-        drafting_share=(num_passes + int(accepted.sum())) / max(sum(num_tokens), 1),
-        verify_share=sum(record.moments.device_s for record in drafting) / max(report.device_s, 1e-9),
+        tokens_a_pass=1 + counts.num_accepted / num_passes,
+        num_drafted=counts.num_tokens,
+        num_accepted=counts.num_accepted,
+        acceptance=[counts.accepted_by_position[place] / num_passes for place in range(most)],
+        drafting_share=(counts.num_drafts + counts.num_accepted) / max(sum(num_tokens), 1),
+        verify_share=verify_s / max(report.device_s, 1e-9),
         host_share=report.host_share,
     )
 
@@ -88,15 +90,3 @@ def _seconds(llm: "LLM", workload: Workload, has_drafts: bool) -> float:
     elapsed_s = time.monotonic() - started_s
     workload.check_complete(outputs)
     return elapsed_s
-
-
-def _counts(records: list[StepRecord]) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Drafts of each row and round, proposed and accepted, and how often each position was accepted."""
-    none = np.zeros(0, np.int32)
-    found = [record.drafts for record in records if record.drafts is not None]
-    proposed = np.concatenate([none, *(drafts.num_proposed.ravel() for drafts in found)])
-    accepted = np.concatenate([none, *(drafts.num_accepted.ravel() for drafts in found)])
-    lengths: list[int] = accepted.tolist()
-    numbers = Counter(lengths)
-    most = max(numbers, default=0)
-    return proposed, accepted, [sum(numbers[n] for n in range(place, most + 1)) for place in range(1, most + 1)]

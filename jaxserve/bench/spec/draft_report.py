@@ -1,6 +1,7 @@
 """Host: the report of a comparison of drafts: a table on the terminal, and a page with curves."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jaxserve.bench.charts.html_page import html_page, html_table
@@ -11,33 +12,25 @@ from jaxserve.bench.spec.compare_drafts import DraftResult
 if TYPE_CHECKING:
     from rich.table import Table
 
-COLUMNS = "tokens/s", "without", "ratio", "tokens a pass", "accepted", "in such passes", "verify", "host"
-NOTES = (
-    "ratio: with drafts over without, the median of passes in turns. tokens a pass: of a row that drafts. accepted: of "
-    "the draft tokens. in such passes: share of the tokens. verify: share of the device's time in buckets with drafts. "
-    "host: share of the time in which the host did not wait."
-)
 
-
-def _cells(result: DraftResult) -> list[str]:
-    accepted = result.num_accepted / max(result.num_drafted, 1)
-    return [
-        f"{result.tokens_per_s:.1f}",
-        f"{result.plain_tokens_per_s:.1f}",
-        f"{result.ratio:.2f}",
-        f"{result.tokens_a_pass:.2f}",
-        f"{result.num_accepted:,} of {result.num_drafted:,} ({accepted:.0%})",
-        f"{result.drafting_share:.0%}",
-        f"{result.verify_share:.0%}",
-        f"{result.host_share:.0%}",
-    ]
+def _rows(results: Sequence[DraftResult]) -> Iterator[tuple[str, list[str]]]:
+    """Each figure of all ways to draft."""
+    yield "tokens/s with drafts", [f"{result.tokens_per_s:.1f}" for result in results]
+    yield "tokens/s without", [f"{result.plain_tokens_per_s:.1f}" for result in results]
+    yield "ratio of passes in turns, median", [f"{result.ratio:.2f}" for result in results]
+    yield "tokens a pass, of rows that draft", [f"{result.tokens_a_pass:.2f}" for result in results]
+    yield "draft tokens", [f"{result.num_drafted:,}" for result in results]
+    yield "accepted", [f"{result.num_accepted / max(result.num_drafted, 1):.0%}" for result in results]
+    yield "tokens drawn in such passes", [f"{result.drafting_share:.0%}" for result in results]
+    yield "device time in buckets with drafts", [f"{result.verify_share:.0%}" for result in results]
+    yield "time without waiting for the device", [f"{result.host_share:.0%}" for result in results]
 
 
 def draft_table(title: str, results: Sequence[DraftResult]) -> "Table":
-    """A row of each way to draft."""
-    table = report_table(title, "drafts", *COLUMNS)
-    for result in results:
-        table.add_row(result.name, *_cells(result))
+    """A column of each way to draft."""
+    table = report_table(title, "", *(result.name for result in results))
+    for name, cells in _rows(results):
+        table.add_row(name, *cells)
     return table
 
 
@@ -49,7 +42,7 @@ def draft_page(title: str, results: Sequence[DraftResult], facts: Mapping[str, o
         if result.acceptance
     ]
     body = (
-        f"{html_table(COLUMNS, [(result.name, _cells(result)) for result in results])}\n<p>{NOTES}</p>\n"
+        f"{html_table([result.name for result in results], _rows(results))}\n"
         f'<div class="charts">{chart("Share of passes in which a draft is accepted", "position", curves)}</div>'
     )
-    return html_page(title, body, facts)
+    return html_page(title, body, {**facts, **{result.name: json.dumps(dict(result.options)) for result in results}})

@@ -37,6 +37,13 @@ def lengths(text: str) -> LengthRange:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def dataset(text: str) -> str:
+    """'random', or a file."""
+    if text != "random" and not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is neither 'random' nor a file")
+    return text
+
+
 def existing_file(text: str) -> Path:
     """A file to read."""
     if not Path(text).is_file():

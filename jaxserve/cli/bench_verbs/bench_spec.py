@@ -3,12 +3,12 @@
 import argparse
 import gc
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from jaxserve.bench.lengths import LengthRange
-from jaxserve.cli.args.arg_types import MODEL_HELP, count, lengths, out_file, whole_number
+from jaxserve.cli.args.arg_types import MODEL_HELP, count, dataset, lengths, out_file, whole_number
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.core.options.engine_config import EngineConfig
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 NGRAM = '{"method": "ngram", "num_speculative_tokens": 7}'
 
 
-def add_parser(benchmarks: Any, dataset: Any) -> None:
-    """Adds the parser of `bench spec` to the subparsers of `bench`. dataset: the type of a file or 'random'."""
+def add_parser(benchmarks: Any) -> None:
+    """Adds the parser of `bench spec` to the subparsers of `bench`."""
     parser = benchmarks.add_parser(
         "spec",
         help="speculative decoding: tokens per second with drafts and without, tokens a pass, acceptance by position",
@@ -43,7 +43,7 @@ def add_parser(benchmarks: Any, dataset: Any) -> None:
         "or a .jsonl file with prompt or prompt_token_ids and optionally output_len",
     )
     parser.add_argument("--num-prompts", type=count, help="number of requests (default: 8, or all of the file)")
-    parser.add_argument("--output-len", type=lengths, help="tokens to generate (default: 64)")
+    parser.add_argument("--output-len", type=lengths, help="tokens to generate (default: 64, of a file 16:256)")
     parser.add_argument("--seed", type=whole_number, default=0, help="seed of lengths and token ids (default: 0)")
     parser.add_argument("--repeats", type=count, default=5, help="timed passes of each (default: 5)")
     parser.add_argument("--json", type=out_file, metavar="OUT", help="write all figures to this file")
@@ -61,23 +61,21 @@ def run(args: argparse.Namespace) -> int:
 
     from jaxserve.bench.machine import host
     from jaxserve.bench.spec.compare_drafts import DraftResult, compare_drafts
-    from jaxserve.bench.spec.draft_report import NOTES, draft_page, draft_table
+    from jaxserve.bench.spec.draft_report import draft_page, draft_table
     from jaxserve.cli.tables.report_output import progress_printer, write_record
     from jaxserve.engine.llm import LLM
 
     results = list[DraftResult]()
-    for options, one in zip(drafts, configs, strict=True):
+    for name, one in zip(_names(drafts), configs, strict=True):
         llm = LLM.from_config(one, show_progress=not args.quiet)
         on_progress = progress_printer(args.quiet)
-        results.append(compare_drafts(llm, _name(options), _workloads(args, llm), args.repeats, on_progress))
+        results.append(compare_drafts(llm, name, _workloads(args, llm), args.repeats, on_progress))
         del llm
         gc.collect()  # the next engine needs the memory
     title = f"{args.model}: drafts against plain decoding"
     facts = {"dataset": args.dataset, "repeats": args.repeats, "cpu": host()["cpu"]}
-    console = Console()
-    console.print(draft_table(title, results))
-    console.print(NOTES)
-    write_record(args.json, {"model": args.model, **facts, "drafts": [result.record() for result in results]})
+    Console().print(draft_table(title, results))
+    write_record(args.json, {"model": args.model, **facts, "drafts": [asdict(result) for result in results]})
     if args.report is not None:
         args.report.write_text(draft_page(title, results, facts))
     return 0
@@ -86,19 +84,18 @@ def run(args: argparse.Namespace) -> int:
 def _workloads(args: argparse.Namespace, llm: "LLM") -> "Workloads":
     from jaxserve.bench.offline.workload import RandomWorkload, read_workload
 
-    output_len = args.output_len or LengthRange(64, 64)
     if args.dataset == "random":
-        vocab_size = llm.parts.model.vocab_size
-        return RandomWorkload(args.num_prompts or 8, LengthRange(16, 128), output_len, vocab_size, args.seed)
-    path = Path(args.dataset)
-    tokenizer = llm.parts.tokenizer
-    return read_workload(path, tokenizer, num_prompts=args.num_prompts, output_len=output_len, seed=args.seed)
+        lens = LengthRange(16, 128), args.output_len or LengthRange(64, 64)
+        return RandomWorkload(args.num_prompts or 8, *lens, llm.parts.model.vocab_size, args.seed)
+    sizes = {"num_prompts": args.num_prompts, "output_len": args.output_len}
+    return read_workload(Path(args.dataset), llm.get_tokenizer(), **sizes, seed=args.seed)
 
 
-def _name(options: dict[str, Any]) -> str:
-    """The method, and what is given in addition to it."""
-    rest = [f"{name}={value}" for name, value in options.items() if name != "method"]
-    return " ".join([str(options.get("method")), *rest])
+def _names(drafts: list[dict[str, Any]]) -> list[str]:
+    """The methods, with a number where one is compared several times."""
+    methods = [str(options.get("method")) for options in drafts]
+    numbered = (f"{method} {1 + methods[:i].count(method)}" for i, method in enumerate(methods))
+    return [name if methods.count(method) > 1 else method for method, name in zip(methods, numbered, strict=True)]
 
 
 def _drafts(text: str) -> dict[str, Any]:

@@ -35,8 +35,8 @@ from jaxserve.runner.step.step_settings import StepSettings
 class EngineSpec:
     """What `build` makes an engine of, and `plan` compiles for devices that may be absent.
 
-    memory: what its parts are expected to take; an upper bound for what only the compiler knows. draft: the draft
-    model as its checkpoint describes it, if there is one.
+    memory: what its parts are expected to take; an upper bound for what only the compiler knows. draft: the shape
+    of the proposer's own weights, if it has such.
     """
 
     sizes: EngineSizes
@@ -49,7 +49,8 @@ class EngineSpec:
 def make_spec(
     config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None, draft: DraftShape | None = None
 ) -> EngineSpec:
-    """An engine for `model` on a mesh whose devices have `limit_bytes` each (None: not known). draft: its draft model.
+    """An engine for `model` on a mesh whose devices have `limit_bytes` each (None: not known). draft: as of
+    `EngineSpec`.
 
     Where memory is scarce, sizes that the configuration leaves open are smaller than by default
     (`engine_sizes.narrowed`).

@@ -20,14 +20,13 @@ from checkpoints.formats.safetensors_write import SINGLE, write_shard
 from checkpoints.formats.tensor_file import TensorInfo
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.speculative_config import PARAM
-from jaxserve.models.config.medusa_heads import MAX_RANKS, UNKNOWN, MedusaHeads
+from jaxserve.models.config.medusa_heads import MAX_HEADS, MAX_RANKS, UNKNOWN, MedusaHeads
 from jaxserve.models.params import Params, targets
 from jaxserve.text.folder_json import read_json
 
 CONFIG = "config.json"
 SHARES = "guess_shares"
 """In config.json: `MedusaHeads.shares`; without it the tree has the shape of heads that were never measured."""
-MAX_HEADS = len(UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)

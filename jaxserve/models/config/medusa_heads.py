@@ -4,8 +4,8 @@ import heapq
 import math
 from dataclasses import dataclass
 
-MAX_RANKS = 10
-UNKNOWN = tuple(tuple(0.5 * 0.8**head * 0.4**rank for rank in range(MAX_RANKS)) for head in range(16))
+MAX_HEADS, MAX_RANKS = 16, 10
+UNKNOWN = tuple(tuple(0.5 * 0.8**head * 0.4**rank for rank in range(MAX_RANKS)) for head in range(MAX_HEADS))
 """What heads are taken to be worth that were never measured: only the shape of the tree depends on it."""
 
 Path = tuple[int, ...]

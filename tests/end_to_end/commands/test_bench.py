@@ -118,7 +118,8 @@ def test_spec_compares_drafts_with_plain_decoding(bench, tmp_path, capsys):
     sizes = ["--num-prompts", "4", "--output-len", "12:20", "--repeats", "2"]
     report = bench("spec", *drafts, *sizes, "--report", str(page), "--max-model-len", "192")
     (result,) = report["drafts"]
-    assert result["name"] == "suffix num_speculative_tokens=4"
+    assert result["name"] == "suffix"
+    assert result["options"] == {"method": "suffix", "num_speculative_tokens": 4}
     assert result["tokens_per_s"] > 0 < result["plain_tokens_per_s"]
     assert result["acceptance"] == sorted(result["acceptance"], reverse=True)
     assert len(result["acceptance"]) <= 4
@@ -127,6 +128,6 @@ def test_spec_compares_drafts_with_plain_decoding(bench, tmp_path, capsys):
     shown, progress = capsys.readouterr()
     assert "tokens a pass" in shown
     assert "timed pass 2 of 2" in progress
-    assert page.read_text().count("<tr>") == 2
+    assert page.read_text().count("<tr>") == 10
     check_mistake_here(["bench", "spec", "m", "--drafts", "[]"], "must be a JSON object", capsys)
     check_mistake_here(["bench", "spec", "m", "--drafts", '{"method": "x"}'], "num_speculative_tokens", capsys)

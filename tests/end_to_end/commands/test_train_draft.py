@@ -2,7 +2,6 @@
 
 import json
 
-import jax
 import numpy as np
 import pytest
 
@@ -14,14 +13,9 @@ from tests.support.golden_data import checkpoint, goldens
 from tests.support.processes.command_line import check_mistake_here
 from tests.support.tiny_engines import SMALL, tiny_engine
 
+pytestmark = pytest.mark.usefixtures("as_optax_adds")
+
 OPTIONS = ["--learning-rate", "0.02", "--dtype", "float32", "--num-pages", "200"]
-
-
-@pytest.fixture(autouse=True)
-def as_optax_adds():
-    """It relies on JAX's own rules for arrays of different types and ranks."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
 
 
 def draft_counts(llm):
@@ -55,8 +49,14 @@ def test_heads_are_trained_and_used(tmp_path, capsys):
 
 def test_mistakes_are_named(tmp_path, capsys):
     model = str(checkpoint("llama3"))
-    rate = ["--out", str(tmp_path), "--learning-rate", "2"]
-    check_mistake_here(["train-draft", model, *rate], "between 0 and 1", capsys)
+    for flag, value, message in (
+        ("--learning-rate", "2", "between 0 and 1"),
+        ("--num-heads", "17", "must be an integer from 1 to 16"),
+        ("--text-len", "1", "must be an integer of at least 8"),
+    ):
+        check_mistake_here(["train-draft", model, "--out", str(tmp_path), flag, value], message, capsys)
+    few = ["--out", str(tmp_path / "few"), "--num-tokens", "5", "--text-len", "32", *OPTIONS, "--quiet"]
+    check_mistake_here(["train-draft", model, *few], "are too few for 3 heads: ask for more tokens", capsys)
     empty = tmp_path / "empty.txt"
     empty.write_text("\n")
     options = ["--out", str(tmp_path / "out"), "--prompts", str(empty), "--quiet"]

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from jaxserve import SamplingParams
 from jaxserve.core.options.scheduling_options import SchedulingOptions
@@ -19,9 +20,10 @@ def ended(tokens, request=REQUEST) -> Any:
     return SimpleNamespace(tokens=np.concatenate([PROMPT, np.int32(tokens)]), prompt_len=3, request=request)
 
 
-def test_the_ring_holds_the_newest_texts_each_with_an_end():
+@pytest.mark.parametrize("size", [1, 2, 32])
+def test_the_ring_holds_the_newest_texts_each_with_an_end(size):
     """Random texts, some longer than the ring: what lies in it is always the end of all texts, one after the other."""
-    random, size = np.random.default_rng(0), 32
+    random = np.random.default_rng(0)
     outputs, ring, all_tokens = EarlierOutputs(size), np.full(size, -1), list[int]()
     for _ in range(100):
         text = random.integers(0, 9, random.integers(0, 40)).tolist()
@@ -29,7 +31,8 @@ def test_the_ring_holds_the_newest_texts_each_with_an_end():
         for op in outputs.take_ops():
             ring[op.places] = op.tokens
             assert len(set(op.places.tolist())) == len(op.places)
-        all_tokens += [*text[-(size - 1) :], -1] if text else []
+        kept = text[max(0, len(text) + 1 - size) :]
+        all_tokens += [*kept, -1] if kept else []
         newest = np.array(all_tokens[-size:])
         np.testing.assert_array_equal(ring[np.arange(len(all_tokens) - len(newest), len(all_tokens)) % size], newest)
     assert not outputs.take_ops()
