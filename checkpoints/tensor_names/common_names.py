@@ -100,7 +100,7 @@ def hf_rules(
         Rule(rf"{model}embed_tokens\.weight", "embed", at.vocab, dims),
         Rule(rf"{model}norm\.weight", "final_norm", at.whole, dims, norm),
         Rule(rf"{head}lm_head\.weight", None if dims.is_tied else "lm_head", at.vocab, dims),
-        *_layer_rules(dims, layer, tensors),
+        *layer_rules(dims, layer, tensors),
         Rule(rf"{layer}self_attn\.rotary_emb\.inv_freq", None, at.layer, dims),
     )
 
@@ -111,11 +111,11 @@ def gguf_rules(dims: ModelDims, tensors: Iterable[LayerTensor]) -> tuple[Rule, .
         Rule(r"token_embd\.weight", "embed", at.vocab, dims),
         Rule(r"output_norm\.weight", "final_norm", at.whole, dims),
         Rule(r"output\.weight", None if dims.is_tied else "lm_head", at.vocab, dims),
-        *_layer_rules(dims, rf"blk\.{LAYER}\.", tensors),
+        *layer_rules(dims, rf"blk\.{LAYER}\.", tensors),
         Rule(r"rope_(?:freqs|factors_long|factors_short)\.weight", None, at.whole, dims),
     )
 
 
-def _layer_rules(dims: ModelDims, layer: str, tensors: Iterable[LayerTensor]) -> Iterable[Rule]:
+def layer_rules(dims: ModelDims, layer: str, tensors: Iterable[LayerTensor]) -> Iterable[Rule]:
     for name, leaf, place, transform in tensors:
         yield Rule(layer + re.escape(name), f"layers/{{stack}}/{leaf}", place, dims, transform)

@@ -1,13 +1,11 @@
-"""Wiring: `jaxserve train-draft MODEL --out DIR`: finds what a model drafts with, on texts of its own: Medusa heads, or
-layers that drafts skip."""
+"""Wiring: `jaxserve train-draft MODEL --out DIR`: finds what a model drafts with, on texts of its own: Medusa heads,
+an EAGLE-3 draft, or layers that drafts skip."""
 
 import argparse
 import json
 import sys
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jaxserve.cli.args.arg_types import MODEL_HELP, count, existing_file
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
@@ -16,20 +14,21 @@ from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.models.config.medusa_heads import MAX_HEADS
 
 if TYPE_CHECKING:
-    from jaxserve.core.progress_bars import CountBar
     from jaxserve.engine.llm import LLM
-    from jaxserve.train_draft.own_texts import OwnTexts
 
-PAGE, SKIPS = "training.html", "skips.json"
-NUM_TOKENS = {"medusa": 200_000, "layer_skip": 2_000}
-NUM_DRAFTS = 4  # for which skipped layers are chosen
+NUM_TOKENS = {"medusa": 200_000, "eagle3": 200_000, "layer_skip": 2_000}
+TRAINING = {"depth": 3, "learning_rate": 1e-3, "texts_per_step": 2, "epochs": 1, "max_steps": None}
+"""Defaults of the options of methods that train."""
 MIN_TEXT_LEN = 8
 
 
 def run(argv: list[str]) -> int:
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args = parser.parse_args(argv)
+    _check_options(parser, args)
     config = EngineConfig.create(args.model, **engine_options(args))
 
+    from jaxserve.cli.train_draft_methods import METHODS
     from jaxserve.core.progress_bars import CountBar
     from jaxserve.engine.llm import LLM
     from jaxserve.train_draft.own_texts import own_texts
@@ -41,67 +40,22 @@ def run(argv: list[str]) -> int:
     sizes = {"num_tokens": num_tokens, "text_len": args.text_len, "seed": config.seed}
     with CountBar(not args.quiet, desc="Generating", unit="token", total=num_tokens) as bar:
         texts = own_texts(llm, args.out, prompts, **sizes, progress=lambda done: bar.update(done - bar.n))
-    found, options = {"medusa": _train_medusa, "layer_skip": _find_skips}[args.method](args, llm, texts)
+    found = METHODS[args.method](args, llm, texts)
     if not args.quiet:
-        given = json.dumps({"method": args.method} | options)
-        print(f"{found}; use it with --speculative-config '{given}'", file=sys.stderr)
+        given = json.dumps({"method": args.method} | found.options)
+        print(f"{args.out}: {found.summary}; use it with --speculative-config '{given}'", file=sys.stderr)
     return 0
 
 
-def _train_medusa(args: argparse.Namespace, llm: "LLM", texts: "OwnTexts") -> tuple[str, dict[str, Any]]:
-    """What was found, in words, and the options of an engine that uses it."""
-    from jaxserve.core.progress_bars import CountBar
-    from jaxserve.engine.build.medusa_folder import write_medusa
-    from jaxserve.train_draft.train_medusa import TrainingPlan, train_medusa
-    from jaxserve.train_draft.training_page import training_page
-    from jaxserve.train_draft.training_state import forget_state
-
-    plan = TrainingPlan(
-        args.num_heads, args.learning_rate, args.texts_per_step, args.epochs, args.max_steps, llm.config.seed
-    )
-    model, params = llm.parts.runner.settings.model, llm.parts.runner.params
-    with CountBar(not args.quiet, desc="Training", unit="step") as bar:
-        trained = train_medusa(model, params, texts, plan, args.out, partial(_show, bar))
-    write_medusa(args.out, trained.heads, trained.shares, args.model)
-    facts = {
-        "model": args.model,
-        "tokens": int(texts.is_generated.sum()),
-        "steps": len(trained.losses),
-        "learning rate": args.learning_rate,
-        "the likeliest token after the one before it is right": f"{trained.bigram_share:.3f}",
-    }
-    (args.out / PAGE).write_text(training_page(f"{args.model}: Medusa heads", trained.losses, trained.shares, facts))
-    forget_state(args.out)
-    first = ", ".join(f"{share[0]:.3f}" for share in trained.shares)
-    return (
-        f"{args.out}: {args.num_heads} heads, right in a share of {first} of held-out tokens (the likeliest token "
-        f"after the one before it: {trained.bigram_share:.3f})",
-        {"model": str(args.out), "num_speculative_tokens": 8},
-    )
-
-
-def _find_skips(args: argparse.Namespace, llm: "LLM", texts: "OwnTexts") -> tuple[str, dict[str, Any]]:
-    """The same of layers that drafts skip."""
-    from checkpoints.formats.atomic_files import write_json
-    from jaxserve.core.progress_bars import CountBar
-    from jaxserve.train_draft.skip_search import find_skips
-
-    model, params = llm.parts.runner.settings.model, llm.parts.runner.params
-    with CountBar(not args.quiet, desc="Searching", unit="set") as bar:
-        found = find_skips(model, params, texts, NUM_DRAFTS, partial(_show, bar))
-    write_json(args.out / SKIPS, [asdict(one) for one in found])
-    best = found[-1]
-    return (
-        f"{args.out / SKIPS}: without {len(best.skipped)} of {model.config.num_layers} layers the likeliest token is "
-        f"the same at a share of {best.agreement:.3f} of the positions: expected are {best.speed:.2f} times as many "
-        f"tokens per second with {NUM_DRAFTS} drafts",
-        {"skip_layers": list(best.skipped), "num_speculative_tokens": NUM_DRAFTS},
-    )
-
-
-def _show(bar: "CountBar", done: int, total: int) -> None:
-    bar.total = total
-    bar.update(done - bar.n)
+def _check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Fills in the defaults of the method; an option that it has no use for ends the command."""
+    for name, default in TRAINING.items():
+        if args.method == "layer_skip" and getattr(args, name) is not None:
+            parser.error(f"--{name.replace('_', '-')} has no use with --method layer_skip, which trains nothing")
+        if getattr(args, name) is None:
+            setattr(args, name, default)
+    if args.method != "eagle3" and args.draft_vocab_size is not None:
+        parser.error(f"--draft-vocab-size has no use with --method {args.method}")
 
 
 def _prompts(llm: "LLM", path: Path) -> list[list[int]]:
@@ -132,7 +86,7 @@ def _rate(text: str) -> float:
     return value
 
 
-def _num_heads(text: str) -> int:
+def _depth(text: str) -> int:
     if (number := count(text)) > MAX_HEADS:
         raise argparse.ArgumentTypeError(f"{text!r} must be an integer from 1 to {MAX_HEADS}")
     return number
@@ -151,7 +105,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Find what a model drafts with, on texts that it generates; it does not change. Medusa heads guess "
         "several tokens from one hidden state: jaxserve train-draft smollm2-135m-instruct --out ./heads. The folder "
         "gets the heads, how often their guesses are right, from which draft trees are made, and a page with curves. "
-        "With --method layer_skip it gets layers without which the model itself drafts. An interrupted run goes on.",
+        "With --method eagle3 it gets a layer that reads hidden states of the model and drafts token by token; with "
+        "--method layer_skip layers without which the model itself drafts. An interrupted run goes on.",
     )
     parser.add_argument("model", help=MODEL_HELP)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write, or to go on in")
@@ -159,10 +114,21 @@ def _parser() -> argparse.ArgumentParser:
         "--method",
         choices=tuple(NUM_TOKENS),
         default="medusa",
-        help="medusa: heads are trained; layer_skip: layers without which the model drafts are searched, nothing is "
-        "trained (default: medusa)",
+        help="medusa: heads are trained; eagle3: a layer is trained; layer_skip: layers without which the model drafts "
+        "are searched, nothing is trained (default: medusa)",
     )
-    parser.add_argument("--num-heads", type=_num_heads, default=3, metavar="N", help="heads (default: 3)")
+    parser.add_argument(
+        "--depth",
+        type=_depth,
+        metavar="N",
+        help="tokens, one after the other, whose guesses are trained: the heads of medusa (default: 3)",
+    )
+    parser.add_argument(
+        "--draft-vocab-size",
+        type=count,
+        metavar="N",
+        help="tokens that an EAGLE-3 draft knows, the most frequent of the texts (default: a quarter of the model's)",
+    )
     parser.add_argument(
         "--num-tokens", type=count, metavar="N", help="tokens to generate (default: 200000, for layer_skip 2000)"
     )
@@ -173,9 +139,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="a prompt a line, asked in the model's chat template if it has one (default: texts without a prompt)",
     )
-    parser.add_argument("--learning-rate", type=_rate, default=1e-3, metavar="X", help="the highest (default: 0.001)")
-    parser.add_argument("--texts-per-step", type=count, default=2, metavar="N", help="texts of a step (default: 2)")
-    parser.add_argument("--epochs", type=count, default=1, metavar="N", help="how often texts are learned (default: 1)")
+    parser.add_argument("--learning-rate", type=_rate, metavar="X", help="the highest (default: 0.001)")
+    parser.add_argument("--texts-per-step", type=count, metavar="N", help="texts of a step (default: 2)")
+    parser.add_argument("--epochs", type=count, metavar="N", help="how often texts are learned (default: 1)")
     parser.add_argument("--max-steps", type=count, metavar="N", help="end the training earlier")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no summary")
     skipped = ["speculative_config", "kv_policy", "compiled"]

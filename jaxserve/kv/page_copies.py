@@ -1,7 +1,6 @@
 """Device: copies of pages and tokens within a sharded `KVState`, out of it and into it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -47,10 +46,16 @@ def scatter_pages(mesh: Mesh, kv: KVState, ids: Int[Array, "C"], pages: KVState)
 
 
 def move_tokens(mesh: Mesh, layout: PageLayout, kv: KVState, src: Int[Array, "N"], dst: Int[Array, "N"]) -> KVState:
-    """Copy what slot src[i] of the pool holds to slot dst[i]; all are read before any is written."""
-    assert not kv.extra, "how an extra array holds tokens is not known here"
+    """Copy what slot src[i] holds to slot dst[i]; all are read before any is written.
+
+    Extra arrays have tokens in their pages as the pool has them: they are KV of drafts.
+    """
     move = _by_device(mesh, partial(api.move_rows, layout=layout), PAGES_SPEC, WHOLE, WHOLE)
-    return replace(kv, pool=move(kv.pool, src, dst))
+
+    def of_array(array: jax.Array) -> jax.Array:
+        return move(array, src, dst)
+
+    return jax.tree.map(of_array, kv)
 
 
 def _by_device(mesh: Mesh, op: Callable[..., Any], *specs: PartitionSpec) -> Callable[..., Any]:

@@ -16,6 +16,7 @@ from jaxserve.models.attention_metadata import kind_meta, of_group
 from jaxserve.models.config.layer_kind import GroupedAttention
 from jaxserve.models.context import Context
 from jaxserve.models.model_settings import Settings
+from pallas_kernels.page_ops import api as page_ops
 from pallas_kernels.paged_attention.attention_spec import AttentionSpec, ModelSizes
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
@@ -66,6 +67,33 @@ def attend(
         check_vma=False,
     )
     return op(q, k, v, pool, index_in_group, meta)
+
+
+@jax.named_scope("write_kv")
+def write_kv(
+    ctx: Context,
+    k: Float[Array, "T K H"],
+    v: Float[Array, "T K H"],
+    pool: Float[Array, "Lg P K page W2"],
+    index_in_group: Int[Array, ""],
+    slots: Int[Array, "T"],
+    end: Int[Array, ""],
+) -> Float[Array, "Lg P K page W2"]:
+    """The pool with keys and values of the first `end` tokens at their slots, without attention."""
+
+    def write(
+        pool: jax.Array, layer: jax.Array, k: jax.Array, v: jax.Array, slots: jax.Array, end: jax.Array
+    ) -> jax.Array:
+        return page_ops.write(pool, layer, k, v, slots, 0, end, layout=ctx.page_layout)
+
+    op = jax.shard_map(
+        write,
+        mesh=ctx.mesh,
+        in_specs=(PAGES_SPEC, WHOLE, QKV_SPEC, QKV_SPEC, WHOLE, WHOLE),
+        out_specs=PAGES_SPEC,
+        check_vma=False,
+    )
+    return op(pool, index_in_group, k, v, slots, end)
 
 
 def spec_of(ctx: Context, attention: GroupedAttention) -> AttentionSpec:

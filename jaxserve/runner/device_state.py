@@ -31,6 +31,7 @@ class DeviceState:
     last_hidden: Float[Array, "slots D"]  # after the last token that each slot has read: late rows draw from it
     history: Int32[Array, "slots H"] | None = None  # each slot's tokens by position, for drafts; None: no drafts
     earlier: Int32[Array, "2 E"] | None = None  # tokens of ended sequences and their owners (`EarlierOutputs`)
+    features: Float[Array, "slots F"] | None = None  # of that token, for drafts (`Proposer.num_features`); None: none
     draft_lens: Int32[Array, "slots"] | None = None  # positions whose KV the draft model has; None: there is no such
 
 
@@ -38,7 +39,7 @@ class DeviceState:
 class SlotSizes:
     """Sizes of the state of all slots. vocab_width: of the vocabulary on the device. d_model, dtype: of hidden states.
     history_len: positions of the history; 0: there is none. has_draft_model: it keeps KV of its own.
-    num_earlier_tokens: of ended sequences; 0: none are kept."""
+    num_earlier_tokens: of ended sequences; 0: none are kept. num_features: of a token, for drafts."""
 
     num_slots: int
     vocab_width: int
@@ -47,6 +48,7 @@ class SlotSizes:
     history_len: int = 0
     has_draft_model: bool = False
     num_earlier_tokens: int = 0
+    num_features: int = 0
 
 
 def init_state(layout: KVLayout, num_pages: int, sizes: SlotSizes, mesh: Mesh) -> DeviceState:
@@ -66,6 +68,7 @@ def init_slots(sizes: SlotSizes) -> DeviceState:
         last_hidden=jnp.zeros((rows, sizes.d_model), sizes.dtype),
         history=jnp.zeros((rows, sizes.history_len), jnp.int32) if sizes.history_len else None,
         earlier=jnp.full((2, sizes.num_earlier_tokens), -1, jnp.int32) if sizes.num_earlier_tokens else None,
+        features=jnp.zeros((rows, sizes.num_features), sizes.dtype) if sizes.num_features else None,
         draft_lens=jnp.zeros(rows, jnp.int32) if sizes.has_draft_model else None,
     )
 

@@ -18,10 +18,10 @@ MAX_KEY_BYTES = 100_000
 
 
 class TrainingState(NamedTuple):
-    """heads: the trained weights. optimizer: its state. losses: float32[steps, K], of all steps, NaN of those to come.
-    num_done: int32[], steps so far."""
+    """weights: the trained ones. optimizer: its state. losses: float32[steps, depth], NaN of steps to come. num_done:
+    int32[], steps so far."""
 
-    heads: Any
+    weights: Any
     optimizer: Any
     losses: np.ndarray
     num_done: np.ndarray

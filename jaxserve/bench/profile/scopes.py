@@ -8,8 +8,8 @@ from jaxserve.runner.programs.hlo import read_hlo
 # The names given to `jax.named_scope` in Device modules; norms have the names of their weights.
 SCOPES = frozenset(
     "unpack counts embed attention_plan rope layers weights attn_norm qkv q_norm k_norm attention o post_attn_norm "
-    "mlp_norm mlp post_mlp_norm final_norm sample head process draw logprobs propose draft accept compact "
-    "prompt_logprobs pooled output copy_sinks".split()
+    "mlp_norm mlp post_mlp_norm final_norm sample head process draw logprobs propose draft fuse write_kv accept "
+    "compact prompt_logprobs pooled output copy_sinks".split()
 )
 CONTAINERS = frozenset(("while", "conditional", "call"))  # each lasts as long as the instructions that it runs
 OP_NAME = re.compile(r'op_name="([^"]*)"')

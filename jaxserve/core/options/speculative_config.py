@@ -6,8 +6,9 @@ from typing import Any, cast
 from jaxserve.core.options.option_mappings import check_integer, option_error
 
 PARAM = "speculative_config"
-METHODS = ("ngram", "suffix", "draft_model", "layer_skip", "medusa")
+METHODS = ("ngram", "suffix", "draft_model", "layer_skip", "medusa", "eagle3")
 MAX_SPECULATIVE_TOKENS = 63  # with its own token a row computes at most 64 in a round: two words of a draft tree
+MAX_EAGLE_TOPK = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,8 +18,9 @@ class SpeculativeConfig:
     method: "ngram": drafts are what followed the last tokens where they occurred before in prompt or output; "suffix":
     a tree of what followed them there and in earlier outputs, the likeliest first; "draft_model": a smaller model with
     the same vocabulary drafts; "layer_skip": the model itself, with fewer layers; "medusa": heads that were trained on
-    the model's hidden states.
-    model: the draft model, as the engine's own is named, or the folder of heads. skip_layers: those left out, from 0.
+    the model's hidden states; "eagle3": a layer that was trained on them.
+    model: the draft model, as the engine's own is named, or the folder of heads or of the layer.
+    skip_layers: those left out, from 0.
     num_speculative_tokens: the most drafts of a sequence in a forward pass. prompt_lookup_min, prompt_lookup_max: how
     many of the last tokens must have occurred before. prompt_lookup_branches: of several occurrences that went on in
     different ways the best so many are drafted, side by side: a draft tree, whose branches share the drafts evenly.
@@ -26,6 +28,8 @@ class SpeculativeConfig:
     of requests with the same tenant and `cache_salt`. suffix_decoding_max_spec_factor: the most drafts, one after the
     other, by the number of tokens that recur. suffix_decoding_min_token_prob: the share of the places where these recur
     at which a draft must have followed.
+    eagle_topk: 1: each draft is the likeliest token after the one before it; more: after each of the so many likeliest
+    tokens of a depth so many are tried, and of all of them the likeliest are drafted, a tree.
     synthetic_acceptance: for benches: every row drafts in every pass, and each draft is accepted with this probability
     if those before it are, so the text is not the model's. None: drafts are accepted if the model confirms them.
     """
@@ -40,12 +44,14 @@ class SpeculativeConfig:
     suffix_decoding_cached_tokens: int = 16384
     suffix_decoding_max_spec_factor: float = 1.0
     suffix_decoding_min_token_prob: float = 0.1
+    eagle_topk: int = 1
     synthetic_acceptance: float | None = None
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise option_error(PARAM, f"method={self.method!r} must be one of {', '.join(METHODS)}")
         with_model = {"draft_model": 'model="…", the draft model', "medusa": 'model="…", the folder of the heads'}
+        with_model["eagle3"] = 'model="…", the EAGLE-3 draft'
         self._check_own("model", with_model)
         self._check_own("skip_layers", {"layer_skip": "skip_layers=[…], the layers that drafts skip"})
         model: Any = self.model
@@ -58,6 +64,7 @@ class SpeculativeConfig:
         check_integer(PARAM, "prompt_lookup_min", self.prompt_lookup_min, 1, self.prompt_lookup_max)
         most = self.num_speculative_tokens
         check_integer(PARAM, "prompt_lookup_branches", self.prompt_lookup_branches, 1, most)
+        check_integer(PARAM, "eagle_topk", self.eagle_topk, 1, min(most, MAX_EAGLE_TOPK))
         check_integer(PARAM, "suffix_decoding_cached_tokens", self.suffix_decoding_cached_tokens, 0, 2**24)
         for name, most in (
             ("suffix_decoding_max_spec_factor", 64),
@@ -65,7 +72,7 @@ class SpeculativeConfig:
             ("synthetic_acceptance", 1),
         ):
             self._check_number(name, most)
-        for method, prefix in (("ngram", "prompt_lookup"), ("suffix", "suffix_decoding")):
+        for method, prefix in (("ngram", "prompt_lookup"), ("suffix", "suffix_decoding"), ("eagle3", "eagle")):
             own = {f.name: f.default for f in fields(self) if f.name.startswith(prefix) and self.method != method}
             if changed := [name for name, default in own.items() if getattr(self, name) != default]:
                 raise option_error(PARAM, f"{changed[0]} is an option of method={method!r}, not of {self.method!r}")

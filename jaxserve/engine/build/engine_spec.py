@@ -22,6 +22,8 @@ from jaxserve.engine.build.memory_budget import memory_budget
 from jaxserve.engine.build.model_source import choose_dtype
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.attention import check_backend
+from jaxserve.models.config.eagle_config import EagleConfig
+from jaxserve.models.config.medusa_heads import MedusaHeads
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import declare, with_draft
@@ -84,8 +86,9 @@ def _spec_of(
     proposer = None if make_proposer is None else make_proposer(settings, draft)
     if proposer is not None:
         settings = replace(settings, extra=proposer.extra_arrays)
-    if isinstance(draft, ModelConfig):
-        check_backend(replace(settings, config=draft, extra=()))
+    layers_of_draft = draft.model if isinstance(draft, EagleConfig) else draft
+    if isinstance(layers_of_draft, ModelConfig):
+        check_backend(replace(settings, config=layers_of_draft, extra=()))
     page_bytes = settings.layout.page_bytes
     specs = with_draft(declare(model, mesh, dtype), None if proposer is None else proposer.weights)
     memory = memory_budget(config, model, mesh, specs, page_bytes=page_bytes, limit_bytes=limit_bytes)
@@ -96,7 +99,7 @@ def _spec_of(
     has_host_tier = sizes.num_host_pages > 0
     if streaming is not None:
         streaming.check_sizes(groups.page_size, sizes.max_model_len, groups.windows)
-    of_context = draft.for_context(sizes.max_model_len) if isinstance(draft, ModelConfig) else draft
+    of_context = draft if isinstance(draft, MedusaHeads | None) else draft.for_context(sizes.max_model_len)
     proposer = None if make_proposer is None else make_proposer(settings, of_context)
     acceptance = None if speculation is None else speculation.synthetic_acceptance
     programs = Programs(

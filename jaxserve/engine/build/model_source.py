@@ -10,9 +10,10 @@ from jax.sharding import Mesh
 
 from checkpoints.formats.orbax_folder import OrbaxFile
 from checkpoints.open_checkpoint import Checkpoint, open_checkpoint
-from checkpoints.sources import SHORT_NAMES, resolve
+from checkpoints.sources import SHORT_NAMES, ResolvedSource, resolve
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build.eagle_folder import EagleSource, open_eagle, random_eagle
 from jaxserve.engine.build.medusa_folder import MedusaSource, open_medusa
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.families import registry
@@ -45,7 +46,7 @@ class ModelSource:
         return load_params(self.checkpoint, self.model, mesh, specs, progress)
 
 
-DraftSource = ModelSource | MedusaSource
+DraftSource = ModelSource | MedusaSource | EagleSource
 OpenModel = Callable[[EngineConfig], AbstractContextManager[ModelSource]]
 
 
@@ -61,8 +62,7 @@ def open_model(config: EngineConfig) -> Generator[ModelSource]:
             "for random weights",
             param="model",
         )
-    cache_dir = Path(config.cache_dir) if config.cache_dir else None
-    source = resolve(config.model, cache_dir=cache_dir, revision=config.revision, token=config.hf_token)
+    source = _resolved(config)
     if config.load_format not in ("auto", source.format):
         message = f"load_format={config.load_format!r} but the weights are {source.format} ({source.weights.name})"
         raise ConfigError(message, "load_format")
@@ -79,6 +79,12 @@ def open_draft(config: EngineConfig, open_other: OpenModel = open_model) -> Gene
     elif config.speculation is not None and config.speculation.method == "medusa":
         with open_medusa(of_draft.model) as heads:
             yield heads
+    elif config.speculation is not None and config.speculation.method == "eagle3":
+        if config.load_format == "dummy":
+            yield random_eagle(Path(of_draft.model).expanduser())
+            return
+        with open_eagle(_resolved(of_draft)) as layer:
+            yield layer
     else:
         with open_other(of_draft) as draft:
             yield draft
@@ -90,6 +96,11 @@ def draft_config(config: EngineConfig) -> EngineConfig | None:
     if speculation is None or speculation.model is None:
         return None
     return replace(config, model=speculation.model, revision=None, speculative_config=None)
+
+
+def _resolved(config: EngineConfig) -> ResolvedSource:
+    cache_dir = Path(config.cache_dir) if config.cache_dir else None
+    return resolve(config.model, cache_dir=cache_dir, revision=config.revision, token=config.hf_token)
 
 
 def is_only_shape(name: str) -> bool:

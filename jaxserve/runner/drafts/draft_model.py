@@ -1,8 +1,7 @@
 """Device: drafts of a smaller model with the same vocabulary (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv
 2302.01318), one after the other, before the target confirms them in the same dispatch.
 
-The draft model's keys and values lie next to the pool, in the pages of one of the target's KV groups without a window:
-a page with the target's KV of a position has a place for the draft's.
+Its keys and values lie in the target's pages (`draft_kv.py`).
 
     positions   0 1 2 3 4 5 6 | 7              draft_lens[slot] = 5: steps without drafts have read 5 and 6 since
                           . .   last token
@@ -13,7 +12,7 @@ Whatever is drafted, all tokens are the target's own.
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import jax
 import jax.numpy as jnp
@@ -23,15 +22,14 @@ from jaxtyping import Array, Float, Int32
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.speculative_config import PARAM
 from jaxserve.kv.kv_state import ExtraArray
-from jaxserve.models.attention_metadata import kind_meta
 from jaxserve.models.config.model_config import Layer, ModelConfig
 from jaxserve.models.context import Context
-from jaxserve.models.kv_heads import num_kv_heads_on
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import DRAFT, Params, declare, has_tuples_on
 from jaxserve.models.transformer import forward
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_chain import ChainStart, draw_drafts, extend_chain
+from jaxserve.runner.drafts.draft_kv import draft_kv, draft_meta, kind_without_window
 from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.drafts.packed_rows import pack_rows
 from jaxserve.runner.drafts.proposer import DraftRows, Proposer, ReadTokens
@@ -54,22 +52,12 @@ class DraftModel(Proposer):
                 f"{target.config.vocab_size}: drafts must be tokens of the model",
                 PARAM,
             )
-        full = [k for k, kind in enumerate(target.config.kinds) if kind.attention.window is None]
-        if not full:
-            raise ConfigError(
-                f"{PARAM}: all layers of the model have a window, and a draft model keeps its KV in the pages of "
-                'layers without one; method="ngram" needs none',
-                PARAM,
-            )
-        return cls(replace(target, config=draft, extra=()), full[0])
+        return cls(replace(target, config=draft, extra=()), kind_without_window(target.config))
 
     @property
     def extra_arrays(self) -> tuple[ExtraArray, ...]:
-        """KV of all layers of the draft, one after the other."""
-        model = self.model
-        page = model.page_layout.page_shape(model.page_size, model.config.head_dim, model.dtype)
-        heads = num_kv_heads_on(model.config, model.mesh)
-        return (ExtraArray(DRAFT, model.config.num_layers, (heads, *page), model.dtype),)
+        """See `Proposer`."""
+        return (draft_kv(self.model),)
 
     @property
     def weights(self) -> Params:
@@ -102,6 +90,7 @@ class DraftModel(Proposer):
         width, num_rows = 1 + num_drafts, len(rows.slots)
         num = jnp.minimum(rows.room, num_drafts)
         is_row = jnp.arange(num_rows, dtype=jnp.int32) < rows.num_seqs
+        meta_of = partial(draft_meta, self.kind, self.model.page_size, rows)
 
         def read_history(
             state: DeviceState, begin: jax.Array, lens: jax.Array
@@ -110,7 +99,7 @@ class DraftModel(Proposer):
             lens = jnp.where(is_row, lens, 0)
             places = begin[:, None] + jnp.arange(width, dtype=jnp.int32)[None]
             tokens = history.at[rows.slots[:, None], places].get(mode="clip")
-            meta = self._meta(rows, begin, lens, num_tokens=width * num_rows)
+            meta = meta_of(begin, lens, num_tokens=width * num_rows)
             inputs = pack_rows(tokens, lens), sequence_positions(meta), meta
             state, hidden = self._forward(params, state, *inputs, max_query_len=width)
             last = jnp.maximum(jnp.cumsum(lens, dtype=jnp.int32) - 1, 0)
@@ -133,7 +122,7 @@ class DraftModel(Proposer):
         state = replace(state, draft_lens=draft_lens.at[rows.slots].set(end))
 
         def read(state: DeviceState, token: jax.Array, position: jax.Array) -> tuple[DeviceState, jax.Array]:
-            meta = self._meta(rows, position, jnp.ones_like(position), num_tokens=num_rows)
+            meta = meta_of(position, jnp.ones_like(position), num_tokens=num_rows)
             return self._forward(params, state, token, position, meta)
 
         def draw(state: DeviceState, hidden: jax.Array, positions: jax.Array, is_wanted: jax.Array) -> jax.Array:
@@ -142,22 +131,6 @@ class DraftModel(Proposer):
         start = ChainStart(token, end - 1, draw(state, hidden, end, num > 0), num)
         state, drafts = extend_chain(read, draw, state, start, num_drafts)
         return state, Drafts(drafts, num)
-
-    def _meta(
-        self, rows: DraftRows, starts: Int32[Array, "S"], lens: Int32[Array, "S"], *, num_tokens: int
-    ) -> AttentionMeta:
-        """Of `lens` tokens of each row from position `starts` on."""
-        tables = rows.tables[self.kind][:1]
-        return kind_meta(
-            tables,
-            jnp.zeros(tables.shape[:2], jnp.int32),
-            cu_q_lens=jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(lens, dtype=jnp.int32)]),
-            kv_lens=starts + lens,
-            num_seqs=rows.num_seqs,
-            num_decodes=rows.num_seqs if num_tokens == len(lens) else jnp.int32(0),
-            num_tokens=num_tokens,
-            page_size=self.model.page_size,
-        )
 
     def _forward(
         self,

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-from jaxtyping import Array, Int32
+from jaxtyping import Array, Float, Int32
 
 from jaxserve.kv.kv_state import ExtraArray
 from jaxserve.models.params import Params
@@ -42,6 +42,25 @@ class ReadTokens(NamedTuple):
     metas: tuple[AttentionMeta, ...]
 
 
+class TappedTokens(NamedTuple):
+    """The tokens of any forward pass of the target, T of S rows, with what `tap_layers` have read of them.
+
+    previous: the index of the token that each follows; -1: one that its row has read before this pass. rows: of each
+    token. starts: the position of each row's first token. write_slots: where the tokens' KV lies, of each kind of
+    layers; in scratch for tokens of rows that have ended. end: the number of tokens that are no padding.
+    """
+
+    taps: Float[Array, "A T D"]
+    tokens: Int32[Array, "T"]
+    positions: Int32[Array, "T"]
+    previous: Int32[Array, "T"]
+    rows: Int32[Array, "T"]
+    slots: Int32[Array, "S"]
+    starts: Int32[Array, "S"]
+    write_slots: tuple[Int32[Array, "G T"], ...]
+    end: Int32[Array, ""]
+
+
 class Proposer(ABC):
     """A way to draft. Hashable: it is a static part of each program that drafts."""
 
@@ -60,6 +79,16 @@ class Proposer(ABC):
         """The declared weights that it has in addition to the target's (`params.DRAFT`), if any."""
         return None
 
+    @property
+    def tap_layers(self) -> tuple[int, ...]:
+        """Layers of the target whose inputs it reads."""
+        return ()
+
+    @property
+    def num_features(self) -> int:
+        """F: the numbers of the last token that each slot has read, in `state.features`; 0: it keeps none."""
+        return 0
+
     def depth(self, num_drafts: int) -> int:
         """Of so many drafts of a row the most that stand one after the other."""
         return num_drafts
@@ -67,6 +96,12 @@ class Proposer(ABC):
     def read(self, params: Params, state: DeviceState, batch: ReadTokens) -> DeviceState:
         """The state after the tokens of a mixed bucket, with what later drafts need of them."""
         return state
+
+    def read_taps(
+        self, params: Params, state: DeviceState, batch: TappedTokens
+    ) -> tuple[DeviceState, Float[Array, "T F"]]:
+        """If it has `tap_layers`: the state after a forward pass of the target, and the features of its tokens."""
+        raise NotImplementedError
 
     @abstractmethod
     def propose(

@@ -3,17 +3,20 @@
 from collections.abc import Callable
 
 from jaxserve.core.options.speculative_config import SpeculativeConfig
+from jaxserve.models.config.eagle_config import EagleConfig
 from jaxserve.models.config.medusa_heads import MedusaHeads
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.model_settings import Settings
 from jaxserve.runner.drafts.draft_model import DraftModel
+from jaxserve.runner.drafts.eagle import Eagle
+from jaxserve.runner.drafts.eagle_tree import EagleTree
 from jaxserve.runner.drafts.layer_skip import LayerSkip
 from jaxserve.runner.drafts.medusa import Medusa
 from jaxserve.runner.drafts.ngram_proposer import NgramProposer
 from jaxserve.runner.drafts.proposer import Proposer
 from jaxserve.runner.drafts.suffix_proposer import SuffixProposer
 
-DraftShape = ModelConfig | MedusaHeads
+DraftShape = ModelConfig | MedusaHeads | EagleConfig
 """The configuration of a proposer's own weights."""
 
 # (options, the target, the shape of the proposer's own weights if it has such) -> proposer. Raises ConfigError where
@@ -44,10 +47,17 @@ def _medusa(config: SpeculativeConfig, target: Settings, draft: DraftShape | Non
     return Medusa.of(target, draft)
 
 
+def _eagle3(config: SpeculativeConfig, target: Settings, draft: DraftShape | None) -> Proposer:
+    assert isinstance(draft, EagleConfig)
+    chain = Eagle.of(target, draft)
+    return chain if config.eagle_topk == 1 else EagleTree.of_chain(chain, config.eagle_topk)
+
+
 PROPOSERS: dict[str, MakeProposer] = {
     "ngram": _ngram,
     "suffix": _suffix,
     "draft_model": _draft_model,
     "layer_skip": _layer_skip,
     "medusa": _medusa,
+    "eagle3": _eagle3,
 }

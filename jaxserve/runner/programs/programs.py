@@ -154,6 +154,7 @@ class Programs:
             self.history_len,
             self.draft_model is not None,
             self.num_earlier_tokens,
+            0 if self.settings.proposer is None else self.settings.proposer.num_features,
         )
 
     @cached_property

@@ -13,6 +13,7 @@ from jaxserve.kv.kv_state import PAGES_SPEC, KVState
 from jaxserve.models.params import Params
 from jaxserve.models.transformer import forward
 from jaxserve.runner.device_state import DeviceState
+from jaxserve.runner.drafts.proposer import TappedTokens
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.device_batch import DeviceBatch, StepInputs, unpack
 from jaxserve.runner.step.draw import draw
@@ -29,6 +30,14 @@ class Drawn(NamedTuple):
     logprobs: Int32[Array, "O"]
 
 
+class TokenStates(NamedTuple):
+    """What a pass has computed of each token: the hidden state after the final norm, and for a proposer that has
+    `tap_layers` the features."""
+
+    hidden: Float[Array, "T D"]
+    features: Float[Array, "T F"] | None
+
+
 def run_pass(
     settings: StepSettings,
     params: Params,
@@ -39,11 +48,13 @@ def run_pass(
     max_query_len: int | None = None,
     is_recorded: Bool[Array, "T"] | None = None,
     resets: Bool[Array, "S"] | None = None,
-) -> tuple[DeviceState, Drawn, Float[Array, "T D"]]:
+    previous: Int32[Array, "T"] | None = None,
+) -> tuple[DeviceState, Drawn, TokenStates]:
     """The state but for lengths and last tokens; inactive rows rewrite identical KV: a no-op.
 
     max_query_len: of rows that are all short; None: they may be long. is_recorded: tokens for penalties and history;
-    None: all of active rows. resets: as in `update_counts`.
+    None: all of active rows. resets: as in `update_counts`. previous: as in `TappedTokens`; None: tokens follow each
+    other.
     """
     # Tokens are counted when they are read: the same rule serves prompts, drawn tokens and recomputed tokens.
     is_read = batch.is_token & is_active[batch.token_rows]
@@ -59,22 +70,54 @@ def run_pass(
     slots = replace(state.slots, counts=counts)
     inputs = batch.tokens, batch.positions, batch.metas
     ctx = replace(settings.context, max_query_len=max_query_len)
-    hidden, pool, _ = forward(ctx, settings.model.config, params, *inputs, state.kv.pool)
+    taps = () if settings.proposer is None else settings.proposer.tap_layers
+    hidden, pool, tapped = forward(ctx, settings.model.config, params, *inputs, state.kv.pool, tap_layers=taps)
+    state, features = replace(state, kv=replace(state.kv, pool=pool)), None
     width = len(batch.heads.samples) // len(is_active)  # sampled positions of a row
     # A row that has ended keeps the state after its last token: its first node may lie before that.
     last_slots = jnp.where(is_active, batch.slots, len(state.last_hidden) - 1)
-    last_hidden = state.last_hidden.at[last_slots].set(replicate(settings, hidden[batch.heads.tokens[::width]]))
+    last = batch.heads.tokens[::width]
+    last_hidden = state.last_hidden.at[last_slots].set(replicate(settings, hidden[last]))
+    if settings.proposer is not None and taps:
+        read = _tapped(settings.model.page_size, tapped, batch, is_read, previous)
+        state, features = settings.proposer.read_taps(params, state, read)
+        assert state.features is not None
+        of_last = replicate(settings, features[last])
+        state = replace(state, features=state.features.at[last_slots].set(of_last))
     is_active = jnp.repeat(is_active, width)
     heads = batch.heads._replace(samples=batch.heads.samples & is_active)
     tokens, is_bad, logprobs = draw(settings, params, heads, hidden, slots)
     state = replace(
         state,
-        kv=replace(state.kv, pool=pool),
         slots=slots,
         last_hidden=last_hidden,
         history=_history(state, batch, is_recorded),
     )
-    return state, Drawn(tokens, is_bad & heads.samples, pack_logprobs(logprobs)), hidden
+    return state, Drawn(tokens, is_bad & heads.samples, pack_logprobs(logprobs)), TokenStates(hidden, features)
+
+
+def _tapped(
+    page_size: int,
+    taps: Float[Array, "A T D"],
+    batch: DeviceBatch,
+    is_read: Bool[Array, "T"],
+    previous: Int32[Array, "T"] | None,
+) -> TappedTokens:
+    meta, token = batch.metas[0], jnp.arange(len(batch.tokens), dtype=jnp.int32)
+    if previous is None:
+        previous = jnp.where(token == meta.cu_q_lens[batch.token_rows], -1, token - 1)
+    scratch = token % page_size
+    return TappedTokens(
+        taps,
+        batch.tokens,
+        batch.positions,
+        previous,
+        batch.token_rows,
+        batch.slots,
+        batch.starts,
+        tuple(jnp.where(is_read[None], meta.write_slots, scratch[None]) for meta in batch.metas),
+        meta.cu_q_lens[meta.num_seqs],
+    )
 
 
 def _history(state: DeviceState, batch: DeviceBatch, is_recorded: Bool[Array, "T"]) -> Int32[Array, "slots H"] | None:

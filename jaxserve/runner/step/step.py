@@ -48,15 +48,15 @@ def step(
         return state, output, ExtraOutputs(rounds.logprobs.reshape(-1), None, None)
     batch = whole_batch(settings, layout, buffer, first_inputs(layout, buffer, state))
     all_active = jnp.ones_like(batch.heads.samples)
-    state, drawn, hidden = run_pass(settings, params, state, batch, all_active, resets=batch.starts == 0)
+    state, drawn, states = run_pass(settings, params, state, batch, all_active, resets=batch.starts == 0)
     state = _advanced(state, batch, drawn, all_active)
     if settings.proposer is not None:
         read = ReadTokens(batch.tokens, batch.positions, batch.slots, batch.starts, batch.kv_lens, batch.metas)
         state = settings.proposer.read(params, state, read)
     num_tokens = batch.heads.samples.astype(jnp.int32)
     output = pack_output(jnp.int32(1), num_tokens, drawn.tokens[None], drawn.is_bad[None])
-    scored = prompt_logprobs(partial(score_states, settings, params), batch, hidden, settings.max_logprobs)
-    return state, output, ExtraOutputs(drawn.logprobs, scored, pooled_states(batch, hidden))
+    scored = prompt_logprobs(partial(score_states, settings, params), batch, states.hidden, settings.max_logprobs)
+    return state, output, ExtraOutputs(drawn.logprobs, scored, pooled_states(batch, states.hidden))
 
 
 def _advanced(state: DeviceState, batch: DeviceBatch, drawn: Drawn, is_active: Bool[Array, "S"]) -> DeviceState:
@@ -90,6 +90,8 @@ def fork(
         state,
         kv=copy_pages(mesh, state.kv, src_pages, dst_pages),
         slots=fork_slots(state.slots, src_slots, dst_slots),
+        lengths=forked(state.lengths),
         history=forked(state.history),
+        features=forked(state.features),
         draft_lens=forked(state.draft_lens),
     )

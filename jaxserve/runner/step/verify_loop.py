@@ -28,13 +28,14 @@ from jaxserve.runner.step.step_output import packed_size
 
 class DrawnNodes(NamedTuple):
     """The target's token after each node. logprobs: packed. slots: where the nodes' KV lies, in each KV group. hidden:
-    the states that the tokens were drawn from."""
+    the states that the tokens were drawn from. features: of the nodes, if the proposer has such."""
 
     tokens: Int32[Array, "S W"]
     is_bad: Bool[Array, "S W"]
     logprobs: Int32[Array, "S W fields"]
     slots: Int32[Array, "G S W"]
     hidden: Float[Array, "S W D"]
+    features: Float[Array, "S W F"] | None
 
     def along(self, accepted: Accepted) -> tuple[Int32[Array, "S W"], Int32[Array, "S W fields"]]:
         """Tokens and log-probabilities by position: of the accepted nodes, and any behind them."""

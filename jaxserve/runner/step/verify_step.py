@@ -57,10 +57,21 @@ def verify_step(
         inputs, is_active = replicate(settings, (inputs, is_active))
         batch = _with_drafts(whole_batch(settings, layout, buffer, inputs), ancestors(drafts))
         is_first = batch.positions == inputs.starts[batch.token_rows]
-        state, drawn, hidden = run_pass(
-            settings, params, state, batch, is_active, max_query_len=width, is_recorded=is_first
+        state, drawn, states = run_pass(
+            settings,
+            params,
+            state,
+            batch,
+            is_active,
+            max_query_len=width,
+            is_recorded=is_first,
+            previous=_previous(batch, drafts),
         )
         nodes = (len(is_active), width)
+
+        def of_nodes(tokens: jax.Array) -> jax.Array:
+            return replicate(settings, tokens[batch.heads.tokens]).reshape(*nodes, -1)
+
         drawn = replicate(settings, drawn)
         tokens = drawn.tokens.reshape(nodes)
         if settings.synthetic_acceptance is not None:
@@ -77,7 +88,8 @@ def verify_step(
             drawn.is_bad.reshape(nodes),
             drawn.logprobs.reshape(*nodes, -1),
             jnp.concatenate([meta.write_slots for meta in batch.metas])[:, batch.heads.tokens].reshape(-1, *nodes),
-            replicate(settings, hidden[batch.heads.tokens]).reshape(*nodes, -1),
+            of_nodes(states.hidden),
+            None if states.features is None else of_nodes(states.features),
         )
         return state, found
 
@@ -111,20 +123,34 @@ def verify_step(
         last_node = (accepted.num_tokens - 1)[:, None]
         if accepted.nodes is not None:
             last_node = jnp.take_along_axis(accepted.nodes, last_node, axis=1)
-        hidden = jnp.take_along_axis(drawn.hidden, last_node[:, :, None], axis=1)[:, 0]
-        hidden = jnp.where(is_active[:, None], hidden, state.last_hidden[slots])
+
+        def at_last_node(kept: jax.Array | None, of_nodes: jax.Array | None) -> jax.Array | None:
+            if kept is None or of_nodes is None:
+                return None
+            found = jnp.take_along_axis(of_nodes, last_node[:, :, None], axis=1)[:, 0]
+            return kept.at[slots].set(jnp.where(is_active[:, None], found, kept[slots]))
+
         state = replace(
             state,
             slots=replace(state.slots, counts=counts),
             history=history,
             last_tokens=state.last_tokens.at[slots].set(jnp.where(is_active, accepted.last, last)),
             lengths=state.lengths.at[slots].set(jnp.where(is_active, starts + accepted.num_tokens, lengths)),
-            last_hidden=state.last_hidden.at[slots].set(hidden),
+            last_hidden=at_last_node(state.last_hidden, drawn.hidden),
+            features=at_last_node(state.features, drawn.features),
         )
         return keep_sharding(settings, state)
 
     state, found = run_verify_rounds(propose, verify, advance, layout, buffer, state, settings.max_logprobs)
     return state, pack_verified(found), ExtraOutputs(found.logprobs.reshape(-1), None, None)
+
+
+def _previous(batch: DeviceBatch, drafts: Drafts) -> Int32[Array, "T"]:
+    """`TappedTokens.previous` of the rows' drafts."""
+    first = batch.metas[0].cu_q_lens[batch.token_rows]
+    node = jnp.arange(len(batch.tokens), dtype=jnp.int32) - first
+    followed = jnp.pad(drafts.followed, ((0, 0), (1, 0)))[batch.token_rows, jnp.minimum(node, drafts.tokens.shape[1])]
+    return jnp.where(node == 0, -1, first + followed)
 
 
 def _with_drafts(batch: DeviceBatch, is_ancestor: Bool[Array, "S W W"]) -> DeviceBatch:

@@ -52,8 +52,8 @@ def compare(way: Way) -> list[dict]:
     prompts = way.prompts()
     options = COMMON | {"speculative_config": DRAFTS} | way.options
     plain, drafting = LLM(way.model, **options | {"speculative_config": None}), always(LLM(way.model, **options))
-    is_processed = bool(way.params.keys() - {"n"})
-    check, rows = None if is_processed else TieCheck(way.model, **COMMON), list[dict]()
+    penalties = {name: value for name, value in way.params.items() if name != "n"}
+    check, rows = TieCheck(way.model, penalties, **COMMON), list[dict]()
     for name, sampler in SAMPLERS.items():
         started, num_preemptions = time.monotonic(), drafting.stats.num_preemptions
         num_cached = drafting.stats.num_cached_tokens
@@ -61,11 +61,9 @@ def compare(way: Way) -> list[dict]:
         with counted(drafting) as seen:
             found = _texts(drafting, way, prompts, sampler)
         different = [i for i in range(len(prompts)) if not _are_equal(way, found[i], expected[i])]
-        num_ties, ambiguous = 0, "–"
-        if check is not None:
-            temperature = sampler["temperature"]
-            num_ties = sum(_is_tie(check, prompts[i], found[i], expected[i], temperature, i) for i in different)
-            ambiguous = _count_ambiguous(check, prompts, expected, temperature)
+        temperature = sampler["temperature"]
+        num_ties = sum(_is_tie(check, prompts[i], found[i], expected[i], temperature, i) for i in different)
+        ambiguous = _count_ambiguous(check, prompts, expected, temperature)
         proposed, accepted = (int(total) for total in np.sum(seen, axis=0))
         rows.append(
             {
@@ -131,7 +129,7 @@ def _is_tie(
     for sample_index, (one, other) in enumerate(zip(found, expected, strict=True)):
         at = next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
         if at is not None:
-            tokens = check.drawn([*prompt, *one[:at]], temperature, seed, sample_index)
+            tokens = check.drawn(prompt, one[:at], temperature, seed, sample_index)
             if not {one[at], other[at]} <= tokens:
                 return False
     return True
@@ -142,7 +140,7 @@ def _count_ambiguous(check: TieCheck, prompts: list[list[int]], expected: Texts,
     places, ambiguous = range(0, len(prompts), 5), 0
     for i in places:
         text = expected[i][0]
-        tokens = check.drawn([*prompts[i], *text[:-1]], temperature, i)
+        tokens = check.drawn(prompts[i], text[:-1], temperature, i)
         if text[-1] not in tokens:
             raise SystemExit(f"the last token of text {i} is none of those drawn again, {tokens}: the check is wrong")
         ambiguous += len(tokens) > 1

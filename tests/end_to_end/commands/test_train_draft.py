@@ -15,7 +15,8 @@ from tests.support.tiny_engines import SMALL, tiny_engine
 
 pytestmark = pytest.mark.usefixtures("as_optax_adds")
 
-OPTIONS = ["--learning-rate", "0.02", "--dtype", "float32", "--num-pages", "200"]
+ENGINE = ["--dtype", "float32", "--num-pages", "200"]
+OPTIONS = ["--learning-rate", "0.02", *ENGINE]
 
 
 def draft_counts(llm):
@@ -39,7 +40,7 @@ def test_heads_are_trained_and_used(tmp_path, capsys):
     assert config["medusa_num_heads"] == len(config["guess_shares"]) == 3
     page = (out / "training.html").read_text()
     assert "<svg" in page
-    assert page.count("<th>head ") == 3
+    assert page.count("<th>depth ") == 3
     assert {path.name for path in out.iterdir()} == {"config.json", "model.safetensors", "texts.npz", "training.html"}
 
     options = {"method": "medusa", "model": str(out), "num_speculative_tokens": 6}
@@ -47,16 +48,32 @@ def test_heads_are_trained_and_used(tmp_path, capsys):
     assert draft_counts(llm)[1] > 0
 
 
+def test_an_eagle_draft_is_trained_and_used(tmp_path, capsys):
+    out, model = tmp_path / "draft", str(checkpoint("llama3"))
+    sizes = ["--num-tokens", "2000", "--text-len", "32", "--max-steps", "50", "--epochs", "100"]
+    assert main(["train-draft", model, "--method", "eagle3", "--out", str(out), *sizes, *OPTIONS]) == 0
+    shown = capsys.readouterr().err
+    assert "an EAGLE-3 draft of 80 tokens, right one after the other in a share of" in shown
+    options = json.loads(shown.rpartition("--speculative-config '")[2].partition("'")[0])
+    assert options == {"method": "eagle3", "model": str(out), "num_speculative_tokens": 3}
+    assert (out / "training.html").read_text().count("<th>depth ") == 3
+    llm = always(LLM(model, speculative_config=options | {"eagle_topk": 2}, **SMALL))
+    assert draft_counts(llm)[1] > 0
+
+
 def test_mistakes_are_named(tmp_path, capsys):
     model = str(checkpoint("llama3"))
     for flag, value, message in (
         ("--learning-rate", "2", "between 0 and 1"),
-        ("--num-heads", "17", "must be an integer from 1 to 16"),
+        ("--depth", "17", "must be an integer from 1 to 16"),
         ("--text-len", "1", "must be an integer of at least 8"),
     ):
         check_mistake_here(["train-draft", model, "--out", str(tmp_path), flag, value], message, capsys)
+    for method, flag in (("layer_skip", "--epochs"), ("medusa", "--draft-vocab-size")):
+        given = ["--method", method, "--out", str(tmp_path), flag, "2"]
+        check_mistake_here(["train-draft", model, *given], f"{flag} has no use with --method {method}", capsys)
     few = ["--out", str(tmp_path / "few"), "--num-tokens", "5", "--text-len", "32", *OPTIONS, "--quiet"]
-    check_mistake_here(["train-draft", model, *few], "are too few for 3 heads: ask for more tokens", capsys)
+    check_mistake_here(["train-draft", model, *few], "are too few for guesses of 3 tokens: ask for more", capsys)
     empty = tmp_path / "empty.txt"
     empty.write_text("\n")
     options = ["--out", str(tmp_path / "out"), "--prompts", str(empty), "--quiet"]
@@ -68,7 +85,7 @@ def test_mistakes_are_named(tmp_path, capsys):
 def test_layers_to_skip_are_found_and_used(tmp_path, capsys):
     out, model = tmp_path / "skips", str(checkpoint("llama3"))
     sizes = ["--num-tokens", "500", "--text-len", "32"]
-    assert main(["train-draft", model, "--method", "layer_skip", "--out", str(out), *sizes, *OPTIONS]) == 0
+    assert main(["train-draft", model, "--method", "layer_skip", "--out", str(out), *sizes, *ENGINE]) == 0
     found = json.loads((out / "skips.json").read_text())
     options = json.loads(capsys.readouterr().err.rpartition("--speculative-config '")[2].partition("'")[0])
     assert options["skip_layers"] == found[-1]["skipped"]

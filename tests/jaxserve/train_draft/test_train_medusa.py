@@ -12,13 +12,14 @@ from jaxserve import pure
 from jaxserve.core.errors import ConfigError
 from jaxserve.train_draft.medusa_loss import DECAY, medusa_loss, rank_counts
 from jaxserve.train_draft.own_texts import FILE, OwnTexts, own_texts
-from jaxserve.train_draft.train_medusa import SAVED_EVERY, TrainingPlan, train_medusa
+from jaxserve.train_draft.train_medusa import train_medusa
+from jaxserve.train_draft.training_loop import SAVED_EVERY, TrainingPlan
 from jaxserve.train_draft.training_state import TrainingState
 from tests.support.tiny_engines import tiny_engine
 
 pytestmark = pytest.mark.usefixtures("as_optax_adds")
 
-PLAN = TrainingPlan(num_heads=2, learning_rate=0.02, texts_per_step=4, epochs=1000, max_steps=50, seed=0)
+PLAN = TrainingPlan(depth=2, learning_rate=0.02, texts_per_step=4, epochs=1000, max_steps=50, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +87,9 @@ def test_an_interrupted_run_ends_like_another(model, tmp_path):
     assert len(again.losses) == len(whole.losses)
     np.testing.assert_array_equal(again.losses[:SAVED_EVERY], whole.losses[:SAVED_EVERY])
     np.testing.assert_allclose(again.losses, whole.losses, rtol=1e-5)
-    np.testing.assert_allclose(again.heads["block"], whole.heads["block"], atol=1e-5)
+    np.testing.assert_allclose(again.weights["block"], whole.weights["block"], atol=1e-5)
     with pytest.raises(ConfigError, match="has a training that was interrupted"):
-        train(model, tmp_path / "two", replace(plan, num_heads=3))
+        train(model, tmp_path / "two", replace(plan, depth=3))
 
 
 def test_texts_are_generated_once(tmp_path):

@@ -13,13 +13,17 @@ from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.hardware.mesh import device_bytes, num_shards, replicated
 from jaxserve.core.options.engine_config import INVARIANT
 from jaxserve.models import transformer
+from jaxserve.models.config.eagle_config import EagleConfig
 from jaxserve.models.config.medusa_heads import UNKNOWN, MedusaHeads
+from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.context import Context
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.row_tiles import row_tiles
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_model import DraftModel
+from jaxserve.runner.drafts.eagle import Eagle
+from jaxserve.runner.drafts.eagle_tree import EagleTree
 from jaxserve.runner.drafts.medusa import Medusa
 from jaxserve.runner.drafts.ngram_proposer import NgramProposer
 from jaxserve.runner.drafts.proposer import Proposer
@@ -41,8 +45,16 @@ DRAFTS: dict[str, Callable[[Settings], Proposer]] = {
     "chains": lambda model: NgramProposer(2, 4),
     "trees": lambda model: NgramProposer(2, 4, 2),
     "suffixes": lambda model: SuffixProposer(1.0, 0.1),
+    "EAGLE-3, chains": lambda model: Eagle.of(model, published_eagle(model.config)),
+    "EAGLE-3, trees": lambda model: EagleTree.of_chain(Eagle.of(model, published_eagle(model.config)), 2),
     "Medusa heads": lambda model: Medusa.of(model, MedusaHeads(4, model.config.d_model, UNKNOWN[:4])),
 }
+
+
+def published_eagle(target: ModelConfig) -> EagleConfig:
+    """The draft that is published for Llama 3.1 8B: its sizes, but for a vocabulary of 32,000 tokens."""
+    draft = replace(target, vocab_size=32_000, layer_stacks=(0,), is_tied=False)
+    return EagleConfig(draft, None, target.vocab_size)
 
 
 @dataclass(frozen=True)
@@ -123,8 +135,11 @@ class StepCase:
         proposer = DRAFTS[self.drafts](model) if self.bucket.is_verify else None
         if self.draft is not None:
             proposer = DraftModel.of(model, SHAPES[self.draft])
+        if proposer is not None:
             model = replace(model, extra=proposer.extra_arrays)
         settings = StepSettings(model, max_logprobs=20, tiles=tiles, proposer=proposer)
         history_len = PAGE * self.bucket.num_columns if proposer is not None else 0
         num_earlier = NUM_EARLIER if self.drafts == "suffixes" else 0
-        return Programs(settings, NUM_PAGES, NUM_SLOTS, history_len=history_len, num_earlier_tokens=num_earlier)
+        # An extra array of 1,000 pages would fit into the VMEM of a chip, to which libtpu then moves it and back.
+        num_pages = NUM_PAGES if not model.extra else 4 * NUM_PAGES
+        return Programs(settings, num_pages, NUM_SLOTS, history_len=history_len, num_earlier_tokens=num_earlier)

@@ -8,7 +8,7 @@ import pytest
 from jaxserve import LLM
 from jaxserve.core.errors import ConfigError
 from jaxserve.runner.drafts.draft_model import DraftModel
-from tests.end_to_end.engine.test_draft_model import LONG, drafting, texts
+from tests.end_to_end.drafts.test_draft_model import LONG, drafting, texts
 from tests.support.drafting import counted
 from tests.support.golden_data import checkpoint, goldens
 from tests.support.tiny_engines import SMALL, tiny_engine

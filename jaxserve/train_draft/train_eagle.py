@@ -1,0 +1,114 @@
+"""Wiring: trains an EAGLE-3 draft on texts of its model, which stays as it is (Li et al., arXiv 2503.01840)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxserve.core.errors import ConfigError
+from jaxserve.models.config.eagle_config import NUM_TAPS, EagleConfig, default_taps
+from jaxserve.models.config.layer_kind import GatedMlp, LayerKind
+from jaxserve.models.config.model_config import ModelConfig, Stack
+from jaxserve.models.eagle_layer import declare_eagle
+from jaxserve.models.model_settings import Settings
+from jaxserve.models.params import Params, init_random
+from jaxserve.train_draft.eagle_loss import eagle_loss, rank_counts
+from jaxserve.train_draft.own_texts import OwnTexts
+from jaxserve.train_draft.training_loop import Loss, Trained, TrainingPlan, train
+
+Scored = tuple[jax.Array, jax.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class EagleDraft:
+    """A draft to be trained. vocabulary: int32[Vd], tokens of the target, ascending."""
+
+    config: EagleConfig
+    vocabulary: np.ndarray
+
+
+def make_draft(target: ModelConfig, texts: OwnTexts, vocab_size: int) -> EagleDraft:
+    """A draft of the target's sizes, with the `vocab_size` tokens that its texts have most often."""
+    if target.num_layers < NUM_TAPS:
+        raise ConfigError(f"an EAGLE-3 draft reads {NUM_TAPS} layers, the model has {target.num_layers}", "model")
+    counts = np.bincount(texts.tokens[texts.is_generated], minlength=target.vocab_size)
+    vocabulary = np.sort(np.argsort(-counts, kind="stable")[:vocab_size]).astype(np.int32)
+    last = target.kinds[target.layer_table[-1].kind]
+    plain = {"window": None, "softcap": None, "query_scale": None, "has_bias": False, "has_qk_norm": False}
+    kind = LayerKind("global", replace(last.attention, **plain), GatedMlp(last.mlp.width))
+    model = replace(
+        target,
+        family="llama",
+        vocab_size=len(vocabulary),
+        stacks=(Stack(kind.name, kind),),
+        layer_stacks=(0,),
+        is_tied=False,
+        embed_scale=1.0,
+        final_softcap=None,
+        dtype="float32",
+    )
+    return EagleDraft(EagleConfig(model, _taps(target.num_layers), target.vocab_size), vocabulary)
+
+
+def train_eagle(
+    settings: Settings,
+    params: Params,
+    draft: EagleDraft,
+    texts: OwnTexts,
+    plan: TrainingPlan,
+    folder: Path,
+    progress: Callable[[int, int], None],
+) -> Trained:
+    """The draft's weights but for its vocabulary, which `EagleDraft` has."""
+    of_draft = partial(_with_draft, settings, draft, plan.depth)
+    start = first_weights(settings, params, draft, plan.seed)
+    return train(settings, params, start, of_draft(eagle_loss), of_draft(rank_counts), texts, plan, folder, progress)
+
+
+def _with_draft(settings: Settings, draft: EagleDraft, depth: int, function: Callable[..., Scored]) -> Loss:
+    """A function of `eagle_loss.py` as one of weights and texts alone."""
+
+    def called(weights: Params, params: Params, tokens: jax.Array, is_own: jax.Array) -> Scored:
+        vocabulary = jnp.asarray(draft.vocabulary)
+        return function(settings, draft.config, params, weights, vocabulary, tokens, is_own, depth)
+
+    return called
+
+
+def first_weights(settings: Settings, params: Params, draft: EagleDraft, seed: int) -> Params:
+    """Float32: the model's head for the draft's vocabulary, and its last layer where the draft's is of the same form;
+    the highest of the layers that it reads is its feature. The rest is random."""
+    config, target, mesh = draft.config, settings.config, settings.mesh
+    specs = declare_eagle(config, target.d_model, mesh, jnp.dtype(jnp.float32))
+    del specs["tokens"]
+    weights = init_random(specs, mesh, seed)
+    width = target.d_model
+    weights["fuse"] = jnp.concatenate([jnp.zeros((width, (NUM_TAPS - 1) * width)), jnp.eye(width)], axis=1)
+    head = params["embed" if target.is_tied else "lm_head"]
+    num_rows = len(weights["lm_head"])
+    padded = np.pad(draft.vocabulary, (0, num_rows - len(draft.vocabulary)))
+    weights["lm_head"] = head[padded].astype(jnp.float32)
+    weights["final_norm"] = params["final_norm"]
+    own, last = weights["layers"][config.model.stacks[0].name], target.layer_table[-1]
+    of_target = params["layers"][target.stacks[last.stack].name]
+    if target.stacks[last.stack].kind != config.model.stacks[0].kind:
+        return weights
+
+    def taken(name: str) -> jax.Array:
+        return of_target[name][last.index_in_stack].astype(jnp.float32)
+
+    qkv = taken("qkv")
+    own["qkv"] = (jnp.concatenate([jnp.zeros_like(qkv), qkv], axis=2),)
+    own |= {name: (taken(name),) for name in ("o", "gate_up", "down")}
+    own["mlp_norm"] = taken("mlp_norm")[None]
+    weights["hidden_norm"] = taken("attn_norm")
+    return weights
+
+
+def _taps(num_layers: int) -> tuple[int, ...]:
+    """As published drafts have them; of models with few layers, where these would be the same ones, others."""
+    return default_taps(num_layers) if num_layers > 2 * NUM_TAPS else (0, num_layers // 2, num_layers - 1)
