@@ -70,10 +70,15 @@ class Buckets:
         raise ValueError(f"no bucket holds {num_tokens} tokens in {num_rows} rows of {num_columns} pages")
 
     def fit_verify(self, num_rows: int, num_columns: int) -> list[Bucket]:
-        """Of each number of drafts the smallest verify bucket that has room, if any; those of few drafts first."""
+        """Of each number of drafts the smallest verify bucket that has room, if any; those of few drafts first.
+
+        One with no fewer tokens than a bucket of more drafts is of no use.
+        """
         fitting = [b for b in self.verify if b.num_rows >= num_rows and b.num_columns >= num_columns]
-        smallest = {b.max_drafts: b for b in reversed(fitting)}
-        return sorted(smallest.values(), key=lambda b: b.max_drafts)
+        smallest = sorted({b.max_drafts: b for b in reversed(fitting)}.values(), key=lambda b: b.max_drafts)
+        return [
+            b for i, b in enumerate(smallest) if all(b.num_tokens < wider.num_tokens for wider in smallest[i + 1 :])
+        ]
 
     def all(self) -> list[Bucket]:
         return [*self.decode, *self.mixed, *self.verify]

@@ -6,7 +6,7 @@ One table for both sides: the host fills `SAMPLING_FIELDS` once, when a sequence
 
 import numpy as np
 
-STEP_FIELDS = ("slot", "query_len", "start", "samples", "max_tokens", "max_drafts")
+STEP_FIELDS = ("slot", "query_len", "start", "samples", "max_tokens", "max_drafts", "proposer")
 
 FLOAT_FIELDS = (
     "temperature",

@@ -28,6 +28,7 @@ class StepPlan:
     samples: np.ndarray  # bool[S]: the row draws a token after its last one
     max_tokens: np.ndarray  # int32[S]: the most tokens that the row draws, one after the other; 1 in mixed buckets
     max_drafts: np.ndarray  # int32[S]: the most drafts of the row in a round; 0 in buckets other than verify buckets
+    proposers: np.ndarray  # int32[S]: the number of what drafts for the row, where the engine has several proposers
     num_rounds: int  # the most forward passes
     num_decodes: int
     tokens: np.ndarray  # int32[T]

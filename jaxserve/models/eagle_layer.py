@@ -6,7 +6,8 @@
     feature of token p-1 ─┬────────── norm ─┴─ [2D] ─ attention ─ + ─ MLP ─ + ─┬─ norm ─ head ─ token p + 1
                           └─────────────────────────────────────┘             └─ for a draft: the feature of token p
 
-Where there is no feature, at position 0 and after a cached prefix, it is zero. Keys and values of a position depend on
+Where there is no feature, at position 0 and after a cached prefix, it is zero (in the authors' code position 0 is left
+out). Keys and values of a position depend on
 its token and the feature before it alone, so those of confirmed tokens need neither attention nor MLP.
 """
 

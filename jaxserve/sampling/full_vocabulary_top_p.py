@@ -25,7 +25,7 @@ from jaxserve.sampling.seeded_random import next_words, uniforms
 MAX_ATTEMPTS = 8
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """What decides the nucleus of a row, or of all rows with a leading axis."""
 
     logits: Array
@@ -51,7 +51,7 @@ def draw_from_vocabulary(
     # Without the barrier XLA for GPUs sums all weights of a row instead of its blocks, for which it stores them.
     blocks = lax.optimization_barrier(block_weights(logits, top, temperature, threshold))
     has_nucleus = top_p < 1
-    rows = _Row(logits, top, temperature, threshold, top_p * jnp.sum(blocks, axis=1))
+    rows = Row(logits, top, temperature, threshold, top_p * jnp.sum(blocks, axis=1))
 
     def attempt(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         count, words, token, is_left = state
@@ -72,7 +72,7 @@ def draw_from_vocabulary(
     _, words, token, is_left = lax.while_loop(is_unfinished, attempt, start)
 
     def draw_left() -> Array:
-        lowest = jnp.maximum(threshold, each_row(_nucleus_threshold, is_left, rows))
+        lowest = jnp.maximum(threshold, each_row(nucleus_threshold, is_left, rows))
         blocks = block_weights(logits, top, temperature, lowest)
         return jnp.where(is_left, draw_once(logits, blocks, top, temperature, lowest, *uniforms(words))[0], token)
 
@@ -95,12 +95,12 @@ def draw_once(
     return block * BLOCK + place, jnp.take_along_axis(inside, place[:, None], axis=1, mode="clip")[:, 0]
 
 
-def _is_outside(is_wanted: Bool[Array, ""], row: _Row, logit: Float[Array, ""]) -> Bool[Array, ""]:
+def _is_outside(is_wanted: Bool[Array, ""], row: Row, logit: Float[Array, ""]) -> Bool[Array, ""]:
     """Whether the tokens likelier than `logit` have the nucleus's mass without it; False where unwanted."""
     return lax.cond(is_wanted, lambda: _is_below_nucleus(row, _weights(row), logit), lambda: jnp.asarray(False))
 
 
-def _nucleus_threshold(is_wanted: Bool[Array, ""], row: _Row) -> Float[Array, ""]:
+def nucleus_threshold(is_wanted: Bool[Array, ""], row: Row) -> Float[Array, ""]:
     """The least logit that is not below the nucleus; -inf where unwanted."""
 
     def compute() -> Array:
@@ -123,9 +123,9 @@ def _nucleus_threshold(is_wanted: Bool[Array, ""], row: _Row) -> Float[Array, ""
     return lax.cond(is_wanted, compute, lambda: jnp.float32(-jnp.inf))
 
 
-def _weights(row: _Row) -> Float[Array, " V"]:
+def _weights(row: Row) -> Float[Array, " V"]:
     return weights_of(row.logits, row.top, row.temperature, row.threshold)
 
 
-def _is_below_nucleus(row: _Row, weights: Float[Array, " V"], logit: Float[Array, ""]) -> Bool[Array, ""]:
+def _is_below_nucleus(row: Row, weights: Float[Array, " V"], logit: Float[Array, ""]) -> Bool[Array, ""]:
     return jnp.sum(jnp.where(row.logits > logit, weights, 0.0)) >= row.nucleus_mass

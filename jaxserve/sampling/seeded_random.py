@@ -13,7 +13,9 @@ from jaxserve.sampling.sampling_batch import SamplingBatch
 
 # The purpose of drawing a token; numbers drawn at one position for another purpose need another value.
 TOKEN = 0
-ACCEPTANCE = 1  # of a draft, in benches
+ACCEPTANCE = 1  # of a draft
+DRAFT = 2  # drawn apart from the token that confirms it
+RESIDUAL = 3  # a token in place of a draft that is rejected
 
 
 def row_words(batch: SamplingBatch, positions: Int32[Array, " S"], purpose: int) -> UInt32[Array, "S 2"]:

@@ -10,35 +10,39 @@ NUM_STEPS = 5  # of a bucket, whose times are kept
 LEAST_STEPS = 2  # of a decode bucket: one of them may contain the next step's compilation, 2.4 s in a step of 70 ms
 
 
+Pass = tuple[Bucket, int]
+"""A verify bucket, and the number of the last proposer that runs in it."""
+
+
 class PassTimes:
     """Each pass with drafts is compared with the passes without that were measured last before it: the speed of a
     machine changes by a quarter within seconds, and times of different moments say little of a bucket."""
 
     def __init__(self) -> None:
         self._decode_s: defaultdict[Bucket, deque[float]] = defaultdict(lambda: deque(maxlen=NUM_STEPS))
-        self._ratios: defaultdict[tuple[Bucket, Bucket], deque[float]] = defaultdict(lambda: deque(maxlen=NUM_STEPS))
+        self._ratios: defaultdict[tuple[Bucket, Pass], deque[float]] = defaultdict(lambda: deque(maxlen=NUM_STEPS))
         self._has_run: set[Bucket] = set()  # a bucket's first step may have compiled it
 
-    def observe(self, bucket: Bucket, seconds: float, decode: Bucket | None) -> None:
-        """Record the time of one pass. decode: what a verify bucket is used instead of."""
+    def observe(self, bucket: Bucket, seconds: float, decode: Bucket | None, proposer: int = 0) -> None:
+        """Record the time of one pass. decode: what a verify bucket is used instead of. proposer: the last that ran."""
         if bucket in self._has_run:
             if not bucket.is_verify:
                 self._decode_s[bucket].append(seconds)
             elif decode is not None and self.is_known(decode):
-                self._ratios[decode, bucket].append(seconds / min(self._decode_s[decode]))
+                self._ratios[decode, (bucket, proposer)].append(seconds / min(self._decode_s[decode]))
         self._has_run.add(bucket)
 
     def is_known(self, decode: Bucket) -> bool:
         return len(self._decode_s[decode]) >= LEAST_STEPS
 
-    def slowdowns(self, decode: Bucket, verify: Sequence[Bucket]) -> list[float]:
+    def slowdowns(self, decode: Bucket, verify: Sequence[Bucket], proposer: int = 0) -> list[float]:
         """Times of passes in `verify`, narrow buckets first, over that of one in `decode`.
 
         What was never measured is taken to grow with its tokens from the first bucket, and to be 1 in that.
         """
         found = list[float]()
         for bucket in verify:
-            if ratios := self._ratios[decode, bucket]:
+            if ratios := self._ratios[decode, (bucket, proposer)]:
                 found.append(statistics.median_low(ratios))
             elif found:
                 grown = (bucket.num_tokens - decode.num_tokens) / (verify[0].num_tokens - decode.num_tokens)

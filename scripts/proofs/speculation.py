@@ -14,16 +14,12 @@ are stored in .cache/proofs: an interrupted run continues as long as the sources
 
 import argparse
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 from scripts.proofs.helpers.draft_equality import SMOLLM, Way, compare
+from scripts.proofs.helpers.draft_rows import in_process, table_of
 from scripts.proofs.helpers.draft_speeds import speeds
-from scripts.prove import digest_of
 
-ROOT = Path(__file__).parents[2]
 TREES = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 1, "prompt_lookup_branches": 3}
 SUFFIXES = {"method": "suffix", "num_speculative_tokens": 8}
 ITSELF = {"method": "draft_model", "model": SMOLLM, "num_speculative_tokens": 4}
@@ -61,24 +57,9 @@ def main(argv: list[str]) -> str:
     if args.row:
         print(json.dumps(speeds(SMOLLM) if args.row == "speeds" else compare(WAYS[args.row])))
         return ""
-    stored = ROOT / ".cache" / "proofs" / f"speculation-{state_of_sources()}.json"
-    rows = json.loads(stored.read_text()) if stored.exists() else {}
-    lines, bad = list[str](), list[str]()
-    for way in WAYS:
-        if way not in rows:
-            rows[way] = _in_process(way)
-            stored.parent.mkdir(parents=True, exist_ok=True)
-            stored.write_text(json.dumps(rows))
-        for row in rows[way]:
-            if not lines:
-                lines += [f"| way of running | {' | '.join(row)} |", "|---" * (1 + len(row)) + "|"]
-            lines.append(f"| {way} | {' | '.join(map(str, row.values()))} |")
-            print(lines[-1], file=sys.stderr)
-            has_happened = all(row[column] for column in ("accepted", WITNESSES.get(way, "accepted")))
-            if row["equal"] + row["ties"] != row["of"] or not has_happened:
-                bad.append(f"{way}, {row['sampler']}")
+    lines, bad = table_of("speculation", WAYS, WITNESSES)
     lines += ["", "| speed, bfloat16 | measured | bound |", "|---|---|---|"]
-    for law, measured, least in _in_process("speeds"):
+    for law, measured, least in in_process("speculation", "speeds"):
         lines.append(f"| {law} | {measured:.2f} | at least {least:.2f} |")
         print(lines[-1], file=sys.stderr)
         if measured < least:
@@ -86,21 +67,3 @@ def main(argv: list[str]) -> str:
     if bad:
         raise SystemExit("\n".join([*lines, "", f"failed: {'; '.join(bad)}"]))
     return "\n".join([*lines, "", "All rows pass."])
-
-
-def state_of_sources() -> str:
-    """A name for all sources that the results depend on."""
-    files = [file for folder in ("jaxserve", "checkpoints", "pallas_kernels") for file in (ROOT / folder).rglob("*.py")]
-    helpers = [ROOT / "scripts/proofs/helpers" / name for name in ("draft_equality.py", "draw_ties.py")]
-    return digest_of([*files, *helpers, Path(__file__), ROOT / "tests/support/drafting.py"])
-
-
-def _in_process(row: str) -> list:
-    """In a process of its own, because JAX fixes the number of CPU devices at its initialization."""
-    size = WAYS[row].options.get("tensor_parallel_size", 1) if row in WAYS else 1
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={size}"}
-    run = "from scripts.proofs import speculation; speculation.main(sys.argv[1:])"
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {run}"
-    command = [sys.executable, "-c", code, "--row", row]
-    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True, text=True)
-    return json.loads(done.stdout.splitlines()[-1])

@@ -18,13 +18,19 @@ from jaxserve.scheduler.speculation import DraftPlan, Speculation
 
 
 class AlwaysDraft(Speculation):
-    """Does not weigh times, which differ from run to run."""
+    """Does not weigh times, which differ from run to run. Rows change their proposer from step to step, if the engine
+    has several."""
+
+    num_steps = 0
 
     def choose(self, slot_table, slots, decode, verify) -> DraftPlan | None:
         may_draft = slot_table.may_draft[slots]
         if not verify or not may_draft.any():
             return None
-        return DraftPlan(verify[-1], np.where(may_draft, verify[-1].max_drafts, 0).astype(np.int32), is_trial=False)
+        self.num_steps += 1
+        max_drafts = np.where(may_draft, verify[-1].max_drafts, 0).astype(np.int32)
+        proposers = ((slots + self.num_steps) % len(self._depths)).astype(np.int32)
+        return DraftPlan(verify[-1], max_drafts, is_trial=False, proposers=proposers)
 
     def observe(self, plan, outcome, device_s) -> None:
         """Nothing is learned."""
@@ -33,7 +39,10 @@ class AlwaysDraft(Speculation):
 def always(llm: LLM) -> LLM:
     """The engine, which drafts from now on in every step that has verify buckets."""
     assert llm.config.speculation is not None
-    llm.parts.engine.scheduler.state.speculation = AlwaysDraft(llm.parts.spec.sizes.max_num_seqs)
+    proposer = llm.parts.spec.programs.settings.proposer
+    assert proposer is not None
+    depths = [part.depth for part in proposer.parts]
+    llm.parts.engine.scheduler.state.speculation = AlwaysDraft(llm.parts.spec.sizes.max_num_seqs, depths)
     return llm
 
 

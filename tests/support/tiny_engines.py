@@ -83,7 +83,9 @@ def rescheduled(whole: LLM, prefix_eviction: str | None, policy: str = "fcfs", *
         policy=make_policy(policy),
         prefix_eviction=prefix_eviction,
         num_host_pages=sizes.num_host_pages,
-        speculation=None if proposer is None else Speculation(sizes.max_num_seqs, proposer.depth),
+        speculation=None
+        if proposer is None
+        else Speculation(sizes.max_num_seqs, [part.depth for part in proposer.parts]),
         earlier_outputs=make_earlier_outputs(whole.config.speculation),
         kv_policy=StreamingPolicy(whole.config.streaming) if whole.config.streaming is not None else None,
     )

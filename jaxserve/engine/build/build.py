@@ -123,7 +123,9 @@ def assemble(
         queue_limits=QueueLimits(config.max_num_waiting, config.max_waiting_tokens),
         prefix_eviction=config.prefix_eviction if config.enable_prefix_caching else None,
         num_host_pages=sizes.num_host_pages,
-        speculation=None if proposer is None else Speculation(sizes.max_num_seqs, proposer.depth),
+        speculation=None
+        if proposer is None
+        else Speculation(sizes.max_num_seqs, [part.depth for part in proposer.parts]),
         earlier_outputs=make_earlier_outputs(config.speculation),
         kv_policy=StreamingPolicy(config.streaming) if config.streaming is not None else None,
         swap_cost=SwapCost(runner.time_load() if sizes.num_host_pages else 0.0),

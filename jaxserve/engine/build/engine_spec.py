@@ -28,7 +28,8 @@ from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import declare, with_draft
 from jaxserve.models.row_tiles import row_tiles
-from jaxserve.runner.drafts.proposers import PROPOSERS, DraftShape
+from jaxserve.runner.drafts.acceptance_rules import make_rule
+from jaxserve.runner.drafts.proposers import DraftShape, make_proposer
 from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.step.step_settings import StepSettings
 
@@ -82,8 +83,8 @@ def _spec_of(
     settings = Settings(model, mesh, dtype, groups.page_size, backend, page_layout(config.kv_layout))
     check_backend(settings)
     speculation, streaming = config.speculation, config.streaming
-    make_proposer = None if speculation is None else partial(PROPOSERS[speculation.method], speculation)
-    proposer = None if make_proposer is None else make_proposer(settings, draft)
+    make = None if speculation is None else partial(make_proposer, speculation)
+    proposer = None if make is None else make(settings, draft)
     if proposer is not None:
         settings = replace(settings, extra=proposer.extra_arrays)
     layers_of_draft = draft.model if isinstance(draft, EagleConfig) else draft
@@ -100,10 +101,12 @@ def _spec_of(
     if streaming is not None:
         streaming.check_sizes(groups.page_size, sizes.max_model_len, groups.windows)
     of_context = draft if isinstance(draft, MedusaHeads | None) else draft.for_context(sizes.max_model_len)
-    proposer = None if make_proposer is None else make_proposer(settings, of_context)
-    acceptance = None if speculation is None else speculation.synthetic_acceptance
+    proposer = None if make is None else make(settings, of_context)
+    synthetic, rule = (
+        (None, None) if speculation is None else (speculation.synthetic_acceptance, make_rule(speculation))
+    )
     programs = Programs(
-        StepSettings(settings, max_logprobs, tiles, proposer, acceptance),
+        StepSettings(settings, max_logprobs, tiles, proposer, synthetic, rule),
         sizes.num_pages,
         sizes.max_num_seqs,
         has_host_tier,

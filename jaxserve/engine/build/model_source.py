@@ -73,16 +73,16 @@ def open_model(config: EngineConfig) -> Generator[ModelSource]:
 @contextmanager
 def open_draft(config: EngineConfig, open_other: OpenModel = open_model) -> Generator[DraftSource | None]:
     """Opens the weights of the engine's proposer, if it has such. open_other: opens a draft model."""
-    of_draft = draft_config(config)
+    of_draft, speculation = draft_config(config), config.speculation
+    method = None if speculation is None else speculation.parts[-1].method
     if of_draft is None:
         yield None
-    elif config.speculation is not None and config.speculation.method == "medusa":
+    elif method == "medusa":
         with open_medusa(of_draft.model) as heads:
             yield heads
-    elif config.speculation is not None and config.speculation.method == "eagle3":
-        if config.load_format == "dummy":
-            yield random_eagle(Path(of_draft.model).expanduser())
-            return
+    elif method == "eagle3" and config.load_format == "dummy":
+        yield random_eagle(Path(of_draft.model).expanduser())
+    elif method == "eagle3":
         with open_eagle(_resolved(of_draft)) as layer:
             yield layer
     else:

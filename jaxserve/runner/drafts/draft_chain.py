@@ -1,7 +1,7 @@
 """Device: drafts of a model's forward passes, one after the other, each a token drawn as the target draws its own.
 
 A draft is drawn from the random number of its position: where draft and target agree on the probabilities, they draw
-the same token at every temperature.
+the same token at every temperature. For rejection sampling it is drawn from a number of its own, and its law is kept.
 """
 
 from collections.abc import Callable
@@ -14,49 +14,62 @@ from jaxtyping import Array, Bool, Float, Int32
 
 from jaxserve.models.context import Context
 from jaxserve.models.model_settings import Settings
-from jaxserve.models.params import Params
+from jaxserve.models.params import Params, vocab_width
 from jaxserve.models.transformer import logits
 from jaxserve.runner.device_state import DeviceState
-from jaxserve.sampling.logit_processors import mask_padding
+from jaxserve.runner.drafts.draft_tree import Drafts
+from jaxserve.sampling.logit_processors import mask_padding, process_logits
+from jaxserve.sampling.probabilities import draw_index
 from jaxserve.sampling.row_sharding import shard_rows
 from jaxserve.sampling.sample_tokens import sample_tokens
 from jaxserve.sampling.sampling_batch import SamplingBatch
+from jaxserve.sampling.seeded_random import DRAFT, row_words, uniforms
 from jaxserve.sampling.slot_state import SlotState
+from jaxserve.sampling.token_law import token_law
 
 # (state, a token of each row, its position) -> (state with the token's KV, hidden states after the tokens)
 ReadToken = Callable[[DeviceState, jax.Array, jax.Array], tuple[DeviceState, jax.Array]]
-# (state, hidden states, positions of the tokens to be drawn, rows that want one) -> tokens
-DrawToken = Callable[[DeviceState, jax.Array, jax.Array, jax.Array], jax.Array]
+Guess = tuple[Int32[Array, "S"], Float[Array, "S V"] | None]
+"""A token of each row, and the law by which it was drawn, where that is kept."""
+# (state, hidden states, positions of the tokens to be drawn, rows that want one) -> guesses
+DrawToken = Callable[[DeviceState, jax.Array, jax.Array, jax.Array], Guess]
 
 
 class ChainStart(NamedTuple):
-    """token, position: what a row has read last. draft: its first draft, after that. num: drafts of the row."""
+    """token, position: what a row has read last. guess: its first draft, after that. num: drafts of the row."""
 
     token: Int32[Array, "S"]
     position: Int32[Array, "S"]
-    draft: Int32[Array, "S"]
+    guess: Guess
     num: Int32[Array, "S"]
+
+
+Carry = tuple[DeviceState, ChainStart]
 
 
 def extend_chain(
     read: ReadToken, draw: DrawToken, state: DeviceState, start: ChainStart, num_drafts: int
-) -> tuple[DeviceState, Int32[Array, "S N"]]:
+) -> tuple[DeviceState, Drafts]:
     """The rows' first drafts and those after them, N = num_drafts; entries from a row's `num` on are arbitrary."""
 
-    def extend(
-        carry: tuple[DeviceState, ChainStart], depth: jax.Array
-    ) -> tuple[tuple[DeviceState, ChainStart], jax.Array]:
-        state, (token, position, draft, num) = carry
+    def extend(carry: Carry, depth: jax.Array) -> tuple[Carry, Guess]:
+        state, (token, position, (draft, _), num) = carry
         # A row without further drafts reads its last token again: it rewrites identical KV.
         goes_on = depth < num
         token = jnp.where(goes_on, draft, token)
         position = position + goes_on.astype(jnp.int32)
         state, hidden = read(state, token, position)
-        draft = jnp.where(goes_on, draw(state, hidden, position + 1, goes_on), draft)
-        return (state, ChainStart(token, position, draft, num)), draft
+        guess = draw(state, hidden, position + 1, goes_on)
+        guess = jnp.where(goes_on, guess[0], draft), guess[1]
+        return (state, ChainStart(token, position, guess, num)), guess
 
     (state, _), others = lax.scan(extend, (state, start), jnp.arange(1, num_drafts, dtype=jnp.int32))
-    return state, jnp.concatenate([start.draft[None], others]).T
+
+    def by_row(first: jax.Array, others: jax.Array) -> jax.Array:
+        return jnp.moveaxis(jnp.concatenate([first[None], others]), 0, 1)
+
+    tokens, laws = jax.tree.map(by_row, start.guess, others)
+    return state, Drafts(tokens, start.num, laws=laws)
 
 
 def draw_drafts(
@@ -67,16 +80,26 @@ def draw_drafts(
     sampling: SamplingBatch,
     positions: Int32[Array, "S"],
     is_wanted: Bool[Array, "S"],
-) -> Int32[Array, "S"]:
+    *,
+    keeps_laws: bool,
+) -> Guess:
     """Tokens of these positions, drawn from a model's logits as the target would draw; any where none is wanted."""
 
-    def sample(rows: tuple[jax.Array, SamplingBatch, jax.Array], slots: SlotState) -> jax.Array:
+    def sample(rows: tuple[jax.Array, SamplingBatch, jax.Array], slots: SlotState) -> Guess:
         raw, sampling, positions = rows
-        return sample_tokens(mask_padding(raw, model.config.vocab_size), sampling, positions, slots)[0]
+        masked = mask_padding(raw, model.config.vocab_size)
+        if not keeps_laws:
+            return sample_tokens(masked, sampling, positions, slots)[0], None
+        law = token_law(process_logits(masked, sampling, positions, slots), sampling)
+        return draw_index(law, uniforms(row_words(sampling, positions, DRAFT))[0]), law
 
-    def drawn() -> jax.Array:
+    def drawn() -> Guess:
         ctx = Context(model.mesh, model.attention_backend, page_layout=model.page_layout)
         raw = logits(ctx, model.config, params, hidden)
         return shard_rows(model.mesh, sample, (raw, sampling, positions), slots)
 
-    return lax.cond(jnp.any(is_wanted), drawn, lambda: jnp.zeros_like(positions))
+    def nothing() -> Guess:
+        law = jnp.zeros((len(positions), vocab_width(model.config, model.mesh)), jnp.float32) if keeps_laws else None
+        return jnp.zeros_like(positions), law
+
+    return lax.cond(jnp.any(is_wanted), drawn, nothing)

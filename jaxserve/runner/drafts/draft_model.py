@@ -28,7 +28,7 @@ from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import DRAFT, Params, declare, has_tuples_on
 from jaxserve.models.transformer import forward
 from jaxserve.runner.device_state import DeviceState
-from jaxserve.runner.drafts.draft_chain import ChainStart, draw_drafts, extend_chain
+from jaxserve.runner.drafts.draft_chain import ChainStart, Guess, draw_drafts, extend_chain
 from jaxserve.runner.drafts.draft_kv import draft_kv, draft_meta, kind_without_window
 from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.drafts.packed_rows import pack_rows
@@ -38,13 +38,15 @@ from pallas_kernels.paged_attention.batch_meta import AttentionMeta, sequence_po
 
 @dataclass(frozen=True)
 class DraftModel(Proposer):
-    """model: the draft. kind: the target's kind of layers in whose first KV group's pages its KV lies."""
+    """model: the draft. kind: the target's kind of layers in whose first KV group's pages its KV lies. keeps_laws: of
+    its drafts, for rejection sampling."""
 
     model: Settings
     kind: int
+    keeps_laws: bool = False
 
     @classmethod
-    def of(cls, target: Settings, draft: ModelConfig) -> "DraftModel":
+    def of(cls, target: Settings, draft: ModelConfig, *, keeps_laws: bool = False) -> "DraftModel":
         """Raises ConfigError where this model cannot draft for the target."""
         if draft.vocab_size != target.config.vocab_size:
             raise ConfigError(
@@ -52,7 +54,7 @@ class DraftModel(Proposer):
                 f"{target.config.vocab_size}: drafts must be tokens of the model",
                 PARAM,
             )
-        return cls(replace(target, config=draft, extra=()), kind_without_window(target.config))
+        return cls(replace(target, config=draft, extra=()), kind_without_window(target.config), keeps_laws)
 
     @property
     def extra_arrays(self) -> tuple[ExtraArray, ...]:
@@ -125,12 +127,20 @@ class DraftModel(Proposer):
             meta = meta_of(position, jnp.ones_like(position), num_tokens=num_rows)
             return self._forward(params, state, token, position, meta)
 
-        def draw(state: DeviceState, hidden: jax.Array, positions: jax.Array, is_wanted: jax.Array) -> jax.Array:
-            return draw_drafts(self.model, params[DRAFT], state.slots, hidden, rows.sampling, positions, is_wanted)
+        def draw(state: DeviceState, hidden: jax.Array, positions: jax.Array, is_wanted: jax.Array) -> Guess:
+            return draw_drafts(
+                self.model,
+                params[DRAFT],
+                state.slots,
+                hidden,
+                rows.sampling,
+                positions,
+                is_wanted,
+                keeps_laws=self.keeps_laws,
+            )
 
         start = ChainStart(token, end - 1, draw(state, hidden, end, num > 0), num)
-        state, drafts = extend_chain(read, draw, state, start, num_drafts)
-        return state, Drafts(drafts, num)
+        return extend_chain(read, draw, state, start, num_drafts)
 
     def _forward(
         self,

@@ -11,18 +11,20 @@ start + its depth. A node attends to its ancestors and to itself (`AttentionMeta
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int32
+from jaxtyping import Array, Bool, Float, Int32
 
 
 class Drafts(NamedTuple):
     """Of each row the first `num` of `tokens` are proposed (W = N + 1 nodes).
 
-    parents: the node that each draft follows, with a lower number. None: chains, each follows the one before it.
+    parents: the node that each draft follows, with a lower number. None: chains, each follows the one before it. laws:
+    the probabilities by which each draft was drawn; None: they are not known.
     """
 
     tokens: Int32[Array, "S N"]
     num: Int32[Array, "S"]
     parents: Int32[Array, "S N"] | None = None
+    laws: Float[Array, "S N V"] | None = None
 
     @property
     def followed(self) -> Int32[Array, "S N"]:

@@ -25,7 +25,7 @@ from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params
 from jaxserve.models.transformer import forward
 from jaxserve.runner.device_state import DeviceState
-from jaxserve.runner.drafts.draft_chain import ChainStart, draw_drafts, extend_chain
+from jaxserve.runner.drafts.draft_chain import ChainStart, Guess, draw_drafts, extend_chain
 from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.drafts.proposer import DraftRows, Proposer
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
@@ -33,20 +33,21 @@ from pallas_kernels.paged_attention.batch_meta import AttentionMeta
 
 @dataclass(frozen=True)
 class LayerSkip(Proposer):
-    """model: the target. skipped: layers that drafts leave out."""
+    """model: the target. skipped: layers that drafts leave out. keeps_laws: of its drafts, for rejection sampling."""
 
     model: Settings
     skipped: tuple[int, ...]
+    keeps_laws: bool = False
 
     @classmethod
-    def of(cls, target: Settings, skipped: tuple[int, ...]) -> "LayerSkip":
+    def of(cls, target: Settings, skipped: tuple[int, ...], *, keeps_laws: bool = False) -> "LayerSkip":
         """Raises ConfigError where the model has no such layers, or none would be left."""
         num_layers = target.config.num_layers
         if skipped[-1] >= num_layers:
             raise option_error(PARAM, f"skip_layers has {skipped[-1]}, the model's layers are 0 to {num_layers - 1}")
         if len(skipped) == num_layers:
             raise option_error(PARAM, "skip_layers leaves no layer")
-        return cls(target, skipped)
+        return cls(target, skipped, keeps_laws)
 
     @cached_property
     def table(self) -> tuple[Layer, ...]:
@@ -67,14 +68,15 @@ class LayerSkip(Proposer):
             hidden, pool, _ = forward(ctx, model.config, params, *inputs, table=self.table)
             return replace(state, kv=replace(state.kv, pool=pool)), hidden
 
-        def draw(state: DeviceState, hidden: jax.Array, positions: jax.Array, is_wanted: jax.Array) -> jax.Array:
-            return draw_drafts(model, params, state.slots, hidden, rows.sampling, positions, is_wanted)
+        def draw(state: DeviceState, hidden: jax.Array, positions: jax.Array, is_wanted: jax.Array) -> Guess:
+            return draw_drafts(
+                model, params, state.slots, hidden, rows.sampling, positions, is_wanted, keeps_laws=self.keeps_laws
+            )
 
         num, token = jnp.minimum(rows.room, num_drafts), state.history[rows.slots, rows.starts]
         state, hidden = read(state, token, rows.starts)
         start = ChainStart(token, rows.starts, draw(state, hidden, rows.starts + 1, num > 0), num)
-        state, drafts = extend_chain(read, draw, state, start, num_drafts)
-        return state, Drafts(drafts, num)
+        return extend_chain(read, draw, state, start, num_drafts)
 
     def _metas(self, rows: DraftRows, positions: Int32[Array, "S"]) -> tuple[AttentionMeta, ...]:
         """Of one token of each row, for each kind of layers."""

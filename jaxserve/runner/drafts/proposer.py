@@ -18,7 +18,7 @@ class DraftRows(NamedTuple):
 
     starts: the position of each row's last token, which the history has. room: the most drafts that each row may have.
     tables, first_pages: of the KV groups of each kind of layers. owners: whose earlier outputs each row may use.
-    sampling: how the target draws.
+    sampling: how the target draws. proposers: the number of each row's proposer, where there are several.
     """
 
     slots: Int32[Array, "S"]
@@ -29,6 +29,7 @@ class DraftRows(NamedTuple):
     tables: tuple[Int32[Array, "G S W"], ...]
     first_pages: tuple[Int32[Array, "G S"], ...]
     sampling: SamplingBatch
+    proposers: Int32[Array, "S"] | None = None
 
 
 class ReadTokens(NamedTuple):
@@ -63,6 +64,11 @@ class TappedTokens(NamedTuple):
 
 class Proposer(ABC):
     """A way to draft. Hashable: it is a static part of each program that drafts."""
+
+    @property
+    def parts(self) -> tuple["Proposer", ...]:
+        """The proposers among which each row has one."""
+        return (self,)
 
     @property
     def makes_trees(self) -> bool:

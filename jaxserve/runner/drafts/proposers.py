@@ -11,6 +11,7 @@ from jaxserve.runner.drafts.draft_model import DraftModel
 from jaxserve.runner.drafts.eagle import Eagle
 from jaxserve.runner.drafts.eagle_tree import EagleTree
 from jaxserve.runner.drafts.layer_skip import LayerSkip
+from jaxserve.runner.drafts.lookup_or_learned import LookupOrLearned
 from jaxserve.runner.drafts.medusa import Medusa
 from jaxserve.runner.drafts.ngram_proposer import NgramProposer
 from jaxserve.runner.drafts.proposer import Proposer
@@ -34,12 +35,12 @@ def _suffix(config: SpeculativeConfig, target: Settings, draft: DraftShape | Non
 
 def _draft_model(config: SpeculativeConfig, target: Settings, draft: DraftShape | None) -> Proposer:
     assert isinstance(draft, ModelConfig)
-    return DraftModel.of(target, draft)
+    return DraftModel.of(target, draft, keeps_laws=config.acceptance == "rejection")
 
 
 def _layer_skip(config: SpeculativeConfig, target: Settings, draft: DraftShape | None) -> Proposer:
     assert config.skip_layers is not None
-    return LayerSkip.of(target, config.skip_layers)
+    return LayerSkip.of(target, config.skip_layers, keeps_laws=config.acceptance == "rejection")
 
 
 def _medusa(config: SpeculativeConfig, target: Settings, draft: DraftShape | None) -> Proposer:
@@ -51,6 +52,12 @@ def _eagle3(config: SpeculativeConfig, target: Settings, draft: DraftShape | Non
     assert isinstance(draft, EagleConfig)
     chain = Eagle.of(target, draft)
     return chain if config.eagle_topk == 1 else EagleTree.of_chain(chain, config.eagle_topk)
+
+
+def make_proposer(config: SpeculativeConfig, target: Settings, draft: DraftShape | None) -> Proposer:
+    """The proposer of these options; raises ConfigError as `MakeProposer`."""
+    parts = [PROPOSERS[part.method](part, target, draft) for part in config.parts]
+    return parts[0] if len(parts) == 1 else LookupOrLearned(*parts)
 
 
 PROPOSERS: dict[str, MakeProposer] = {

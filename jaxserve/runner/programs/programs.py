@@ -129,8 +129,8 @@ class Programs:
     @property
     def draft_model(self) -> Settings | None:
         """The model that drafts, if it is another one."""
-        proposer = self.settings.proposer
-        return proposer.model if isinstance(proposer, DraftModel) else None
+        parts = () if self.settings.proposer is None else self.settings.proposer.parts
+        return next((part.model for part in parts if isinstance(part, DraftModel)), None)
 
     @cached_property
     def state(self) -> Any:

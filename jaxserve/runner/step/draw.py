@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int32
 from jaxserve.models.params import Params
 from jaxserve.models.row_tiles import each_tile
 from jaxserve.models.transformer import logits
+from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.step.device_batch import Heads
 from jaxserve.runner.step.step_output import DeviceLogprobs, no_logprobs
 from jaxserve.runner.step.step_settings import StepSettings
@@ -35,8 +36,12 @@ def draw(
     heads: Heads,
     hidden: Float[Array, "T D"],
     slots: SlotState,
+    drafts: Drafts | None = None,
 ) -> tuple[Int32[Array, "R"], Bool[Array, "R"], DeviceLogprobs]:
-    """(tokens, is_bad, log-probabilities) of the sampled positions; zeros, at no cost, when no row samples."""
+    """(tokens, is_bad, log-probabilities) of the sampled positions; zeros, at no cost, when no row samples.
+
+    drafts: of a verify bucket, if the engine has a rule by which they are accepted.
+    """
 
     def sample(
         slots: SlotState, raw: jax.Array, sampling: SamplingBatch, positions: jax.Array
@@ -47,6 +52,16 @@ def draw(
         raw = _raw_logits(settings, params, heads.samples, hidden[heads.tokens])
         rows = (raw, heads.sampling, heads.positions)
         tokens, is_bad, processed = _of_rows(settings, sample, heads.samples, rows, slots)
+        if drafts is not None and settings.acceptance is not None:
+
+            def of_rows(function: Callable[..., Any], rows: tuple[Any, ...]) -> Any:
+                def alone(_: None, *rows: Any) -> Any:
+                    return function(*rows)
+
+                return _of_rows(settings, alone, heads.samples, rows, None)
+
+            chosen_from = processed, heads.sampling, heads.positions
+            tokens = settings.acceptance.choose(of_rows, *chosen_from, drafts, tokens)
         num_wanted = jnp.where(heads.samples, heads.sampling.num_logprobs, -1)
         # Raw logits that are needed later would be copied in each step, 33 MB for 64 rows of Llama 3; so they are
         # computed again where processors have changed those of a row that wants log-probabilities. Two steps, not two

@@ -13,6 +13,7 @@ from jaxserve.kv.kv_state import PAGES_SPEC, KVState
 from jaxserve.models.params import Params
 from jaxserve.models.transformer import forward
 from jaxserve.runner.device_state import DeviceState
+from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.drafts.proposer import TappedTokens
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.device_batch import DeviceBatch, StepInputs, unpack
@@ -49,12 +50,13 @@ def run_pass(
     is_recorded: Bool[Array, "T"] | None = None,
     resets: Bool[Array, "S"] | None = None,
     previous: Int32[Array, "T"] | None = None,
+    drafts: Drafts | None = None,
 ) -> tuple[DeviceState, Drawn, TokenStates]:
     """The state but for lengths and last tokens; inactive rows rewrite identical KV: a no-op.
 
     max_query_len: of rows that are all short; None: they may be long. is_recorded: tokens for penalties and history;
     None: all of active rows. resets: as in `update_counts`. previous: as in `TappedTokens`; None: tokens follow each
-    other.
+    other. drafts: of a verify bucket.
     """
     # Tokens are counted when they are read: the same rule serves prompts, drawn tokens and recomputed tokens.
     is_read = batch.is_token & is_active[batch.token_rows]
@@ -86,7 +88,7 @@ def run_pass(
         state = replace(state, features=state.features.at[last_slots].set(of_last))
     is_active = jnp.repeat(is_active, width)
     heads = batch.heads._replace(samples=batch.heads.samples & is_active)
-    tokens, is_bad, logprobs = draw(settings, params, heads, hidden, slots)
+    tokens, is_bad, logprobs = draw(settings, params, heads, hidden, slots, drafts)
     state = replace(
         state,
         slots=slots,

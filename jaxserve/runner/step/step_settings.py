@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from jaxserve.models.context import Context
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.row_tiles import RowTiles
+from jaxserve.runner.drafts.acceptance_rules import AcceptanceRule
 from jaxserve.runner.drafts.proposer import Proposer
 
 
@@ -12,7 +13,8 @@ from jaxserve.runner.drafts.proposer import Proposer
 class StepSettings:
     """max_logprobs: candidates in each log-probability entry. tiles: of rows, in a batch-invariant engine
     (`each_tile`); None: all rows at once. proposer: of drafts; None: there are no verify buckets.
-    synthetic_acceptance: of drafts; None: the model decides.
+    synthetic_acceptance: of drafts; None: the model decides. acceptance: the rule; None: drafts must be the tokens that
+    the model draws.
     """
 
     model: Settings
@@ -20,6 +22,7 @@ class StepSettings:
     tiles: RowTiles | None = None
     proposer: Proposer | None = None
     synthetic_acceptance: float | None = None
+    acceptance: AcceptanceRule | None = None
 
     @property
     def context(self) -> Context:

@@ -44,8 +44,8 @@ def verify_step(
         tables, first_pages = (
             tuple(parts[f"{name}{k}"] for k in range(len(layout.kinds))) for name in ("tables", "first_pages")
         )
-        owners = rows[:, ROW_INDEX["owner"]]
-        known = DraftRows(slots, starts, max_drafts, num_seqs, owners, tables, first_pages, sampling)
+        owners, proposers = (rows[:, ROW_INDEX[name]] for name in ("owner", "proposer"))
+        known = DraftRows(slots, starts, max_drafts, num_seqs, owners, tables, first_pages, sampling, proposers)
         state, drafts = proposer.propose(params, state, replicate(settings, known), width - 1)
         if settings.synthetic_acceptance is not None:
             drafts = drafts._replace(num=jnp.full_like(drafts.num, width - 1))
@@ -66,6 +66,7 @@ def verify_step(
             max_query_len=width,
             is_recorded=is_first,
             previous=_previous(batch, drafts),
+            drafts=drafts,
         )
         nodes = (len(is_active), width)
 

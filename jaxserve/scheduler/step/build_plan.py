@@ -51,6 +51,7 @@ def build_plan(
         samples=samples,
         max_tokens=rounds.max_tokens[slots],
         max_drafts=rounds.max_drafts[slots],
+        proposers=rounds.proposers[slots],
         num_rounds=rounds.num_rounds,
         num_decodes=num_decodes,
         tokens=tokens,

@@ -14,12 +14,13 @@ from jaxserve.scheduler.state import SchedulerState, StepRows
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """num_rounds: forward passes of a step, at most. max_tokens, max_drafts: by slot, as in `StepPlan`. bucket: where
-    rows have drafts."""
+    """num_rounds: forward passes of a step, at most. max_tokens, max_drafts, proposers: by slot, as in `StepPlan`.
+    bucket: where rows have drafts."""
 
     num_rounds: int
     max_tokens: np.ndarray  # int32[slots]
     max_drafts: np.ndarray  # int32[slots]
+    proposers: np.ndarray  # int32[slots]
     bucket: Bucket | None = None
 
 
@@ -32,18 +33,16 @@ def plan_rounds(
     part in as many rounds as it needs.
     """
     slot_table, groups = state.slot_table, state.groups
-    max_tokens, max_drafts = (
-        np.ones(len(slot_table.is_running), np.int32),
-        np.zeros(len(slot_table.is_running), np.int32),
-    )
+    num_slots = len(slot_table.is_running)
+    max_tokens, max_drafts, proposers = np.ones(num_slots, np.int32), *np.zeros((2, num_slots), np.int32)
     if max_rounds > 1 and not _are_alone(state, decodes, rows):
         max_rounds = 1
     drafts = _plan_drafts(state, buckets, decodes, rows)
     if drafts is not None:
-        max_drafts[decodes] = drafts.max_drafts
+        max_drafts[decodes], proposers[decodes] = drafts.max_drafts, drafts.proposers
         max_rounds = 1 if drafts.is_trial else max_rounds
     elif max_rounds == 1:
-        return Rounds(1, max_tokens, max_drafts)
+        return Rounds(1, max_tokens, max_drafts, proposers)
     starts = slot_table.num_scheduled[decodes]
     needed = np.minimum(slot_table.max_computed, slot_table.span_end)[decodes] - starts
     num_idle = num_available_pages(state, rows)
@@ -56,8 +55,8 @@ def plan_rounds(
             for i in np.flatnonzero(missing).tolist():
                 extend_table(state, int(decodes[i]), int(end_pages[i]))
             max_tokens[decodes] = counts
-            return Rounds(num_rounds, max_tokens, max_drafts, drafts.bucket if drafts else None)
-    return Rounds(1, max_tokens, np.zeros_like(max_drafts))
+            return Rounds(num_rounds, max_tokens, max_drafts, proposers, drafts.bucket if drafts else None)
+    return Rounds(1, max_tokens, np.zeros_like(max_drafts), proposers)
 
 
 def _plan_drafts(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows) -> DraftPlan | None:

@@ -114,6 +114,14 @@ def test_every_line_is_answered_once_independent_of_concurrency(whole, tmp_path)
     assert said(tmp_path / "other.jsonl") != expected
 
 
+def test_drafts_change_no_result(whole, tmp_path):
+    source, expected = whole
+    llm = fake_llm(max_drafts=3)
+    run(source, tmp_path / "out.jsonl", llm=llm)
+    assert said(tmp_path / "out.jsonl") == expected
+    assert llm.stats.drafts.num_drafts > 0
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_killed_run_resumes_where_it_stopped(whole, tmp_path, seed):
     """A kill leaves some results; the last one may be incomplete."""

@@ -1,7 +1,7 @@
 """Every step within the limits fits a bucket of the list that warm-up compiles."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jaxserve.core.buckets import MAX_HEADS, SPARED_TOKENS, Bucket, make_buckets, read_buckets, with_verify
@@ -83,6 +83,7 @@ def test_a_list_without_a_bucket_for_every_step_is_refused(text, message):
 
 
 @given(st.integers(1, 300), st.integers(1, 63), st.integers(1, 100), st.integers(1, 300))
+@example(max_rows=16, max_drafts=2, max_columns=1, rows=1)
 def test_verify_buckets_of_every_width_that_has_room(max_rows, max_drafts, max_columns, rows):
     buckets = with_verify(make_buckets(max_rows, 512, max_columns), max_drafts)
     found = buckets.fit_verify(rows, max_columns)

@@ -16,8 +16,15 @@ TIMES = {DECODE: 1.0, NARROW: 1.0, WIDE: 1.0}
 class Rows:
     """A slot table of rows that all take part in each step. times: seconds of a pass by bucket."""
 
-    def __init__(self, num_rows: int = 4, times: dict[Bucket, float] = TIMES, verify: tuple[Bucket, ...] = (WIDE,)):
-        self.speculation, self.num_rows, self.times, self.verify = Speculation(num_rows), num_rows, times, verify
+    def __init__(
+        self,
+        num_rows: int = 4,
+        times: dict[Bucket, float] = TIMES,
+        verify: tuple[Bucket, ...] = (WIDE,),
+        depth: int = 100,
+    ):
+        self.speculation = Speculation(num_rows, [lambda count: min(count, depth)])
+        self.num_rows, self.times, self.verify = num_rows, times, verify
         self.slots = np.arange(num_rows)
         self.table = SimpleNamespace(
             epoch=np.zeros(num_rows, np.int32),
@@ -35,9 +42,12 @@ class Rows:
     def step(self, accepted: list[int]) -> list[int]:
         """One pass, in which rows accept so many drafts if they have as many; returns the most that they might have."""
         drafts = self.choose()
-        bucket, most = (DECODE, np.zeros(self.num_rows, int)) if drafts is None else drafts[:2]
+        none = np.zeros(self.num_rows, np.int32)
+        bucket, most = (DECODE, none) if drafts is None else drafts[:2]
         found = np.minimum(accepted, most).astype(np.int32)
-        plan = SimpleNamespace(bucket=bucket, slots=self.slots, epochs=self.table.epoch.copy(), max_drafts=most)
+        plan = SimpleNamespace(
+            bucket=bucket, slots=self.slots, epochs=self.table.epoch.copy(), max_drafts=most, proposers=none
+        )
         counts = None if drafts is None else DraftCounts(most[:, None], found[:, None])
         zeros = np.zeros((self.num_rows, 1))
         self.observe(plan, StepOutcome(0, 1, 1 + found, zeros, zeros, drafts=counts), self.times[bucket])
@@ -136,12 +146,16 @@ def test_the_bucket_with_the_most_gain_is_used(narrow_s, wide_s, accepted, most)
 
 def test_trees_accept_as_many_drafts_as_one_branch_has():
     """Three drafts in three branches advance a row by two tokens at most."""
-    rows = Rows(times=TIMES | {NARROW: 1.95}, verify=(NARROW,))
-    rows.speculation._num_branches = 3
-    assert sum(any(rows.step([1] * 4)) for _ in range(60)) < 10
-    rows = Rows(times=TIMES | {NARROW: 1.5}, verify=(NARROW,))
-    rows.speculation._num_branches = 3
-    assert all(any(rows.step([1] * 4)) for _ in range(60))
+
+    def passes_with_drafts(seconds, depth):
+        rows = Rows(times=TIMES | {NARROW: seconds}, verify=(NARROW,), depth=depth)
+        return sum(any(rows.step([1] * 4)) for _ in range(60))
+
+    assert passes_with_drafts(1.95, depth=1) < 10
+    assert passes_with_drafts(1.5, depth=1) == 60
+    # In a chain, one accepted of three shows that half of those that are tried are right.
+    assert passes_with_drafts(1.85, depth=1) == 60
+    assert passes_with_drafts(1.85, depth=3) < 10
 
 
 def test_decoding_is_measured_first():

@@ -241,7 +241,8 @@ class RandomDrafts:
         bucket = verify[self._random.integers(len(verify))]
         drafts = self._random.integers(0, bucket.max_drafts + 1, len(slots))
         max_drafts = np.where(slot_table.may_draft[slots], drafts, 0).astype(np.int32)
-        return DraftPlan(bucket, max_drafts, bool(self._random.integers(2))) if max_drafts.any() else None
+        proposers = self._random.integers(0, 2, len(slots)).astype(np.int32)
+        return DraftPlan(bucket, max_drafts, bool(self._random.integers(2)), proposers) if max_drafts.any() else None
 
     def observe(self, plan, outcome, device_s) -> None:
         assert (outcome.drafts is not None) == plan.bucket.is_verify

@@ -24,6 +24,7 @@ def plan(bucket, targets=None):
         samples=np.array([True, False]),
         max_tokens=np.int32([3, 1]),
         max_drafts=np.int32([0, 0]),
+        proposers=np.int32([0, 0]),
         num_rounds=3,
         num_decodes=1,
         tokens=np.int32([-1, 7, 8, 9, 10, 11]),
