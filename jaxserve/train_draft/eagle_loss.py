@@ -8,10 +8,12 @@ A token at position p of depth d attends to the keys of depth 0 up to position p
 to those of its own chain: of depth 1 at p - d + 1, of depth 2 at p - d + 2, and so on.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax  # pyright: ignore[reportMissingTypeStubs]
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int32
@@ -38,85 +40,98 @@ class Seen(NamedTuple):
     logits: Float[Array, "B T V"]
 
 
-def eagle_loss(
-    settings: Settings,
-    config: EagleConfig,
-    params: Params,
-    draft: Params,
-    vocabulary: Int32[Array, "Vd"],
-    tokens: Int32[Array, "B T"],
-    is_own: Bool[Array, "B T"],
-    depth: int,
-) -> tuple[Float[Array, ""], Float[Array, "depth"]]:
-    """The weighted sum of cross-entropies of all depths, in nats, and each of them: to the model's probabilities of the
-    draft's vocabulary, where that has the likeliest token. is_own: tokens that are learned."""
-    seen = _seen(settings, config, params, tokens)
-    wanted = jax.nn.softmax(seen.logits[..., vocabulary])
-    best = jnp.argmax(seen.logits, axis=2)
-    is_known = jnp.any(best[..., None] == vocabulary, axis=2) if len(vocabulary) < seen.logits.shape[2] else best >= 0
+@dataclass(frozen=True, eq=False)
+class EagleGuesses:
+    """What a draft guesses in texts of its target. vocabulary: int32[Vd], the target's token of each of the draft's.
+    depth: of how many tokens, one after the other."""
 
-    @jax.checkpoint
-    def cross_entropy(draft: Params, outputs: jax.Array, is_learned: jax.Array) -> jax.Array:
-        losses = optax.softmax_cross_entropy(_draft_logits(settings, config, draft, outputs), wanted)
-        return jnp.sum(jnp.where(is_learned, losses, 0)) / jnp.maximum(jnp.sum(is_learned, dtype=jnp.float32), 1)
+    settings: Settings
+    config: EagleConfig
+    vocabulary: np.ndarray
+    depth: int
 
-    by_depth = jnp.stack(
-        [
-            cross_entropy(draft, outputs, is_known & _is_guessed(is_own, number))
-            for number, outputs in enumerate(unrolled(settings, config, params, draft, tokens, seen.taps, depth))
-        ]
-    )
-    return jnp.sum(DECAY ** jnp.arange(depth, dtype=jnp.float32) * by_depth), by_depth
+    def loss(
+        self, draft: Params, params: Params, tokens: Int32[Array, "B T"], is_own: Bool[Array, "B T"]
+    ) -> tuple[Float[Array, ""], Float[Array, "depth"]]:
+        """The weighted sum of cross-entropies of all depths, in nats, and each of them: to the target's probabilities
+        of the draft's vocabulary, where that has the likeliest token. draft: its weights without the vocabulary.
+        params: the target's. is_own: tokens that are learned."""
+        seen, vocabulary = self._seen(params, tokens), jnp.asarray(self.vocabulary)
+        wanted = jax.nn.softmax(seen.logits[..., vocabulary])
+        is_token = jnp.zeros(seen.logits.shape[2], jnp.bool_).at[vocabulary].set(True)
+        is_known = is_token[jnp.argmax(seen.logits, axis=2)]
 
+        @jax.checkpoint
+        def cross_entropy(draft: Params, outputs: jax.Array, is_learned: jax.Array) -> jax.Array:
+            losses = optax.softmax_cross_entropy(self._draft_logits(draft, outputs), wanted)
+            return jnp.sum(jnp.where(is_learned, losses, 0)) / jnp.maximum(jnp.sum(is_learned, dtype=jnp.float32), 1)
 
-def rank_counts(
-    settings: Settings,
-    config: EagleConfig,
-    params: Params,
-    draft: Params,
-    vocabulary: Int32[Array, "Vd"],
-    tokens: Int32[Array, "B T"],
-    is_own: Bool[Array, "B T"],
-    depth: int,
-) -> tuple[Int32[Array, "depth R"], Int32[Array, "depth"]]:
-    """How often the next token was the guess of each rank, R = MAX_RANKS, and of how many tokens."""
-    taps, following = _seen(settings, config, params, tokens).taps, jnp.roll(tokens, -1, axis=1)
-    counts, totals = list[jax.Array](), list[jax.Array]()
-    for number, outputs in enumerate(unrolled(settings, config, params, draft, tokens, taps, depth)):
-        raw, is_counted = _draft_logits(settings, config, draft, outputs), _is_guessed(is_own, number)
-        _, ranked = lax.top_k(raw, min(MAX_RANKS, raw.shape[2]))
-        is_right = (vocabulary[ranked] == following[..., None]) & is_counted[..., None]
-        found = jnp.sum(is_right, axis=(0, 1), dtype=jnp.int32)
-        counts.append(jnp.pad(found, (0, MAX_RANKS - len(found))))
-        totals.append(jnp.sum(is_counted, dtype=jnp.int32))
-    return jnp.stack(counts), jnp.stack(totals)
+        by_depth = jnp.stack(
+            [
+                cross_entropy(draft, outputs, is_known & _is_guessed(is_own, number))
+                for number, outputs in enumerate(self.unrolled(draft, params, tokens, seen.taps))
+            ]
+        )
+        return jnp.sum(DECAY ** jnp.arange(self.depth, dtype=jnp.float32) * by_depth), by_depth
 
+    def rank_counts(
+        self, draft: Params, params: Params, tokens: Int32[Array, "B T"], is_own: Bool[Array, "B T"]
+    ) -> tuple[Int32[Array, "depth R"], Int32[Array, "depth"]]:
+        """How often the next token was the guess of each rank, R = MAX_RANKS, and of how many tokens."""
+        taps, following = self._seen(params, tokens).taps, jnp.roll(tokens, -1, axis=1)
+        counts, totals = list[jax.Array](), list[jax.Array]()
+        for number, outputs in enumerate(self.unrolled(draft, params, tokens, taps)):
+            raw, is_counted = self._draft_logits(draft, outputs), _is_guessed(is_own, number)
+            _, ranked = lax.top_k(raw, min(MAX_RANKS, raw.shape[2]))
+            is_right = (jnp.asarray(self.vocabulary)[ranked] == following[..., None]) & is_counted[..., None]
+            found = jnp.sum(is_right, axis=(0, 1), dtype=jnp.int32)
+            counts.append(jnp.pad(found, (0, MAX_RANKS - len(found))))
+            totals.append(jnp.sum(is_counted, dtype=jnp.int32))
+        return jnp.stack(counts), jnp.stack(totals)
 
-def unrolled(
-    settings: Settings,
-    config: EagleConfig,
-    params: Params,
-    draft: Params,
-    tokens: Int32[Array, "B T"],
-    taps: Float[Array, "A BT D"],
-    depth: int,
-) -> list[Float[Array, "B T D"]]:
-    """The draft's outputs after each token, of each depth. draft: without the vocabulary; cast to the model's dtype."""
-    ctx, shape = Context(settings.mesh, settings.attention_backend), tokens.shape
-    draft = _in_dtype(settings, config, draft)
-    embedded = lax.stop_gradient(embed(settings.config, params, tokens.reshape(-1)))
-    positions = jnp.tile(jnp.arange(shape[1], dtype=jnp.int32), shape[0])
-    outputs = eagle_layer.fuse(draft, taps)
-    keys, values, found = list[jax.Array](), list[jax.Array](), list[jax.Array]()
-    for _ in range(depth):
-        features = _shifted(outputs.reshape(*shape, -1), 1).reshape(outputs.shape)
-        q, k, v = eagle_layer.project(config, draft, embedded, features, positions)
-        keys.append(k.reshape(*shape, *k.shape[1:]))
-        values.append(v.reshape(*shape, *v.shape[1:]))
-        o = chain_attention(q.reshape(*shape, *q.shape[1:]), keys, values)
-        outputs = eagle_layer.after_attention(ctx, config, draft, features, o.reshape(q.shape))
-        found.append(outputs.reshape(*shape, -1))
-    return found
+    def unrolled(
+        self, draft: Params, params: Params, tokens: Int32[Array, "B T"], taps: Float[Array, "A BT D"]
+    ) -> list[Float[Array, "B T D"]]:
+        """The draft's outputs after each token, of each depth, computed in the target's dtype."""
+        settings, shape = self.settings, tokens.shape
+        ctx, draft = Context(settings.mesh, settings.attention_backend), self._in_dtype(draft)
+        embedded = lax.stop_gradient(embed(settings.config, params, tokens.reshape(-1)))
+        positions = jnp.tile(jnp.arange(shape[1], dtype=jnp.int32), shape[0])
+        outputs = eagle_layer.fuse(draft, taps)
+        keys, values, found = list[jax.Array](), list[jax.Array](), list[jax.Array]()
+        for _ in range(self.depth):
+            features = _shifted(outputs.reshape(*shape, -1), 1).reshape(outputs.shape)
+            q, k, v = eagle_layer.project(self.config, draft, embedded, features, positions)
+            keys.append(k.reshape(*shape, *k.shape[1:]))
+            values.append(v.reshape(*shape, *v.shape[1:]))
+            o = chain_attention(q.reshape(*shape, *q.shape[1:]), keys, values)
+            outputs = eagle_layer.after_attention(ctx, self.config, draft, features, o.reshape(q.shape))
+            found.append(outputs.reshape(*shape, -1))
+        return found
+
+    def _seen(self, params: Params, tokens: jax.Array) -> Seen:
+        settings = self.settings
+        hidden, taps = forward(settings, params, tokens, layers=self.config.taps_of(settings.config))
+        raw = logits(settings, params, hidden)
+        return lax.stop_gradient(Seen(taps.reshape(len(taps), -1, taps.shape[-1]), raw))
+
+    def _draft_logits(self, draft: Params, outputs: jax.Array) -> jax.Array:
+        """[B, T, Vd]"""
+        draft, flat = self._in_dtype(draft), outputs.reshape(-1, outputs.shape[2])
+        ctx = Context(self.settings.mesh, self.settings.attention_backend)
+        raw = head_logits(ctx, self.config.model, draft, eagle_layer.before_head(self.config, draft, flat))
+        return raw[:, : self.config.model.vocab_size].reshape(*outputs.shape[:2], -1)
+
+    def _in_dtype(self, draft: Params) -> Params:
+        """The weights as an engine has them."""
+        settings = self.settings
+        specs = eagle_layer.declare_eagle(self.config, settings.config.d_model, settings.mesh, settings.dtype)
+        del specs["tokens"]
+
+        def cast(leaf: jax.Array, spec: ParamSpec) -> jax.Array:
+            return leaf.astype(spec.dtype)
+
+        return jax.tree.map(cast, draft, specs)
 
 
 def chain_attention(
@@ -143,20 +158,6 @@ def chain_attention(
     return (confirmed + drafted).reshape(q.shape)
 
 
-def _seen(settings: Settings, config: EagleConfig, params: Params, tokens: jax.Array) -> Seen:
-    hidden, taps = forward(settings, params, tokens, layers=config.taps_of(settings.config))
-    raw = logits(settings, params, hidden)
-    return lax.stop_gradient(Seen(taps.reshape(len(taps), -1, taps.shape[-1]), raw))
-
-
-def _draft_logits(settings: Settings, config: EagleConfig, draft: Params, outputs: jax.Array) -> jax.Array:
-    """[B, T, Vd]"""
-    draft = _in_dtype(settings, config, draft)
-    ctx, flat = Context(settings.mesh, settings.attention_backend), outputs.reshape(-1, outputs.shape[2])
-    raw = head_logits(ctx, config.model, draft, eagle_layer.before_head(config, draft, flat))
-    return raw[:, : config.model.vocab_size].reshape(*outputs.shape[:2], -1)
-
-
 def _is_guessed(is_own: Bool[Array, "B T"], depth: int) -> Bool[Array, "B T"]:
     """Tokens after which the next one is learned at a depth."""
     place = jnp.arange(is_own.shape[1])[None]
@@ -166,15 +167,3 @@ def _is_guessed(is_own: Bool[Array, "B T"], depth: int) -> Bool[Array, "B T"]:
 def _shifted(x: jax.Array, count: int) -> jax.Array:
     """What lies `count` tokens before each; zeros before the first."""
     return jnp.pad(x, ((0, 0), (count, 0), *[(0, 0)] * (x.ndim - 2)))[:, : x.shape[1]]
-
-
-def _in_dtype(settings: Settings, config: EagleConfig, draft: Params) -> Params:
-    """The weights as an engine has them."""
-    mesh, width = settings.mesh, settings.config.d_model
-    specs = eagle_layer.declare_eagle(config, width, mesh, settings.dtype)
-    del specs["tokens"]
-
-    def cast(leaf: jax.Array, spec: ParamSpec) -> jax.Array:
-        return leaf.astype(spec.dtype)
-
-    return jax.tree.map(cast, draft, specs)

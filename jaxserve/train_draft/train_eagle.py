@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import jax
@@ -16,11 +15,9 @@ from jaxserve.models.config.model_config import ModelConfig, Stack
 from jaxserve.models.eagle_layer import declare_eagle
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params, init_random
-from jaxserve.train_draft.eagle_loss import eagle_loss, rank_counts
+from jaxserve.train_draft.eagle_loss import EagleGuesses
 from jaxserve.train_draft.own_texts import OwnTexts
-from jaxserve.train_draft.training_loop import Loss, Trained, TrainingPlan, train
-
-Scored = tuple[jax.Array, jax.Array]
+from jaxserve.train_draft.training_loop import Trained, TrainingPlan, train
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +61,9 @@ def train_eagle(
     progress: Callable[[int, int], None],
 ) -> Trained:
     """The draft's weights but for its vocabulary, which `EagleDraft` has."""
-    of_draft = partial(_with_draft, settings, draft, plan.depth)
+    guesses = EagleGuesses(settings, draft.config, draft.vocabulary, plan.depth)
     start = first_weights(settings, params, draft, plan.seed)
-    return train(settings, params, start, of_draft(eagle_loss), of_draft(rank_counts), texts, plan, folder, progress)
-
-
-def _with_draft(settings: Settings, draft: EagleDraft, depth: int, function: Callable[..., Scored]) -> Loss:
-    """A function of `eagle_loss.py` as one of weights and texts alone."""
-
-    def called(weights: Params, params: Params, tokens: jax.Array, is_own: jax.Array) -> Scored:
-        vocabulary = jnp.asarray(draft.vocabulary)
-        return function(settings, draft.config, params, weights, vocabulary, tokens, is_own, depth)
-
-    return called
+    return train(settings, params, start, guesses.loss, guesses.rank_counts, texts, plan, folder, progress)
 
 
 def first_weights(settings: Settings, params: Params, draft: EagleDraft, seed: int) -> Params:

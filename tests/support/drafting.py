@@ -81,7 +81,8 @@ class AmongDecoys(Proposer):
         self, params: Params, state: DeviceState, rows: DraftRows, num_drafts: int
     ) -> tuple[DeviceState, Drafts]:
         """See `Proposer`."""
-        _, (tokens, num, _) = self.ngram.propose(params, state, rows, num_drafts // 2)
+        _, drafts = self.ngram.propose(params, state, rows, num_drafts // 2)
+        tokens, num = drafts.tokens, drafts.num
         other = (tokens + 1) % jnp.int32(64)  # within every tiny vocabulary
         nodes = jnp.stack([other, tokens], axis=2).reshape(len(num), -1)
         parents = jnp.repeat(2 * jnp.arange(num_drafts // 2, dtype=jnp.int32), 2)

@@ -15,7 +15,7 @@ from tests.support.eagle_drafts import LONG, answers, prompts
 from tests.support.golden_data import checkpoint
 from tests.support.tiny_engines import tiny_engine
 
-NUM_TEXTS, NUM_ROWS = 1200, 8
+NUM_TEXTS, NUM_ROWS = 480, 8
 SKIP = {"method": "layer_skip", "skip_layers": (1,), "num_speculative_tokens": 3}
 
 

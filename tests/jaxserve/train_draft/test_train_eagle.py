@@ -9,7 +9,7 @@ import pytest
 
 from jaxserve import pure
 from jaxserve.core.errors import ConfigError
-from jaxserve.train_draft.eagle_loss import DECAY, eagle_loss, rank_counts, unrolled
+from jaxserve.train_draft.eagle_loss import DECAY, EagleGuesses
 from jaxserve.train_draft.own_texts import OwnTexts
 from jaxserve.train_draft.train_eagle import first_weights, make_draft, train_eagle
 from jaxserve.train_draft.training_loop import TrainingPlan
@@ -35,7 +35,8 @@ def test_outputs_of_each_depth_are_those_of_drafts(model):
     tokens = jnp.int32([[5, 9, 7, 30, 2, 8, 1], [3, 3, 60, 41, 7, 7, 100]])
     _, taps = pure.forward(settings, params, tokens, layers=naive.config.tap_layers)
     flat = taps.reshape(len(taps), -1, taps.shape[-1])
-    found = unrolled(settings, naive.config, params, naive.draft, tokens, flat, DEPTH)
+    guesses = EagleGuesses(settings, naive.config, naive.vocabulary, DEPTH)
+    found = guesses.unrolled(naive.draft, params, tokens, flat)
     for row, text in enumerate(tokens.tolist()):
         features = naive.features(text)
         for depth, outputs in enumerate(found):
@@ -53,12 +54,11 @@ def test_loss_and_ranks_of_one_text(model):
     settings, params = model
     tokens = jnp.int32([[5, 9, 7, 30, 2, 8, 1]])
     is_own = jnp.asarray([[False, False, False, True, True, True, True]])
-    vocabulary = jnp.asarray(naive.vocabulary, jnp.int32)
-    given = settings, naive.config, params, naive.draft, vocabulary, tokens, is_own, DEPTH
-    total, by_depth = eagle_loss(*given)
+    guesses = EagleGuesses(settings, naive.config, naive.vocabulary.astype(np.int32), DEPTH)
+    total, by_depth = guesses.loss(naive.draft, params, tokens, is_own)
     hidden, taps = pure.forward(settings, params, tokens, layers=naive.config.tap_layers)
     logits = np.asarray(pure.logits(settings, params, hidden)[0])
-    outputs = unrolled(settings, naive.config, params, naive.draft, tokens, taps[:, 0], DEPTH)
+    outputs = guesses.unrolled(naive.draft, params, tokens, taps[:, 0])
     expected, ranks = list[float](), list[list[int]]()
     for of_depth in outputs:
         losses, found = list[float](), list[int]()
@@ -73,7 +73,7 @@ def test_loss_and_ranks_of_one_text(model):
         ranks.append(found)
     np.testing.assert_allclose(by_depth, expected, rtol=1e-4)
     np.testing.assert_allclose(total, sum(DECAY**i * loss for i, loss in enumerate(expected)), rtol=1e-4)
-    counts, totals = rank_counts(*given)
+    counts, totals = guesses.rank_counts(naive.draft, params, tokens, is_own)
     assert counts.tolist() == [[found.count(rank) for rank in range(counts.shape[1])] for found in ranks]
     assert totals.tolist() == [4] * DEPTH
 

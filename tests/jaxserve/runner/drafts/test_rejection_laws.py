@@ -123,12 +123,13 @@ def p_values(sampler, num_drafts, fault="", **options):
     return found
 
 
-@pytest.mark.parametrize(
-    ("sampler", "num_rows"), [(name, FEW_ROWS if options else NUM_ROWS) for name, options in SAMPLERS.items()]
-)
-@pytest.mark.parametrize("num_drafts", [1, 3])
-def test_pairs_of_tokens_have_the_law_of_the_target(sampler, num_rows, num_drafts):
-    assert min(p_values(sampler, num_drafts, num_rows=num_rows)) > 1e-4
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_pairs_of_tokens_have_the_law_of_the_target(sampler):
+    assert min(p_values(sampler, 1, num_rows=FEW_ROWS if SAMPLERS[sampler] else NUM_ROWS)) > 1e-4
+
+
+def test_so_have_the_last_of_three_drafts_and_the_token_after_it():
+    assert min(p_values("top-p", 3, num_rows=FEW_ROWS)) > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -153,9 +154,9 @@ def test_as_many_drafts_are_accepted_as_the_laws_have_in_common():
     """Σ min(p, q). Where drafts count as certain tokens have the same law, but Σ p q are accepted, as by matching."""
     p, q = (laws_of(table, "plain")[FIRST] for table in (TARGET, DRAFTS))
     for are_certain, expected in ((False, np.minimum(p, q).sum()), (True, (p * q).sum())):
-        _, accepted = emitted("plain", 1, are_certain=are_certain)
-        assert abs(accepted / NUM_ROWS - expected) < 4 * np.sqrt(expected * (1 - expected) / NUM_ROWS)
-    assert min(p_values("plain", 1, are_certain=True)) > 1e-4
+        _, accepted = emitted("plain", 1, are_certain=are_certain, num_rows=FEW_ROWS)
+        assert abs(accepted / FEW_ROWS - expected) < 4 * np.sqrt(expected * (1 - expected) / FEW_ROWS)
+    assert min(p_values("plain", 1, are_certain=True, num_rows=FEW_ROWS)) > 1e-4
 
 
 def test_laws_of_tokens_are_those_of_drawing():
