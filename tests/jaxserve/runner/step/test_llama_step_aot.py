@@ -40,8 +40,10 @@ def check_verify_step(mesh: Mesh, drafts: str) -> None:
     """Assert that rows with drafts update the state in place, copy no weight, and wait for the host once a round."""
     step = StepCase(mesh, "llama-3-8b", VERIFY, drafts=drafts)
     compiled = step.compile()
-    max_bytes = 3 * step.logit_share_bytes
-    assert_in_place(compiled, step.state.kv.pool, donated=step.state, max_temp_bytes=max_bytes)
+    # A draft has logits of its own.
+    max_bytes = (4 if step.state.kv.extra else 3) * step.logit_share_bytes
+    for array in (step.state.kv.pool, *step.state.kv.extra.values()):
+        assert_in_place(compiled, array, donated=step.state, max_temp_bytes=max_bytes)
     assert not step.weight_copies(compiled)
     assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP
 
