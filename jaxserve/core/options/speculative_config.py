@@ -67,8 +67,11 @@ class SpeculativeConfig:
         if self.learned not in (LEARNED if self.method == "auto" else (None,)):
             needs = f"needs learned, one of {', '.join(LEARNED)}" if self.method == "auto" else "has no use for learned"
             raise option_error(PARAM, f"method={self.method!r} {needs}, not {self.learned!r}")
-        with_model = {"draft_model": 'model="…", the draft model', "medusa": 'model="…", the folder of the heads'}
-        with_model["eagle3"] = 'model="…", the EAGLE-3 draft'
+        with_model = {
+            "draft_model": 'model="…", the draft model',
+            "medusa": 'model="…", the folder of the heads',
+            "eagle3": 'model="…", the EAGLE-3 draft',
+        }
         self._check_own("model", with_model)
         self._check_own("skip_layers", {"layer_skip": "skip_layers=[…], the layers that drafts skip"})
         model: Any = self.model
@@ -92,10 +95,7 @@ class SpeculativeConfig:
         ):
             self._check_number(name, most)
         for method, prefix in (("ngram", "prompt_lookup"), ("suffix", "suffix_decoding"), ("eagle3", "eagle")):
-            own = {f.name: f.default for f in fields(self) if f.name.startswith(prefix) and method not in self.methods}
-            if changed := [name for name, default in own.items() if getattr(self, name) != default]:
-                raise option_error(PARAM, f"{changed[0]} is an option of method={method!r}, not of {self.method!r}")
-
+            self._check_unused(prefix, method in self.methods, f"method={method!r}, not of {self.method!r}")
         self._check_acceptance()
 
     @property
@@ -129,9 +129,14 @@ class SpeculativeConfig:
             )
         if self.acceptance != "match" and self.synthetic_acceptance is not None:
             raise option_error(PARAM, "synthetic_acceptance takes the place of acceptance: leave one of them out")
-        own = {f.name: f.default for f in fields(self) if f.name.startswith("typical")}
-        if self.acceptance != "typical" and (changed := [n for n, value in own.items() if getattr(self, n) != value]):
-            raise option_error(PARAM, f"{changed[0]} is an option of acceptance='typical', not of {self.acceptance!r}")
+        is_typical = self.acceptance == "typical"
+        self._check_unused("typical", is_typical, f"acceptance='typical', not of {self.acceptance!r}")
+
+    def _check_unused(self, prefix: str, is_used: bool, owner: str) -> None:
+        """Raise ConfigError if an option whose name begins so is given without what it is an option of."""
+        own = [] if is_used else [f for f in fields(self) if f.name.startswith(prefix)]
+        if changed := [f.name for f in own if getattr(self, f.name) != f.default]:
+            raise option_error(PARAM, f"{changed[0]} is an option of {owner}")
 
     def _check_number(self, name: str, most: float) -> None:
         value: Any = getattr(self, name)
