@@ -51,7 +51,10 @@ class EagleSource:
     def _rest(self, mesh: Mesh, specs: Params, seed: int) -> Params:
         if self.checkpoint is None:
             return init_random(specs, mesh, seed & 0xFFFFFFFF)
-        return load(self.checkpoint, targets(specs, mesh), eagle3_names.rules(dims(self.model.model, mesh)))
+        try:
+            return load(self.checkpoint, targets(specs, mesh), eagle3_names.rules(dims(self.model.model, mesh)))
+        except CheckpointError as error:
+            raise _error(str(error)) from error
 
     def _tokens(self) -> np.ndarray:
         """int64[Vd]: the target's token of each entry of the draft's vocabulary."""
@@ -76,10 +79,15 @@ def open_eagle(source: ResolvedSource) -> Generator[EagleSource]:
     if source.format != "safetensors":
         raise _error(f"{source.source!r} must be an EAGLE-3 draft in safetensors, not {source.format}")
     try:
-        with open_checkpoint(source) as checkpoint:
-            yield EagleSource(eagle3.from_hf(checkpoint.config), checkpoint)
+        checkpoint = open_checkpoint(source)
     except CheckpointError as error:
         raise _error(str(error)) from error
+    with checkpoint:
+        try:
+            config = eagle3.from_hf(checkpoint.config)
+        except ConfigError as error:
+            raise _error(f"{source.source!r} is no EAGLE-3 draft: {error}") from error
+        yield EagleSource(config, checkpoint)
 
 
 def random_eagle(folder: Path) -> EagleSource:
