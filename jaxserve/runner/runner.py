@@ -60,7 +60,8 @@ class Runner:
         self.programs, self.params, self.draft_params = programs, params, draft_params
         self.num_reads = 0  # steps read back by `collect`
         self._state = init_state(programs.layout, programs.num_pages, programs.slot_sizes, programs.settings.model.mesh)
-        if programs.settings.model.mesh.devices.flat[0].platform != "cpu":
+        self._is_on_cpu = programs.settings.model.mesh.devices.flat[0].platform == "cpu"
+        if not self._is_on_cpu:
             jax.block_until_ready(self._state)  # out-of-memory errors appear here; on CPU they appeared before
         self._executables = Executables(compiler)
         self._batch_layouts: dict[Bucket, BatchLayout] = {}
@@ -87,9 +88,7 @@ class Runner:
             pooled=extras.pooled if plan.has_pooled else None,
             late=LateRows.of(plan) if len(plan.late_rows) else None,
         )
-        for result in (ticket.output, ticket.logprobs, ticket.prompt_logprobs, ticket.pooled):
-            if result is not None:
-                result.copy_to_host_async()
+        self._copy_to_host(ticket.output, ticket.logprobs, ticket.prompt_logprobs, ticket.pooled)
         return ticket
 
     def draw(self, ticket: Ticket, ops: tuple[DeviceOp, ...]) -> Ticket:
@@ -102,9 +101,7 @@ class Runner:
         execute = self._executables.get(f"draw[rows={size}]", program)
         self._state, output, logprobs = execute(self.weights, self._state, late.padded(size, programs.num_slots))
         late = replace(late, output=output, logprobs=None if ticket.logprobs is None else logprobs)
-        for result in (late.output, late.logprobs):
-            if result is not None:
-                result.copy_to_host_async()
+        self._copy_to_host(late.output, late.logprobs)
         return replace(ticket, late=late)
 
     def collect(self, ticket: Ticket) -> StepOutcome:
@@ -112,6 +109,14 @@ class Runner:
         self.num_reads += 1
         outcome = self._verified(ticket) if ticket.bucket.is_verify else self._drawn(ticket)
         return outcome if ticket.late is None else ticket.late.complete(outcome, self.settings.max_logprobs)
+
+    def _copy_to_host(self, *results: jax.Array | None) -> None:
+        """Start copies while the device runs. On CPU there is nothing to copy: 40 of 750 us of a step of 64 rows."""
+        if self._is_on_cpu:
+            return
+        for result in results:
+            if result is not None:
+                result.copy_to_host_async()
 
     def _drawn(self, ticket: Ticket) -> StepOutcome:
         bucket, num_rows, k = ticket.bucket, ticket.num_rows, self.settings.max_logprobs

@@ -26,10 +26,12 @@ def commit(state: SchedulerState, plan: StepPlan, outcome: StepOutcome) -> Token
     live = slot_table.epoch[plan.slots] == plan.epochs
     rows = np.flatnonzero(live)
     slots, samples = plan.slots[rows], plan.samples[rows]
-    num_computed = plan.num_computed(outcome.num_tokens)[rows]
-    slot_table.num_computed[slots] += num_computed
-    if plan.num_rounds > 1 or plan.bucket.is_verify:  # else rows compute what was planned
+    if plan.num_rounds > 1 or plan.bucket.is_verify:
+        num_computed = plan.num_computed(outcome.num_tokens)[rows]
         slot_table.num_scheduled[slots] -= plan.max_computed[rows] - num_computed
+    else:  # rows compute what was planned
+        num_computed = plan.query_lens[rows]
+    slot_table.num_computed[slots] += num_computed
     if plan.targets is not None and outcome.prompt_logprobs is not None:
         collect_logprobs(state, plan, outcome.prompt_logprobs, live)
     if outcome.pooled is not None:

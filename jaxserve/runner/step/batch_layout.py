@@ -86,8 +86,9 @@ def pack(layout: BatchLayout, plan: StepPlan, scratch_slot: int) -> np.ndarray:
     if len(plan.late_rows):
         rows[plan.late_rows, ROW_INDEX["samples"]] = 0
     rows[:, ROW_INDEX["max_tokens"]] = plan.max_tokens
-    rows[:, ROW_INDEX["max_drafts"]] = plan.max_drafts
-    rows[:, ROW_INDEX["proposer"]] = plan.proposers
+    if plan.bucket.is_verify:
+        rows[:, ROW_INDEX["max_drafts"]] = plan.max_drafts
+        rows[:, ROW_INDEX["proposer"]] = plan.proposers
     rows[:, len(STEP_FIELDS) :] = plan.sampling
     for k, (start, end) in enumerate(layout.kinds):
         parts[f"first_pages{k}"][:, :num_rows] = plan.first_pages[start:end]

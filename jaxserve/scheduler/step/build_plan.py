@@ -25,7 +25,8 @@ def build_plan(
     slots, query_lens, num_decodes = _in_order(state, decodes, rows)
     num_scheduled, num_tokens = slot_table.num_scheduled[slots], slot_table.num_tokens[slots]
     in_flight = num_scheduled >= num_tokens
-    ends = num_scheduled + query_lens + rounds.max_tokens[slots] - 1
+    max_tokens = np.ones(len(slots), np.int32) if rounds.max_tokens is None else rounds.max_tokens[slots]
+    ends = num_scheduled + query_lens + max_tokens - 1
     tokens = _tokens(state, slots, num_scheduled, ends, in_flight, num_decodes)
     extra_rows = np.flatnonzero(slot_table.has_extras[slots])
     targets = _targets(state, slots, extra_rows, num_scheduled, ends, len(tokens)) if len(extra_rows) else None
@@ -41,17 +42,18 @@ def build_plan(
     clears_counts = any(slot_table.num_scheduled[slot] == 0 for slot in counted)
     is_decode = num_decodes == len(slots) and targets is None and not (has_pooled or clears_counts)
     samples = (ends >= num_tokens) & (num_tokens < slot_table.max_len[slots])
+    drafts, no_drafts = rounds.drafts, np.zeros(len(slots), np.int32)
     plan = StepPlan(
         step_id=state.num_planned,
-        bucket=rounds.bucket or buckets.fit(len(tokens), len(slots), width, is_decode=is_decode),
+        bucket=drafts.bucket if drafts else buckets.fit(len(tokens), len(slots), width, is_decode=is_decode),
         slots=slots,
         epochs=slot_table.epoch[slots],
         query_lens=query_lens,
         starts=np.where(in_flight, -1, num_scheduled),
         samples=samples,
-        max_tokens=rounds.max_tokens[slots],
-        max_drafts=rounds.max_drafts[slots],
-        proposers=rounds.proposers[slots],
+        max_tokens=max_tokens,
+        max_drafts=drafts.max_drafts[slots] if drafts else no_drafts,
+        proposers=drafts.proposers[slots] if drafts else no_drafts,
         num_rounds=rounds.num_rounds,
         num_decodes=num_decodes,
         tokens=tokens,
@@ -66,7 +68,7 @@ def build_plan(
             *make_forks(rows),
             *(early_edits(state, slots[extra_rows], rows.new_slots) if len(extra_rows) else ()),
             *state.mask_rows.take_uploads(),
-            *_cached_prefixes(state, started, counted),
+            *(_cached_prefixes(state, started, counted) if started else ()),
             *(() if state.earlier_outputs is None else state.earlier_outputs.take_ops()),
         ),
         late_rows=_late_rows(state, slots, extra_rows, in_flight & samples) if len(extra_rows) else extra_rows,

@@ -1,6 +1,7 @@
 """Host: multi-step decoding: how many tokens each row of a step draws before the step returns, with their pages."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,16 +13,25 @@ from jaxserve.scheduler.speculation import DraftPlan
 from jaxserve.scheduler.state import SchedulerState, StepRows
 
 
+class SlotDrafts(NamedTuple):
+    """max_drafts, proposers: int32[slots], as in `StepPlan`."""
+
+    bucket: Bucket
+    max_drafts: np.ndarray
+    proposers: np.ndarray
+
+
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """num_rounds: forward passes of a step, at most. max_tokens, max_drafts, proposers: by slot, as in `StepPlan`.
-    bucket: where rows have drafts."""
+    """num_rounds: forward passes of a step, at most. max_tokens: by slot, as in `StepPlan`; None: one token each.
+    drafts: where rows have such."""
 
-    num_rounds: int
-    max_tokens: np.ndarray  # int32[slots]
-    max_drafts: np.ndarray  # int32[slots]
-    proposers: np.ndarray  # int32[slots]
-    bucket: Bucket | None = None
+    num_rounds: int = 1
+    max_tokens: np.ndarray | None = None  # int32[slots]
+    drafts: SlotDrafts | None = None
+
+
+ONE_ROUND = Rounds()
 
 
 def plan_rounds(
@@ -33,30 +43,37 @@ def plan_rounds(
     part in as many rounds as it needs.
     """
     slot_table, groups = state.slot_table, state.groups
-    num_slots = len(slot_table.is_running)
-    max_tokens, max_drafts, proposers = np.ones(num_slots, np.int32), *np.zeros((2, num_slots), np.int32)
     if max_rounds > 1 and not _are_alone(state, decodes, rows):
         max_rounds = 1
     drafts = _plan_drafts(state, buckets, decodes, rows)
-    if drafts is not None:
-        max_drafts[decodes], proposers[decodes] = drafts.max_drafts, drafts.proposers
-        max_rounds = 1 if drafts.is_trial else max_rounds
-    elif max_rounds == 1:
-        return Rounds(1, max_tokens, max_drafts, proposers)
+    if drafts is None and max_rounds == 1:
+        return ONE_ROUND
+    if drafts is not None and drafts.is_trial:
+        max_rounds = 1
+    max_tokens = np.ones(len(slot_table.is_running), np.int32)
+    tokens_a_round = 1 if drafts is None else 1 + drafts.max_drafts
     starts = slot_table.num_scheduled[decodes]
     needed = np.minimum(slot_table.max_computed, slot_table.span_end)[decodes] - starts
     num_idle = num_available_pages(state, rows)
     room = slot_table.first_pages[:, decodes] + slot_table.table_widths
     for num_rounds in range(max_rounds, 0, -1):
-        counts = np.minimum(needed, num_rounds * (1 + max_drafts[decodes]))
+        counts = np.minimum(needed, num_rounds * tokens_a_round)
         end_pages = groups.end_page(starts + counts)
         missing = np.maximum(end_pages - slot_table.end_page[decodes], 0)
         if missing.sum() * groups.num_groups <= num_idle and (end_pages <= room).all():
             for i in np.flatnonzero(missing).tolist():
                 extend_table(state, int(decodes[i]), int(end_pages[i]))
             max_tokens[decodes] = counts
-            return Rounds(num_rounds, max_tokens, max_drafts, proposers, drafts.bucket if drafts else None)
-    return Rounds(1, max_tokens, np.zeros_like(max_drafts), proposers)
+            return Rounds(
+                num_rounds, max_tokens, None if drafts is None else _by_slot(drafts, decodes, len(max_tokens))
+            )
+    return ONE_ROUND
+
+
+def _by_slot(drafts: DraftPlan, decodes: np.ndarray, num_slots: int) -> SlotDrafts:
+    max_drafts, proposers = np.zeros((2, num_slots), np.int32)
+    max_drafts[decodes], proposers[decodes] = drafts.max_drafts, drafts.proposers
+    return SlotDrafts(drafts.bucket, max_drafts, proposers)
 
 
 def _plan_drafts(state: SchedulerState, buckets: Buckets, decodes: np.ndarray, rows: StepRows) -> DraftPlan | None:
