@@ -4,6 +4,7 @@ an EAGLE-3 draft, or layers that drafts skip."""
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ NUM_TOKENS = {"medusa": 200_000, "eagle3": 200_000, "layer_skip": 2_000}
 TRAINING = {"depth": 3, "learning_rate": 1e-3, "texts_per_step": 2, "epochs": 1, "max_steps": None}
 """Defaults of the options of methods that train."""
 MIN_TEXT_LEN = 8
+MAX_TEMPERATURE = 2
 
 
 def run(argv: list[str]) -> int:
@@ -37,7 +39,7 @@ def run(argv: list[str]) -> int:
     llm = LLM.from_config(config, show_progress=not args.quiet)
     prompts = None if args.prompts is None else _prompts(llm, args.prompts)
     num_tokens = args.num_tokens or NUM_TOKENS[args.method]
-    sizes = {"num_tokens": num_tokens, "text_len": args.text_len, "seed": config.seed}
+    sizes = {"num_tokens": num_tokens, "text_len": args.text_len, "temperature": args.temperature, "seed": config.seed}
     with CountBar(not args.quiet, desc="Generating", unit="token", total=num_tokens) as bar:
         texts = own_texts(llm, args.out, prompts, **sizes, progress=lambda done: bar.update(done - bar.n))
     found = METHODS[args.method](args, llm, texts)
@@ -75,15 +77,19 @@ def _prompts(llm: "LLM", path: Path) -> list[list[int]]:
     return [llm.render_chat([{"role": "user", "content": line}])["prompt_token_ids"] for line in lines]
 
 
-def _rate(text: str) -> float:
-    """A learning rate."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number between 0 and 1")
-    return value
+def _number(low: float, high: float) -> Callable[[str], float]:
+    """Reads a number from `low` to `high`."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} must be a number from {low:g} to {high:g}")
+        return value
+
+    return read
 
 
 def _depth(text: str) -> int:
@@ -137,9 +143,17 @@ def _parser() -> argparse.ArgumentParser:
         "--prompts",
         type=existing_file,
         metavar="FILE",
-        help="a prompt a line, asked in the model's chat template if it has one (default: texts without a prompt)",
+        help="a prompt a line, asked in the model's chat template if it has one (default: questions that the model "
+        "draws, or its first 16 tokens if it has no template)",
     )
-    parser.add_argument("--learning-rate", type=_rate, metavar="X", help="the highest (default: 0.001)")
+    parser.add_argument(
+        "--temperature",
+        type=_number(0, MAX_TEMPERATURE),
+        default=0.7,
+        metavar="X",
+        help="at which texts are drawn after the prompt: the one that requests will have (default: 0.7)",
+    )
+    parser.add_argument("--learning-rate", type=_number(1e-6, 1), metavar="X", help="the highest (default: 0.001)")
     parser.add_argument("--texts-per-step", type=count, metavar="N", help="texts of a step (default: 2)")
     parser.add_argument("--epochs", type=count, metavar="N", help="how often texts are learned (default: 1)")
     parser.add_argument("--max-steps", type=count, metavar="N", help="end the training earlier")

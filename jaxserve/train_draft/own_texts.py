@@ -14,9 +14,10 @@ from checkpoints.formats.atomic_files import whole_file
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.sampling_params import SamplingParams
 from jaxserve.engine.llm import LLM
+from jaxserve.train_draft.openings import openings
 
 FILE = "texts.npz"
-BATCH = 64  # texts between two writes
+BATCH = 128  # texts between two writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +43,24 @@ def own_texts(
     *,
     num_tokens: int,
     text_len: int,
+    temperature: float,
     seed: int,
     progress: Callable[[int], None],
 ) -> OwnTexts:
-    """As many texts as have `num_tokens` drawn tokens, at temperature 1; prompts: asked in turn; None: texts from their
-    start. progress: called with the tokens so far."""
-    key = _key(llm, prompts, text_len=text_len, seed=seed)
+    """As many texts as have `num_tokens` drawn tokens, which begin as `openings` says. progress: called with the tokens
+    so far."""
+    key = _key(llm, prompts, text_len=text_len, temperature=temperature, seed=seed)
     texts = _read(folder / FILE, text_len, key)
-    own, first = prompts or [[_start_token(llm)]], len(texts.tokens)
     while (num_drawn := int(texts.is_generated.sum())) < num_tokens:
         progress(num_drawn)
-        numbers = range(first, first + BATCH)
-        asked = [own[i % len(own)][: text_len // 2] for i in numbers]
+        numbers = range(len(texts.tokens), len(texts.tokens) + BATCH)
+        asked = [opening[: text_len // 2] for opening in openings(llm, prompts, numbers, seed)]
         params = [
-            SamplingParams(seed=seed + i, max_tokens=text_len - len(prompt), ignore_eos=prompts is None)
-            for i, prompt in zip(numbers, asked, strict=True)
+            SamplingParams(seed=seed + number, max_tokens=text_len - len(opening), temperature=temperature)
+            for number, opening in zip(numbers, asked, strict=True)
         ]
         outputs = llm.generate(asked, params, use_tqdm=False)
-        drawn = [output.outputs[0].token_ids for output in outputs]
-        texts = _joined(texts, asked, drawn)
-        first += BATCH
+        texts = _joined(texts, asked, [output.outputs[0].token_ids for output in outputs])
         with whole_file(folder / FILE) as file:
             np.savez(file, tokens=texts.tokens, starts=texts.starts, ends=texts.ends, key=np.array(key))
     progress(num_drawn)
@@ -82,7 +81,7 @@ def _joined(texts: OwnTexts, asked: list[list[int]], drawn: list[list[int]]) -> 
     )
 
 
-def _key(llm: LLM, prompts: list[list[int]] | None, **options: int) -> str:
+def _key(llm: LLM, prompts: list[list[int]] | None, **options: float) -> str:
     """What texts depend on, other than their number."""
     digest = None if prompts is None else hashlib.sha256(json.dumps(prompts).encode()).hexdigest()[:12]
     return json.dumps({"model": llm.config.model, "prompts": digest, **options})
@@ -100,11 +99,3 @@ def _read(path: Path, text_len: int, key: str) -> OwnTexts:
     if known != key or texts.tokens.shape != (len(texts.starts), text_len):
         raise ConfigError(f"{path} has texts with {known} instead of {key}: delete it, or name another folder")
     return texts
-
-
-def _start_token(llm: LLM) -> int:
-    """The token before every text, or the one after."""
-    tokenizer = llm.parts.tokenizer
-    if tokenizer is None:
-        return 0
-    return tokenizer.bos_id if tokenizer.bos_id is not None else next(iter(tokenizer.eos_ids), 0)

@@ -64,7 +64,8 @@ def test_an_eagle_draft_is_trained_and_used(tmp_path, capsys):
 def test_mistakes_are_named(tmp_path, capsys):
     model = str(checkpoint("llama3"))
     for flag, value, message in (
-        ("--learning-rate", "2", "between 0 and 1"),
+        ("--learning-rate", "2", "must be a number from 1e-06 to 1"),
+        ("--temperature", "nan", "must be a number from 0 to 2"),
         ("--depth", "17", "must be an integer from 1 to 16"),
         ("--text-len", "1", "must be an integer of at least 8"),
     ):

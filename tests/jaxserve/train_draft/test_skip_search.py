@@ -17,7 +17,7 @@ from tests.support.tiny_engines import tiny_engine
 def own(tmp_path_factory):
     """A model, its weights and its texts."""
     llm, folder = tiny_engine("gemma3"), tmp_path_factory.mktemp("texts")
-    texts = own_texts(llm, folder, None, num_tokens=300, text_len=24, seed=0, progress=lambda done: None)
+    texts = own_texts(llm, folder, None, num_tokens=300, text_len=24, temperature=1, seed=0, progress=lambda done: None)
     few = replace(texts, tokens=texts.tokens[:6], starts=texts.starts[:6], ends=texts.ends[:6])
     return llm.parts.runner.settings.model, llm.parts.runner.params, few
 
