@@ -19,7 +19,7 @@ from jaxserve.train_draft.training_loop import Trained, TrainingPlan
 from jaxserve.train_draft.training_page import training_page
 from jaxserve.train_draft.training_state import forget_state
 
-PAGE, SKIPS = "training.html", "skips.json"
+PAGE, RESULTS, SKIPS = "training.html", "training.json", "skips.json"
 NUM_DRAFTS = 4  # for which skipped layers are chosen
 
 
@@ -83,7 +83,8 @@ def _plan(args: argparse.Namespace, llm: LLM) -> TrainingPlan:
 
 
 def _report(args: argparse.Namespace, title: str, texts: OwnTexts, trained: Trained) -> str:
-    """Writes the page and forgets the state; returns how often the likeliest guesses are right, in words."""
+    """Writes the page and the same as JSON, and forgets the state; returns how often the likeliest guesses are right,
+    in words."""
     facts = {
         "model": args.model,
         "tokens": int(texts.is_generated.sum()),
@@ -92,6 +93,8 @@ def _report(args: argparse.Namespace, title: str, texts: OwnTexts, trained: Trai
         "the likeliest token after the one before it is right": f"{trained.bigram_share:.3f}",
     }
     (args.out / PAGE).write_text(training_page(title, trained.losses, trained.shares, facts))
+    found = {"bigram_share": trained.bigram_share, "shares": trained.shares, "losses": trained.losses.tolist()}
+    write_json(args.out / RESULTS, {key: facts[key] for key in ("model", "tokens", "steps")} | found)
     forget_state(args.out)
     first = ", ".join(f"{share[0]:.3f}" for share in trained.shares)
     bigram = f"the likeliest token after the one before it: {trained.bigram_share:.3f}"

@@ -83,7 +83,9 @@ def train(
         0.0, plan.learning_rate, min(WARM_UP_STEPS, num_steps // 2), max(num_steps, 2)
     )
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule))
-    key = asdict(plan) | {"num_texts": len(texts.tokens), "text_len": texts.tokens.shape[1]}
+    num_weights = sum(leaf.size for leaf in jax.tree.leaves(start))
+    sizes = {"num_texts": len(texts.tokens), "text_len": texts.tokens.shape[1], "num_weights": num_weights}
+    key = asdict(plan) | sizes
     losses = np.full((num_steps, plan.depth), np.nan, np.float32)
     start = jax.tree.map(jnp.copy, start)  # some may be the model's own, and each step donates them
     state = TrainingState(start, optimizer.init(start), losses, np.zeros((), np.int32)).restored(folder, key)

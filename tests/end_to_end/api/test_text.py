@@ -4,6 +4,7 @@ Its tokens, log-probabilities and scores equal those of transformers."""
 import pytest
 
 from jaxserve import LLM, SamplingParams
+from jaxserve.train_draft.openings import openings
 from tests.support.real_model_goldens import check_greedy, check_scores
 from tests.support.tiny_engines import driven
 
@@ -114,6 +115,18 @@ def test_the_demo_model_answers_as_an_assistant(llm):
     assert (answer.outputs[0].finish_reason, answer.outputs[0].stop_reason) == ("stop", None)
     (again,) = llm.generate(rendered, params, use_tqdm=False)
     assert again.outputs == answer.outputs
+
+
+def test_texts_for_training_begin_with_questions_of_the_model(llm):
+    """After what stands before every question; each is drawn with a seed of its own, and the answer may begin."""
+    one, other = openings(llm, None, [0, 1], 0)
+    asked = llm.render_chat(CAPITAL)["prompt_token_ids"]
+    for tokens in (one, other):
+        assert tokens[:20] == asked[:20]
+        assert tokens[-3:] == asked[-3:]
+        assert tokens.count(1) == 3
+    assert one != other
+    assert openings(llm, None, [1], 0) == [other]
 
 
 def test_the_assistant_continues_its_final_message(llm):

@@ -41,7 +41,11 @@ def test_heads_are_trained_and_used(tmp_path, capsys):
     page = (out / "training.html").read_text()
     assert "<svg" in page
     assert page.count("<th>depth ") == 3
-    assert {path.name for path in out.iterdir()} == {"config.json", "model.safetensors", "texts.npz", "training.html"}
+    results = json.loads((out / "training.json").read_text())
+    assert results["shares"] == config["guess_shares"]
+    assert (results["steps"], len(results["losses"])) == (50, 50)
+    names = {"config.json", "model.safetensors", "texts.npz", "training.html", "training.json"}
+    assert {path.name for path in out.iterdir()} == names
 
     options = {"method": "medusa", "model": str(out), "num_speculative_tokens": 6}
     llm = always(LLM(model, speculative_config=options, **SMALL))

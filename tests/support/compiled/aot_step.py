@@ -21,9 +21,12 @@ from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.row_tiles import row_tiles
 from jaxserve.runner.device_state import DeviceState
+from jaxserve.runner.drafts.acceptance_rules import AcceptanceRule, RejectionSampling, TypicalAcceptance
 from jaxserve.runner.drafts.draft_model import DraftModel
 from jaxserve.runner.drafts.eagle import Eagle
 from jaxserve.runner.drafts.eagle_tree import EagleTree
+from jaxserve.runner.drafts.layer_skip import LayerSkip
+from jaxserve.runner.drafts.lookup_or_learned import LookupOrLearned
 from jaxserve.runner.drafts.medusa import Medusa
 from jaxserve.runner.drafts.ngram_proposer import NgramProposer
 from jaxserve.runner.drafts.proposer import Proposer
@@ -47,8 +50,18 @@ DRAFTS: dict[str, Callable[[Settings], Proposer]] = {
     "suffixes": lambda model: SuffixProposer(1.0, 0.1),
     "EAGLE-3, chains": lambda model: Eagle.of(model, published_eagle(model.config)),
     "EAGLE-3, trees": lambda model: EagleTree.of_chain(Eagle.of(model, published_eagle(model.config)), 2),
+    "n-grams or EAGLE-3": lambda model: LookupOrLearned(DRAFTS["chains"](model), DRAFTS["EAGLE-3, chains"](model)),
     "Medusa heads": lambda model: Medusa.of(model, MedusaHeads(4, model.config.d_model, UNKNOWN[:4])),
+    "Medusa heads, typical acceptance": lambda model: DRAFTS["Medusa heads"](model),
+    "layers skipped": lambda model: LayerSkip.of(model, SKIPPED),
+    "layers skipped, rejection sampling": lambda model: LayerSkip.of(model, SKIPPED, keeps_laws=True),
 }
+SKIPPED = (12, 20)
+RULES: dict[str, AcceptanceRule] = {
+    "Medusa heads, typical acceptance": TypicalAcceptance(0.09, 0.3),
+    "layers skipped, rejection sampling": RejectionSampling(),
+}
+"""Those of `DRAFTS` that are not accepted by being the token that is drawn."""
 
 
 def published_eagle(target: ModelConfig) -> EagleConfig:
@@ -137,7 +150,8 @@ class StepCase:
             proposer = DraftModel.of(model, SHAPES[self.draft])
         if proposer is not None:
             model = replace(model, extra=proposer.extra_arrays)
-        settings = StepSettings(model, max_logprobs=20, tiles=tiles, proposer=proposer)
+        rule = RULES.get(self.drafts)
+        settings = StepSettings(model, max_logprobs=20, tiles=tiles, proposer=proposer, acceptance=rule)
         history_len = PAGE * self.bucket.num_columns if proposer is not None else 0
         num_earlier = NUM_EARLIER if self.drafts == "suffixes" else 0
         # An extra array of 1,000 pages would fit into the VMEM of a chip, to which libtpu then moves it and back.
