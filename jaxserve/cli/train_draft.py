@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jaxserve.cli.args.arg_types import MODEL_HELP, count, existing_file
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from jaxserve.engine.llm import LLM
 
 NUM_TOKENS = {"medusa": 200_000, "eagle3": 200_000, "layer_skip": 2_000}
-TRAINING = {"depth": 3, "learning_rate": 1e-3, "texts_per_step": 2, "epochs": 1, "max_steps": None}
-"""Defaults of the options of methods that train."""
+TRAINING: dict[str, dict[str, Any]] = {
+    "medusa": {"learning_rate": 2e-3, "epochs": 4},
+    "eagle3": {"learning_rate": 1e-3, "epochs": 1},
+}
+"""Defaults of methods that train."""
+COMMON = {"depth": 3, "texts_per_step": 2, "max_steps": None, "draft_vocab_size": None}
 MIN_TEXT_LEN = 8
 MAX_TEMPERATURE = 2
 
@@ -51,13 +55,12 @@ def run(argv: list[str]) -> int:
 
 def _check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Fills in the defaults of the method; an option that it has no use for ends the command."""
-    for name, default in TRAINING.items():
-        if args.method == "layer_skip" and getattr(args, name) is not None:
-            parser.error(f"--{name.replace('_', '-')} has no use with --method layer_skip, which trains nothing")
+    own = COMMON | TRAINING.get(args.method, TRAINING["medusa"])
+    for name, default in own.items():
+        if args.method not in TRAINING and getattr(args, name) is not None:
+            parser.error(f"--{name.replace('_', '-')} has no use with --method {args.method}, which trains nothing")
         if getattr(args, name) is None:
             setattr(args, name, default)
-    if args.method != "eagle3" and args.draft_vocab_size is not None:
-        parser.error(f"--draft-vocab-size has no use with --method {args.method}")
 
 
 def _prompts(llm: "LLM", path: Path) -> list[list[int]]:
@@ -133,7 +136,8 @@ def _parser() -> argparse.ArgumentParser:
         "--draft-vocab-size",
         type=count,
         metavar="N",
-        help="tokens that an EAGLE-3 draft knows, the most frequent of the texts (default: a quarter of the model's)",
+        help="tokens that are learned, the most frequent of the texts; an EAGLE-3 draft knows no others (default: a "
+        "quarter of the model's)",
     )
     parser.add_argument(
         "--num-tokens", type=count, metavar="N", help="tokens to generate (default: 200000, for layer_skip 2000)"
@@ -153,9 +157,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="X",
         help="at which texts are drawn after the prompt: the one that requests will have (default: 0.7)",
     )
-    parser.add_argument("--learning-rate", type=_number(1e-6, 1), metavar="X", help="the highest (default: 0.001)")
+    parser.add_argument(
+        "--learning-rate", type=_number(1e-6, 1), metavar="X", help="the highest (default: 0.002, for eagle3 0.001)"
+    )
     parser.add_argument("--texts-per-step", type=count, metavar="N", help="texts of a step (default: 2)")
-    parser.add_argument("--epochs", type=count, metavar="N", help="how often texts are learned (default: 1)")
+    parser.add_argument(
+        "--epochs", type=count, metavar="N", help="how often texts are learned (default: 4, for eagle3 1)"
+    )
     parser.add_argument("--max-steps", type=count, metavar="N", help="end the training earlier")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no summary")
     skipped = ["speculative_config", "kv_policy", "compiled"]

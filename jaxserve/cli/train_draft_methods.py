@@ -32,8 +32,13 @@ class Found(NamedTuple):
 
 def medusa(args: argparse.Namespace, llm: LLM, texts: OwnTexts) -> Found:
     """Train Medusa heads."""
-    with CountBar(not args.quiet, desc="Training", unit="step") as bar:
-        trained = train_medusa(*_model_of(llm), texts, _plan(args, llm), args.out, partial(_show, bar))
+    settings, params = _model_of(llm)
+    own, plan = (texts, _vocab_size(args, settings)), _plan(args, llm)
+    with (
+        CountBar(not args.quiet, desc="Reading", unit="text") as reading,
+        CountBar(not args.quiet, desc="Training", unit="step") as bar,
+    ):
+        trained = train_medusa(settings, params, *own, plan, args.out, partial(_show, bar), partial(_show, reading))
     write_medusa(args.out, trained.weights, trained.shares, args.model)
     shares = _report(args, f"{args.model}: Medusa heads", texts, trained)
     return Found(f"{args.depth} heads, right in {shares}", {"model": str(args.out), "num_speculative_tokens": 8})
@@ -44,7 +49,7 @@ def eagle3(args: argparse.Namespace, llm: LLM, texts: OwnTexts) -> Found:
     if llm.config.tensor_parallel_size > 1:
         raise ConfigError("an EAGLE-3 draft is trained on one device: leave tensor_parallel_size out")
     settings, params = _model_of(llm)
-    vocab_size = min(args.draft_vocab_size or settings.config.vocab_size // 4, settings.config.vocab_size)
+    vocab_size = _vocab_size(args, settings)
     draft = make_draft(settings.config, texts, vocab_size)
     with CountBar(not args.quiet, desc="Training", unit="step") as bar:
         trained = train_eagle(settings, params, draft, texts, _plan(args, llm), args.out, partial(_show, bar))
@@ -74,6 +79,10 @@ METHODS = {"medusa": medusa, "eagle3": eagle3, "layer_skip": layer_skip}
 
 def _model_of(llm: LLM) -> tuple[Any, Any]:
     return llm.parts.runner.settings.model, llm.parts.runner.params
+
+
+def _vocab_size(args: argparse.Namespace, settings: Any) -> int:
+    return min(args.draft_vocab_size or settings.config.vocab_size // 4, settings.config.vocab_size)
 
 
 def _plan(args: argparse.Namespace, llm: LLM) -> TrainingPlan:

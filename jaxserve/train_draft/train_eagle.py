@@ -16,6 +16,7 @@ from jaxserve.models.eagle_layer import declare_eagle
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params, init_random
 from jaxserve.train_draft.eagle_loss import EagleGuesses
+from jaxserve.train_draft.learned_vocabulary import frequent_tokens, head_rows
 from jaxserve.train_draft.own_texts import OwnTexts
 from jaxserve.train_draft.training_loop import Trained, TrainingPlan, train
 
@@ -32,8 +33,7 @@ def make_draft(target: ModelConfig, texts: OwnTexts, vocab_size: int) -> EagleDr
     """A draft of the target's sizes, with the `vocab_size` tokens that its texts have most often."""
     if target.num_layers < NUM_TAPS:
         raise ConfigError(f"an EAGLE-3 draft reads {NUM_TAPS} layers, the model has {target.num_layers}", "model")
-    counts = np.bincount(texts.tokens[texts.is_generated], minlength=target.vocab_size)
-    vocabulary = np.sort(np.argsort(-counts, kind="stable")[:vocab_size]).astype(np.int32)
+    vocabulary = frequent_tokens(texts, target.vocab_size, vocab_size)
     last = target.kinds[target.layer_table[-1].kind]
     plain = {"window": None, "softcap": None, "query_scale": None, "has_bias": False, "has_qk_norm": False}
     kind = LayerKind("global", replace(last.attention, **plain), GatedMlp(last.mlp.width))
@@ -63,7 +63,8 @@ def train_eagle(
     """The draft's weights but for its vocabulary, which `EagleDraft` has."""
     guesses = EagleGuesses(settings, draft.config, draft.vocabulary, plan.depth)
     start = first_weights(settings, params, draft, plan.seed)
-    return train(settings, params, start, guesses.loss, guesses.rank_counts, texts, plan, folder, progress)
+    inputs = texts.tokens, texts.is_generated
+    return train(settings, params, start, guesses.loss, guesses.rank_counts, inputs, plan, folder, progress)
 
 
 def first_weights(settings: Settings, params: Params, draft: EagleDraft, seed: int) -> Params:
@@ -75,10 +76,7 @@ def first_weights(settings: Settings, params: Params, draft: EagleDraft, seed: i
     weights = init_random(specs, mesh, seed)
     width = target.d_model
     weights["fuse"] = jnp.concatenate([jnp.zeros((width, (NUM_TAPS - 1) * width)), jnp.eye(width)], axis=1)
-    head = params["embed" if target.is_tied else "lm_head"]
-    num_rows = len(weights["lm_head"])
-    padded = np.pad(draft.vocabulary, (0, num_rows - len(draft.vocabulary)))
-    weights["lm_head"] = head[padded].astype(jnp.float32)
+    weights["lm_head"] = head_rows(settings, params, draft.vocabulary).astype(jnp.float32)
     weights["final_norm"] = params["final_norm"]
     own, last = weights["layers"][config.model.stacks[0].name], target.layer_table[-1]
     of_target = params["layers"][target.stacks[last.stack].name]

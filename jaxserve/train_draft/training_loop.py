@@ -15,17 +15,18 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.models.config.medusa_heads import MAX_RANKS
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params
-from jaxserve.train_draft.own_texts import OwnTexts
 from jaxserve.train_draft.training_state import TrainingState
 
 HELD_OUT = 0.1  # share of the texts that are not learned
 WARM_UP_STEPS = 40
 SAVED_EVERY = 50  # steps
 
-# (trained weights, the model's, tokens [B, T], which of them are learned [B, T]) -> (loss, the loss of each depth)
-Loss = Callable[[Params, Params, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+# (trained weights, the model's, inputs) -> (loss, the loss of each depth)
+Loss = Callable[..., tuple[jax.Array, jax.Array]]
 # the same -> (how often the token was the guess of each rank, [depth, MAX_RANKS]; of how many, [depth])
-CountRanks = Callable[[Params, Params, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+CountRanks = Callable[..., tuple[jax.Array, jax.Array]]
+Inputs = tuple[np.ndarray, ...]
+"""Tokens [N, L], which of them are learned [N, L], and what else belongs to each text."""
 Learned = tuple[Params, Any, jax.Array]
 """(weights, the optimizer's state, the loss of each depth) after a step."""
 
@@ -65,17 +66,19 @@ def train(
     start: Params,
     loss: Loss,
     count: CountRanks,
-    texts: OwnTexts,
+    inputs: Inputs,
     plan: TrainingPlan,
     folder: Path,
     progress: Callable[[int, int], None],
 ) -> Trained:
-    """Train the weights `start`, and measure on held-out texts. progress: called with the steps done, and all."""
-    num_held_out = max(1, int(HELD_OUT * len(texts.tokens)))
-    learned = len(texts.tokens) - num_held_out
-    if not learned or texts.tokens.shape[1] < plan.depth + 2:
+    """Train the weights `start`, and measure on the last tenth of the texts. progress: called with the steps done, and
+    all."""
+    tokens, is_own = inputs[:2]
+    num_texts, text_len = tokens.shape
+    learned = num_texts - max(1, int(HELD_OUT * num_texts))
+    if not learned or text_len < plan.depth + 2:
         raise ConfigError(
-            f"{len(texts.tokens)} texts of {texts.tokens.shape[1]} tokens are too few for guesses of {plan.depth} "
+            f"{num_texts} texts of {text_len} tokens are too few for guesses of {plan.depth} "
             "tokens: ask for more (--num-tokens, --text-len)"
         )
     num_steps = plan.num_steps(learned)
@@ -84,36 +87,34 @@ def train(
     )
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule))
     num_weights = sum(leaf.size for leaf in jax.tree.leaves(start))
-    sizes = {"num_texts": len(texts.tokens), "text_len": texts.tokens.shape[1], "num_weights": num_weights}
-    key = asdict(plan) | sizes
+    key = asdict(plan) | {"num_texts": num_texts, "text_len": text_len, "num_weights": num_weights}
     losses = np.full((num_steps, plan.depth), np.nan, np.float32)
     start = jax.tree.map(jnp.copy, start)  # some may be the model's own, and each step donates them
     state = TrainingState(start, optimizer.init(start), losses, np.zeros((), np.int32)).restored(folder, key)
     losses = np.array(state.losses)
 
     @partial(jax.jit, donate_argnums=(0, 1))
-    def learn(weights: Params, opt_state: Any, params: Params, tokens: jax.Array, is_own: jax.Array) -> Learned:
+    def learn(weights: Params, opt_state: Any, params: Params, *batch: jax.Array) -> Learned:
         def of_weights(weights: Params) -> tuple[jax.Array, jax.Array]:
-            return loss(weights, params, tokens, is_own)
+            return loss(weights, params, *batch)
 
         (_, by_depth), gradients = jax.value_and_grad(of_weights, has_aux=True)(weights)
         updates, opt_state = optimizer.update(gradients, opt_state, weights)
         return cast(Params, optax.apply_updates(weights, updates)), opt_state, by_depth
 
-    is_own = texts.is_generated
     with jax.set_mesh(settings.mesh):
         for step in range(int(state.num_done), num_steps):
             rows = _rows_of_step(plan, learned, step)
-            batch = jnp.asarray(texts.tokens[rows]), jnp.asarray(is_own[rows])
+            batch = [jnp.asarray(array[rows]) for array in inputs]
             found = cast(Learned, learn(state.weights, state.optimizer, params, *batch))
             losses[step] = np.asarray(found[2])
             state = TrainingState(found[0], found[1], losses, np.array(step + 1, np.int32))
             progress(step + 1, num_steps)
             if (step + 1) % SAVED_EVERY == 0:
                 state.save(folder, key)
-        shares = _shares(plan.depth, count, params, state.weights, texts.tokens[learned:], is_own[learned:])
+        shares = _shares(plan.depth, count, params, state.weights, tuple(array[learned:] for array in inputs))
     state.save(folder, key)
-    bigram = _bigram_share(texts.tokens[:learned], texts.tokens[learned:], is_own[learned:])
+    bigram = _bigram_share(tokens[:learned], tokens[learned:], is_own[learned:])
     return Trained(jax.tree.map(np.asarray, state.weights), shares, state.losses, bigram)
 
 
@@ -126,12 +127,12 @@ def _rows_of_step(plan: TrainingPlan, num_texts: int, step: int) -> np.ndarray:
 
 
 def _shares(
-    depth: int, count: CountRanks, params: Params, weights: Params, tokens: np.ndarray, is_own: np.ndarray
+    depth: int, count: CountRanks, params: Params, weights: Params, held_out: Inputs
 ) -> tuple[tuple[float, ...], ...]:
     compiled = jax.jit(count)
     counts, totals = np.zeros((depth, MAX_RANKS)), np.zeros(depth)
-    for row, own in zip(tokens, is_own, strict=True):
-        batch = jnp.asarray(row[None]), jnp.asarray(own[None])
+    for text in zip(*held_out, strict=True):
+        batch = [jnp.asarray(array[None]) for array in text]
         found = cast(tuple[jax.Array, jax.Array], compiled(weights, params, *batch))
         counts, totals = counts + np.asarray(found[0]), totals + np.asarray(found[1])
     return tuple(map(tuple, (counts / np.maximum(totals, 1)[:, None]).tolist()))

@@ -10,7 +10,8 @@ import pytest
 
 from jaxserve import pure
 from jaxserve.core.errors import ConfigError
-from jaxserve.train_draft.medusa_loss import DECAY, medusa_loss, rank_counts
+from jaxserve.train_draft.learned_vocabulary import frequent_tokens
+from jaxserve.train_draft.medusa_loss import DECAY, MedusaGuesses
 from jaxserve.train_draft.own_texts import FILE, OwnTexts, own_texts
 from jaxserve.train_draft.train_medusa import train_medusa
 from jaxserve.train_draft.training_loop import SAVED_EVERY, TrainingPlan
@@ -35,8 +36,12 @@ def counting_texts():
     return OwnTexts(tokens, np.full(40, 1, np.int32), np.full(40, 24, np.int32))
 
 
+def ignore(done, total):
+    pass
+
+
 def train(model, folder, plan=PLAN):
-    return train_medusa(*model, counting_texts(), plan, folder, lambda done, total: None)
+    return train_medusa(*model, counting_texts(), model[0].config.vocab_size, plan, folder, ignore, ignore)
 
 
 def test_heads_learn_what_can_be_known(model, tmp_path):
@@ -52,25 +57,32 @@ def test_heads_learn_what_can_be_known(model, tmp_path):
 
 
 def test_untrained_heads_have_the_loss_of_the_models_head_against_its_later_probabilities(model):
-    """Written out for one text: head k sees the state two and k tokens before what it guesses."""
+    """Written out for one text and the even tokens: head k sees the state two and k tokens before what it guesses."""
     settings, params = model
-    size = settings.config.d_model
+    size, vocabulary = settings.config.d_model, np.arange(0, settings.config.vocab_size, 2, dtype=np.int32)
     heads = {"block": jnp.zeros((2, size, size)), "bias": jnp.zeros((2, size))}
     tokens, is_own = jnp.int32([[5, 9, 7, 30, 2, 8, 1]]), jnp.asarray([[False, False, False, True, True, True, True]])
-    total, by_head = medusa_loss(settings, params, heads, tokens, is_own)
     hidden, _ = pure.forward(settings, params, tokens)
-    logprobs = jax.nn.log_softmax(pure.logits(settings, params, hidden)[0])
+    guesses = MedusaGuesses(settings, vocabulary)
+    total, by_head = guesses.loss(heads, params, tokens, is_own, hidden)
+    raw = pure.logits(settings, params, hidden)[0]
+    logprobs = jax.nn.log_softmax(raw[:, vocabulary])
     wanted = np.exp(logprobs)
     expected = [
         -np.mean([wanted[place - 1] @ logprobs[place - 2 - head] for place in range(3, 7)]) for head in range(2)
     ]
     np.testing.assert_allclose(by_head, expected, rtol=1e-5)
     np.testing.assert_allclose(total, DECAY * expected[0] + DECAY**2 * expected[1], rtol=1e-5)
-    counts, totals = rank_counts(settings, params, heads, tokens, is_own)
+    counts, totals = guesses.rank_counts(heads, params, tokens, is_own, hidden)
     places = [[(place - 2 - head, tokens[0, place]) for place in range(3, 7)] for head in range(2)]
-    ranks = [[int(np.sum(logprobs[seen] > logprobs[seen, token])) for seen, token in of_head] for of_head in places]
+    ranks = [[int(np.sum(raw[seen] > raw[seen, token])) for seen, token in of_head] for of_head in places]
     assert counts.tolist() == [[row.count(rank) for rank in range(counts.shape[1])] for row in ranks]
     assert totals.tolist() == [4, 4]
+
+
+def test_the_most_frequent_tokens_are_learned():
+    texts = OwnTexts(np.int32([[7, 3, 3, 5], [7, 3, 5, 4]]), np.full(2, 1, np.int32), np.full(2, 4, np.int32))
+    assert frequent_tokens(texts, 10, 2).tolist() == [3, 5], "7 stands in prompts alone"
 
 
 def test_an_interrupted_run_ends_like_another(model, tmp_path):
@@ -85,7 +97,7 @@ def test_an_interrupted_run_ends_like_another(model, tmp_path):
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        train_medusa(*model, counting_texts(), plan, tmp_path / "two", stop)
+        train_medusa(*model, counting_texts(), model[0].config.vocab_size, plan, tmp_path / "two", stop, ignore)
     with patch.object(TrainingState, "save", lambda self, folder, key: None):
         again = train(model, tmp_path / "two", plan)
     assert len(again.losses) == len(whole.losses)
