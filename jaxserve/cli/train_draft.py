@@ -17,13 +17,13 @@ from jaxserve.models.config.medusa_heads import MAX_HEADS
 if TYPE_CHECKING:
     from jaxserve.engine.llm import LLM
 
-NUM_TOKENS = {"medusa": 200_000, "eagle3": 200_000, "layer_skip": 2_000}
-TRAINING: dict[str, dict[str, Any]] = {
-    "medusa": {"learning_rate": 2e-3, "epochs": 4},
-    "eagle3": {"learning_rate": 1e-3, "epochs": 1},
+TRAINING = {"num_tokens": 200_000, "depth": 3, "texts_per_step": 2, "max_steps": None, "draft_vocab_size": None}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "medusa": TRAINING | {"learning_rate": 2e-3, "epochs": 4},
+    "eagle3": TRAINING | {"learning_rate": 1e-3, "epochs": 1},
+    "layer_skip": {"num_tokens": 2_000},
 }
-"""Defaults of methods that train."""
-COMMON = {"depth": 3, "texts_per_step": 2, "max_steps": None, "draft_vocab_size": None}
+"""The options of each method."""
 MIN_TEXT_LEN = 8
 MAX_TEMPERATURE = 2
 
@@ -42,9 +42,8 @@ def run(argv: list[str]) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     llm = LLM.from_config(config, show_progress=not args.quiet)
     prompts = None if args.prompts is None else _prompts(llm, args.prompts)
-    num_tokens = args.num_tokens or NUM_TOKENS[args.method]
-    sizes = {"num_tokens": num_tokens, "text_len": args.text_len, "temperature": args.temperature, "seed": config.seed}
-    with CountBar(not args.quiet, desc="Generating", unit="token", total=num_tokens) as bar:
+    sizes = {name: getattr(args, name) for name in ("num_tokens", "text_len", "temperature")} | {"seed": config.seed}
+    with CountBar(not args.quiet, desc="Generating", unit="token", total=args.num_tokens) as bar:
         texts = own_texts(llm, args.out, prompts, **sizes, progress=lambda done: bar.update(done - bar.n))
     found = METHODS[args.method](args, llm, texts)
     if not args.quiet:
@@ -55,12 +54,12 @@ def run(argv: list[str]) -> int:
 
 def _check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Fills in the defaults of the method; an option that it has no use for ends the command."""
-    own = COMMON | TRAINING.get(args.method, TRAINING["medusa"])
-    for name, default in own.items():
-        if args.method not in TRAINING and getattr(args, name) is not None:
-            parser.error(f"--{name.replace('_', '-')} has no use with --method {args.method}, which trains nothing")
+    own = DEFAULTS[args.method]
+    for name in DEFAULTS["medusa"]:
         if getattr(args, name) is None:
-            setattr(args, name, default)
+            setattr(args, name, own.get(name))
+        elif name not in own:
+            parser.error(f"--{name.replace('_', '-')} has no use with --method {args.method}, which trains nothing")
 
 
 def _prompts(llm: "LLM", path: Path) -> list[list[int]]:
@@ -121,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write, or to go on in")
     parser.add_argument(
         "--method",
-        choices=tuple(NUM_TOKENS),
+        choices=tuple(DEFAULTS),
         default="medusa",
         help="medusa: heads are trained; eagle3: a layer is trained; layer_skip: layers without which the model drafts "
         "are searched, nothing is trained (default: medusa)",

@@ -1,6 +1,6 @@
 """Drafts of trained heads and layers change no token, and are measured: how often they are right, and what they cost.
 
-Medusa heads and an EAGLE-3 draft of SmolLM2 are trained first, on 100,000 tokens that the model generates (stored in
+Medusa heads and an EAGLE-3 draft of SmolLM2 are trained first, on 120,000 tokens that the model generates (stored in
 .cache/proofs). Then 100 prompts x 64 tokens in batches of 16 in float32, greedy and at temperature 0.8, against plain
 decoding, as in `scripts/prove speculation`, which says what a tie is. Laws are tested on texts of four tokens, tokens a
 pass are those of trees of 8 drafts, greedy, after the goldens' prompts, and speeds are in bfloat16, in turns with plain
@@ -21,7 +21,7 @@ from scripts.proofs.helpers.draft_speeds import OPTIONS, ratio, unsuited_speeds
 from scripts.proofs.parity import read_goldens
 
 METHODS = {"medusa": ["--depth", "3"], "eagle3": ["--depth", "4"]}
-SIZES = ["--num-tokens", "100000", "--dtype", "float32", "--max-num-seqs", "64"]
+SIZES = ["--num-tokens", "120000", "--dtype", "float32", "--max-num-seqs", "64"]
 MEDUSA = {"method": "medusa", "model": str(STORE / "medusa"), "num_speculative_tokens": 8}
 EAGLE = {"method": "eagle3", "model": str(STORE / "eagle3"), "num_speculative_tokens": 4}
 EAGLE_TREE = EAGLE | {"num_speculative_tokens": 8, "eagle_topk": 3}
@@ -30,7 +30,7 @@ WAYS = {
     "Medusa heads": Way({"speculative_config": MEDUSA}),
     "EAGLE-3, chains": Way({"speculative_config": EAGLE}),
     "EAGLE-3, trees": Way({"speculative_config": EAGLE_TREE}),
-    "n-grams and EAGLE-3, in turns": Way({"speculative_config": AUTO}),
+    "n-grams and EAGLE-3, in turns": Way({"speculative_config": AUTO}, num_prompts=40),
     "EAGLE-3, chunks of 7": Way({"max_chunk_tokens": 7, "speculative_config": EAGLE}, num_prompts=20),
     "EAGLE-3, preempted": Way({"num_pages": 120, "speculative_config": EAGLE}, num_prompts=40),
     "EAGLE-3, alone": Way({"speculative_config": EAGLE}, num_prompts=20, is_alone=True),
@@ -43,6 +43,7 @@ DRAWN = {
     "EAGLE-3, trees, matched": EAGLE_TREE,
 }
 NUM_COUNTED = 32
+NUM_TURNS = 6
 LEAST_SUITED = 0.95  # or more: drafts that do not pay are switched off
 
 
@@ -136,7 +137,7 @@ def _speeds() -> list[tuple[str, float, float]]:
     greedy = SamplingParams(temperature=0, max_tokens=128, ignore_eos=True)
     for name, config in TIMED.items():
         drafting = LLM(SMOLLM, **OPTIONS, speculative_config=config)
-        suited = ratio(plain, drafting, goldens[:1], greedy)
+        suited = ratio(plain, drafting, goldens[:1], greedy, NUM_TURNS)
         laws += [(f"{name}: tokens/s of an answer alone, greedy", suited, LEAST_SUITED)]
-        laws += unsuited_speeds(name, plain, drafting, goldens)
+        laws += unsuited_speeds(name, plain, drafting, goldens, NUM_TURNS)
     return laws

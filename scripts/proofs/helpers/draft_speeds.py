@@ -63,25 +63,28 @@ def _copy_speeds(name: str, plain, drafting, goldens: Texts) -> list[Law]:
     ]
 
 
-def unsuited_speeds(name: str, plain, drafting, goldens: Texts) -> list[Law]:
+def unsuited_speeds(name: str, plain, drafting, goldens: Texts, num_turns: int = NUM_TURNS) -> list[Law]:
     """Texts that drafts may not suit: an engine that sees so does without."""
     from jaxserve import SamplingParams
 
     random = [np.random.default_rng(i).integers(100, 40_000, 24).tolist() for i in range(32)]
     briefly = SamplingParams(temperature=0, max_tokens=64, ignore_eos=True)
     sampled = [SamplingParams(temperature=1.0, seed=i, max_tokens=64, ignore_eos=True) for i in range(32)]
-    of_random, of_goldens = ratio(plain, drafting, random, sampled), ratio(plain, drafting, goldens[:32], briefly)
+    cases = [
+        ("tokens/s of a random text alone", random[:1], sampled[0], LEAST_UNSUITED),
+        ("of 32 random texts", random, sampled, LEAST_BATCH),
+        ("of 32 goldens' prompts, greedy", goldens[:32], briefly, LEAST_BATCH),
+    ]
     return [
-        (f"{name}: tokens/s of a random text alone", ratio(plain, drafting, random[:1], sampled[0]), LEAST_UNSUITED),
-        (f"{name}: of 32 random texts", of_random, LEAST_BATCH),
-        (f"{name}: of 32 goldens' prompts, greedy", of_goldens, LEAST_BATCH),
+        (f"{name}: {law}", ratio(plain, drafting, texts, params, num_turns), least)
+        for law, texts, params, least in cases
     ]
 
 
-def ratio(plain, drafting, texts: Texts, params) -> float:
+def ratio(plain, drafting, texts: Texts, params, num_turns: int = NUM_TURNS) -> float:
     """Tokens/s with drafts over those without."""
     found: list[float] = []
-    for turn in range(-1, NUM_TURNS):  # the first compiles, and measures what drafts take
+    for turn in range(-1, num_turns):  # the first compiles, and measures what drafts take
         order = (plain, drafting) if turn % 2 else (drafting, plain)
         rates = {id(llm): _rate(llm, texts, params) for llm in order}
         found.append(rates[id(drafting)] / rates[id(plain)])
