@@ -19,10 +19,10 @@ def openings(llm: LLM, prompts: Sequence[list[int]] | None, numbers: Sequence[in
     """
     if prompts is not None:
         return [prompts[number % len(prompts)] for number in numbers]
-    if llm.parts.text.chat_template.source is None:
-        start = [_start_token(llm)]
+    start = [_start_token(llm)]
+    if llm.parts.tokenizer is None or llm.parts.text.chat_template.source is None:
         return [start + drawn for drawn, _ in _drawn(llm, start, numbers, seed, NUM_FIRST, ignore_eos=True)]
-    head = _head_of_user(llm)
+    head = _head_of_user(llm) or start
     return [_chat(llm, text.strip()) for _, text in _drawn(llm, head, numbers, seed, MAX_QUESTION)]
 
 
