@@ -14,7 +14,7 @@ from jaxserve.engine.llm import LLM
 from jaxserve.train_draft.own_texts import OwnTexts
 from jaxserve.train_draft.skip_search import find_skips
 from jaxserve.train_draft.train_eagle import make_draft, train_eagle
-from jaxserve.train_draft.train_medusa import train_medusa
+from jaxserve.train_draft.train_medusa import hidden_states, train_medusa
 from jaxserve.train_draft.training_loop import Trained, TrainingPlan
 from jaxserve.train_draft.training_page import training_page
 from jaxserve.train_draft.training_state import forget_state
@@ -33,12 +33,12 @@ class Found(NamedTuple):
 def medusa(args: argparse.Namespace, llm: LLM, texts: OwnTexts) -> Found:
     """Train Medusa heads."""
     settings, params = _model_of(llm)
-    own, plan = (texts, _vocab_size(args, settings)), _plan(args, llm)
-    with (
-        CountBar(not args.quiet, desc="Reading", unit="text") as reading,
-        CountBar(not args.quiet, desc="Training", unit="step") as bar,
-    ):
-        trained = train_medusa(settings, params, *own, plan, args.out, partial(_show, bar), partial(_show, reading))
+    vocab_size, plan = _vocab_size(args, settings), _plan(args, llm)
+    with CountBar(not args.quiet, desc="Reading", unit="text") as bar:
+        hidden = hidden_states(settings, params, texts, partial(_show, bar))
+    with CountBar(not args.quiet, desc="Training", unit="step") as bar:
+        shown = partial(_show, bar)
+        trained = train_medusa(settings, params, texts, hidden, vocab_size, plan, args.out, shown)
     write_medusa(args.out, trained.weights, trained.shares, args.model)
     shares = _report(args, f"{args.model}: Medusa heads", texts, trained)
     return Found(f"{args.depth} heads, right in {shares}", {"model": str(args.out), "num_speculative_tokens": 8})

@@ -8,6 +8,7 @@ from typing import cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from jaxserve.functional.forward_steps import forward
 from jaxserve.models.model_settings import Settings
@@ -25,16 +26,15 @@ def train_medusa(
     settings: Settings,
     params: Params,
     texts: OwnTexts,
+    hidden: Float[np.ndarray, "N L D"],
     vocab_size: int,
     plan: TrainingPlan,
     folder: Path,
     progress: Progress,
-    reading: Progress,
 ) -> Trained:
     """Heads, block [K, D, D] and bias [K, D], K = plan.depth; they begin as the model's own head.
 
-    vocab_size: tokens that are learned, the most frequent ones of the texts. The model reads the texts once: heads see
-    its hidden states alone, and a step on them takes a fifth of one that reads 512 tokens (SmolLM2 on CPU).
+    hidden: of the texts (`hidden_states`). vocab_size: tokens that are learned, the most frequent ones of the texts.
     """
     size = settings.config.d_model
     start = {
@@ -42,17 +42,19 @@ def train_medusa(
         "bias": jnp.zeros((plan.depth, size), jnp.float32),
     }
     guesses = MedusaGuesses(settings, frequent_tokens(texts, settings.config.vocab_size, vocab_size))
-    inputs = texts.tokens, texts.is_generated, _hidden_states(settings, params, texts, reading)
+    inputs = texts.tokens, texts.is_generated, hidden
     return train(settings, params, start, guesses.loss, guesses.rank_counts, inputs, plan, folder, progress)
 
 
-def _hidden_states(settings: Settings, params: Params, texts: OwnTexts, reading: Progress) -> np.ndarray:
-    """[N, L, D], in the model's dtype."""
+def hidden_states(
+    settings: Settings, params: Params, texts: OwnTexts, progress: Progress
+) -> Float[np.ndarray, "N L D"]:
+    """In the model's dtype. Heads see nothing else of it, so it reads the texts once, not in each epoch."""
     read = jax.jit(partial(_read, settings))
     found = list[np.ndarray]()
     for tokens in texts.tokens:
         found.append(np.asarray(cast(jax.Array, read(params, jnp.asarray(tokens[None])))[0]))
-        reading(len(found), len(texts.tokens))
+        progress(len(found), len(texts.tokens))
     return np.stack(found)
 
 

@@ -13,7 +13,7 @@ from jaxserve.core.errors import ConfigError
 from jaxserve.train_draft.learned_vocabulary import frequent_tokens
 from jaxserve.train_draft.medusa_loss import DECAY, MedusaGuesses
 from jaxserve.train_draft.own_texts import FILE, OwnTexts, own_texts
-from jaxserve.train_draft.train_medusa import train_medusa
+from jaxserve.train_draft.train_medusa import hidden_states, train_medusa
 from jaxserve.train_draft.training_loop import SAVED_EVERY, TrainingPlan
 from jaxserve.train_draft.training_state import TrainingState
 from tests.support.tiny_engines import tiny_engine
@@ -40,8 +40,10 @@ def ignore(done, total):
     pass
 
 
-def train(model, folder, plan=PLAN):
-    return train_medusa(*model, counting_texts(), model[0].config.vocab_size, plan, folder, ignore, ignore)
+def train(model, folder, plan=PLAN, progress=ignore):
+    texts = counting_texts()
+    hidden = hidden_states(*model, texts, ignore)
+    return train_medusa(*model, texts, hidden, model[0].config.vocab_size, plan, folder, progress)
 
 
 def test_heads_learn_what_can_be_known(model, tmp_path):
@@ -97,7 +99,7 @@ def test_an_interrupted_run_ends_like_another(model, tmp_path):
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        train_medusa(*model, counting_texts(), model[0].config.vocab_size, plan, tmp_path / "two", stop, ignore)
+        train(model, tmp_path / "two", plan, stop)
     with patch.object(TrainingState, "save", lambda self, folder, key: None):
         again = train(model, tmp_path / "two", plan)
     assert len(again.losses) == len(whole.losses)
