@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import jax
@@ -84,9 +85,8 @@ def forward(
         return run_one
 
     branches = [branch(stack) for stack in config.stacks]
-    turn = stacks_of_turn(tuple(row.stack for row in table), ctx.mesh.devices.flat[0].platform)
 
-    def run_turn(carry: Carry, rows: jax.Array) -> tuple[Carry, None]:
+    def run_turn(turn: tuple[int, ...] | None, carry: Carry, rows: jax.Array) -> tuple[Carry, None]:
         for i in range(len(rows)):
             stack, *where, tap = rows[i]
             if tap_layers:
@@ -95,13 +95,28 @@ def forward(
             carry = run(carry, *where)
         return carry, None
 
-    rows, size = layer_rows(table, tap_layers), len(turn or (0,))
-    num_whole = len(rows) // size * size
+    rows, platform = layer_rows(table, tap_layers), ctx.mesh.devices.flat[0].platform
     carry = Carry(x, pool, jnp.zeros((len(tap_layers), *x.shape), x.dtype))
     with jax.named_scope("layers"):
-        carry, _ = lax.scan(run_turn, carry, rows[:num_whole].reshape(-1, size, rows.shape[1]))
-        carry, _ = run_turn(carry, rows[num_whole:])
+        for begin, end in runs_of_layers(config.layer_table, table, platform):
+            turn = stacks_of_turn(tuple(row.stack for row in table[begin:end]), platform)
+            size = len(turn or (0,))
+            whole_end = end - (end - begin) % size
+            carry, _ = lax.scan(partial(run_turn, turn), carry, rows[begin:whole_end].reshape(-1, size, rows.shape[1]))
+            carry, _ = run_turn(turn, carry, rows[whole_end:end])
     return each(partial(named_norm, params, "final_norm", eps=config.norm_eps), carry.x), carry.pool, carry.taps
+
+
+def runs_of_layers(layers: tuple[Layer, ...], table: tuple[Layer, ...], platform: str) -> list[tuple[int, int]]:
+    """Rows of a table that one loop runs, from the first up to the second: all, but for a GPU. layers: the model's.
+
+    On a GPU a loop ends where layers are left out, as drafts of the model itself leave them: XLA reads a layer's
+    weights in place only if its index grows evenly from turn to turn (4 copies a layer otherwise, jaxlib 0.11.2).
+    """
+    number = {(row.stack, row.index_in_stack): i for i, row in enumerate(layers)}
+    numbers = [number[row.stack, row.index_in_stack] for row in table]
+    gaps = [i for i, (one, other) in enumerate(pairwise(numbers), 1) if platform == "gpu" and other != one + 1]
+    return list(pairwise([0, *gaps, len(table)]))
 
 
 def stacks_of_turn(layer_stacks: tuple[int, ...], platform: str) -> tuple[int, ...] | None:

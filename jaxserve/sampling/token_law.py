@@ -14,15 +14,29 @@ from jaxserve.sampling.top_k_min_p_threshold import vocabulary_threshold
 @jax.named_scope("law")
 def token_law(logits: Float[Array, "S V"], batch: SamplingBatch) -> Float[Array, "S V"]:
     """Probabilities of processed logits, after temperature, min-p, top-k and top-p; 1 at a greedy row's argmax."""
-    return each_row(_of_row, logits, batch.temperature, batch.top_k, batch.top_p, batch.min_p)
-
-
-def _of_row(z: Array, temperature: Array, top_k: Array, top_p: Array, min_p: Array) -> Array:
+    temperature, top_k, top_p, min_p = batch.temperature, batch.top_k, batch.top_p, batch.min_p
     is_random = temperature > 0
-    temperature, top = jnp.where(is_random, temperature, 1.0), jnp.max(z)
-    lowest = vocabulary_threshold(z, temperature, top_k, min_p, is_random & ((top_k > 0) | (min_p > 0)))
-    weights = weights_of(z, top, temperature, lowest)
-    row = Row(z, top, temperature, lowest, top_p * jnp.sum(weights))
-    weights = jnp.where(z >= nucleus_threshold(is_random & (top_p < 1), row), weights, 0.0)
+    is_limited, is_nucleus = is_random & ((top_k > 0) | (min_p > 0)), is_random & (top_p < 1)
+    temperature = jnp.where(is_random, temperature, 1.0)
+    # The searches' loops end by data: a GPU would ask the host for each, though no row wants one.
+    least = lax.cond(
+        jnp.any(is_limited | is_nucleus),
+        lambda: each_row(_least_kept, logits, temperature, top_k, top_p, min_p, is_limited, is_nucleus),
+        lambda: jnp.full_like(temperature, -jnp.inf),
+    )
+    return each_row(_of_row, logits, is_random, temperature, least)
+
+
+def _least_kept(
+    z: Array, temperature: Array, top_k: Array, top_p: Array, min_p: Array, is_limited: Array, is_nucleus: Array
+) -> Array:
+    """The least logit that a row's token may have; -inf: any."""
+    lowest, top = vocabulary_threshold(z, temperature, top_k, min_p, is_limited), jnp.max(z)
+    mass = top_p * jnp.sum(weights_of(z, top, temperature, lowest))
+    return jnp.maximum(lowest, nucleus_threshold(is_nucleus, Row(z, top, temperature, lowest, mass)))
+
+
+def _of_row(z: Array, is_random: Array, temperature: Array, least: Array) -> Array:
+    weights = weights_of(z, jnp.max(z), temperature, least)
     likeliest = (jnp.arange(len(z), dtype=jnp.int32) == lax.argmax(z, 0, jnp.int32)).astype(jnp.float32)
     return jnp.where(is_random, weights / jnp.sum(weights), likeliest)

@@ -17,7 +17,6 @@ from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params, vocab_width
 from jaxserve.models.transformer import logits
 from jaxserve.runner.device_state import DeviceState
-from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.sampling.logit_processors import mask_padding, process_logits
 from jaxserve.sampling.probabilities import draw_index
 from jaxserve.sampling.row_sharding import shard_rows
@@ -29,47 +28,50 @@ from jaxserve.sampling.token_law import token_law
 
 # (state, a token of each row, its position) -> (state with the token's KV, hidden states after the tokens)
 ReadToken = Callable[[DeviceState, jax.Array, jax.Array], tuple[DeviceState, jax.Array]]
-Guess = tuple[Int32[Array, "S"], Float[Array, "S V"] | None]
-"""A token of each row, and the law by which it was drawn, where that is kept."""
+Guess = tuple[Int32[Array, "S *N"], Float[Array, "S *N V"] | None]
+"""A token of each row, or N, and the law by which each was drawn, where that is kept."""
 # (state, hidden states, positions of the tokens to be drawn, rows that want one) -> guesses
 DrawToken = Callable[[DeviceState, jax.Array, jax.Array, jax.Array], Guess]
 
 
-class ChainStart(NamedTuple):
-    """token, position: what a row has read last. guess: its first draft, after that. num: drafts of the row."""
+class ChainEnd(NamedTuple):
+    """The token of each row that is read next, and its position."""
 
     token: Int32[Array, "S"]
     position: Int32[Array, "S"]
-    guess: Guess
-    num: Int32[Array, "S"]
+
+    def followed_by(self, draft: Int32[Array, "S"], goes_on: Bool[Array, "S"]) -> "ChainEnd":
+        """A row without further drafts reads its token again: it rewrites identical KV."""
+        return ChainEnd(jnp.where(goes_on, draft, self.token), self.position + goes_on.astype(jnp.int32))
 
 
-Carry = tuple[DeviceState, ChainStart]
+Carry = tuple[DeviceState, ChainEnd]
 
 
 def extend_chain(
-    read: ReadToken, draw: DrawToken, state: DeviceState, start: ChainStart, num_drafts: int
-) -> tuple[DeviceState, Drafts]:
-    """The rows' first drafts and those after them, N = num_drafts; entries from a row's `num` on are arbitrary."""
+    read: ReadToken,
+    draw: DrawToken,
+    state: DeviceState,
+    end: ChainEnd,
+    num: Int32[Array, "S"],
+    numbers: Int32[Array, "N"],
+) -> tuple[DeviceState, Guess]:
+    """Drafts of these numbers, which follow `end`: N for each row, whose entries from number `num` on are arbitrary.
 
-    def extend(carry: Carry, depth: jax.Array) -> tuple[Carry, Guess]:
-        state, (token, position, (draft, _), num) = carry
-        # A row without further drafts reads its last token again: it rewrites identical KV.
-        goes_on = depth < num
-        token = jnp.where(goes_on, draft, token)
-        position = position + goes_on.astype(jnp.int32)
-        state, hidden = read(state, token, position)
-        guess = draw(state, hidden, position + 1, goes_on)
-        guess = jnp.where(goes_on, guess[0], draft), guess[1]
-        return (state, ChainStart(token, position, guess, num)), guess
+    One loop reads all tokens, the first one too: of weights with a use outside XLA may make a copy for it.
+    """
 
-    (state, _), others = lax.scan(extend, (state, start), jnp.arange(1, num_drafts, dtype=jnp.int32))
+    def extend(carry: Carry, number: jax.Array) -> tuple[Carry, Guess]:
+        state, end = carry
+        state, hidden = read(state, *end)
+        guess = draw(state, hidden, end.position + 1, number < num)
+        return (state, end.followed_by(guess[0], number + 1 < num)), guess
 
-    def by_row(first: jax.Array, others: jax.Array) -> jax.Array:
-        return jnp.moveaxis(jnp.concatenate([first[None], others]), 0, 1)
+    def by_row(by_number: jax.Array) -> jax.Array:
+        return jnp.moveaxis(by_number, 0, 1)
 
-    tokens, laws = jax.tree.map(by_row, start.guess, others)
-    return state, Drafts(tokens, start.num, laws=laws)
+    (state, _), guesses = lax.scan(extend, (state, end), numbers)
+    return state, jax.tree.map(by_row, guesses)
 
 
 def draw_drafts(

@@ -28,7 +28,7 @@ from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import DRAFT, Params, declare, has_tuples_on
 from jaxserve.models.transformer import forward
 from jaxserve.runner.device_state import DeviceState
-from jaxserve.runner.drafts.draft_chain import ChainStart, Guess, draw_drafts, extend_chain
+from jaxserve.runner.drafts.draft_chain import ChainEnd, Guess, draw_drafts, extend_chain
 from jaxserve.runner.drafts.draft_kv import draft_kv, draft_meta, kind_without_window
 from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.drafts.packed_rows import pack_rows
@@ -139,8 +139,16 @@ class DraftModel(Proposer):
                 keeps_laws=self.keeps_laws,
             )
 
-        start = ChainStart(token, end - 1, draw(state, hidden, end, num > 0), num)
-        return extend_chain(read, draw, state, start, num_drafts)
+        first = draw(state, hidden, end, num > 0)
+        chain = ChainEnd(token, end - 1).followed_by(first[0], num > 1)
+        numbers = jnp.arange(1, num_drafts, dtype=jnp.int32)
+        state, others = extend_chain(read, draw, state, chain, num, numbers)
+
+        def joined(one: jax.Array, more: jax.Array) -> jax.Array:
+            return jnp.concatenate([one[:, None], more], axis=1)
+
+        tokens, laws = jax.tree.map(joined, first, others)
+        return state, Drafts(tokens, num, laws=laws)
 
     def _forward(
         self,

@@ -10,7 +10,6 @@ feature of the last token that each slot has read.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -46,16 +45,7 @@ class DraftTokens(NamedTuple):
     features: Float[Array, "T D"]
 
 
-class ChainEnd(NamedTuple):
-    """What a row has read last, the output after it, and its next draft. num: drafts of the row."""
-
-    read: DraftTokens
-    output: Float[Array, "S D"]
-    draft: Int32[Array, "S"]
-    num: Int32[Array, "S"]
-
-
-Carry = tuple[DeviceState, ChainEnd]
+Carry = tuple[DeviceState, DraftTokens]
 
 
 @dataclass(frozen=True)
@@ -136,27 +126,24 @@ class Eagle(Proposer):
     ) -> tuple[DeviceState, Drafts]:
         """See `Proposer`."""
         num = jnp.minimum(rows.room, num_drafts)
-        read, guess = partial(self.read_one, params, rows), partial(self._guess, params)
 
-        def extend(carry: Carry, depth: jax.Array) -> tuple[Carry, jax.Array]:
-            state, (last, output, draft, num) = carry
+        def read_and_guess(carry: Carry, depth: jax.Array) -> tuple[Carry, jax.Array]:
+            state, last = carry
+            state, output = self.read_one(params, rows, state, last)
+            draft = self._guess(params, output)
             # A row without further drafts reads its last token again: it rewrites identical KV.
-            goes_on = depth < num
-            last = DraftTokens(
+            goes_on = depth + 1 < num
+            following = DraftTokens(
                 jnp.where(goes_on, draft, last.tokens),
                 last.positions + goes_on.astype(jnp.int32),
                 jnp.where(goes_on[:, None], output, last.features),
             )
-            state, output = read(state, last)
-            draft = guess(output)
-            return (state, ChainEnd(last, output, draft, num)), draft
+            return (state, following), draft
 
-        first = self.first(state, rows)
-        state, output = read(state, first)
-        draft = guess(output)
-        start = state, ChainEnd(first, output, draft, num)
-        (state, _), others = lax.scan(extend, start, jnp.arange(1, num_drafts, dtype=jnp.int32))
-        return state, Drafts(jnp.concatenate([draft[None], others]).T, num)
+        # The first read is in the loop, too: weights with a use before it are copied for it (v6e, in `lax.cond`).
+        depths = jnp.arange(num_drafts, dtype=jnp.int32)
+        (state, _), drafts = lax.scan(read_and_guess, (state, self.first(state, rows)), depths)
+        return state, Drafts(drafts.T, num)
 
     def first(self, state: DeviceState, rows: DraftRows) -> DraftTokens:
         """What each row reads first: its last token."""

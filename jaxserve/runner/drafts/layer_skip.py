@@ -25,7 +25,7 @@ from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params
 from jaxserve.models.transformer import forward
 from jaxserve.runner.device_state import DeviceState
-from jaxserve.runner.drafts.draft_chain import ChainStart, Guess, draw_drafts, extend_chain
+from jaxserve.runner.drafts.draft_chain import ChainEnd, Guess, draw_drafts, extend_chain
 from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.drafts.proposer import DraftRows, Proposer
 from pallas_kernels.paged_attention.batch_meta import AttentionMeta
@@ -74,9 +74,9 @@ class LayerSkip(Proposer):
             )
 
         num, token = jnp.minimum(rows.room, num_drafts), state.history[rows.slots, rows.starts]
-        state, hidden = read(state, token, rows.starts)
-        start = ChainStart(token, rows.starts, draw(state, hidden, rows.starts + 1, num > 0), num)
-        return extend_chain(read, draw, state, start, num_drafts)
+        numbers = jnp.arange(num_drafts, dtype=jnp.int32)
+        state, (tokens, laws) = extend_chain(read, draw, state, ChainEnd(token, rows.starts), num, numbers)
+        return state, Drafts(tokens, num, laws=laws)
 
     def _metas(self, rows: DraftRows, positions: Int32[Array, "S"]) -> tuple[AttentionMeta, ...]:
         """Of one token of each row, for each kind of layers."""

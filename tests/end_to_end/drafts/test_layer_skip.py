@@ -1,5 +1,7 @@
 """Drafts of the model itself with fewer layers change no token, and those of all that matters are right."""
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from jaxserve import LLM, SamplingParams
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.speculative_config import SpeculativeConfig
+from jaxserve.models import transformer
 from tests.support.draft_laws import check_every_pair_of_features
 from tests.support.drafting import always, counted
 from tests.support.golden_data import checkpoint, goldens
@@ -24,9 +27,15 @@ def test_every_pair_of_features_gives_the_same_text():
     assert 0 < accepted < proposed
 
 
-def test_drafts_are_right_where_the_skipped_layer_adds_nothing():
-    """A layer whose outputs are zero: with and without it the model is the same, its KV included."""
-    config = {"method": "layer_skip", "skip_layers": [1], "num_speculative_tokens": 3}
+@pytest.mark.parametrize(("platform", "num_drafts"), [("cpu", 3), ("gpu", 2)])
+def test_drafts_are_right_where_the_skipped_layer_adds_nothing(platform, num_drafts, monkeypatch):
+    """A layer whose outputs are zero: with and without it the model is the same, its KV included.
+
+    Layers run as on each platform; the numbers differ lest one engine use the other's programs.
+    """
+    as_on_platform = partial(transformer.runs_of_layers, platform=platform)
+    monkeypatch.setattr(transformer, "runs_of_layers", lambda layers, table, _: as_on_platform(layers, table))
+    config = {"method": "layer_skip", "skip_layers": [1], "num_speculative_tokens": num_drafts}
     llm = always(LLM(str(checkpoint("llama3")), speculative_config=config, **SMALL))
     params = llm.parts.runner.params
     ((stack, leaves),) = params["layers"].items()
@@ -40,7 +49,7 @@ def test_drafts_are_right_where_the_skipped_layer_adds_nothing():
     with counted(llm) as seen:
         llm.generate([golden.prompt for golden in goldens("llama3")], asked, use_tqdm=False)
     proposed, accepted = np.sum(seen, axis=0)
-    assert proposed == accepted > 3 * 20
+    assert proposed == accepted > num_drafts * 20
 
 
 @pytest.mark.parametrize(
