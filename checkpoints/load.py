@@ -11,14 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from checkpoints.loading.packed_leaf import PackedLeaf
 from checkpoints.loading.pieces import Piece, Progress, cut, read_piece
 from checkpoints.loading.shard_buffers import Leaf, LeafTuple
 from checkpoints.mapping.load_plan import plan_load
 from checkpoints.mapping.rules import Rule
-from checkpoints.mapping.trees import by_path, is_tuple, leaf_dtype, stacked_shape, with_leaves
+from checkpoints.mapping.trees import is_tuple, leaf_dtype, matrices, stacked_shape, with_matrices
 from checkpoints.open_checkpoint import Checkpoint
+from pallas_kernels.qtensor import QTensor, encode
 
 NUM_READERS = 2
+
+Rows = np.ndarray | tuple[np.ndarray, np.ndarray]
+"""Rows of a leaf; of a packed matrix their codes and scales."""
 
 
 def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress: Progress | None = None) -> Any:
@@ -28,29 +33,43 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
     called after each piece, in bytes of the file. Raises `CheckpointError` before reading if names or shapes do not
     fit.
     """
-    structs = by_path(target)
-    shapes = {path: stacked_shape(struct) for path, struct in structs.items()}
+    structs = matrices(target)
+    shapes = {path: _shape(struct) for path, struct in structs.items()}
     plan = plan_load(str(checkpoint.weights), checkpoint.tensors, shapes, rules)
-    leaves = {path: LeafTuple(s) if is_tuple(s) else Leaf(s) for path, s in structs.items()}
+    leaves = {path: _leaf(struct) for path, struct in structs.items()}
     # A piece that only devices of other processes need is not read here: those processes read it.
     pieces = [p for a in plan for p in cut(a) if leaves[a.leaf].needs(a.runs, p.start, p.stop)]
     total, done = sum(piece.nbytes for piece in pieces), 0
 
-    def read(piece: Piece) -> np.ndarray:
-        return read_piece(checkpoint.file, piece, np.dtype(leaf_dtype(structs[piece.assignment.leaf])))
+    def read(piece: Piece) -> Rows:
+        struct = structs[piece.assignment.leaf]
+        if isinstance(struct, QTensor):
+            return encode(read_piece(checkpoint.file, piece, np.dtype(np.float32)))
+        return read_piece(checkpoint.file, piece, np.dtype(leaf_dtype(struct)))
 
     for piece, rows in _read_ahead(read, pieces):
         leaves[piece.assignment.leaf].fill(piece.assignment.runs, piece.start, rows)
         done += piece.nbytes
         if progress is not None:
             progress(done, total)
-    return with_leaves(target, [leaf.filled() for leaf in leaves.values()])
+    return with_matrices(target, [leaf.filled() for leaf in leaves.values()])
 
 
-def _read_ahead(read: Callable[[Piece], np.ndarray], pieces: Sequence[Piece]) -> Iterator[tuple[Piece, np.ndarray]]:
+def _shape(struct: Any) -> tuple[int, ...]:
+    """Of a matrix as it is in files."""
+    return stacked_shape(struct.codes if isinstance(struct, QTensor) else struct)
+
+
+def _leaf(struct: Any) -> Any:
+    if isinstance(struct, QTensor):
+        return PackedLeaf(struct, _leaf(struct.codes), _leaf(struct.scales))
+    return LeafTuple(struct) if is_tuple(struct) else Leaf(struct)
+
+
+def _read_ahead(read: Callable[[Piece], Rows], pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Rows]]:
     """Yields each piece with its rows, in order, while the readers work on the next ones."""
     with ThreadPoolExecutor(NUM_READERS, "checkpoint-reader") as pool:
-        in_flight: deque[tuple[Piece, Future[np.ndarray]]] = deque()
+        in_flight: deque[tuple[Piece, Future[Rows]]] = deque()
         for piece in pieces:
             in_flight.append((piece, pool.submit(read, piece)))
             if len(in_flight) > NUM_READERS:

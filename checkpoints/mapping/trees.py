@@ -1,7 +1,7 @@
 """Device: parameter trees as flat dicts of their leaves by path, and back.
 
 A leaf is an array; or, in place of an array that is stacked over layers, a tuple of arrays, one for each layer. Arrays
-may also be `jax.ShapeDtypeStruct`s.
+may also be `jax.ShapeDtypeStruct`s. A packed matrix has a leaf for each of its fields, or is one leaf (`matrices`).
 """
 
 from collections.abc import Iterable
@@ -9,11 +9,28 @@ from typing import Any, TypeGuard, cast
 
 import jax
 
+from pallas_kernels.qtensor import QTensor
+
 
 def by_path(tree: Any) -> dict[str, Any]:
     """Leaves by their paths ("layers/full/qkv"), in the tree's order."""
     flat = cast(list[tuple[Any, Any]], jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_tuple)[0])
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
+
+
+def matrices(tree: Any) -> dict[str, Any]:
+    """The same, where a packed matrix is one leaf, as it is in files."""
+    flat = cast(list[tuple[Any, Any]], jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_matrix)[0])
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
+
+
+def with_matrices(tree: Any, leaves: Iterable[Any]) -> Any:
+    """`with_leaves` of such leaves."""
+    return jax.tree.unflatten(jax.tree.structure(tree, is_leaf=_is_matrix), leaves)
+
+
+def _is_matrix(leaf: Any) -> bool:
+    return is_tuple(leaf) or isinstance(leaf, QTensor)
 
 
 def with_leaves(tree: Any, leaves: Iterable[Any]) -> Any:

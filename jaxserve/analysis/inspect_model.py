@@ -18,7 +18,7 @@ from jaxserve.analysis.tokenizer_info import TokenizerInfo, describe_tokenizer
 from jaxserve.core.hardware.device_specs import DEVICES
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build import engine_sizes, kv_pool_size
-from jaxserve.engine.build.model_source import ModelSource, choose_dtype, is_only_shape, open_model
+from jaxserve.engine.build.model_source import ModelSource, choose_dtype, choose_scheme, is_only_shape, open_model
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.load_weights import read_config
@@ -55,7 +55,7 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
         model, checkpoint = source.model, source.checkpoint
         max_len = engine_sizes.context_len(config, model.max_position)
         dtype = choose_dtype(config.dtype, model.dtype)
-        parts = parameter_parts(model, checkpoint, dtype)
+        parts = parameter_parts(model, checkpoint, dtype, choose_scheme(config))
         tokenizer = describe_tokenizer(config, model, checkpoint, source.folder)
         types = Counter[str]()
         for info in () if checkpoint is None else checkpoint.tensors.values():

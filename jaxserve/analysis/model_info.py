@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkpoints.formats.tensor_file import TensorInfo
-from checkpoints.mapping.trees import by_path
+from checkpoints.mapping.trees import matrices
 from checkpoints.open_checkpoint import Checkpoint
 from jaxserve.core.hardware.mesh import AnyMesh, abstract_mesh
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.param_spec import ParamSpec
-from jaxserve.models.params import declare
+from jaxserve.models.params import declare, num_bytes
 from jaxserve.runner.load_weights import TENSOR_NAMES, dims
+from pallas_kernels.qtensor import QTensor, Scheme
 
 PARTS = ("embedding", "attention", "MLP", "norms", "head")
 UNUSED = "unused"  # tensors of the file that belong to no parameter
@@ -76,21 +77,26 @@ def architecture(model: ModelConfig) -> Architecture:
     return Architecture(kinds=kinds, declared_dtype=model.dtype, d_mlp=mlp.width, activation=mlp.activation, **sizes)
 
 
-def parameter_parts(model: ModelConfig, checkpoint: Checkpoint | None, dtype: Any) -> tuple[PartInfo, ...]:
+def parameter_parts(
+    model: ModelConfig, checkpoint: Checkpoint | None, dtype: Any, scheme: Scheme | None = None
+) -> tuple[PartInfo, ...]:
     """The parameters by part, as one device would hold them; parts that the model lacks are left out."""
     num_params, loaded = Counter[str](), Counter[str]()
-    for path, spec in leaves(model, abstract_mesh(1), dtype).items():
+    for path, leaf in leaves(model, abstract_mesh(1), dtype, scheme).items():
+        spec = leaf.codes if isinstance(leaf, QTensor) else leaf
         sizes = [model.vocab_size if axis == "vocab" else n for n, axis in zip(spec.shape, spec.axes, strict=True)]
         num_params[part_of(path)] += math.prod(sizes)
-        loaded[part_of(path)] += spec.num_bytes
+        loaded[part_of(path)] += num_bytes(leaf)
     stored = None if checkpoint is None else _stored(model, checkpoint)
     names = [name for name in (*PARTS, UNUSED) if num_params[name] or (stored and stored[name])]
     return tuple(PartInfo(n, num_params[n], None if stored is None else stored[n], loaded[n]) for n in names)
 
 
-def leaves(model: ModelConfig, mesh: AnyMesh, dtype: Any) -> Mapping[str, ParamSpec]:
+def leaves(
+    model: ModelConfig, mesh: AnyMesh, dtype: Any, scheme: Scheme | None = None
+) -> Mapping[str, ParamSpec | QTensor]:
     """The declared parameters by path."""
-    return by_path(declare(model, mesh, dtype))
+    return matrices(declare(model, mesh, dtype, scheme=scheme))
 
 
 def part_of(path: str) -> str:

@@ -15,9 +15,13 @@ from jaxserve.core.hardware.mesh import AnyMesh, abstract_mesh, num_shards
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.kv_pool_size import CPU_POOL_BYTES
 from jaxserve.engine.build.memory_budget import device_limit, scratch_bytes
+from jaxserve.engine.build.model_source import choose_scheme
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.kv_heads import kv_layout
+from jaxserve.models.param_spec import ParamSpec
+from jaxserve.models.params import is_spec
+from pallas_kernels.qtensor import Scheme
 
 MAX_DEVICES = 16
 
@@ -64,7 +68,7 @@ def device_share(
 ) -> DeviceShare:
     """One device's share of weights, pages and scratch memory."""
     mesh = abstract_mesh(num_devices)
-    weights = weight_shares(model, mesh, dtype)
+    weights = weight_shares(model, mesh, dtype, choose_scheme(config))
     return DeviceShare(
         num_devices=num_devices,
         weight_bytes=sum(weights.values()),
@@ -74,12 +78,14 @@ def device_share(
     )
 
 
-def weight_shares(model: ModelConfig, mesh: AnyMesh, dtype: Any) -> dict[str, int]:
+def weight_shares(model: ModelConfig, mesh: AnyMesh, dtype: Any, scheme: Scheme | None) -> dict[str, int]:
     """Bytes of each parameter on one device, by path."""
-    shares: dict[str, int] = {}
-    for path, spec in leaves(model, mesh, dtype).items():
-        shares[path] = spec.num_bytes // math.prod(num_shards(mesh, axis) for axis in spec.axes if axis)
-    return shares
+
+    def share(spec: ParamSpec) -> int:
+        return spec.num_bytes // math.prod(num_shards(mesh, axis) for axis in spec.axes if axis)
+
+    found = leaves(model, mesh, dtype, scheme).items()
+    return {path: sum(map(share, jax.tree.leaves(leaf, is_leaf=is_spec))) for path, leaf in found}
 
 
 def read_bytes(model: ModelConfig, shares: Mapping[str, int]) -> int:

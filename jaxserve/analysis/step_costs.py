@@ -15,8 +15,12 @@ def model_costs(programs: Programs) -> ModelCosts:
     settings, layout = programs.settings.model, programs.layout
     model, mesh = settings.config, settings.mesh
     size = num_shards(mesh, "heads")
-    weights = weight_shares(model, mesh, settings.dtype)
-    matrix_bytes = sum(num_bytes for path, num_bytes in weights.items() if path.rpartition("/")[2] in MATRICES)
+    weights = weight_shares(model, mesh, settings.dtype, settings.scheme)
+    dense = weight_shares(model, mesh, settings.dtype, None)
+    matrix_bytes = sum(num_bytes for path, num_bytes in dense.items() if path.rpartition("/")[2] in MATRICES)
+    # Devices that multiply 8-bit integers at all do so at twice the rate of bfloat16, which counts here.
+    has_integers = settings.scheme is not None and settings.scheme.has_coded_inputs
+    operations = 1 if has_integers else 2
     position_bytes = layout.page_bytes // (layout.layers_per_group * layout.page_size * size)
     layers = tuple(
         LayerCosts(
@@ -28,7 +32,7 @@ def model_costs(programs: Programs) -> ModelCosts:
     )
     return ModelCosts(
         weight_bytes=read_bytes(model, weights),
-        token_operations=2 * matrix_bytes // settings.dtype.itemsize,
-        row_operations=2 * vocab_width(model, mesh) // size * model.d_model,
+        token_operations=operations * matrix_bytes // settings.dtype.itemsize,
+        row_operations=operations * vocab_width(model, mesh) // size * model.d_model,
         layers=layers,
     )

@@ -1,7 +1,7 @@
 """Wiring: `PureModel`: weights, settings and tokenizer for the pure functions, without an engine."""
 
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from jax.sharding import Mesh
@@ -11,7 +11,7 @@ from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.core.progress_bars import LoadBar
 from jaxserve.engine.build import engine_sizes
-from jaxserve.engine.build.model_source import choose_dtype, open_model
+from jaxserve.engine.build.model_source import choose_dtype, choose_scheme, open_model
 from jaxserve.engine.build.model_text import choose_tokenizer
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.kv.pool_layout import page_layout
@@ -22,8 +22,8 @@ from jaxserve.text.tokenizer import Tokenizer
 
 # The fields of `EngineConfig` that have a meaning without an engine.
 OPTIONS = frozenset(
-    """tokenizer revision hf_token cache_dir load_format dtype seed tensor_parallel_size max_model_len page_size
-    kv_layout attention_backend compilation_cache_dir""".split()
+    """tokenizer revision hf_token cache_dir load_format dtype quantization seed tensor_parallel_size max_model_len
+    page_size kv_layout attention_backend compilation_cache_dir""".split()
 )
 
 
@@ -49,9 +49,9 @@ class PureModel:
 def load(model: str, **options: Any) -> PureModel:
     """A model by path, Hugging Face id, short name or (with `load_format="dummy"`) shape; options as of `LLM`.
 
-    Options: tokenizer, revision, hf_token, cache_dir, load_format, dtype, seed, tensor_parallel_size, max_model_len
-    (for rotary embeddings that depend on the context; default: the model's), page_size (of caches), kv_layout
-    (of caches), attention_backend, compilation_cache_dir. Options of an engine's scheduling and memory raise
+    Options: tokenizer, revision, hf_token, cache_dir, load_format, dtype, quantization, seed, tensor_parallel_size,
+    max_model_len (for rotary embeddings that depend on the context; default: the model's), page_size (of caches),
+    kv_layout (of caches), attention_backend, compilation_cache_dir. Options of an engine's scheduling and memory raise
     `ConfigError`.
     """
     config = EngineConfig.create(model, **options)
@@ -64,8 +64,10 @@ def load(model: str, **options: Any) -> PureModel:
     with open_model(config) as source, LoadBar(sys.stderr.isatty()) as bar:
         described, dtype = source.model, choose_dtype(config.dtype, source.model.dtype)
         model_config = described.for_context(engine_sizes.context_len(config, described.max_position))
-        params = source.params(mesh, declare(described, mesh, dtype), config.seed, bar.update)
+        params = source.params(
+            mesh, declare(described, mesh, dtype, scheme=choose_scheme(config)), config.seed, bar.update
+        )
         tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)
     page_size = engine_sizes.page_size(config, mesh.devices.flat[0].platform)
     settings = Settings(model_config, mesh, dtype, page_size, config.attention_backend, page_layout(config.kv_layout))
-    return PureModel(settings, params, tokenizer)
+    return PureModel(replace(settings, scheme=choose_scheme(config)), params, tokenizer)

@@ -6,6 +6,7 @@ the product, which may read it in place.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -16,12 +17,14 @@ from jaxtyping import Array, Float, Int
 from pallas_kernels.matmul.activations import apply_gate
 from pallas_kernels.matmul.api import matmul
 from pallas_kernels.matmul.matmul_spec import MatmulSpec, Stacked
+from pallas_kernels.qtensor import QTensor
+from pallas_kernels.quant_matmul.api import quant_matmul
 
 
 class OfLayer(NamedTuple):
     """One layer's part of a stack."""
 
-    stack: Stacked
+    stack: Stacked | QTensor
     layer: Int[Array, ""]
 
 
@@ -29,16 +32,29 @@ Weights = Mapping[str, Any]
 """A layer's parameters by name: matrices as `OfLayer`, vectors as arrays."""
 
 
-def at_layer(stack: Stacked, layer: Int[Array, ""]) -> OfLayer | jax.Array:
+def at_layer(stack: Stacked | QTensor, layer: Int[Array, ""]) -> OfLayer | jax.Array:
     """One layer's part: of a stack of vectors an array."""
-    if isinstance(stack, tuple) or stack.ndim > 2:
+    if isinstance(stack, tuple | QTensor) or stack.ndim > 2:
         return OfLayer(stack, layer)
     return lax.dynamic_index_in_dim(stack, layer, keepdims=False)
 
 
-def whole(weight: jax.Array) -> OfLayer:
+def whole(weight: jax.Array | QTensor) -> OfLayer:
     """A matrix that is no layer's."""
+    if isinstance(weight, QTensor):
+        return OfLayer(replace(weight, codes=(weight.codes,), scales=weight.scales[None]), jnp.int32(0))
     return OfLayer((weight,), jnp.int32(0))
+
+
+def rows_of(weight: Float[Array, "V D"] | QTensor, index: Int[Array, "T"]) -> Float[Array, "T D"]:
+    """Rows of a matrix that is no layer's; indices lie within it."""
+
+    def taken(table: jax.Array) -> jax.Array:
+        return table.at[index].get(mode="promise_in_bounds")
+
+    if not isinstance(weight, QTensor):
+        return taken(weight)
+    return (taken(weight.codes).astype(jnp.float32) * taken(weight.scales)[:, None]).astype(weight.dtype)
 
 
 class Segments(NamedTuple):
@@ -76,10 +92,10 @@ class Linear(NamedTuple):
         """The same in another dtype."""
         bias = None if self.bias is None else lax.dynamic_index_in_dim(*self.bias, keepdims=False)
         if isinstance(self.weight, OfLayer) and self.adapter is None:
-            return matmul(x, *self.weight, self._spec(self.activation, dtype), bias=bias)
+            return _product(x, self.weight, self._spec(self.activation, dtype), bias)
         matrices, axis = self.weight if isinstance(self.weight, Segments) else ((self.weight,), 0)
         spec = self._spec(None, dtype)
-        y = jnp.concatenate([matmul(x, *matrix, spec) for matrix in matrices], axis + 1)
+        y = jnp.concatenate([_product(x, matrix, spec, None) for matrix in matrices], axis + 1)
         for added in (bias, self.adapter and self.adapter(x)):
             if added is not None:
                 y = y + jnp.broadcast_to(added.astype(dtype), y.shape)
@@ -87,3 +103,9 @@ class Linear(NamedTuple):
 
     def _spec(self, activation: str | None, dtype: Any) -> MatmulSpec:
         return MatmulSpec(activation, jnp.dtype(dtype), self.has_divided_columns)
+
+
+def _product(x: jax.Array, matrix: OfLayer, spec: MatmulSpec, bias: jax.Array | None) -> jax.Array:
+    if isinstance(matrix.stack, QTensor):
+        return quant_matmul(x, matrix.stack, matrix.layer, spec, bias=bias)
+    return matmul(x, matrix.stack, matrix.layer, spec, bias=bias)

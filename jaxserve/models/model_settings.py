@@ -11,6 +11,7 @@ from jaxserve.kv.pool_layout import KVLayout
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.kv_heads import kv_layout
 from pallas_kernels.page_layouts import ROWS, PageLayout
+from pallas_kernels.qtensor import Scheme
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class Settings:
 
     dtype: of weights and activations, as a numpy dtype; `layout` has that of KV. page_size: KV positions in a page.
     page_layout: order of a page's axes. attention_backend: back end of paged attention; `pure.forward` uses dense
-    attention instead. extra: arrays whose pages have the ids of the KV pool.
+    attention instead. extra: arrays whose pages have the ids of the KV pool. scheme: by which matrices are coded; None:
+    they are dense.
     """
 
     config: ModelConfig
@@ -29,6 +31,7 @@ class Settings:
     attention_backend: str = "auto"
     page_layout: PageLayout = ROWS
     extra: tuple[ExtraArray, ...] = ()
+    scheme: Scheme | None = None
 
     @property
     def layout(self) -> KVLayout:

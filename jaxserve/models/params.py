@@ -5,7 +5,7 @@
 Layers' leaves are declared by the modules that use them: `layer.py`, `grouped_attention.py`, `gated_mlp.py`. Matrices
 are stored [out, in], as in both file formats, which is 1.2 to 2 times faster than [in, out] on CPU. The vocabulary is
 padded to Vp rows; padding tokens can never be drawn. On CPU the layers' matrices are tuples of n arrays, without the
-axis n (`pallas_kernels/matmul/xla.py` says why).
+axis n (`pallas_kernels/matmul/xla.py` says why). Packed matrices are `QTensor`s (`pallas_kernels/qtensor.py`).
 """
 
 from collections import Counter
@@ -20,7 +20,8 @@ from jaxserve.core.hardware.mesh import AnyMesh, num_shards, sharding
 from jaxserve.models import layer
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.kv_heads import num_kv_heads_on
-from jaxserve.models.param_spec import LayerSpecs, ParamSpec, matrix, norm
+from jaxserve.models.param_spec import LayerSpecs, ParamSpec, matrix, norm, packed
+from pallas_kernels.qtensor import Scheme
 
 Params = dict[str, Any]
 
@@ -41,21 +42,27 @@ def vocab_width(config: ModelConfig, mesh: AnyMesh) -> int:
     return -(-config.vocab_size // tile) * tile
 
 
-def declare(config: ModelConfig, mesh: AnyMesh, dtype: Any, *, has_tuples: bool = False) -> Params:
-    """The tree of ParamSpecs of a model on a mesh; has_tuples: of each matrix of the layers an array per layer."""
+def declare(
+    config: ModelConfig, mesh: AnyMesh, dtype: Any, *, has_tuples: bool = False, scheme: Scheme | None = None
+) -> Params:
+    """The tree of ParamSpecs of a model on a mesh.
+
+    has_tuples: of each matrix of the layers an array per layer. scheme: matrices are `QTensor`s, of ParamSpecs.
+    """
     d, vocab = config.d_model, vocab_width(config, mesh)
     num_kv_heads = num_kv_heads_on(config, mesh)
     num_layers = Counter(config.layer_stacks)
+    of_tokens = packed(matrix(vocab, d, axes=("vocab", None), dtype=dtype), scheme)
     tree: Params = {
-        "embed": matrix(vocab, d, axes=("vocab", None), dtype=dtype),
+        "embed": of_tokens,
         "final_norm": norm(d),
         "layers": {
-            stack.name: layer.declare(stack.kind, d, num_kv_heads, LayerSpecs(num_layers[i], dtype, has_tuples))
+            stack.name: layer.declare(stack.kind, d, num_kv_heads, LayerSpecs(num_layers[i], dtype, has_tuples, scheme))
             for i, stack in enumerate(config.stacks)
         },
     }
     if not config.is_tied:
-        tree["lm_head"] = matrix(vocab, d, axes=("vocab", None), dtype=dtype)
+        tree["lm_head"] = of_tokens
     return tree
 
 
@@ -77,7 +84,7 @@ def targets(specs: Params, mesh: Mesh) -> Params:
     return jax.tree.map(target, specs, is_leaf=is_spec)
 
 
-def num_bytes(specs: Params) -> int:
+def num_bytes(specs: Any) -> int:
     """Bytes of all parameters, over the whole mesh."""
     return sum(s.num_bytes for s in jax.tree.leaves(specs, is_leaf=is_spec))
 
@@ -96,6 +103,8 @@ def _init_program(s: ParamSpec, place: jax.sharding.Sharding) -> Callable[[jax.A
     def init(key: jax.Array) -> jax.Array:
         if s.init_scale is None:
             return jnp.ones(s.shape, s.dtype)
+        if jnp.issubdtype(s.dtype, jnp.integer):
+            return (jax.random.normal(key, s.shape) * jnp.float32(s.init_scale)).astype(s.dtype)
         return jax.random.normal(key, s.shape, s.dtype) * jnp.asarray(s.init_scale, s.dtype)
 
     return cast(Callable[[jax.Array], jax.Array], jax.jit(init, out_shardings=place))

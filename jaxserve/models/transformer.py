@@ -16,7 +16,7 @@ from jaxserve.models.attention_metadata import of_group
 from jaxserve.models.config.model_config import Layer, ModelConfig, Stack
 from jaxserve.models.context import Context
 from jaxserve.models.layer import run_layer
-from jaxserve.models.linear import Linear, whole
+from jaxserve.models.linear import Linear, rows_of, whole
 from jaxserve.models.params import Params
 from jaxserve.models.rms_norm import named_norm
 from jaxserve.models.rotary import rope_tables
@@ -150,7 +150,7 @@ def layer_rows(table: tuple[Layer, ...], tap_layers: tuple[int, ...] = ()) -> In
 
 @jax.named_scope("embed")
 def embed(config: ModelConfig, params: Params, tokens: Int[Array, "T"]) -> Float[Array, "T D"]:
-    x = params["embed"].at[tokens].get(mode="promise_in_bounds")
+    x = rows_of(params["embed"], tokens)
     return x if config.embed_scale == 1.0 else x * jnp.asarray(config.embed_scale, x.dtype)
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxserve.models.linear import rows_of
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params, vocab_width
 from jaxserve.train_draft.own_texts import OwnTexts
@@ -26,4 +27,4 @@ def head_rows(settings: Settings, params: Params, vocabulary: np.ndarray) -> jax
     """[Vp, D]: the rows of the model's head for these tokens, and further ones up to whole tiles."""
     num_rows = vocab_width(with_vocabulary(settings, vocabulary).config, settings.mesh)
     head = params["embed" if settings.config.is_tied else "lm_head"]
-    return head[jnp.asarray(np.pad(vocabulary, (0, num_rows - len(vocabulary))))]
+    return rows_of(head, jnp.asarray(np.pad(vocabulary, (0, num_rows - len(vocabulary)))))

@@ -3,9 +3,9 @@
 The product of which the tests named `aot` compile a part. For every TPU topology: attention of every workload, page
 operations on every pool, and the layers of Llama 3 8B (four chips) in a decode and a mixed bucket. For v5e and v6e:
 layers and whole steps of Gemma 3 1B (two chips) in such buckets. For v6e and Hopper: a whole decode step of Llama 3 8B,
-for them and TPU7x also a step with drafts. For Hopper: every workload of the GPU tests, and products of few rows of six
-models. No device is needed. A case that copies the pool or a weight, needs more temporaries than its test allows, or
-spills registers ends the proof.
+for them and TPU7x also a step with drafts; for these and v5e layers and head with packed weights. For Hopper: every
+workload of the GPU tests, and products of few rows of six models. No device is needed. A case that copies the pool or a
+weight, needs more temporaries than its test allows, or spills registers ends the proof.
 """
 
 import argparse
@@ -21,9 +21,11 @@ Case = tuple[str, str, Callable[[], None]]
 
 def cases() -> Iterator[Case]:
     """(what is compiled, for which target, the check). Imports jax: call `compile_without_devices` first."""
+    from pallas_kernels.qtensor import SCHEMES
     from tests.jaxserve.runner.step import test_gemma_step_aot as gemma
     from tests.jaxserve.runner.step import test_gpu_step_aot as gpu_step
     from tests.jaxserve.runner.step import test_llama_step_aot as llama
+    from tests.jaxserve.runner.step import test_packed_step_aot as packed
     from tests.pallas_kernels.matmul.mosaic_gpu import test_matmul_gpu_aot as products
     from tests.pallas_kernels.page_ops import test_page_ops_aot as page_ops
     from tests.pallas_kernels.paged_attention.mosaic_gpu import test_attention_gpu_aot as gpu
@@ -65,6 +67,9 @@ def cases() -> Iterator[Case]:
         check = partial(llama.check_draft_model_step, mesh, llama.VERIFY)
         yield f"Llama 3.1 8B, drafts of Llama 3.2 1B, {llama.VERIFY}", target, check
         yield "Llama 3 8B, draw of 64 late rows", target, partial(llama.check_late_draw, mesh)
+    for target, mesh in (meshes | {"v5e:2x2": tpu_mesh("v5e:2x2", 4)}).items():
+        for scheme in SCHEMES:
+            yield f"Llama 3 8B, layers and head in {scheme}", target, partial(packed.check_packed_layers, mesh, scheme)
     yield f"Llama 3 8B, step, {gpu_step.DECODE}", "h200", gpu_step.check_whole_step
     with_kernel = gpu_step.check_layers_with_measured_products
     yield f"Llama 3 8B, layers, {gpu_step.DECODE}, products by the kernel", "h200", with_kernel

@@ -30,7 +30,6 @@ ALIASES = {
 # Options of vLLM that are not supported yet, with the neutral value, which is accepted.
 NEUTRAL: dict[str, Any] = {
     "trust_remote_code": False,
-    "quantization": None,
     "enforce_eager": False,
     "enable_chunked_prefill": True,
     "kv_cache_dtype": "auto",
@@ -49,6 +48,7 @@ LANES_PAGE_MULTIPLE = 128  # page sizes of the KV layout "lanes" are multiples o
 TEXTS = "tokenizer chat_template revision hf_token cache_dir compilation_cache_dir compiled buckets".split()
 FLAGS = "async_scheduling batch_invariant enable_prefix_caching escape_special_tokens skip_tokenizer_init".split()
 DTYPES = ("auto", "float32", "bfloat16")
+QUANTIZATIONS = ("int8", "w8a8")
 BACKENDS = ("auto", "mosaic_tpu", "mosaic_gpu", "xla", "invariant", "reference")
 INVARIANT = "invariant"  # the attention back end of batch-invariant engines
 KV_LAYOUTS = ("auto", "rows", "lanes")
@@ -100,6 +100,12 @@ class EngineConfig:
     cache_dir: str | None = option(None, "folder of downloaded models; default: in the user's cache folder")
     load_format: str = option("auto", "format of the weights; dummy: random weights", LOAD_FORMATS)
     dtype: str = option("auto", "data type of weights, activations and KV", DTYPES)
+    quantization: str | None = option(
+        None,
+        "code matrices in 8 bits while loading, a scale for each row; w8a8: activations, too, each token by its own "
+        "scale; default: weights in dtype",
+        QUANTIZATIONS,
+    )
     seed: int = option(0, "seed of requests without their own, and of dummy weights")
     tensor_parallel_size: int = option(1, "devices over which heads and matrices are sharded")
     max_model_len: int | None = option(None, "most tokens of prompt and output together; default: the model's context")
@@ -176,7 +182,7 @@ class EngineConfig:
     def __post_init__(self) -> None:
         for f in fields(self):
             value, choices = getattr(self, f.name), f.metadata.get("choices")
-            if choices and value not in choices:
+            if choices and value not in (*choices, f.default):
                 raise ConfigError(f"{f.name}={value!r}: must be one of {', '.join(choices)}", param=f.name)
         self._check_types()
         if self.skip_tokenizer_init and self.tokenizer is not None:

@@ -45,6 +45,8 @@ def save_model(parts: EngineParts, folder: Path) -> None:
     """Writes `parts.runner.params` in the Orbax form, with configuration and tokenizer; `LLM(folder)` loads it on any
     mesh. Raises CheckpointError unless the folder is empty or does not exist.
     """
+    if parts.runner.settings.model.scheme is not None:
+        raise RequestError("quantization: coded weights cannot be saved; load the model without this option")
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise CheckpointError(f"{folder} is not empty; name another folder")

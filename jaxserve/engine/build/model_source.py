@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from checkpoints.formats.orbax_folder import OrbaxFile
+from checkpoints.mapping.trees import matrices
 from checkpoints.open_checkpoint import Checkpoint, open_checkpoint
 from checkpoints.sources import SHORT_NAMES, ResolvedSource, resolve
 from jaxserve.core.errors import ConfigError
@@ -22,6 +23,7 @@ from jaxserve.models.params import Params, init_random
 from jaxserve.runner.load_weights import load_params, read_config
 from jaxserve.runner.orbax_io import restore_params
 from jaxserve.text.folder_json import read_json
+from pallas_kernels.qtensor import SCHEMES, QTensor, Scheme
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,10 @@ class ModelSource:
         if self.checkpoint is None:
             return init_random(specs, mesh, (seed ^ seed >> 32) & 0xFFFFFFFF)
         if isinstance(self.checkpoint.file, OrbaxFile):
+            if any(isinstance(leaf, QTensor) for leaf in matrices(specs).values()):
+                raise ConfigError(
+                    "quantization: weights of an Orbax folder are not coded while loading", "quantization"
+                )
             return restore_params(self.checkpoint.file, self.model, mesh, specs, progress)
         return load_params(self.checkpoint, self.model, mesh, specs, progress)
 
@@ -116,6 +122,11 @@ def choose_dtype(asked: str, declared: str | None) -> jnp.dtype:
     if asked == "auto":
         asked = "float32" if declared == "float32" else "bfloat16"
     return jnp.dtype(asked)
+
+
+def choose_scheme(config: EngineConfig) -> Scheme | None:
+    """By which matrices are coded while they are loaded; None: they stay as they are."""
+    return None if config.quantization is None else SCHEMES[config.quantization]
 
 
 def _dummy(config: EngineConfig) -> ModelSource:

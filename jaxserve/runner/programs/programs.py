@@ -103,7 +103,8 @@ class Programs:
     def param_specs(self) -> Params:
         """The declared weights of the model."""
         model = self.settings.model
-        return declare(model.config, model.mesh, model.dtype, has_tuples=has_tuples_on(model.mesh))
+        has_tuples = has_tuples_on(model.mesh)
+        return declare(model.config, model.mesh, model.dtype, has_tuples=has_tuples, scheme=model.scheme)
 
     @cached_property
     def draft_specs(self) -> Params | None:

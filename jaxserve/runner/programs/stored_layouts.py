@@ -21,11 +21,12 @@ def stored(params: Params, mesh: Mesh) -> Params:
         return params
 
     def by_rows(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        # Wider ones are by rows anyway, and a layout that is asked for makes `jax.device_put` copy.
+        if len(leaf.shape) < 2 or leaf.shape[-1] % LANES == 0:
+            return leaf
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=Format(BY_ROWS, leaf.sharding))
 
-    # Wider ones are by rows anyway, and a layout that is asked for makes `jax.device_put` copy.
-    narrow = (name for name in OF_TOKENS if name in params and params[name].shape[-1] % LANES)
-    return params | {name: by_rows(params[name]) for name in narrow}
+    return params | {name: jax.tree.map(by_rows, params[name]) for name in OF_TOKENS if name in params}
 
 
 def destination(struct: jax.ShapeDtypeStruct) -> Sharding | Format:

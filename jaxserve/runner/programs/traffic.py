@@ -15,6 +15,8 @@ from jaxserve.runner.programs.hlo import Hlo, Instruction, array_types, type_byt
 FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id"}
 TAKES_A_PART = {"dynamic-slice", "slice", "gather"}
 REPLACES_A_PART = {"dynamic-update-slice", "scatter"}
+OTHER_TILES = "output_to_operand_aliasing={{}: (0, {})}"
+"""Of a fusion within a fusion, which reads 8-bit numbers in tiles of another size than they are stored in."""
 INDEX = re.compile(r"get-tuple-element\(.*\bindex=(\d+)")
 ONE_LAYER_KERNEL = "/matmul_tiles/"
 """In the name of a call of a kernel that reads one layer of a stack [layers, parts, columns, inputs]
@@ -85,7 +87,7 @@ class _Counter:
         for user in inside.values():
             for i in (i for i, name in enumerate(user.operands) if name in names):
                 part = self._part(user, i, inside[user.operands[i]].result)
-                if user.opcode == "bitcast" and not user.is_root:
+                if not user.is_root and (user.opcode == "bitcast" or OTHER_TILES in user.line):
                     names.add(user.name)  # a view: what reads it counts
                 elif part is None:
                     return None

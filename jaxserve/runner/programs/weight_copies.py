@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 
 from jaxserve.core.hardware.mesh import local_shape
@@ -15,6 +16,7 @@ from jaxserve.runner.programs.hlo import Hlo, Instruction
 from jaxserve.runner.programs.pool_aliasing import MOVE_NOTHING, hlo_type
 
 IN_FAST_MEMORY = re.compile(r"\{[^}]*S\(1\)[^}]*\}")  # a TPU's VMEM: what the next product is to read
+WIDENED = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
 MIN_ELEMENTS = 2**16  # of a matrix; smaller leaves may have the shape of anything
 
 
@@ -36,9 +38,11 @@ def _makes(line: Instruction, types: set[str]) -> bool:
 
 
 def _types(leaf: Any, num_tokens: int) -> Iterator[str]:
-    """How HLO writes the type of a leaf, of a layer's part of it, and of either as a table of rows."""
+    """How HLO writes the type of a leaf, of a layer's part of it, and of either as a table of rows; of codes also the
+    types of what they stand for."""
     shape = local_shape(leaf)
+    dtypes = [leaf.dtype, *(WIDENED if leaf.dtype == np.int8 else ())]
     for part in (shape, (1, *shape[1:]), shape[1:]):
         for form in (part, (int(np.prod(part[:-1])), *part[-1:])):
             if np.prod(form) >= MIN_ELEMENTS and len(form) > 1 and form[0] != num_tokens:
-                yield hlo_type(form, leaf.dtype)
+                yield from (hlo_type(form, dtype) for dtype in dtypes)

@@ -39,6 +39,7 @@ from jaxserve.runner.programs.traffic import memory_traffic
 from jaxserve.runner.programs.weight_copies import weight_copies
 from jaxserve.runner.step.device_batch import first_inputs, unpack
 from jaxserve.runner.step.step_settings import StepSettings
+from pallas_kernels.qtensor import SCHEMES
 from tests.support.compiled.aot import compile_on, on
 
 PAGE, NUM_PAGES, NUM_SLOTS = 64, 1000, 64
@@ -73,7 +74,7 @@ def published_eagle(target: ModelConfig) -> EagleConfig:
 @dataclass(frozen=True)
 class StepCase:
     """A named shape (`SHAPES`) on a mesh, in one bucket. drafts: what verify buckets draft, a name in `DRAFTS`. draft:
-    the shape of the draft model; None: there is none."""
+    the shape of the draft model; None: there is none. scheme: by which weights are coded, a name in `SCHEMES`."""
 
     mesh: Mesh
     name: str
@@ -81,6 +82,7 @@ class StepCase:
     is_batch_invariant: bool = False
     drafts: str = "chains"
     draft: str | None = None
+    scheme: str | None = None
 
     @property
     def logit_share_bytes(self) -> int:
@@ -144,7 +146,8 @@ class StepCase:
         backend, tiles = "auto", None
         if self.is_batch_invariant:
             backend, tiles = INVARIANT, row_tiles(self.mesh.devices.flat[0].platform)
-        model = Settings(config, self.mesh, DTYPE, PAGE, backend)
+        scheme = None if self.scheme is None else SCHEMES[self.scheme]
+        model = Settings(config, self.mesh, DTYPE, PAGE, backend, scheme=scheme)
         proposer = DRAFTS[self.drafts](model) if self.bucket.is_verify else None
         if self.draft is not None:
             proposer = DraftModel.of(model, SHAPES[self.draft])

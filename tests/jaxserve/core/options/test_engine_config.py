@@ -24,6 +24,7 @@ REFUSED = {
     "memory_utilization": float("nan"),
     "max_logprobs": -2,
     "attention_backend": "magic",
+    "quantization": "int3",
     "batch_invariant": 1,
     "scheduling_policy": "lifo",
     "priority_ageing_s": 60.0,

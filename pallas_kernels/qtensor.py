@@ -1,0 +1,53 @@
+"""Device: `QTensor`, a packed matrix: 8-bit codes, and a scale for each output (row).
+
+    w[o, i] ≈ codes[o, i] · scales[o]        scales[o] = max |w[o]| / 127
+
+Both forms that are multiplied by are described by Dettmers et al., LLM.int8() (arXiv 2208.07339, section 2.1).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+LARGEST = 127  # -128 is left out: the codes of a weight and of its negative are alike
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """How matrices are coded. has_coded_inputs: products code the activations as well, each token by its own scale, and
+    add integers; else they widen the codes to the activations' dtype."""
+
+    name: str
+    has_coded_inputs: bool
+
+
+SCHEMES = {scheme.name: scheme for scheme in (Scheme("int8", False), Scheme("w8a8", True))}
+"""By name; what the option `quantization` of an engine takes."""
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("codes", "scales"), meta_fields=("scheme", "dtype"))
+@dataclass(frozen=True, slots=True)
+class QTensor:
+    """Of one matrix, or of a stack of layers.
+
+    codes: int8 [*out, I], [L, *out, I], or L arrays [*out, I]. scales: float32 [*out] or [L, *out]. dtype: the name of
+    that of decoded values. (In trees of declarations the fields are declarations.)
+    """
+
+    codes: Any
+    scales: Any
+    scheme: Scheme
+    dtype: str
+
+
+def encode(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Codes and scales of float rows [..., I]; rows of zeros have the scale 0. A value that is not finite makes its
+    row's scale so: products with it are not finite either."""
+    rows = rows.astype(np.float32, copy=False)
+    scales = np.max(np.abs(rows), axis=-1) / np.float32(LARGEST)
+    with np.errstate(invalid="ignore"):  # inf / inf
+        codes = np.rint(rows / np.where(scales > 0, scales, np.float32(1))[..., None])
+        return codes.astype(np.int8), scales

@@ -1,0 +1,41 @@
+"""Device: `quant_matmul`, the product of a step's rows with the packed weights of one layer in a stack of layers."""
+
+from jaxtyping import Array, Float, Int
+
+from pallas_kernels.dispatch import Implementation, dispatch
+from pallas_kernels.matmul.matmul_spec import MatmulSpec
+from pallas_kernels.qtensor import QTensor
+from pallas_kernels.quant_matmul import reference, xla
+
+IMPLEMENTATIONS = (
+    Implementation("xla", xla.quant_matmul),
+    Implementation("reference", reference.quant_matmul, is_automatic=False),
+)
+
+
+def quant_matmul(
+    x: Float[Array, "T I"],
+    stack: QTensor,
+    layer: Int[Array, ""],
+    spec: MatmulSpec,
+    *,
+    bias: Float[Array, "*out"] | None = None,
+) -> Float[Array, "T *out"]:
+    """x · wᵀ (+ bias), or activation(x · w[0]ᵀ) · (x · w[1]ᵀ), of the decoded weights w of a layer.
+
+    No array of decoded weights is made. With a scheme of coded inputs each token is coded with the scale max |x| / 127,
+    over all inputs, and sums are exact.
+
+    Args:
+      stack: of layers (`QTensor`).
+      layer: index in the stack's first axis.
+      spec: as for `matmul`; it has no blocks.
+      bias: added to a product without a gate.
+
+    Returns:
+      y in `spec.out_dtype`, or in the type of x.
+
+    Raises:
+      NotImplementedError: no back end serves these arguments; the message lists each one's reason.
+    """
+    return dispatch("quant_matmul", IMPLEMENTATIONS, spec.backend, x, stack, layer, spec, bias=bias)
