@@ -1,5 +1,5 @@
-"""Wiring: `jaxserve bench throughput|latency|spec|prefix|serve`: benchmarks of the offline engine, of drafts, of the
-prefix cache and of a server."""
+"""Wiring: `jaxserve bench throughput|latency|spec|quality|prefix|serve`: benchmarks of the offline engine, of drafts,
+of packed weights, of the prefix cache and of a server."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from jaxserve.bench.lengths import LengthRange
 from jaxserve.cli.args.arg_types import MODEL_HELP, count, dataset, lengths, out_file, whole_number
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.cli.args.verb_parser import VerbParser
-from jaxserve.cli.bench_verbs import bench_prefix, bench_serve, bench_spec
+from jaxserve.cli.bench_verbs import bench_prefix, bench_quality, bench_serve, bench_spec
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.engine_config import EngineConfig
 
@@ -25,6 +25,8 @@ def run(argv: list[str]) -> int:
         return bench_prefix.run(args)
     if args.benchmark == "spec":
         return bench_spec.run(args)
+    if args.benchmark == "quality":
+        return bench_quality.run(args)
     if args.benchmark == "serve":
         return bench_serve.run(args)
     if args.benchmark == "throughput" and args.dataset != "random" and args.input_len is not None:
@@ -61,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = VerbParser(
         prog="jaxserve bench", description="Measure the offline engine on this machine, the prefix cache, or a server."
     )
-    names = "{throughput,latency,spec,prefix,serve}"
+    names = "{throughput,latency,spec,quality,prefix,serve}"
     benchmarks = parser.add_subparsers(dest="benchmark", required=True, metavar=names)
     throughput = benchmarks.add_parser(
         "throughput",
@@ -99,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     latency.set_defaults(workloads=_latency_workloads)
     bench_spec.add_parser(benchmarks)
+    bench_quality.add_parser(benchmarks)
     bench_prefix.add_parser(benchmarks)
     bench_serve.add_parser(benchmarks)
     return parser

@@ -4,10 +4,13 @@ import json
 import shutil
 import sys
 
+import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from jaxserve.cli.main import main
 from tests.support.golden_data import checkpoint
+from tests.support.naive_loop import NaiveModel
 from tests.support.processes.command_line import check_mistake_here
 from tests.support.tiny_engines import SMALL, flags_of
 
@@ -131,3 +134,45 @@ def test_spec_compares_drafts_with_plain_decoding(bench, tmp_path, capsys):
     assert page.read_text().count("<tr>") == 10
     check_mistake_here(["bench", "spec", "m", "--drafts", "[]"], "must be a JSON object", capsys)
     check_mistake_here(["bench", "spec", "m", "--drafts", '{"method": "x"}'], "num_speculative_tokens", capsys)
+
+
+def test_quality_compares_forms_of_the_weights_on_a_text(tmp_path, capsys):
+    model, text, out = str(checkpoint("llama3")), tmp_path / "text", tmp_path / "out.json"
+    text.write_text("A lighthouse stands on a rock in the sea. " * 20)
+    bytes_alone = models.BPE({char: i for i, char in enumerate(pre_tokenizers.ByteLevel.alphabet())}, [])
+    tokenizer = Tokenizer(bytes_alone)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    given = ["--text", str(text), "--dtype", "float32", "--context", "32", "--tokenizer", str(tmp_path)]
+    command = ["bench", "quality", model, *given]
+    page = tmp_path / "page.html"
+    assert main([*command, "--max-pieces", "3", "--json", str(out), "--report", str(page)]) == 0
+    report = json.loads(out.read_text())
+    dense, packed, coded = report["models"]
+    pieces = np.asarray(tokenizer.encode(text.read_text()).ids[:96]).reshape(3, 32)
+    assert report["tokens"] == pieces.size
+    losses = [
+        -log_softmax(logits)[np.arange(31), piece[1:]]
+        for piece in pieces
+        for logits in [NaiveModel.load(model).logits(piece)[:-1]]
+    ]
+    assert dense["perplexity"] == pytest.approx(np.exp(np.mean(losses)), rel=1e-5)
+    assert (dense["divergence"], dense["agreement"]) == (0, 1)
+    assert 0 < packed["divergence"] < coded["divergence"] < 0.01
+    assert 0.25 <= packed["num_bytes"] / dense["num_bytes"] < 0.3
+    assert "perplexity" in capsys.readouterr().out
+    assert page.read_text().count("<tr>") == 7
+    check_mistake_here([*command, "--context", "9999"], "fewer than a piece of 9999", capsys)
+    check_mistake_here(["bench", "quality", model, "--text", str(tmp_path / "none")], "none", capsys)
+    (tmp_path / "latin").write_bytes(b"\xe9")
+    check_mistake_here([*command, "--text", str(tmp_path / "latin")], "is not UTF-8 text", capsys)
+    other = shutil.copytree(checkpoint("llama3"), tmp_path / "other", ignore=shutil.ignore_patterns("*.npz"))
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"vocab_size": 512}))
+    two = ["bench", "quality", model, str(other), *given, "--load-format", "dummy", "--quantizations", "dense"]
+    check_mistake_here(two, "other, dense has a vocabulary of 512 tokens, not 320", capsys)
+
+
+def log_softmax(logits):
+    logits = logits.astype(np.float64)
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))

@@ -1,0 +1,41 @@
+"""Host: the report of a comparison of models on a text: a table on the terminal, and a page with a plot."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from jaxserve.bench.charts.html_page import html_page, html_table
+from jaxserve.bench.charts.svg import LineSeries, chart
+from jaxserve.bench.quality.compare_quality import Quality
+from jaxserve.bench.report_table import report_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def _rows(results: Sequence[Quality]) -> Iterator[tuple[str, list[str]]]:
+    """Each figure of all models."""
+    first = results[0]
+    yield "weights, MB", [f"{result.num_bytes / 1e6:,.1f}" for result in results]
+    yield "perplexity", [f"{result.perplexity:.3f}" for result in results]
+    yield "over that of the first", [f"{result.perplexity / first.perplexity:.4f}" for result in results]
+    yield "divergence from the first, nats", [f"{result.divergence:.5f}" for result in results]
+    yield "same likeliest token", [f"{result.agreement:.2%}" for result in results]
+    yield "tokens/s of the text", [f"{result.tokens_per_s:,.0f}" for result in results]
+
+
+def quality_table(title: str, results: Sequence[Quality]) -> "Table":
+    """A column of each model."""
+    table = report_table(title, "", *(result.name for result in results))
+    for name, cells in _rows(results):
+        table.add_row(name, *cells)
+    return table
+
+
+def quality_page(title: str, results: Sequence[Quality], facts: Mapping[str, object]) -> str:
+    """The table, and divergence over size."""
+    points = [LineSeries([(result.num_bytes / 1e6, result.divergence)], result.name, True) for result in results]
+    body = (
+        f"{html_table([result.name for result in results], _rows(results))}\n"
+        f'<div class="charts">{chart("Divergence from the first model, nats", "MB of weights", points)}</div>'
+    )
+    return html_page(title, body, facts)

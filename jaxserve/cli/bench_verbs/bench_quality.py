@@ -1,0 +1,82 @@
+"""Wiring: `jaxserve bench quality`: models and packed weights compared on a text."""
+
+import argparse
+from dataclasses import asdict, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jaxserve.cli.args.arg_types import MODEL_HELP, count, existing_file, out_file
+from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
+from jaxserve.core.errors import RequestError
+from jaxserve.core.options.engine_config import QUANTIZATIONS, EngineConfig
+
+DENSE = "dense"
+OPTIONS = {"tokenizer", "revision", "hf_token", "cache_dir", "load_format", "dtype", "seed", "tensor_parallel_size"}
+"""Of `EngineConfig`, those that have a meaning here."""
+
+
+def add_parser(benchmarks: Any) -> None:
+    """Adds the parser of `bench quality` to the subparsers of `bench`."""
+    parser = benchmarks.add_parser(
+        "quality",
+        help="models and packed weights on a text: perplexity, distance from the first model, bytes",
+        description="Compare models, dense and with packed weights, on a text; distances are those from the first: "
+        "jaxserve bench quality smollm2-135m-instruct --text book.txt",
+    )
+    parser.add_argument("models", nargs="+", metavar="MODEL", help=f"{MODEL_HELP}; several with one vocabulary")
+    parser.add_argument("--text", type=existing_file, required=True, metavar="FILE", help="UTF-8 text to be predicted")
+    parser.add_argument(
+        "--quantizations",
+        nargs="+",
+        choices=(DENSE, *QUANTIZATIONS),
+        default=[DENSE, *QUANTIZATIONS],
+        help="forms of the weights of each model (default: all)",
+    )
+    parser.add_argument("--context", type=count, default=512, help="tokens of a piece of the text (default: 512)")
+    parser.add_argument("--max-pieces", type=count, help="pieces that are read (default: all of the text)")
+    parser.add_argument("--json", type=out_file, metavar="OUT", help="write all figures to this file")
+    parser.add_argument("--report", type=out_file, metavar="OUT", help="write a page with a plot to this file")
+    parser.add_argument("--quiet", action="store_true", help="print the table only, no progress")
+    add_engine_flags(parser, skip=[f.name for f in fields(EngineConfig) if f.name not in OPTIONS])
+
+
+def run(args: argparse.Namespace) -> int:
+    options = engine_options(args)
+    forms = [(model, None if form == DENSE else form) for model in args.models for form in args.quantizations]
+    for model, form in forms:
+        EngineConfig.create(model, **options, quantization=form)  # all checked before one is measured
+
+    from rich.console import Console
+
+    from jaxserve.bench.machine import host
+    from jaxserve.bench.quality.compare_quality import Load, PureModel, compare_quality, cut_text
+    from jaxserve.bench.quality.quality_report import quality_page, quality_table
+    from jaxserve.cli.tables.report_output import progress_printer, write_record
+    from jaxserve.engine.pure_model import load
+
+    def load_form(model: str, form: str | None) -> PureModel:
+        return load(model, **options, quantization=form)
+
+    first = load_form(*forms[0])
+    if first.tokenizer is None:
+        raise RequestError(f"{args.models[0]} has no tokenizer: name one by --tokenizer", "tokenizer")
+    pieces = cut_text(first.tokenizer.encode(_read(args.text)), args.context)[: args.max_pieces]
+    names = [f"{Path(model).name}, {form or DENSE}" for model, form in forms]
+    loads: list[Load | None] = [None, *(partial(load_form, *one) for one in forms[1:])]
+    on_progress = progress_printer(args.quiet)
+    results = list(compare_quality(first, list(zip(names, loads, strict=True)), pieces, on_progress))
+    title = f"{args.text.name}: {pieces.size:,} tokens in pieces of {args.context}"
+    facts = {"text": args.text.name, "tokens": pieces.size, "context": args.context, "cpu": host()["cpu"]}
+    Console().print(quality_table(title, results))
+    write_record(args.json, facts | {"models": [asdict(result) for result in results]})
+    if args.report is not None:
+        args.report.write_text(quality_page(title, results, facts))
+    return 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{path} is not UTF-8 text ({error})", "text") from None
