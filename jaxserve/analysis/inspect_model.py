@@ -32,6 +32,7 @@ class Inspection:
 
     model: str
     dtype: str
+    quantization: str | None
     max_model_len: int
     architecture: Architecture
     parts: tuple[PartInfo, ...]
@@ -63,6 +64,7 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
     return Inspection(
         model=config.model,
         dtype=str(dtype),
+        quantization=config.quantization,
         max_model_len=max_len,
         architecture=architecture(model),
         parts=parts,

@@ -10,8 +10,8 @@ from jaxserve.cli.args.dataclass_flags import add_flags, engine_options
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import EngineConfig
 
-FLAGS = """tokenizer revision hf_token cache_dir dtype tensor_parallel_size max_model_len page_size kv_layout
-    memory_utilization"""
+FLAGS = """tokenizer revision hf_token cache_dir dtype quantization tensor_parallel_size max_model_len page_size
+    kv_layout memory_utilization"""
 
 
 def run(argv: list[str]) -> int:

@@ -53,8 +53,9 @@ def _kind(kind: Any) -> str:
 
 def _parts(found: Inspection) -> Table:
     stored = "no file" if found.stored_bytes is None else ", ".join(found.stored_types)
+    loaded = found.dtype if found.quantization is None else f"{found.quantization} codes"
     table = plain_table(
-        f"Weights: {stored}; loaded as {found.dtype}, norms as float32", "part", "parameters", "in the file", "loaded"
+        f"Weights: {stored}; loaded as {loaded}, norms as float32", "part", "parameters", "in the file", "loaded"
     )
     for part in found.parts:
         table.add_row(part.name, f"{part.num_params:,}", byte_text(part.stored_bytes), byte_text(part.loaded_bytes))

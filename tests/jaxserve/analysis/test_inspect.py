@@ -64,6 +64,18 @@ def test_a_rope_with_a_second_table_is_called_scaled(tmp_path):
     assert not any(kind.is_rope_scaled for kind in inspect(checkpoint("llama2")).architecture.kinds)
 
 
+def test_packed_weights_have_as_many_parameters_and_fewer_bytes():
+    dense, packed = inspect("llama-3-8b"), inspect("llama-3-8b", quantization="int8")
+    assert packed.num_params == dense.num_params
+    assert [part.num_params for part in packed.parts] == [part.num_params for part in dense.parts]
+    assert 0.5 < packed.loaded_bytes / dense.loaded_bytes < 0.502
+    does_fit = [
+        next(fit.does_fit for fit in found.fits if (fit.device, fit.num_devices) == ("TPU v5e", 1))
+        for found in (dense, packed)
+    ]
+    assert does_fit == [False, True], "16 GB"
+
+
 @pytest.mark.parametrize(
     ("family", "size"), [("llama2", 2), ("llama3", 1), ("llama3", 4), ("gemma3", 1), ("gemma3", 4)]
 )
@@ -155,8 +167,8 @@ def test_of_a_hub_model_only_headers_are_fetched(monkeypatch):
 
 
 SCHEMA = {
-    "": "model dtype max_model_len architecture parts num_params stored_bytes stored_types loaded_bytes kv tokenizer "
-    "memory_utilization fits",
+    "": "model dtype quantization max_model_len architecture parts num_params stored_bytes stored_types loaded_bytes "
+    "kv tokenizer memory_utilization fits",
     "architecture": "family num_layers kinds d_model d_mlp num_heads num_kv_heads head_dim vocab_size max_position "
     "activation is_tied declared_dtype",
     "kinds": "name num_layers window rope_base is_rope_scaled",
