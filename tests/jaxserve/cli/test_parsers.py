@@ -94,7 +94,7 @@ def test_a_number_may_be_none():
 
 @pytest.mark.parametrize(
     ("words", "usage"),
-    [("serve", "MODEL"), ("compile", "MODEL --out DIR"), ("bench", "{throughput,latency,spec,prefix,serve}")],
+    [("serve", "MODEL"), ("compile", "MODEL --out DIR"), ("bench", "{throughput,latency,spec,quality,prefix,serve}")],
 )
 def test_the_usage_names_what_is_required_and_no_more(words, usage):
     assert PARSERS[words].format_help().startswith(f"usage: jaxserve {words} {usage} [OPTIONS]\n")
