@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING
 
 from jaxserve.bench.charts.html_page import html_page, html_table
 from jaxserve.bench.charts.svg import LineSeries, chart
-from jaxserve.bench.quality.compare_quality import Quality
 from jaxserve.bench.report_table import report_table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from jaxserve.bench.quality.compare_quality import Quality  # which imports jax
 
-def _rows(results: Sequence[Quality]) -> Iterator[tuple[str, list[str]]]:
+
+def _rows(results: "Sequence[Quality]") -> Iterator[tuple[str, list[str]]]:
     """Each figure of all models."""
     first = results[0]
     yield "weights, MB", [f"{result.num_bytes / 1e6:,.1f}" for result in results]
@@ -23,7 +24,7 @@ def _rows(results: Sequence[Quality]) -> Iterator[tuple[str, list[str]]]:
     yield "tokens/s of the text", [f"{result.tokens_per_s:,.0f}" for result in results]
 
 
-def quality_table(title: str, results: Sequence[Quality]) -> "Table":
+def quality_table(title: str, results: "Sequence[Quality]") -> "Table":
     """A column of each model."""
     table = report_table(title, "", *(result.name for result in results))
     for name, cells in _rows(results):
@@ -31,7 +32,7 @@ def quality_table(title: str, results: Sequence[Quality]) -> "Table":
     return table
 
 
-def quality_page(title: str, results: Sequence[Quality], facts: Mapping[str, object]) -> str:
+def quality_page(title: str, results: "Sequence[Quality]", facts: Mapping[str, object]) -> str:
     """The table, and divergence over size."""
     points = [LineSeries([(result.num_bytes / 1e6, result.divergence)], result.name, True) for result in results]
     body = (
