@@ -4,7 +4,7 @@ A leaf is an array; or, in place of an array that is stacked over layers, a tupl
 may also be `jax.ShapeDtypeStruct`s. A packed matrix has a leaf for each of its fields, or is one leaf (`matrices`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard, cast
 
 import jax
@@ -14,28 +14,31 @@ from pallas_kernels.qtensor import QTensor
 
 def by_path(tree: Any) -> dict[str, Any]:
     """Leaves by their paths ("layers/full/qkv"), in the tree's order."""
-    flat = cast(list[tuple[Any, Any]], jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_tuple)[0])
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
+    return _flat(tree, is_tuple)
 
 
 def matrices(tree: Any) -> dict[str, Any]:
     """The same, where a packed matrix is one leaf, as it is in files."""
-    flat = cast(list[tuple[Any, Any]], jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_matrix)[0])
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
+    return _flat(tree, _is_matrix)
+
+
+def with_leaves(tree: Any, leaves: Iterable[Any]) -> Any:
+    """A tree of the same structure with these leaves, in the order of `by_path`."""
+    return jax.tree.unflatten(jax.tree.structure(tree, is_leaf=is_tuple), leaves)
 
 
 def with_matrices(tree: Any, leaves: Iterable[Any]) -> Any:
-    """`with_leaves` of such leaves."""
+    """The same with leaves in the order of `matrices`."""
     return jax.tree.unflatten(jax.tree.structure(tree, is_leaf=_is_matrix), leaves)
+
+
+def _flat(tree: Any, is_leaf: Callable[[Any], bool]) -> dict[str, Any]:
+    flat = cast(list[tuple[Any, Any]], jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)[0])
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
 
 
 def _is_matrix(leaf: Any) -> bool:
     return is_tuple(leaf) or isinstance(leaf, QTensor)
-
-
-def with_leaves(tree: Any, leaves: Iterable[Any]) -> Any:
-    """A tree of the same structure with these leaves, in the tree's order."""
-    return jax.tree.unflatten(jax.tree.structure(tree, is_leaf=is_tuple), leaves)
 
 
 def is_tuple(leaf: Any) -> TypeGuard[tuple[Any, ...]]:

@@ -1,7 +1,7 @@
 """Wiring: `PureModel`: weights, settings and tokenizer for the pure functions, without an engine."""
 
 import sys
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from jax.sharding import Mesh
@@ -60,14 +60,13 @@ def load(model: str, **options: Any) -> PureModel:
         if field.name not in OPTIONS | {"model"} and getattr(config, field.name) != getattr(default, field.name):
             raise ConfigError(f"{field.name} is an option of engines; jaxserve.pure does not have it", param=field.name)
     use_compilation_cache(config)
-    mesh = make_mesh(config.tensor_parallel_size)
+    mesh, scheme = make_mesh(config.tensor_parallel_size), choose_scheme(config)
     with open_model(config) as source, LoadBar(sys.stderr.isatty()) as bar:
         described, dtype = source.model, choose_dtype(config.dtype, source.model.dtype)
         model_config = described.for_context(engine_sizes.context_len(config, described.max_position))
-        params = source.params(
-            mesh, declare(described, mesh, dtype, scheme=choose_scheme(config)), config.seed, bar.update
-        )
+        params = source.params(mesh, declare(described, mesh, dtype, scheme=scheme), config.seed, bar.update)
         tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)
     page_size = engine_sizes.page_size(config, mesh.devices.flat[0].platform)
-    settings = Settings(model_config, mesh, dtype, page_size, config.attention_backend, page_layout(config.kv_layout))
-    return PureModel(replace(settings, scheme=choose_scheme(config)), params, tokenizer)
+    layout = page_layout(config.kv_layout)
+    settings = Settings(model_config, mesh, dtype, page_size, config.attention_backend, layout, scheme=scheme)
+    return PureModel(settings, params, tokenizer)

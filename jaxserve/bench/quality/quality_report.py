@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from jaxserve.bench.charts.html_page import html_page, html_table
 from jaxserve.bench.charts.svg import LineSeries, chart
-from jaxserve.bench.report_table import report_table
+from jaxserve.bench.report_table import comparison_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,10 +26,7 @@ def _rows(results: "Sequence[Quality]") -> Iterator[tuple[str, list[str]]]:
 
 def quality_table(title: str, results: "Sequence[Quality]") -> "Table":
     """A column of each model."""
-    table = report_table(title, "", *(result.name for result in results))
-    for name, cells in _rows(results):
-        table.add_row(name, *cells)
-    return table
+    return comparison_table(title, [result.name for result in results], _rows(results))
 
 
 def quality_page(title: str, results: "Sequence[Quality]", facts: Mapping[str, object]) -> str:

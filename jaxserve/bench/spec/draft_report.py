@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from jaxserve.bench.charts.html_page import html_page, html_table
 from jaxserve.bench.charts.svg import LineSeries, chart
-from jaxserve.bench.report_table import report_table
+from jaxserve.bench.report_table import comparison_table
 from jaxserve.bench.spec.compare_drafts import DraftResult
 
 if TYPE_CHECKING:
@@ -28,10 +28,7 @@ def _rows(results: Sequence[DraftResult]) -> Iterator[tuple[str, list[str]]]:
 
 def draft_table(title: str, results: Sequence[DraftResult]) -> "Table":
     """A column of each way to draft."""
-    table = report_table(title, "", *(result.name for result in results))
-    for name, cells in _rows(results):
-        table.add_row(name, *cells)
-    return table
+    return comparison_table(title, [result.name for result in results], _rows(results))
 
 
 def draft_page(title: str, results: Sequence[DraftResult], facts: Mapping[str, object]) -> str:

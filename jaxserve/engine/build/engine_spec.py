@@ -80,8 +80,8 @@ def _spec_of(
     platform, dtype = mesh.devices.flat[0].platform, choose_dtype(config.dtype, model.dtype)
     groups = model.kv_groups(page_size(config, platform))
     backend = INVARIANT if config.batch_invariant else config.attention_backend
-    settings = Settings(model, mesh, dtype, groups.page_size, backend, page_layout(config.kv_layout))
-    settings = replace(settings, scheme=choose_scheme(config))
+    layout, scheme = page_layout(config.kv_layout), choose_scheme(config)
+    settings = Settings(model, mesh, dtype, groups.page_size, backend, layout, scheme=scheme)
     check_backend(settings)
     speculation, streaming = config.speculation, config.streaming
     make = None if speculation is None else partial(make_proposer, speculation)
@@ -92,9 +92,7 @@ def _spec_of(
     if isinstance(layers_of_draft, ModelConfig):
         check_backend(replace(settings, config=layers_of_draft, extra=()))
     page_bytes = settings.layout.page_bytes
-    specs = with_draft(
-        declare(model, mesh, dtype, scheme=settings.scheme), None if proposer is None else proposer.weights
-    )
+    specs = with_draft(declare(model, mesh, dtype, scheme=scheme), None if proposer is None else proposer.weights)
     memory = memory_budget(config, model, mesh, specs, page_bytes=page_bytes, limit_bytes=limit_bytes)
     sizes = resolve(config, max_position=model.max_position, groups=groups, page_bytes=page_bytes, memory=memory)
     settings = replace(settings, config=model.for_context(sizes.max_model_len))  # the pool may have made it shorter
