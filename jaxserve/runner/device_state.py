@@ -73,6 +73,13 @@ def init_slots(sizes: SlotSizes) -> DeviceState:
     )
 
 
+def features_before(state: DeviceState, slots: Int32[Array, "S"], starts: Int32[Array, "S"]) -> Float[Array, "S F"]:
+    """Of the token before each of these positions, if it is the last one that the slot has read; else zeros."""
+    assert state.features is not None
+    is_known = (starts > 0) & (state.lengths[slots] == starts)
+    return jnp.where(is_known[:, None], state.features[slots], 0)
+
+
 def slot_bytes(sizes: SlotSizes) -> int:
     """Bytes of the state of all slots on one device."""
     shapes = jax.eval_shape(partial(init_slots, sizes))

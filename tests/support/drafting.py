@@ -1,6 +1,6 @@
 """Engines whose rows draft whenever they may, and what their drafts came to."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from unittest.mock import patch
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxserve import LLM
+from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.draft_tree import Drafts
@@ -36,13 +37,21 @@ class AlwaysDraft(Speculation):
         """Nothing is learned."""
 
 
-def always(llm: LLM) -> LLM:
-    """The engine, which drafts from now on in every step that has verify buckets."""
+class DraftInTurns(AlwaysDraft):
+    """Every other step decodes."""
+
+    def choose(self, slot_table, slots, decode, verify) -> DraftPlan | None:
+        plan = super().choose(slot_table, slots, decode, verify)
+        return plan if self.num_steps % 2 else None
+
+
+def always(llm: LLM, choice: type[AlwaysDraft] = AlwaysDraft) -> LLM:
+    """The engine, which drafts from now on in every step that has verify buckets, or as `choice` says."""
     assert llm.config.speculation is not None
     proposer = llm.parts.spec.programs.settings.proposer
     assert proposer is not None
     depths = [part.depth for part in proposer.parts]
-    llm.parts.engine.scheduler.state.speculation = AlwaysDraft(llm.parts.spec.sizes.max_num_seqs, depths)
+    llm.parts.engine.scheduler.state.speculation = choice(llm.parts.spec.sizes.max_num_seqs, depths)
     return llm
 
 
@@ -50,17 +59,27 @@ def always(llm: LLM) -> LLM:
 def counted(llm: LLM) -> Iterator[list[tuple[int, int]]]:
     """Yields the numbers of proposed and accepted drafts of each step."""
     seen: list[tuple[int, int]] = []
-    runner = llm.parts.runner
-    collect = runner.collect
 
-    def collect_and_count(ticket):
-        outcome = collect(ticket)
+    def count(outcome: StepOutcome) -> None:
         if outcome.drafts is not None:
             seen.append((int(outcome.drafts.num_proposed.sum()), int(outcome.drafts.num_accepted.sum())))
+
+    with watched(llm, count):
+        yield seen
+
+
+@contextmanager
+def watched(llm: LLM, see: Callable[[StepOutcome], None]) -> Iterator[None]:
+    """Shows what has come of each step."""
+    collect = llm.parts.runner.collect
+
+    def collect_and_show(ticket):
+        outcome = collect(ticket)
+        see(outcome)
         return outcome
 
-    with patch.object(runner, "collect", collect_and_count):
-        yield seen
+    with patch.object(llm.parts.runner, "collect", collect_and_show):
+        yield
 
 
 @dataclass(frozen=True)

@@ -69,15 +69,20 @@ class NaiveEagle:
 
     def num_accepted(self, prompt: list[int], answer: list[int], num_drafts: int, topk: int) -> int:
         """Drafts that are accepted while a greedy answer is decoded: of each round the longest right path."""
-        text, place, total = [*prompt, *answer], 0, 0
-        features = self.features(text)
-        while place + 1 < len(answer):
-            room, end = min(num_drafts, len(answer) - place - 2), len(prompt) + place + 1
-            following = text[end:]
-            proposed = self.drafts(text[:end], features[:end], room, num_drafts, topk) if room > 0 else []
-            run = max((len(path) for path in proposed if path == following[: len(path)]), default=0)
+        place, total, features = 1, 0, self.features([*prompt, *answer])
+        while place < len(answer):
+            run = self.num_accepted_at(prompt, answer, features, place, num_drafts, topk)
             total, place = total + run, place + run + 1
         return total
+
+    def num_accepted_at(
+        self, prompt: list[int], answer: list[int], features: np.ndarray, place: int, num_drafts: int, topk: int
+    ) -> int:
+        """Of drafts after the first `place` tokens of an answer, in one round."""
+        room, end = min(num_drafts, len(answer) - place - 1), len(prompt) + place
+        text, following = [*prompt, *answer][:end], answer[place:]
+        proposed = self.drafts(text, features[:end], room, num_drafts, topk) if room > 0 else []
+        return max((len(path) for path in proposed if path == following[: len(path)]), default=0)
 
     def _weight(self, name: str) -> np.ndarray:
         of_layer = self.draft["layers"][self.config.model.stacks[0].name]

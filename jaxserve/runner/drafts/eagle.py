@@ -27,7 +27,7 @@ from jaxserve.models.context import Context
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import DRAFT, Params
 from jaxserve.models.transformer import embed, logits
-from jaxserve.runner.device_state import DeviceState
+from jaxserve.runner.device_state import DeviceState, features_before
 from jaxserve.runner.drafts.draft_kv import draft_kv, draft_meta, kind_without_window
 from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.drafts.proposer import DraftRows, Proposer, TappedTokens
@@ -108,17 +108,11 @@ class Eagle(Proposer):
         """See `Proposer`."""
         own = params[DRAFT]
         features, slots = eagle_layer.fuse(own, batch.taps), batch.write_slots[self.kind][0]
-        before = jnp.where((batch.previous < 0)[:, None], self._carried(state, batch), features[batch.previous])
+        before = jnp.where((batch.previous < 0)[:, None], batch.before[batch.rows], features[batch.previous])
         embedded = embed(self.target.config, params, batch.tokens)
         _, k, v = eagle_layer.project(self.config, own, embedded, before, batch.positions)
         pool = write_kv(self._context(), k, v, state.kv.extra[DRAFT], jnp.int32(0), slots, batch.end)
         return _with_pool(state, pool), features
-
-    def _carried(self, state: DeviceState, batch: TappedTokens) -> Float[Array, "T D"]:
-        """The feature of the last token that each token's row has read before, if its slot has it."""
-        assert state.features is not None
-        is_known = (batch.starts > 0) & (state.lengths[batch.slots] == batch.starts)
-        return jnp.where(is_known[:, None], state.features[batch.slots], 0)[batch.rows]
 
     @jax.named_scope("draft")
     def propose(
@@ -148,9 +142,7 @@ class Eagle(Proposer):
     def first(self, state: DeviceState, rows: DraftRows) -> DraftTokens:
         """What each row reads first: its last token."""
         assert state.history is not None
-        assert state.features is not None
-        is_known = state.lengths[rows.slots] == rows.starts
-        features = jnp.where(is_known[:, None], state.features[rows.slots], 0)
+        features = features_before(state, rows.slots, rows.starts)
         return DraftTokens(state.history[rows.slots, rows.starts], rows.starts, features)
 
     def read_one(

@@ -44,10 +44,10 @@ class ReadTokens(NamedTuple):
 
 
 class TappedTokens(NamedTuple):
-    """The tokens of any forward pass of the target, T of S rows, with what `tap_layers` have read of them.
+    """The tokens of forward passes of the target, T of S rows, with what `tap_layers` have read of them.
 
-    previous: the index of the token that each follows; -1: one that its row has read before this pass. rows: of each
-    token. starts: the position of each row's first token. write_slots: where the tokens' KV lies, of each kind of
+    previous: the index of the token that each follows; -1: one that its row has read before. rows: of each token.
+    before: the features of what each row has read before. write_slots: where the tokens' KV lies, of each kind of
     layers; in scratch for tokens of rows that have ended. end: the number of tokens that are no padding.
     """
 
@@ -56,8 +56,7 @@ class TappedTokens(NamedTuple):
     positions: Int32[Array, "T"]
     previous: Int32[Array, "T"]
     rows: Int32[Array, "T"]
-    slots: Int32[Array, "S"]
-    starts: Int32[Array, "S"]
+    before: Float[Array, "S F"]
     write_slots: tuple[Int32[Array, "G T"], ...]
     end: Int32[Array, ""]
 
@@ -106,7 +105,7 @@ class Proposer(ABC):
     def read_taps(
         self, params: Params, state: DeviceState, batch: TappedTokens
     ) -> tuple[DeviceState, Float[Array, "T F"]]:
-        """If it has `tap_layers`: the state after a forward pass of the target, and the features of its tokens."""
+        """If it has `tap_layers`: the state after forward passes of the target, and the features of their tokens."""
         raise NotImplementedError
 
     @abstractmethod

@@ -4,12 +4,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
-from jax.sharding import NamedSharding
 from jaxtyping import Array, Bool, Float, Int32
 
-from jaxserve.core.hardware.mesh import replicated
-from jaxserve.kv.kv_state import PAGES_SPEC, KVState
 from jaxserve.models.params import Params
 from jaxserve.models.transformer import forward
 from jaxserve.runner.device_state import DeviceState
@@ -20,6 +16,8 @@ from jaxserve.runner.step.device_batch import DeviceBatch, StepInputs, unpack
 from jaxserve.runner.step.draw import draw
 from jaxserve.runner.step.step_output import pack_logprobs
 from jaxserve.runner.step.step_settings import StepSettings
+from jaxserve.runner.step.step_sharding import replicate
+from jaxserve.runner.step.tapped_tokens import tapped_tokens
 from jaxserve.sampling.penalty_counts import update_counts
 
 
@@ -32,11 +30,11 @@ class Drawn(NamedTuple):
 
 
 class TokenStates(NamedTuple):
-    """What a pass has computed of each token: the hidden state after the final norm, and for a proposer that has
-    `tap_layers` the features."""
+    """What a pass has computed of each token: the hidden state after the final norm, and what a proposer that has
+    `tap_layers` reads of it (`read_tapped`)."""
 
     hidden: Float[Array, "T D"]
-    features: Float[Array, "T F"] | None
+    tapped: TappedTokens | None
 
 
 def run_pass(
@@ -52,7 +50,7 @@ def run_pass(
     previous: Int32[Array, "T"] | None = None,
     drafts: Drafts | None = None,
 ) -> tuple[DeviceState, Drawn, TokenStates]:
-    """The state but for lengths and last tokens; inactive rows rewrite identical KV: a no-op.
+    """The state but for lengths, last tokens and features; inactive rows rewrite identical KV: a no-op.
 
     max_query_len: of rows that are all short; None: they may be long. is_recorded: tokens for penalties and history;
     None: all of active rows. resets: as in `update_counts`. previous: as in `TappedTokens`; None: tokens follow each
@@ -73,19 +71,13 @@ def run_pass(
     inputs = batch.tokens, batch.positions, batch.metas
     ctx = replace(settings.context, max_query_len=max_query_len)
     taps = () if settings.proposer is None else settings.proposer.tap_layers
-    hidden, pool, tapped = forward(ctx, settings.model.config, params, *inputs, state.kv.pool, tap_layers=taps)
-    state, features = replace(state, kv=replace(state.kv, pool=pool)), None
+    hidden, pool, taken = forward(ctx, settings.model.config, params, *inputs, state.kv.pool, tap_layers=taps)
+    state = replace(state, kv=replace(state.kv, pool=pool))
+    tapped = tapped_tokens(settings, state, batch, taken, is_read, previous) if taps else None
     width = len(batch.heads.samples) // len(is_active)  # sampled positions of a row
     # A row that has ended keeps the state after its last token: its first node may lie before that.
     last_slots = jnp.where(is_active, batch.slots, len(state.last_hidden) - 1)
-    last = batch.heads.tokens[::width]
-    last_hidden = state.last_hidden.at[last_slots].set(replicate(settings, hidden[last]))
-    if settings.proposer is not None and taps:
-        read = _tapped(settings.model.page_size, tapped, batch, is_read, previous)
-        state, features = settings.proposer.read_taps(params, state, read)
-        assert state.features is not None
-        of_last = replicate(settings, features[last])
-        state = replace(state, features=state.features.at[last_slots].set(of_last))
+    last_hidden = state.last_hidden.at[last_slots].set(replicate(settings, hidden[batch.heads.tokens[::width]]))
     is_active = jnp.repeat(is_active, width)
     heads = batch.heads._replace(samples=batch.heads.samples & is_active)
     tokens, is_bad, logprobs = draw(settings, params, heads, hidden, slots, drafts)
@@ -95,31 +87,7 @@ def run_pass(
         last_hidden=last_hidden,
         history=_history(state, batch, is_recorded),
     )
-    return state, Drawn(tokens, is_bad & heads.samples, pack_logprobs(logprobs)), TokenStates(hidden, features)
-
-
-def _tapped(
-    page_size: int,
-    taps: Float[Array, "A T D"],
-    batch: DeviceBatch,
-    is_read: Bool[Array, "T"],
-    previous: Int32[Array, "T"] | None,
-) -> TappedTokens:
-    meta, token = batch.metas[0], jnp.arange(len(batch.tokens), dtype=jnp.int32)
-    if previous is None:
-        previous = jnp.where(token == meta.cu_q_lens[batch.token_rows], -1, token - 1)
-    scratch = token % page_size
-    return TappedTokens(
-        taps,
-        batch.tokens,
-        batch.positions,
-        previous,
-        batch.token_rows,
-        batch.slots,
-        batch.starts,
-        tuple(jnp.where(is_read[None], meta.write_slots, scratch[None]) for meta in batch.metas),
-        meta.cu_q_lens[meta.num_seqs],
-    )
+    return state, Drawn(tokens, is_bad & heads.samples, pack_logprobs(logprobs)), TokenStates(hidden, tapped)
 
 
 def _history(state: DeviceState, batch: DeviceBatch, is_recorded: Bool[Array, "T"]) -> Int32[Array, "slots H"] | None:
@@ -140,18 +108,3 @@ def whole_batch(
     products of half of them that each read the whole head.
     """
     return replicate(settings, unpack(layout, buffer, inputs))
-
-
-def keep_sharding(settings: StepSettings, state: DeviceState) -> DeviceState:
-    """Constrain the state to its sharding between steps.
-
-    XLA alone shards a loop's carry by rows and vocabulary: devices then exchange all penalty counts in every decode
-    round, 587 MB for 256 rows of Llama 3 8B on four chips.
-    """
-    kv: KVState = lax.with_sharding_constraint(state.kv, NamedSharding(settings.model.mesh, PAGES_SPEC))
-    return replace(replicate(settings, replace(state, kv=None)), kv=kv)
-
-
-def replicate[T](settings: StepSettings, tree: T) -> T:
-    """Whole on every device."""
-    return lax.with_sharding_constraint(tree, replicated(settings.model.mesh))

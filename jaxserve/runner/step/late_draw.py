@@ -21,9 +21,9 @@ from jaxserve.models.params import Params
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.step.device_batch import Heads
 from jaxserve.runner.step.draw import draw
-from jaxserve.runner.step.forward_pass import replicate
 from jaxserve.runner.step.step_output import pack_logprobs, read_logprobs
 from jaxserve.runner.step.step_settings import StepSettings
+from jaxserve.runner.step.step_sharding import replicate
 from jaxserve.sampling.sampling_batch import read_rows
 
 

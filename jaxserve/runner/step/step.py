@@ -9,18 +9,28 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int32
 
+from jaxserve.core.row_layout import ROW_INDEX
 from jaxserve.kv.page_copies import copy_pages
 from jaxserve.models.params import Params
-from jaxserve.runner.device_state import DeviceState
+from jaxserve.runner.device_state import DeviceState, features_before
 from jaxserve.runner.drafts.proposer import ReadTokens
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.decode_loop import run_decode_rounds
 from jaxserve.runner.step.device_batch import DeviceBatch, StepInputs, first_inputs
 from jaxserve.runner.step.draw import score_states
-from jaxserve.runner.step.forward_pass import Drawn, keep_sharding, replicate, run_pass, whole_batch
+from jaxserve.runner.step.forward_pass import Drawn, run_pass, whole_batch
 from jaxserve.runner.step.prompt_outputs import pooled_states, prompt_logprobs
 from jaxserve.runner.step.step_output import ExtraOutputs, pack_output
 from jaxserve.runner.step.step_settings import StepSettings
+from jaxserve.runner.step.step_sharding import keep_sharding, replicate
+from jaxserve.runner.step.tapped_tokens import (
+    RoundTaps,
+    no_taps,
+    of_all_rounds,
+    of_round,
+    read_tapped,
+    with_features,
+)
 from jaxserve.runner.step.verify_step import verify_step
 from jaxserve.sampling.slot_state import fork_slots
 
@@ -35,20 +45,12 @@ def step(
     if layout.bucket.is_verify:
         return verify_step(settings, layout, params, state, buffer)
     if layout.bucket.is_decode:
-
-        def advance(state: DeviceState, inputs: StepInputs, is_active: jax.Array) -> tuple[DeviceState, Drawn]:
-            state, inputs, is_active = keep_sharding(settings, state), *replicate(settings, (inputs, is_active))
-            batch = whole_batch(settings, layout, buffer, inputs)
-            state, drawn, _ = run_pass(settings, params, state, batch, is_active)
-            state = _advanced(state, batch, drawn, is_active)
-            return keep_sharding(settings, state), replicate(settings, drawn)
-
-        state, rounds = run_decode_rounds(advance, layout, buffer, state, settings.max_logprobs)
-        output = pack_output(rounds.num_rounds, rounds.num_tokens, rounds.tokens, rounds.is_bad)
-        return state, output, ExtraOutputs(rounds.logprobs.reshape(-1), None, None)
+        return _decode(settings, layout, params, state, buffer)
     batch = whole_batch(settings, layout, buffer, first_inputs(layout, buffer, state))
     all_active = jnp.ones_like(batch.heads.samples)
     state, drawn, states = run_pass(settings, params, state, batch, all_active, resets=batch.starts == 0)
+    state, features = read_tapped(settings, params, state, states.tapped)
+    state = with_features(settings, state, features, batch.heads.tokens, batch.slots)
     state = _advanced(state, batch, drawn, all_active)
     if settings.proposer is not None:
         read = ReadTokens(batch.tokens, batch.positions, batch.slots, batch.starts, batch.kv_lens, batch.metas)
@@ -57,6 +59,30 @@ def step(
     output = pack_output(jnp.int32(1), num_tokens, drawn.tokens[None], drawn.is_bad[None])
     scored = prompt_logprobs(partial(score_states, settings, params), batch, states.hidden, settings.max_logprobs)
     return state, output, ExtraOutputs(drawn.logprobs, scored, pooled_states(batch, states.hidden))
+
+
+def _decode(
+    settings: StepSettings, layout: BatchLayout, params: Params, state: DeviceState, buffer: Int32[Array, "B"]
+) -> tuple[DeviceState, Int32[Array, "O"], ExtraOutputs]:
+    def advance(
+        state: DeviceState, inputs: StepInputs, is_active: jax.Array
+    ) -> tuple[DeviceState, Drawn, RoundTaps | None]:
+        state, inputs, is_active = keep_sharding(settings, state), *replicate(settings, (inputs, is_active))
+        batch = whole_batch(settings, layout, buffer, inputs)
+        state, drawn, states = run_pass(settings, params, state, batch, is_active)
+        state = _advanced(state, batch, drawn, is_active)
+        return keep_sharding(settings, state), *replicate(settings, (drawn, of_round(states.tapped)))
+
+    inputs = first_inputs(layout, buffer, state)
+    slots = layout.split(buffer)["rows"][:, ROW_INDEX["slot"]]
+    before = None if state.features is None else features_before(state, slots, inputs.starts)
+    taps = no_taps(settings, layout)
+    state, rounds = run_decode_rounds(advance, layout, buffer, state, inputs, settings.max_logprobs, taps)
+    state, features = read_tapped(settings, params, state, of_all_rounds(rounds.taps, before))
+    last = jnp.arange(len(slots), dtype=jnp.int32) * layout.bucket.max_rounds + jnp.maximum(rounds.num_tokens - 1, 0)
+    state = with_features(settings, state, features, last, jnp.where(rounds.num_tokens > 0, slots, -1))
+    output = pack_output(rounds.num_rounds, rounds.num_tokens, rounds.tokens, rounds.is_bad)
+    return state, output, ExtraOutputs(rounds.logprobs.reshape(-1), None, None)
 
 
 def _advanced(state: DeviceState, batch: DeviceBatch, drawn: Drawn, is_active: Bool[Array, "S"]) -> DeviceState:

@@ -16,9 +16,11 @@ from jaxserve.runner.drafts.proposer import DraftRows
 from jaxserve.runner.drafts.synthetic_acceptance import impose_acceptance
 from jaxserve.runner.step.batch_layout import BatchLayout
 from jaxserve.runner.step.device_batch import DeviceBatch, StepInputs
-from jaxserve.runner.step.forward_pass import keep_sharding, replicate, run_pass, whole_batch
+from jaxserve.runner.step.forward_pass import run_pass, whole_batch
 from jaxserve.runner.step.step_output import ExtraOutputs
 from jaxserve.runner.step.step_settings import StepSettings
+from jaxserve.runner.step.step_sharding import keep_sharding, replicate
+from jaxserve.runner.step.tapped_tokens import read_tapped
 from jaxserve.runner.step.verify_loop import DrawnNodes, run_verify_rounds
 from jaxserve.runner.step.verify_output import pack_verified
 from jaxserve.sampling.penalty_counts import update_counts
@@ -68,6 +70,7 @@ def verify_step(
             previous=_previous(batch, drafts),
             drafts=drafts,
         )
+        state, features = read_tapped(settings, params, state, states.tapped)
         nodes = (len(is_active), width)
 
         def of_nodes(tokens: jax.Array) -> jax.Array:
@@ -90,7 +93,7 @@ def verify_step(
             drawn.logprobs.reshape(*nodes, -1),
             jnp.concatenate([meta.write_slots for meta in batch.metas])[:, batch.heads.tokens].reshape(-1, *nodes),
             of_nodes(states.hidden),
-            None if states.features is None else of_nodes(states.features),
+            None if features is None else of_nodes(features),
         )
         return state, found
 

@@ -10,8 +10,9 @@ import pytest
 from jaxserve import LLM, SamplingParams
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.speculative_config import SpeculativeConfig
+from jaxserve.core.step_outcome import StepOutcome
 from tests.support.draft_laws import check_every_pair_of_features
-from tests.support.drafting import always, counted
+from tests.support.drafting import DraftInTurns, always, counted, watched
 from tests.support.eagle_drafts import LONG, answers, prompts, random_draft, saved
 from tests.support.golden_data import checkpoint
 from tests.support.tiny_engines import SMALL, driven, rescheduled, tiny_engine
@@ -57,6 +58,27 @@ def test_drafts_are_those_of_the_layer_written_out(naive, folder, topk):
         for prompt, answer in zip(prompts(), expected, strict=True)
     ]
     assert others != wanted
+
+
+def test_drafts_after_decode_rounds_are_those_of_the_layer(naive, folder):
+    """Rounds that do not draft leave the KV and the feature of every token that they have read."""
+    llm = always(drafting(folder, topk=1), DraftInTurns)
+    total = 0
+    for prompt, answer in zip(prompts(), answers(), strict=True):
+        outcomes = list[StepOutcome]()
+        with driven(llm, 3, is_overlapped=False), watched(llm, outcomes.append):
+            llm.generate([prompt], LONG, use_tqdm=False)
+        features, place = naive.features([*prompt, *answer]), 0
+        assert any(outcome.drafts is None and outcome.num_rounds == 3 for outcome in outcomes)
+        for outcome in outcomes:
+            if outcome.drafts is None:
+                place += int(outcome.num_tokens.sum())
+                continue
+            for found in outcome.drafts.num_accepted[0, : outcome.num_rounds].tolist():
+                assert found == naive.num_accepted_at(prompt, answer, features, place, NUM_DRAFTS, 1)
+                place, total = place + found + 1, total + found
+        assert place == len(answer)
+    assert total > 5
 
 
 def test_every_pair_of_features_gives_the_same_text(tmp_path):
