@@ -101,7 +101,7 @@ def save_part(root: Path, part: str, arrays: Mapping[str, Any]) -> None:
     context = ocp.Context()
     context.array.saving.storage_options.chunk_byte_size = CHUNK_BYTES
     with context:
-        ocp.save(str(root / part), dict(arrays), overwrite=True)
+        ocp.save(_path(root, part), dict(arrays), overwrite=True)
 
 
 def remove_part(root: Path, part: str) -> None:
@@ -115,7 +115,7 @@ def load_part(root: Path, part: str, structs: Mapping[str, Any]) -> dict[str, An
     from orbax.checkpoint import v1 as ocp  # pyright: ignore[reportMissingTypeStubs]
 
     try:
-        arrays = ocp.load(str(root / part), dict(structs))
+        arrays = ocp.load(_path(root, part), dict(structs))
         for name, struct in structs.items():  # numpy arrays arrive in the stored shape
             if arrays[name].shape != struct.shape:
                 raise ValueError(f"{name} is {list(arrays[name].shape)}, not {list(struct.shape)} as in the index")
@@ -124,6 +124,11 @@ def load_part(root: Path, part: str, structs: Mapping[str, Any]) -> dict[str, An
         raise CheckpointError(
             f"{root / part}: cannot be restored ({reason_of(error)}); if it is damaged, convert again"
         ) from error
+
+
+def _path(root: Path, part: str) -> str:
+    """Orbax refuses relative paths."""
+    return str((root / part).absolute())
 
 
 def write_index(root: Path, parts: Mapping[str, Mapping[str, tuple[tuple[int, ...], str]]]) -> None:

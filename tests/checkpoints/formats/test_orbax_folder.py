@@ -1,6 +1,7 @@
 """Incomplete parts are refused, and an index is checked before use."""
 
 import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -97,3 +98,12 @@ def test_a_malformed_index_is_refused_by_its_fault(name, tmp_path):
         OrbaxFile(tmp_path)
     assert str(refusal.value).startswith(str(tmp_path / "index.json"))
     assert fault in str(refusal.value)
+
+
+def test_a_folder_is_given_relative_to_the_current_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = np.arange(6, dtype=np.float32)
+    save_part(Path("made") / "here", "a", {"x": values})
+    (found,) = load_part(Path("made") / "here", "a", {"x": np.zeros_like(values)}).values()
+    np.testing.assert_array_equal(found, values)
+    assert (tmp_path / "made" / "here" / "a").is_dir()
