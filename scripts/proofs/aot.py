@@ -64,6 +64,8 @@ def cases() -> Iterator[Case]:
         for drafts in DRAFTS:
             check = partial(llama.check_verify_step, mesh, drafts)
             yield f"Llama 3 8B, step, {llama.VERIFY}, {drafts}", target, check
+        check = partial(llama.check_decode_step_with_taps, mesh)
+        yield f"Llama 3 8B with EAGLE-3, step, {llama.DECODE}", target, check
         check = partial(llama.check_draft_model_step, mesh, llama.VERIFY)
         yield f"Llama 3.1 8B, drafts of Llama 3.2 1B, {llama.VERIFY}", target, check
         yield "Llama 3 8B, draw of 64 late rows", target, partial(llama.check_late_draw, mesh)

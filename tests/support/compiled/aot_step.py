@@ -13,7 +13,7 @@ from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.hardware.mesh import device_bytes, num_shards, replicated
 from jaxserve.core.options.engine_config import INVARIANT
 from jaxserve.models import transformer
-from jaxserve.models.config.eagle_config import EagleConfig
+from jaxserve.models.config.eagle_config import NUM_TAPS, EagleConfig
 from jaxserve.models.config.medusa_heads import UNKNOWN, MedusaHeads
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.context import Context
@@ -73,14 +73,14 @@ def published_eagle(target: ModelConfig) -> EagleConfig:
 
 @dataclass(frozen=True)
 class StepCase:
-    """A named shape (`SHAPES`) on a mesh, in one bucket. drafts: what verify buckets draft, a name in `DRAFTS`. draft:
-    the shape of the draft model; None: there is none. scheme: by which weights are coded, a name in `SCHEMES`."""
+    """A named shape (`SHAPES`) on a mesh, in one bucket. drafts: what the engine drafts, a name in `DRAFTS`. draft: the
+    shape of the draft model. None: there is none. scheme: by which weights are coded, a name in `SCHEMES`."""
 
     mesh: Mesh
     name: str
     bucket: Bucket
     is_batch_invariant: bool = False
-    drafts: str = "chains"
+    drafts: str | None = None
     draft: str | None = None
     scheme: str | None = None
 
@@ -88,6 +88,12 @@ class StepCase:
     def logit_share_bytes(self) -> int:
         """R·V·4 / TP: one device's share of the logits."""
         return 4 * self.bucket.num_heads * self._programs.vocab // num_shards(self.mesh, "vocab")
+
+    @property
+    def tapped_bytes(self) -> int:
+        """Of what all rounds of a decode bucket keep for an EAGLE-3 draft: inputs of three layers."""
+        width = NUM_TAPS * SHAPES[self.name].d_model
+        return self.bucket.max_rounds * self.bucket.num_rows * width * DTYPE.itemsize
 
     @property
     def state(self) -> DeviceState:
@@ -148,12 +154,12 @@ class StepCase:
             backend, tiles = INVARIANT, row_tiles(self.mesh.devices.flat[0].platform)
         scheme = None if self.scheme is None else SCHEMES[self.scheme]
         model = Settings(config, self.mesh, DTYPE, PAGE, backend, scheme=scheme)
-        proposer = DRAFTS[self.drafts](model) if self.bucket.is_verify else None
+        proposer = None if self.drafts is None else DRAFTS[self.drafts](model)
         if self.draft is not None:
             proposer = DraftModel.of(model, SHAPES[self.draft])
         if proposer is not None:
             model = replace(model, extra=proposer.extra_arrays)
-        rule = RULES.get(self.drafts)
+        rule = None if self.drafts is None else RULES.get(self.drafts)
         settings = StepSettings(model, max_logprobs=20, tiles=tiles, proposer=proposer, acceptance=rule)
         history_len = PAGE * self.bucket.num_columns if proposer is not None else 0
         num_earlier = NUM_EARLIER if self.drafts == "suffixes" else 0

@@ -52,6 +52,17 @@ def check_verify_step(mesh: Mesh, drafts: str) -> None:
     assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP
 
 
+def check_decode_step_with_taps(mesh: Mesh) -> None:
+    """Assert that a decode step of an engine with an EAGLE-3 draft copies no weight and keeps little more than taps."""
+    step = StepCase(mesh, "llama-3-8b", DECODE, drafts="EAGLE-3, chains")
+    compiled = step.compile()
+    max_bytes = 3 * step.logit_share_bytes + step.tapped_bytes
+    for array in (step.state.kv.pool, *step.state.kv.extra.values()):
+        assert_in_place(compiled, array, donated=step.state, max_temp_bytes=max_bytes)
+    assert not step.weight_copies(compiled)
+    assert len(data_loops(read_hlo(compiled.as_text()))) == OF_A_STEP
+
+
 def check_draft_model_step(mesh: Mesh, bucket: Bucket) -> None:
     """Assert that weights and KV of a draft model, too, are used where they lie, and that the host waits for little."""
     step = StepCase(mesh, "llama-3.1-8b", bucket, draft="llama-3.2-1b")
