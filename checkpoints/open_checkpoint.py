@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from checkpoints.errors import CheckpointError
-from checkpoints.formats.config_file import read_config, read_config_and_scheme
-from checkpoints.formats.fp8 import decoded
 from checkpoints.formats.gguf import GgufFile
 from checkpoints.formats.orbax_folder import OrbaxFile
 from checkpoints.formats.safetensors import SafetensorsFile, ShardedSafetensors
 from checkpoints.formats.tensor_file import TensorFile, TensorInfo
+from checkpoints.quantized.config_file import read_config, read_config_and_scheme
+from checkpoints.quantized.quantized_file import decoded
 from checkpoints.sources import ResolvedSource
 
 

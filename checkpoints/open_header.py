@@ -7,10 +7,10 @@ import numpy as np
 
 from checkpoints.errors import CheckpointError
 from checkpoints.fetch.hf_hub_header import fetch_header
-from checkpoints.formats.config_file import read_config_and_scheme
-from checkpoints.formats.fp8 import decoded
 from checkpoints.formats.tensor_file import TensorInfo
 from checkpoints.open_checkpoint import Checkpoint
+from checkpoints.quantized.config_file import read_config_and_scheme
+from checkpoints.quantized.quantized_file import decoded
 
 
 class HeaderFile:
@@ -19,6 +19,9 @@ class HeaderFile:
     def __init__(self, tensors: dict[str, TensorInfo]) -> None:
         self.tensors = tensors
         self.metadata: dict[str, Any] = {}
+
+    def read_columns(self, name: str, start: int, stop: int) -> np.ndarray:
+        return self.read_rows(name, start, stop)
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
         raise CheckpointError(f"tensor {name!r} has no values here: only its header was fetched")

@@ -36,7 +36,7 @@ _DTYPES: dict[str, np.dtype] = {
 
 
 class SafetensorsFile:
-    """One `.safetensors` file (a `TensorFile`)."""
+    """One `.safetensors` file (a `ColumnFile`)."""
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
@@ -62,6 +62,14 @@ class SafetensorsFile:
         first = self._starts[name]
         raw = self._file.copy_bytes(first + start * row_bytes, first + stop * row_bytes)
         return raw.view(dtype).reshape(stop - start, info.row_len)
+
+    def read_columns(self, name: str, start: int, stop: int) -> np.ndarray:
+        info = self.tensors[name]
+        if not 0 <= start <= stop <= info.row_len:
+            raise IndexError(f"columns [{start}, {stop}) of tensor {name!r}, which has {info.row_len}")
+        dtype, size = _DTYPES[info.dtype], _DTYPES[info.dtype].itemsize
+        raw = self._file.copy_columns(self._starts[name], info.num_rows, info.row_len * size, start * size, stop * size)
+        return raw.view(dtype).reshape(info.num_rows, stop - start)
 
     def close(self) -> None:
         self._file.close()
@@ -108,7 +116,7 @@ def _string_map(value: Any) -> dict[str, str]:
 
 
 class ShardedSafetensors:
-    """The files of an index, as one `TensorFile`."""
+    """The files of an index, as one `ColumnFile`."""
 
     def __init__(self, index: Path) -> None:
         weight_map = _string_map(read_object(index, _MAX_HEADER_BYTES).get("weight_map"))
@@ -130,6 +138,9 @@ class ShardedSafetensors:
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
         return self._shard_of[name].read_rows(name, start, stop)
+
+    def read_columns(self, name: str, start: int, stop: int) -> np.ndarray:
+        return self._shard_of[name].read_columns(name, start, stop)
 
     def close(self) -> None:
         for shard in self._shards:

@@ -52,6 +52,14 @@ class TensorFile(Protocol):
     def close(self) -> None: ...
 
 
+class ColumnFile(TensorFile, Protocol):
+    """A `TensorFile` of which columns can be read."""
+
+    def read_columns(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Columns `[start, stop)` of all rows, as stored, as a new array `[num_rows, stop - start]`."""
+        ...
+
+
 class MappedFile:
     """A file mapped read-only: its memory is the system's page cache."""
 
@@ -72,6 +80,11 @@ class MappedFile:
     def copy_bytes(self, start: int, stop: int) -> np.ndarray:
         """Bytes `[start, stop)` as a new uint8 array, so that no view outlives the mapping."""
         return np.frombuffer(self.data, np.uint8, stop - start, start).copy()
+
+    def copy_columns(self, first: int, num_rows: int, row_bytes: int, start: int, stop: int) -> np.ndarray:
+        """Bytes `[start, stop)` of each of the rows that begin at byte `first`, as a new uint8 array."""
+        rows = np.frombuffer(self.data, np.uint8, num_rows * row_bytes, first).reshape(num_rows, row_bytes)
+        return rows[:, start:stop].copy()
 
     def close(self) -> None:
         self.data.close()

@@ -7,7 +7,7 @@ from typing import Any, cast
 from checkpoints.errors import CheckpointError
 from checkpoints.formats import orbax_folder, safetensors_write
 from checkpoints.formats.bounded_json import read_object
-from checkpoints.quantization import SIDECARS
+from checkpoints.quantized.quant_config import SIDECARS
 from checkpoints.sources import CONVERSION_MANIFEST
 from checkpoints.writing.conversion_manifest import MAX_BYTES
 from jaxserve.engine.build.hf_files import CONFIG, SMALL_FILES

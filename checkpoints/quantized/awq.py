@@ -1,0 +1,80 @@
+"""Host: weights that AutoAWQ writes in its version "GEMM" (Lin et al., arXiv 2306.00978).
+
+    qweight  int32 [in, out / 8]        eight codes of 4 bits a word, packed along the outputs
+    qzeros   int32 [groups, out / 8]    zero points, packed alike
+    scales   [groups, out]
+
+    w[o, i] = scales[g, o] · (code[i, o] - zero[g, o])        g = i // (in / groups)
+
+The outputs of a word stand in the order 0 2 4 6 1 3 5 7, from the lowest bits on.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
+from checkpoints.quantized.bit_fields import WORD, unpacked
+from checkpoints.quantized.quantized_weight import FLOATS, Misfit, names_of, part, weight_info, whole_tensor
+
+BITS = 4
+CODES = ".qweight"
+_PER_WORD = WORD // BITS
+_PLACE = np.array([0, 4, 1, 5, 2, 6, 3, 7])  # in a word, of each output
+
+
+@dataclass(frozen=True, slots=True)
+class AwqScheme:
+    """Codes of 4 bits."""
+
+    def has_codes(self, info: TensorInfo) -> bool:
+        """See `Scheme`."""
+        return info.name.endswith(CODES)
+
+    def weight(self, file: ColumnFile, name: str) -> "AwqWeight":
+        """See `Scheme`."""
+        codes, module = file.tensors[name], name.removesuffix(CODES)
+        if codes.dtype != "I32" or len(codes.shape) != 2:
+            raise Misfit(f"{name} of type {codes.dtype} and shape {list(codes.shape)} has no codes of {BITS} bits")
+        num_in, num_words = codes.shape
+        scales = file.tensors.get(f"{module}.scales")
+        num_groups = scales.shape[0] if scales is not None and len(scales.shape) == 2 else 1
+        scales = part(file.tensors, f"{module}.scales", FLOATS, [(num_groups, num_words * _PER_WORD)], name)
+        zeros = part(file.tensors, f"{module}.qzeros", ["I32"], [(num_groups, num_words)], name)
+        if num_in % num_groups:
+            raise Misfit(f"{scales.name} has {num_groups} groups, which do not divide {num_in} inputs")
+        parts = codes, zeros, scales
+        info = weight_info(f"{module}.weight", (num_words * _PER_WORD, num_in), f"AWQ-{BITS}", parts)
+        return AwqWeight(info, names_of(*parts), *parts)
+
+
+@dataclass(frozen=True, slots=True)
+class AwqWeight:
+    """A `QuantizedWeight`."""
+
+    info: TensorInfo
+    tensors: tuple[str, ...]
+    codes: TensorInfo
+    zeros: TensorInfo
+    scales: TensorInfo
+
+    def rows(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
+        """See `QuantizedWeight`."""
+        num_in = self.info.shape[1]
+        first, last = start // _PER_WORD, -(-stop // _PER_WORD)
+        rest = slice(start - first * _PER_WORD, stop - first * _PER_WORD)
+        values, zeros = (
+            _in_order(file.read_columns(info.name, first, last))[:, rest].astype(np.float32)
+            for info in (self.codes, self.zeros)
+        )
+        scales = whole_tensor(file, self.scales)[:, start:stop].astype(np.float32)
+        group = np.arange(num_in) // (num_in // len(scales))
+        values -= zeros[group]
+        values *= scales[group]
+        return np.ascontiguousarray(values.T)
+
+
+def _in_order(words: np.ndarray) -> np.ndarray:
+    """Codes of the outputs, one after the other."""
+    codes = unpacked(words, BITS, axis=1).reshape(len(words), -1, _PER_WORD)
+    return codes[:, :, _PLACE].reshape(len(words), -1)

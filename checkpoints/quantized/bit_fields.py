@@ -1,0 +1,28 @@
+"""Host: codes of a few bits each, packed into 32-bit words one after the other, the lowest bits first."""
+
+import numpy as np
+
+WORD = 32
+
+
+def unpacked(words: np.ndarray, bits: int, axis: int) -> np.ndarray:
+    """uint8 codes of int32 or uint32 words, 32 / bits times as many along `axis`; a code may lie in two words."""
+    words = np.ascontiguousarray(np.moveaxis(words, axis, -1)).view(np.uint32)
+    num_codes, mask = words.shape[-1] * WORD // bits, np.uint32(2**bits - 1)
+    if WORD % bits == 0:
+        shifts = np.arange(0, WORD, bits, dtype=np.uint32)
+        codes = ((words[..., None] >> shifts) & mask).astype(np.uint8)
+    else:
+        first = np.arange(num_codes, dtype=np.int64) * bits
+        word, shift = first // WORD, (first % WORD).astype(np.uint64)
+        pairs = words.astype(np.uint64)
+        pairs[..., :-1] |= pairs[..., 1:] << np.uint64(WORD)
+        codes = ((pairs[..., word] >> shift).astype(np.uint32) & mask).astype(np.uint8)
+    return np.moveaxis(codes.reshape(*words.shape[:-1], num_codes), -1, axis)
+
+
+def nibbles(codes: np.ndarray, *, is_high_first: bool) -> np.ndarray:
+    """The two codes of each byte of the last axis, one after the other."""
+    low, high = codes & np.uint8(15), codes >> np.uint8(4)
+    pairs = (high, low) if is_high_first else (low, high)
+    return np.stack(pairs, axis=-1).reshape(*codes.shape[:-1], 2 * codes.shape[-1])

@@ -1,0 +1,157 @@
+"""Host: weights that bitsandbytes writes, of 4 bits (NF4 and FP4) and of 8.
+
+    4 bits  weight uint8 [out · in / 2, 1]: two codes a byte, the high bits first, in the order of rows
+            weight.quant_map f32 [16]: values of the codes
+            weight.absmax: a factor for each block of codes, float32, or with double quantization uint8:
+                weight.nested_quant_map [256] · weight.nested_absmax, one for each block of these, plus an offset
+            weight.quant_state.bitsandbytes__nf4 (or __fp4): JSON with shape, block sizes and the offset
+
+    8 bits  weight int8 [out, in], SCB f32 [out]: w = code · SCB / 127
+
+NF4 and double quantization: Dettmers et al., QLoRA, arXiv 2305.14314, section 3.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from checkpoints.errors import CheckpointError
+from checkpoints.formats.bounded_json import parse_object
+from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
+from checkpoints.quantized.bit_fields import nibbles
+from checkpoints.quantized.quantized_weight import Misfit, names_of, part, weight_info, whole_tensor
+
+CODES = ".weight"
+STATE = ".quant_state.bitsandbytes__"
+TYPES = ("nf4", "fp4")
+_MAX_STATE_BYTES = 10_000
+_MAX_SIZE = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class BitsAndBytesScheme:
+    """bits: 4 or 8."""
+
+    bits: int
+
+    def has_codes(self, info: TensorInfo) -> bool:
+        """See `Scheme`."""
+        return info.name.endswith(CODES) and info.dtype == ("U8" if self.bits == 4 else "I8")
+
+    def weight(self, file: ColumnFile, name: str) -> "FourBitWeight | EightBitWeight":
+        """See `Scheme`."""
+        return _four_bits(file, name) if self.bits == 4 else _eight_bits(file, name)
+
+
+@dataclass(frozen=True, slots=True)
+class EightBitWeight:
+    """A `QuantizedWeight`."""
+
+    info: TensorInfo
+    tensors: tuple[str, ...]
+    codes: TensorInfo
+    scales: TensorInfo
+
+    def rows(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
+        """See `QuantizedWeight`."""
+        scales = whole_tensor(file, self.scales).reshape(-1, 1)[start:stop]
+        return file.read_rows(self.codes.name, start, stop).astype(np.float32) * (scales * np.float32(1 / 127))
+
+
+@dataclass(frozen=True, slots=True)
+class FourBitWeight:
+    """A `QuantizedWeight`. nested: what double quantization has of the factors: their values, and factors of these."""
+
+    info: TensorInfo
+    tensors: tuple[str, ...]
+    codes: TensorInfo
+    values: TensorInfo
+    factors: TensorInfo
+    nested: tuple[TensorInfo, TensorInfo] | None
+    state: "QuantState"
+
+    def rows(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
+        """See `QuantizedWeight`."""
+        num_in, block = self.info.shape[1], self.state.block_len
+        first, last = start * num_in, stop * num_in
+        packed = file.read_rows(self.codes.name, first // 2, -(-last // 2)).reshape(-1)
+        codes = nibbles(packed, is_high_first=True)[first % 2 :][: last - first]
+        of_blocks = self._factors(file, first // block, -(-last // block))
+        factors = np.repeat(of_blocks, block)[first % block :][: last - first]
+        return (whole_tensor(file, self.values)[codes] * factors).reshape(stop - start, num_in)
+
+    def _factors(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
+        """Of blocks `[start, stop)`."""
+        found = whole_tensor(file, self.factors)[start:stop]
+        if self.nested is None:
+            return found
+        values, factors = (whole_tensor(file, info) for info in self.nested)
+        return values[found] * factors[np.arange(start, stop) // self.state.nested_len] + self.state.offset
+
+
+@dataclass(frozen=True, slots=True)
+class QuantState:
+    """What the JSON says of a weight of 4 bits. nested_len: factors of a block; 0: they are not quantized."""
+
+    shape: tuple[int, int]
+    block_len: int
+    nested_len: int
+    offset: np.float32
+
+    @classmethod
+    def read(cls, file: ColumnFile, info: TensorInfo) -> "QuantState":
+        """Raises `Misfit`."""
+        if info.dtype != "U8" or info.nbytes > _MAX_STATE_BYTES:
+            raise Misfit(f"{info.name} must be JSON of at most {_MAX_STATE_BYTES} bytes")
+        try:
+            state = parse_object(whole_tensor(file, info).tobytes(), info.name)
+        except CheckpointError as error:
+            raise Misfit(str(error)) from error
+        match state:
+            case {"shape": [int(rows), int(columns)], "blocksize": int(block)} if _are_sizes(rows, columns, block):
+                pass
+            case _:
+                raise Misfit(f"{info.name} must have a shape of two sizes and a blocksize")
+        nested: Any = state.get("nested_blocksize", 0)
+        offset: Any = state.get("nested_offset", 0.0)
+        if type(nested) is not int or not 0 <= nested < _MAX_SIZE or not isinstance(offset, int | float):
+            raise Misfit(f"{info.name} has the nested_blocksize {nested!r} and the nested_offset {offset!r}")
+        return cls((rows, columns), block, nested, np.float32(offset))
+
+
+def _eight_bits(file: ColumnFile, name: str) -> EightBitWeight:
+    codes, module = file.tensors[name], name.removesuffix(CODES)
+    if len(codes.shape) != 2:
+        raise Misfit(f"{name} has the shape {list(codes.shape)}; it must have two axes")
+    scales = part(file.tensors, f"{module}.SCB", ["F32"], [(codes.shape[0],)], name)
+    parts = codes, scales, file.tensors.get(f"{module}.weight_format")
+    return EightBitWeight(weight_info(name, codes.shape, "BNB-INT8", parts), names_of(*parts), codes, scales)
+
+
+def _four_bits(file: ColumnFile, name: str) -> FourBitWeight:
+    codes = file.tensors[name]
+    kind = next((kind for kind in TYPES if f"{name}{STATE}{kind}" in file.tensors), None)
+    if kind is None:
+        raise Misfit(f"{name} has no {name}{STATE}nf4")
+    declared = file.tensors[f"{name}{STATE}{kind}"]
+    state = QuantState.read(file, declared)
+    count = state.shape[0] * state.shape[1]
+    if codes.shape != (-(-count // 2), 1):
+        raise Misfit(f"{name} has the shape {list(codes.shape)}, which are not {count} codes in a column")
+    values = part(file.tensors, f"{name}.quant_map", ["F32"], [(16,)], name)
+    num_blocks, nested = -(-count // state.block_len), None
+    dtype = "U8" if state.nested_len else "F32"
+    factors = part(file.tensors, f"{name}.absmax", [dtype], [(num_blocks,)], name)
+    if state.nested_len:
+        nested = (
+            part(file.tensors, f"{name}.nested_quant_map", ["F32"], [(256,)], name),
+            part(file.tensors, f"{name}.nested_absmax", ["F32"], [(-(-num_blocks // state.nested_len),)], name),
+        )
+    parts = codes, declared, values, factors, *(nested or ())
+    info = weight_info(name, state.shape, kind.upper(), parts)
+    return FourBitWeight(info, names_of(*parts), codes, values, factors, nested, state)
+
+
+def _are_sizes(*sizes: int) -> bool:
+    return all(0 < size < _MAX_SIZE for size in sizes)

@@ -1,0 +1,125 @@
+"""Host: integer weights of compressed-tensors, of 2 to 8 bits.
+
+    int-quantized, naive-quantized      weight         int8  [out, in]
+    pack-quantized                      weight_packed  int32 [out, in · bits / 32]    stored as code + 2^(bits - 1)
+
+    w[o, i] = weight_scale[o, g] · (code[o, i] - zero[o, g])
+
+Scales are [out, groups], or one for all. Zero points are signed, too: int8 like the scales, or with packed codes int32
+[out · bits / 32, groups], packed along the outputs. weight_g_idx int32 [in] is the group of each input; without it, or
+where it is -1, inputs are grouped in order.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkpoints.errors import CheckpointError
+from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
+from checkpoints.quantized.bit_fields import WORD, unpacked
+from checkpoints.quantized.quantized_weight import (
+    FLOATS,
+    Misfit,
+    check_part,
+    names_of,
+    part,
+    weight_info,
+    whole_tensor,
+)
+
+PACKED = ".weight_packed"
+WHOLE = ".weight"
+
+
+@dataclass(frozen=True, slots=True)
+class IntScheme:
+    """bits: of a code."""
+
+    bits: int
+
+    def has_codes(self, info: TensorInfo) -> bool:
+        """See `Scheme`."""
+        return info.dtype == "I32" if info.name.endswith(PACKED) else info.dtype == "I8" and info.name.endswith(WHOLE)
+
+    def weight(self, file: ColumnFile, name: str) -> "IntWeight":
+        """See `Scheme`."""
+        codes, is_packed = file.tensors[name], name.endswith(PACKED)
+        module = name.removesuffix(PACKED).removesuffix(WHOLE)
+        if len(codes.shape) != 2:
+            raise Misfit(f"{name} has the shape {list(codes.shape)}; it must have two axes")
+        num_out, num_in = codes.shape
+        if is_packed:
+            num_in = num_in * WORD // self.bits
+        scales = part(file.tensors, f"{module}.weight_scale", FLOATS, _scale_shapes(file, module, num_out), name)
+        num_groups = scales.shape[1] if len(scales.shape) == 2 else 1
+        groups = file.tensors.get(f"{module}.weight_g_idx")
+        if groups is not None:
+            check_part(groups, ["I32"], [(num_in,)], name)
+        elif num_in % num_groups:
+            raise Misfit(f"{scales.name} has {num_groups} groups, which do not divide {num_in} inputs")
+        zeros = file.tensors.get(f"{module}.weight_zero_point")
+        if zeros is not None and zeros.dtype == "I32":
+            check_part(zeros, ["I32"], [(-(-num_out * self.bits // WORD), num_groups)], name)
+        elif zeros is not None:
+            check_part(zeros, ["I8"], [scales.shape], name)
+        declared = file.tensors.get(f"{module}.weight_shape")
+        parts = codes, scales, zeros, groups, declared
+        info = weight_info(f"{module}.weight", (num_out, num_in), f"INT-{self.bits}", parts)
+        return IntWeight(info, names_of(*parts), codes, scales, zeros, groups, self.bits)
+
+
+def _scale_shapes(file: ColumnFile, module: str, num_out: int) -> list[tuple[int, ...]]:
+    """One scale, or one for each output and group."""
+    found = file.tensors.get(f"{module}.weight_scale")
+    num_groups = found.shape[1] if found is not None and len(found.shape) == 2 and found.shape[1] else 1
+    return [(num_out, num_groups), (num_out,), (1,), ()]
+
+
+@dataclass(frozen=True, slots=True)
+class IntWeight:
+    """A `QuantizedWeight`."""
+
+    info: TensorInfo
+    tensors: tuple[str, ...]
+    codes: TensorInfo
+    scales: TensorInfo
+    zeros: TensorInfo | None
+    groups: TensorInfo | None
+    bits: int
+
+    def rows(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
+        """See `QuantizedWeight`."""
+        codes = file.read_rows(self.codes.name, start, stop)
+        values = (self._unpacked(codes, axis=1) if codes.dtype == np.int32 else codes).astype(np.float32)
+        scales = self._by_group(file, self.scales, start, stop)
+        group = self._group_of(file, scales.shape[1])
+        if self.zeros is not None:
+            zeros = self._by_group(file, self.zeros, start, stop)
+            values -= zeros if group is None else zeros[:, group]
+        values *= scales if group is None else scales[:, group]
+        return values
+
+    def _by_group(self, file: ColumnFile, info: TensorInfo, start: int, stop: int) -> np.ndarray:
+        """Of rows, [stop - start, groups] or, of all rows, [1, 1]."""
+        values = whole_tensor(file, info)
+        if values.dtype == np.int32:
+            values = self._unpacked(values, axis=0)
+        values = values.reshape(len(values), -1) if values.ndim else values.reshape(1, 1)
+        return (values[start:stop] if len(values) == self.info.shape[0] or info.dtype == "I32" else values).astype(
+            np.float32
+        )
+
+    def _unpacked(self, words: np.ndarray, axis: int) -> np.ndarray:
+        return unpacked(words, self.bits, axis).astype(np.int16) - 2 ** (self.bits - 1)
+
+    def _group_of(self, file: ColumnFile, num_groups: int) -> np.ndarray | None:
+        """Of each input; None: there is one group."""
+        if num_groups == 1:
+            return None
+        num_in = self.info.shape[1]
+        group = None if self.groups is None else whole_tensor(file, self.groups)
+        if group is None or (group == -1).all():
+            return np.arange(num_in) // (num_in // num_groups)
+        if group.min() < 0 or group.max() >= num_groups:
+            raise CheckpointError(f"weight_g_idx of {self.info.name} names groups from {group.min()} to {group.max()}")
+        return group

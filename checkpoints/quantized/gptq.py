@@ -1,0 +1,90 @@
+"""Host: weights that GPTQ's tools write (Frantar et al., arXiv 2210.17323; the layout of AutoGPTQ and GPTQModel).
+
+    qweight  int32 [in · bits / 32, out]        codes, packed along the inputs
+    qzeros   int32 [groups, out · bits / 32]    zero points, packed along the outputs
+    scales   [groups, out]
+    g_idx    int32 [in]                         the group of each input; without it inputs are grouped in order
+
+    w[o, i] = scales[g, o] · (code[i, o] - zero[g, o])        g = g_idx[i]
+
+Files of the first version ("gptq") store zero points less one, in as many bits: an overflow is cut off.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkpoints.errors import CheckpointError
+from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
+from checkpoints.quantized.bit_fields import WORD, unpacked
+from checkpoints.quantized.quantized_weight import FLOATS, Misfit, names_of, part, weight_info, whole_tensor
+
+CODES = ".qweight"
+
+
+@dataclass(frozen=True, slots=True)
+class GptqScheme:
+    """bits: of a code. has_zeros_less_one: of the first version."""
+
+    bits: int
+    has_zeros_less_one: bool
+
+    def has_codes(self, info: TensorInfo) -> bool:
+        """See `Scheme`."""
+        return info.name.endswith(CODES)
+
+    def weight(self, file: ColumnFile, name: str) -> "GptqWeight":
+        """See `Scheme`."""
+        codes, module = file.tensors[name], name.removesuffix(CODES)
+        if codes.dtype != "I32" or len(codes.shape) != 2 or codes.shape[0] * WORD % self.bits:
+            raise Misfit(f"{name} of type {codes.dtype} and shape {list(codes.shape)} has no codes of {self.bits} bits")
+        num_in, num_out = codes.shape[0] * WORD // self.bits, codes.shape[1]
+        scales = file.tensors.get(f"{module}.scales")
+        num_groups = scales.shape[0] if scales is not None and len(scales.shape) == 2 else 1
+        scales = part(file.tensors, f"{module}.scales", FLOATS, [(num_groups, num_out)], name)
+        zeros_shape = (num_groups, num_out * self.bits // WORD)
+        zeros = part(file.tensors, f"{module}.qzeros", ["I32"], [zeros_shape], name)
+        groups = None
+        if f"{module}.g_idx" in file.tensors:
+            groups = part(file.tensors, f"{module}.g_idx", ["I32"], [(num_in,)], name)
+        elif num_in % num_groups:
+            raise Misfit(f"{scales.name} has {num_groups} groups, which do not divide {num_in} inputs")
+        parts = codes, zeros, scales, groups
+        info = weight_info(f"{module}.weight", (num_out, num_in), f"GPTQ-{self.bits}", parts)
+        return GptqWeight(info, names_of(*parts), codes, zeros, scales, groups, self)
+
+
+@dataclass(frozen=True, slots=True)
+class GptqWeight:
+    """A `QuantizedWeight`."""
+
+    info: TensorInfo
+    tensors: tuple[str, ...]
+    codes: TensorInfo
+    zeros: TensorInfo
+    scales: TensorInfo
+    groups: TensorInfo | None
+    scheme: GptqScheme
+
+    def rows(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
+        """See `QuantizedWeight`."""
+        bits, num_in = self.scheme.bits, self.info.shape[1]
+        codes = unpacked(file.read_columns(self.codes.name, start, stop), bits, axis=0)
+        zeros = unpacked(whole_tensor(file, self.zeros), bits, axis=1)[:, start:stop]
+        if self.scheme.has_zeros_less_one:
+            zeros = (zeros + np.uint8(1)) & np.uint8(2**bits - 1)
+        scales = whole_tensor(file, self.scales)[:, start:stop].astype(np.float32)
+        group = self._group_of(file, num_in, len(scales))
+        values = codes.astype(np.float32)
+        values -= zeros.astype(np.float32)[group]
+        values *= scales[group]
+        return np.ascontiguousarray(values.T)
+
+    def _group_of(self, file: ColumnFile, num_in: int, num_groups: int) -> np.ndarray:
+        """Of each input."""
+        if self.groups is None:
+            return np.arange(num_in) // (num_in // num_groups)
+        group = whole_tensor(file, self.groups)
+        if group.min() < 0 or group.max() >= num_groups:
+            raise CheckpointError(f"{self.groups.name} names groups from {group.min()} to {group.max()}")
+        return group

@@ -1,0 +1,95 @@
+"""Host: how a model's weights are quantized, by its config.json, or by a file beside it that older tools write."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from checkpoints.formats.bounded_json import read_object
+from checkpoints.quantized.awq import AwqScheme
+from checkpoints.quantized.bitsandbytes import BitsAndBytesScheme
+from checkpoints.quantized.compressed_config import read_compressed
+from checkpoints.quantized.config_values import Where, object_of, sizes_of
+from checkpoints.quantized.fp8 import Fp8Scheme
+from checkpoints.quantized.gptq import GptqScheme
+from checkpoints.quantized.quantized_weight import Scheme
+
+CONFIG_KEYS = ("quantization_config", "compression_config")
+SIDECARS = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
+"""Files next to config.json in which older tools declare quantization, and the method that they declare."""
+_MAX_BYTES = 1_000_000
+_GPTQ_BITS = (2, 3, 4, 8)
+_GPTQ_FORMATS = {"gptq": True, "gptq_v2": False}  # whether zero points are stored less one
+
+
+def read_scheme(config: Mapping[str, Any], folder: Path) -> Scheme | None:
+    """The scheme that a model's config.json declares, None for plain weights.
+
+    Raises `CheckpointError` where the scheme is not supported.
+    """
+    key = next((key for key in CONFIG_KEYS if config.get(key) is not None), None)
+    if key is not None:
+        where = Where(f"{folder / 'config.json'}: {key}")
+        if (values := object_of(config[key])) is None:
+            raise where.fault("must be an object")
+        return _scheme(values, values.get("quant_method", _guess(values)), where)
+    for name, method in SIDECARS.items():
+        if (path := folder / name).is_file():
+            return _scheme(read_object(path, _MAX_BYTES), method, Where(str(path)))
+    return None
+
+
+def _guess(values: Mapping[str, Any]) -> str | None:
+    return "compressed-tensors" if "config_groups" in values else None
+
+
+def _scheme(values: Mapping[str, Any], method: Any, where: Where) -> Scheme:
+    read = _METHODS.get(method) if isinstance(method, str) else None
+    if read is None:
+        raise where.unsupported(f"quant_method {method!r}")
+    return read(values, where)
+
+
+def _fp8(values: Mapping[str, Any], where: Where) -> Scheme:
+    block = values.get("weight_block_size")
+    return Fp8Scheme("tensor") if block is None else Fp8Scheme("block", sizes_of(block, where / "weight_block_size"))
+
+
+def _gptq(values: Mapping[str, Any], where: Where) -> Scheme:
+    bits, stored_as = values.get("bits"), values.get("checkpoint_format") or "gptq"
+    if type(bits) is not int or bits not in _GPTQ_BITS:
+        raise where.unsupported(f"GPTQ weights of {bits!r} bits")
+    if values.get("is_marlin_format"):
+        stored_as = "marlin"
+    if stored_as not in _GPTQ_FORMATS:
+        raise where.unsupported(f"the GPTQ checkpoint_format {stored_as!r}")
+    dynamic = cast(dict[str, Any], values.get("dynamic") or {})
+    if any((object_of(rule) or {}).get("bits", bits) != bits for rule in dynamic.values()):
+        raise where.unsupported("GPTQ weights of different bits (dynamic)")
+    return GptqScheme(bits, _GPTQ_FORMATS[stored_as])
+
+
+def _awq(values: Mapping[str, Any], where: Where) -> Scheme:
+    bits, version = values.get("bits", values.get("w_bit")), str(values.get("version", "gemm")).lower()
+    if bits != 4:
+        raise where.unsupported(f"AWQ weights of {bits!r} bits")
+    if version != "gemm":
+        raise where.unsupported(f"the AWQ version {version!r}")
+    return AwqScheme()
+
+
+def _bitsandbytes(values: Mapping[str, Any], where: Where) -> Scheme:
+    if values.get("load_in_4bit"):
+        return BitsAndBytesScheme(4)
+    if values.get("load_in_8bit"):
+        return BitsAndBytesScheme(8)
+    raise where.unsupported("bitsandbytes without load_in_4bit or load_in_8bit")
+
+
+_METHODS: dict[str, Callable[[Mapping[str, Any], Where], Scheme]] = {
+    "fp8": _fp8,
+    "fbgemm_fp8": lambda values, where: Fp8Scheme("channel"),
+    "gptq": _gptq,
+    "awq": _awq,
+    "bitsandbytes": _bitsandbytes,
+    "compressed-tensors": read_compressed,
+}

@@ -1,0 +1,88 @@
+"""Forms of quantization that are not read are refused by name; files beside config.json name the method, too."""
+
+import json
+
+import numpy as np
+import pytest
+
+from checkpoints.errors import CheckpointError
+from checkpoints.open_checkpoint import open_checkpoint
+from checkpoints.quantized.quant_config import read_scheme
+from checkpoints.sources import resolve
+from tests.checkpoints import safetensors_builder as build
+
+FP8 = {"quant_method": "fp8", "weight_block_size": [16, 8]}
+
+
+def compressed(strategy, **more):
+    weights = {"type": "float", "num_bits": 8, "strategy": strategy, **more}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": weights}}}
+
+
+def groups(*weights):
+    return {"config_groups": {f"group_{i}": {"weights": each} for i, each in enumerate(weights)}}
+
+
+INT4, INT8 = ({"type": "int", "num_bits": bits, "strategy": "channel"} for bits in (4, 8))
+REFUSED = {
+    "unknown": ({"quant_method": "hqq"}, "quant_method 'hqq' is not supported; jaxserve reads 'fp8'"),
+    "no name": ({"bits": 4}, "quant_method None"),
+    "a list": ({"quant_method": ["gptq"]}, "quant_method ['gptq']"),
+    "gptq, five bits": ({"quant_method": "gptq", "bits": 5}, "GPTQ weights of 5 bits"),
+    "gptq, no bits": ({"quant_method": "gptq"}, "GPTQ weights of None bits"),
+    "gptq, marlin": ({"quant_method": "gptq", "bits": 4, "is_marlin_format": True}, "checkpoint_format 'marlin'"),
+    "gptq, other form": ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "bitblas"}, "'bitblas'"),
+    "gptq, mixed": ({"quant_method": "gptq", "bits": 4, "dynamic": {"+:a": {"bits": 8}}}, "of different bits"),
+    "awq, three bits": ({"quant_method": "awq", "bits": 3}, "AWQ weights of 3 bits"),
+    "awq, other form": ({"quant_method": "awq", "bits": 4, "version": "gemv"}, "the AWQ version 'gemv'"),
+    "bitsandbytes": ({"quant_method": "bitsandbytes"}, "without load_in_4bit or load_in_8bit"),
+    "strategy": (compressed("group", group_size=32), "the strategy 'group' of FP8"),
+    "strategy of integers": (compressed("block", type="int"), "the strategy 'block' of integers"),
+    "bits": (compressed("channel", num_bits=6), "the type 'float' of 6 bits"),
+    "zero points": (compressed("channel", symmetric=False), "the type 'float' of 8 bits"),
+    "sparse": (compressed("tensor") | {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparsity (sparse"),
+    "rotated": (compressed("tensor") | {"transform_config": {"config_groups": {"u": {}}}}, "transform_config"),
+    "two forms": (groups(INT4, INT8), "weights of one kind with different bits or scales"),
+    "no groups": ({"quant_method": "compressed-tensors"}, "config_groups must name at least one group"),
+    "a group of nothing": ({"config_groups": {"a": 1}}, "config_groups.a must describe how"),
+    "not an object": ("fp8", "must be an object"),
+    "block size": (FP8 | {"weight_block_size": [128]}, "weight_block_size must be two sizes"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_forms_are_refused_by_name(name, tmp_path):
+    quantization, fault = REFUSED[name]
+    build.write(tmp_path / "model.safetensors", {"w": np.zeros((2, 2), np.float32)})
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": quantization}))
+    with pytest.raises(CheckpointError) as refusal:
+        open_checkpoint(resolve(str(tmp_path)))
+    assert str(refusal.value).startswith(f"{tmp_path / 'config.json'}: quantization_config")
+    assert fault in str(refusal.value)
+
+
+def test_groups_of_different_kinds_may_be_in_one_model(tmp_path):
+    fp8 = {"type": "float", "num_bits": 8, "strategy": "channel"}
+    fp4 = {"type": "float", "num_bits": 4, "strategy": "group"}
+    scheme = read_scheme({"compression_config": groups(fp8, INT4, fp4)}, tmp_path)
+    assert len(scheme.schemes) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "fault"),
+    [
+        ("quantize_config.json", {"bits": 4, "group_size": 128}, None),
+        ("quant_config.json", {"w_bit": 4, "version": "GEMM"}, None),
+        ("quant_config.json", {"w_bit": 4, "version": "GEMV"}, "the AWQ version 'gemv'"),
+        ("hf_quant_config.json", {"quantization": {}}, "quant_method 'modelopt'"),
+    ],
+)
+def test_files_beside_the_config_name_the_method_too(name, values, fault, tmp_path):
+    (tmp_path / name).write_text(json.dumps(values))
+    if fault is None:
+        assert read_scheme({}, tmp_path) is not None
+        return
+    with pytest.raises(CheckpointError) as refusal:
+        read_scheme({}, tmp_path)
+    assert str(refusal.value).startswith(str(tmp_path / name))
+    assert fault in str(refusal.value)

@@ -1,0 +1,204 @@
+"""Every format of quantized weights decodes to the values that its formula gives, code by code."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from checkpoints.errors import CheckpointError
+from checkpoints.load import load
+from checkpoints.open_checkpoint import open_checkpoint
+from checkpoints.quantized.bit_fields import unpacked
+from checkpoints.sources import resolve
+from checkpoints.tensor_names import llama_names
+from tests.checkpoints import safetensors_builder as build
+from tests.checkpoints.quantized_builder import (
+    GROUP,
+    NUM_GROUPS,
+    RANDOM,
+    SHAPE,
+    awq,
+    compressed_ints,
+    eight_bits,
+    fp4,
+    gptq,
+    nf4,
+    one_scale,
+    packed,
+)
+from tests.checkpoints.random_models import Sizes, hf_tensors, tree
+
+QUANTIZED = Path("tests/goldens/quantized")
+GOLDENS = sorted(path.name for path in QUANTIZED.iterdir())
+GROUPS = RANDOM.permutation(np.arange(SHAPE[1]) // GROUP)
+CASES = {
+    **{f"gptq, {bits} bits, {form}": gptq(bits, form) for bits in (2, 3, 4, 8) for form in ("gptq", "gptq_v2")},
+    "gptq, inputs in any order": gptq(4, "gptq", GROUPS),
+    "awq": awq(),
+    "packed integers": compressed_ints(4, is_packed=True, is_symmetric=True, num_groups=NUM_GROUPS),
+    "packed integers, zero points": compressed_ints(4, is_packed=True, is_symmetric=False, num_groups=NUM_GROUPS),
+    "packed integers of 8 bits": compressed_ints(8, is_packed=True, is_symmetric=True, num_groups=1),
+    "packed integers, inputs in any order": compressed_ints(
+        4, is_packed=True, is_symmetric=True, num_groups=NUM_GROUPS, group=GROUPS
+    ),
+    "integers": compressed_ints(8, is_packed=False, is_symmetric=True, num_groups=1),
+    "integers, zero points": compressed_ints(8, is_packed=False, is_symmetric=False, num_groups=1),
+    "integers in groups": compressed_ints(4, is_packed=False, is_symmetric=True, num_groups=NUM_GROUPS),
+    "integers, one scale": one_scale(),
+    "nvfp4": fp4("nvfp4"),
+    "mxfp4": fp4("mxfp4"),
+    "nf4": nf4(is_nested=False),
+    "nf4, double quantization": nf4(is_nested=True),
+    "nf4, blocks over rows": nf4(is_nested=True, block=96),
+    "bitsandbytes, 8 bits": eight_bits(),
+}
+
+
+NORM = {"norm.weight": np.ones(4, np.float32)}
+
+
+def open_folder(folder, config, tensors, others=NORM):
+    build.write(folder / "model.safetensors", tensors | others)
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "quantization_config": config}))
+    return open_checkpoint(resolve(str(folder)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_of_any_range_are_decoded(name, tmp_path):
+    config, tensors, expected = CASES[name]
+    with open_folder(tmp_path, config, tensors) as checkpoint:
+        assert set(checkpoint.tensors) == {"a.weight", "norm.weight"}
+        info = checkpoint.tensors["a.weight"]
+        assert info.shape == expected.shape
+        assert info.nbytes == sum(tensor.nbytes for tensor in tensors.values())
+        for start, stop in [(0, SHAPE[0]), (5, 5), (7, 18), (SHAPE[0] - 1, SHAPE[0])]:
+            rows = checkpoint.file.read_rows("a.weight", start, stop)
+            assert rows.dtype == np.float32
+            np.testing.assert_array_equal(rows, expected[start:stop])
+
+
+MODELS = {
+    "gptq": lambda shape: gptq(4, "gptq", shape=shape),
+    "awq": awq,
+    "packed integers": lambda shape: compressed_ints(4, is_packed=True, is_symmetric=False, num_groups=2, shape=shape),
+    "nvfp4": lambda shape: fp4("nvfp4", shape),
+    "nf4": lambda shape: nf4(is_nested=True, shape=shape),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_loads_as_its_decoded_weights(name, tmp_path):
+    sizes, tensors, plain, config = Sizes().with_repeat(2), {}, {}, None
+    for tensor_name, tensor in hf_tensors(sizes).items():
+        plain[tensor_name] = tensors[tensor_name] = tensor
+        if "_proj" in tensor_name:
+            config, parts, plain[tensor_name] = MODELS[name](tensor.shape)
+            del tensors[tensor_name]
+            tensors |= {part.replace("a.", tensor_name.removesuffix("weight"), 1): parts[part] for part in parts}
+    expected = tree(sizes, plain)
+    target = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), expected)
+    with open_folder(tmp_path, config, tensors, {}) as checkpoint:
+        loaded = load(checkpoint, target, llama_names.rules("hf", sizes.dims))
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(np.asarray(a), b), loaded, expected)
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_weights_decode_as_the_libraries_decode_them(name):
+    """Those that define the formats (`scripts/goldens/quantized.py`). Some multiply in another order."""
+    expected = np.load(QUANTIZED / name / "decoded.npy")
+    with open_checkpoint(resolve(str(QUANTIZED / name))) as checkpoint:
+        found = checkpoint.file.read_rows("a.weight", 0, len(expected))
+    np.testing.assert_allclose(found, expected, rtol=3e-7, atol=1e-30)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 8])
+def test_codes_that_lie_in_two_words_are_joined(bits):
+    codes = RANDOM.integers(0, 2**bits, (3, 96)).astype(np.uint8)
+    np.testing.assert_array_equal(unpacked(packed(codes, bits, axis=1), bits, axis=1), codes)
+    np.testing.assert_array_equal(unpacked(packed(codes.T, bits, axis=0), bits, axis=0), codes.T)
+
+
+def test_words_that_tools_write(tmp_path):
+    """Of eight codes 0 to 7: as GPTQ's tools and compressed-tensors pack them, and as AutoAWQ does."""
+    assert unpacked(np.array([[0x76543210]], np.int64).astype(np.int32), 4, axis=1).tolist() == [list(range(8))]
+    tensors = {
+        "a.qweight": np.array([[0x75316420]], np.int64).astype(np.int32),
+        "a.qzeros": np.zeros((1, 1), np.int32),
+        "a.scales": np.ones((1, 8), np.float16),
+    }
+    with open_folder(tmp_path, {"quant_method": "awq", "bits": 4}, tensors) as checkpoint:
+        assert checkpoint.file.read_rows("a.weight", 0, 8)[:, 0].tolist() == list(range(8))
+
+
+def changes(tensors):
+    """Each of the tensors left out, with a row less, or with another type."""
+    for name, tensor in tensors.items():
+        rest = {other: values for other, values in tensors.items() if other != name}
+        yield f"{name} left out", rest
+        if tensor.ndim and len(tensor) > 1:
+            yield f"{name} with a row less", rest | {name: tensor[:-1]}
+        yield f"{name} of 64 bits", rest | {name: tensor.astype(np.float64)}
+
+
+def opened(folder, config, tensors):
+    """The tensors, or why they are refused."""
+    try:
+        with open_folder(folder, config, tensors) as checkpoint:
+            return checkpoint.tensors, None
+    except CheckpointError as error:
+        return {}, str(error)
+
+
+OPTIONAL = ("g_idx", "weight_shape", "weight_format", "zero_point", "global_scale")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_tensors_that_do_not_fit_are_refused(name, tmp_path):
+    """Or the weight is not taken for a quantized one, whose tensors then are none of the model's."""
+    config, tensors, expected = CASES[name]
+    for change, given in changes(tensors):
+        if (any(part in change for part in OPTIONAL) and "left out" in change) or "weight_shape" in change:
+            continue
+        found, refusal = opened(tmp_path, config, given)
+        if refusal is None:
+            info = found.get("a.weight")
+            assert info is None or info.shape != expected.shape or info.dtype in ("F64", "U8", "BNB-INT8"), change
+        else:
+            assert refusal.startswith(str(tmp_path))
+            assert "1 quantized weights cannot be decoded\n" in refusal
+
+
+@pytest.mark.parametrize(("bad", "text"), [(-1, "from -1"), (NUM_GROUPS, f"to {NUM_GROUPS}")])
+def test_groups_that_do_not_exist_are_refused(bad, text, tmp_path):
+    config, tensors, _ = CASES["gptq, inputs in any order"]
+    groups = tensors["a.g_idx"].copy()
+    groups[3] = bad
+    with (
+        open_folder(tmp_path, config, tensors | {"a.g_idx": groups}) as checkpoint,
+        pytest.raises(CheckpointError, match=f"a.g_idx names groups .*{text}"),
+    ):
+        checkpoint.file.read_rows("a.weight", 0, 1)
+
+
+STATES = {
+    "no JSON": b"{",
+    "no sizes": b"{}",
+    "a size of text": b'{"shape": ["32", 64], "blocksize": 64}',
+    "a negative size": b'{"shape": [-32, -64], "blocksize": 64}',
+    "a block of nothing": b'{"shape": [32, 64], "blocksize": 0}',
+    "a huge size": b'{"shape": [32, 4000000000], "blocksize": 64}',
+    "another size": b'{"shape": [32, 128], "blocksize": 64}',
+    "nested blocks of text": b'{"shape": [32, 64], "blocksize": 64, "nested_blocksize": "8"}',
+    "too long": b" " * 20_000 + b'{"shape": [32, 64], "blocksize": 64}',
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_states_that_do_not_fit_are_refused(name, tmp_path):
+    config, tensors, _ = CASES["nf4"]
+    state = {"a.weight.quant_state.bitsandbytes__nf4": np.frombuffer(STATES[name], np.uint8)}
+    with pytest.raises(CheckpointError, match="1 quantized weights cannot be decoded"):
+        open_folder(tmp_path, config, tensors | state)
