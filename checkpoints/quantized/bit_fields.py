@@ -21,6 +21,14 @@ def unpacked(words: np.ndarray, bits: int, axis: int) -> np.ndarray:
     return np.moveaxis(codes.reshape(*words.shape[:-1], num_codes), -1, axis)
 
 
+def packed(codes: np.ndarray, bits: int) -> np.ndarray:
+    """int32 words of uint8 codes, 32 / bits of the last axis in each; bits divides 32."""
+    per_word = WORD // bits
+    parts = codes.reshape(*codes.shape[:-1], codes.shape[-1] // per_word, per_word).astype(np.uint32)
+    shifts = np.arange(0, WORD, bits, dtype=np.uint32)
+    return np.bitwise_or.reduce(parts << shifts, axis=-1).view(np.int32)
+
+
 def nibbles(codes: np.ndarray, *, is_high_first: bool) -> np.ndarray:
     """The two codes of each byte of the last axis, one after the other."""
     low, high = codes & np.uint8(15), codes >> np.uint8(4)

@@ -1,4 +1,4 @@
-"""Host: `write_safetensors`: writes a tree as safetensors files with Hugging Face names, skipping complete files."""
+"""Host: a tree is written as safetensors files with Hugging Face names; complete files are left as they are."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,35 +12,43 @@ from checkpoints.loading.leaf_reader import Leaves
 from checkpoints.loading.pieces import Progress
 from checkpoints.mapping.parts import SavedTree
 from checkpoints.mapping.rules import Rule
+from checkpoints.quantized.written_form import WrittenForm
 from checkpoints.writing.conversion_manifest import ConversionManifest
-from checkpoints.writing.reverse_rules import TensorBuilder, written_tensors
+from checkpoints.writing.reverse_rules import written_tensors
+from checkpoints.writing.written_parts import WrittenParts, WrittenTensorPart
 
 _NAMES = {"float32": "F32", "bfloat16": "BF16"}
 
 
+def parts_to_write(
+    tree: SavedTree, rules: Sequence[Rule], leaves: Leaves, dtype: np.dtype, form: WrittenForm | None = None
+) -> Sequence[WrittenTensorPart]:
+    """All tensors in `dtype`, norms too, as Hugging Face folders hold them.
+
+    rules: those of the "hf" spelling. form: of the layers' matrices; None: they are like the others. Raises
+    `CheckpointError` where a matrix has no such form.
+    """
+    written = WrittenParts(leaves, dtype, form)
+    tensors = written_tensors(tree, rules, _NAMES[dtype.name], dtype.itemsize)
+    return [part for tensor in tensors for part in written.of(tensor)]
+
+
 def write_safetensors(
     folder: Path,
-    tree: SavedTree,
-    rules: Sequence[Rule],
-    leaves: Leaves,
+    parts: Sequence[WrittenTensorPart],
     manifest: ConversionManifest,
     progress: Progress,
     *,
-    dtype: np.dtype,
     max_shard_bytes: int,
 ) -> None:
-    """Writes all tensors in `dtype`, norms too, as Hugging Face folders hold them.
-
-    rules: those of the "hf" spelling. `progress(done, total)` is called after each tensor, in bytes.
-    """
-    tensors = {t.info.name: t for t in written_tensors(tree, rules, _NAMES[dtype.name], dtype.itemsize)}
-    shards = plan_shards([tensor.info for tensor in tensors.values()], max_shard_bytes)
-    builder = TensorBuilder(leaves, dtype)
-    total, done = sum(tensor.info.nbytes for tensor in tensors.values()), 0
+    """Writes these tensors. `progress(done, total)` is called after each, in bytes."""
+    makers = {part.info.name: part.make for part in parts}
+    shards = plan_shards([part.info for part in parts], max_shard_bytes)
+    total, done = sum(part.info.nbytes for part in parts), 0
 
     def make(info: TensorInfo) -> np.ndarray:
         nonlocal done
-        values = builder.build(tensors[info.name])
+        values = makers[info.name]()
         done += info.nbytes
         progress(done, total)
         return values

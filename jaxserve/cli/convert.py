@@ -2,16 +2,11 @@
 
 import argparse
 import os
-import re
 import sys
-from pathlib import Path
 
-from jaxserve.cli.args.arg_types import MODEL_HELP
+from jaxserve.cli.args.output_model import MAX_SHARD_SIZE, add_folders, add_output_flags, byte_size
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import DTYPES
-
-MAX_SHARD_SIZE = "5GB"
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def run(argv: list[str]) -> int:
@@ -27,7 +22,7 @@ def run(argv: list[str]) -> int:
     from jaxserve.core.progress_bars import LoadBar
 
     source = resolve(args.source, cache_dir=args.cache_dir, revision=args.revision)
-    max_shard_bytes = args.max_shard_size or _size(MAX_SHARD_SIZE)
+    max_shard_bytes = args.max_shard_size or byte_size(MAX_SHARD_SIZE)
     target = ConversionTarget(args.folder, args.format, args.dtype, max_shard_bytes, args.overwrite)
     with LoadBar(not args.quiet, "Converting") as bar:
         is_new = convert(source, target, bar.update)
@@ -42,8 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Write a model as a Hugging Face folder (safetensors) or an Orbax folder: jaxserve convert "
         "smollm2-135m-instruct ./smollm2. Run the same command again to resume an interrupted conversion.",
     )
-    parser.add_argument("source", metavar="SRC", help=MODEL_HELP)
-    parser.add_argument("folder", metavar="DST", type=_folder, help="folder to write to")
+    add_folders(parser)
     parser.add_argument(
         "--format",
         choices=("safetensors", "orbax"),
@@ -57,29 +51,5 @@ def _parser() -> argparse.ArgumentParser:
         help="type of the written weights; auto: float32 if config.json says so, else bfloat16, also for float16 and "
         "GGUF's types (default: auto)",
     )
-    parser.add_argument(
-        "--max-shard-size",
-        type=_size,
-        help=f"size limit of a .safetensors file, such as 500MB (default: {MAX_SHARD_SIZE})",
-    )
-    parser.add_argument("--revision", help="branch, tag or commit of a Hugging Face model")
-    parser.add_argument("--cache-dir", type=Path, help="folder of fetched models (default: the user's cache folder)")
-    parser.add_argument("--overwrite", action="store_true", help="replace the model in DST")
-    parser.add_argument("--quiet", action="store_true", help="print no progress")
+    add_output_flags(parser)
     return parser
-
-
-def _folder(text: str) -> Path:
-    if "://" in text:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a local folder: convert to one, then copy it (gcloud storage cp --recursive)"
-        )
-    return Path(text).expanduser()
-
-
-def _size(text: str) -> int:
-    """Bytes of a size such as 500MB."""
-    found = re.fullmatch(r"([0-9]{1,12})\s*([KMGT]B)?", text.strip().upper())
-    if not found or int(found[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500MB or 5GB")
-    return int(found[1]) * _UNITS[found[2] or ""]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TRAINING = {"num_tokens": 200_000, "depth": 3, "texts_per_step": 2, "max_steps": None, "draft_vocab_size": None}
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "medusa": TRAINING | {"learning_rate": 2e-3, "epochs": 4},
+    "medusa": TRAINING | {"learning_rate": 2e-3, "epochs": 2},
     "eagle3": TRAINING | {"learning_rate": 1e-3, "epochs": 1},
     "layer_skip": {"num_tokens": 2_000},
 }
@@ -161,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--texts-per-step", type=count, metavar="N", help="texts of a step (default: 2)")
     parser.add_argument(
-        "--epochs", type=count, metavar="N", help="how often texts are learned (default: 4, for eagle3 1)"
+        "--epochs", type=count, metavar="N", help="how often texts are learned (default: 2, for eagle3 1)"
     )
     parser.add_argument("--max-steps", type=count, metavar="N", help="end the training earlier")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no summary")

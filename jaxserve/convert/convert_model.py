@@ -16,10 +16,11 @@ from checkpoints.loading.pieces import Progress
 from checkpoints.mapping.parts import SavedTree
 from checkpoints.mapping.rules import Rule
 from checkpoints.open_checkpoint import Checkpoint, open_checkpoint
+from checkpoints.quantized.forms import FORMS
 from checkpoints.sources import ResolvedSource
 from checkpoints.writing.conversion_manifest import ConversionManifest, identity
 from checkpoints.writing.write_orbax import write_orbax
-from checkpoints.writing.write_safetensors import write_safetensors
+from checkpoints.writing.write_safetensors import parts_to_write, write_safetensors
 from jaxserve.convert.output_dir import prepare
 from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.engine.build.hf_files import SMALL_FILES, export_source
@@ -31,13 +32,15 @@ from jaxserve.runner.orbax_io import saved_structs
 
 @dataclass(frozen=True, slots=True)
 class ConversionTarget:
-    """What to write. dtype "auto": float32 where the source declares it, otherwise bfloat16."""
+    """What to write. dtype "auto": float32 where the source declares it, otherwise bfloat16. scheme: in which the
+    matrices of the layers are quantized, a name in `FORMS`; None: they are like the others."""
 
     folder: Path
     format: Literal["orbax", "safetensors"]
     dtype: str
     max_shard_bytes: int
     is_overwritten: bool = False
+    scheme: str | None = None
 
 
 def convert(source: ResolvedSource, target: ConversionTarget, progress: Progress) -> bool:
@@ -48,20 +51,21 @@ def convert(source: ResolvedSource, target: ConversionTarget, progress: Progress
     with open_checkpoint(source) as checkpoint:
         model = read_config(checkpoint)
         dtype = choose_dtype(target.dtype, model.dtype)
-        tree = _tree(model, dtype)
+        form = None if target.scheme is None else FORMS[target.scheme]
+        tree = _tree(model, dtype if form is None else jnp.dtype(jnp.float32))
         leaves = _leaves(checkpoint, model, tree)
+        parts = parts_to_write(tree, _rules("hf", model), leaves, dtype, form)
         prepare(target.folder, source.folder, is_overwritten=target.is_overwritten)
         manifest = ConversionManifest(target.folder, _identity(source, target, dtype))
         if manifest.is_finished:
             return False
-        export_source(target.folder, checkpoint, model, dtype.name)
+        export_source(target.folder, checkpoint, model, dtype.name, None if form is None else form.config())
         manifest.add(*(path.name for path in _small_files(target.folder)))
         if target.format == "orbax":
             write_orbax(target.folder, tree, leaves, manifest, progress)
         else:
-            rules, limit = _rules("hf", model), target.max_shard_bytes
-            options: dict[str, Any] = {"dtype": dtype, "max_shard_bytes": limit}
-            write_safetensors(target.folder, tree, rules, leaves, manifest, progress, **options)
+            limit = target.max_shard_bytes
+            write_safetensors(target.folder, parts, manifest, progress, max_shard_bytes=limit)
         manifest.finish()
         return True
 
@@ -91,6 +95,7 @@ def _identity(source: ResolvedSource, target: ConversionTarget, dtype: jnp.dtype
         "format": target.format,
         "dtype": dtype.name,
         "max_shard_bytes": limit,
+        "scheme": target.scheme,
     }
 
 

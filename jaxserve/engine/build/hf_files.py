@@ -29,9 +29,19 @@ COPIED = (
 SMALL_FILES = (CONFIG, *COPIED)
 
 
-def export_source(folder: Path, checkpoint: Checkpoint, model: ModelConfig, dtype: str) -> None:
-    """Writes the small files of a checkpoint's folder, now in `dtype`: copied, or made from a GGUF header."""
-    write_json(folder / CONFIG, _config(checkpoint, model, dtype))
+def export_source(
+    folder: Path,
+    checkpoint: Checkpoint,
+    model: ModelConfig,
+    dtype: str,
+    quantization: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes the small files of a checkpoint's folder, now in `dtype`: copied, or made from a GGUF header.
+
+    quantization: the `quantization_config` of its weights; None: they are plain.
+    """
+    config = _config(checkpoint, model, dtype)
+    write_json(folder / CONFIG, config if quantization is None else config | {"quantization_config": quantization})
     if checkpoint.spelling == "gguf":
         export_text(folder, tokenizer_from_gguf(checkpoint.metadata), chat_template_from_gguf(checkpoint.metadata))
         return

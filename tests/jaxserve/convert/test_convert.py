@@ -288,9 +288,9 @@ def test_a_bucket_is_no_destination(capsys):
 
 @pytest.mark.parametrize("text", ["5", "500MB", "2 gb"])
 def test_sizes_are_read(text):
-    from jaxserve.cli.convert import _size
+    from jaxserve.cli.args.output_model import byte_size
 
-    assert _size(text) == {"5": 5, "500MB": 500 * 10**6, "2 gb": 2 * 10**9}[text]
+    assert byte_size(text) == {"5": 5, "500MB": 500 * 10**6, "2 gb": 2 * 10**9}[text]
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1GB", "1.5GB", "5GiB", "much"])

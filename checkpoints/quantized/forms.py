@@ -1,0 +1,14 @@
+"""Host: the forms in which `jaxserve quantize` writes weights, by name."""
+
+from checkpoints.quantized.fp8_form import Fp8Form
+from checkpoints.quantized.int_form import IntForm
+from checkpoints.quantized.nf4_form import Nf4Form
+from checkpoints.quantized.written_form import WrittenForm
+
+FORMS: dict[str, WrittenForm] = {
+    "int8": IntForm(8),
+    "w8a8": IntForm(8, has_coded_inputs=True),
+    "fp8": Fp8Form(),
+    **{f"int4-g{group_len}": IntForm(4, group_len) for group_len in (32, 64, 128)},
+    "nf4": Nf4Form(),
+}

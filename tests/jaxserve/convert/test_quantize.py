@@ -1,0 +1,155 @@
+"""Quantized models are rounded to the nearest codes, are read back, and are written again by no one else's scheme."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from checkpoints.errors import CheckpointError
+from checkpoints.open_checkpoint import open_checkpoint
+from checkpoints.quantized.form_names import FORM_NAMES
+from checkpoints.quantized.forms import FORMS
+from checkpoints.quantized.nf4_form import VALUES
+from checkpoints.sources import resolve
+from jaxserve.cli.quantize import run
+from pallas_kernels.qtensor import encode
+from tests.checkpoints import safetensors_builder as build
+from tests.checkpoints.random_models import Sizes, hf_tensors
+
+SIZES = Sizes(num_heads=8, num_kv_heads=2, head_dim=16, model_dim=128, mlp_dim=256)
+ODD = replace(SIZES, head_dim=8)
+
+
+def config(sizes):
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": sizes.model_dim,
+        "intermediate_size": sizes.mlp_dim,
+        "num_hidden_layers": sizes.num_layers,
+        "num_attention_heads": sizes.num_heads,
+        "num_key_value_heads": sizes.num_kv_heads,
+        "head_dim": sizes.head_dim,
+        "vocab_size": sizes.vocab_size,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
+
+
+def model(folder, sizes=SIZES, **changes):
+    folder.mkdir()
+    tensors = hf_tensors(sizes) | changes
+    build.write(folder / "model.safetensors", tensors)
+    (folder / "config.json").write_text(json.dumps(config(sizes)))
+    return tensors
+
+
+def quantize(source, folder, scheme, *options):
+    assert run([str(source), str(folder), "--scheme", scheme, "--quiet", *options]) == 0
+    return folder
+
+
+def decoded(folder):
+    with open_checkpoint(resolve(str(folder))) as checkpoint:
+        found = {}
+        for name, info in checkpoint.tensors.items():
+            found[name] = checkpoint.file.read_rows(name, 0, info.num_rows).reshape(info.shape)
+        return found
+
+
+def largest_error(scheme, weight):
+    """Half a step of each value's group; of FP8 and NF4 the steps are wider for larger values."""
+
+    def largest(group_len):
+        groups = np.abs(weight).reshape(len(weight), -1, group_len)
+        return np.repeat(groups.max(axis=2), group_len, axis=1)
+
+    if scheme == "fp8":
+        return np.abs(weight) / 2**4 + largest(weight.shape[1]) / 448 * 2**-10
+    if scheme == "nf4":
+        return largest(64) * np.diff(VALUES).max() / 2
+    if scheme.startswith("int4"):
+        return largest(int(scheme.partition("-g")[2])) / 7 / 2
+    return largest(weight.shape[1]) / 127 / 2
+
+
+def test_every_form_has_a_name():
+    assert tuple(FORMS) == FORM_NAMES
+
+
+@pytest.mark.parametrize("scheme", FORMS)
+def test_matrices_of_the_layers_are_rounded_to_the_nearest_codes(scheme, tmp_path):
+    tensors = model(tmp_path / "model")
+    found = decoded(quantize(tmp_path / "model", tmp_path / "out", scheme))
+    assert found.keys() == tensors.keys()
+    num_changed = 0
+    for name, weight in tensors.items():
+        if "_proj" not in name:
+            np.testing.assert_array_equal(found[name], weight)
+            continue
+        error = np.abs(found[name] - weight)
+        assert (error <= largest_error(scheme, weight) * (1 + 1e-5)).all()
+        num_changed += int((error > 0).sum())
+    assert num_changed > 1000
+
+
+def test_files_have_the_bytes_of_their_codes(tmp_path):
+    tensors = model(tmp_path / "model")
+    num_values = sum(tensor.size for name, tensor in tensors.items() if "_proj" in name)
+    for scheme, bits in (("w8a8", 8), ("int8", 8), ("fp8", 8), ("int4-g64", 4.5), ("nf4", 4.5)):
+        stored = load_file_sizes(quantize(tmp_path / "model", tmp_path / scheme, scheme))
+        assert 1 <= stored / (num_values * bits / 8) < 1.06
+
+
+def load_file_sizes(folder):
+    """Bytes of the quantized matrices."""
+    with open_checkpoint(resolve(str(folder))) as checkpoint:
+        return sum(info.nbytes for name, info in checkpoint.tensors.items() if "_proj" in name)
+
+
+def test_codes_are_those_of_weights_that_are_coded_while_loading(tmp_path):
+    tensors = model(tmp_path / "model")
+    found = load_file(quantize(tmp_path / "model", tmp_path / "out", "w8a8") / "model.safetensors")
+    name = "model.layers.1.mlp.down_proj"
+    codes, scales = encode(tensors[f"{name}.weight"])
+    np.testing.assert_array_equal(found[f"{name}.weight"], codes)
+    np.testing.assert_array_equal(found[f"{name}.weight_scale"][:, 0], scales)
+
+
+def test_rows_of_zeros_stay_zeros(tmp_path):
+    name = "model.layers.0.mlp.down_proj.weight"
+    tensors = model(tmp_path / "model", **{name: np.zeros((SIZES.model_dim, SIZES.mlp_dim), np.float32)})
+    for scheme in FORMS:
+        found = decoded(quantize(tmp_path / "model", tmp_path / scheme, scheme))
+        np.testing.assert_array_equal(found[name], tensors[name])
+
+
+def test_values_that_are_not_finite_and_odd_sizes_are_refused(tmp_path):
+    name = "model.layers.2.self_attn.o_proj.weight"
+    weight = hf_tensors(SIZES)[name]
+    weight[3, 5] = np.inf
+    model(tmp_path / "model", **{name: weight})
+    with pytest.raises(CheckpointError, match=f"{name} cannot be quantized: it has values that are not finite"):
+        quantize(tmp_path / "model", tmp_path / "out", "nf4")
+    model(tmp_path / "odd", ODD)
+    with pytest.raises(
+        CheckpointError, match=r"o_proj.weight cannot be quantized: 64 inputs are not a multiple of 128"
+    ):
+        quantize(tmp_path / "odd", tmp_path / "other", "int4-g128")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_folder_goes_on_with_its_scheme_only(tmp_path):
+    model(tmp_path / "model")
+    out = quantize(tmp_path / "model", tmp_path / "out", "int8", "--max-shard-size", "100KB")
+    shards = sorted(out.glob("*.safetensors"))
+    assert len(shards) > 2
+    written = shards[1].read_bytes()
+    shards[1].unlink()
+    quantize(tmp_path / "model", out, "int8", "--max-shard-size", "100KB")
+    assert shards[1].read_bytes() == written
+    with pytest.raises(CheckpointError, match=r"holds a different conversion \(different scheme\)"):
+        quantize(tmp_path / "model", out, "nf4", "--max-shard-size", "100KB")
