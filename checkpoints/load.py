@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from checkpoints.loading.packed_leaf import PackedLeaf
-from checkpoints.loading.pieces import Piece, Progress, cut, read_piece
+from checkpoints.loading.pieces import Piece, Progress, cut, read_codes, read_piece
 from checkpoints.loading.shard_buffers import Leaf, LeafTuple
 from checkpoints.mapping.load_plan import plan_load
 from checkpoints.mapping.rules import Rule
 from checkpoints.mapping.trees import is_tuple, leaf_dtype, matrices, stacked_shape, with_matrices
 from checkpoints.open_checkpoint import Checkpoint
+from checkpoints.quantized.quantized_file import QuantizedFile
 from pallas_kernels.qtensor import QTensor, encode
 
 NUM_READERS = 2
@@ -42,8 +43,10 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
     total, done = sum(piece.nbytes for piece in pieces), 0
 
     def read(piece: Piece) -> Rows:
-        struct = structs[piece.assignment.leaf]
+        struct, name = structs[piece.assignment.leaf], piece.assignment.info.name
         if isinstance(struct, QTensor):
+            if isinstance(checkpoint.file, QuantizedFile) and checkpoint.file.has_row_codes(name):
+                return read_codes(checkpoint.file, piece)
             return encode(read_piece(checkpoint.file, piece, np.dtype(np.float32)))
         return read_piece(checkpoint.file, piece, np.dtype(leaf_dtype(struct)))
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from checkpoints.formats.tensor_file import TensorFile
 from checkpoints.mapping.load_plan import Assignment
+from checkpoints.quantized.quantized_file import QuantizedFile
 
 # Size of the decoded float32 rows. A reader holds about three times as much while it decodes and casts.
 PIECE_BYTES = 16 * 2**20
@@ -48,6 +49,12 @@ def cut(assignment: Assignment, start: int = 0, stop: int | None = None) -> Iter
     step = -(-num_rows // num_pieces // align) * align
     for first in range(start, stop, step):
         yield Piece(assignment, first, min(first + step, stop))
+
+
+def read_codes(file: QuantizedFile, piece: Piece) -> tuple[np.ndarray, np.ndarray]:
+    """Codes `[stop - start, in]` and scales `[stop - start]` as the file has them, transformed."""
+    codes, scales = file.read_codes(piece.assignment.info.name, piece.start, piece.stop)
+    return piece.assignment.transform(codes), piece.assignment.transform(scales)
 
 
 def read_piece(file: TensorFile, piece: Piece, dtype: np.dtype) -> np.ndarray:

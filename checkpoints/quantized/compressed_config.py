@@ -14,6 +14,7 @@ from checkpoints.quantized.config_values import Where, object_of, sizes_of
 from checkpoints.quantized.fp8 import Fp8Scheme
 from checkpoints.quantized.quantized_weight import QuantizedWeight, Scheme
 
+BY_TOKEN = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True}
 _INT_BITS = range(2, 9)
 
 
@@ -49,12 +50,13 @@ def read_compressed(values: Mapping[str, Any], where: Where) -> Scheme:
 
 
 def _of_group(group: Any, where: Where) -> Scheme:
-    weights = object_of((object_of(group) or {}).get("weights"))
+    described = object_of(group) or {}
+    weights, inputs = object_of(described.get("weights")), object_of(described.get("input_activations"))
     if weights is None:
         raise where.fault("must describe how its weights are quantized")
     kind, bits, where = weights.get("type", "int"), weights.get("num_bits"), where / "weights"
     if kind == "int" and type(bits) is int and bits in _INT_BITS:
-        return _ints(weights, bits, where)
+        return _ints(weights, bits, inputs, where)
     if kind == "float" and bits == 8 and weights.get("symmetric", True):
         return _fp8(weights, where)
     if kind == "float" and bits == 4:
@@ -62,10 +64,11 @@ def _of_group(group: Any, where: Where) -> Scheme:
     raise where.unsupported(f"the type {kind!r} of {bits!r} bits")
 
 
-def _ints(weights: Mapping[str, Any], bits: int, where: Where) -> Scheme:
+def _ints(weights: Mapping[str, Any], bits: int, inputs: Mapping[str, Any] | None, where: Where) -> Scheme:
     if weights.get("strategy") not in ("tensor", "channel", "group"):
         raise where.unsupported(f"the strategy {weights.get('strategy')!r} of integers")
-    return IntScheme(bits)
+    is_by_token = inputs is not None and all(inputs.get(key) == value for key, value in BY_TOKEN.items())
+    return IntScheme(bits, is_by_token)
 
 
 def _fp8(weights: Mapping[str, Any], where: Where) -> Scheme:

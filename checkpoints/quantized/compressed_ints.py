@@ -29,13 +29,15 @@ from checkpoints.quantized.quantized_weight import (
 
 PACKED = ".weight_packed"
 WHOLE = ".weight"
+QTENSOR_BITS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class IntScheme:
-    """bits: of a code."""
+    """bits: of a code. has_coded_inputs: the file asks for activations of 8 bits, each token by its own scale."""
 
     bits: int
+    has_coded_inputs: bool = False
 
     def has_codes(self, info: TensorInfo) -> bool:
         """See `Scheme`."""
@@ -65,7 +67,7 @@ class IntScheme:
         declared = file.tensors.get(f"{module}.weight_shape")
         parts = codes, scales, zeros, groups, declared
         info = weight_info(f"{module}.weight", (num_out, num_in), f"INT-{self.bits}", parts)
-        return IntWeight(info, names_of(*parts), codes, scales, zeros, groups, self.bits)
+        return IntWeight(info, names_of(*parts), codes, scales, zeros, groups, self.bits, self.has_coded_inputs)
 
 
 def _scale_shapes(file: ColumnFile, module: str, num_out: int) -> list[tuple[int, ...]]:
@@ -86,6 +88,21 @@ class IntWeight:
     zeros: TensorInfo | None
     groups: TensorInfo | None
     bits: int
+    has_coded_inputs: bool
+
+    @property
+    def has_row_codes(self) -> bool:
+        """Whether it is bytes and a scale for each row: `QTensor`'s form."""
+        num_scales = self.scales.shape[0] if self.scales.shape else 1
+        by_row = self.scales.shape[1:] in ((), (1,)) and num_scales == self.info.shape[0]
+        return self.bits == QTENSOR_BITS and self.zeros is None and by_row
+
+    def row_codes(self, file: ColumnFile, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Codes [stop - start, in], int8, and scales [stop - start], float32, of rows."""
+        codes = file.read_rows(self.codes.name, start, stop)
+        if codes.dtype == np.int32:
+            codes = self._unpacked(codes, axis=1).astype(np.int8)
+        return codes, self._by_group(file, self.scales, start, stop)[:, 0]
 
     def rows(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
         """See `QuantizedWeight`."""

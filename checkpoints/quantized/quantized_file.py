@@ -1,13 +1,16 @@
 """Host: `QuantizedFile`: a safetensors file whose quantized weights read as rows of float32."""
 
+import re
 from typing import Any
 
 import numpy as np
 
 from checkpoints.errors import CheckpointError, listed
 from checkpoints.formats.tensor_file import ColumnFile, TensorFile
+from checkpoints.quantized.compressed_ints import IntWeight
 from checkpoints.quantized.quantized_weight import Misfit, QuantizedWeight, Scheme
 
+_OF_LAYER = re.compile(r"\.[0-9]+\.")
 # Scales of activations and of the KV cache, which are not quantized here.
 _UNUSED = (".input_scale", ".input_scale_ub", ".input_global_scale", ".activation_scale", ".output_scale")
 _UNUSED_KV = (".k_scale", ".v_scale", ".q_scale", ".kv_scale")
@@ -43,6 +46,26 @@ class QuantizedFile:
         hidden = {name for weight in self._weights.values() for name in weight.tensors}
         plain = {name: info for name, info in file.tensors.items() if name not in hidden and not _is_unused(name)}
         self.tensors = {name: weight.info for name, weight in self._weights.items()} | plain
+
+    def has_row_codes(self, name: str) -> bool:
+        """Whether a tensor is a quantized weight of bytes with a scale for each row."""
+        weight = self._weights.get(name)
+        return isinstance(weight, IntWeight) and weight.has_row_codes
+
+    def read_codes(self, name: str, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Codes and scales of rows `[start, stop)` of such a weight."""
+        weight = self._weights[name]
+        assert isinstance(weight, IntWeight)
+        return weight.row_codes(self._file, start, stop)
+
+    @property
+    def row_scheme(self) -> str | None:
+        """The name of the scheme (of `qtensor.SCHEMES`) in which all matrices of the layers are stored, if any."""
+        names = {name for name, info in self.tensors.items() if len(info.shape) == 2 and _OF_LAYER.search(name)}
+        if not names or names != self._weights.keys() or not all(map(self.has_row_codes, names)):
+            return None
+        asked = {isinstance(weight, IntWeight) and weight.has_coded_inputs for weight in self._weights.values()}
+        return "w8a8" if asked == {True} else "int8"
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
         if name in self._weights:

@@ -12,7 +12,7 @@ from checkpoints.loading.leaf_reader import Leaves
 from checkpoints.loading.pieces import Progress
 from checkpoints.mapping.parts import SavedTree
 from checkpoints.mapping.rules import Rule
-from checkpoints.quantized.written_form import WrittenForm
+from checkpoints.quantized.forms.written_form import WrittenForm
 from checkpoints.writing.conversion_manifest import ConversionManifest
 from checkpoints.writing.reverse_rules import written_tensors
 from checkpoints.writing.written_parts import WrittenParts, WrittenTensorPart

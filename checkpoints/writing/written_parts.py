@@ -9,8 +9,8 @@ import numpy as np
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import TensorInfo
 from checkpoints.loading.leaf_reader import Leaves
+from checkpoints.quantized.forms.written_form import WrittenForm, encoded
 from checkpoints.quantized.quantized_weight import Misfit
-from checkpoints.quantized.written_form import WrittenForm, encoded
 from checkpoints.writing.reverse_rules import TensorBuilder, WrittenTensor
 
 WEIGHT = ".weight"

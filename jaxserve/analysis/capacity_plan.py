@@ -23,17 +23,22 @@ from jaxserve.engine.build.kv_pool_size import (
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.drafts.proposers import DraftShape
 from jaxserve.runner.programs.executables import Executables
+from pallas_kernels.qtensor import Scheme
 
 CONTEXT = 2048
 
 
 def spec_for(
-    config: EngineConfig, model: ModelConfig, target: PlanTarget, draft: DraftShape | None = None
+    config: EngineConfig,
+    model: ModelConfig,
+    target: PlanTarget,
+    draft: DraftShape | None = None,
+    scheme: Scheme | None = None,
 ) -> EngineSpec:
-    """The engine that `build` would make of the same options on the target's devices. draft: as of
-    `EngineSpec`."""
+    """The engine that `build` would make of the same options on the target's devices. draft, scheme: as of
+    `make_spec`."""
     config = replace(config, tensor_parallel_size=target.mesh.size)
-    return make_spec(config, model, target.mesh, target.limit_bytes, draft)
+    return make_spec(config, model, target.mesh, target.limit_bytes, draft, scheme)
 
 
 def plan_model(

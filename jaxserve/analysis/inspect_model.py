@@ -22,6 +22,7 @@ from jaxserve.engine.build.model_source import ModelSource, choose_dtype, choose
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.runner.load_weights import read_config
+from pallas_kernels.qtensor import Scheme
 
 FIT_LENGTHS = (4096, 32_768)
 
@@ -56,7 +57,8 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
         model, checkpoint = source.model, source.checkpoint
         max_len = engine_sizes.context_len(config, model.max_position)
         dtype = choose_dtype(config.dtype, model.dtype)
-        parts = parameter_parts(model, checkpoint, dtype, choose_scheme(config))
+        scheme = choose_scheme(config, checkpoint)
+        parts = parameter_parts(model, checkpoint, dtype, scheme)
         tokenizer = describe_tokenizer(config, model, checkpoint, source.folder)
         types = Counter[str]()
         for info in () if checkpoint is None else checkpoint.tensors.values():
@@ -64,7 +66,7 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
     return Inspection(
         model=config.model,
         dtype=str(dtype),
-        quantization=config.quantization,
+        quantization=None if scheme is None else scheme.name,
         max_model_len=max_len,
         architecture=architecture(model),
         parts=parts,
@@ -75,7 +77,7 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
         kv=describe_kv(model, dtype, engine_sizes.page_size(config, "tpu"), max_len, page_layout(config.kv_layout)),
         tokenizer=tokenizer,
         memory_utilization=kv_pool_size.memory_share(config),
-        fits=tuple(_fits(config, model, dtype, max_len, local, num_devices)),
+        fits=tuple(_fits(config, model, dtype, max_len, local, num_devices, scheme)),
     )
 
 
@@ -106,7 +108,13 @@ def _is_offline() -> bool:
 
 
 def _fits(
-    config: EngineConfig, model: ModelConfig, dtype: Any, max_len: int, local: LocalSizes | None, asked: int | None
+    config: EngineConfig,
+    model: ModelConfig,
+    dtype: Any,
+    max_len: int,
+    local: LocalSizes | None,
+    asked: int | None,
+    scheme: Scheme | None,
 ) -> Iterator[DeviceFit]:
     """This machine's devices first, then the named ones; each in numbers that grow."""
     lengths = [n for n in FIT_LENGTHS if n <= max_len] or [max_len]
@@ -117,13 +125,13 @@ def _fits(
         groups, most = model.kv_groups(page_size), local.max_kv_bytes(config)
         for n in sizes:
             if n <= local.num_devices:
-                share = device_share(config, model, dtype, n, page_size, local.platform)
+                share = device_share(config, model, dtype, n, page_size, local.platform, scheme)
                 contexts = _contexts(config, max_len, local.platform)
                 yield fit(
                     local.device, share, groups, lengths, contexts, memory_utilization=utilization, max_kv_bytes=most
                 )
     page_size = engine_sizes.page_size(config, "tpu")
-    shares = [device_share(config, model, dtype, n, page_size, "tpu") for n in sizes]
+    shares = [device_share(config, model, dtype, n, page_size, "tpu", scheme) for n in sizes]
     groups = model.kv_groups(page_size)
     contexts = _contexts(config, max_len, "tpu")
     for device in DEVICES:

@@ -15,7 +15,6 @@ from jaxserve.core.hardware.mesh import AnyMesh, abstract_mesh, num_shards
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.kv_pool_size import CPU_POOL_BYTES
 from jaxserve.engine.build.memory_budget import device_limit, scratch_bytes
-from jaxserve.engine.build.model_source import choose_scheme
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.kv_heads import kv_layout
@@ -64,11 +63,17 @@ def possible_sizes(model: ModelConfig, asked: int | None) -> tuple[int, ...]:
 
 
 def device_share(
-    config: EngineConfig, model: ModelConfig, dtype: Any, num_devices: int, page_size: int, platform: str
+    config: EngineConfig,
+    model: ModelConfig,
+    dtype: Any,
+    num_devices: int,
+    page_size: int,
+    platform: str,
+    scheme: Scheme | None = None,
 ) -> DeviceShare:
     """One device's share of weights, pages and scratch memory."""
     mesh = abstract_mesh(num_devices)
-    weights = weight_shares(model, mesh, dtype, choose_scheme(config))
+    weights = weight_shares(model, mesh, dtype, scheme)
     return DeviceShare(
         num_devices=num_devices,
         weight_bytes=sum(weights.values()),

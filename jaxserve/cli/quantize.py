@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from checkpoints.quantized.form_names import FORM_NAMES
+from checkpoints.quantized.forms.form_names import FORM_NAMES
 from jaxserve.cli.args.output_model import MAX_SHARD_SIZE, add_folders, add_output_flags, byte_size
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import DTYPES

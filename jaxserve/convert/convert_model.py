@@ -16,7 +16,7 @@ from checkpoints.loading.pieces import Progress
 from checkpoints.mapping.parts import SavedTree
 from checkpoints.mapping.rules import Rule
 from checkpoints.open_checkpoint import Checkpoint, open_checkpoint
-from checkpoints.quantized.forms import FORMS
+from checkpoints.quantized.forms.all_forms import FORMS
 from checkpoints.sources import ResolvedSource
 from checkpoints.writing.conversion_manifest import ConversionManifest, identity
 from checkpoints.writing.write_orbax import write_orbax

@@ -71,10 +71,11 @@ class LoadedModel:
         """One line: what was built, and the sizes that the configuration left open."""
         parts, model = self.parts, self.parts.runner.settings.model
         sizes = parts.sizes
+        packed = "" if model.scheme is None else f" with {model.scheme.name} weights"
         lost = f" ({sizes.lost_pages} fewer than planned: memory ran out)" if sizes.lost_pages else ""
         return (
             f"jaxserve: {parts.model.family} on {model.mesh.size} {model.mesh.devices.flat[0].platform} device(s), "
-            f"{model.dtype}, context {sizes.max_model_len}, {sizes.max_num_seqs} sequences, "
+            f"{model.dtype}{packed}, context {sizes.max_model_len}, {sizes.max_num_seqs} sequences, "
             f"{sizes.num_pages} pages of {sizes.page_size} positions{lost}"
         )
 

@@ -60,9 +60,10 @@ def load(model: str, **options: Any) -> PureModel:
         if field.name not in OPTIONS | {"model"} and getattr(config, field.name) != getattr(default, field.name):
             raise ConfigError(f"{field.name} is an option of engines; jaxserve.pure does not have it", param=field.name)
     use_compilation_cache(config)
-    mesh, scheme = make_mesh(config.tensor_parallel_size), choose_scheme(config)
+    mesh = make_mesh(config.tensor_parallel_size)
     with open_model(config) as source, LoadBar(sys.stderr.isatty()) as bar:
         described, dtype = source.model, choose_dtype(config.dtype, source.model.dtype)
+        scheme = choose_scheme(config, source.checkpoint)
         model_config = described.for_context(engine_sizes.context_len(config, described.max_position))
         params = source.params(mesh, declare(described, mesh, dtype, scheme=scheme), config.seed, bar.update)
         tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)

@@ -52,7 +52,8 @@ def declare(
     d, vocab = config.d_model, vocab_width(config, mesh)
     num_kv_heads = num_kv_heads_on(config, mesh)
     num_layers = Counter(config.layer_stacks)
-    of_tokens = packed(matrix(vocab, d, axes=("vocab", None), dtype=dtype), scheme)
+    of_ends = scheme if scheme is not None and scheme.codes_ends else None
+    of_tokens = packed(matrix(vocab, d, axes=("vocab", None), dtype=dtype), of_ends)
     tree: Params = {
         "embed": of_tokens,
         "final_norm": norm(d),

@@ -11,7 +11,7 @@ from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.core.errors import RequestError
 from jaxserve.core.options.engine_config import QUANTIZATIONS, EngineConfig
 
-DENSE = "dense"
+DEFAULT = ["dense", "int8", "w8a8"]
 OPTIONS = {"tokenizer", "revision", "hf_token", "cache_dir", "load_format", "dtype", "seed", "tensor_parallel_size"}
 """Of `EngineConfig`, those that have a meaning here."""
 
@@ -29,9 +29,9 @@ def add_parser(benchmarks: Any) -> None:
     parser.add_argument(
         "--quantizations",
         nargs="+",
-        choices=(DENSE, *QUANTIZATIONS),
-        default=[DENSE, *QUANTIZATIONS],
-        help="forms of the weights of each model (default: all)",
+        choices=QUANTIZATIONS,
+        default=DEFAULT,
+        help=f"forms of the weights of each model (default: {' '.join(DEFAULT)})",
     )
     parser.add_argument("--context", type=count, default=512, help="tokens of a piece of the text (default: 512)")
     parser.add_argument("--max-pieces", type=count, help="pieces that are read (default: all of the text)")
@@ -43,7 +43,7 @@ def add_parser(benchmarks: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     options = engine_options(args)
-    forms = [(model, None if form == DENSE else form) for model in args.models for form in args.quantizations]
+    forms = [(model, form) for model in args.models for form in args.quantizations]
     for model, form in forms:
         EngineConfig.create(model, **options, quantization=form)  # all checked before one is measured
 
@@ -55,14 +55,14 @@ def run(args: argparse.Namespace) -> int:
     from jaxserve.cli.tables.report_output import progress_printer, write_record
     from jaxserve.engine.pure_model import load
 
-    def load_form(model: str, form: str | None) -> PureModel:
+    def load_form(model: str, form: str) -> PureModel:
         return load(model, **options, quantization=form)
 
     first = load_form(*forms[0])
     if first.tokenizer is None:
         raise RequestError(f"{args.models[0]} has no tokenizer: name one by --tokenizer", "tokenizer")
     pieces = cut_text(first.tokenizer.encode(_read(args.text)), args.context)[: args.max_pieces]
-    names = [f"{Path(model).name}, {form or DENSE}" for model, form in forms]
+    names = [f"{Path(model).name}, {form}" for model, form in forms]
     loads: list[Load | None] = [None, *(partial(load_form, *one) for one in forms[1:])]
     on_progress = progress_printer(args.quiet)
     results = list(compare_quality(first, list(zip(names, loads, strict=True)), pieces, on_progress))

@@ -48,7 +48,7 @@ LANES_PAGE_MULTIPLE = 128  # page sizes of the KV layout "lanes" are multiples o
 TEXTS = "tokenizer chat_template revision hf_token cache_dir compilation_cache_dir compiled buckets".split()
 FLAGS = "async_scheduling batch_invariant enable_prefix_caching escape_special_tokens skip_tokenizer_init".split()
 DTYPES = ("auto", "float32", "bfloat16")
-QUANTIZATIONS = ("int8", "w8a8")
+QUANTIZATIONS = ("auto", "packed", "dense", "int8", "w8a8")
 BACKENDS = ("auto", "mosaic_tpu", "mosaic_gpu", "xla", "invariant", "reference")
 INVARIANT = "invariant"  # the attention back end of batch-invariant engines
 KV_LAYOUTS = ("auto", "rows", "lanes")
@@ -100,10 +100,11 @@ class EngineConfig:
     cache_dir: str | None = option(None, "folder of downloaded models; default: in the user's cache folder")
     load_format: str = option("auto", "format of the weights; dummy: random weights", LOAD_FORMATS)
     dtype: str = option("auto", "data type of weights, activations and KV", DTYPES)
-    quantization: str | None = option(
-        None,
-        "code matrices in 8 bits while loading, a scale for each row; w8a8: activations, too, each token by its own "
-        "scale; default: weights in dtype",
+    quantization: str = option(
+        "auto",
+        "weights on the device; packed: in 8 bits, as the file has them; dense: in dtype; int8, w8a8: coded in 8 bits "
+        "while loading, a scale for each row, with w8a8 also activations, each token by its own scale; auto: packed "
+        "where the file allows it, else dense",
         QUANTIZATIONS,
     )
     seed: int = option(0, "seed of requests without their own, and of dummy weights")

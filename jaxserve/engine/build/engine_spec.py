@@ -19,7 +19,7 @@ from jaxserve.engine.build.engine_sizes import (
 )
 from jaxserve.engine.build.kv_pool_size import MemoryBudget
 from jaxserve.engine.build.memory_budget import memory_budget
-from jaxserve.engine.build.model_source import choose_dtype, choose_scheme
+from jaxserve.engine.build.model_source import choose_dtype
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.attention import check_backend
 from jaxserve.models.config.eagle_config import EagleConfig
@@ -32,6 +32,7 @@ from jaxserve.runner.drafts.acceptance_rules import make_rule
 from jaxserve.runner.drafts.proposers import DraftShape, make_proposer
 from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.step.step_settings import StepSettings
+from pallas_kernels.qtensor import Scheme
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,15 @@ class EngineSpec:
 
 
 def make_spec(
-    config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None, draft: DraftShape | None = None
+    config: EngineConfig,
+    model: ModelConfig,
+    mesh: Mesh,
+    limit_bytes: int | None,
+    draft: DraftShape | None = None,
+    scheme: Scheme | None = None,
 ) -> EngineSpec:
     """An engine for `model` on a mesh whose devices have `limit_bytes` each (None: not known). draft: as of
-    `EngineSpec`.
+    `EngineSpec`. scheme: by which matrices are coded; None: they are dense.
 
     Where memory is scarce, sizes that the configuration leaves open are smaller than by default
     (`engine_sizes.narrowed`).
@@ -61,7 +67,7 @@ def make_spec(
     options, num_rows = config, max_rows_and_tokens(config, mesh.devices.flat[0].platform)[0]
     while True:
         try:
-            spec = _spec_of(options, model, mesh, limit_bytes, draft)
+            spec = _spec_of(options, model, mesh, limit_bytes, draft, scheme)
         except ConfigError as error:
             if error.param != "memory_utilization" or not may_have_fewer_rows(config, num_rows):
                 raise
@@ -74,13 +80,18 @@ def make_spec(
 
 
 def _spec_of(
-    config: EngineConfig, model: ModelConfig, mesh: Mesh, limit_bytes: int | None, draft: DraftShape | None
+    config: EngineConfig,
+    model: ModelConfig,
+    mesh: Mesh,
+    limit_bytes: int | None,
+    draft: DraftShape | None,
+    scheme: Scheme | None,
 ) -> EngineSpec:
     """The engine of these options, with defaults for those left open."""
     platform, dtype = mesh.devices.flat[0].platform, choose_dtype(config.dtype, model.dtype)
     groups = model.kv_groups(page_size(config, platform))
     backend = INVARIANT if config.batch_invariant else config.attention_backend
-    layout, scheme = page_layout(config.kv_layout), choose_scheme(config)
+    layout = page_layout(config.kv_layout)
     settings = Settings(model, mesh, dtype, groups.page_size, backend, layout, scheme=scheme)
     check_backend(settings)
     speculation, streaming = config.speculation, config.streaming

@@ -1,51 +1,17 @@
 """Engines of packed weights equal naive loops, of the weights that the codes stand for or of the same packed ones."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxserve import LLM, SamplingParams, pure
+from jaxserve import LLM, pure
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.hardware.mesh import device_bytes
-from pallas_kernels.qtensor import SCHEMES, QTensor
+from pallas_kernels.qtensor import SCHEMES
+from tests.end_to_end.engine.packed_weights import GREEDY, decoded, greedy_texts, is_packed, naive, naive_model
 from tests.support.golden_data import checkpoint, goldens
-from tests.support.naive_loop import NaiveModel
 from tests.support.tiny_engines import SMALL, tiny_engine
-
-GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
-
-
-def texts(llm, family, **changes):
-    prompts = [golden.prompt for golden in goldens(family)]
-    return [out.outputs[0].token_ids for out in llm.generate(prompts, replace(GREEDY, **changes), use_tqdm=False)]
-
-
-def is_packed(leaf):
-    return isinstance(leaf, QTensor)
-
-
-def decoded(params):
-    """The same weights, not packed."""
-
-    def of_layer(codes, scales):
-        return codes.astype(jnp.float32) * scales[..., None]
-
-    def dense(leaf):
-        if not is_packed(leaf):
-            return leaf
-        if isinstance(leaf.codes, tuple):
-            return tuple(map(of_layer, leaf.codes, leaf.scales))
-        return of_layer(leaf.codes, leaf.scales)
-
-    return jax.tree.map(dense, params, is_leaf=is_packed)
-
-
-def naive(llm, params):
-    settings = llm.parts.runner.settings.model
-    return NaiveModel(settings.config, params, settings.mesh, "xla")
 
 
 @pytest.mark.parametrize(
@@ -59,17 +25,14 @@ def naive(llm, params):
 def test_tokens_are_those_of_a_naive_loop(family, scheme, options):
     llm = tiny_engine(family, quantization=scheme, **options)
     packed = llm.parts.runner.params
-    reference = naive(llm, decoded(packed) if scheme == "int8" else packed)
-    prompts = [golden.prompt for golden in goldens(family)]
-    expected = [reference.greedy(prompt, GREEDY.max_tokens) for prompt in prompts]
-    assert texts(llm, family) == expected
+    assert greedy_texts(llm, family) == naive(llm, decoded(packed) if scheme == "int8" else packed, family)
 
 
 def test_speculation_and_invariance_change_no_token():
-    plain = texts(tiny_engine("llama3", quantization="w8a8"), "llama3")
+    plain = greedy_texts(tiny_engine("llama3", quantization="w8a8"), "llama3")
     drafts = {"method": "ngram", "num_speculative_tokens": 3}
     for options in ({"speculative_config": drafts}, {"batch_invariant": True}):
-        assert texts(LLM(str(checkpoint("llama3")), quantization="w8a8", **SMALL, **options), "llama3") == plain
+        assert greedy_texts(LLM(str(checkpoint("llama3")), quantization="w8a8", **SMALL, **options), "llama3") == plain
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -88,19 +51,19 @@ def test_logits_are_near_those_of_dense_weights():
     errors = {}
     for scheme in SCHEMES:
         llm = tiny_engine("llama3", quantization=scheme)
-        found = naive(llm, llm.parts.runner.params).logits(golden.prompt)
+        found = naive_model(llm, llm.parts.runner.params).logits(golden.prompt)
         errors[scheme] = np.abs(found - golden.logits).max() / np.abs(golden.logits).max()
     assert 1e-4 < errors["int8"] < errors["w8a8"] < 0.1
 
 
 def test_weights_are_replaced_in_their_packed_form_alone():
     llm = LLM(str(checkpoint("llama3")), quantization="int8", **SMALL)
-    before, params = texts(llm, "llama3"), llm.parts.runner.params
+    before, params = greedy_texts(llm, "llama3"), llm.parts.runner.params
     with pytest.raises(RequestError, match="embed/codes is missing"):
         llm.update_weights(decoded(params))
     halved = jax.tree.map(lambda leaf: leaf * 0.5 if leaf.dtype == jnp.float32 and leaf.ndim > 1 else leaf, params)
     llm.update_weights(jax.tree.map(jnp.copy, halved))
-    assert texts(llm, "llama3") != before
+    assert greedy_texts(llm, "llama3") != before
 
 
 def test_folders_of_orbax_are_neither_read_nor_written(tmp_path):
@@ -115,4 +78,4 @@ def test_the_functional_form_has_it_and_random_weights_too():
     model = pure.load(str(checkpoint("llama3")), quantization="w8a8", dtype="float32")
     assert is_packed(model.params["embed"])
     random = LLM(str(checkpoint("llama3")), load_format="dummy", quantization="w8a8", skip_tokenizer_init=True, **SMALL)
-    assert len(texts(random, "llama3")[0]) == GREEDY.max_tokens
+    assert len(greedy_texts(random, "llama3")[0]) == GREEDY.max_tokens

@@ -9,9 +9,9 @@ from safetensors.numpy import load_file
 
 from checkpoints.errors import CheckpointError
 from checkpoints.open_checkpoint import open_checkpoint
-from checkpoints.quantized.form_names import FORM_NAMES
-from checkpoints.quantized.forms import FORMS
-from checkpoints.quantized.nf4_form import VALUES
+from checkpoints.quantized.forms.all_forms import FORMS
+from checkpoints.quantized.forms.form_names import FORM_NAMES
+from checkpoints.quantized.forms.nf4_form import VALUES
 from checkpoints.sources import resolve
 from jaxserve.cli.quantize import run
 from pallas_kernels.qtensor import encode

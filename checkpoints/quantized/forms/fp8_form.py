@@ -6,7 +6,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from checkpoints.quantized.written_form import SCALES, WrittenPart, config_of, finite
+from checkpoints.quantized.forms.written_form import SCALES, WrittenPart, config_of, finite
 
 LARGEST = 448.0  # of E4M3
 _FLOATS = {"num_bits": 8, "type": "float", "symmetric": True}

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 
 from checkpoints.quantized.bit_fields import WORD, packed
+from checkpoints.quantized.compressed_config import BY_TOKEN
+from checkpoints.quantized.forms.written_form import SCALES, WrittenPart, config_of, finite
 from checkpoints.quantized.quantized_weight import Misfit
-from checkpoints.quantized.written_form import SCALES, WrittenPart, config_of, finite
-
-ACTIVATIONS = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class IntForm:
             by_group = {"strategy": "group", "group_size": self.group_len}
         weights: dict[str, Any] = {"num_bits": self.bits, "type": "int", "symmetric": True} | by_group
         if self.has_coded_inputs:
-            return config_of("int-quantized", weights, ACTIVATIONS)
+            return config_of("int-quantized", weights, BY_TOKEN)
         return config_of("pack-quantized", weights, None)
 
     def parts(self, shape: tuple[int, int]) -> list[WrittenPart]:

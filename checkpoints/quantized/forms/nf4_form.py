@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from checkpoints.quantized.bitsandbytes import STATE
+from checkpoints.quantized.forms.written_form import SCALES, WrittenPart, finite
 from checkpoints.quantized.quantized_weight import Misfit
-from checkpoints.quantized.written_form import SCALES, WrittenPart, finite
 
 BLOCK = 64
 # The quantiles of the normal distribution, scaled to [-1, 1] (appendix E of the paper).

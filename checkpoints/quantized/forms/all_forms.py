@@ -1,9 +1,9 @@
 """Host: the forms in which `jaxserve quantize` writes weights, by name."""
 
-from checkpoints.quantized.fp8_form import Fp8Form
-from checkpoints.quantized.int_form import IntForm
-from checkpoints.quantized.nf4_form import Nf4Form
-from checkpoints.quantized.written_form import WrittenForm
+from checkpoints.quantized.forms.fp8_form import Fp8Form
+from checkpoints.quantized.forms.int_form import IntForm
+from checkpoints.quantized.forms.nf4_form import Nf4Form
+from checkpoints.quantized.forms.written_form import WrittenForm
 
 FORMS: dict[str, WrittenForm] = {
     "int8": IntForm(8),
