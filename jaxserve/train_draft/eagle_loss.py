@@ -28,16 +28,18 @@ from jaxserve.models.param_spec import ParamSpec
 from jaxserve.models.params import Params
 from jaxserve.models.transformer import embed
 from jaxserve.models.transformer import logits as head_logits
+from jaxserve.train_draft.learned_vocabulary import head_rows, with_vocabulary
 
 DECAY = 0.8
 """Weight of the loss of each depth by that of the one before."""
 
 
 class Seen(NamedTuple):
-    """What the model makes of texts: the inputs of the layers that the draft reads, and its logits."""
+    """What the model makes of texts: its states after the final norm, and the inputs of the layers that the draft
+    reads."""
 
+    hidden: Float[Array, "B T D"]
     taps: Float[Array, "A BT D"]
-    logits: Float[Array, "B T V"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +56,15 @@ class EagleGuesses:
         self, draft: Params, params: Params, tokens: Int32[Array, "B T"], is_own: Bool[Array, "B T"]
     ) -> tuple[Float[Array, ""], Float[Array, "depth"]]:
         """The weighted sum of cross-entropies of all depths, in nats, and each of them: to the target's probabilities
-        of the draft's vocabulary, where that has the likeliest token. draft: its weights without the vocabulary.
+        of the draft's vocabulary, where that has the token which follows. draft: its weights without the vocabulary.
         params: the target's. is_own: tokens that are learned."""
-        seen, vocabulary = self._seen(params, tokens), jnp.asarray(self.vocabulary)
-        wanted = jax.nn.softmax(seen.logits[..., vocabulary])
-        is_token = jnp.zeros(seen.logits.shape[2], jnp.bool_).at[vocabulary].set(True)
-        is_known = is_token[jnp.argmax(seen.logits, axis=2)]
+        hidden, taps = self._seen(params, tokens)
+        # Of the whole vocabulary logits would take an eighth of a step of SmolLM2.
+        head: Params = {"lm_head": head_rows(self.settings, params, self.vocabulary)}
+        raw = logits(with_vocabulary(self.settings, self.vocabulary), head, hidden)
+        wanted = lax.stop_gradient(jax.nn.softmax(raw))
+        is_token = jnp.zeros(self.settings.config.vocab_size, jnp.bool_).at[jnp.asarray(self.vocabulary)].set(True)
+        is_known = is_token[jnp.roll(tokens, -1, axis=1)]
 
         @jax.checkpoint
         def cross_entropy(draft: Params, outputs: jax.Array, is_learned: jax.Array) -> jax.Array:
@@ -69,7 +74,7 @@ class EagleGuesses:
         by_depth = jnp.stack(
             [
                 cross_entropy(draft, outputs, is_known & _is_guessed(is_own, number))
-                for number, outputs in enumerate(self.unrolled(draft, params, tokens, seen.taps))
+                for number, outputs in enumerate(self.unrolled(draft, params, tokens, taps))
             ]
         )
         return jnp.sum(DECAY ** jnp.arange(self.depth, dtype=jnp.float32) * by_depth), by_depth
@@ -110,10 +115,8 @@ class EagleGuesses:
         return found
 
     def _seen(self, params: Params, tokens: jax.Array) -> Seen:
-        settings = self.settings
-        hidden, taps = forward(settings, params, tokens, layers=self.config.taps_of(settings.config))
-        raw = logits(settings, params, hidden)
-        return lax.stop_gradient(Seen(taps.reshape(len(taps), -1, taps.shape[-1]), raw))
+        hidden, taps = forward(self.settings, params, tokens, layers=self.config.taps_of(self.settings.config))
+        return lax.stop_gradient(Seen(hidden, taps.reshape(len(taps), -1, taps.shape[-1])))
 
     def _draft_logits(self, draft: Params, outputs: jax.Array) -> jax.Array:
         """[B, T, Vd]"""

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from jaxserve.functional.forward_steps import forward
 from jaxserve.models.model_settings import Settings
 from jaxserve.models.params import Params
+from jaxserve.train_draft.learned_positions import learned_positions
 from jaxserve.train_draft.learned_vocabulary import frequent_tokens
 from jaxserve.train_draft.medusa_loss import MedusaGuesses
 from jaxserve.train_draft.own_texts import OwnTexts
@@ -42,7 +43,7 @@ def train_medusa(
         "bias": jnp.zeros((plan.depth, size), jnp.float32),
     }
     guesses = MedusaGuesses(settings, frequent_tokens(texts, settings.config.vocab_size, vocab_size))
-    inputs = texts.tokens, texts.is_generated, hidden
+    inputs = learned_positions(texts, hidden, plan.depth + 1)
     return train(settings, params, start, guesses.loss, guesses.rank_counts, inputs, plan, folder, progress)
 
 
