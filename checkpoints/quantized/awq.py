@@ -38,7 +38,7 @@ class AwqScheme:
             raise Misfit(f"{name} of type {codes.dtype} and shape {list(codes.shape)} has no codes of {BITS} bits")
         num_in, num_words = codes.shape
         scales = file.tensors.get(f"{module}.scales")
-        num_groups = scales.shape[0] if scales is not None and len(scales.shape) == 2 else 1
+        num_groups = scales.shape[0] or 1 if scales is not None and len(scales.shape) == 2 else 1
         scales = part(file.tensors, f"{module}.scales", FLOATS, [(num_groups, num_words * _PER_WORD)], name)
         zeros = part(file.tensors, f"{module}.qzeros", ["I32"], [(num_groups, num_words)], name)
         if num_in % num_groups:

@@ -40,7 +40,7 @@ class GptqScheme:
             raise Misfit(f"{name} of type {codes.dtype} and shape {list(codes.shape)} has no codes of {self.bits} bits")
         num_in, num_out = codes.shape[0] * WORD // self.bits, codes.shape[1]
         scales = file.tensors.get(f"{module}.scales")
-        num_groups = scales.shape[0] if scales is not None and len(scales.shape) == 2 else 1
+        num_groups = scales.shape[0] or 1 if scales is not None and len(scales.shape) == 2 else 1
         scales = part(file.tensors, f"{module}.scales", FLOATS, [(num_groups, num_out)], name)
         zeros_shape = (num_groups, num_out * self.bits // WORD)
         zeros = part(file.tensors, f"{module}.qzeros", ["I32"], [zeros_shape], name)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from checkpoints.formats.bounded_json import read_object
 from checkpoints.quantized.awq import AwqScheme
@@ -62,7 +62,7 @@ def _gptq(values: Mapping[str, Any], where: Where) -> Scheme:
         stored_as = "marlin"
     if stored_as not in _GPTQ_FORMATS:
         raise where.unsupported(f"the GPTQ checkpoint_format {stored_as!r}")
-    dynamic = cast(dict[str, Any], values.get("dynamic") or {})
+    dynamic = object_of(values.get("dynamic")) or {}
     if any((object_of(rule) or {}).get("bits", bits) != bits for rule in dynamic.values()):
         raise where.unsupported("GPTQ weights of different bits (dynamic)")
     return GptqScheme(bits, _GPTQ_FORMATS[stored_as])

@@ -33,6 +33,7 @@ REFUSED = {
     "gptq, marlin": ({"quant_method": "gptq", "bits": 4, "is_marlin_format": True}, "checkpoint_format 'marlin'"),
     "gptq, other form": ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "bitblas"}, "'bitblas'"),
     "gptq, mixed": ({"quant_method": "gptq", "bits": 4, "dynamic": {"+:a": {"bits": 8}}}, "of different bits"),
+    "gptq, a list of rules": ({"quant_method": "gptq", "bits": 5, "dynamic": [1]}, "GPTQ weights of 5 bits"),
     "awq, three bits": ({"quant_method": "awq", "bits": 3}, "AWQ weights of 3 bits"),
     "awq, other form": ({"quant_method": "awq", "bits": 4, "version": "gemv"}, "the AWQ version 'gemv'"),
     "bitsandbytes": ({"quant_method": "bitsandbytes"}, "without load_in_4bit or load_in_8bit"),

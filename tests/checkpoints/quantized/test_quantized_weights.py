@@ -140,6 +140,8 @@ def changes(tensors):
         yield f"{name} left out", rest
         if tensor.ndim and len(tensor) > 1:
             yield f"{name} with a row less", rest | {name: tensor[:-1]}
+        if tensor.ndim:
+            yield f"{name} without rows", rest | {name: tensor[:0]}
         yield f"{name} of 64 bits", rest | {name: tensor.astype(np.float64)}
 
 
