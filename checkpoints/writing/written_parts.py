@@ -1,6 +1,8 @@
 """Host: `WrittenParts`: what is written of each tensor of the model: itself, or the parts of its quantized form."""
 
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -9,11 +11,15 @@ import numpy as np
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import TensorInfo
 from checkpoints.loading.leaf_reader import Leaves
+from checkpoints.mapping.parts import Part
+from checkpoints.quantized.forms.gptq_form import GptqForm
 from checkpoints.quantized.forms.written_form import WrittenForm, encoded
 from checkpoints.quantized.quantized_weight import Misfit
 from checkpoints.writing.reverse_rules import TensorBuilder, WrittenTensor
 
 WEIGHT = ".weight"
+Hessians = Callable[[Part, str], np.ndarray]
+"""Of the inputs of a leaf of a part (`gptq_codes`); asked for part after part."""
 
 
 class WrittenTensorPart(NamedTuple):
@@ -24,18 +30,30 @@ class WrittenTensorPart(NamedTuple):
 
 
 class WrittenParts:
-    """Parts of tensors. form: of the layers' matrices; None: they are written in `dtype`, like the others. Keeps the
-    parts of the last matrix, which are asked for one after the other."""
+    """Parts of tensors. form: of the layers' matrices; None: they are written in `dtype`, like the others. whole:
+    leaves that are written in float32. hessians: of the inputs of matrices, for a form that needs them. Keeps the parts
+    of the last matrix, which are asked for one after the other."""
 
-    def __init__(self, leaves: Leaves, dtype: np.dtype, form: WrittenForm | None) -> None:
-        self._dtype, self._form = dtype, form
+    def __init__(
+        self,
+        leaves: Leaves,
+        dtype: np.dtype,
+        form: WrittenForm | None,
+        whole: frozenset[str] = frozenset(),
+        hessians: Hessians | None = None,
+    ) -> None:
+        self._dtype, self._form, self._whole, self._hessians = dtype, form, whole, hessians
         self._builder = TensorBuilder(leaves, dtype if form is None else np.dtype(np.float32))
         self._last, self._parts = "", list[np.ndarray]()
 
     def of(self, tensor: WrittenTensor) -> Iterator[WrittenTensorPart]:
         """Raises `CheckpointError` where a matrix has no such form."""
         if self._form is None or not _is_quantized(tensor):
-            yield WrittenTensorPart(tensor.info, partial(self._plain, tensor))
+            info, dtype = tensor.info, self._dtype
+            if tensor.leaf in self._whole:
+                size = math.prod(info.shape) * np.dtype(np.float32).itemsize
+                info, dtype = replace(info, dtype="F32", nbytes=size), np.dtype(np.float32)
+            yield WrittenTensorPart(info, partial(self._plain, tensor, dtype))
             return
         num_out, num_in = tensor.info.shape
         try:
@@ -45,19 +63,28 @@ class WrittenParts:
         for i, part in enumerate(parts):
             yield WrittenTensorPart(part.info(tensor.info.name.removesuffix(WEIGHT)), partial(self._part, tensor, i))
 
-    def _plain(self, tensor: WrittenTensor) -> np.ndarray:
-        return self._builder.build(tensor).astype(self._dtype, copy=False)
+    def _plain(self, tensor: WrittenTensor, dtype: np.dtype) -> np.ndarray:
+        return self._builder.build(tensor).astype(dtype, copy=False)
 
     def _part(self, tensor: WrittenTensor, index: int) -> np.ndarray:
         assert self._form is not None
         if self._last != tensor.info.name:
             self._last, self._parts = "", []  # at most one matrix in memory
             try:
-                self._parts = encoded(self._form, self._builder.build(tensor))
+                self._parts = self._encoded(self._form, tensor)
             except Misfit as misfit:
                 raise _fault(tensor, misfit) from misfit
             self._last = tensor.info.name
         return self._parts[index]
+
+    def _encoded(self, form: WrittenForm, tensor: WrittenTensor) -> list[np.ndarray]:
+        values = self._builder.build(tensor)
+        if not isinstance(form, GptqForm):
+            return encoded(form, values)
+        assert self._hessians is not None
+        num_out, num_in = values.shape
+        whole = form.encode_whole(values, self._hessians(tensor.part, tensor.leaf))
+        return whole + form.constants((num_out, num_in))
 
 
 def _is_quantized(tensor: WrittenTensor) -> bool:

@@ -3,17 +3,25 @@
 import argparse
 import os
 import sys
+from typing import Any
 
 from checkpoints.quantized.forms.form_names import FORM_NAMES
+from jaxserve.cli.args.arg_types import existing_file, number
 from jaxserve.cli.args.output_model import MAX_SHARD_SIZE, add_folders, add_output_flags, byte_size
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import DTYPES
 
+SMOOTHED, GPTQ = "w8a8", "gptq-"
+ALPHA = 0.5
+PIECE_LEN, MAX_PIECES = 256, 128
+
 
 def run(argv: list[str]) -> int:
-    args = _parser().parse_args(argv)
-    # Nothing is computed here: the accelerator stays free for other processes.
-    os.environ["JAX_PLATFORMS"] = "cpu"
+    parser = _parser()
+    args = parser.parse_args(argv)
+    _check_options(parser, args)
+    if args.calibration is None:
+        os.environ["JAX_PLATFORMS"] = "cpu"  # nothing is computed: the accelerator stays free for other processes
 
     from checkpoints.sources import resolve
     from jaxserve.convert.convert_model import ConversionTarget, convert
@@ -22,17 +30,51 @@ def run(argv: list[str]) -> int:
     source = resolve(args.source, cache_dir=args.cache_dir, revision=args.revision)
     max_shard_bytes = args.max_shard_size or byte_size(MAX_SHARD_SIZE)
     target = ConversionTarget(args.folder, "safetensors", args.dtype, max_shard_bytes, args.overwrite, args.scheme)
+    calibration = {} if args.calibration is None else _calibration(args)
     with LoadBar(not args.quiet, "Quantizing") as bar:
-        is_new = convert(source, target, bar.update)
+        is_new = convert(source, target, bar.update, **calibration)
     if not args.quiet:
         print(f"{args.folder} {'is ready' if is_new else 'was already complete: nothing to do'}", file=sys.stderr)
     return 0
 
 
+def _check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """An option that the scheme has no use for, or lacks, ends the command."""
+    is_gptq = args.scheme.startswith(GPTQ)
+    if is_gptq and args.calibration is None:
+        parser.error(f"--scheme {args.scheme} needs --calibration FILE")
+    if args.calibration is not None and not is_gptq and args.scheme != SMOOTHED:
+        parser.error(f"--calibration has no use with --scheme {args.scheme}")
+    if args.smooth is not None and (is_gptq or args.calibration is None):
+        parser.error(f"--smooth needs --scheme {SMOOTHED} and --calibration FILE")
+
+
+def _calibration(args: argparse.Namespace) -> dict[str, Any]:
+    """What `convert` takes of it."""
+    from jaxserve.convert.hessians import LayerHessians
+    from jaxserve.convert.smooth import observe
+    from jaxserve.core.errors import RequestError
+    from jaxserve.core.progress_bars import CountBar
+    from jaxserve.engine.pure_model import load
+    from jaxserve.functional.cut_text import cut_text
+
+    cache_dir = None if args.cache_dir is None else str(args.cache_dir)
+    model = load(args.source, revision=args.revision, cache_dir=cache_dir, dtype=args.dtype, quantization="dense")
+    if model.tokenizer is None:
+        raise RequestError(f"{args.source} has no tokenizer, which --calibration needs", "calibration")
+    text = args.calibration.read_text(encoding="utf-8", errors="replace")
+    pieces = cut_text(model.tokenizer.encode(text), PIECE_LEN)[:MAX_PIECES]
+    if args.scheme.startswith(GPTQ):
+        return {"hessians": LayerHessians(model, pieces)}
+    with CountBar(not args.quiet, desc="Observing", unit="layer", total=model.config.num_layers) as bar:
+        alpha = ALPHA if args.smooth is None else args.smooth
+        return {"smoothing": observe(model, pieces, alpha, lambda done, _: bar.update(done - bar.n))}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = VerbParser(
         prog="jaxserve quantize",
-        description="Write a model with the matrices of its layers in fewer bits, each value rounded to the nearest: "
+        description="Write a model with the matrices of its layers in fewer bits: "
         "jaxserve quantize smollm2-135m-instruct ./smollm2-w8a8 --scheme w8a8. transformers and others read it, too. "
         "Embedding, head and norms stay as they are. At most one matrix is in memory, a few times. Run the same "
         "command again to resume an interrupted conversion; `jaxserve bench quality` compares models.",
@@ -43,7 +85,21 @@ def _parser() -> argparse.ArgumentParser:
         choices=FORM_NAMES,
         required=True,
         help="int8: a scale for each row; w8a8: the same for products with activations of 8 bits; fp8: E4M3, a scale "
-        "for each row; int4-gN: a scale for N values of a row; nf4: a factor for 64 values",
+        "for each row; int4-gN: a scale for N values of a row; nf4: a factor for 64 values; gptq-gN: like int4-gN, but "
+        "values make up for what those before have lost by rounding",
+    )
+    parser.add_argument(
+        "--calibration",
+        type=existing_file,
+        metavar="FILE",
+        help=f"a text, of which the first {MAX_PIECES} pieces of {PIECE_LEN} tokens are read: for GPTQ, or with "
+        f"{SMOOTHED} to move outlying channels of the activations into the weights (SmoothQuant)",
+    )
+    parser.add_argument(
+        "--smooth",
+        type=number(0, 1),
+        metavar="ALPHA",
+        help=f"how much of them is moved; the larger, the more (default: {ALPHA})",
     )
     parser.add_argument(
         "--dtype",

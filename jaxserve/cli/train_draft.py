@@ -4,11 +4,10 @@ an EAGLE-3 draft, or layers that drafts skip."""
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxserve.cli.args.arg_types import MODEL_HELP, count, existing_file
+from jaxserve.cli.args.arg_types import MODEL_HELP, count, existing_file, number
 from jaxserve.cli.args.dataclass_flags import add_engine_flags, engine_options
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import EngineConfig
@@ -79,21 +78,6 @@ def _prompts(llm: "LLM", path: Path) -> list[list[int]]:
     return [llm.render_chat([{"role": "user", "content": line}])["prompt_token_ids"] for line in lines]
 
 
-def _number(low: float, high: float) -> Callable[[str], float]:
-    """Reads a number from `low` to `high`."""
-
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = float("nan")
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} must be a number from {low:g} to {high:g}")
-        return value
-
-    return read
-
-
 def _depth(text: str) -> int:
     if (number := count(text)) > MAX_HEADS:
         raise argparse.ArgumentTypeError(f"{text!r} must be an integer from 1 to {MAX_HEADS}")
@@ -151,13 +135,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--temperature",
-        type=_number(0, MAX_TEMPERATURE),
+        type=number(0, MAX_TEMPERATURE),
         default=0.7,
         metavar="X",
         help="at which texts are drawn after the prompt: the one that requests will have (default: 0.7)",
     )
     parser.add_argument(
-        "--learning-rate", type=_number(1e-6, 1), metavar="X", help="the highest (default: 0.002, for eagle3 0.001)"
+        "--learning-rate", type=number(1e-6, 1), metavar="X", help="the highest (default: 0.002, for eagle3 0.001)"
     )
     parser.add_argument("--texts-per-step", type=count, metavar="N", help="texts of a step (default: 2)")
     parser.add_argument(

@@ -55,15 +55,22 @@ def forward(
     if len(set(layers)) != len(layers) or not all(0 <= layer < num_layers for layer in layers):
         raise ValueError(f"layers={layers} must be distinct numbers from 0 to {num_layers - 1}")
     num_texts, num_tokens = tokens.shape
-    flat = tokens.reshape(-1)
-    attention = partial(whole_text_attention, num_texts)
-    ctx = Context(settings.mesh, settings.attention_backend, attention, plan=_no_plan)
-    positions = jnp.tile(jnp.arange(num_tokens, dtype=jnp.int32), num_texts)
-    hidden, _, taps = transformer.forward(
-        ctx, settings.config, params, flat, positions, _no_metas(settings), _no_pool(settings), tap_layers=layers
-    )
+    inputs = tokens.reshape(-1), text_positions(tokens), no_metas(settings), no_pool(settings)
+    ctx = text_context(settings, num_texts)
+    hidden, _, taps = transformer.forward(ctx, settings.config, params, *inputs, tap_layers=layers)
     shape = (num_texts, num_tokens, hidden.shape[-1])
     return hidden.reshape(shape), taps.reshape(len(layers), *shape)
+
+
+def text_context(settings: Settings, num_texts: int) -> Context:
+    """For layers that read whole texts, equally long, without a cache."""
+    attention = partial(whole_text_attention, num_texts)
+    return Context(settings.mesh, settings.attention_backend, attention, plan=_no_plan)
+
+
+def text_positions(tokens: Int[Array, "B T"]) -> Int[Array, "BT"]:
+    """Of the tokens in their texts."""
+    return jnp.tile(jnp.arange(tokens.shape[1], dtype=jnp.int32), len(tokens))
 
 
 def logits(settings: Settings, params: Params, hidden: Float[Array, "*b D"]) -> Float[Array, "*b V"]:
@@ -104,7 +111,7 @@ def _no_plan(meta: AttentionMeta, **_: Any) -> AttentionMeta:
     return meta
 
 
-def _no_metas(settings: Settings) -> tuple[AttentionMeta, ...]:
+def no_metas(settings: Settings) -> tuple[AttentionMeta, ...]:
     """Placeholder metadata for dense attention: one empty row in each KV group."""
 
     def zeros(*shape: int) -> Int[Array, "*shape"]:
@@ -118,5 +125,5 @@ def _no_metas(settings: Settings) -> tuple[AttentionMeta, ...]:
     return tuple(empty(settings.config.num_groups(kind)) for kind in range(len(settings.config.kinds)))
 
 
-def _no_pool(settings: Settings) -> Float[Array, "Lg P K page W2"]:
+def no_pool(settings: Settings) -> Float[Array, "Lg P K page W2"]:
     return jnp.zeros(settings.layout.shape(1), settings.dtype)

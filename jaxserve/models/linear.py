@@ -5,7 +5,9 @@ The matrices of a stack of layers are either one array or a tuple of arrays, one
 the product, which may read it in place.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -57,6 +59,21 @@ def rows_of(weight: Float[Array, "V D"] | QTensor, index: Int[Array, "T"]) -> Fl
     return (taken(weight.codes).astype(jnp.float32) * taken(weight.scales)[:, None]).astype(weight.dtype)
 
 
+Observer = Callable[["OfLayer | Segments", jax.Array], None]
+_observer = ContextVar[Observer | None]("observer", default=None)
+
+
+@contextmanager
+def observing(observe: Observer) -> Generator[None]:
+    """While products are traced in this block, `observe` is called with the weight and the input of each: what
+    calibration sees of a model."""
+    token = _observer.set(observe)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
+
+
 class Segments(NamedTuple):
     """Matrices [*out_i, in] whose outputs lie side by side, such as queries and values that are stored differently.
 
@@ -90,6 +107,8 @@ class Linear(NamedTuple):
 
     def in_dtype(self, x: Float[Array, "T I"], dtype: Any) -> Float[Array, "T *out"]:
         """The same in another dtype."""
+        if (observe := _observer.get()) is not None:
+            observe(self.weight, x)
         bias = None if self.bias is None else lax.dynamic_index_in_dim(*self.bias, keepdims=False)
         if isinstance(self.weight, OfLayer) and self.adapter is None:
             return _product(x, self.weight, self._spec(self.activation, dtype), bias)

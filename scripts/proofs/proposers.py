@@ -16,7 +16,7 @@ import sys
 from scripts.proofs.helpers.draft_counts import drafts_of
 from scripts.proofs.helpers.draft_equality import SMOLLM, Way, compare
 from scripts.proofs.helpers.draft_laws import LEAST_P, NUM_TEXTS, WARMER, exact_law, p_of_texts
-from scripts.proofs.helpers.draft_rows import ROOT, STORE, in_process, table_of
+from scripts.proofs.helpers.draft_rows import ROOT, STORE, stored_row, table_of
 from scripts.proofs.helpers.draft_speeds import OPTIONS, ratio, unsuited_speeds
 from scripts.proofs.parity import read_goldens
 
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> str:
     titles = {"laws": f"p of {NUM_TEXTS} texts, float32", "counts": "greedy, float32", "speeds": "speed, bfloat16"}
     for row, title in titles.items():
         lines += ["", f"| {title} | measured | bound |", "|---|---|---|"]
-        for law, measured, least in in_process("proposers", row):
+        for law, measured, least in stored_row("proposers", row):
             lines.append(f"| {law} | {measured:.3f} | at least {least:.3f} |")
             print(lines[-1], file=sys.stderr)
             if measured < least:

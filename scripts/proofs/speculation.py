@@ -17,7 +17,7 @@ import json
 import sys
 
 from scripts.proofs.helpers.draft_equality import SMOLLM, Way, compare
-from scripts.proofs.helpers.draft_rows import in_process, table_of
+from scripts.proofs.helpers.draft_rows import stored_row, table_of
 from scripts.proofs.helpers.draft_speeds import speeds
 
 TREES = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 1, "prompt_lookup_branches": 3}
@@ -59,7 +59,7 @@ def main(argv: list[str]) -> str:
         return ""
     lines, bad = table_of("speculation", WAYS, WITNESSES)
     lines += ["", "| speed, bfloat16 | measured | bound |", "|---|---|---|"]
-    for law, measured, least in in_process("speculation", "speeds"):
+    for law, measured, least in stored_row("speculation", "speeds"):
         lines.append(f"| {law} | {measured:.2f} | at least {least:.2f} |")
         print(lines[-1], file=sys.stderr)
         if measured < least:

@@ -1,6 +1,7 @@
 """Host: the forms in which `jaxserve quantize` writes weights, by name."""
 
 from checkpoints.quantized.forms.fp8_form import Fp8Form
+from checkpoints.quantized.forms.gptq_form import GptqForm
 from checkpoints.quantized.forms.int_form import IntForm
 from checkpoints.quantized.forms.nf4_form import Nf4Form
 from checkpoints.quantized.forms.written_form import WrittenForm
@@ -11,4 +12,5 @@ FORMS: dict[str, WrittenForm] = {
     "fp8": Fp8Form(),
     **{f"int4-g{group_len}": IntForm(4, group_len) for group_len in (32, 64, 128)},
     "nf4": Nf4Form(),
+    **{f"gptq-g{group_len}": GptqForm(4, group_len) for group_len in (32, 64, 128)},
 }

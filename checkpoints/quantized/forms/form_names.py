@@ -1,3 +1,6 @@
 """Host: the names of `FORMS`, for help texts: those of the forms import NumPy."""
 
-FORM_NAMES = ("int8", "w8a8", "fp8", "int4-g32", "int4-g64", "int4-g128", "nf4")
+FORM_NAMES = (
+    *("int8", "w8a8", "fp8", "int4-g32", "int4-g64", "int4-g128", "nf4"),
+    *("gptq-g32", "gptq-g64", "gptq-g128"),
+)

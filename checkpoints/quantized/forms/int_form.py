@@ -47,10 +47,13 @@ class IntForm:
         groups = finite(rows).reshape(len(rows), -1, self.group_len or rows.shape[1])
         scales = np.max(np.abs(groups), axis=2) / np.float32(largest)
         codes = np.rint(groups / np.where(scales > 0, scales, np.float32(1))[:, :, None])
-        codes = codes.astype(np.int8).reshape(rows.shape)
+        return self.stored(codes.astype(np.int8).reshape(rows.shape), scales)
+
+    def stored(self, codes: np.ndarray, scales: np.ndarray) -> list[np.ndarray]:
+        """Codes [rows, in] and scales [rows, groups] as they are written."""
         if self.has_coded_inputs:
             return [codes, scales]
-        return [packed((codes.astype(np.int16) + (largest + 1)).astype(np.uint8), self.bits), scales]
+        return [packed((codes.astype(np.int16) + 2 ** (self.bits - 1)).astype(np.uint8), self.bits), scales]
 
     def constants(self, shape: tuple[int, int]) -> list[np.ndarray]:
         """See `WrittenForm`."""

@@ -51,7 +51,7 @@ class WrittenForm(Protocol):
 
 
 def encoded(form: WrittenForm, values: np.ndarray) -> list[np.ndarray]:
-    """All parts of a weight."""
+    """All parts of a weight, each value rounded to the nearest code."""
     pieces = [form.encode(rows.astype(np.float32)) for rows in _pieces(values)]
     num_out, num_in = values.shape
     return [np.concatenate(parts) for parts in zip(*pieces, strict=True)] + form.constants((num_out, num_in))

@@ -1,6 +1,7 @@
 """Host: argparse types and help texts shared by several verbs."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from jaxserve.bench.lengths import LengthRange
@@ -58,3 +59,18 @@ def out_file(text: str) -> Path:
     if Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a folder, not a file")
     return Path(text)
+
+
+def number(low: float, high: float) -> Callable[[str], float]:
+    """Reads a number from `low` to `high`."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} must be a number from {low:g} to {high:g}")
+        return value
+
+    return read

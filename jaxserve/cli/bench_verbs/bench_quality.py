@@ -50,10 +50,11 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from jaxserve.bench.machine import host
-    from jaxserve.bench.quality.compare_quality import Load, PureModel, compare_quality, cut_text
+    from jaxserve.bench.quality.compare_quality import Load, PureModel, compare_quality
     from jaxserve.bench.quality.quality_report import quality_page, quality_table
     from jaxserve.cli.tables.report_output import progress_printer, write_record
     from jaxserve.engine.pure_model import load
+    from jaxserve.functional.cut_text import cut_text
 
     def load_form(model: str, form: str) -> PureModel:
         return load(model, **options, quantization=form)

@@ -26,8 +26,8 @@ from jaxserve.runner.step.step_sharding import keep_sharding, replicate
 from jaxserve.runner.step.tapped_tokens import (
     RoundTaps,
     no_taps,
-    of_all_rounds,
     of_round,
+    read_rounds,
     read_tapped,
     with_features,
 )
@@ -70,17 +70,21 @@ def _decode(
         state, inputs, is_active = keep_sharding(settings, state), *replicate(settings, (inputs, is_active))
         batch = whole_batch(settings, layout, buffer, inputs)
         state, drawn, states = run_pass(settings, params, state, batch, is_active)
+        kept = None if taps is None else of_round(states.tapped)
+        if kept is None:
+            state, features = read_tapped(settings, params, state, states.tapped)
+            state = with_features(settings, state, features, batch.heads.tokens, jnp.where(is_active, slots, -1))
         state = _advanced(state, batch, drawn, is_active)
-        return keep_sharding(settings, state), *replicate(settings, (drawn, of_round(states.tapped)))
+        return keep_sharding(settings, state), *replicate(settings, (drawn, kept))
 
     inputs = first_inputs(layout, buffer, state)
     slots = layout.split(buffer)["rows"][:, ROW_INDEX["slot"]]
     before = None if state.features is None else features_before(state, slots, inputs.starts)
     taps = no_taps(settings, layout)
     state, rounds = run_decode_rounds(advance, layout, buffer, state, inputs, settings.max_logprobs, taps)
-    state, features = read_tapped(settings, params, state, of_all_rounds(rounds.taps, before))
-    last = jnp.arange(len(slots), dtype=jnp.int32) * layout.bucket.max_rounds + jnp.maximum(rounds.num_tokens - 1, 0)
-    state = with_features(settings, state, features, last, jnp.where(rounds.num_tokens > 0, slots, -1))
+    if rounds.taps is not None and before is not None:
+        counts = rounds.num_rounds, rounds.num_tokens
+        state = read_rounds(settings, params, state, rounds.taps, before, counts, slots)
     output = pack_output(rounds.num_rounds, rounds.num_tokens, rounds.tokens, rounds.is_bad)
     return state, output, ExtraOutputs(rounds.logprobs.reshape(-1), None, None)
 

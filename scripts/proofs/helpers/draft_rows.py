@@ -23,15 +23,9 @@ def state_of_sources(proof: str) -> str:
 def table_of(proof: str, ways: dict[str, Way], witnesses: dict[str, str]) -> tuple[list[str], list[str]]:
     """The lines of the table, and the rows that show a text which is neither equal nor a tie, or in which nothing has
     happened of what they are about. witnesses: columns that must not be 0, "accepted" for all others."""
-    stored = STORE / f"{proof}-{state_of_sources(proof)}.json"
-    rows = json.loads(stored.read_text()) if stored.exists() else {}
     lines, bad = list[str](), list[str]()
     for name, way in ways.items():
-        if name not in rows:
-            rows[name] = in_process(proof, name, way.options.get("tensor_parallel_size", 1))
-            stored.parent.mkdir(parents=True, exist_ok=True)
-            stored.write_text(json.dumps(rows))
-        for row in rows[name]:
+        for row in stored_row(proof, name, way.options.get("tensor_parallel_size", 1)):
             if not lines:
                 lines += [f"| way of running | {' | '.join(row)} |", "|---" * (1 + len(row)) + "|"]
             lines.append(f"| {name} | {' | '.join(map(str, row.values()))} |")
@@ -40,6 +34,17 @@ def table_of(proof: str, ways: dict[str, Way], witnesses: dict[str, str]) -> tup
             if row["equal"] + row["ties"] != row["of"] or not has_happened:
                 bad.append(f"{name}, {row['sampler']}")
     return lines, bad
+
+
+def stored_row(proof: str, row: str, num_devices: int = 1) -> list:
+    """As it was stored, or computed now: an interrupted proof goes on."""
+    stored = STORE / f"{proof}-{state_of_sources(proof)}.json"
+    rows = json.loads(stored.read_text()) if stored.exists() else {}
+    if row not in rows:
+        rows[row] = in_process(proof, row, num_devices)
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        stored.write_text(json.dumps(rows))
+    return rows[row]
 
 
 def in_process(proof: str, row: str, num_devices: int = 1) -> list:

@@ -11,6 +11,7 @@ from jaxserve import LLM, SamplingParams
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.speculative_config import SpeculativeConfig
 from jaxserve.core.step_outcome import StepOutcome
+from jaxserve.runner.step import step
 from tests.support.draft_laws import check_every_pair_of_features
 from tests.support.drafting import DraftInTurns, always, counted, watched
 from tests.support.eagle_drafts import LONG, answers, prompts, random_draft, saved
@@ -60,9 +61,14 @@ def test_drafts_are_those_of_the_layer_written_out(naive, folder, topk):
     assert others != wanted
 
 
-def test_drafts_after_decode_rounds_are_those_of_the_layer(naive, folder):
-    """Rounds that do not draft leave the KV and the feature of every token that they have read."""
-    llm = always(drafting(folder, topk=1), DraftInTurns)
+@pytest.mark.parametrize("is_at_once", [True, False])
+def test_drafts_after_decode_rounds_are_those_of_the_layer(is_at_once, naive, folder, monkeypatch):
+    """Rounds that do not draft leave the KV and the feature of every token that they have read. is_at_once: all rounds
+    are read afterwards, as on CPU; else each reads its own."""
+    if not is_at_once:
+        monkeypatch.setattr(step, "no_taps", lambda settings, layout: None)
+    config = SpeculativeConfig(method="eagle3", model=folder, num_speculative_tokens=NUM_DRAFTS)
+    llm = always(LLM(str(checkpoint("llama3")), speculative_config=config, **SMALL), DraftInTurns)
     total = 0
     for prompt, answer in zip(prompts(), answers(), strict=True):
         outcomes = list[StepOutcome]()

@@ -19,6 +19,7 @@ from tests.checkpoints import safetensors_builder as build
 from tests.checkpoints.random_models import Sizes, hf_tensors
 
 SIZES = Sizes(num_heads=8, num_kv_heads=2, head_dim=16, model_dim=128, mlp_dim=256)
+ROUNDED = [name for name in FORMS if not name.startswith("gptq")]
 ODD = replace(SIZES, head_dim=8)
 
 
@@ -80,7 +81,7 @@ def test_every_form_has_a_name():
     assert tuple(FORMS) == FORM_NAMES
 
 
-@pytest.mark.parametrize("scheme", FORMS)
+@pytest.mark.parametrize("scheme", ROUNDED)
 def test_matrices_of_the_layers_are_rounded_to_the_nearest_codes(scheme, tmp_path):
     tensors = model(tmp_path / "model")
     found = decoded(quantize(tmp_path / "model", tmp_path / "out", scheme))
@@ -122,7 +123,7 @@ def test_codes_are_those_of_weights_that_are_coded_while_loading(tmp_path):
 def test_rows_of_zeros_stay_zeros(tmp_path):
     name = "model.layers.0.mlp.down_proj.weight"
     tensors = model(tmp_path / "model", **{name: np.zeros((SIZES.model_dim, SIZES.mlp_dim), np.float32)})
-    for scheme in FORMS:
+    for scheme in ROUNDED:
         found = decoded(quantize(tmp_path / "model", tmp_path / scheme, scheme))
         np.testing.assert_array_equal(found[name], tensors[name])
 

@@ -13,7 +13,7 @@ from jaxserve.core.hardware.aot_targets import no_persistent_cache
 from jaxserve.core.hardware.mesh import device_bytes, num_shards, replicated
 from jaxserve.core.options.engine_config import INVARIANT
 from jaxserve.models import transformer
-from jaxserve.models.config.eagle_config import NUM_TAPS, EagleConfig
+from jaxserve.models.config.eagle_config import EagleConfig
 from jaxserve.models.config.medusa_heads import UNKNOWN, MedusaHeads
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.context import Context
@@ -88,12 +88,6 @@ class StepCase:
     def logit_share_bytes(self) -> int:
         """R·V·4 / TP: one device's share of the logits."""
         return 4 * self.bucket.num_heads * self._programs.vocab // num_shards(self.mesh, "vocab")
-
-    @property
-    def tapped_bytes(self) -> int:
-        """Of what all rounds of a decode bucket keep for an EAGLE-3 draft: inputs of three layers."""
-        width = NUM_TAPS * SHAPES[self.name].d_model
-        return self.bucket.max_rounds * self.bucket.num_rows * width * DTYPE.itemsize
 
     @property
     def state(self) -> DeviceState:

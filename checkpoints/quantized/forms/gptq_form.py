@@ -1,0 +1,20 @@
+"""Host: integers of 4 bits in groups, chosen by GPTQ, in the form of compressed-tensors."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkpoints.quantized.forms.gptq_rounding import gptq_codes
+from checkpoints.quantized.forms.int_form import IntForm
+from checkpoints.quantized.forms.written_form import finite
+
+
+@dataclass(frozen=True, slots=True)
+class GptqForm(IntForm):
+    """Needs what the matrices are multiplied by (`encode_whole`). group_len: inputs that share a scale."""
+
+    def encode_whole(self, values: np.ndarray, hessian: np.ndarray) -> list[np.ndarray]:
+        """All parts that have rows, of a whole matrix. hessian: of its inputs (`gptq_codes`)."""
+        largest = 2 ** (self.bits - 1) - 1
+        group_len = self.group_len or values.shape[1]
+        return self.stored(*gptq_codes(finite(values.astype(np.float32)), hessian, group_len, largest))

@@ -1,0 +1,30 @@
+"""Wiring: `LayerHessians`: what the matrices of each layer are multiplied by, for GPTQ, layer after layer."""
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Int32
+
+from checkpoints.mapping.parts import Part
+from jaxserve.engine.pure_model import PureModel
+from jaxserve.functional.layer_inputs import PRODUCTS, Kept, layer_inputs
+
+
+class LayerHessians:
+    """Over all tokens of the texts. One layer's are in memory: layers are asked for in order. They are those of the
+    model as it is, not with the layers before already coded."""
+
+    def __init__(self, model: PureModel, texts: Int32[np.ndarray, "N T"]) -> None:
+        self._layers: Iterator[Kept] = layer_inputs(model.settings, model.params, texts, PRODUCTS)
+        self._number, self._kept = -1, Kept()
+        self.digest = hashlib.sha256(texts.tobytes()).hexdigest()[:12]
+
+    def of(self, part: Part, name: str) -> np.ndarray:
+        """Of a leaf of a layer's part, [in, in]. Raises ValueError for a layer before the last one."""
+        number = int(part.name.rpartition("-")[2])
+        if number < self._number:
+            raise ValueError(f"layer {number} is asked for after layer {self._number}")
+        while self._number < number:
+            self._kept, self._number = next(self._layers), self._number + 1
+        return np.asarray(self._kept[name])
