@@ -1,4 +1,4 @@
-"""Host: the positions of texts from which heads learn, in rows without the others: prompts, and what follows an end.
+"""Wiring: the positions of texts from which heads learn, in rows without the others: prompts, and what follows an end.
 
 SmolLM2's texts have 38 % of those others, whose guesses would take as long.
 """
