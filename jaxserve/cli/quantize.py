@@ -76,8 +76,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="jaxserve quantize",
         description="Write a model with the matrices of its layers in fewer bits: "
         "jaxserve quantize smollm2-135m-instruct ./smollm2-w8a8 --scheme w8a8. transformers and others read it, too. "
-        "Embedding, head and norms stay as they are. At most one matrix is in memory, a few times. Run the same "
-        "command again to resume an interrupted conversion; `jaxserve bench quality` compares models.",
+        "Embedding, head and norms stay as they are. At most one matrix is in memory, a few times, with --calibration "
+        "also the model. Run the same command again to resume an interrupted conversion; `jaxserve bench quality` "
+        "compares models.",
     )
     add_folders(parser)
     parser.add_argument(
