@@ -15,7 +15,15 @@ import numpy as np
 
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, unpacked
-from checkpoints.quantized.quantized_weight import FLOATS, Misfit, names_of, part, weight_info, whole_tensor
+from checkpoints.quantized.quantized_weight import (
+    FLOATS,
+    Misfit,
+    names_of,
+    num_groups_of,
+    part,
+    weight_info,
+    whole_tensor,
+)
 
 BITS = 4
 CODES = ".qweight"
@@ -37,8 +45,7 @@ class AwqScheme:
         if codes.dtype != "I32" or len(codes.shape) != 2:
             raise Misfit(f"{name} of type {codes.dtype} and shape {list(codes.shape)} has no codes of {BITS} bits")
         num_in, num_words = codes.shape
-        scales = file.tensors.get(f"{module}.scales")
-        num_groups = scales.shape[0] or 1 if scales is not None and len(scales.shape) == 2 else 1
+        num_groups = num_groups_of(file.tensors, f"{module}.scales")
         scales = part(file.tensors, f"{module}.scales", FLOATS, [(num_groups, num_words * _PER_WORD)], name)
         zeros = part(file.tensors, f"{module}.qzeros", ["I32"], [(num_groups, num_words)], name)
         if num_in % num_groups:

@@ -17,7 +17,15 @@ import numpy as np
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, unpacked
-from checkpoints.quantized.quantized_weight import FLOATS, Misfit, names_of, part, weight_info, whole_tensor
+from checkpoints.quantized.quantized_weight import (
+    FLOATS,
+    Misfit,
+    names_of,
+    num_groups_of,
+    part,
+    weight_info,
+    whole_tensor,
+)
 
 CODES = ".qweight"
 
@@ -39,8 +47,7 @@ class GptqScheme:
         if codes.dtype != "I32" or len(codes.shape) != 2 or codes.shape[0] * WORD % self.bits:
             raise Misfit(f"{name} of type {codes.dtype} and shape {list(codes.shape)} has no codes of {self.bits} bits")
         num_in, num_out = codes.shape[0] * WORD // self.bits, codes.shape[1]
-        scales = file.tensors.get(f"{module}.scales")
-        num_groups = scales.shape[0] or 1 if scales is not None and len(scales.shape) == 2 else 1
+        num_groups = num_groups_of(file.tensors, f"{module}.scales")
         scales = part(file.tensors, f"{module}.scales", FLOATS, [(num_groups, num_out)], name)
         zeros_shape = (num_groups, num_out * self.bits // WORD)
         zeros = part(file.tensors, f"{module}.qzeros", ["I32"], [zeros_shape], name)

@@ -1,4 +1,4 @@
-"""Host: how a model's weights are quantized, by its config.json, or by a file beside it that older tools write."""
+"""Host: how a model's weights are quantized, as its config.json says, or another file in its folder."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ from checkpoints.quantized.quantized_weight import Scheme
 
 CONFIG_KEYS = ("quantization_config", "compression_config")
 SIDECARS = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
-"""Files next to config.json in which older tools declare quantization, and the method that they declare."""
+"""Other files of the folder that declare quantization, and the method of each."""
 _MAX_BYTES = 1_000_000
 _GPTQ_BITS = (2, 3, 4, 8)
 _GPTQ_FORMATS = {"gptq": True, "gptq_v2": False}  # whether zero points are stored less one
@@ -60,7 +60,7 @@ def _gptq(values: Mapping[str, Any], where: Where) -> Scheme:
         raise where.unsupported(f"GPTQ weights of {bits!r} bits")
     if values.get("is_marlin_format"):
         stored_as = "marlin"
-    if stored_as not in _GPTQ_FORMATS:
+    if not isinstance(stored_as, str) or stored_as not in _GPTQ_FORMATS:
         raise where.unsupported(f"the GPTQ checkpoint_format {stored_as!r}")
     dynamic = object_of(values.get("dynamic")) or {}
     if any((object_of(rule) or {}).get("bits", bits) != bits for rule in dynamic.values()):

@@ -65,6 +65,12 @@ def check_part(info: TensorInfo, dtypes: Sequence[str], shapes: Sequence[tuple[i
         raise Misfit(f"{info.name} has the shape {list(info.shape)}; {needed_by} needs {expected}")
 
 
+def num_groups_of(tensors: Tensors, name: str) -> int:
+    """Rows of scales [groups, out]; 1 where there are none, which `part` then refuses."""
+    scales = tensors.get(name)
+    return scales.shape[0] or 1 if scales is not None and len(scales.shape) == 2 else 1
+
+
 def weight_info(name: str, shape: tuple[int, ...], format_name: str, parts: Iterable[TensorInfo | None]) -> TensorInfo:
     """Of a weight with these parts."""
     return TensorInfo(name, shape, format_name, sum(info.nbytes for info in parts if info is not None))

@@ -1,4 +1,4 @@
-"""Forms of quantization that are not read are refused by name; files beside config.json name the method, too."""
+"""Unsupported forms of quantization are refused by name; the method may be declared outside config.json."""
 
 import json
 
@@ -32,6 +32,7 @@ REFUSED = {
     "gptq, no bits": ({"quant_method": "gptq"}, "GPTQ weights of None bits"),
     "gptq, marlin": ({"quant_method": "gptq", "bits": 4, "is_marlin_format": True}, "checkpoint_format 'marlin'"),
     "gptq, other form": ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "bitblas"}, "'bitblas'"),
+    "gptq, a list of forms": ({"quant_method": "gptq", "bits": 4, "checkpoint_format": ["gptq"]}, "['gptq']"),
     "gptq, mixed": ({"quant_method": "gptq", "bits": 4, "dynamic": {"+:a": {"bits": 8}}}, "of different bits"),
     "gptq, a list of rules": ({"quant_method": "gptq", "bits": 5, "dynamic": [1]}, "GPTQ weights of 5 bits"),
     "awq, three bits": ({"quant_method": "awq", "bits": 3}, "AWQ weights of 3 bits"),
@@ -78,7 +79,7 @@ def test_groups_of_different_kinds_may_be_in_one_model(tmp_path):
         ("hf_quant_config.json", {"quantization": {}}, "quant_method 'modelopt'"),
     ],
 )
-def test_files_beside_the_config_name_the_method_too(name, values, fault, tmp_path):
+def test_the_method_may_be_declared_outside_config_json(name, values, fault, tmp_path):
     (tmp_path / name).write_text(json.dumps(values))
     if fault is None:
         assert read_scheme({}, tmp_path) is not None
