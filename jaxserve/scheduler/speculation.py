@@ -36,7 +36,7 @@ HOPED = 0.65
 MIN_TRIED = 1e-6
 CAUTION = 0.1
 """Drafts that count as if they had shown what is hoped."""
-TRIAL_SHARE = 0.02
+TRIAL_SHARE = 0.015
 LEAST_PAUSE = 8  # passes between two trials, which cost nothing where weights take all the time
 RIVAL_PAUSE = 50  # passes between trials of rows that gain by another proposer: such a pass may gain them nothing
 
