@@ -11,20 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from checkpoints.loading.packed_leaf import PackedLeaf
-from checkpoints.loading.pieces import Piece, Progress, cut, read_codes, read_piece
+from checkpoints.loading.packed_leaf import PackedLeaf, PartsLeaf
+from checkpoints.loading.pieces import Fields, Piece, Progress, cut, read_codes, read_fields, read_piece
 from checkpoints.loading.shard_buffers import Leaf, LeafTuple
 from checkpoints.mapping.load_plan import plan_load
 from checkpoints.mapping.rules import Rule
 from checkpoints.mapping.trees import is_tuple, leaf_dtype, matrices, stacked_shape, with_matrices
 from checkpoints.open_checkpoint import Checkpoint
+from checkpoints.quantized.packed_file import PackedFile
 from checkpoints.quantized.quantized_file import QuantizedFile
+from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.qtensor import QTensor, encode
 
 NUM_READERS = 2
 
-Rows = np.ndarray | tuple[np.ndarray, np.ndarray]
-"""Rows of a leaf; of a packed matrix their codes and scales."""
+Rows = np.ndarray | Fields
+"""Rows of a leaf; of a packed matrix those of its fields."""
 
 
 def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress: Progress | None = None) -> Any:
@@ -44,10 +46,14 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
 
     def read(piece: Piece) -> Rows:
         struct, name = structs[piece.assignment.leaf], piece.assignment.info.name
+        if isinstance(struct, BlockTensor | RowParts):
+            assert isinstance(checkpoint.file, PackedFile)
+            return read_fields(checkpoint.file, piece)
         if isinstance(struct, QTensor):
             if isinstance(checkpoint.file, QuantizedFile) and checkpoint.file.has_row_codes(name):
                 return read_codes(checkpoint.file, piece)
-            return encode(read_piece(checkpoint.file, piece, np.dtype(np.float32)))
+            codes, scales = encode(read_piece(checkpoint.file, piece, np.dtype(np.float32)))
+            return {"codes": codes, "scales": scales}
         return read_piece(checkpoint.file, piece, np.dtype(leaf_dtype(struct)))
 
     for piece, rows in _read_ahead(read, pieces):
@@ -60,12 +66,23 @@ def load(checkpoint: Checkpoint, target: Any, rules: Sequence[Rule], *, progress
 
 def _shape(struct: Any) -> tuple[int, ...]:
     """Of a matrix as it is in files."""
+    if isinstance(struct, RowParts):
+        shapes = [_shape(part) for part in struct.parts]
+        return (*shapes[0][:-2], sum(shape[-2] for shape in shapes), shapes[0][-1])
+    if isinstance(struct, BlockTensor):
+        first = struct.form.fields[0]
+        *rows, num_values = stacked_shape(struct.fields[first.name])
+        return (*rows, num_values // first.count * struct.form.block_len)
     return stacked_shape(struct.codes if isinstance(struct, QTensor) else struct)
 
 
 def _leaf(struct: Any) -> Any:
     if isinstance(struct, QTensor):
-        return PackedLeaf(struct, _leaf(struct.codes), _leaf(struct.scales))
+        return PackedLeaf(struct, {"codes": _leaf(struct.codes), "scales": _leaf(struct.scales)})
+    if isinstance(struct, RowParts):
+        return PartsLeaf([(_shape(part)[-2], _leaf(part)) for part in struct.parts])
+    if isinstance(struct, BlockTensor):
+        return PackedLeaf(struct, {name: _leaf(field) for name, field in struct.fields.items()})
     return LeafTuple(struct) if is_tuple(struct) else Leaf(struct)
 
 

@@ -18,12 +18,10 @@ LARGEST = 127  # -128 is left out: the codes of a weight and of its negative are
 @dataclass(frozen=True, slots=True)
 class Scheme:
     """How matrices are coded. has_coded_inputs: products code the activations as well, each token by its own scale, and
-    add integers; else they widen the codes to the activations' dtype. codes_ends: also those outside the layers,
-    embedding and head."""
+    add integers; else they widen the codes to the activations' dtype."""
 
     name: str
     has_coded_inputs: bool
-    codes_ends: bool = True
 
 
 SCHEMES = {scheme.name: scheme for scheme in (Scheme("int8", False), Scheme("w8a8", True))}

@@ -16,6 +16,8 @@ import numpy as np
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.gguf_header import HeaderCursor
 from checkpoints.formats.tensor_file import MappedFile, TensorInfo, check_extents, check_rows
+from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 
 _VERSIONS = (2, 3)
 _MAX_DIMS = 4
@@ -42,7 +44,7 @@ def _stored_types() -> dict[int, tuple[str, int, int]]:
 
 
 class GgufFile:
-    """One `.gguf` file (a `TensorFile`)."""
+    """One `.gguf` file (a `TensorFile` and a `PackedFile`)."""
 
     def __init__(self, path: Path) -> None:
         self._file = MappedFile(path)
@@ -53,11 +55,7 @@ class GgufFile:
             raise
 
     def read_rows(self, name: str, start: int, stop: int) -> np.ndarray:
-        info = self.tensors[name]
-        check_rows(info, start, stop)
-        row_bytes = info.nbytes // info.num_rows
-        first = self._starts[name]
-        raw = self._file.copy_bytes(first + start * row_bytes, first + stop * row_bytes)
+        info, raw = self.tensors[name], self._raw_rows(name, start, stop)
         if info.dtype in _NATIVE:
             return raw.view(_NATIVE[info.dtype]).reshape(stop - start, info.row_len)
         if start == stop:
@@ -67,7 +65,21 @@ class GgufFile:
 
         # Damaged blocks hold infinite scales; their effect shows in the model's output, so numpy's warnings are off.
         with np.errstate(all="ignore"):
-            return quants.dequantize(raw.reshape(stop - start, row_bytes), GGMLQuantizationType[info.dtype])
+            return quants.dequantize(raw.reshape(stop - start, -1), GGMLQuantizationType[info.dtype])
+
+    def form_of(self, name: str) -> BlockForm | None:
+        return GGML_FORMS.get(self.tensors[name].dtype)
+
+    def read_fields(self, name: str, start: int, stop: int) -> dict[str, np.ndarray]:
+        raw = self._raw_rows(name, start, stop)
+        return GGML_FORMS[self.tensors[name].dtype].split(raw.reshape(stop - start, -1))
+
+    def _raw_rows(self, name: str, start: int, stop: int) -> np.ndarray:
+        info = self.tensors[name]
+        check_rows(info, start, stop)
+        row_bytes = info.nbytes // info.num_rows
+        first = self._starts[name]
+        return self._file.copy_bytes(first + start * row_bytes, first + stop * row_bytes)
 
     def close(self) -> None:
         self._file.close()

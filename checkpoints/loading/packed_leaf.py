@@ -1,32 +1,65 @@
-"""Device: `PackedLeaf`, a packed matrix while it is filled: codes and scales have the same rows."""
+"""Device: `PackedLeaf`, a packed matrix while it is filled, and `PartsLeaf`, one of several parts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
 from checkpoints.loading.shard_buffers import Leaf, LeafTuple
 from checkpoints.mapping.rules import Run
+from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.qtensor import QTensor
 
 
 @dataclass(frozen=True, slots=True)
 class PackedLeaf:
-    """struct: the matrix, of `jax.ShapeDtypeStruct`s."""
+    """All fields have the same rows. struct: the matrix, of `jax.ShapeDtypeStruct`s. fields: by name; of a `QTensor` its
+    codes and scales."""
 
-    struct: QTensor
-    codes: Leaf | LeafTuple
-    scales: Leaf | LeafTuple
+    struct: QTensor | BlockTensor
+    fields: Mapping[str, Leaf | LeafTuple]
 
     def needs(self, runs: Sequence[Run], start: int, stop: int) -> bool:
         """Whether any local shard holds part of the source rows `[start, stop)`."""
-        return self.codes.needs(runs, start, stop) or self.scales.needs(runs, start, stop)
+        return any(field.needs(runs, start, stop) for field in self.fields.values())
 
-    def fill(self, runs: Sequence[Run], start: int, rows: tuple[np.ndarray, np.ndarray]) -> None:
-        """Writes codes and scales of the source rows from `start` on."""
-        for field, values in zip((self.codes, self.scales), rows, strict=True):
-            field.fill(runs, start, values)
+    def fill(self, runs: Sequence[Run], start: int, rows: Mapping[str, np.ndarray]) -> None:
+        """Writes the fields of the source rows from `start` on."""
+        for name, field in self.fields.items():
+            field.fill(runs, start, rows[name])
 
-    def filled(self) -> QTensor:
+    def filled(self) -> QTensor | BlockTensor:
         """The filled matrix."""
-        return replace(self.struct, codes=self.codes.filled(), scales=self.scales.filled())
+        filled = {name: field.filled() for name, field in self.fields.items()}
+        if isinstance(self.struct, QTensor):
+            return replace(self.struct, **filled)
+        return replace(self.struct, fields=filled)
+
+
+class PartsLeaf:
+    """parts: (rows of a layer, leaf) of each part; a tensor of the file lies in one of them."""
+
+    def __init__(self, parts: Sequence[tuple[int, PackedLeaf]]) -> None:
+        self._parts = parts
+
+    def needs(self, runs: Sequence[Run], start: int, stop: int) -> bool:
+        """See `PackedLeaf`."""
+        return any(leaf.needs(own, start, stop) for leaf, own in self._by_part(runs))
+
+    def fill(self, runs: Sequence[Run], start: int, rows: Mapping[str, np.ndarray]) -> None:
+        """See `PackedLeaf`."""
+        for leaf, own in self._by_part(runs):
+            leaf.fill(own, start, rows)
+
+    def filled(self) -> RowParts:
+        """The filled matrix."""
+        return RowParts(tuple(cast(BlockTensor, leaf.filled()) for _, leaf in self._parts))
+
+    def _by_part(self, runs: Sequence[Run]) -> Iterator[tuple[PackedLeaf, list[Run]]]:
+        first = 0
+        for num_rows, leaf in self._parts:
+            own = [replace(run, target=run.target - first) for run in runs if first <= run.target < first + num_rows]
+            if own:
+                yield leaf, own
+            first += num_rows

@@ -1,18 +1,21 @@
 """Host: reads tensors in pieces of a bounded number of rows, each decoded, transformed and cast."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from checkpoints.formats.tensor_file import TensorFile
 from checkpoints.mapping.load_plan import Assignment
+from checkpoints.quantized.packed_file import PackedFile
 from checkpoints.quantized.quantized_file import QuantizedFile
 
 # Size of the decoded float32 rows. A reader holds about three times as much while it decodes and casts.
 PIECE_BYTES = 16 * 2**20
 
+Fields = Mapping[str, np.ndarray]
+"""Of packed rows, by name."""
 Progress = Callable[[int, int], None]
 """Called with the bytes that are done and the total."""
 
@@ -51,10 +54,19 @@ def cut(assignment: Assignment, start: int = 0, stop: int | None = None) -> Iter
         yield Piece(assignment, first, min(first + step, stop))
 
 
-def read_codes(file: QuantizedFile, piece: Piece) -> tuple[np.ndarray, np.ndarray]:
+def read_codes(file: QuantizedFile, piece: Piece) -> Fields:
     """Codes `[stop - start, in]` and scales `[stop - start]` as the file has them, transformed."""
     codes, scales = file.read_codes(piece.assignment.info.name, piece.start, piece.stop)
-    return piece.assignment.transform(codes), piece.assignment.transform(scales)
+    return _transformed(piece, {"codes": codes, "scales": scales})
+
+
+def read_fields(file: PackedFile, piece: Piece) -> Fields:
+    """The fields of packed blocks as the file has them, transformed."""
+    return _transformed(piece, file.read_fields(piece.assignment.info.name, piece.start, piece.stop))
+
+
+def _transformed(piece: Piece, fields: Fields) -> Fields:
+    return {name: piece.assignment.transform(rows) for name, rows in fields.items()}
 
 
 def read_piece(file: TensorFile, piece: Piece, dtype: np.dtype) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any, TypeGuard, cast
 
 import jax
 
+from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.qtensor import QTensor
 
 
@@ -38,7 +39,7 @@ def _flat(tree: Any, is_leaf: Callable[[Any], bool]) -> dict[str, Any]:
 
 
 def _is_matrix(leaf: Any) -> bool:
-    return is_tuple(leaf) or isinstance(leaf, QTensor)
+    return is_tuple(leaf) or isinstance(leaf, QTensor | BlockTensor | RowParts)
 
 
 def is_tuple(leaf: Any) -> TypeGuard[tuple[Any, ...]]:

@@ -21,9 +21,9 @@ from jaxserve.engine.build.kv_pool_size import (
     pages_for_sequences,
 )
 from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.packing import DENSE, Packing
 from jaxserve.runner.drafts.proposers import DraftShape
 from jaxserve.runner.programs.executables import Executables
-from pallas_kernels.qtensor import Scheme
 
 CONTEXT = 2048
 
@@ -33,12 +33,12 @@ def spec_for(
     model: ModelConfig,
     target: PlanTarget,
     draft: DraftShape | None = None,
-    scheme: Scheme | None = None,
+    packing: Packing = DENSE,
 ) -> EngineSpec:
-    """The engine that `build` would make of the same options on the target's devices. draft, scheme: as of
+    """The engine that `build` would make of the same options on the target's devices. draft, packing: as of
     `make_spec`."""
     config = replace(config, tensor_parallel_size=target.mesh.size)
-    return make_spec(config, model, target.mesh, target.limit_bytes, draft, scheme)
+    return make_spec(config, model, target.mesh, target.limit_bytes, draft, packing)
 
 
 def plan_model(

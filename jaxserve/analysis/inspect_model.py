@@ -18,11 +18,12 @@ from jaxserve.analysis.tokenizer_info import TokenizerInfo, describe_tokenizer
 from jaxserve.core.hardware.device_specs import DEVICES
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build import engine_sizes, kv_pool_size
-from jaxserve.engine.build.model_source import ModelSource, choose_dtype, choose_scheme, is_only_shape, open_model
+from jaxserve.engine.build.choose_packing import with_packing
+from jaxserve.engine.build.model_source import ModelSource, choose_dtype, is_only_shape, open_model
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.packing import Packing
 from jaxserve.runner.load_weights import read_config
-from pallas_kernels.qtensor import Scheme
 
 FIT_LENGTHS = (4096, 32_768)
 
@@ -53,12 +54,13 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
     local: this machine's devices, to be shown before the named ones. num_devices: the only tensor-parallel size to show
     (None: all that divide the model).
     """
-    with open_description(config) as source:
-        model, checkpoint = source.model, source.checkpoint
+    platform = "tpu" if local is None else local.platform
+    with open_description(config) as described:
+        source = with_packing(config, described, platform)
+        model, checkpoint, packing = source.model, source.checkpoint, source.packing
         max_len = engine_sizes.context_len(config, model.max_position)
         dtype = choose_dtype(config.dtype, model.dtype)
-        scheme = choose_scheme(config, checkpoint)
-        parts = parameter_parts(model, checkpoint, dtype, scheme)
+        parts = parameter_parts(model, checkpoint, dtype, packing)
         tokenizer = describe_tokenizer(config, model, checkpoint, source.folder)
         types = Counter[str]()
         for info in () if checkpoint is None else checkpoint.tensors.values():
@@ -66,7 +68,7 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
     return Inspection(
         model=config.model,
         dtype=str(dtype),
-        quantization=None if scheme is None else scheme.name,
+        quantization=packing.name or None,
         max_model_len=max_len,
         architecture=architecture(model),
         parts=parts,
@@ -77,7 +79,7 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
         kv=describe_kv(model, dtype, engine_sizes.page_size(config, "tpu"), max_len, page_layout(config.kv_layout)),
         tokenizer=tokenizer,
         memory_utilization=kv_pool_size.memory_share(config),
-        fits=tuple(_fits(config, model, dtype, max_len, local, num_devices, scheme)),
+        fits=tuple(_fits(config, model, dtype, max_len, local, num_devices, packing)),
     )
 
 
@@ -114,7 +116,7 @@ def _fits(
     max_len: int,
     local: LocalSizes | None,
     asked: int | None,
-    scheme: Scheme | None,
+    packing: Packing,
 ) -> Iterator[DeviceFit]:
     """This machine's devices first, then the named ones; each in numbers that grow."""
     lengths = [n for n in FIT_LENGTHS if n <= max_len] or [max_len]
@@ -125,13 +127,13 @@ def _fits(
         groups, most = model.kv_groups(page_size), local.max_kv_bytes(config)
         for n in sizes:
             if n <= local.num_devices:
-                share = device_share(config, model, dtype, n, page_size, local.platform, scheme)
+                share = device_share(config, model, dtype, n, page_size, local.platform, packing)
                 contexts = _contexts(config, max_len, local.platform)
                 yield fit(
                     local.device, share, groups, lengths, contexts, memory_utilization=utilization, max_kv_bytes=most
                 )
     page_size = engine_sizes.page_size(config, "tpu")
-    shares = [device_share(config, model, dtype, n, page_size, "tpu", scheme) for n in sizes]
+    shares = [device_share(config, model, dtype, n, page_size, "tpu", packing) for n in sizes]
     groups = model.kv_groups(page_size)
     contexts = _contexts(config, max_len, "tpu")
     for device in DEVICES:

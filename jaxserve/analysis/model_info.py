@@ -11,10 +11,10 @@ from checkpoints.mapping.trees import matrices
 from checkpoints.open_checkpoint import Checkpoint
 from jaxserve.core.hardware.mesh import AnyMesh, abstract_mesh
 from jaxserve.models.config.model_config import ModelConfig
-from jaxserve.models.param_spec import ParamSpec
+from jaxserve.models.packing import DENSE, Packing
+from jaxserve.models.param_spec import Matrix, decoded_spec
 from jaxserve.models.params import declare, num_bytes
 from jaxserve.runner.load_weights import TENSOR_NAMES, dims
-from pallas_kernels.qtensor import QTensor, Scheme
 
 PARTS = ("embedding", "attention", "MLP", "norms", "head")
 UNUSED = "unused"  # tensors of the file that belong to no parameter
@@ -78,12 +78,12 @@ def architecture(model: ModelConfig) -> Architecture:
 
 
 def parameter_parts(
-    model: ModelConfig, checkpoint: Checkpoint | None, dtype: Any, scheme: Scheme | None = None
+    model: ModelConfig, checkpoint: Checkpoint | None, dtype: Any, packing: Packing = DENSE
 ) -> tuple[PartInfo, ...]:
     """The parameters by part, as one device would hold them; parts that the model lacks are left out."""
     num_params, loaded = Counter[str](), Counter[str]()
-    for path, leaf in leaves(model, abstract_mesh(1), dtype, scheme).items():
-        spec = leaf.codes if isinstance(leaf, QTensor) else leaf
+    for path, leaf in leaves(model, abstract_mesh(1), dtype, packing).items():
+        spec = decoded_spec(leaf)
         sizes = [model.vocab_size if axis == "vocab" else n for n, axis in zip(spec.shape, spec.axes, strict=True)]
         num_params[part_of(path)] += math.prod(sizes)
         loaded[part_of(path)] += num_bytes(leaf)
@@ -92,11 +92,9 @@ def parameter_parts(
     return tuple(PartInfo(n, num_params[n], None if stored is None else stored[n], loaded[n]) for n in names)
 
 
-def leaves(
-    model: ModelConfig, mesh: AnyMesh, dtype: Any, scheme: Scheme | None = None
-) -> Mapping[str, ParamSpec | QTensor]:
+def leaves(model: ModelConfig, mesh: AnyMesh, dtype: Any, packing: Packing = DENSE) -> Mapping[str, Matrix]:
     """The declared parameters by path."""
-    return matrices(declare(model, mesh, dtype, scheme=scheme))
+    return matrices(declare(model, mesh, dtype, packing=packing))
 
 
 def part_of(path: str) -> str:

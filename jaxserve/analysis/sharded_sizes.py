@@ -18,9 +18,9 @@ from jaxserve.engine.build.memory_budget import device_limit, scratch_bytes
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.kv_heads import kv_layout
+from jaxserve.models.packing import DENSE, Packing
 from jaxserve.models.param_spec import ParamSpec
 from jaxserve.models.params import is_spec
-from pallas_kernels.qtensor import Scheme
 
 MAX_DEVICES = 16
 
@@ -69,11 +69,11 @@ def device_share(
     num_devices: int,
     page_size: int,
     platform: str,
-    scheme: Scheme | None = None,
+    packing: Packing = DENSE,
 ) -> DeviceShare:
     """One device's share of weights, pages and scratch memory."""
     mesh = abstract_mesh(num_devices)
-    weights = weight_shares(model, mesh, dtype, scheme)
+    weights = weight_shares(model, mesh, dtype, packing)
     return DeviceShare(
         num_devices=num_devices,
         weight_bytes=sum(weights.values()),
@@ -83,13 +83,13 @@ def device_share(
     )
 
 
-def weight_shares(model: ModelConfig, mesh: AnyMesh, dtype: Any, scheme: Scheme | None) -> dict[str, int]:
+def weight_shares(model: ModelConfig, mesh: AnyMesh, dtype: Any, packing: Packing) -> dict[str, int]:
     """Bytes of each parameter on one device, by path."""
 
     def share(spec: ParamSpec) -> int:
         return spec.num_bytes // math.prod(num_shards(mesh, axis) for axis in spec.axes if axis)
 
-    found = leaves(model, mesh, dtype, scheme).items()
+    found = leaves(model, mesh, dtype, packing).items()
     return {path: sum(map(share, jax.tree.leaves(leaf, is_leaf=is_spec))) for path, leaf in found}
 
 

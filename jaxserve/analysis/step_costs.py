@@ -3,6 +3,7 @@
 from jaxserve.analysis.sharded_sizes import read_bytes, weight_shares
 from jaxserve.core.hardware.mesh import num_shards
 from jaxserve.core.hardware.roofline import LayerCosts, ModelCosts
+from jaxserve.models.packing import DENSE
 from jaxserve.models.params import vocab_width
 from jaxserve.runner.programs.programs import Programs
 
@@ -15,11 +16,11 @@ def model_costs(programs: Programs) -> ModelCosts:
     settings, layout = programs.settings.model, programs.layout
     model, mesh = settings.config, settings.mesh
     size = num_shards(mesh, "heads")
-    weights = weight_shares(model, mesh, settings.dtype, settings.scheme)
-    dense = weight_shares(model, mesh, settings.dtype, None)
+    weights = weight_shares(model, mesh, settings.dtype, settings.packing)
+    dense = weight_shares(model, mesh, settings.dtype, DENSE)
     matrix_bytes = sum(num_bytes for path, num_bytes in dense.items() if path.rpartition("/")[2] in MATRICES)
     # Devices that multiply 8-bit integers at all do so at twice the rate of bfloat16, which counts here.
-    has_integers = settings.scheme is not None and settings.scheme.has_coded_inputs
+    has_integers = settings.packing.has_coded_inputs
     operations = 1 if has_integers else 2
     position_bytes = layout.page_bytes // (layout.layers_per_group * layout.page_size * size)
     layers = tuple(

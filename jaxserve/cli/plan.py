@@ -33,16 +33,17 @@ def run(argv: list[str]) -> int:
     from jaxserve.cli.tables.report_output import write_record
     from jaxserve.core.hardware.aot_targets import no_persistent_cache
     from jaxserve.core.progress_bars import CompileBar
-    from jaxserve.engine.build.model_source import choose_scheme, open_draft
+    from jaxserve.engine.build.choose_packing import with_packing
+    from jaxserve.engine.build.model_source import open_draft
     from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 
     if not is_absent:
         use_compilation_cache(config)
     with open_description(config) as source, open_draft(config, open_description) as other:
-        model, draft = source.model, None if other is None else other.model
-        scheme = choose_scheme(config, source.checkpoint)
-    target = choose_target(model, args.topology, gpu, options.get("tensor_parallel_size"))
-    spec = spec_for(config, model, target, draft, scheme)
+        target = choose_target(source.model, args.topology, gpu, options.get("tensor_parallel_size"))
+        planned = with_packing(config, source, target.mesh.devices.flat[0].platform)
+        draft = None if other is None else other.model
+    spec = spec_for(config, planned.model, target, draft, planned.packing)
     total = len(spec.programs.all(spec.buckets.all()))
     bar = CompileBar(not args.quiet, total)
     with bar, no_persistent_cache() if is_absent else nullcontext():

@@ -71,7 +71,7 @@ class LoadedModel:
         """One line: what was built, and the sizes that the configuration left open."""
         parts, model = self.parts, self.parts.runner.settings.model
         sizes = parts.sizes
-        packed = "" if model.scheme is None else f" with {model.scheme.name} weights"
+        packed = f" with {model.packing.name} weights" if model.packing.name else ""
         lost = f" ({sizes.lost_pages} fewer than planned: memory ran out)" if sizes.lost_pages else ""
         return (
             f"jaxserve: {parts.model.family} on {model.mesh.size} {model.mesh.devices.flat[0].platform} device(s), "

@@ -11,7 +11,8 @@ from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.core.progress_bars import LoadBar
 from jaxserve.engine.build import engine_sizes
-from jaxserve.engine.build.model_source import choose_dtype, choose_scheme, open_model
+from jaxserve.engine.build.choose_packing import with_packing
+from jaxserve.engine.build.model_source import choose_dtype, open_model
 from jaxserve.engine.build.model_text import choose_tokenizer
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.kv.pool_layout import page_layout
@@ -61,13 +62,14 @@ def load(model: str, **options: Any) -> PureModel:
             raise ConfigError(f"{field.name} is an option of engines; jaxserve.pure does not have it", param=field.name)
     use_compilation_cache(config)
     mesh = make_mesh(config.tensor_parallel_size)
-    with open_model(config) as source, LoadBar(sys.stderr.isatty()) as bar:
+    with open_model(config) as found, LoadBar(sys.stderr.isatty()) as bar:
+        source = with_packing(config, found, mesh.devices.flat[0].platform)
         described, dtype = source.model, choose_dtype(config.dtype, source.model.dtype)
-        scheme = choose_scheme(config, source.checkpoint)
+        packing = source.packing
         model_config = described.for_context(engine_sizes.context_len(config, described.max_position))
-        params = source.params(mesh, declare(described, mesh, dtype, scheme=scheme), config.seed, bar.update)
+        params = source.params(mesh, declare(described, mesh, dtype, packing=packing), config.seed, bar.update)
         tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)
     page_size = engine_sizes.page_size(config, mesh.devices.flat[0].platform)
     layout = page_layout(config.kv_layout)
-    settings = Settings(model_config, mesh, dtype, page_size, config.attention_backend, layout, scheme=scheme)
+    settings = Settings(model_config, mesh, dtype, page_size, config.attention_backend, layout, packing=packing)
     return PureModel(settings, params, tokenizer)

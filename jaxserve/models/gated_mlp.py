@@ -12,8 +12,8 @@ from jaxserve.models.param_spec import LayerSpecs
 def declare(mlp: GatedMlp, d_model: int, of_layers: LayerSpecs) -> dict[str, object]:
     """gate_up [2, F, D]   down [D, F]"""
     return {
-        "gate_up": of_layers.matrix(2, mlp.width, d_model, axes=(None, "mlp", None)),
-        "down": of_layers.matrix(d_model, mlp.width, axes=(None, "mlp")),
+        "gate_up": of_layers.matrix("gate_up", 2, mlp.width, d_model, axes=(None, "mlp", None)),
+        "down": of_layers.matrix("down", d_model, mlp.width, axes=(None, "mlp")),
     }
 
 

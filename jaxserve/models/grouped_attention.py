@@ -21,9 +21,10 @@ def declare(attention: GroupedAttention, d_model: int, num_kv_heads: int, of_lay
     num_kv_heads: K, repeated ones included.
     """
     n, k, h = attention.num_heads, num_kv_heads, attention.head_dim
+    rows = (n // k * h, h, h)
     leaves: dict[str, object] = {
-        "qkv": of_layers.matrix(k, (n // k + 2) * h, d_model, axes=("kv_heads", None, None)),
-        "o": of_layers.matrix(d_model, n * h, axes=(None, "heads")),
+        "qkv": of_layers.matrix("qkv", k, sum(rows), d_model, axes=("kv_heads", None, None), parts=rows),
+        "o": of_layers.matrix("o", d_model, n * h, axes=(None, "heads")),
     }
     if attention.has_bias:
         leaves["qkv_bias"] = of_layers.bias(k, (n // k + 2) * h, axes=("kv_heads", None))

@@ -16,17 +16,20 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.matmul.activations import apply_gate
 from pallas_kernels.matmul.api import matmul
 from pallas_kernels.matmul.matmul_spec import MatmulSpec, Stacked
 from pallas_kernels.qtensor import QTensor
 from pallas_kernels.quant_matmul.api import quant_matmul
 
+Packed = QTensor | BlockTensor
+
 
 class OfLayer(NamedTuple):
     """One layer's part of a stack."""
 
-    stack: Stacked | QTensor
+    stack: Stacked | Packed
     layer: Int[Array, ""]
 
 
@@ -34,26 +37,32 @@ Weights = Mapping[str, Any]
 """A layer's parameters by name: matrices as `OfLayer`, vectors as arrays."""
 
 
-def at_layer(stack: Stacked | QTensor, layer: Int[Array, ""]) -> OfLayer | jax.Array:
+def at_layer(stack: Stacked | Packed | RowParts, layer: Int[Array, ""]) -> "OfLayer | Segments | jax.Array":
     """One layer's part: of a stack of vectors an array."""
-    if isinstance(stack, tuple | QTensor) or stack.ndim > 2:
+    if isinstance(stack, RowParts):
+        return Segments(tuple(OfLayer(part, layer) for part in stack.parts), axis=1)
+    if isinstance(stack, tuple | Packed) or stack.ndim > 2:
         return OfLayer(stack, layer)
     return lax.dynamic_index_in_dim(stack, layer, keepdims=False)
 
 
-def whole(weight: jax.Array | QTensor) -> OfLayer:
+def whole(weight: jax.Array | Packed) -> OfLayer:
     """A matrix that is no layer's."""
     if isinstance(weight, QTensor):
         return OfLayer(replace(weight, codes=(weight.codes,), scales=weight.scales[None]), jnp.int32(0))
+    if isinstance(weight, BlockTensor):
+        return OfLayer(replace(weight, fields={name: (field,) for name, field in weight.fields.items()}), jnp.int32(0))
     return OfLayer((weight,), jnp.int32(0))
 
 
-def rows_of(weight: Float[Array, "V D"] | QTensor, index: Int[Array, "T"]) -> Float[Array, "T D"]:
+def rows_of(weight: Float[Array, "V D"] | Packed, index: Int[Array, "T"]) -> Float[Array, "T D"]:
     """Rows of a matrix that is no layer's; indices lie within it."""
 
     def taken(table: jax.Array) -> jax.Array:
         return table.at[index].get(mode="promise_in_bounds")
 
+    if isinstance(weight, BlockTensor):
+        return weight.form.decode({name: taken(field) for name, field in weight.fields.items()}, weight.dtype)
     if not isinstance(weight, QTensor):
         return taken(weight)
     return (taken(weight.codes).astype(jnp.float32) * taken(weight.scales)[:, None]).astype(weight.dtype)
@@ -125,6 +134,6 @@ class Linear(NamedTuple):
 
 
 def _product(x: jax.Array, matrix: OfLayer, spec: MatmulSpec, bias: jax.Array | None) -> jax.Array:
-    if isinstance(matrix.stack, QTensor):
+    if isinstance(matrix.stack, Packed):
         return quant_matmul(x, matrix.stack, matrix.layer, spec, bias=bias)
     return matmul(x, matrix.stack, matrix.layer, spec, bias=bias)

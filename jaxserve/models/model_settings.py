@@ -10,8 +10,8 @@ from jaxserve.kv.kv_state import ExtraArray
 from jaxserve.kv.pool_layout import KVLayout
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.kv_heads import kv_layout
+from jaxserve.models.packing import DENSE, Packing
 from pallas_kernels.page_layouts import ROWS, PageLayout
-from pallas_kernels.qtensor import Scheme
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,7 @@ class Settings:
 
     dtype: of weights and activations, as a numpy dtype; `layout` has that of KV. page_size: KV positions in a page.
     page_layout: order of a page's axes. attention_backend: back end of paged attention; `pure.forward` uses dense
-    attention instead. extra: arrays whose pages have the ids of the KV pool. scheme: by which matrices are coded; None:
-    they are dense.
+    attention instead. extra: arrays whose pages have the ids of the KV pool. packing: of the matrices.
     """
 
     config: ModelConfig
@@ -31,7 +30,7 @@ class Settings:
     attention_backend: str = "auto"
     page_layout: PageLayout = ROWS
     extra: tuple[ExtraArray, ...] = ()
-    scheme: Scheme | None = None
+    packing: Packing = DENSE
 
     @property
     def layout(self) -> KVLayout:

@@ -6,7 +6,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from pallas_kernels.qtensor import QTensor, Scheme
+from jaxserve.models.packing import DENSE, Form, Packing
+from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_tensor import BlockTensor, RowParts
+from pallas_kernels.qtensor import QTensor
 
 RANDOM_CODES = 42.0  # standard deviation of random codes: a third of the largest
 
@@ -34,13 +37,37 @@ def matrix(*shape: int, axes: tuple[str | None, ...], dtype: Any) -> ParamSpec:
     return ParamSpec(shape, axes, dtype, shape[-1] ** -0.5)
 
 
-def packed(spec: ParamSpec, scheme: Scheme | None) -> ParamSpec | QTensor:
-    """A matrix as a scheme codes it; None: as it is."""
-    if scheme is None:
+Matrix = ParamSpec | QTensor | BlockTensor | RowParts
+"""A matrix, or the declarations of the fields that it is packed in."""
+
+
+def packed(spec: ParamSpec, form: Form | None, parts: tuple[int, ...] = ()) -> Matrix:
+    """A matrix in a form; None: as it is. parts: into so many rows it may be divided, each with a form of its own."""
+    if form is None:
         return spec
+    if isinstance(form, BlockForm):
+        return _of_blocks(spec, form)
+    if isinstance(form, tuple):
+        *lead, _, num_inputs = spec.shape
+        rows = [replace(spec, shape=(*lead, num_rows, num_inputs)) for num_rows in parts]
+        return RowParts(tuple(map(_of_blocks, rows, form)))
     codes = ParamSpec(spec.shape, spec.axes, jnp.int8, RANDOM_CODES)
     scales = ParamSpec(spec.shape[:-1], spec.axes[:-1], jnp.float32, spec.shape[-1] ** -0.5 / RANDOM_CODES)
-    return QTensor(codes, scales, scheme, jnp.dtype(spec.dtype).name)
+    return QTensor(codes, scales, form, jnp.dtype(spec.dtype).name)
+
+
+def decoded_spec(leaf: Matrix) -> ParamSpec:
+    """One with the shape and the axes of a matrix's values."""
+    if isinstance(leaf, BlockTensor):
+        first = leaf.form.fields[0]
+        spec = leaf.fields[first.name]
+        *out, num_values = spec.shape
+        return replace(spec, shape=(*out, num_values // first.count * leaf.form.block_len))
+    if isinstance(leaf, RowParts):
+        parts = [decoded_spec(part) for part in leaf.parts]
+        *lead, _, num_inputs = parts[0].shape
+        return replace(parts[0], shape=(*lead, sum(part.shape[-2] for part in parts), num_inputs))
+    return leaf.codes if isinstance(leaf, QTensor) else leaf
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +75,14 @@ class LayerSpecs:
     """Declares a parameter of `num_layers` layers, by its shape in one of them.
 
     has_tuples: matrices are an array for each layer (`pallas_kernels/matmul/xla.py` says why); else they are one array,
-    like all others. scheme: by which matrices are coded; None: they are dense.
+    like all others. packing: of the model. stack: the name of the layers' tree of parameters.
     """
 
     num_layers: int
     dtype: Any
     has_tuples: bool
-    scheme: Scheme | None = None
+    packing: Packing = DENSE
+    stack: str = ""
 
     def norm(self, *shape: int) -> ParamSpec:
         return norm(self.num_layers, *shape)
@@ -62,14 +90,37 @@ class LayerSpecs:
     def bias(self, *shape: int, axes: tuple[str | None, ...]) -> ParamSpec:
         return matrix(self.num_layers, *shape, axes=(None, *axes), dtype=self.dtype)
 
-    def matrix(self, *shape: int, axes: tuple[str | None, ...]) -> ParamSpec | tuple[ParamSpec, ...] | QTensor:
-        of_layer = packed(matrix(*shape, axes=axes, dtype=self.dtype), self.scheme)
+    def matrix(
+        self, name: str, *shape: int, axes: tuple[str | None, ...], parts: tuple[int, ...] = ()
+    ) -> Matrix | tuple[ParamSpec, ...]:
+        """parts: rows of the parts that the matrix is put together of; see `packed`."""
+        form = self.packing.of(f"layers/{self.stack}/{name}")
+        return self._of_stack(packed(matrix(*shape, axes=axes, dtype=self.dtype), form, parts))
+
+    def _of_stack(self, of_layer: Matrix) -> Matrix | tuple[ParamSpec, ...]:
+        if isinstance(of_layer, RowParts):
+            return RowParts(tuple(self._of_blocks(part) for part in of_layer.parts))
+        if isinstance(of_layer, BlockTensor):
+            return self._of_blocks(of_layer)
         if isinstance(of_layer, QTensor):
             return replace(of_layer, codes=self._of_all(of_layer.codes), scales=self._stacked(of_layer.scales))
         return self._of_all(of_layer)
+
+    def _of_blocks(self, of_layer: BlockTensor) -> BlockTensor:
+        return replace(of_layer, fields={name: self._of_all(field) for name, field in of_layer.fields.items()})
 
     def _of_all(self, spec: ParamSpec) -> ParamSpec | tuple[ParamSpec, ...]:
         return (spec,) * self.num_layers if self.has_tuples else self._stacked(spec)
 
     def _stacked(self, spec: ParamSpec) -> ParamSpec:
         return replace(spec, shape=(self.num_layers, *spec.shape), axes=(None, *spec.axes))
+
+
+def _of_blocks(spec: ParamSpec, form: BlockForm) -> BlockTensor:
+    *out, num_inputs = spec.shape
+    # Random fields make random values of any size: they serve to measure times.
+    fields = {
+        field.name: ParamSpec((*out, num_inputs // form.block_len * field.count), spec.axes, field.dtype, 1e-3)
+        for field in form.fields
+    }
+    return BlockTensor(fields, form, jnp.dtype(spec.dtype).name)

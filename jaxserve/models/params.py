@@ -5,7 +5,8 @@
 Layers' leaves are declared by the modules that use them: `layer.py`, `grouped_attention.py`, `gated_mlp.py`. Matrices
 are stored [out, in], as in both file formats, which is 1.2 to 2 times faster than [in, out] on CPU. The vocabulary is
 padded to Vp rows; padding tokens can never be drawn. On CPU the layers' matrices are tuples of n arrays, without the
-axis n (`pallas_kernels/matmul/xla.py` says why). Packed matrices are `QTensor`s (`pallas_kernels/qtensor.py`).
+axis n (`pallas_kernels/matmul/xla.py` says why). Packed matrices are `QTensor`s or
+`BlockTensor`s (`pallas_kernels`).
 """
 
 from collections import Counter
@@ -20,8 +21,8 @@ from jaxserve.core.hardware.mesh import AnyMesh, num_shards, sharding
 from jaxserve.models import layer
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.kv_heads import num_kv_heads_on
+from jaxserve.models.packing import DENSE, Packing
 from jaxserve.models.param_spec import LayerSpecs, ParamSpec, matrix, norm, packed
-from pallas_kernels.qtensor import Scheme
 
 Params = dict[str, Any]
 
@@ -43,27 +44,31 @@ def vocab_width(config: ModelConfig, mesh: AnyMesh) -> int:
 
 
 def declare(
-    config: ModelConfig, mesh: AnyMesh, dtype: Any, *, has_tuples: bool = False, scheme: Scheme | None = None
+    config: ModelConfig, mesh: AnyMesh, dtype: Any, *, has_tuples: bool = False, packing: Packing = DENSE
 ) -> Params:
     """The tree of ParamSpecs of a model on a mesh.
 
-    has_tuples: of each matrix of the layers an array per layer. scheme: matrices are `QTensor`s, of ParamSpecs.
+    has_tuples: of each matrix of the layers an array per layer. packing: packed matrices are `QTensor`s and
+    `BlockTensor`s, of ParamSpecs.
     """
     d, vocab = config.d_model, vocab_width(config, mesh)
     num_kv_heads = num_kv_heads_on(config, mesh)
     num_layers = Counter(config.layer_stacks)
-    of_ends = scheme if scheme is not None and scheme.codes_ends else None
-    of_tokens = packed(matrix(vocab, d, axes=("vocab", None), dtype=dtype), of_ends)
+    of_tokens = matrix(vocab, d, axes=("vocab", None), dtype=dtype)
+
+    def of_layers(name: str, num_layers: int) -> LayerSpecs:
+        return LayerSpecs(num_layers, dtype, has_tuples, packing, name)
+
     tree: Params = {
-        "embed": of_tokens,
+        "embed": packed(of_tokens, packing.of("embed")),
         "final_norm": norm(d),
         "layers": {
-            stack.name: layer.declare(stack.kind, d, num_kv_heads, LayerSpecs(num_layers[i], dtype, has_tuples, scheme))
+            stack.name: layer.declare(stack.kind, d, num_kv_heads, of_layers(stack.name, num_layers[i]))
             for i, stack in enumerate(config.stacks)
         },
     }
     if not config.is_tied:
-        tree["lm_head"] = of_tokens
+        tree["lm_head"] = packed(of_tokens, packing.of("lm_head"))
     return tree
 
 
@@ -104,6 +109,8 @@ def _init_program(s: ParamSpec, place: jax.sharding.Sharding) -> Callable[[jax.A
     def init(key: jax.Array) -> jax.Array:
         if s.init_scale is None:
             return jnp.ones(s.shape, s.dtype)
+        if jnp.issubdtype(s.dtype, jnp.unsignedinteger):
+            return jax.random.bits(key, s.shape, s.dtype)
         if jnp.issubdtype(s.dtype, jnp.integer):
             return (jax.random.normal(key, s.shape) * jnp.float32(s.init_scale)).astype(s.dtype)
         return jax.random.normal(key, s.shape, s.dtype) * jnp.asarray(s.init_scale, s.dtype)

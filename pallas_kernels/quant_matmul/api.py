@@ -2,6 +2,7 @@
 
 from jaxtyping import Array, Float, Int
 
+from pallas_kernels.block_tensor import BlockTensor
 from pallas_kernels.dispatch import Implementation, dispatch
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.qtensor import QTensor
@@ -15,7 +16,7 @@ IMPLEMENTATIONS = (
 
 def quant_matmul(
     x: Float[Array, "T I"],
-    stack: QTensor,
+    stack: QTensor | BlockTensor,
     layer: Int[Array, ""],
     spec: MatmulSpec,
     *,
@@ -23,11 +24,11 @@ def quant_matmul(
 ) -> Float[Array, "T *out"]:
     """x · wᵀ (+ bias), or activation(x · w[0]ᵀ) · (x · w[1]ᵀ), of the decoded weights w of a layer.
 
-    No array of decoded weights is made. With a scheme of coded inputs each token is coded with the scale max |x| / 127,
-    over all inputs, and sums are exact.
+    No array of decoded weights is made; of blocks some rows are decoded at a time. With a scheme of coded inputs each
+    token is coded with the scale max |x| / 127, over all inputs, and sums are exact.
 
     Args:
-      stack: of layers (`QTensor`).
+      stack: of layers.
       layer: index in the stack's first axis.
       spec: as for `matmul`; it has no blocks.
       bias: added to a product without a gate.

@@ -1,8 +1,12 @@
 """Device: `quant_matmul` by its plain formula: the reference that every back end is compared with."""
 
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from pallas_kernels.block_tensor import BlockTensor
 from pallas_kernels.matmul.activations import ACTIVATIONS
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.qtensor import LARGEST, QTensor
@@ -10,7 +14,7 @@ from pallas_kernels.qtensor import LARGEST, QTensor
 
 def quant_matmul(
     x: Float[Array, "T I"],
-    stack: QTensor,
+    stack: QTensor | BlockTensor,
     layer: Int[Array, ""],
     spec: MatmulSpec,
     *,
@@ -18,9 +22,8 @@ def quant_matmul(
 ) -> Float[Array, "T *out"]:
     """See `api.quant_matmul`. Computed in float64 where `x` is (under `jax.enable_x64`), else in float32."""
     real = jnp.float64 if x.dtype == jnp.float64 else jnp.float32
-    weights = jnp.asarray(stack.codes)[layer].astype(real) * stack.scales[layer].astype(real)[..., None]
-    inputs = x.astype(real)
-    if stack.scheme.has_coded_inputs:
+    weights, inputs = _decoded(stack, layer, real), x.astype(real)
+    if isinstance(stack, QTensor) and stack.scheme.has_coded_inputs:
         scales = jnp.max(jnp.abs(inputs), axis=1, keepdims=True) / LARGEST
         inputs = jnp.round(inputs / jnp.where(scales > 0, scales, jnp.ones_like(scales))) * scales
     y = jnp.tensordot(inputs, weights, axes=(1, -1), precision="highest")
@@ -29,3 +32,9 @@ def quant_matmul(
     if bias is not None:
         y = y + bias.astype(real)[None]
     return y.astype(jnp.dtype(spec.out_dtype or x.dtype))
+
+
+def _decoded(stack: QTensor | BlockTensor, layer: jax.Array, real: Any) -> Float[Array, "*out I"]:
+    if isinstance(stack, BlockTensor):
+        return stack.form.decode({name: jnp.asarray(field)[layer] for name, field in stack.fields.items()}, real)
+    return jnp.asarray(stack.codes)[layer].astype(real) * stack.scales[layer].astype(real)[..., None]

@@ -14,11 +14,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int, Int8
 
+from pallas_kernels.block_tensor import BlockTensor
 from pallas_kernels.dispatch import target_platform
 from pallas_kernels.matmul.activations import apply_gate
 from pallas_kernels.matmul.cpu_products import contract
 from pallas_kernels.matmul.matmul_spec import MatmulSpec, Stacked
 from pallas_kernels.qtensor import LARGEST, QTensor
+from pallas_kernels.quant_matmul.block_rows import block_product
 
 FINER = 2.0 * LARGEST
 """A part's scale over that of the next: half a step at most is left."""
@@ -28,7 +30,7 @@ NUM_PARTS = {jnp.dtype(jnp.float32): 3}
 
 def quant_matmul(
     x: Float[Array, "T I"],
-    stack: QTensor,
+    stack: QTensor | BlockTensor,
     layer: Int[Array, ""],
     spec: MatmulSpec,
     *,
@@ -38,6 +40,9 @@ def quant_matmul(
     if spec.block is not None:
         raise NotImplementedError("it has no blocks: pass block=None")
     dtype = jnp.dtype(spec.out_dtype or x.dtype)
+    if isinstance(stack, BlockTensor):
+        y = apply_gate(spec.activation, block_product(x, stack, layer, spec, dtype))
+        return y if bias is None else y + jnp.broadcast_to(bias.astype(dtype), y.shape)
     num_parts = 1 if stack.scheme.has_coded_inputs else NUM_PARTS.get(x.dtype, 2)
     multiply = partial(_product, has_divided_columns=spec.has_divided_columns)
     scales = lax.dynamic_index_in_dim(stack.scales, layer, keepdims=False)[None]

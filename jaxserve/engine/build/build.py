@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.engine_sizes import EngineSizes
 from jaxserve.engine.build.engine_spec import EngineSpec, make_spec
 from jaxserve.engine.build.memory_budget import limit_on
 from jaxserve.engine.build.memory_fallback import detect_shortage, with_room
-from jaxserve.engine.build.model_source import DraftSource, ModelSource, choose_scheme, open_draft, open_model
+from jaxserve.engine.build.model_source import DraftSource, ModelSource, open_draft, open_model
 from jaxserve.engine.build.model_text import ModelText, check_same_tokens, choose_text, choose_tokenizer, eos_ids
 from jaxserve.engine.build.startup.precompile import compiler_for, with_compiled_sizes
 from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
@@ -75,8 +76,9 @@ def _load(
     text = choose_text(config, source.checkpoint, source.folder)
     if isinstance(draft, ModelSource):
         check_same_tokens(text.tokenizer, choose_tokenizer(config, draft.checkpoint, draft.folder))
-    scheme, shape = choose_scheme(config, source.checkpoint), None if draft is None else draft.model
-    spec = make_spec(config, source.model, mesh, limit_on(mesh), shape, scheme)
+    source = with_packing(config, source, mesh.devices.flat[0].platform)
+    shape = None if draft is None else draft.model
+    spec = make_spec(config, source.model, mesh, limit_on(mesh), shape, source.packing)
     compiler = compiler_for(config, spec)  # may refuse the folder of `compiled`, and weights take long to read
     programs = spec.programs
     params = place(source.params(mesh, programs.param_specs, config.seed, progress), programs.params)

@@ -26,13 +26,13 @@ from jaxserve.models.config.eagle_config import EagleConfig
 from jaxserve.models.config.medusa_heads import MedusaHeads
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.model_settings import Settings
+from jaxserve.models.packing import DENSE, Packing
 from jaxserve.models.params import declare, with_draft
 from jaxserve.models.row_tiles import row_tiles
 from jaxserve.runner.drafts.acceptance_rules import make_rule
 from jaxserve.runner.drafts.proposers import DraftShape, make_proposer
 from jaxserve.runner.programs.programs import Programs
 from jaxserve.runner.step.step_settings import StepSettings
-from pallas_kernels.qtensor import Scheme
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ def make_spec(
     mesh: Mesh,
     limit_bytes: int | None,
     draft: DraftShape | None = None,
-    scheme: Scheme | None = None,
+    packing: Packing = DENSE,
 ) -> EngineSpec:
     """An engine for `model` on a mesh whose devices have `limit_bytes` each (None: not known). draft: as of
-    `EngineSpec`. scheme: by which matrices are coded; None: they are dense.
+    `EngineSpec`. packing: of the matrices.
 
     Where memory is scarce, sizes that the configuration leaves open are smaller than by default
     (`engine_sizes.narrowed`).
@@ -67,7 +67,7 @@ def make_spec(
     options, num_rows = config, max_rows_and_tokens(config, mesh.devices.flat[0].platform)[0]
     while True:
         try:
-            spec = _spec_of(options, model, mesh, limit_bytes, draft, scheme)
+            spec = _spec_of(options, model, mesh, limit_bytes, draft, packing)
         except ConfigError as error:
             if error.param != "memory_utilization" or not may_have_fewer_rows(config, num_rows):
                 raise
@@ -85,14 +85,14 @@ def _spec_of(
     mesh: Mesh,
     limit_bytes: int | None,
     draft: DraftShape | None,
-    scheme: Scheme | None,
+    packing: Packing,
 ) -> EngineSpec:
     """The engine of these options, with defaults for those left open."""
     platform, dtype = mesh.devices.flat[0].platform, choose_dtype(config.dtype, model.dtype)
     groups = model.kv_groups(page_size(config, platform))
     backend = INVARIANT if config.batch_invariant else config.attention_backend
     layout = page_layout(config.kv_layout)
-    settings = Settings(model, mesh, dtype, groups.page_size, backend, layout, scheme=scheme)
+    settings = Settings(model, mesh, dtype, groups.page_size, backend, layout, packing=packing)
     check_backend(settings)
     speculation, streaming = config.speculation, config.streaming
     make = None if speculation is None else partial(make_proposer, speculation)
@@ -103,7 +103,7 @@ def _spec_of(
     if isinstance(layers_of_draft, ModelConfig):
         check_backend(replace(settings, config=layers_of_draft, extra=()))
     page_bytes = settings.layout.page_bytes
-    specs = with_draft(declare(model, mesh, dtype, scheme=scheme), None if proposer is None else proposer.weights)
+    specs = with_draft(declare(model, mesh, dtype, packing=packing), None if proposer is None else proposer.weights)
     memory = memory_budget(config, model, mesh, specs, page_bytes=page_bytes, limit_bytes=limit_bytes)
     sizes = resolve(config, max_position=model.max_position, groups=groups, page_bytes=page_bytes, memory=memory)
     settings = replace(settings, config=model.for_context(sizes.max_model_len))  # the pool may have made it shorter

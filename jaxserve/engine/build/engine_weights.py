@@ -45,7 +45,7 @@ def save_model(parts: EngineParts, folder: Path) -> None:
     """Writes `parts.runner.params` in the Orbax form, with configuration and tokenizer; `LLM(folder)` loads it on any
     mesh. Raises CheckpointError unless the folder is empty or does not exist.
     """
-    if parts.runner.settings.model.scheme is not None:
+    if parts.runner.settings.model.packing.name:
         raise RequestError("quantization: coded weights cannot be saved; load the model without this option")
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):

@@ -105,7 +105,7 @@ def _smaller(config: EngineConfig, model: ModelConfig, shortage: MemoryShortage)
     """
     sizes, programs, memory = shortage.spec.sizes, shortage.spec.programs, shortage.spec.memory
     mesh, page_bytes = programs.settings.model.mesh, programs.layout.page_bytes
-    before, chunk, scheme = sizes.num_pages, sizes.max_chunk_tokens, programs.settings.model.scheme
+    before, chunk, packing = sizes.num_pages, sizes.max_chunk_tokens, programs.settings.model.packing
     if config.compiled is not None:
         raise ConfigError(
             f"{shortage.why}: the pool of num_pages={before} that {config.compiled} was compiled for does not fit. "
@@ -124,7 +124,7 @@ def _smaller(config: EngineConfig, model: ModelConfig, shortage: MemoryShortage)
     if before - lost < fewest and is_open:
         fewer_rows = replace(kept, max_num_seqs=sizes.max_num_seqs // 2)
         limit_bytes = None if memory.limit_bytes is None else memory.limit_bytes // mesh.size
-        return make_spec(fewer_rows, model, mesh, limit_bytes, shortage.spec.draft, scheme)
+        return make_spec(fewer_rows, model, mesh, limit_bytes, shortage.spec.draft, packing)
     if before <= fewest:
         raise ConfigError(
             f"{shortage.why}, and fewer than num_pages={before} ({before * page_bytes:,} bytes) would not hold one "
@@ -135,7 +135,7 @@ def _smaller(config: EngineConfig, model: ModelConfig, shortage: MemoryShortage)
         )
     fewer = max(before - max(lost, 1), fewest)
     options = replace(kept, num_pages=fewer, kv_cache_memory_bytes=None, memory_utilization=None)
-    spec = make_spec(options, model, mesh, None, shortage.spec.draft, scheme)
+    spec = make_spec(options, model, mesh, None, shortage.spec.draft, packing)
     return replace(spec, sizes=replace(spec.sizes, lost_pages=sizes.lost_pages + before - fewer), memory=memory)
 
 

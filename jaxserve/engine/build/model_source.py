@@ -11,7 +11,6 @@ from jax.sharding import Mesh
 from checkpoints.formats.orbax_folder import OrbaxFile
 from checkpoints.mapping.trees import matrices
 from checkpoints.open_checkpoint import Checkpoint, open_checkpoint
-from checkpoints.quantized.quantized_file import QuantizedFile
 from checkpoints.sources import SHORT_NAMES, ResolvedSource, resolve
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.options.engine_config import EngineConfig
@@ -20,20 +19,22 @@ from jaxserve.engine.build.medusa_folder import MedusaSource, open_medusa
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.families import registry
 from jaxserve.models.families.named_shapes import SHAPES
+from jaxserve.models.packing import DENSE, Packing
 from jaxserve.models.params import Params, init_random
 from jaxserve.runner.load_weights import load_params, read_config
 from jaxserve.runner.orbax_io import restore_params
 from jaxserve.text.folder_json import read_json
-from pallas_kernels.qtensor import SCHEMES, QTensor, Scheme
+from pallas_kernels.qtensor import QTensor
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A model before its weights are read. folder: with the tokenizer's files."""
+    """A model before its weights are read. folder: with the tokenizer's files. packing: `choose_packing` sets it."""
 
     model: ModelConfig
     checkpoint: Checkpoint | None  # None: random weights
     folder: Path | None
+    packing: Packing = DENSE
 
     def params(
         self, mesh: Mesh, specs: Params, seed: int, progress: Callable[[int, int], None] | None = None
@@ -123,25 +124,6 @@ def choose_dtype(asked: str, declared: str | None) -> jnp.dtype:
     if asked == "auto":
         asked = "float32" if declared == "float32" else "bfloat16"
     return jnp.dtype(asked)
-
-
-def choose_scheme(config: EngineConfig, checkpoint: Checkpoint | None) -> Scheme | None:
-    """By which matrices are coded on the device; None: they are dense. Raises ConfigError where nothing can be packed.
-
-    Packed is also the faster form on CPU: 8, 32 rows of SmolLM2 decode 1.5 times as fast as in bfloat16.
-    """
-    asked = config.quantization
-    if asked in SCHEMES:
-        return SCHEMES[asked]
-    file = None if checkpoint is None else checkpoint.file
-    stored = file.row_scheme if isinstance(file, QuantizedFile) else None
-    if asked == "packed" and stored is None:
-        raise ConfigError(
-            f"quantization='packed' keeps weights of 8 bits with a scale for each row, which {config.model} does not "
-            "have in all its layers: leave it out, or name a scheme (int8, w8a8)",
-            "quantization",
-        )
-    return None if stored is None or asked == "dense" else replace(SCHEMES[stored], codes_ends=False)
 
 
 def _dummy(config: EngineConfig) -> ModelSource:

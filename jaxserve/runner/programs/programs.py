@@ -104,7 +104,7 @@ class Programs:
         """The declared weights of the model."""
         model = self.settings.model
         has_tuples = has_tuples_on(model.mesh)
-        return declare(model.config, model.mesh, model.dtype, has_tuples=has_tuples, scheme=model.scheme)
+        return declare(model.config, model.mesh, model.dtype, has_tuples=has_tuples, packing=model.packing)
 
     @cached_property
     def draft_specs(self) -> Params | None:

@@ -19,6 +19,7 @@ from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.context import Context
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
+from jaxserve.models.packing import Packing
 from jaxserve.models.row_tiles import row_tiles
 from jaxserve.runner.device_state import DeviceState
 from jaxserve.runner.drafts.acceptance_rules import AcceptanceRule, RejectionSampling, TypicalAcceptance
@@ -146,8 +147,8 @@ class StepCase:
         backend, tiles = "auto", None
         if self.is_batch_invariant:
             backend, tiles = INVARIANT, row_tiles(self.mesh.devices.flat[0].platform)
-        scheme = None if self.scheme is None else SCHEMES[self.scheme]
-        model = Settings(config, self.mesh, DTYPE, PAGE, backend, scheme=scheme)
+        form = None if self.scheme is None else SCHEMES[self.scheme]
+        model = Settings(config, self.mesh, DTYPE, PAGE, backend, packing=Packing(form, form))
         proposer = None if self.drafts is None else DRAFTS[self.drafts](model)
         if self.draft is not None:
             proposer = DraftModel.of(model, SHAPES[self.draft])

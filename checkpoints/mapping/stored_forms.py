@@ -1,0 +1,47 @@
+"""Host: `stored_forms`: in which packed form a file has each matrix of each layer."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from checkpoints.formats.tensor_file import TensorFile
+from checkpoints.mapping.rules import Rule, Run, Shapes
+from checkpoints.quantized.packed_file import PackedFile
+from pallas_kernels.block_forms.block_form import BlockForm
+
+Forms = dict[str, BlockForm | tuple[BlockForm, ...]]
+"""By the name of the leaf ("qkv", "embed"); several: of the parts of its rows, in order."""
+
+
+def stored_forms(
+    file: TensorFile, rules: Sequence[Rule], shapes: Shapes, num_layers: int, num_shards: int, divided: Sequence[str]
+) -> tuple[list[Forms], Forms]:
+    """(of each layer, of the matrices outside the layers); matrices that are left out cannot stay packed.
+
+    These are dense in the file, or a gate and its other half in different forms; or they are of the leaves `divided`,
+    whose inputs are divided over `num_shards` devices, and a device's share ends within a block. shapes: of the leaves.
+    """
+    found: dict[tuple[int | None, str], list[tuple[Run, BlockForm | None]]] = defaultdict(list)
+    for name, info in file.tensors.items():
+        matches = [(rule, layer) for rule in rules if (layer := rule.match(name)) is not None]
+        if not matches or matches[0][0].path is None or len(info.shape) != 2:
+            continue
+        rule, layer = matches[0]
+        path = rule.leaf(layer)
+        leaf = path.rpartition("/")[2]
+        form = file.form_of(name) if isinstance(file, PackedFile) else None
+        if form is not None and leaf in divided and info.shape[1] % (form.block_len * num_shards):
+            form = None
+        if path in shapes:
+            first = rule.runs(layer, shapes[path])[0]
+            found[layer if rule.is_stacked else None, leaf].append((first, form))
+    layers: list[Forms] = [{} for _ in range(num_layers)]
+    ends: Forms = {}
+    for (layer, leaf), tensors in found.items():
+        forms = [form for _, form in sorted(tensors, key=lambda tensor: tensor[0].target) if form is not None]
+        if len(forms) == len(tensors):
+            own = ends if layer is None else layers[layer]
+            if len(set(forms)) == 1:
+                own[leaf] = forms[0]
+            elif len({run.target for run, _ in tensors}) == len(tensors):
+                own[leaf] = tuple(forms)
+    return layers, ends

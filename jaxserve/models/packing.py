@@ -1,0 +1,41 @@
+"""Device: `Packing`: in which form each matrix of a model is kept on the devices."""
+
+from dataclasses import dataclass
+
+from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.qtensor import Scheme
+
+Form = Scheme | BlockForm | tuple[BlockForm, ...]
+"""Of a matrix; or of the parts of its rows, which are then apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """By the paths of leaves ("layers/full/qkv", "embed"); matrices without a form are dense.
+
+    layers, ends: of the matrices of layers, and of embedding and head, that have no form of their own.
+    """
+
+    layers: Form | None = None
+    ends: Form | None = None
+    own: tuple[tuple[str, Form], ...] = ()
+
+    def of(self, path: str) -> Form | None:
+        """The form of a leaf."""
+        return dict(self.own).get(path, self.layers if path.startswith("layers/") else self.ends)
+
+    @property
+    def name(self) -> str:
+        """The names of all forms, in alphabetical order."""
+        names = set[str]()
+        for form in (self.layers, self.ends, *(form for _, form in self.own)):
+            names |= {part.name for part in (form if isinstance(form, tuple) else (form,)) if part is not None}
+        return ", ".join(sorted(names))
+
+    @property
+    def has_coded_inputs(self) -> bool:
+        """Whether products of layers multiply integers."""
+        return isinstance(self.layers, Scheme) and self.layers.has_coded_inputs
+
+
+DENSE = Packing()

@@ -1,0 +1,100 @@
+"""Device: `BlockForm`: how blocks of a row's inputs are packed: codes of a few bits, and scales of groups of them.
+
+    w[i] = (code[i] - zero) · scale[group of i] + offset[group of i]
+
+A form describes the bytes of a block as its file has them. On the device each field is an array of its own, so that a
+field is aligned and no byte is added; its last axis runs over the blocks of a row.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Shaped
+
+Fields = Mapping[str, Any]
+"""Arrays [*out, blocks · count] by the names of a form's fields."""
+Scales = Callable[[Fields, Any], tuple[jax.Array, jax.Array | None]]
+"""Scales and offsets [*out, groups] in a real dtype, of the fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """count: values of this dtype in a block."""
+
+    name: str
+    dtype: str
+    count: int
+
+    @property
+    def num_bytes(self) -> int:
+        return self.count * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """Some bits of all codes, in bytes of a field. Of `run` bytes, the lowest bits are those of the first `run` codes,
+    the next bits those of the next `run` codes."""
+
+    field: str
+    bits: int
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockForm:
+    """block_len: inputs of a block. fields: in the order of the file's bytes. planes: of the codes, from the lowest
+    bits up. group_len: inputs that share a scale. zero: the code of the value 0."""
+
+    name: str
+    block_len: int
+    fields: tuple[Field, ...]
+    planes: tuple[Plane, ...]
+    group_len: int
+    scales: Scales
+    zero: int = 0
+
+    @property
+    def block_bytes(self) -> int:
+        return sum(field.num_bytes for field in self.fields)
+
+    def split(self, blocks: np.ndarray) -> dict[str, np.ndarray]:
+        """The fields [rows, blocks · count] of bytes [rows, blocks · block_bytes] of a file."""
+        blocks = blocks.reshape(len(blocks), -1, self.block_bytes)
+        fields: dict[str, np.ndarray] = {}
+        start = 0
+        for field in self.fields:
+            own = np.ascontiguousarray(blocks[:, :, start : start + field.num_bytes])
+            fields[field.name] = own.view(np.dtype(field.dtype).newbyteorder("<")).reshape(len(blocks), -1)
+            start += field.num_bytes
+        return fields
+
+    def decode(self, fields: Fields, dtype: Any) -> Float[Array, "*out I"]:
+        """The values, computed in float32 or float64 as `dtype` is the latter."""
+        real = jnp.float64 if jnp.dtype(dtype) == jnp.float64 else jnp.float32
+        codes = self._codes(fields) - jnp.int32(self.zero)
+        scales, offsets = self.scales(fields, real)
+        groups = codes.reshape(*codes.shape[:-1], -1, self.group_len).astype(real) * scales[..., None]
+        if offsets is not None:
+            groups = groups + offsets[..., None]
+        return groups.reshape(codes.shape).astype(dtype)
+
+    def _codes(self, fields: Fields) -> Int[Array, "*out I"]:
+        first, *others = self.planes
+        codes, shift = _unpacked(fields[first.field], first), first.bits
+        for plane in others:
+            codes = codes | (_unpacked(fields[plane.field], plane) << shift)
+            shift += plane.bits
+        return codes
+
+
+def _unpacked(field: Shaped[Array, "*out n"], plane: Plane) -> Int[Array, "*out I"]:
+    lead = field.shape[:-1]
+    if plane.bits == 8:
+        return field.astype(jnp.int32)
+    runs = field.astype(jnp.int32).reshape(*lead, -1, plane.run)
+    codes = [(runs >> shift) & (2**plane.bits - 1) for shift in range(0, 8, plane.bits)]
+    return jnp.stack(codes, axis=-2).reshape(*lead, -1)

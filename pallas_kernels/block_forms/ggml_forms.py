@@ -1,0 +1,88 @@
+"""Device: the block formats of GGUF files, as ggml defines them (ggml-common.h, ggml-quants.c)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from pallas_kernels.block_forms.block_form import BlockForm, Field, Fields, Plane
+
+_K_LEN = 256  # inputs of a block of the K formats
+
+
+def _plain(fields: Fields, real: Any) -> tuple[jax.Array, None]:
+    return fields["scales"].astype(real), None
+
+
+def _with_minimum(fields: Fields, real: Any) -> tuple[jax.Array, jax.Array]:
+    return fields["scales"].astype(real), fields["minima"].astype(real)
+
+
+def _of_bytes(fields: Fields, real: Any) -> tuple[jax.Array, None]:
+    """A block's scale times a group's, an integer of 8 bits."""
+    return _times(fields["block_scales"], fields["group_scales"], real), None
+
+
+def _of_six_bits(fields: Fields, real: Any) -> tuple[jax.Array, jax.Array]:
+    """Scale and minimum of 8 groups in 12 bytes: 6 bits of the first four groups' in each of 8 bytes, whose two other
+    bits complete those of the last four, whose lower halves are in the last four bytes."""
+    packed = fields["group_scales"].astype(jnp.int32)
+    first, second, third = (packed.reshape(*packed.shape[:-1], -1, 3, 4)[..., i, :] for i in range(3))
+    scales = jnp.concatenate([first & 63, (third & 15) | ((first >> 6) << 4)], axis=-1)
+    minima = jnp.concatenate([second & 63, (third >> 4) | ((second >> 6) << 4)], axis=-1)
+    lead = (*packed.shape[:-1], -1)
+    scales, minima = scales.reshape(lead), minima.reshape(lead)
+    return _times(fields["block_scales"], scales, real), -_times(fields["block_minima"], minima, real)
+
+
+def _times(of_blocks: jax.Array, of_groups: jax.Array, real: Any) -> Float[Array, "*out G"]:
+    blocks = of_blocks.astype(real)[..., None]
+    return (blocks * of_groups.astype(real).reshape(*blocks.shape[:-1], -1)).reshape(of_groups.shape)
+
+
+def _half(name: str) -> Field:
+    return Field(name, "float16", 1)
+
+
+def _small(name: str, *fields: Field, planes: tuple[Plane, ...], zero: int = 0) -> BlockForm:
+    """Blocks of 32 inputs with one scale."""
+    has_minimum = any(field.name == "minima" for field in fields)
+    return BlockForm(name, 32, fields, planes, 32, _with_minimum if has_minimum else _plain, zero)
+
+
+_NIBBLES, _FIFTH_BITS = Field("nibbles", "uint8", 16), Field("fifth_bits", "uint8", 4)
+_OF_NIBBLES = (Plane("nibbles", 4, 16),)
+_OF_FIVE = (*_OF_NIBBLES, Plane("fifth_bits", 1, 1))
+_K_NIBBLES, _SIX_BITS = Field("nibbles", "uint8", 128), Field("group_scales", "uint8", 12)
+_K_SCALES = (_half("block_scales"), _half("block_minima"), _SIX_BITS)
+
+GGML_FORMS = {
+    form.name: form
+    for form in (
+        _small("Q8_0", _half("scales"), Field("codes", "int8", 32), planes=(Plane("codes", 8, 32),)),
+        _small("Q4_0", _half("scales"), _NIBBLES, planes=_OF_NIBBLES, zero=8),
+        _small("Q4_1", _half("scales"), _half("minima"), _NIBBLES, planes=_OF_NIBBLES),
+        _small("Q5_0", _half("scales"), _FIFTH_BITS, _NIBBLES, planes=_OF_FIVE, zero=16),
+        _small("Q5_1", _half("scales"), _half("minima"), _FIFTH_BITS, _NIBBLES, planes=_OF_FIVE),
+        BlockForm("Q4_K", _K_LEN, (*_K_SCALES, _K_NIBBLES), (Plane("nibbles", 4, 32),), 32, _of_six_bits),
+        BlockForm(
+            "Q5_K",
+            _K_LEN,
+            (*_K_SCALES, Field("fifth_bits", "uint8", 32), _K_NIBBLES),
+            (Plane("nibbles", 4, 32), Plane("fifth_bits", 1, 32)),
+            32,
+            _of_six_bits,
+        ),
+        BlockForm(
+            "Q6_K",
+            _K_LEN,
+            (_K_NIBBLES, Field("bit_pairs", "uint8", 64), Field("group_scales", "int8", 16), _half("block_scales")),
+            (Plane("nibbles", 4, 64), Plane("bit_pairs", 2, 32)),
+            16,
+            _of_bytes,
+            zero=32,
+        ),
+    )
+}
+"""By the names of tensor types."""

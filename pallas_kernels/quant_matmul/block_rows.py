@@ -1,0 +1,93 @@
+"""Device: the product with a layer's rows of packed blocks, decoded some rows at a time.
+
+    rows    P, S, M     P: gate and up, or 1     S: parts that the devices hold     M: rows of a part
+    tile    all P and S, some of M: so each device decodes rows of its own, and of a stack only bytes of one layer
+
+A tile takes at most `TILE_BYTES` as it is multiplied: it stays in the caches, or in vector memory.
+"""
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from pallas_kernels.block_tensor import BlockTensor
+from pallas_kernels.dispatch import target_platform
+from pallas_kernels.matmul.cpu_products import contract, cpu_product
+from pallas_kernels.matmul.matmul_spec import MatmulSpec
+
+TILE_BYTES = {"cpu": 2**20}
+"""By platform. SmolLM2 on two cores without AVX-512, bfloat16, 8 rows: see `docs/benchmarks`."""
+OTHER_TILE_BYTES = 2**23
+"""4096 inputs of 1024 rows: an eighth of a TPU v6e's vector memory."""
+MULTIPLE = 8  # of rows of a tile
+
+
+def block_product(
+    x: Float[Array, "T I"], stack: BlockTensor, layer: Int[Array, ""], spec: MatmulSpec, dtype: Any
+) -> Float[Array, "T *out"]:
+    """x · wᵀ of a layer, accumulated in float32; weights are rounded to the type of x, as dense ones are."""
+    if isinstance(next(iter(stack.fields.values())), tuple):
+        layers = zip(*stack.fields.values(), strict=True)
+        trees = [
+            BlockTensor(dict(zip(stack.fields, arrays, strict=True)), stack.form, stack.dtype) for arrays in layers
+        ]
+        return lax.switch(layer, [partial(_swapped, own, spec, dtype) for own in trees], x)
+    return _product(x, stack, layer, spec, dtype)
+
+
+def _swapped(own: BlockTensor, spec: MatmulSpec, dtype: Any, x: jax.Array) -> jax.Array:
+    return _product(x, own, None, spec, dtype)
+
+
+def _product(
+    x: jax.Array, weight: BlockTensor, layer: jax.Array | None, spec: MatmulSpec, dtype: Any
+) -> Float[Array, "T *out"]:
+    first = next(iter(weight.fields.values()))
+    out = first.shape[(layer is not None) : -1]
+    num_pairs = out[0] if spec.has_divided_columns else 1
+    num_parts = max(1, jax.sharding.get_abstract_mesh().size)
+    num_rows = math.prod(out) // num_pairs
+    if num_rows % num_parts:  # the devices have no part each
+        num_parts = 1
+    num_rows //= num_parts
+    views = {name: _viewed(field, layer, num_pairs, num_parts, num_rows) for name, field in weight.fields.items()}
+
+    def tile(start: jax.Array | int, size: int) -> Float[Array, "T P S M"]:
+        fields = {name: _rows_of(view, layer, start, size) for name, view in views.items()}
+        decoded = weight.form.decode(fields, x.dtype)
+        if target_platform() == "cpu" and num_parts == 1:
+            y = cpu_product(x, decoded.reshape(-1, decoded.shape[-1]), dtype)
+            return y.reshape(len(x), num_pairs, num_parts, size)
+        return contract(x, decoded, dtype)
+
+    row_bytes = num_pairs * num_parts * x.shape[1] * x.dtype.itemsize
+    tile_bytes = TILE_BYTES.get(target_platform(), OTHER_TILE_BYTES)
+    size = min(num_rows, max(MULTIPLE, tile_bytes // row_bytes // MULTIPLE * MULTIPLE))
+    num_tiles = num_rows // size
+    if num_tiles == 1:
+        found = [tile(0, size)]
+    else:
+        _, y = lax.scan(lambda _, i: (None, tile(i * size, size)), None, jnp.arange(num_tiles, dtype=jnp.int32))
+        found = [jnp.moveaxis(y, 0, 3).reshape(len(x), num_pairs, num_parts, num_tiles * size)]
+    if rest := num_rows - num_tiles * size:
+        found.append(tile(num_tiles * size, rest))
+    return jnp.concatenate(found, axis=3).reshape(len(x), *out)
+
+
+def _viewed(field: jax.Array, layer: jax.Array | None, *rows: int) -> jax.Array:
+    lead = field.shape[: layer is not None]
+    return field.reshape(*lead, *rows, field.shape[-1])
+
+
+def _rows_of(view: jax.Array, layer: jax.Array | None, start: jax.Array | int, size: int) -> jax.Array:
+    """[P, S, size, n]"""
+    zero = jnp.int32(0)
+    starts, sizes = [zero, zero, jnp.int32(start), zero], [*view.shape[-4:-2], size, view.shape[-1]]
+    if layer is None:
+        return lax.dynamic_slice(view, starts, sizes)
+    return lax.dynamic_slice(view, [layer, *starts], [1, *sizes])[0]

@@ -1,0 +1,82 @@
+"""Products of packed blocks equal the reference in float64, and decode some rows at a time."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+from pallas_kernels.block_tensor import BlockTensor
+from pallas_kernels.matmul.matmul_spec import MatmulSpec
+from pallas_kernels.quant_matmul import block_rows
+from pallas_kernels.quant_matmul.api import quant_matmul
+from tests.pallas_kernels.block_forms.test_ggml_forms import blocks_of
+from tests.pallas_kernels.matmul.matmul_checks import BOUNDS, XLA_ROUNDINGS, errors
+
+INPUTS, COLUMNS, LAYERS = 512, 90, 3
+
+
+def packed(name, *out):
+    """A stack of layers of which the last one has numbers."""
+    raw = blocks_of(name, (LAYERS * int(np.prod(out)), INPUTS))
+    fields = {key: jnp.asarray(values.reshape(LAYERS, *out, -1)) for key, values in GGML_FORMS[name].split(raw).items()}
+    fields = {key: field.at[:-1].set(jnp.nan) if field.dtype == jnp.float16 else field for key, field in fields.items()}
+    return BlockTensor(fields, GGML_FORMS[name], "bfloat16")
+
+
+def apart(stack):
+    return replace(stack, fields={name: tuple(field) for name, field in stack.fields.items()})
+
+
+def product(x, stack, spec, layer=LAYERS - 1, **arrays):
+    return np.asarray(jax.jit(partial(quant_matmul, spec=spec))(x, stack, jnp.int32(layer), **arrays), np.float32)
+
+
+@pytest.mark.parametrize("name", GGML_FORMS)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(("num_rows", "activation"), [(1, None), (5, "silu"), (70, None)])
+def test_products_equal_the_reference(monkeypatch, name, dtype, num_rows, activation):
+    """In tiles of 24 rows, of which the last one has fewer."""
+    monkeypatch.setitem(block_rows.TILE_BYTES, "cpu", 24 * INPUTS * jnp.dtype(dtype).itemsize)
+    rng = np.random.default_rng(1)
+    stack = packed(name, *((2, COLUMNS) if activation else (COLUMNS,)))
+    x = jnp.asarray(rng.normal(size=(num_rows, INPUTS)), dtype)
+    spec = MatmulSpec(activation)
+    with jax.enable_x64(True):
+        exact = replace(spec, backend="reference", out_dtype=jnp.dtype(jnp.float64))
+        expected = np.asarray(quant_matmul(jnp.asarray(x, jnp.float64), stack, jnp.int32(LAYERS - 1), exact))
+    # Weights are rounded, too, as dense ones are.
+    bound = 2 * XLA_ROUNDINGS * BOUNDS[dtype]
+    assert errors(product(x, stack, spec), expected).max() <= bound
+    assert errors(product(x, apart(stack), spec), expected).max() <= bound
+    assert np.isnan(product(x, stack, spec, layer=0)).all(), "the control: other layers have no scales"
+
+
+def test_divided_columns_change_nothing():
+    stack = packed("Q4_1", 2, COLUMNS)
+    x = jnp.asarray(np.random.default_rng(2).normal(size=(4, INPUTS)), jnp.float32)
+    spec = MatmulSpec("silu")
+    np.testing.assert_allclose(
+        product(x, stack, replace(spec, has_divided_columns=True)), product(x, stack, spec), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_no_decoded_weights_are_made(monkeypatch):
+    monkeypatch.setitem(block_rows.TILE_BYTES, "cpu", 2**14)
+    stack = apart(packed("Q4_K", COLUMNS))
+    x = jnp.zeros((8, INPUTS), jnp.bfloat16)
+
+    def decoding(x, stack, layer):
+        decoded = stack.form.decode({name: fields[-1] for name, fields in stack.fields.items()}, x.dtype)
+        return jax.lax.dot_general(x, decoded, (((1,), (1,)), ((), ())))
+
+    def compiled(function):
+        return jax.jit(function).lower(x, stack, jnp.int32(LAYERS - 1)).compile().as_text()
+
+    names = [f"{kind}[{COLUMNS},{INPUTS}]" for kind in ("bf16", "f32")]
+    assert any(name in compiled(decoding) for name in names), "the control"
+    program = compiled(partial(quant_matmul, spec=MatmulSpec()))
+    assert not any(name in program for name in names)
