@@ -8,7 +8,7 @@ where that package takes ten.
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -16,8 +16,9 @@ import numpy as np
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.gguf_header import HeaderCursor
 from checkpoints.formats.tensor_file import MappedFile, TensorInfo, check_extents, check_rows
-from pallas_kernels.block_forms.block_form import BlockForm
-from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+
+if TYPE_CHECKING:
+    from pallas_kernels.block_forms.block_form import BlockForm
 
 _VERSIONS = (2, 3)
 _MAX_DIMS = 4
@@ -67,10 +68,14 @@ class GgufFile:
         with np.errstate(all="ignore"):
             return quants.dequantize(raw.reshape(stop - start, -1), GGMLQuantizationType[info.dtype])
 
-    def form_of(self, name: str) -> BlockForm | None:
+    def form_of(self, name: str) -> "BlockForm | None":
+        from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+
         return GGML_FORMS.get(self.tensors[name].dtype)
 
     def read_fields(self, name: str, start: int, stop: int) -> dict[str, np.ndarray]:
+        from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+
         raw = self._raw_rows(name, start, stop)
         return GGML_FORMS[self.tensors[name].dtype].split(raw.reshape(stop - start, -1))
 

@@ -14,8 +14,8 @@ from pallas_kernels.qtensor import QTensor
 
 @dataclass(frozen=True, slots=True)
 class PackedLeaf:
-    """All fields have the same rows. struct: the matrix, of `jax.ShapeDtypeStruct`s. fields: by name; of a `QTensor` its
-    codes and scales."""
+    """All fields have the same rows. struct: the matrix, of `jax.ShapeDtypeStruct`s. fields: by name; of a
+    `QTensor` its codes and scales."""
 
     struct: QTensor | BlockTensor
     fields: Mapping[str, Leaf | LeafTuple]

@@ -2,13 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from checkpoints.formats.tensor_file import TensorFile
 from checkpoints.mapping.rules import Rule, Run, Shapes
 from checkpoints.quantized.packed_file import PackedFile
-from pallas_kernels.block_forms.block_form import BlockForm
 
-Forms = dict[str, BlockForm | tuple[BlockForm, ...]]
+if TYPE_CHECKING:
+    from pallas_kernels.block_forms.block_form import BlockForm
+
+Forms = dict[str, "BlockForm | tuple[BlockForm, ...]"]
 """By the name of the leaf ("qkv", "embed"); several: of the parts of its rows, in order."""
 
 

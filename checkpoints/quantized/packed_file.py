@@ -1,17 +1,18 @@
 """Host: `PackedFile`: the interface of files whose weights can be read as they are packed."""
 
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from pallas_kernels.block_forms.block_form import BlockForm
+if TYPE_CHECKING:
+    from pallas_kernels.block_forms.block_form import BlockForm
 
 
 @runtime_checkable
 class PackedFile(Protocol):
     """Those that are not in blocks are read as rows of values (`TensorFile`)."""
 
-    def form_of(self, name: str) -> BlockForm | None:
+    def form_of(self, name: str) -> "BlockForm | None":
         """The form of a tensor's blocks; None: it has none that devices decode."""
         ...
 

@@ -54,7 +54,7 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
     local: this machine's devices, to be shown before the named ones. num_devices: the only tensor-parallel size to show
     (None: all that divide the model).
     """
-    platform = "tpu" if local is None else local.platform
+    platform = "cpu" if local is None else local.platform
     with open_description(config) as described:
         source = with_packing(config, described, platform)
         model, checkpoint, packing = source.model, source.checkpoint, source.packing

@@ -13,7 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped
+from jax import lax
+from jaxtyping import Array, Float, Integer, Shaped
 
 Fields = Mapping[str, Any]
 """Arrays [*out, blocks · count] by the names of a form's fields."""
@@ -75,26 +76,31 @@ class BlockForm:
     def decode(self, fields: Fields, dtype: Any) -> Float[Array, "*out I"]:
         """The values, computed in float32 or float64 as `dtype` is the latter."""
         real = jnp.float64 if jnp.dtype(dtype) == jnp.float64 else jnp.float32
-        codes = self._codes(fields) - jnp.int32(self.zero)
-        scales, offsets = self.scales(fields, real)
-        groups = codes.reshape(*codes.shape[:-1], -1, self.group_len).astype(real) * scales[..., None]
+        codes = self._codes(fields)
+        # Once for each group: XLA on CPU would decode a group's scale again for each of its inputs.
+        scales, offsets = lax.optimization_barrier(self.scales(fields, real))
+        groups = codes.reshape(*codes.shape[:-1], -1, self.group_len).astype(real)
+        if self.zero:
+            groups = groups - self.zero
+        groups = groups * scales[..., None]
         if offsets is not None:
             groups = groups + offsets[..., None]
         return groups.reshape(codes.shape).astype(dtype)
 
-    def _codes(self, fields: Fields) -> Int[Array, "*out I"]:
+    def _codes(self, fields: Fields) -> Integer[Array, "*out I"]:
         first, *others = self.planes
         codes, shift = _unpacked(fields[first.field], first), first.bits
         for plane in others:
-            codes = codes | (_unpacked(fields[plane.field], plane) << shift)
+            codes = codes | (_unpacked(fields[plane.field], plane) << jnp.uint8(shift))
             shift += plane.bits
         return codes
 
 
-def _unpacked(field: Shaped[Array, "*out n"], plane: Plane) -> Int[Array, "*out I"]:
+def _unpacked(field: Shaped[Array, "*out n"], plane: Plane) -> Integer[Array, "*out I"]:
     lead = field.shape[:-1]
     if plane.bits == 8:
-        return field.astype(jnp.int32)
-    runs = field.astype(jnp.int32).reshape(*lead, -1, plane.run)
-    codes = [(runs >> shift) & (2**plane.bits - 1) for shift in range(0, 8, plane.bits)]
-    return jnp.stack(codes, axis=-2).reshape(*lead, -1)
+        return field
+    runs = field.reshape(*lead, -1, plane.run)
+    runs, shape = runs[..., None, :], (*runs.shape[:-1], 8 // plane.bits, plane.run)
+    shifts = plane.bits * lax.broadcasted_iota(field.dtype, shape, len(shape) - 2)
+    return ((jnp.broadcast_to(runs, shape) >> shifts) & jnp.uint8(2**plane.bits - 1)).reshape(*lead, -1)

@@ -17,11 +17,11 @@ from jaxtyping import Array, Float, Int
 
 from pallas_kernels.block_tensor import BlockTensor
 from pallas_kernels.dispatch import target_platform
-from pallas_kernels.matmul.cpu_products import contract, cpu_product
+from pallas_kernels.matmul.cpu_products import contract, cpu_product, has_amx
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 
 TILE_BYTES = {"cpu": 2**20}
-"""By platform. SmolLM2 on two cores without AVX-512, bfloat16, 8 rows: see `docs/benchmarks`."""
+"""By platform. Half and twice as many take up to 1.1 times as long for SmolLM2's matrices, on two cores with AVX2."""
 OTHER_TILE_BYTES = 2**23
 """4096 inputs of 1024 rows: an eighth of a TPU v6e's vector memory."""
 MULTIPLE = 8  # of rows of a tile
@@ -30,7 +30,7 @@ MULTIPLE = 8  # of rows of a tile
 def block_product(
     x: Float[Array, "T I"], stack: BlockTensor, layer: Int[Array, ""], spec: MatmulSpec, dtype: Any
 ) -> Float[Array, "T *out"]:
-    """x · wᵀ of a layer, accumulated in float32; weights are rounded to the type of x, as dense ones are."""
+    """x · wᵀ of a layer, accumulated in float32."""
     if isinstance(next(iter(stack.fields.values())), tuple):
         layers = zip(*stack.fields.values(), strict=True)
         trees = [
@@ -57,15 +57,19 @@ def _product(
     num_rows //= num_parts
     views = {name: _viewed(field, layer, num_pairs, num_parts, num_rows) for name, field in weight.fields.items()}
 
+    # To round tiles to bfloat16 takes longer on a CPU than it saves, unless its products are faster by AMX.
+    inputs = x.astype(jnp.float32) if target_platform() == "cpu" and not has_amx() else x
+    out_dtype = dtype if inputs.dtype == x.dtype else inputs.dtype
+
     def tile(start: jax.Array | int, size: int) -> Float[Array, "T P S M"]:
         fields = {name: _rows_of(view, layer, start, size) for name, view in views.items()}
-        decoded = weight.form.decode(fields, x.dtype)
+        decoded = weight.form.decode(fields, inputs.dtype)
         if target_platform() == "cpu" and num_parts == 1:
-            y = cpu_product(x, decoded.reshape(-1, decoded.shape[-1]), dtype)
+            y = cpu_product(inputs, decoded.reshape(-1, decoded.shape[-1]), out_dtype).astype(dtype)
             return y.reshape(len(x), num_pairs, num_parts, size)
-        return contract(x, decoded, dtype)
+        return contract(inputs, decoded, out_dtype).astype(dtype)
 
-    row_bytes = num_pairs * num_parts * x.shape[1] * x.dtype.itemsize
+    row_bytes = num_pairs * num_parts * x.shape[1] * inputs.dtype.itemsize
     tile_bytes = TILE_BYTES.get(target_platform(), OTHER_TILE_BYTES)
     size = min(num_rows, max(MULTIPLE, tile_bytes // row_bytes // MULTIPLE * MULTIPLE))
     num_tiles = num_rows // size

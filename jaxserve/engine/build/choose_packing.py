@@ -28,8 +28,9 @@ def with_packing(config: EngineConfig, source: ModelSource, platform: str) -> Mo
     """The source with the packing of its matrices; layers that are packed differently have stacks of their own. Raises
     ConfigError where the option asks for packed weights and the file has none.
 
-    By default rows of 8-bit codes stay packed, and blocks where this is faster, which it is not on CPU: a step of
-    SmolLM2 would take longer than with dense weights.
+    By default rows of 8-bit codes stay packed, and blocks do not: on two cores 8 rows of SmolLM2 (Q4_1) decode at 80
+    tokens/s packed and at 106 in bfloat16. On TPU and GPU blocks are refused: XLA would write what it decodes to
+    memory, on a v6e with copies of whole stacks.
     """
     asked = config.quantization
     if asked in SCHEMES:
@@ -39,9 +40,15 @@ def with_packing(config: EngineConfig, source: ModelSource, platform: str) -> Mo
         return _without(config, source)
     if isinstance(file, QuantizedFile) and (stored := file.row_scheme) is not None:
         return replace(source, packing=Packing(layers=SCHEMES[stored]))
-    if asked == "auto" and platform == "cpu":
+    if asked == "auto":
         return source
     found = _as_stored(source, config.tensor_parallel_size)
+    if found is not None and platform != "cpu":
+        raise ConfigError(
+            f"quantization='packed' keeps the blocks of {config.model} ({found.packing.name}) on a CPU only, not on "
+            f"{platform}: leave it out, or name a scheme ({', '.join(SCHEMES)})",
+            "quantization",
+        )
     return _without(config, source) if found is None else found
 
 

@@ -14,6 +14,7 @@ MAY_WRITE_INTO_OPERAND = {"scatter", "dynamic-update-slice"}
 SLICED_OPERANDS = '"custom_fusion_config":{"name":"dynamic_slice_fusion"'  # a custom call on a GPU, in place too
 HLO_DTYPES = {
     "bfloat16": "bf16",
+    "uint8": "u8",
     "float16": "f16",
     "float32": "f32",
     "int8": "s8",

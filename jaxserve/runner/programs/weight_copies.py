@@ -14,6 +14,7 @@ import numpy as np
 from jaxserve.core.hardware.mesh import local_shape
 from jaxserve.runner.programs.hlo import Hlo, Instruction
 from jaxserve.runner.programs.pool_aliasing import MOVE_NOTHING, hlo_type
+from pallas_kernels.block_tensor import BlockTensor
 
 IN_FAST_MEMORY = re.compile(r"\{[^}]*S\(1\)[^}]*\}")  # a TPU's VMEM: what the next product is to read
 WIDENED = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
@@ -25,7 +26,8 @@ def weight_copies(program: Hlo, params: Any, num_tokens: int) -> list[str]:
 
     params: arrays or `jax.ShapeDtypeStruct`s. num_tokens: activations of as many rows are no weights.
     """
-    types = {name for leaf in jax.tree.leaves(params) for name in _types(leaf, num_tokens)}
+    leaves = [*jax.tree.leaves(params), *_decoded(params)]
+    types = {name for leaf in leaves for name in _types(leaf, num_tokens)}
     lines = (line for line in program.in_memory if line.opcode not in MOVE_NOTHING)
     return [line.description for line in lines if _makes(line, types)]
 
@@ -35,6 +37,20 @@ def _makes(line: Instruction, types: set[str]) -> bool:
         return False
     result = re.sub(r"\S+" + IN_FAST_MEMORY.pattern, "", line.result)
     return any(name in result for name in types)
+
+
+def _decoded(params: Any) -> Iterator[jax.ShapeDtypeStruct]:
+    """What packed blocks stand for, in each type that they may be decoded to."""
+
+    def is_packed(leaf: Any) -> bool:
+        return isinstance(leaf, BlockTensor)
+
+    for matrix in filter(is_packed, jax.tree.leaves(params, is_leaf=is_packed)):
+        field = matrix.form.fields[0]
+        for values in jax.tree.leaves(matrix.fields[field.name]):
+            *rows, num_values = local_shape(values)
+            for dtype in WIDENED:
+                yield jax.ShapeDtypeStruct((*rows, num_values // field.count * matrix.form.block_len), dtype)
 
 
 def _types(leaf: Any, num_tokens: int) -> Iterator[str]:

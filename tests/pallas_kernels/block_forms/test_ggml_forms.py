@@ -10,14 +10,14 @@ from gguf import quants
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 
 
-def blocks_of(name, shape=(5, 512), seed=0):
+def blocks_of(name, shape=(5, 512), seed=0, scale=0.1):
     """Random bytes whose scales are numbers, [rows, bytes]."""
     form, rng = GGML_FORMS[name], np.random.default_rng(seed)
     raw = rng.integers(0, 256, (shape[0], shape[1] // form.block_len, form.block_bytes)).astype(np.uint8)
     start = 0
     for field in form.fields:
         if field.dtype == "float16":
-            halves = rng.normal(scale=0.1, size=(*raw.shape[:2], field.count)).astype(np.float16)
+            halves = rng.normal(scale=scale, size=(*raw.shape[:2], field.count)).astype(np.float16)
             raw[:, :, start : start + field.num_bytes] = halves.view(np.uint8)
         start += field.num_bytes
     return raw.reshape(shape[0], -1)

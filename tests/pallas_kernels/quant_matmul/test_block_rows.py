@@ -36,8 +36,9 @@ def product(x, stack, spec, layer=LAYERS - 1, **arrays):
 
 
 @pytest.mark.parametrize("name", GGML_FORMS)
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize(("num_rows", "activation"), [(1, None), (5, "silu"), (70, None)])
+@pytest.mark.parametrize(
+    ("dtype", "num_rows", "activation"), [("bfloat16", 1, None), ("float32", 5, "silu"), ("bfloat16", 70, None)]
+)
 def test_products_equal_the_reference(monkeypatch, name, dtype, num_rows, activation):
     """In tiles of 24 rows, of which the last one has fewer."""
     monkeypatch.setitem(block_rows.TILE_BYTES, "cpu", 24 * INPUTS * jnp.dtype(dtype).itemsize)

@@ -40,6 +40,7 @@ from jaxserve.runner.programs.traffic import memory_traffic
 from jaxserve.runner.programs.weight_copies import weight_copies
 from jaxserve.runner.step.device_batch import first_inputs, unpack
 from jaxserve.runner.step.step_settings import StepSettings
+from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.qtensor import SCHEMES
 from tests.support.compiled.aot import compile_on, on
 
@@ -72,10 +73,13 @@ def published_eagle(target: ModelConfig) -> EagleConfig:
     return EagleConfig(draft, None, target.vocab_size)
 
 
+FORMS = SCHEMES | GGML_FORMS
+
+
 @dataclass(frozen=True)
 class StepCase:
     """A named shape (`SHAPES`) on a mesh, in one bucket. drafts: what the engine drafts, a name in `DRAFTS`. draft: the
-    shape of the draft model. None: there is none. scheme: by which weights are coded, a name in `SCHEMES`."""
+    shape of the draft model. None: there is none. scheme: by which weights are coded, a name in `FORMS`."""
 
     mesh: Mesh
     name: str
@@ -147,7 +151,7 @@ class StepCase:
         backend, tiles = "auto", None
         if self.is_batch_invariant:
             backend, tiles = INVARIANT, row_tiles(self.mesh.devices.flat[0].platform)
-        form = None if self.scheme is None else SCHEMES[self.scheme]
+        form = None if self.scheme is None else FORMS[self.scheme]
         model = Settings(config, self.mesh, DTYPE, PAGE, backend, packing=Packing(form, form))
         proposer = None if self.drafts is None else DRAFTS[self.drafts](model)
         if self.draft is not None:

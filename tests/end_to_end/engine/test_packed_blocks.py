@@ -1,0 +1,149 @@
+"""Blocks of a GGUF file stay packed: the device has the file's bytes, and tokens are those of the decoded weights."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from gguf.constants import GGMLQuantizationType
+
+from jaxserve import LLM, SamplingParams
+from jaxserve.core.errors import ConfigError, RequestError
+from jaxserve.core.hardware.mesh import device_bytes
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build.choose_packing import with_packing
+from jaxserve.engine.build.model_source import open_model
+from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+from pallas_kernels.block_tensor import BlockTensor, RowParts
+from tests.checkpoints import gguf_builder as build
+from tests.pallas_kernels.block_forms.test_ggml_forms import blocks_of
+
+D, F, HEADS, KV_HEADS, H, VOCAB = 256, 512, 4, 2, 64, 384
+SHAPES = {
+    "attn_q": (HEADS * H, D), "attn_k": (KV_HEADS * H, D), "attn_v": (KV_HEADS * H, D), "attn_output": (D, HEADS * H),
+    "ffn_gate": (F, D), "ffn_up": (F, D), "ffn_down": (D, F),
+}  # fmt: skip
+LAYERS = (
+    dict.fromkeys(SHAPES, "Q4_1"),
+    dict.fromkeys(SHAPES, "Q5_0") | {"attn_v": "Q8_0", "ffn_down": "Q6_K"},
+    dict.fromkeys(SHAPES, "Q4_K") | {"attn_v": "Q6_K", "ffn_down": "Q5_K"},
+    dict.fromkeys(SHAPES, "Q4_1"),
+)
+"""The types of the tensors; a mixture in rows and by layer, such as Q4_K_M is."""
+PROMPTS = [np.random.default_rng(i).integers(3, VOCAB, 5 + 3 * i).tolist() for i in range(4)]
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+OPTIONS = {
+    "dtype": "float32",
+    "max_model_len": 64,
+    "max_num_seqs": 4,
+    "max_num_batched_tokens": 32,
+    "buckets": "4 32x4",
+    "skip_tokenizer_init": True,
+}
+
+
+def write_model(path, layers=LAYERS, embedding="Q8_0"):
+    rng = np.random.default_rng(0)
+
+    def tensor(name, shape, kind, seed):
+        raw = blocks_of(kind, shape, seed, scale=0.002)
+        return build.Tensor(name, shape, int(GGMLQuantizationType[kind]), raw.tobytes())
+
+    tensors = [
+        build.pack("output_norm.weight", np.ones(D)),
+        tensor("token_embd.weight", (VOCAB, D), embedding, 1),
+    ]
+    for i, kinds in enumerate(layers):
+        tensors += [build.pack(f"blk.{i}.{name}.weight", rng.normal(1, 0.1, D)) for name in ("attn_norm", "ffn_norm")]
+        tensors += [
+            tensor(f"blk.{i}.{name}.weight", shape, kinds[name], 10 * i + j)
+            for j, (name, shape) in enumerate(SHAPES.items(), 2)
+        ]
+    metadata = {
+        "general.architecture": "llama",
+        "llama.embedding_length": D,
+        "llama.block_count": len(layers),
+        "llama.feed_forward_length": F,
+        "llama.attention.head_count": HEADS,
+        "llama.attention.head_count_kv": KV_HEADS,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "llama.context_length": 64,
+        "llama.vocab_size": VOCAB,
+    }
+    return build.write(path, tensors, metadata), sum(len(tensor.data) for tensor in tensors)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """(path, bytes of its tensors)."""
+    return write_model(tmp_path_factory.mktemp("blocks") / "mixed.gguf")
+
+
+def texts(path, quantization, **options):
+    llm = LLM(str(path), quantization=quantization, **OPTIONS, **options)
+    return [output.outputs[0].token_ids for output in llm.generate(PROMPTS, GREEDY, use_tqdm=False)], llm
+
+
+@pytest.fixture(scope="module")
+def plain(model):
+    tokens, llm = texts(model[0], "dense")
+    assert llm.parts.runner.settings.model.packing.name == ""
+    assert len({tuple(text) for text in tokens}) == len(PROMPTS)
+    return tokens
+
+
+def test_the_device_has_the_bytes_of_the_file(model):
+    path, stored = model
+    llm = LLM(str(path), quantization="packed", **OPTIONS)
+    assert device_bytes(llm.parts.runner.params) == stored == llm.parts.spec.memory.weight_bytes
+    stacks = llm.parts.runner.params["layers"]
+    assert len(stacks) == 3, "the first and the last layer are alike"
+    kinds = {(type(stack["qkv"]), type(stack["down"])) for stack in stacks.values()}
+    assert kinds == {(BlockTensor, BlockTensor), (RowParts, BlockTensor)}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_chunk_tokens": 7},
+        {"tensor_parallel_size": 2, "num_pages": 9, "page_size": 8},
+        {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3}},
+        {"batch_invariant": True},
+    ],
+)
+def test_tokens_are_those_of_the_decoded_weights(model, plain, options):
+    found, llm = texts(model[0], "packed", **options)
+    assert found == plain
+    assert llm.parts.runner.settings.model.packing.name == "Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0"
+
+
+def test_what_the_blocks_do_not_fit_is_dense(tmp_path):
+    """Gate and up of two forms, and on four devices rows of a down projection that are divided within a block."""
+    kinds = dict.fromkeys(SHAPES, "Q4_1") | {"ffn_gate": "Q4_0", "attn_output": "Q4_K", "ffn_down": "Q4_K"}
+    path, _ = write_model(tmp_path / "gates.gguf", [kinds])
+    own = dict(LLM(str(path), quantization="packed", **OPTIONS).parts.runner.settings.model.packing.own)
+    assert {name.rpartition("/")[2] for name in own} == {"embed", "qkv", "o", "down"}
+    divided = LLM(str(path), quantization="packed", tensor_parallel_size=2, **OPTIONS)
+    own = dict(divided.parts.runner.settings.model.packing.own)
+    assert {name.rpartition("/")[2] for name in own} == {"embed", "qkv", "down"}, "a device has half a block of the inputs of o"
+    assert own["embed"] == GGML_FORMS["Q8_0"]
+
+
+def test_blocks_stay_packed_on_cpu_alone_and_only_where_asked_for(model):
+    config = EngineConfig.create(str(model[0]), quantization="packed")
+    with open_model(config) as source:
+        assert with_packing(config, source, "cpu").packing.name
+        assert not with_packing(replace(config, quantization="auto"), source, "cpu").packing.name
+        assert not with_packing(replace(config, quantization="auto"), source, "tpu").packing.name
+        for platform in ("tpu", "gpu"):
+            with pytest.raises(ConfigError, match=f"on a CPU only, not on {platform}"):
+                with_packing(config, source, platform)
+
+
+def test_packed_weights_are_not_saved_and_dense_ones_cannot_stay_packed(model, tmp_path):
+    _, llm = texts(model[0], "packed")
+    with pytest.raises(RequestError, match="coded weights cannot be saved"):
+        llm.save(tmp_path / "saved")
+    _, llm = texts(model[0], "dense")
+    llm.save(tmp_path / "dense")
+    with pytest.raises(ConfigError, match="quantization='packed' keeps weights as the file has them"):
+        LLM(str(tmp_path / "dense"), quantization="packed", **OPTIONS)
