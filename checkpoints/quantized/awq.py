@@ -10,11 +10,13 @@ The outputs of a word stand in the order 0 2 4 6 1 3 5 7, from the lowest bits o
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, unpacked
+from checkpoints.quantized.group_codes import SCALES, GroupCodes
 from checkpoints.quantized.quantized_weight import (
     FLOATS,
     Misfit,
@@ -24,6 +26,9 @@ from checkpoints.quantized.quantized_weight import (
     weight_info,
     whole_tensor,
 )
+
+if TYPE_CHECKING:
+    from pallas_kernels.block_forms.block_form import BlockForm
 
 BITS = 4
 CODES = ".qweight"
@@ -67,18 +72,34 @@ class AwqWeight:
 
     def rows(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
         """See `QuantizedWeight`."""
+        found = self._columns(file, start, stop)
         num_in = self.info.shape[1]
+        group = np.arange(num_in) // (num_in // len(found.scales))
+        values = found.codes.astype(np.float32)
+        values -= found.zeros.astype(np.float32)[group]
+        values *= found.scales[group]
+        return np.ascontiguousarray(values.T)
+
+    def form(self, file: ColumnFile) -> "BlockForm | None":
+        """See `GroupedWeight`."""
+        from pallas_kernels.block_forms.int_forms import int_form
+
+        group_len = self.info.shape[1] // self.scales.shape[0]
+        return int_form(BITS, group_len, SCALES[self.scales.dtype], has_zeros=True)
+
+    def group_codes(self, file: ColumnFile, start: int, stop: int) -> GroupCodes:
+        """See `GroupedWeight`."""
+        found = self._columns(file, start, stop)
+        return GroupCodes(found.codes.T, found.scales.T, found.zeros.T)
+
+    def _columns(self, file: ColumnFile, start: int, stop: int) -> GroupCodes:
+        """All arrays transposed."""
         first, last = start // _PER_WORD, -(-stop // _PER_WORD)
         rest = slice(start - first * _PER_WORD, stop - first * _PER_WORD)
-        values, zeros = (
-            _in_order(file.read_columns(info.name, first, last))[:, rest].astype(np.float32)
-            for info in (self.codes, self.zeros)
+        codes, zeros = (
+            _in_order(file.read_columns(info.name, first, last))[:, rest] for info in (self.codes, self.zeros)
         )
-        scales = whole_tensor(file, self.scales)[:, start:stop].astype(np.float32)
-        group = np.arange(num_in) // (num_in // len(scales))
-        values -= zeros[group]
-        values *= scales[group]
-        return np.ascontiguousarray(values.T)
+        return GroupCodes(codes, whole_tensor(file, self.scales)[:, start:stop].astype(np.float32), zeros)
 
 
 def _in_order(words: np.ndarray) -> np.ndarray:

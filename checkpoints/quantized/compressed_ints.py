@@ -11,12 +11,14 @@ where it is -1, inputs are grouped in order.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, unpacked
+from checkpoints.quantized.group_codes import SCALES, GroupCodes
 from checkpoints.quantized.quantized_weight import (
     FLOATS,
     Misfit,
@@ -26,6 +28,9 @@ from checkpoints.quantized.quantized_weight import (
     weight_info,
     whole_tensor,
 )
+
+if TYPE_CHECKING:
+    from pallas_kernels.block_forms.block_form import BlockForm
 
 PACKED = ".weight_packed"
 WHOLE = ".weight"
@@ -115,6 +120,26 @@ class IntWeight:
             values -= zeros if group is None else zeros[:, group]
         values *= scales if group is None else scales[:, group]
         return values
+
+    def form(self, file: ColumnFile) -> "BlockForm | None":
+        """See `GroupedWeight`; None where groups are of any inputs."""
+        from pallas_kernels.block_forms.int_forms import int_form
+
+        num_groups, num_in = self.scales.shape[1] if len(self.scales.shape) == 2 else 1, self.info.shape[1]
+        group = self._group_of(file, num_groups)
+        if num_in % num_groups or (group is not None and (group != np.arange(num_in) // (num_in // num_groups)).any()):
+            return None
+        return int_form(self.bits, num_in // num_groups, SCALES[self.scales.dtype], has_zeros=self.zeros is not None)
+
+    def group_codes(self, file: ColumnFile, start: int, stop: int) -> GroupCodes:
+        """See `GroupedWeight`; codes and zero points are signed in the file."""
+        codes = file.read_rows(self.codes.name, start, stop)
+        codes = self._unpacked(codes, axis=1) if codes.dtype == np.int32 else codes.astype(np.int16)
+        scales = self._by_group(file, self.scales, start, stop)
+        scales = np.broadcast_to(scales, (len(codes), scales.shape[1]))
+        zeros = np.float32(0) if self.zeros is None else self._by_group(file, self.zeros, start, stop)
+        half = 2 ** (self.bits - 1)
+        return GroupCodes((codes + half).astype(np.uint8), scales, np.broadcast_to(zeros + half, scales.shape))
 
     def _by_group(self, file: ColumnFile, info: TensorInfo, start: int, stop: int) -> np.ndarray:
         """Of rows, [stop - start, groups] or, of all rows, [1, 1]."""

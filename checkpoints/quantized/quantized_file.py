@@ -1,14 +1,18 @@
 """Host: `QuantizedFile`: a safetensors file whose quantized weights read as rows of float32."""
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from checkpoints.errors import CheckpointError, listed
 from checkpoints.formats.tensor_file import ColumnFile, TensorFile
 from checkpoints.quantized.compressed_ints import IntWeight
+from checkpoints.quantized.group_codes import GroupedWeight, fields_of
 from checkpoints.quantized.quantized_weight import Misfit, QuantizedWeight, Scheme
+
+if TYPE_CHECKING:
+    from pallas_kernels.block_forms.block_form import BlockForm
 
 _OF_LAYER = re.compile(r"\.[0-9]+\.")
 # Scales of activations and of the KV cache, which are not quantized here.
@@ -28,7 +32,7 @@ def decoded(file: ColumnFile, scheme: Scheme | None, where: str) -> TensorFile:
 
 
 class QuantizedFile:
-    """A `TensorFile` with the decoded weights in place of the tensors that they are stored as."""
+    """A `TensorFile` with the decoded weights in place of the tensors that they are stored as; a `PackedFile`."""
 
     def __init__(self, file: ColumnFile, scheme: Scheme, where: str) -> None:
         self._file = file
@@ -57,6 +61,16 @@ class QuantizedFile:
         weight = self._weights[name]
         assert isinstance(weight, IntWeight)
         return weight.row_codes(self._file, start, stop)
+
+    def form_of(self, name: str) -> "BlockForm | None":
+        weight = self._weights.get(name)
+        return weight.form(self._file) if isinstance(weight, GroupedWeight) else None
+
+    def read_fields(self, name: str, start: int, stop: int) -> dict[str, np.ndarray]:
+        weight, form = self._weights[name], self.form_of(name)
+        assert isinstance(weight, GroupedWeight)
+        assert form is not None
+        return fields_of(form, weight.group_codes(self._file, start, stop))
 
     @property
     def row_scheme(self) -> str | None:

@@ -1,6 +1,6 @@
 """Device: `BlockForm`: how blocks of a row's inputs are packed: codes of a few bits, and scales of groups of them.
 
-    w[i] = (code[i] - zero) · scale[group of i] + offset[group of i]
+    w[i] = (code[i] - zero[group of i]) · scale[group of i] + offset[group of i]
 
 A form describes the bytes of a block as its file has them. On the device each field is an array of its own, so that a
 field is aligned and no byte is added; its last axis runs over the blocks of a row.
@@ -8,7 +8,7 @@ field is aligned and no byte is added; its last axis runs over the blocks of a r
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,14 @@ from jaxtyping import Array, Float, Integer, Shaped
 
 Fields = Mapping[str, Any]
 """Arrays [*out, blocks · count] by the names of a form's fields."""
-Scales = Callable[[Fields, Any], tuple[jax.Array, jax.Array | None]]
-"""Scales and offsets [*out, groups] in a real dtype, of the fields."""
+
+
+class Scales(NamedTuple):
+    """Of groups, [*out, groups], in a real dtype. zeros: None: all have that of the form."""
+
+    scales: jax.Array
+    offsets: jax.Array | None = None
+    zeros: jax.Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +54,15 @@ class Plane:
 @dataclass(frozen=True, slots=True)
 class BlockForm:
     """block_len: inputs of a block. fields: in the order of the file's bytes. planes: of the codes, from the lowest
-    bits up. group_len: inputs that share a scale. zero: the code of the value 0."""
+    bits up. group_len: inputs that share a scale. zero: the code of the value 0, if
+    groups have none of their own."""
 
     name: str
     block_len: int
     fields: tuple[Field, ...]
     planes: tuple[Plane, ...]
     group_len: int
-    scales: Scales
+    scales: Callable[[Fields, Any], Scales]
     zero: int = 0
 
     @property
@@ -78,9 +85,11 @@ class BlockForm:
         real = jnp.float64 if jnp.dtype(dtype) == jnp.float64 else jnp.float32
         codes = self._codes(fields)
         # Once for each group: XLA on CPU would decode a group's scale again for each of its inputs.
-        scales, offsets = lax.optimization_barrier(self.scales(fields, real))
+        scales, offsets, zeros = lax.optimization_barrier(self.scales(fields, real))
         groups = codes.reshape(*codes.shape[:-1], -1, self.group_len).astype(real)
-        if self.zero:
+        if zeros is not None:
+            groups = groups - zeros[..., None]
+        elif self.zero:
             groups = groups - self.zero
         groups = groups * scales[..., None]
         if offsets is not None:

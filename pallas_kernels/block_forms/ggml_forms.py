@@ -6,25 +6,25 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from pallas_kernels.block_forms.block_form import BlockForm, Field, Fields, Plane
+from pallas_kernels.block_forms.block_form import BlockForm, Field, Fields, Plane, Scales
 
 _K_LEN = 256  # inputs of a block of the K formats
 
 
-def _plain(fields: Fields, real: Any) -> tuple[jax.Array, None]:
-    return fields["scales"].astype(real), None
+def _plain(fields: Fields, real: Any) -> Scales:
+    return Scales(fields["scales"].astype(real))
 
 
-def _with_minimum(fields: Fields, real: Any) -> tuple[jax.Array, jax.Array]:
-    return fields["scales"].astype(real), fields["minima"].astype(real)
+def _with_minimum(fields: Fields, real: Any) -> Scales:
+    return Scales(fields["scales"].astype(real), fields["minima"].astype(real))
 
 
-def _of_bytes(fields: Fields, real: Any) -> tuple[jax.Array, None]:
+def _of_bytes(fields: Fields, real: Any) -> Scales:
     """A block's scale times a group's, an integer of 8 bits."""
-    return _times(fields["block_scales"], fields["group_scales"], real), None
+    return Scales(_times(fields["block_scales"], fields["group_scales"], real))
 
 
-def _of_six_bits(fields: Fields, real: Any) -> tuple[jax.Array, jax.Array]:
+def _of_six_bits(fields: Fields, real: Any) -> Scales:
     """Scale and minimum of 8 groups in 12 bytes: 6 bits of the first four groups' in each of 8 bytes, whose two other
     bits complete those of the last four, whose lower halves are in the last four bytes."""
     packed = fields["group_scales"].astype(jnp.int32)
@@ -33,7 +33,7 @@ def _of_six_bits(fields: Fields, real: Any) -> tuple[jax.Array, jax.Array]:
     minima = jnp.concatenate([second & 63, (third >> 4) | ((second >> 6) << 4)], axis=-1)
     lead = (*packed.shape[:-1], -1)
     scales, minima = scales.reshape(lead), minima.reshape(lead)
-    return _times(fields["block_scales"], scales, real), -_times(fields["block_minima"], minima, real)
+    return Scales(_times(fields["block_scales"], scales, real), -_times(fields["block_minima"], minima, real))
 
 
 def _times(of_blocks: jax.Array, of_groups: jax.Array, real: Any) -> Float[Array, "*out G"]:

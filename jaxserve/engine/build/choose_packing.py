@@ -55,7 +55,8 @@ def with_packing(config: EngineConfig, source: ModelSource, platform: str) -> Mo
 def _without(config: EngineConfig, source: ModelSource) -> ModelSource:
     if config.quantization == "packed":
         raise ConfigError(
-            f"quantization='packed' keeps weights as the file has them: rows of 8-bit codes, or blocks of a GGUF file. "
+            f"quantization='packed' keeps weights as the file has them: rows of 8-bit codes, or blocks of "
+            "codes with scales. "
             f"{config.model} has neither: leave it out, or name a scheme ({', '.join(SCHEMES)})",
             "quantization",
         )

@@ -204,3 +204,28 @@ def test_states_that_do_not_fit_are_refused(name, tmp_path):
     state = {"a.weight.quant_state.bitsandbytes__nf4": np.frombuffer(STATES[name], np.uint8)}
     with pytest.raises(CheckpointError, match="1 quantized weights cannot be decoded"):
         open_folder(tmp_path, config, tensors | state)
+
+
+GROUPED = [name for name in CASES if "any order" not in name and not name.startswith(("nvfp4", "mxfp4", "nf4", "bits"))]
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_fields_of_devices_stand_for_the_same_values(name, tmp_path):
+    config, tensors, expected = CASES[name]
+    with open_folder(tmp_path, config, tensors) as checkpoint:
+        form = checkpoint.file.form_of("a.weight")
+        for start, stop in [(0, SHAPE[0]), (7, 18)]:
+            fields = checkpoint.file.read_fields("a.weight", start, stop)
+            assert {key: values.dtype.name for key, values in fields.items()} == {
+                field.name: field.dtype for field in form.fields
+            }
+            with jax.disable_jit():
+                found = form.decode({key: jnp.asarray(values) for key, values in fields.items()}, jnp.float32)
+            np.testing.assert_array_equal(found, expected[start:stop])
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - set(GROUPED)))
+def test_other_weights_have_no_form(name, tmp_path):
+    config, tensors, _ = CASES[name]
+    with open_folder(tmp_path, config, tensors) as checkpoint:
+        assert checkpoint.file.form_of("a.weight") is None

@@ -1,0 +1,52 @@
+"""Host: `GroupCodes`: integers with a scale for each group of inputs, and the fields that devices keep them in."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+
+from checkpoints.formats.tensor_file import ColumnFile
+
+if TYPE_CHECKING:
+    from pallas_kernels.block_forms.block_form import BlockForm
+
+SCALES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCodes:
+    """codes: uint8 [rows, in]. scales, zeros: [rows, groups]. w = scales · (codes - zeros), of inputs in order."""
+
+    codes: np.ndarray
+    scales: np.ndarray
+    zeros: np.ndarray
+
+
+@runtime_checkable
+class GroupedWeight(Protocol):
+    """A `QuantizedWeight` of such codes."""
+
+    def form(self, file: ColumnFile) -> "BlockForm | None":
+        """In which devices keep it; None: they cannot."""
+        ...
+
+    def group_codes(self, file: ColumnFile, start: int, stop: int) -> GroupCodes:
+        """Those of rows `[start, stop)`."""
+        ...
+
+
+def fields_of(form: "BlockForm", found: GroupCodes) -> dict[str, np.ndarray]:
+    """The fields of a form of `int_forms`, each [rows, groups · count]."""
+    fields: dict[str, np.ndarray] = {}
+    num_rows, shift = len(found.codes), 0
+    for plane in form.planes:
+        runs = (found.codes >> np.uint8(shift)).reshape(num_rows, -1, 8 // plane.bits, plane.run)
+        places = np.arange(0, 8, plane.bits, dtype=np.uint8)[:, None]
+        own = (runs & np.uint8(2**plane.bits - 1)) << places
+        fields[plane.field] = np.bitwise_or.reduce(own, axis=2).reshape(num_rows, -1)
+        shift += plane.bits
+    dtypes = {field.name: field.dtype for field in form.fields}
+    fields["scales"] = found.scales.astype(np.dtype(dtypes["scales"]))
+    if "zeros" in dtypes:
+        fields["zeros"] = found.zeros.astype(np.uint8)
+    return fields

@@ -1,0 +1,101 @@
+"""Groups of integers of GPTQ, AWQ and compressed-tensors stay packed: tokens are those of the decoded weights."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from jaxserve import LLM, SamplingParams
+from jaxserve.core.errors import ConfigError
+from jaxserve.core.hardware.mesh import device_bytes
+from pallas_kernels.block_tensor import BlockTensor
+from tests.checkpoints import safetensors_builder as build
+from tests.checkpoints.quantized_builder import GROUP, awq, compressed_ints, gptq
+from tests.checkpoints.random_models import Sizes, hf_tensors
+
+SIZES = Sizes(num_heads=4, num_kv_heads=2, head_dim=16, model_dim=64, mlp_dim=96, vocab_size=96, num_layers=2)
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": SIZES.model_dim,
+    "intermediate_size": SIZES.mlp_dim,
+    "num_hidden_layers": SIZES.num_layers,
+    "num_attention_heads": SIZES.num_heads,
+    "num_key_value_heads": SIZES.num_kv_heads,
+    "vocab_size": SIZES.vocab_size,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+}
+PROMPTS = [np.random.default_rng(i).integers(3, SIZES.vocab_size, 4 + 3 * i).tolist() for i in range(4)]
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+OPTIONS = {"dtype": "float32", "max_model_len": 64, "max_num_seqs": 4, "max_num_batched_tokens": 32}
+OPTIONS |= {"buckets": "4 32x4", "skip_tokenizer_init": True}
+
+
+def int4(shape):
+    return compressed_ints(4, is_packed=True, is_symmetric=True, num_groups=shape[1] // GROUP, shape=shape)
+
+
+def write_model(folder, make):
+    """A model whose layers' matrices `make` quantizes; returns the bytes of codes, scales and zero points."""
+    tensors, stored, config = {}, 0, None
+    for name, values in hf_tensors(SIZES).items():
+        if "proj" not in name:
+            tensors[name] = values
+            continue
+        config, parts, _ = make(shape=values.shape)
+        own = {name.removesuffix("weight") + part.removeprefix("a."): value for part, value in parts.items()}
+        stored += sum(value.nbytes for part, value in own.items() if not part.endswith(("_shape", "g_idx")))
+        tensors |= own
+    folder.mkdir()
+    build.write(folder / "model.safetensors", tensors)
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": config}))
+    return stored
+
+
+MAKERS = {
+    "gptq": lambda shape: gptq(4, "gptq", np.arange(shape[1]) // GROUP, shape),
+    "gptq of 3 bits": lambda shape: gptq(3, "gptq_v2", shape=shape),
+    "awq": awq,
+    "compressed-tensors": int4,
+}
+
+
+def texts(folder, **options):
+    llm = LLM(str(folder), **OPTIONS, **options)
+    return [output.outputs[0].token_ids for output in llm.generate(PROMPTS, GREEDY, use_tqdm=False)], llm
+
+
+def packed_leaves(llm):
+    leaves = jax.tree.leaves(llm.parts.runner.params, is_leaf=lambda leaf: isinstance(leaf, BlockTensor))
+    return [leaf for leaf in leaves if isinstance(leaf, BlockTensor)]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_groups_stay_packed_where_that_is_asked_for(name, tmp_path):
+    stored = write_model(tmp_path / "model", MAKERS[name])
+    plain, decoded = texts(tmp_path / "model")
+    assert not packed_leaves(decoded)
+    found, llm = texts(tmp_path / "model", quantization="packed")
+    assert found == plain
+    assert len({tuple(text) for text in found}) == len(PROMPTS)
+    assert len(packed_leaves(llm)) == 4, "qkv, o, gate_up, down"
+    # A zero point has a byte instead of 3 or 4 bits; that is more than with groups of 64 or 128.
+    assert stored <= device_bytes(packed_leaves(llm)) <= 1.08 * stored
+
+
+def test_devices_have_whole_groups(tmp_path):
+    write_model(tmp_path / "model", int4)
+    found, llm = texts(tmp_path / "model", quantization="packed", tensor_parallel_size=2)
+    assert found == texts(tmp_path / "model")[0]
+    assert len(packed_leaves(llm)) == 4
+
+
+def test_groups_of_any_inputs_are_decoded(tmp_path):
+    """The order of activations (act-order) of GPTQ."""
+    rng = np.random.default_rng(0)
+    write_model(tmp_path / "model", lambda shape: gptq(4, "gptq", rng.permutation(shape[1]) // GROUP, shape))
+    with pytest.raises(ConfigError, match="quantization='packed' keeps weights as the file has them"):
+        LLM(str(tmp_path / "model"), quantization="packed", **OPTIONS)
+    assert not packed_leaves(LLM(str(tmp_path / "model"), **OPTIONS))
