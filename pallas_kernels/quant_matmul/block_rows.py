@@ -71,7 +71,7 @@ def _product(
 
     row_bytes = num_pairs * num_parts * x.shape[1] * inputs.dtype.itemsize
     tile_bytes = TILE_BYTES.get(target_platform(), OTHER_TILE_BYTES)
-    size = min(num_rows, max(MULTIPLE, tile_bytes // row_bytes // MULTIPLE * MULTIPLE))
+    size = _tile_rows(num_rows, max(MULTIPLE, tile_bytes // row_bytes // MULTIPLE * MULTIPLE))
     num_tiles = num_rows // size
     if num_tiles == 1:
         found = [tile(0, size)]
@@ -81,6 +81,14 @@ def _product(
     if rest := num_rows - num_tiles * size:
         found.append(tile(num_tiles * size, rest))
     return jnp.concatenate(found, axis=3).reshape(len(x), *out)
+
+
+def _tile_rows(num_rows: int, most: int) -> int:
+    """As many rows as leave no rest, if these are more than half of the most that a tile has."""
+    if num_rows <= most:
+        return num_rows
+    whole = (size for size in range(most, most // 2, -MULTIPLE) if num_rows % size == 0)
+    return next(whole, most)
 
 
 def _viewed(field: jax.Array, layer: jax.Array | None, *rows: int) -> jax.Array:

@@ -3,6 +3,7 @@
 Decoding takes as long as it takes to read all weights once; a copy reads them twice and writes them once.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from jaxserve.core.hardware.mesh import local_shape
 from jaxserve.runner.programs.hlo import Hlo, Instruction
 from jaxserve.runner.programs.pool_aliasing import MOVE_NOTHING, hlo_type
 from pallas_kernels.block_tensor import BlockTensor
+from pallas_kernels.quant_matmul.block_rows import TILE_BYTES
 
 IN_FAST_MEMORY = re.compile(r"\{[^}]*S\(1\)[^}]*\}")  # a TPU's VMEM: what the next product is to read
 WIDENED = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
@@ -26,8 +28,7 @@ def weight_copies(program: Hlo, params: Any, num_tokens: int) -> list[str]:
 
     params: arrays or `jax.ShapeDtypeStruct`s. num_tokens: activations of as many rows are no weights.
     """
-    leaves = [*jax.tree.leaves(params), *_decoded(params)]
-    types = {name for leaf in leaves for name in _types(leaf, num_tokens)}
+    types = {name for leaf in jax.tree.leaves(params) for name in _types(leaf, num_tokens)} | set(_decoded(params))
     lines = (line for line in program.in_memory if line.opcode not in MOVE_NOTHING)
     return [line.description for line in lines if _makes(line, types)]
 
@@ -39,8 +40,8 @@ def _makes(line: Instruction, types: set[str]) -> bool:
     return any(name in result for name in types)
 
 
-def _decoded(params: Any) -> Iterator[jax.ShapeDtypeStruct]:
-    """What packed blocks stand for, in each type that they may be decoded to."""
+def _decoded(params: Any) -> Iterator[str]:
+    """The types of what packed blocks of a layer stand for; matrices that are no larger than a tile are decoded."""
 
     def is_packed(leaf: Any) -> bool:
         return isinstance(leaf, BlockTensor)
@@ -49,8 +50,10 @@ def _decoded(params: Any) -> Iterator[jax.ShapeDtypeStruct]:
         field = matrix.form.fields[0]
         for values in jax.tree.leaves(matrix.fields[field.name]):
             *rows, num_values = local_shape(values)
-            for dtype in WIDENED:
-                yield jax.ShapeDtypeStruct((*rows, num_values // field.count * matrix.form.block_len), dtype)
+            shape = (math.prod(rows), num_values // field.count * matrix.form.block_len)
+            if 4 * math.prod(shape) > max(TILE_BYTES.values()):
+                for form in (shape, (*rows, shape[1])):
+                    yield from (hlo_type(form, dtype) for dtype in WIDENED)
 
 
 def _types(leaf: Any, num_tokens: int) -> Iterator[str]:

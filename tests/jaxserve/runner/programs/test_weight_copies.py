@@ -8,17 +8,23 @@ from jaxserve.core.buckets import Bucket
 from jaxserve.core.hardware.mesh import make_mesh
 from jaxserve.models.families.named_shapes import SHAPES
 from jaxserve.models.model_settings import Settings
+from jaxserve.models.packing import DENSE, Packing
 from jaxserve.runner.programs import programs as module
 from jaxserve.runner.programs.hlo import read_hlo
 from jaxserve.runner.programs.weight_copies import weight_copies
+from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+from pallas_kernels.quant_matmul import block_rows
 
 MODEL = replace(SHAPES["smollm2-135m"], layer_stacks=(0,) * 3)
 BUCKET = Bucket(8, 8, 4)
 
 
-def copies() -> list[str]:
+BLOCKS = Packing(layers=GGML_FORMS["Q4_1"], ends=GGML_FORMS["Q8_0"])
+
+
+def copies(packing: Packing = DENSE) -> list[str]:
     """What the decode step of a model on this machine's CPU copies."""
-    settings = Settings(MODEL, make_mesh(1), jnp.dtype("bfloat16"), 32)
+    settings = Settings(MODEL, make_mesh(1), jnp.dtype("bfloat16"), 32, packing=packing)
     programs = module.Programs(module.StepSettings(settings, max_logprobs=0), 40, 8)
     text = programs.step(BUCKET).compile().as_text()
     return weight_copies(read_hlo(text), programs.params, BUCKET.num_tokens)
@@ -33,6 +39,15 @@ def test_the_control_stacks_are_copied_on_cpu(monkeypatch):
     found = copies()
     assert len(found) == 4, "qkv, o, gate_up and down"
     assert all("dynamic_slice" in line for line in found)
+
+
+def test_no_packed_blocks_are_decoded_at_once():
+    assert copies(BLOCKS) == []
+
+
+def test_the_control_whole_matrices_are_decoded(monkeypatch):
+    monkeypatch.setattr(block_rows, "_tile_rows", lambda num_rows, most: num_rows)
+    assert copies(BLOCKS)
 
 
 HLO = """
