@@ -1,10 +1,7 @@
 """Device: `int_form`: blocks of integers of 2 to 8 bits, one block for each scale, as GPTQ, AWQ and compressed-tensors
 quantize to."""
 
-from functools import cache, partial
 from typing import Any
-
-import jax
 
 from pallas_kernels.block_forms.block_form import BlockForm, Field, Fields, Plane, Scales
 
@@ -12,7 +9,6 @@ PLANE_BITS = (4, 2, 1)
 """A code of 7 bits lies in three planes."""
 
 
-@cache
 def int_form(bits: int, group_len: int, scales: str, has_zeros: bool) -> BlockForm | None:
     """The form of codes from 0 to 2^bits - 1, of which half stands for 0, or with zeros a number for each group.
 
@@ -26,9 +22,14 @@ def int_form(bits: int, group_len: int, scales: str, has_zeros: bool) -> BlockFo
     fields += [Field(plane.field, "uint8", plane.run) for plane in planes]
     zero = 0 if has_zeros else 2 ** (bits - 1)
     name = f"INT{bits}-g{group_len}"
-    return BlockForm(name, group_len, tuple(fields), tuple(planes), group_len, partial(_scales, has_zeros), zero)
+    return BlockForm(
+        name, group_len, tuple(fields), tuple(planes), group_len, _with_zeros if has_zeros else _symmetric, zero
+    )
 
 
-def _scales(has_zeros: bool, fields: Fields, real: Any) -> Scales:
-    zeros: jax.Array | None = fields["zeros"].astype(real) if has_zeros else None
-    return Scales(fields["scales"].astype(real), zeros=zeros)
+def _symmetric(fields: Fields, real: Any) -> Scales:
+    return Scales(fields["scales"].astype(real))
+
+
+def _with_zeros(fields: Fields, real: Any) -> Scales:
+    return Scales(fields["scales"].astype(real), zeros=fields["zeros"].astype(real))

@@ -28,9 +28,9 @@ def with_packing(config: EngineConfig, source: ModelSource, platform: str) -> Mo
     """The source with the packing of its matrices; layers that are packed differently have stacks of their own. Raises
     ConfigError where the option asks for packed weights and the file has none.
 
-    By default rows of 8-bit codes stay packed, and blocks do not: on two cores 8 rows of SmolLM2 (Q4_1) decode at 75
-    to 80 tokens/s packed and at 106 to 110 in bfloat16. On TPU and GPU blocks are refused: XLA would write what it decodes to
-    memory, on a v6e with copies of whole stacks.
+    By default rows of 8-bit codes stay packed, and blocks do not: on two cores with AVX2 8 rows of SmolLM2 (Q4_1)
+    decode at 75 to 80 tokens/s packed and at 106 to 110 in bfloat16. On TPU and GPU blocks are refused: XLA would write
+    what it decodes to memory, on a v6e with copies of whole stacks.
     """
     asked = config.quantization
     if asked in SCHEMES:

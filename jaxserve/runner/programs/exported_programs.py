@@ -1,8 +1,10 @@
 """Device: exported programs (`jax.export`): lowered by one process, compiled by others without tracing."""
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import jax
 from jax import export
@@ -13,6 +15,10 @@ from jaxserve.runner.programs.programs import Program
 from jaxserve.runner.sink_copies import SinkCopies
 from jaxserve.runner.step.step_output import ExtraOutputs
 from jaxserve.sampling.slot_state import SlotState
+from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.form_keys import form_of_key, key_of
+from pallas_kernels.block_tensor import BlockTensor, RowParts
+from pallas_kernels.qtensor import SCHEMES, QTensor, Scheme
 
 EXPORT_NAMES = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
 """`jax.export`'s name of each platform."""
@@ -26,12 +32,37 @@ def _no_fields(_: bytes) -> tuple[()]:
     return ()
 
 
-for record in (DeviceState, KVState, SlotState):
+def _scheme_bytes(fields: tuple[Scheme, str]) -> bytes:
+    return json.dumps([fields[0].name, fields[1]]).encode()
+
+
+def _scheme_fields(stored: bytes) -> tuple[Scheme, str]:
+    scheme, dtype = json.loads(stored)
+    return SCHEMES[scheme], dtype
+
+
+def _form_bytes(fields: tuple[BlockForm, str]) -> bytes:
+    return json.dumps([key_of(fields[0]), fields[1]]).encode()
+
+
+def _form_fields(stored: bytes) -> tuple[BlockForm, str]:
+    form, dtype = json.loads(stored)
+    return form_of_key(form), dtype
+
+
+for record, to_bytes, to_fields in (
+    (DeviceState, _no_bytes, _no_fields),
+    (KVState, _no_bytes, _no_fields),
+    (SlotState, _no_bytes, _no_fields),
+    (RowParts, _no_bytes, _no_fields),
+    (QTensor, _scheme_bytes, _scheme_fields),
+    (BlockTensor, _form_bytes, _form_fields),
+):
     export.register_pytree_node_serialization(
         record,
         serialized_name=f"jaxserve.{record.__name__}",
-        serialize_auxdata=_no_bytes,
-        deserialize_auxdata=_no_fields,
+        serialize_auxdata=cast(Callable[[Any], bytes], to_bytes),
+        deserialize_auxdata=to_fields,
     )
 for arrays in (ExtraOutputs, SinkCopies):
     export.register_namedtuple_serialization(arrays, serialized_name=f"jaxserve.{arrays.__name__}")

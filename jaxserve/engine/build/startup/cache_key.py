@@ -14,8 +14,11 @@ import jax
 import jaxserve
 import pallas_kernels
 from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.packing import Form, Packing
 from jaxserve.runner.programs import exported_programs
 from jaxserve.runner.programs.programs import Programs
+from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.form_keys import key_of
 from pallas_kernels.matmul.cpu_products import has_amx
 
 VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
@@ -47,6 +50,7 @@ def engine_key(programs: Programs) -> dict[str, Any]:
         "has_amx": device.platform == "cpu" and has_amx(),
         "tensor_parallel_size": settings.model.mesh.size,
         "dtype": str(settings.model.dtype),
+        "packing": _packing_key(settings.model.packing),
         "kv_dtype": str(layout.dtype),
         "kv_layout": str(layout.pages),
         "page_size": layout.page_size,
@@ -64,6 +68,15 @@ def engine_key(programs: Programs) -> dict[str, Any]:
     }
     key |= {name: os.environ.get(name, "") for name in VARIABLES}
     return _plain(key | {name: getattr(jax.config, name) for name in SETTINGS})
+
+
+def _packing_key(packing: Packing) -> dict[str, Any]:
+    def key(form: Form | None) -> Any:
+        if isinstance(form, tuple):
+            return [key_of(part) for part in form]
+        return key_of(form) if isinstance(form, BlockForm) else form and form.name
+
+    return {"layers": key(packing.layers), "ends": key(packing.ends)} | {path: key(form) for path, form in packing.own}
 
 
 def program_digest(programs: Programs) -> str:

@@ -2,9 +2,19 @@
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import pytest
 
+from jaxserve.core.buckets import Bucket
+from jaxserve.core.hardware.mesh import make_mesh
+from jaxserve.models.families.named_shapes import SHAPES
+from jaxserve.models.model_settings import Settings
+from jaxserve.models.packing import Packing
 from jaxserve.runner.programs.exported_programs import export_program, from_exported
+from jaxserve.runner.programs.programs import Programs, StepSettings
+from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+from pallas_kernels.block_forms.int_forms import int_form
+from pallas_kernels.qtensor import SCHEMES
 from tests.support.tiny_engines import tiny_engine
 
 NAMES = (
@@ -36,5 +46,21 @@ def test_all_programs_are_named_here(programs):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_program_is_read_back_and_compiled(programs, name):
     program = programs[name]
+    again = from_exported(program, export_program(program))
+    assert again.compile().in_tree == program.compile().in_tree
+
+
+PARTS = tuple(GGML_FORMS[name] for name in ("Q4_0", "Q5_1", "Q8_0"))
+PACKINGS = {
+    "rows": Packing(SCHEMES["int8"], SCHEMES["int8"]),
+    "blocks and parts": Packing(layers=int_form(4, 64, "float16", has_zeros=True), own=(("layers/global/qkv", PARTS),)),
+}
+
+
+@pytest.mark.parametrize("name", PACKINGS)
+def test_a_step_of_packed_weights_is_read_back(name):
+    model = replace(SHAPES["smollm2-135m"], layer_stacks=(0,))
+    settings = Settings(model, make_mesh(1), jnp.dtype("bfloat16"), 32, packing=PACKINGS[name])
+    program = Programs(StepSettings(settings, max_logprobs=0), 40, 8).step(Bucket(8, 8, 4))
     again = from_exported(program, export_program(program))
     assert again.compile().in_tree == program.compile().in_tree

@@ -1,0 +1,25 @@
+"""Device: names by which block forms are found again, for programs that are stored."""
+
+from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+from pallas_kernels.block_forms.int_forms import int_form
+
+
+def key_of(form: BlockForm) -> str:
+    """A name that says all of a form."""
+    if form.name in GGML_FORMS:
+        return form.name
+    bits, has_zeros = sum(plane.bits for plane in form.planes), any(field.name == "zeros" for field in form.fields)
+    (scales,) = (field.dtype for field in form.fields if field.name == "scales")
+    return f"int {bits} {form.group_len} {scales} {'zeros' if has_zeros else 'symmetric'}"
+
+
+def form_of_key(key: str) -> BlockForm:
+    """The form of such a name; raises ValueError for another one."""
+    if key in GGML_FORMS:
+        return GGML_FORMS[key]
+    kind, bits, group_len, scales, zeros = key.split(" ")
+    form = int_form(int(bits), int(group_len), scales, zeros == "zeros") if kind == "int" else None
+    if form is None:
+        raise ValueError(f"{key!r} is no form of blocks")
+    return form

@@ -1,0 +1,28 @@
+"""A form is found again by its name."""
+
+import pytest
+
+from pallas_kernels.block_forms.form_keys import form_of_key, key_of
+from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+from pallas_kernels.block_forms.int_forms import int_form
+
+FORMS = [*GGML_FORMS.values()] + [
+    int_form(bits, group_len, scales, has_zeros)
+    for bits in range(2, 9)
+    for group_len, scales, has_zeros in ((32, "float16", True), (64, "bfloat16", False), (128, "float32", True))
+]
+
+
+def test_forms_have_keys_of_their_own():
+    assert len({key_of(form) for form in FORMS}) == len(FORMS)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=key_of)
+def test_a_form_is_found_by_its_key(form):
+    assert form_of_key(key_of(form)) == form
+
+
+@pytest.mark.parametrize("key", ["Q9_9", "int 4 3 float16 zeros", "nf4 4 64 float16 zeros"])
+def test_other_keys_are_refused(key):
+    with pytest.raises(ValueError, match="no form|not enough values"):
+        form_of_key(key)
