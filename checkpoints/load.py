@@ -70,9 +70,8 @@ def _shape(struct: Any) -> tuple[int, ...]:
         shapes = [_shape(part) for part in struct.parts]
         return (*shapes[0][:-2], sum(shape[-2] for shape in shapes), shapes[0][-1])
     if isinstance(struct, BlockTensor):
-        first = struct.form.fields[0]
-        *rows, num_values = stacked_shape(struct.fields[first.name])
-        return (*rows, num_values // first.count * struct.form.block_len)
+        *rows, num_values = stacked_shape(struct.fields[struct.form.fields[0].name])
+        return (*rows, struct.form.num_inputs(num_values))
     return stacked_shape(struct.codes if isinstance(struct, QTensor) else struct)
 
 

@@ -1,7 +1,7 @@
 """Host: `stored_forms`: in which packed form a file has each matrix of each layer."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from checkpoints.formats.tensor_file import TensorFile
@@ -16,7 +16,7 @@ Forms = dict[str, "BlockForm | tuple[BlockForm, ...]"]
 
 
 def stored_forms(
-    file: TensorFile, rules: Sequence[Rule], shapes: Shapes, num_layers: int, num_shards: int, divided: Sequence[str]
+    file: TensorFile, rules: Sequence[Rule], shapes: Shapes, num_layers: int, num_shards: int, divided: Collection[str]
 ) -> tuple[list[Forms], Forms]:
     """(of each layer, of the matrices outside the layers); matrices that are left out cannot stay packed.
 
@@ -32,7 +32,7 @@ def stored_forms(
         path = rule.leaf(layer)
         leaf = path.rpartition("/")[2]
         form = file.form_of(name) if isinstance(file, PackedFile) else None
-        if form is not None and leaf in divided and info.shape[1] % (form.block_len * num_shards):
+        if form is not None and path in divided and info.shape[1] % (form.block_len * num_shards):
             form = None
         if path in shapes:
             first = rule.runs(layer, shapes[path])[0]

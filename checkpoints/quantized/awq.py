@@ -16,7 +16,7 @@ import numpy as np
 
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, unpacked
-from checkpoints.quantized.group_codes import SCALES, GroupCodes
+from checkpoints.quantized.group_codes import SCALES, GroupCodes, in_order
 from checkpoints.quantized.quantized_weight import (
     FLOATS,
     Misfit,
@@ -72,13 +72,8 @@ class AwqWeight:
 
     def rows(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
         """See `QuantizedWeight`."""
-        found = self._columns(file, start, stop)
-        num_in = self.info.shape[1]
-        group = np.arange(num_in) // (num_in // len(found.scales))
-        values = found.codes.astype(np.float32)
-        values -= found.zeros.astype(np.float32)[group]
-        values *= found.scales[group]
-        return np.ascontiguousarray(values.T)
+        group = in_order(self.info.shape[1], self.scales.shape[0])
+        return self.group_codes(file, start, stop).values(group)
 
     def form(self, file: ColumnFile) -> "BlockForm | None":
         """See `GroupedWeight`."""
@@ -89,17 +84,12 @@ class AwqWeight:
 
     def group_codes(self, file: ColumnFile, start: int, stop: int) -> GroupCodes:
         """See `GroupedWeight`."""
-        found = self._columns(file, start, stop)
-        return GroupCodes(found.codes.T, found.scales.T, found.zeros.T)
-
-    def _columns(self, file: ColumnFile, start: int, stop: int) -> GroupCodes:
-        """All arrays transposed."""
         first, last = start // _PER_WORD, -(-stop // _PER_WORD)
         rest = slice(start - first * _PER_WORD, stop - first * _PER_WORD)
         codes, zeros = (
             _in_order(file.read_columns(info.name, first, last))[:, rest] for info in (self.codes, self.zeros)
         )
-        return GroupCodes(codes, whole_tensor(file, self.scales)[:, start:stop].astype(np.float32), zeros)
+        return GroupCodes(codes.T, whole_tensor(file, self.scales)[:, start:stop].T, zeros.T)
 
 
 def _in_order(words: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ import numpy as np
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, unpacked
-from checkpoints.quantized.group_codes import SCALES, GroupCodes
+from checkpoints.quantized.group_codes import SCALES, GroupCodes, in_order
 from checkpoints.quantized.quantized_weight import (
     FLOATS,
     Misfit,
@@ -127,7 +127,7 @@ class IntWeight:
 
         num_groups, num_in = self.scales.shape[1] if len(self.scales.shape) == 2 else 1, self.info.shape[1]
         group = self._group_of(file, num_groups)
-        if num_in % num_groups or (group is not None and (group != np.arange(num_in) // (num_in // num_groups)).any()):
+        if num_in % num_groups or (group is not None and (group != in_order(num_in, num_groups)).any()):
             return None
         return int_form(self.bits, num_in // num_groups, SCALES[self.scales.dtype], has_zeros=self.zeros is not None)
 
@@ -139,7 +139,7 @@ class IntWeight:
         scales = np.broadcast_to(scales, (len(codes), scales.shape[1]))
         zeros = np.float32(0) if self.zeros is None else self._by_group(file, self.zeros, start, stop)
         half = 2 ** (self.bits - 1)
-        return GroupCodes((codes + half).astype(np.uint8), scales, np.broadcast_to(zeros + half, scales.shape))
+        return GroupCodes(codes + half, scales, np.broadcast_to(zeros + half, scales.shape))
 
     def _by_group(self, file: ColumnFile, info: TensorInfo, start: int, stop: int) -> np.ndarray:
         """Of rows, [stop - start, groups] or, of all rows, [1, 1]."""
@@ -161,7 +161,7 @@ class IntWeight:
         num_in = self.info.shape[1]
         group = None if self.groups is None else whole_tensor(file, self.groups)
         if group is None or (group == -1).all():
-            return np.arange(num_in) // (num_in // num_groups)
+            return in_order(num_in, num_groups)
         if group.min() < 0 or group.max() >= num_groups:
             raise CheckpointError(f"weight_g_idx of {self.info.name} names groups from {group.min()} to {group.max()}")
         return group

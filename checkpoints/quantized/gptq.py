@@ -18,7 +18,7 @@ import numpy as np
 from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile, TensorInfo
 from checkpoints.quantized.bit_fields import WORD, unpacked
-from checkpoints.quantized.group_codes import SCALES, GroupCodes
+from checkpoints.quantized.group_codes import SCALES, GroupCodes, in_order
 from checkpoints.quantized.quantized_weight import (
     FLOATS,
     Misfit,
@@ -80,45 +80,32 @@ class GptqWeight:
 
     def rows(self, file: ColumnFile, start: int, stop: int) -> np.ndarray:
         """See `QuantizedWeight`."""
-        found = self._columns(file, start, stop)
-        group = self._group_of(file, len(found.scales))
-        values = found.codes.astype(np.float32)
-        values -= found.zeros.astype(np.float32)[group]
-        values *= found.scales[group]
-        return np.ascontiguousarray(values.T)
+        group = self._group_of(file, self.scales.shape[0])
+        return self.group_codes(file, start, stop).values(group)
 
     def form(self, file: ColumnFile) -> "BlockForm | None":
         """See `GroupedWeight`; None where groups are of any inputs."""
         from pallas_kernels.block_forms.int_forms import int_form
 
         num_groups, num_in = self.scales.shape[0], self.info.shape[1]
-        if num_in % num_groups or (self._group_of(file, num_groups) != _in_order(num_in, num_groups)).any():
+        if num_in % num_groups or (self._group_of(file, num_groups) != in_order(num_in, num_groups)).any():
             return None
         return int_form(self.scheme.bits, num_in // num_groups, SCALES[self.scales.dtype], has_zeros=True)
 
     def group_codes(self, file: ColumnFile, start: int, stop: int) -> GroupCodes:
         """See `GroupedWeight`."""
-        found = self._columns(file, start, stop)
-        return GroupCodes(found.codes.T, found.scales.T, found.zeros.T)
-
-    def _columns(self, file: ColumnFile, start: int, stop: int) -> GroupCodes:
-        """All arrays transposed."""
         bits = self.scheme.bits
         codes = unpacked(file.read_columns(self.codes.name, start, stop), bits, axis=0)
         zeros = unpacked(whole_tensor(file, self.zeros), bits, axis=1)[:, start:stop]
         if self.scheme.has_zeros_less_one:
             zeros = (zeros + np.uint8(1)) & np.uint8(2**bits - 1)
-        return GroupCodes(codes, whole_tensor(file, self.scales)[:, start:stop].astype(np.float32), zeros)
+        return GroupCodes(codes.T, whole_tensor(file, self.scales)[:, start:stop].T, zeros.T)
 
     def _group_of(self, file: ColumnFile, num_groups: int) -> np.ndarray:
         """Of each input."""
         if self.groups is None:
-            return _in_order(self.info.shape[1], num_groups)
+            return in_order(self.info.shape[1], num_groups)
         group = whole_tensor(file, self.groups)
         if group.min() < 0 or group.max() >= num_groups:
             raise CheckpointError(f"{self.groups.name} names groups from {group.min()} to {group.max()}")
         return group
-
-
-def _in_order(num_in: int, num_groups: int) -> np.ndarray:
-    return np.arange(num_in) // (num_in // num_groups)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import ColumnFile
 
 if TYPE_CHECKING:
@@ -15,11 +16,23 @@ SCALES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 @dataclass(frozen=True, slots=True)
 class GroupCodes:
-    """codes: uint8 [rows, in]. scales, zeros: [rows, groups]. w = scales · (codes - zeros), of inputs in order."""
+    """codes: [rows, in]. scales, zeros: [rows, groups]."""
 
     codes: np.ndarray
     scales: np.ndarray
     zeros: np.ndarray
+
+    def values(self, group: np.ndarray) -> np.ndarray:
+        """scales · (codes - zeros), float32. group: of each input."""
+        values = self.codes.astype(np.float32)
+        values -= self.zeros.astype(np.float32)[:, group]
+        values *= self.scales.astype(np.float32, copy=False)[:, group]
+        return np.ascontiguousarray(values)
+
+
+def in_order(num_in: int, num_groups: int) -> np.ndarray:
+    """The group of each input, of as many inputs in each."""
+    return np.arange(num_in) // (num_in // num_groups)
 
 
 @runtime_checkable
@@ -36,11 +49,15 @@ class GroupedWeight(Protocol):
 
 
 def fields_of(form: "BlockForm", found: GroupCodes) -> dict[str, np.ndarray]:
-    """The fields of a form of `int_forms`, each [rows, groups · count]."""
+    """The fields of a form of `int_forms`, each [rows, groups · count]. Raises CheckpointError for numbers beyond."""
+    bits = sum(plane.bits for plane in form.planes)
+    for values, most in ((found.codes, 2**bits - 1), (found.zeros, 255)):
+        if values.size and not 0 <= values.min() <= values.max() <= most:
+            raise CheckpointError(f"a weight has codes or zero points beyond {bits} bits: use quantization='dense'")
     fields: dict[str, np.ndarray] = {}
-    num_rows, shift = len(found.codes), 0
+    codes, num_rows, shift = found.codes.astype(np.uint8), len(found.codes), 0
     for plane in form.planes:
-        runs = (found.codes >> np.uint8(shift)).reshape(num_rows, -1, 8 // plane.bits, plane.run)
+        runs = (codes >> np.uint8(shift)).reshape(num_rows, -1, 8 // plane.bits, plane.run)
         places = np.arange(0, 8, plane.bits, dtype=np.uint8)[:, None]
         own = (runs & np.uint8(2**plane.bits - 1)) << places
         fields[plane.field] = np.bitwise_or.reduce(own, axis=2).reshape(num_rows, -1)

@@ -59,10 +59,9 @@ def packed(spec: ParamSpec, form: Form | None, parts: tuple[int, ...] = ()) -> M
 def decoded_spec(leaf: Matrix) -> ParamSpec:
     """One with the shape and the axes of a matrix's values."""
     if isinstance(leaf, BlockTensor):
-        first = leaf.form.fields[0]
-        spec = leaf.fields[first.name]
+        spec = leaf.fields[leaf.form.fields[0].name]
         *out, num_values = spec.shape
-        return replace(spec, shape=(*out, num_values // first.count * leaf.form.block_len))
+        return replace(spec, shape=(*out, leaf.form.num_inputs(num_values)))
     if isinstance(leaf, RowParts):
         parts = [decoded_spec(part) for part in leaf.parts]
         *lead, _, num_inputs = parts[0].shape

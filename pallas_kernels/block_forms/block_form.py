@@ -69,6 +69,10 @@ class BlockForm:
     def block_bytes(self) -> int:
         return sum(field.num_bytes for field in self.fields)
 
+    def num_inputs(self, num_values: int) -> int:
+        """Of a row whose first field has so many values."""
+        return num_values // self.fields[0].count * self.block_len
+
     def split(self, blocks: np.ndarray) -> dict[str, np.ndarray]:
         """The fields [rows, blocks · count] of bytes [rows, blocks · block_bytes] of a file."""
         blocks = blocks.reshape(len(blocks), -1, self.block_bytes)

@@ -20,8 +20,6 @@ from jaxserve.runner.load_weights import TENSOR_NAMES, dims
 from pallas_kernels.qtensor import SCHEMES
 
 ONE = abstract_mesh(1)
-DIVIDED = ("o", "down")
-"""Leaves whose inputs are divided over devices."""
 
 
 def with_packing(config: EngineConfig, source: ModelSource, platform: str) -> ModelSource:
@@ -68,9 +66,11 @@ def _as_stored(source: ModelSource, num_devices: int) -> ModelSource | None:
     checkpoint, model = source.checkpoint, source.model
     if checkpoint is None or checkpoint.spelling not in ("hf", "gguf"):
         return None
-    shapes = {path: decoded_spec(leaf).shape for path, leaf in matrices(declare(model, ONE, jnp.float32)).items()}
+    specs = {path: decoded_spec(leaf) for path, leaf in matrices(declare(model, ONE, jnp.float32)).items()}
+    shapes = {path: spec.shape for path, spec in specs.items()}
+    divided = {path for path, spec in specs.items() if spec.axes[-1] is not None}
     rules = TENSOR_NAMES[model.family].rules(checkpoint.spelling, dims(model, ONE))
-    layers, ends = stored_forms(checkpoint.file, rules, shapes, model.num_layers, num_devices, DIVIDED)
+    layers, ends = stored_forms(checkpoint.file, rules, shapes, model.num_layers, num_devices, divided)
     if not any(layers) and not ends:
         return None
     apart, names = _split(model, layers)

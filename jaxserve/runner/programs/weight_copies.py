@@ -47,10 +47,9 @@ def _decoded(params: Any) -> Iterator[str]:
         return isinstance(leaf, BlockTensor)
 
     for matrix in filter(is_packed, jax.tree.leaves(params, is_leaf=is_packed)):
-        field = matrix.form.fields[0]
-        for values in jax.tree.leaves(matrix.fields[field.name]):
+        for values in jax.tree.leaves(matrix.fields[matrix.form.fields[0].name]):
             *rows, num_values = local_shape(values)
-            shape = (math.prod(rows), num_values // field.count * matrix.form.block_len)
+            shape = (math.prod(rows), matrix.form.num_inputs(num_values))
             if 4 * math.prod(shape) > max(TILE_BYTES.values()):
                 for form in (shape, (*rows, shape[1])):
                     yield from (hlo_type(form, dtype) for dtype in WIDENED)

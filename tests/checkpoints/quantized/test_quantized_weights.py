@@ -229,3 +229,13 @@ def test_other_weights_have_no_form(name, tmp_path):
     config, tensors, _ = CASES[name]
     with open_folder(tmp_path, config, tensors) as checkpoint:
         assert checkpoint.file.form_of("a.weight") is None
+
+
+def test_codes_beyond_their_bits_are_decoded_but_not_packed(tmp_path):
+    config, tensors, expected = CASES["integers in groups"]
+    tensors = tensors | {"a.weight": tensors["a.weight"].copy()}
+    tensors["a.weight"][3, 5] = 100
+    with open_folder(tmp_path, config, tensors) as checkpoint:
+        assert checkpoint.file.read_rows("a.weight", 3, 4)[0, 5] > expected[3, 5]
+        with pytest.raises(CheckpointError, match="beyond 4 bits: use quantization='dense'"):
+            checkpoint.file.read_fields("a.weight", 0, SHAPE[0])
