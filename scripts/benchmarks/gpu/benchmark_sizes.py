@@ -9,7 +9,7 @@ from pallas_kernels.paged_attention.workloads import WORKLOADS, Workload
 from scripts.benchmarks.kernels.measure_kernel import Sampling
 from scripts.benchmarks.kernels.workload_names import KNOWN, workloads
 from tests.support.golden_data import checkpoint
-from tests.support.tiny_engines import SIZES
+from tests.support.tiny_engines import SMALL
 
 BACKEND = "mosaic_gpu"
 
@@ -27,6 +27,7 @@ class EngineSizes:
     options: dict[str, Any]
     """Engine options. The context must have room for tokens drawn while the prompts of other sequences are computed."""
     backends: tuple[str, ...] = (BACKEND, "xla")
+    quantizations: tuple[str, ...] = ("auto",)
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Sizes:
     tuned: tuple[Workload, ...]
     attention: tuple[Workload, ...]
     engine: EngineSizes
+    quantized: EngineSizes
     throughput: ThroughputSizes
     product_checks: tuple[products.Workload, ...]
     products: tuple[products.Workload, ...]
@@ -75,6 +77,21 @@ def in_order(w: products.Workload) -> tuple[int, int]:
     return model, ROWS_IN_ORDER.index(w.num_rows)
 
 
+ENGINE = EngineSizes(
+    "llama-3-8b",
+    (64, 8, 1, 256),
+    prompt_len=1024,
+    num_steps=48,
+    options={
+        "dtype": "bfloat16",
+        "max_model_len": 1280,
+        "max_num_seqs": 256,
+        "max_num_batched_tokens": 2048,
+        # Those of the default list that the batches need: each takes 8 s to compile.
+        "buckets": "8 64 256 2048x8 2048x32 2048x128 2048x256",
+    },
+)
+
 FULL = Sizes(
     checks=tuple(in_bfloat16(w) for w in WORKLOADS if w.layout == "rows"),
     # The shapes of `attention` first: the time limit may cut the list off.
@@ -101,23 +118,13 @@ FULL = Sizes(
         like("llama3_8b_decode_64x8k", "llama3_8b_decode_64x32k", kv_lens=(32_768,) * 64),
         like("llama3_8b_prefill_4x2k", "llama3_8b_prefill_4x4k", q_lens=(4096,) * 4, kv_lens=(4096,) * 4),
     ),
-    engine=EngineSizes(
-        "llama-3-8b",
-        (1, 8, 64, 256),
-        prompt_len=1024,
-        num_steps=48,
-        options={
-            "dtype": "bfloat16",
-            "max_model_len": 1280,
-            "max_num_seqs": 256,
-            "max_num_batched_tokens": 2048,
-        },
-    ),
+    engine=ENGINE,
+    quantized=replace(ENGINE, batches=(64, 1), backends=(BACKEND,), quantizations=("int8", "w8a8")),
     throughput=ThroughputSizes(
         "llama-3-8b",
         num_prompts=512,
         num_tokens=1024,
-        options={"dtype": "bfloat16", "max_model_len": 2048, "max_num_seqs": 256, "max_num_batched_tokens": 2048},
+        options=ENGINE.options | {"max_model_len": 2048, "buckets": "64 128 192 256 2048x32 2048x256"},
     ),
     product_checks=tuple(w for w in products.BENCH_WORKLOADS if w.num_rows in (1, 64)),
     products=tuple(
@@ -130,19 +137,22 @@ TINY_MODEL = str(checkpoint("llama3"))
 _TINY_DECODE = Workload("tiny_decode", (1,), (32,), 2, 1, 16, num_layers=1, dtype="bfloat16")
 _TINY_PRODUCT = products.Workload("tiny_product", 3, 64, 64, has_residual=True)
 
+_TINY_ENGINE = EngineSizes(
+    TINY_MODEL,
+    (2,),
+    prompt_len=40,  # both prompts take three steps
+    num_steps=20,  # more than the tokens that a request has by default
+    options=SMALL,
+    backends=("xla",),  # an interpreted GPU kernel takes a second per layer
+)
+
 TINY = Sizes(
     checks=(_TINY_DECODE, in_bfloat16(KNOWN["phi3_mini_mixed_lanes"])),  # GPU kernels refuse the second
     tuned=(_TINY_DECODE,),
     attention=(_TINY_DECODE,),
-    engine=EngineSizes(
-        TINY_MODEL,
-        (1,),
-        prompt_len=4,
-        num_steps=2,
-        options=SIZES,
-        backends=("xla",),  # an interpreted GPU kernel takes a second per layer
-    ),
-    throughput=ThroughputSizes(TINY_MODEL, num_prompts=4, num_tokens=8, options=SIZES),
+    engine=_TINY_ENGINE,
+    quantized=replace(_TINY_ENGINE, quantizations=("int8",)),
+    throughput=ThroughputSizes(TINY_MODEL, num_prompts=4, num_tokens=8, options=SMALL),
     product_checks=(_TINY_PRODUCT,),
     products=(_TINY_PRODUCT,),
     sampling=Sampling(seconds=0, count=1),

@@ -28,7 +28,10 @@ def _part(name: str) -> Part:
 
 
 PARTS = tuple(
-    map(_part, ("ceilings", "first", "checks", "tune", "products", "attention", "steps", "throughput", "peers"))
+    map(
+        _part,
+        ("ceilings", "first", "checks", "tune", "products", "attention", "steps", "quantized", "throughput", "peers"),
+    )
 )
 FIRST_BATCH, FIRST_DECODE = 64, "llama3_8b_decode_64x8k"
 FIRST_CHECKS = ("llama3_8b_decode", "llama3_8b_prefill", "llama3_8b_tp4_mixed")
@@ -85,6 +88,12 @@ def steps(folder: Path, is_small: bool) -> Iterator[Task]:
     from scripts.benchmarks.gpu import step_times
 
     return step_times.tasks(sizes_of(is_small).engine)
+
+
+def quantized(folder: Path, is_small: bool) -> Iterator[Task]:
+    from scripts.benchmarks.gpu import step_times
+
+    return step_times.tasks(sizes_of(is_small).quantized)
 
 
 def throughput(folder: Path, is_small: bool) -> Iterator[Task]:

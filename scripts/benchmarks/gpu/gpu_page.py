@@ -86,9 +86,8 @@ def drawn(results: Results) -> dict[str, str]:
         value = gpu_tables.decode_mbu(r, results) if r["is_decode"] else gpu_tables.prefill_mfu(r, results)
         groups[part].setdefault(r["workload"], {})[r["by"]] = value or 0.0
     for r in results.of("engine"):
-        groups["engine"].setdefault(f"{r['batch']} sequences", {})[r["backend"]] = (
-            gpu_tables.step_mbu(r, results) or 0.0
-        )
+        kind = f"{r['backend']}, {r['weights']}"
+        groups["engine"].setdefault(f"{r['batch']} sequences", {})[kind] = gpu_tables.step_mbu(r, results) or 0.0
     titles = {
         "decode": "Decode attention: share of the copy's bandwidth, %",
         "prefill": "Prefill attention: share of the product's rate, %",

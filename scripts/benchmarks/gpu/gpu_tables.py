@@ -104,12 +104,12 @@ def first(results: Results) -> Rows:
 
 def prompts(results: Results) -> Rows:
     """Steps that compute prompts; MFU: of the products, without attention."""
-    rows = [["attention by", "tokens a step", "step, ms", "tokens/s", "MFU"]]
-    found = {(r["backend"], r["prefill_tokens"]): r for r in results.of("engine") if r["prefill_s"]}
+    rows = [["attention by", "weights", "tokens a step", "step, ms", "tokens/s", "MFU"]]
+    found = {(r["backend"], r["weights"], r["prefill_tokens"]): r for r in results.of("engine") if r["prefill_s"]}
     for r in found.values():
         rate = share(r["prefill_ops"] / r["prefill_s"], ceiling(results)["ops_per_s"])
         times = f"{1e3 * r['prefill_s']:.2f}", f"{r['prefill_tokens'] / r['prefill_s']:,.0f}"
-        rows.append([r["backend"], f"{r['prefill_tokens']:,}", *times, percent(rate)])
+        rows.append([r["backend"], r["weights"], f"{r['prefill_tokens']:,}", *times, percent(rate)])
     return rows
 
 
@@ -122,12 +122,12 @@ def throughput(results: Results) -> Rows:
 
 
 def engine(results: Results) -> Rows:
-    rows = [["attention by", "sequences", "context", "step, ms", "tokens/s", "weights, GB", "KV, GB", "MBU"]]
+    rows = [["attention by", "weights", "sequences", "context", "step, ms", "tokens/s", "weights, GB", "KV, GB", "MBU"]]
     for r in sorted(results.of("engine"), key=lambda r: r["batch"]):
         gigabytes = [f"{r[name] / 1e9:,.1f}" for name in ("weight_bytes", "kv_bytes")]
         rate = f"{r['batch'] / r['step_s']:,.0f}"
-        cells = [r["backend"], str(r["batch"]), f"{r['context']:,.0f}", f"{1e3 * r['step_s']:.2f}", rate, *gigabytes]
-        rows.append([*cells, percent(step_mbu(r, results))])
+        cells = [r["backend"], r["weights"], str(r["batch"]), f"{r['context']:,.0f}", f"{1e3 * r['step_s']:.2f}", rate]
+        rows.append([*cells, *gigabytes, percent(step_mbu(r, results))])
     return rows
 
 

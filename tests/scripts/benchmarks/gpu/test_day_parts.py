@@ -85,14 +85,16 @@ def step(num_rows: int, num_decodes: int, num_tokens: int, collected_s: float, p
 
 def test_the_median_step_is_one_in_which_all_sequences_decode():
     """Two prompts of 10 tokens; the first sequence decodes alone while the second is computed."""
-    records = [step(1, 0, 10, 1), step(2, 1, 11, 2), step(2, 2, 2, 9), step(2, 2, 2, 9.25, 9), step(2, 2, 2, 9.5, 9.25)]
-    assert median_prefill(records) == {"prefill_tokens": 10, "prefill_s": 0.5}
+    first, second = step(1, 0, 10, 1), step(2, 1, 11, 2, 1.75)
+    records = [first, second, step(2, 2, 2, 9), step(2, 2, 2, 9.25, 9), step(2, 2, 2, 9.5, 9.25)]
+    assert median_prefill(records) == {"prefill_tokens": 11, "prefill_s": 0.25}
+    assert median_prefill(records[:1]) == {"prefill_tokens": 0, "prefill_s": None}, "submitted behind no other"
     assert median_step(records, 2) == {"num_steps": 3, "step_s": 0.25, "context": (10 + 11 + 4) / 2}
 
 
 def test_every_part_runs_on_a_cpu(tmp_path, monkeypatch):
-    engine = step_times.build(day_parts.sizes_of(is_small=True).engine, "xla")
-    monkeypatch.setattr(step_times, "build", lambda *_: engine)  # two parts build the same one, in 4 s
+    engine = step_times.build(day_parts.sizes_of(is_small=True).engine, "xla", "auto")
+    monkeypatch.setattr(step_times, "build", lambda *_: engine)  # three parts build one, in 4 s or more
     journal = Journal(tmp_path / "journal.jsonl")
     journal.describes({"device": "cpu"})
     for part in PARTS:
@@ -121,9 +123,10 @@ def test_every_part_runs_on_a_cpu(tmp_path, monkeypatch):
     (product,) = records["products"]
     assert [one["problem"] for one in product["tried"] if one["time_us"] is None] == []
     assert [r["by"] for r in records["attention"]] == ["mosaic_gpu", "xla"]
-    (step,) = records["engine"]
-    assert step["num_steps"] >= 2
-    assert step["prefill_tokens"] == 4
+    assert [step["weights"] for step in records["engine"]] == ["float32", "int8"]
+    for step in records["engine"]:
+        assert step["num_steps"] >= 20
+        assert step["prefill_tokens"] == 32
     assert records["throughput"][0]["tokens_out"] == 32
     assert {"tiny_decode by cuDNN", "tiny_decode by PyTorch SDPA"} < {*content["missing"]["attention"]}
     assert "lanes" in content["missing"]["checks"]["phi3_mini_mixed_lanes"]
@@ -153,7 +156,7 @@ def test_every_part_runs_on_a_cpu(tmp_path, monkeypatch):
         (["--dry-run", "--out", "docs/benchmarks"], "not written to docs"),
         (
             ["--only", "checks,speed"],
-            "speed: parts are ceilings, first, checks, tune, products, attention, steps, throughput",
+            "speed: parts are ceilings, first, checks, tune, products, attention, steps, quantized, throughput",
         ),
         (["--minutes", "0"], "must be a number of minutes above 0"),
     ],

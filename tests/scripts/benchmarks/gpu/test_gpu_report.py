@@ -26,7 +26,7 @@ def measured() -> Results:
             attention("d", "xla", 4e-3),
         ],
         "engine": [
-            {"backend": "xla", "batch": 64, "num_steps": 9, "context": 1050.0}
+            {"backend": "xla", "weights": "int8", "batch": 64, "num_steps": 9, "context": 1050.0}
             | {"step_s": 0.01, "weight_bytes": 1.5e10, "kv_bytes": 9e9}
             | {"prefill_tokens": 2048, "prefill_s": 0.1, "prefill_ops": 4e13}
         ],
