@@ -48,7 +48,11 @@ OPS = {
     ),
     "matmul": _Fields(
         counts=("num_rows", "num_columns", "num_inputs"),
-        words={"kind": ("plain", "gated"), "dtype": ("bfloat16", "float16")},
+        words={
+            "kind": ("plain", "gated"),
+            "dtype": ("bfloat16", "float16"),
+            "weight_dtype": ("bfloat16", "float16", "int8"),
+        },
         sizes=("columns", "inputs", "splits"),
         is_by_nearest_rows=False,
     ),

@@ -1,4 +1,4 @@
-"""Device: the arguments of named workloads of `matmul`, for tests, benchmarks and the tuner."""
+"""Device: the arguments of named workloads of `matmul` and `quant_matmul`, for tests, benchmarks and the tuner."""
 
 from typing import Any
 
@@ -8,11 +8,17 @@ import numpy as np
 
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.matmul.workloads import Workload
+from pallas_kernels.qtensor import SCHEMES, QTensor, encode
 
 
 def spec_of(w: Workload) -> MatmulSpec:
     """The workload's static arguments."""
     return MatmulSpec(w.activation, None if w.out_dtype is None else jnp.dtype(w.out_dtype))
+
+
+def types_of(w: Workload) -> tuple[str, str]:
+    """Of the rows and of the weights."""
+    return w.dtype, "int8" if w.is_packed else w.dtype
 
 
 def stack_shape(w: Workload) -> tuple[int, ...]:
@@ -21,7 +27,7 @@ def stack_shape(w: Workload) -> tuple[int, ...]:
 
 
 def build(w: Workload, seed: int = 0) -> dict[str, Any]:
-    """Arguments of `matmul` for the last layer of the stack; all others hold NaN. Results are of order 1."""
+    """Arguments of the product of the stack's last layer; all others hold NaN. Results are of order 1."""
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int, scale: float = 1.0) -> jax.Array:
@@ -30,11 +36,19 @@ def build(w: Workload, seed: int = 0) -> dict[str, Any]:
     shape = stack_shape(w)
     stack = np.full(shape, np.nan, jnp.dtype(w.dtype))
     stack[-1] = normal(*shape[1:], scale=w.num_inputs**-0.5)
-    return {
+    arguments = {
         "x": normal(w.num_rows, w.num_inputs),
-        "stack": jnp.asarray(stack),
+        "stack": _packed(stack) if w.is_packed else jnp.asarray(stack),
         "layer": jnp.int32(w.num_layers - 1),
         "bias": normal(w.num_columns) if w.has_bias else None,
-        "residual": normal(w.num_rows, w.num_columns) if w.has_residual else None,
         "spec": spec_of(w),
     }
+    if not w.is_packed:
+        arguments["residual"] = normal(w.num_rows, w.num_columns) if w.has_residual else None
+    return arguments
+
+
+def _packed(stack: np.ndarray) -> QTensor:
+    codes, scales = encode(np.nan_to_num(stack.astype(np.float32)))
+    scales[:-1] = np.nan
+    return QTensor(jnp.asarray(codes), jnp.asarray(scales), SCHEMES["int8"], str(stack.dtype))

@@ -1,6 +1,7 @@
-"""Host: named workloads of `matmul`: the products of real models' layers on one device, at the rows of decode steps."""
+"""Host: named workloads of `matmul` and `quant_matmul`: the products of real models' layers on one device, at the rows
+of decode steps."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -19,6 +20,8 @@ class Workload:
     out_dtype: str | None = None
     """None: that of `dtype`."""
     num_layers: int = 2
+    is_packed: bool = False
+    """Weights are codes of 8 bits with a scale for each column, and no residual is added."""
 
     @property
     def num_parts(self) -> int:
@@ -27,8 +30,8 @@ class Workload:
 
     @property
     def weight_bytes(self) -> int:
-        """Of one layer, in 16 bits: what a call must read."""
-        return 2 * self.num_parts * self.num_columns * self.num_inputs
+        """Of one layer, in 8 or 16 bits: what a call must read."""
+        return (1 if self.is_packed else 2) * self.num_parts * self.num_columns * self.num_inputs
 
 
 Products = dict[str, dict[str, Any]]
@@ -66,3 +69,11 @@ BENCH_WORKLOADS = tuple(
     for num_rows in NUM_ROWS
 )
 """At their full size."""
+
+
+def packed(w: Workload) -> Workload:
+    """The same product with packed weights."""
+    return replace(w, name=f"{w.name}_int8", is_packed=True, has_residual=False)
+
+
+PACKED_WORKLOADS = tuple(packed(w) for w in BENCH_WORKLOADS if w.name.startswith(("llama3_8b", "smollm2_135m")))

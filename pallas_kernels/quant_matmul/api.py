@@ -3,12 +3,14 @@
 from jaxtyping import Array, Float, Int
 
 from pallas_kernels.block_tensor import BlockTensor
-from pallas_kernels.dispatch import Implementation, dispatch
+from pallas_kernels.dispatch import Implementation, dispatch, imported_on_demand
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.qtensor import QTensor
 from pallas_kernels.quant_matmul import reference, xla
 
+GPU = "pallas_kernels.quant_matmul.mosaic_gpu.backend"
 IMPLEMENTATIONS = (
+    Implementation("mosaic_gpu", imported_on_demand(GPU, "quant_matmul"), platforms=("gpu",)),
     Implementation("xla", xla.quant_matmul),
     Implementation("reference", reference.quant_matmul, is_automatic=False),
 )
@@ -30,7 +32,7 @@ def quant_matmul(
     Args:
       stack: of layers.
       layer: index in the stack's first axis.
-      spec: as for `matmul`; it has no blocks.
+      spec: as for `matmul`.
       bias: added to a product without a gate.
 
     Returns:

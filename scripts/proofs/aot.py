@@ -75,6 +75,7 @@ def cases() -> Iterator[Case]:
     yield f"Llama 3 8B, step, {gpu_step.DECODE}", "h200", gpu_step.check_whole_step
     with_kernel = gpu_step.check_layers_with_measured_products
     yield f"Llama 3 8B, layers, {gpu_step.DECODE}, products by the kernel", "h200", with_kernel
+    yield f"Llama 3 8B in int8, layers, {gpu_step.DECODE}, products by the kernel", "h200", partial(with_kernel, "int8")
     yield f"Gemma 3 1B, layers, {gpu_step.DECODE}", "h200", gpu_step.check_layers_of_two_kinds
     yield "Llama 3 8B, batch-invariant steps of 8 and 64 rows", "h200", gpu_step.check_batch_invariant_steps
     for name in gpu.CASES:

@@ -1,4 +1,4 @@
-"""Device: `matmul` on Hopper GPUs by one Pallas kernel, for the few rows of a decode step.
+"""Device: `matmul` and `quant_matmul` on Hopper GPUs by one Pallas kernel, for the few rows of a decode step.
 
     x, padded to a multiple of 8 rows · stack[layer]ᵀ ──▶ kernel ──▶ y
                                                              └─ with splits: their sums ──▶ added in order (XLA) ──▶ y
@@ -32,6 +32,22 @@ def matmul(
     residual: Float[Array, "T *out"] | None,
 ) -> Float[Array, "T *out"]:
     """See `api.matmul`."""
+    return product(x, stack, None, layer, spec, bias, residual)
+
+
+def product(
+    x: jax.Array,
+    stack: Stacked,
+    scales: jax.Array | None,
+    layer: jax.Array,
+    spec: MatmulSpec,
+    bias: jax.Array | None,
+    residual: jax.Array | None,
+) -> jax.Array:
+    """`matmul`; with scales [L, *out] the stack has codes, and the sums of each output are multiplied by its scale.
+
+    Everything is computed in float32 and rounded once.
+    """
     require_hopper()
     _require_one_device()
     if isinstance(stack, tuple):
@@ -39,12 +55,13 @@ def matmul(
     num_rows, out_dtype = len(x), jnp.dtype(spec.out_dtype or x.dtype)
     out = stack.shape[1 if spec.activation is None else 2 : -1]
     parts = stack.reshape(len(stack), spec.num_parts, -1, stack.shape[-1])
+    scales = None if scales is None else scales.reshape(parts.shape[:-1])
     sizes = _sizes(x, parts, spec, out_dtype)
     padding = ((0, sizes.num_rows - num_rows), (0, 0))
     x = jnp.pad(x, padding)
     bias = None if bias is None else bias.reshape(-1)
     residual = None if residual is None else jnp.pad(residual.reshape(num_rows, -1), padding)
-    y = multiply(x, parts, layer, bias, residual, sizes=sizes, spec=spec)
+    y = multiply(x, parts, scales, layer, bias, residual, sizes=sizes, spec=spec)
     if sizes.splits > 1:
         sums = list(reduce(add, y))  # the order is fixed, so results repeat
         added = [jnp.broadcast_to(b, sums[0].shape) for b in (bias, residual) if b is not None]
@@ -62,7 +79,7 @@ def _require_one_device() -> None:
 def _sizes(x: jax.Array, stack: jax.Array, spec: MatmulSpec, out_dtype: jnp.dtype) -> KernelSizes:
     """Raises NotImplementedError where the kernel does not serve these arguments."""
     num_rows, (num_columns, num_inputs) = len(x), stack.shape[-2:]
-    if x.dtype not in (jnp.bfloat16, jnp.float16) or stack.dtype != x.dtype:
+    if x.dtype not in (jnp.bfloat16, jnp.float16) or stack.dtype not in (x.dtype, jnp.int8):
         raise NotImplementedError(f"it multiplies bfloat16 or float16, not {x.dtype} by {stack.dtype}")
     if num_rows > MAX_ROWS:
         raise NotImplementedError(f"it is for at most {MAX_ROWS} rows, not {num_rows}")
@@ -70,11 +87,12 @@ def _sizes(x: jax.Array, stack: jax.Array, spec: MatmulSpec, out_dtype: jnp.dtyp
     for name, (size, unit) in whole.items():
         if size % unit:
             raise NotImplementedError(f"{size} {name} are no multiple of {unit}")
-    block = spec.block or block_sizes(num_rows, num_columns, num_inputs, x.dtype, spec)
+    types = (x.dtype, stack.dtype)
+    block = spec.block or block_sizes(num_rows, num_columns, num_inputs, types, spec)
     for name, (size, unit) in whole.items():
         of_block = getattr(block, name)
         if of_block % unit or size % of_block:
             raise NotImplementedError(f"blocks of {of_block} {name} do not divide {size}, or are no multiple of {unit}")
     padded = -(-num_rows // 8) * 8
-    static = (block.columns, block.inputs, block.splits, x.dtype, out_dtype)
+    static = (block.columns, block.inputs, block.splits, *types, out_dtype)
     return KernelSizes(spec.num_parts, padded, num_columns, num_inputs, *static)

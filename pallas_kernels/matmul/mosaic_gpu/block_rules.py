@@ -17,23 +17,27 @@ MIN_INPUTS = 512
 MIN_DEPTH = 4
 
 
-def block_sizes(num_rows: int, num_columns: int, num_inputs: int, dtype: Any, spec: MatmulSpec) -> BlockSizes:
-    """Block sizes: measured on the target, else by rule.
+def block_sizes(
+    num_rows: int, num_columns: int, num_inputs: int, types: tuple[Any, Any], spec: MatmulSpec
+) -> BlockSizes:
+    """Block sizes: measured on the target, else by rule. types: of the rows and of the weights.
 
     Raises:
       NotImplementedError: nothing was measured, and the back end is not asked for by name.
     """
-    key = tuned_key(num_rows, num_columns, num_inputs, dtype, spec)
+    key = tuned_key(num_rows, num_columns, num_inputs, types, spec)
     measured = tuned("matmul", target_device_kind(), key)
     if measured is not None:
         return BlockSizes(**measured)
     if spec.backend == "auto":
         raise NotImplementedError("no measurement says that it is faster than XLA's product")
-    return by_rule(num_rows, num_columns, num_inputs, spec.num_parts)
+    return by_rule(num_rows, num_columns, num_inputs, spec.num_parts, types[1])
 
 
-def by_rule(num_rows: int, num_columns: int, num_inputs: int, num_parts: int) -> BlockSizes:
-    """Block sizes that no device has confirmed yet.
+def by_rule(
+    num_rows: int, num_columns: int, num_inputs: int, num_parts: int, weight_dtype: Any = jnp.bfloat16
+) -> BlockSizes:
+    """Block sizes for what no device has measured.
 
     A thread block also reads the activations, from the L2 cache: those of 64 rows are as many bytes as the weights
     of 64 columns, those of 16 rows a quarter. Longer rows of a tile are read more efficiently, if enough tiles fit
@@ -42,7 +46,7 @@ def by_rule(num_rows: int, num_columns: int, num_inputs: int, num_parts: int) ->
     is_wide = num_rows > 16 and num_parts == 1 and num_columns % (2 * COLUMNS) == 0
     columns = 2 * COLUMNS if is_wide else COLUMNS
     static = (num_parts, num_rows, num_columns, num_inputs, columns)
-    has_depth = KernelSizes(*static, 2 * INPUTS, 1, jnp.bfloat16, jnp.bfloat16).depth >= MIN_DEPTH
+    has_depth = KernelSizes(*static, 2 * INPUTS, 1, jnp.bfloat16, weight_dtype, jnp.bfloat16).depth >= MIN_DEPTH
     inputs = 2 * INPUTS if has_depth and num_inputs % (2 * INPUTS) == 0 else INPUTS
     splits = 1
     while num_columns // columns * splits < NUM_MULTIPROCESSORS and num_inputs // (2 * splits) >= MIN_INPUTS:
@@ -50,12 +54,15 @@ def by_rule(num_rows: int, num_columns: int, num_inputs: int, num_parts: int) ->
     return BlockSizes(columns, inputs, splits)
 
 
-def tuned_key(num_rows: int, num_columns: int, num_inputs: int, dtype: Any, spec: MatmulSpec) -> dict[str, int | str]:
+def tuned_key(
+    num_rows: int, num_columns: int, num_inputs: int, types: tuple[Any, Any], spec: MatmulSpec
+) -> dict[str, int | str]:
     """One row is a product with a vector for XLA; 2 to 8 rows are as much work for the kernel as 8."""
     return {
         "num_rows": 1 if num_rows == 1 else max(8, row_bucket(num_rows)),
         "num_columns": num_columns,
         "num_inputs": num_inputs,
         "kind": "plain" if spec.activation is None else "gated",
-        "dtype": str(jnp.dtype(dtype)),
+        "dtype": str(jnp.dtype(types[0])),
+        "weight_dtype": str(jnp.dtype(types[1])),
     }

@@ -1,8 +1,11 @@
 """Device: the compute warpgroup of a GPU kernel of `matmul`: sums a tile of columns over the steps in the ring.
 
 yᵀ[columns, rows] = W[columns, inputs] · xᵀ[inputs, rows]: a wgmma has at least 64 rows, which the columns fill, and any
-multiple of 8 columns, so that few rows of x are little work.
+multiple of 8 columns, so that few rows of x are little work. Codes of weights are widened in registers, from which a
+wgmma takes its left side, and each column's sums are multiplied by its scale.
 """
+
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -32,15 +35,38 @@ def multiply_steps(refs: Refs, work: Work, sizes: KernelSizes) -> list[jax.Array
             plgpu.barrier_wait(refs["filled"].at[buffer])
             rows = refs["rows"].at[buffer].transpose((1, 0))
             for part, accumulator in enumerate(accumulators):
-                # Weights of 8 or 4 bits would be widened here, between their copy and their product.
-                plgpu.wgmma(accumulator, refs["weights"].at[buffer, part], rows)
+                plgpu.wgmma(accumulator, _weights(refs, buffer, part, sizes), rows)
             plgpu.wgmma_wait(0)
             plgpu.barrier_arrive(refs["freed"].at[buffer])
 
-        return [plgpu.layout_cast(accumulator[...], MATRIX) for accumulator in accumulators]
+        found: list[jax.Array] = [plgpu.layout_cast(accumulator[...], MATRIX) for accumulator in accumulators]
+        if not sizes.is_widened:
+            return found
+        scales = refs["scales"].at[refs["layer"][0]]
+        return [y * _by_column(scales.at[part, work.tile], sizes) for part, y in enumerate(found)]
 
     tile = ACC((sizes.columns, sizes.num_rows), jnp.float32)
     return pl.run_scoped(sums, *[tile] * sizes.num_parts)
+
+
+def _weights(refs: Refs, buffer: jax.Array, part: int, sizes: KernelSizes) -> Ref | jax.Array:
+    """A step's weights in the type of the rows."""
+    weights = refs["weights"].at[buffer, part]
+    if not sizes.is_widened:
+        return weights
+    if "widened" not in refs:
+        codes = plgpu.load(weights, layout=plgpu.Layout.WGMMA_UPCAST_2X)
+        return cast(jax.Array, plgpu.layout_cast(codes.astype(sizes.dtype), plgpu.Layout.WGMMA))
+    # The interpreter does not support operands in registers.
+    refs["widened"][part] = weights[...].astype(sizes.dtype)
+    plgpu.commit_smem()
+    return refs["widened"].at[part]
+
+
+def _by_column(ref: Ref, sizes: KernelSizes) -> jax.Array:
+    """[columns, rows]: a number for each column."""
+    numbers = plgpu.load(ref, layout=MATRIX.reduce(1), optimized=False)
+    return lax.broadcast_in_dim(numbers, (sizes.columns, sizes.num_rows), [0])
 
 
 def store_tile(refs: Refs, work: Work, sums: list[jax.Array], sizes: KernelSizes, spec: MatmulSpec) -> None:
@@ -55,8 +81,7 @@ def store_tile(refs: Refs, work: Work, sums: list[jax.Array], sizes: KernelSizes
         return
     added: list[jax.Array] = []
     if "bias" in refs:
-        bias = plgpu.load(refs["bias"].at[work.tile], layout=MATRIX.reduce(1), optimized=False)
-        added.append(lax.broadcast_in_dim(bias, (sizes.columns, sizes.num_rows), [0]))
+        added.append(_by_column(refs["bias"].at[work.tile], sizes))
     if "residual" in refs:
         added.append(plgpu.load(columns_of(refs["residual"]), layout=MATRIX, optimized=False))
     columns_of(refs["y"])[...] = finish(sums, added, spec).astype(sizes.out_dtype)

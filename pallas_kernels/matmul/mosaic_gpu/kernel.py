@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Num
 
 from pallas_kernels.dispatch import gpu_interpretation
 from pallas_kernels.kernel_types import Ref, Refs
@@ -26,7 +26,8 @@ COMPUTE, MEMORY = range(2)
 
 def multiply(
     x: Float[Array, "N I"],
-    stack: Float[Array, "L parts O I"],
+    stack: Num[Array, "L parts O I"],
+    scales: Float[Array, "L parts O"] | None,
     layer: Int[Array, ""],
     bias: Float[Array, "O"] | None,
     residual: Float[Array, "N O"] | None,
@@ -34,9 +35,14 @@ def multiply(
     sizes: KernelSizes,
     spec: MatmulSpec,
 ) -> Float[Array, "N O"] | Float[Array, "splits parts N O"]:
-    """The result; with several splits their sums in float32, without bias, residual and activation."""
+    """The result; with several splits their sums in float32, without bias, residual and activation.
+
+    scales: of a stack of codes; float32.
+    """
     tiles = (sizes.num_tiles, sizes.columns)
     arrays: dict[str, Any] = {"x": x, "stack": stack, "layer": layer.reshape(1)}
+    if scales is not None:
+        arrays["scales"] = scales.reshape(*scales.shape[:2], *tiles)
     shape = (sizes.num_rows, *tiles)
     if sizes.splits > 1:
         shape = (sizes.splits, sizes.num_parts, *shape)
@@ -45,7 +51,8 @@ def multiply(
             arrays["bias"] = bias.reshape(tiles)
         if residual is not None:
             arrays["residual"] = residual.reshape(shape)
-    scratch = sizes.scratch()
+    interpreter = gpu_interpretation()
+    scratch = sizes.scratch(is_interpreted=interpreter is not None)
     names = (*arrays, "y", *scratch)
 
     def matmul_tiles(*refs: Ref) -> None:
@@ -59,7 +66,7 @@ def multiply(
         grid_names=("split", "tile"),
         num_threads=2,
         thread_name="group",
-        interpret=gpu_interpretation(),
+        interpret=interpreter,
     )(*arrays.values())
     return y.reshape(*shape[:-2], sizes.num_columns)
 

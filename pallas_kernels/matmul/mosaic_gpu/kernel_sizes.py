@@ -1,9 +1,10 @@
 """Device: `KernelSizes`: the static sizes of a GPU kernel of `matmul`, and the shared memory that it needs.
 
-ring of weights[depth, parts, columns, inputs]     parts: 2 with a gate
+ring of weights[depth, parts, columns, inputs]     parts: 2 with a gate; in 16 bits, or codes of 8
 ring of rows[depth, rows, inputs]
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,10 @@ from pallas_kernels.gpu_ring import tiled
 MAX_ROWS = 64
 COLUMNS = 64
 """Output columns of a wgmma: its rows."""
+SWIZZLE_BYTES = 128
+"""The widest."""
 INPUTS = 64
-"""Inputs of 128 bytes, the widest swizzle."""
+"""Inputs of 16 bits in a swizzle."""
 SHARED_BYTES = 110 * 2**10
 """Of the 113 KiB that each of two thread blocks on a multiprocessor can have; one starts while the other still streams.
 An H200 needs 40 KB in flight on each: 4.8 TB/s over 132 multiprocessors, times a microsecond of latency."""
@@ -36,7 +39,15 @@ class KernelSizes:
     inputs: int
     splits: int
     dtype: Any
+    """Of the rows, in which weights are multiplied."""
+    weight_dtype: Any
+    """As they are stored."""
     out_dtype: Any
+
+    @property
+    def is_widened(self) -> bool:
+        """Weights are codes."""
+        return jnp.dtype(self.weight_dtype) != jnp.dtype(self.dtype)
 
     @property
     def num_tiles(self) -> int:
@@ -51,17 +62,22 @@ class KernelSizes:
     @property
     def depth(self) -> int:
         """Steps in shared memory. Raises NotImplementedError when two do not fit."""
-        step_bytes = (self.num_parts * self.columns + self.num_rows) * self.inputs * jnp.dtype(self.dtype).itemsize
+        weight_bytes = self.num_parts * self.columns * jnp.dtype(self.weight_dtype).itemsize
+        step_bytes = self.inputs * (weight_bytes + self.num_rows * jnp.dtype(self.dtype).itemsize)
         depth = SHARED_BYTES // step_bytes
         if depth < 2:
             raise NotImplementedError(f"two steps of {self.inputs} inputs exceed shared memory; use fewer")
         return min(depth, MAX_DEPTH)
 
-    def scratch(self) -> dict[str, Any]:
-        """Shared memory and barriers by name."""
-        return {
-            "weights": tiled((self.depth, self.num_parts, self.columns, self.inputs), self.dtype, unit=INPUTS),
+    def scratch(self, *, is_interpreted: bool) -> dict[str, Any]:
+        """Shared memory and barriers by name. is_interpreted: widened weights lie there, not in registers."""
+        tile, lanes = (self.columns, self.inputs), SWIZZLE_BYTES // jnp.dtype(self.weight_dtype).itemsize
+        found: dict[str, Any] = {
+            "weights": tiled((self.depth, self.num_parts, *tile), self.weight_dtype, unit=math.gcd(self.inputs, lanes)),
             "rows": tiled((self.depth, self.num_rows, self.inputs), self.dtype, unit=INPUTS),
             "filled": plgpu.Barrier(num_arrivals=self.num_parts + 1, num_barriers=self.depth),
             "freed": plgpu.Barrier(num_barriers=self.depth),
         }
+        if is_interpreted and self.is_widened:
+            found["widened"] = tiled((self.num_parts, *tile), self.dtype, unit=INPUTS)
+        return found

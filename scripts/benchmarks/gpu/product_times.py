@@ -13,16 +13,16 @@ import jax.numpy as jnp
 
 from jaxserve.runner.programs.compiler_options import compiler_options
 from pallas_kernels import tuned_blocks
-from pallas_kernels.matmul.api import matmul
 from pallas_kernels.matmul.block_sizes import BlockSizes
 from pallas_kernels.matmul.mosaic_gpu.block_rules import by_rule, tuned_key
-from pallas_kernels.matmul.workload_arguments import spec_of, stack_shape
+from pallas_kernels.matmul.workload_arguments import spec_of, stack_shape, types_of
 from pallas_kernels.matmul.workloads import Workload
+from pallas_kernels.qtensor import SCHEMES, QTensor
 from scripts.benchmarks.gpu.benchmark_sizes import BACKEND, Sizes
 from scripts.benchmarks.gpu.task_list import Record, Task
 from scripts.benchmarks.kernels.measure_kernel import Sampling, seconds_per_call
 from scripts.benchmarks.kernels.tune_kernels import fastest, write
-from tests.pallas_kernels.matmul.matmul_checks import bound_of, errors, multiply
+from tests.pallas_kernels.matmul.matmul_checks import bound_of, errors, multiply, op_of
 
 OP = "matmul"
 
@@ -54,7 +54,7 @@ def measure(w: Workload, sampling: Sampling, file: Path, device_kind: str) -> Re
     best = fastest(tried)
     if not best:
         raise NotImplementedError("; ".join(sorted({str(one["problem"]) for one in tried})))
-    key = tuned_key(w.num_rows, w.num_columns, w.num_inputs, w.dtype, spec_of(w))
+    key = tuned_key(w.num_rows, w.num_columns, w.num_inputs, types_of(w), spec_of(w))
     is_faster = best[0]["time_us"] < 1e6 * xla_s
     entry = key | {"block": asdict(best[0]["block"]), "time_us": best[0]["time_us"]}
     write(file, device_kind, [entry] if is_faster else [], op=OP, dropped=[key])
@@ -69,26 +69,30 @@ def measure(w: Workload, sampling: Sampling, file: Path, device_kind: str) -> Re
 
 def candidates(w: Workload) -> Iterator[BlockSizes]:
     """The block sizes to try: around the number of splits that the rule selects."""
-    splits = by_rule(w.num_rows, w.num_columns, w.num_inputs, w.num_parts).splits
+    splits = by_rule(w.num_rows, w.num_columns, w.num_inputs, w.num_parts, types_of(w)[1]).splits
     for columns, inputs, n in itertools.product((64, 128), (64, 128), (splits // 2, splits, 2 * splits)):
         if n and w.num_columns % columns == 0 and w.num_inputs % inputs == 0 and n * inputs <= w.num_inputs:
             yield BlockSizes(columns, inputs, n)
 
 
 def on_device(w: Workload) -> dict[str, Any]:
-    """Arguments of `matmul` with random numbers in all layers: with zeros, a chip runs at a higher clock."""
+    """Arguments of the product with random numbers in all layers: with zeros, a chip runs at a higher clock."""
 
     def normal(seed: int, *shape: int) -> jax.Array:
         return jax.random.normal(jax.random.key(seed), shape, w.dtype)
 
-    return {
+    arguments = {
         "x": normal(0, w.num_rows, w.num_inputs) / jnp.asarray(w.num_inputs**0.5, w.dtype),
-        "stack": normal(1, *stack_shape(w)),
         "layer": jnp.int32(0),
         "bias": normal(2, w.num_columns) if w.has_bias else None,
-        "residual": normal(3, w.num_rows, w.num_columns) if w.has_residual else None,
         "spec": spec_of(w),
     }
+    if not w.is_packed:
+        residual = normal(3, w.num_rows, w.num_columns) if w.has_residual else None
+        return arguments | {"stack": normal(1, *stack_shape(w)), "residual": residual}
+    codes = jax.random.randint(jax.random.key(1), stack_shape(w), -127, 128, jnp.int8)
+    scales = jnp.full(codes.shape[:-1], 1 / 64, jnp.float32)  # the codes' deviation is 73
+    return arguments | {"stack": QTensor(codes, scales, SCHEMES["int8"], w.dtype)}
 
 
 def seconds_of(
@@ -97,9 +101,10 @@ def seconds_of(
     """Seconds of one product, in a loop over the layers: weights that were just read lie in the L2 cache."""
     spec = replace(spec_of(w), backend=backend, block=block)
 
-    def pass_over_layers(y: jax.Array, x: jax.Array, stack: jax.Array, bias: jax.Array | None) -> jax.Array:
+    def pass_over_layers(y: jax.Array, x: jax.Array, stack: jax.Array | QTensor, bias: jax.Array | None) -> jax.Array:
         def product(layer: jax.Array, y: jax.Array) -> jax.Array:
-            return matmul(x, stack, layer, spec, bias=bias, residual=y if w.has_residual else None)
+            added = {"residual": y} if w.has_residual else {}
+            return op_of(stack)(x, stack, layer, spec, bias=bias, **added)
 
         return jax.lax.fori_loop(0, w.num_layers, product, y)
 

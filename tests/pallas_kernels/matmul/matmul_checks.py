@@ -1,5 +1,6 @@
 """One check for all back ends of `matmul`: a workload's result against the float64 reference, and its bounds."""
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache, partial
 from typing import Any
@@ -13,6 +14,8 @@ from pallas_kernels.matmul.block_sizes import BlockSizes
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.matmul.workload_arguments import build
 from pallas_kernels.matmul.workloads import Workload
+from pallas_kernels.qtensor import QTensor
+from pallas_kernels.quant_matmul.api import quant_matmul
 
 BOUNDS = {
     # Sums of up to 14,336 products in float32, whose roundings of 2^-24 mostly cancel.
@@ -35,6 +38,11 @@ def errors(y: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(deviation), np.inf, deviation)
 
 
+def op_of(stack: jax.Array | QTensor) -> Callable[..., jax.Array]:
+    """The product of such weights."""
+    return quant_matmul if isinstance(stack, QTensor) else matmul
+
+
 def bound_of(workload: Workload) -> float:
     """Of the kernel's error, which rounds once."""
     return BOUNDS[workload.out_dtype or workload.dtype]
@@ -45,7 +53,7 @@ def multiply(arguments: dict[str, Any], **changes: Any) -> np.ndarray:
     of_spec = {name: changes.pop(name) for name in FIELDS & changes.keys()}
     arrays = arguments | changes
     spec = replace(arrays.pop("spec"), **of_spec)
-    return np.asarray(jax.jit(partial(matmul, spec=spec))(**arrays)).astype(np.float32)
+    return np.asarray(jax.jit(partial(op_of(arrays["stack"]), spec=spec))(**arrays)).astype(np.float32)
 
 
 def truth(arguments: dict[str, Any]) -> np.ndarray:
@@ -53,7 +61,7 @@ def truth(arguments: dict[str, Any]) -> np.ndarray:
     with jax.enable_x64(True):
         arrays = arguments | {"x": jnp.asarray(arguments["x"], jnp.float64)}
         spec = replace(arrays.pop("spec"), backend="reference", out_dtype=jnp.dtype(jnp.float64))
-        return np.asarray(matmul(**arrays, spec=spec))
+        return np.asarray(op_of(arrays["stack"])(**arrays, spec=spec))
 
 
 @cache

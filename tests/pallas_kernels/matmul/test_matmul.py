@@ -16,10 +16,10 @@ from pallas_kernels.matmul.api import matmul
 from pallas_kernels.matmul.block_sizes import BlockSizes
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.matmul.mosaic_gpu import block_rules
-from pallas_kernels.matmul.workload_arguments import build
-from pallas_kernels.matmul.workloads import BENCH_WORKLOADS, Workload
+from pallas_kernels.matmul.workload_arguments import build, types_of
+from pallas_kernels.matmul.workloads import BENCH_WORKLOADS, PACKED_WORKLOADS, Workload, packed
 from pallas_kernels.tuned_blocks import forget, tuned
-from tests.pallas_kernels.matmul.matmul_checks import check, multiply
+from tests.pallas_kernels.matmul.matmul_checks import check, multiply, op_of
 
 PLAIN = Workload("plain", 5, 192, 128)
 WORKLOADS = [
@@ -121,14 +121,15 @@ def test_sizes_are_powers_of_two():
 
 
 H200 = AbstractDevice(device_kind="NVIDIA H200", num_cores=None, platform="gpu")
-ENTRY = {"num_rows": 8, "num_columns": 192, "num_inputs": 128, "kind": "plain", "dtype": "bfloat16"}
+ENTRY = {"num_rows": 8, "num_columns": 192, "num_inputs": 128, "kind": "plain"}
+ENTRY |= {"dtype": "bfloat16", "weight_dtype": "bfloat16"}
 
 
 def traced_for(device: AbstractDevice, workload: Workload, backend: str = "auto") -> str:
     arguments = build(workload)
     spec = replace(arguments.pop("spec"), backend=backend)
     with jax.sharding.use_abstract_mesh(AbstractMesh((1,), ("tensor",), abstract_device=device)):
-        return str(jax.make_jaxpr(partial(matmul, spec=spec))(**arguments))
+        return str(jax.make_jaxpr(partial(op_of(arguments["stack"]), spec=spec))(**arguments))
 
 
 def test_auto_uses_the_kernel_where_a_measurement_says_that_it_is_faster(tmp_path, monkeypatch):
@@ -143,18 +144,28 @@ def test_auto_uses_the_kernel_where_a_measurement_says_that_it_is_faster(tmp_pat
     measured = traced_for(H200, PLAIN)
     assert "matmul_tiles" in measured
     assert "f32[2,1,8,3,64]" in measured, "with the sizes that were measured"
-    for other in (replace(PLAIN, num_rows=1), replace(PLAIN, num_rows=16), replace(PLAIN, dtype="float16")):
+    for other in (
+        replace(PLAIN, num_rows=1),
+        replace(PLAIN, num_rows=16),
+        replace(PLAIN, dtype="float16"),
+        packed(PLAIN),
+    ):
         assert "dot_general" in traced_for(H200, other), "at other sizes XLA may be faster"
     for kind in ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"):
         other = AbstractDevice(device_kind=kind, num_cores=None, platform="gpu")
         assert "dot_general" in traced_for(other, PLAIN)
+    file.write_text(json.dumps({"op": "matmul", "entries": [ENTRY | {"weight_dtype": "int8", "block": block}]}))
+    forget()
+    assert "matmul_tiles" in traced_for(H200, packed(PLAIN))
+    assert "dot_general" in traced_for(H200, PLAIN)
 
 
 def test_named_workloads_are_served_by_rule():
-    names = [w.name for w in BENCH_WORKLOADS]
+    workloads = (*BENCH_WORKLOADS, *PACKED_WORKLOADS)
+    names = [w.name for w in workloads]
     assert len(set(names)) == len(names)
-    for w in BENCH_WORKLOADS:
-        block = block_rules.by_rule(w.num_rows, w.num_columns, w.num_inputs, w.num_parts)
+    for w in workloads:
+        block = block_rules.by_rule(w.num_rows, w.num_columns, w.num_inputs, w.num_parts, types_of(w)[1])
         assert w.num_columns % block.columns == 0
         assert w.num_inputs % block.inputs == 0
         assert w.num_inputs // block.splits >= block_rules.MIN_INPUTS or block.splits == 1

@@ -1,4 +1,5 @@
-"""The GPU kernel of `matmul`, interpreted, equals the reference in float64 at every kind of rows, splits and additions.
+"""The GPU kernel of `matmul` and `quant_matmul`, interpreted, equals the reference in float64 at every kind of rows,
+splits and additions.
 
 The interpreter adds the products of a step in another order than wgmma; both are within the bounds.
 """
@@ -14,7 +15,7 @@ import pytest
 from pallas_kernels.matmul.block_sizes import BlockSizes
 from pallas_kernels.matmul.mosaic_gpu import kernel_sizes
 from pallas_kernels.matmul.workload_arguments import build
-from pallas_kernels.matmul.workloads import Workload
+from pallas_kernels.matmul.workloads import Workload, packed
 from tests.pallas_kernels.host_callbacks import host_callbacks
 from tests.pallas_kernels.matmul.matmul_checks import BOUNDS, check, errors, expected_of, multiply
 
@@ -32,6 +33,10 @@ CASES = [
     (replace(PLAIN, name="silu", num_rows=3, activation="silu"), SMALL),
     (replace(PLAIN, name="gelu_tanh", num_rows=17, activation="gelu_tanh", dtype="float16"), SMALL),
     (replace(PLAIN, name="silu_splits", num_rows=8, activation="silu"), BlockSizes(64, 64, 2)),
+    (packed(PLAIN), SMALL),
+    (packed(replace(ADDED, name="added", num_rows=17)), BlockSizes(128, 128, 1)),
+    (packed(replace(PLAIN, name="silu_splits", num_rows=8, activation="silu")), BlockSizes(64, 64, 2)),
+    (packed(replace(PLAIN, name="float16", num_rows=64, dtype="float16", out_dtype="float32")), SMALL),
 ]
 
 
@@ -51,11 +56,13 @@ def test_sizes_by_rule_serve_a_real_models_product():
     check(Workload("smollm2_135m_o", 8, 576, 576), "mosaic_gpu")
 
 
-def test_the_control_another_layer_is_seen():
-    arguments = build(PLAIN)
+@pytest.mark.parametrize("workload", [PLAIN, packed(PLAIN)], ids=lambda workload: workload.name)
+def test_the_control_another_layer_is_seen(workload):
+    arguments = build(workload)
     for layer in (0, 1):
         assert np.isnan(multiply(arguments, backend="mosaic_gpu", block=SMALL, layer=jnp.int32(layer))).all()
-    assert not errors(np.full_like(expected_of(PLAIN), np.nan), expected_of(PLAIN)).max() < 1
+    expected = expected_of(workload)
+    assert not errors(np.full_like(expected, np.nan), expected).max() < 1
 
 
 def test_a_row_that_is_not_a_number_harms_itself_only():

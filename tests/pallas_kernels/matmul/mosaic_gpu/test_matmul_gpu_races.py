@@ -22,7 +22,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from pallas_kernels.dispatch import interpreted_by
 from pallas_kernels.matmul.block_sizes import BlockSizes
 from pallas_kernels.matmul.mosaic_gpu import kernel, kernel_sizes
-from pallas_kernels.matmul.workloads import Workload
+from pallas_kernels.matmul.workloads import Workload, packed
 from tests.pallas_kernels.host_callbacks import host_callbacks
 from tests.pallas_kernels.matmul.matmul_checks import check
 from tests.pallas_kernels.race_findings import ON_GPU, missing_waits, race_findings
@@ -82,7 +82,11 @@ def seen_by_the_detector(wgmma: Callable[..., Any], written: dict[Any, threading
     return multiply
 
 
-@pytest.mark.parametrize(("workload", "block"), [(PLAIN, ONE), (GATED, TWO)], ids=["plain", "gated, splits"])
+@pytest.mark.parametrize(
+    ("workload", "block"),
+    [(PLAIN, ONE), (GATED, TWO), (packed(PLAIN), ONE)],
+    ids=["plain", "gated, splits", "codes, widened in shared memory"],
+)
 def test_nothing_meets(races, workload, block):
     check(workload, "mosaic_gpu", block)
     assert [found.races_found for found in races] == [False]

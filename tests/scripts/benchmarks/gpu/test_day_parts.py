@@ -118,7 +118,7 @@ def test_every_part_runs_on_a_cpu(tmp_path, monkeypatch):
         )
     }
     assert {check["workload"]: check["fault"] for check in records["checks"]} == dict.fromkeys(
-        ("tiny_product", "tiny_decode")
+        ("tiny_product", "tiny_product_int8", "tiny_decode")
     )
     (product,) = records["products"]
     assert [one["problem"] for one in product["tried"] if one["time_us"] is None] == []

@@ -38,7 +38,7 @@ def test_the_fastest_sizes_are_kept_where_they_beat_xla(measure):
     record = measure(2e-5, {64: 1.5e-5, 128: 1e-5})
     assert record["is_faster"]
     assert [one["time_us"] for one in record["tried"]] == [15.0, 15.0, 10.0], "two splits of 64 inputs, one of 128"
-    key = product_times.tuned_key(2, 64, 128, jnp.bfloat16, product_times.spec_of(PRODUCT))
+    key = product_times.tuned_key(2, 64, 128, (jnp.bfloat16, jnp.bfloat16), product_times.spec_of(PRODUCT))
     assert tuned_blocks.tuned("matmul", DEVICE, key, measure.file.parents[1])["inputs"] == 128
     assert not measure(5e-6, {64: 1.5e-5, 128: 1e-5})["is_faster"]
     assert not measure.file.exists(), "an entry that is no longer true is dropped"
