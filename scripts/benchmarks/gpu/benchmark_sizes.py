@@ -28,6 +28,8 @@ class EngineSizes:
     """Engine options. The context must have room for tokens drawn while the prompts of other sequences are computed."""
     backends: tuple[str, ...] = (BACKEND, "xla")
     quantizations: tuple[str, ...] = ("auto",)
+    profiled: tuple[int, ...] = ()
+    """Numbers of sequences whose decode steps are also traced."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def in_order(w: products.Workload) -> tuple[int, bool, int]:
 ENGINE = EngineSizes(
     "llama-3-8b",
     (64, 8, 1, 256),
+    profiled=(8, 64),
     prompt_len=1024,
     num_steps=48,
     options={
@@ -122,7 +125,7 @@ FULL = Sizes(
         like("llama3_8b_prefill_4x2k", "llama3_8b_prefill_4x4k", q_lens=(4096,) * 4, kv_lens=(4096,) * 4),
     ),
     engine=ENGINE,
-    quantized=replace(ENGINE, batches=(64, 1), backends=(BACKEND,), quantizations=("int8", "w8a8")),
+    quantized=replace(ENGINE, batches=(64, 1), profiled=(), backends=(BACKEND,), quantizations=("int8", "w8a8")),
     throughput=ThroughputSizes(
         "llama-3-8b",
         num_prompts=512,
@@ -142,6 +145,7 @@ _TINY_PRODUCT = products.Workload("tiny_product", 3, 64, 64, has_residual=True)
 _TINY_ENGINE = EngineSizes(
     TINY_MODEL,
     (2,),
+    profiled=(2,),
     prompt_len=40,  # both prompts take three steps
     num_steps=20,  # more than the tokens that a request has by default
     options=SMALL,
@@ -153,7 +157,7 @@ TINY = Sizes(
     tuned=(_TINY_DECODE,),
     attention=(_TINY_DECODE,),
     engine=_TINY_ENGINE,
-    quantized=replace(_TINY_ENGINE, quantizations=("int8",)),
+    quantized=replace(_TINY_ENGINE, quantizations=("int8",), profiled=()),
     throughput=ThroughputSizes(TINY_MODEL, num_prompts=4, num_tokens=8, options=SMALL),
     product_checks=(_TINY_PRODUCT, products.packed(_TINY_PRODUCT)),
     products=(products.packed(_TINY_PRODUCT),),

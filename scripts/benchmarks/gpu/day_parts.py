@@ -53,7 +53,7 @@ def first(folder: Path, is_small: bool) -> Iterator[Task]:
     decode = next((w for w in sizes.attention if w.name == FIRST_DECODE), sizes.attention[0])
     yield replace(attention_times.task(decode, BACKEND, sizes), table="first attention")
     batch = FIRST_BATCH if FIRST_BATCH in sizes.engine.batches else sizes.engine.batches[0]
-    engine = replace(sizes.engine, batches=(batch,), backends=sizes.engine.backends[:1])
+    engine = replace(sizes.engine, batches=(batch,), profiled=(), backends=sizes.engine.backends[:1])
     yield from (replace(task, table="first engine") for task in step_times.tasks(engine))
 
 

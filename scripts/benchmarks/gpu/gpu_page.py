@@ -23,6 +23,7 @@ EXPLAINED = {
     "of the product's rate.",
     "Products of few rows": "One product of a layer, the layers in turn. *MBU*: rate of the layer's weights, as a "
     "share of the copy's rate; the sizes are the kernel's fastest; *used*: by `backend=\"auto\"` from now on.",
+    "Where a decode step's time goes": "Traced, by scope of the model; the figures file also has the operations.",
     "Whole decode steps": "Medians, with the host's part. *MBU*: rate of weights (without the embedding), keys and "
     "values, as a share of the copy's rate. *context*: positions per sequence.",
 }
@@ -70,6 +71,7 @@ def sections(results: Results) -> dict[str, gpu_tables.Rows]:
         "Decode attention": gpu_tables.decode(results),
         "Prefill attention": gpu_tables.prefill(results),
         "Whole decode steps": gpu_tables.engine(results),
+        "Where a decode step's time goes": gpu_tables.profile(results),
         "Steps of prompts": gpu_tables.prompts(results),
         "Throughput": gpu_tables.throughput(results),
         "Not measured": gpu_tables.missing(results),

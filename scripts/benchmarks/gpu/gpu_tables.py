@@ -131,6 +131,16 @@ def engine(results: Results) -> Rows:
     return rows
 
 
+def profile(results: Results) -> Rows:
+    """Of a traced decode step, by scope of the model."""
+    records = results.of("profile")
+    rows = [["µs a step", *(f"{r['batch']} sequences" for r in records)]]
+    names = dict.fromkeys(name for r in records for name in r["scopes_us"])
+    rows += [[name or "no scope", *(_us(r["scopes_us"].get(name)) for r in records)] for name in names]
+    idle = ["nothing runs", *(_us(r["idle_us"]) for r in records)]
+    return [*rows, idle] if records else rows
+
+
 def missing(results: Results) -> Rows:
     rows = [["table", "task", "reason"]]
     for part, found in results.missing.items():

@@ -1,29 +1,41 @@
 """Whole steps of an engine with random weights, decoding and computing prompts; with the host's part of the time."""
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from itertools import product
+from itertools import chain, product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxserve import LLM, SamplingParams
 from jaxserve.analysis.step_costs import model_costs
+from jaxserve.bench.profile.profiler_trace import read_profiler_trace
+from jaxserve.bench.profile.scopes import read_scopes
+from jaxserve.bench.profile.timeline import share_time
 from jaxserve.engine.inputs.prompt import Prompt
 from jaxserve.engine.loop.step_stats import StepLog, StepRecord
 from scripts.benchmarks.gpu.benchmark_sizes import EngineSizes
 from scripts.benchmarks.gpu.task_list import Record, Task
 
+PROFILED_STEPS = 16
+
 
 def tasks(sizes: EngineSizes) -> Iterator[Task]:
-    """One task per engine and number of sequences. Only one engine exists at a time."""
+    """One task per engine and number of sequences, and the profiles. Only one engine exists at a time."""
     for backend, quantization in product(sizes.backends, sizes.quantizations):
         kind = {"backend": backend, "weights": quantization if quantization != "auto" else sizes.options["dtype"]}
         engine = Lazy(partial(build, sizes, backend, quantization))
         for batch in sizes.batches:
             name = f"{backend}, {kind['weights']} weights, {batch} sequences"
             yield Task(name, "engine", partial(measure, engine, sizes, kind, batch))
+        for batch in sizes.profiled if backend == sizes.backends[0] else ():
+            yield Task(f"profile of {batch} sequences", "profile", partial(profile, engine, sizes, batch))
 
 
 class Lazy:
@@ -55,8 +67,9 @@ def measure(engine: Lazy, sizes: EngineSizes, kind: Record, batch: int) -> Recor
     """Medians of the steps in which all sequences decode, and of those that compute as many prompt tokens as fit; the
     bytes that the former must read, and the products' operations of the latter."""
     llm = engine.get()
-    records = decode(llm, batch, sizes).records
-    figures = median_step(records, batch) | median_prefill(records)
+    with decoding(llm, batch, sizes) as (log, run_until):
+        run_until(sizes.num_steps)
+    figures = median_step(log.records, batch) | median_prefill(log.records)
     model, costs = llm.parts.model, model_costs(llm.parts.spec.programs)
     itemsize = jnp.dtype(llm.parts.runner.settings.model.dtype).itemsize
     position_bytes = 2 * model.num_layers * model.num_kv_heads * model.head_dim * itemsize
@@ -70,6 +83,38 @@ def measure(engine: Lazy, sizes: EngineSizes, kind: Record, batch: int) -> Recor
             "prefill_ops": figures["prefill_tokens"] * costs.token_operations,
         }
     )
+
+
+def profile(engine: Lazy, sizes: EngineSizes, batch: int) -> Record:
+    """Microseconds of a decode step by scope of the model and by operation, and without any operation, traced."""
+    llm = engine.get()
+    with decoding(llm, batch, sizes) as (log, run_until), TemporaryDirectory() as folder:
+        run_until(2)
+        begin = len(log.records)
+        with jax.profiler.trace(folder):
+            run_until(2 + PROFILED_STEPS)
+        num_steps = len(log.records) - begin
+        trace = read_profiler_trace(Path(folder), ())
+    programs = [read_scopes(compiled.as_text()) for compiled in llm.parts.runner.executables.values()]
+    scopes = {op: scope for program in programs for op, scope in program.scopes.items()}
+    containers = {op for program in programs for op in program.containers}
+    shares, idle_ns = share_time(chain.from_iterable(trace.runs.values()), containers)
+    by_scope: dict[str, float] = defaultdict(float)
+    for op, spent_ns in shares.items():
+        by_scope[scopes.get(op, "another program")] += spent_ns
+    return {
+        "batch": batch,
+        "num_steps": num_steps,
+        "scopes_us": _largest(by_scope, num_steps),
+        "ops_us": _largest(shares, num_steps),
+        "idle_us": idle_ns / 1e3 / num_steps,
+    }
+
+
+def _largest(spent_ns: Mapping[str, float], num_steps: int) -> dict[str, float]:
+    """Microseconds a step of the 40 largest."""
+    largest = sorted(spent_ns.items(), key=lambda item: -item[1])[:40]
+    return {name: round(ns / 1e3 / num_steps, 2) for name, ns in largest}
 
 
 def median_step(records: Sequence[StepRecord], batch: int) -> Record:
@@ -103,24 +148,31 @@ def is_whole(record: StepRecord, batch: int) -> bool:
     return record.kind == "decode" and record.num_rows == batch
 
 
-def decode(llm: LLM, batch: int, sizes: EngineSizes) -> StepLog:
-    """The log of all steps from the prompts to the last requested decode step; aborts the requests at the end."""
+@contextmanager
+def decoding(llm: LLM, batch: int, sizes: EngineSizes) -> Generator[tuple[StepLog, Callable[[int], None]]]:
+    """In this context sequences of random tokens run, from their prompts on; they are aborted at its end.
+
+    Yields the log of all steps, and a function that runs them until it holds that many decode steps of all sequences.
+    """
     parts, log = llm.parts, StepLog()
     prompts = np.random.default_rng(batch).integers(0, parts.model.vocab_size, (batch, sizes.prompt_len)).tolist()
     params = SamplingParams(temperature=0, max_tokens=None, ignore_eos=True, detokenize=False)
     requests = llm.admit([Prompt(None, prompt) for prompt in prompts], params)
     parts.engine.observer = log
-    try:
-        for request in requests:
-            parts.engine.add(request)
-        while sum(is_whole(record, batch) for record in log.records) < sizes.num_steps:
+
+    def run_until(num_steps: int) -> None:
+        while sum(is_whole(record, batch) for record in log.records) < num_steps:
             if not parts.engine.has_work:
                 raise RuntimeError("sequences reached the end of their context too early: increase max_model_len")
             parts.engine.step()
+
+    try:
+        for request in requests:
+            parts.engine.add(request)
+        yield log, run_until
     finally:
         parts.engine.observer = None
         for request in requests:
             parts.engine.scheduler.abort(request.request_id)
         for _ in parts.engine.drain():
             pass
-    return log
