@@ -129,14 +129,15 @@ def _visibility(refs: Refs, item: Item, group: jax.Array, sizes: KernelSizes) ->
     def column(ref: Ref) -> jax.Array:
         return plgpu.load(ref, layout=COLUMN, optimized=False)
 
-    last, first = (column(refs[name].at[item.tile, group]) for name in ("last", "first"))
+    last = column(refs["last"].at[item.tile, group])
+    first = column(refs["first"].at[item.tile, group]) if "first" in refs else None
     num_words = refs["words"].shape[1] if "words" in refs else 0
     words = [column(refs["words"].at[item.tile, i, group]) for i in range(num_words)]
 
     def visible(block: jax.Array) -> jax.Array:
         size = (LINES, sizes.positions)
         key = plgpu.broadcasted_iota(jnp.int32, size, 1, layout=MATRIX) + block * sizes.positions
-        seen = key >= _by_line(first, sizes.positions)
+        seen = key >= (0 if first is None else _by_line(first, sizes.positions))
         for i, word in enumerate(words):
             node = key - (item.first_new + 32 * i)
             bit = lax.shift_right_arithmetic(_by_line(word, sizes.positions), jnp.clip(node, 0, 31)) & 1

@@ -54,8 +54,8 @@ class Lines:
 
     last: Int[Array, "tiles lines"]
     """KV index of the line's own token, the last visible one; -1: unused line."""
-    first: Int[Array, "tiles lines"]
-    """First KV index within its window."""
+    first: Int[Array, "tiles lines"] | None
+    """First KV index within its window; None: there is no window."""
     words: Int[Array, "tiles words lines"] | None
     """Ancestor bits of draft trees."""
 
@@ -144,7 +144,7 @@ def plan_lines(meta: AttentionMeta, tiles: Tiles, group_size: int, num_lines: in
     nth = jnp.arange(num_lines, dtype=jnp.int32) // group_size
     is_used = nth[None] < tiles.num_tokens[:, None]
     token = jnp.clip(tiles.first_token[:, None] + nth[None], 0, len(meta.rows) - 1)
-    first = jnp.zeros_like(token)
+    first = None
     if window is not None:
         first = jnp.maximum(sequence_positions(meta)[token] - window + 1, 0)
     words = None

@@ -55,7 +55,6 @@ def write_model(folder, make):
 
 
 MAKERS = {
-    "gptq": lambda shape: gptq(4, "gptq", np.arange(shape[1]) // GROUP, shape),
     "gptq of 3 bits": lambda shape: gptq(3, "gptq_v2", shape=shape),
     "awq": awq,
     "compressed-tensors": int4,
