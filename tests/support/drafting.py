@@ -8,7 +8,7 @@ from unittest.mock import patch
 import jax.numpy as jnp
 import numpy as np
 
-from jaxserve import LLM
+from jaxserve import LLM, SamplingParams
 from jaxserve.core.step_outcome import StepOutcome
 from jaxserve.models.params import Params
 from jaxserve.runner.device_state import DeviceState
@@ -16,6 +16,8 @@ from jaxserve.runner.drafts.draft_tree import Drafts
 from jaxserve.runner.drafts.ngram_proposer import NgramProposer
 from jaxserve.runner.drafts.proposer import DraftRows, Proposer
 from jaxserve.scheduler.speculation import DraftPlan, Speculation
+from tests.support.golden_data import goldens
+from tests.support.tiny_engines import tiny_engine
 
 
 class AlwaysDraft(Speculation):
@@ -114,3 +116,14 @@ def decoys() -> Iterator[None]:
     of = NgramProposer.of
     with patch.object(NgramProposer, "of", lambda config: AmongDecoys(of(config))):
         yield
+
+
+def draft_counts(llm):
+    """Proposed and accepted drafts of texts, which are those without drafts."""
+    params = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
+    asked = [golden.prompt for golden in goldens("llama3")]
+    with counted(llm) as seen:
+        outputs = llm.generate(asked, params, use_tqdm=False)
+    expected = tiny_engine("llama3").generate(asked, params, use_tqdm=False)
+    assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in expected]
+    return np.sum(seen, axis=0)

@@ -6,12 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxserve import SamplingParams
+from jaxserve.core.options.speculative_config import SpeculativeConfig
 from jaxserve.engine.build.eagle_folder import write_eagle
 from jaxserve.models.config.eagle_config import EagleConfig
 from jaxserve.models.config.layer_kind import GatedMlp, LayerKind
 from jaxserve.models.config.model_config import Stack
 from jaxserve.models.eagle_layer import declare_eagle
 from jaxserve.models.params import init_random
+from tests.support.drafting import always
 from tests.support.golden_data import goldens
 from tests.support.naive_eagle import NaiveEagle
 from tests.support.tiny_engines import tiny_engine
@@ -56,3 +58,11 @@ def saved(folder, naive):
     mesh = naive.llm.parts.runner.settings.model.mesh
     write_eagle(folder, naive.config, naive.draft, naive.vocabulary, mesh)
     return str(folder)
+
+
+NUM_DRAFTS = 5
+
+
+def eagle_engine(folder, family="llama3", *, topk, **options):
+    config = SpeculativeConfig(method="eagle3", model=folder, num_speculative_tokens=NUM_DRAFTS, eagle_topk=topk)
+    return always(tiny_engine(family, speculative_config=config, **options))

@@ -2,32 +2,19 @@
 
 import json
 
-import numpy as np
 import pytest
 
-from jaxserve import LLM, SamplingParams
+from jaxserve import LLM
 from jaxserve.cli.main import main
-from jaxserve.core.options.speculative_config import SpeculativeConfig
-from tests.support.drafting import always, counted
-from tests.support.golden_data import checkpoint, goldens
+from tests.support.drafting import always, draft_counts
+from tests.support.golden_data import checkpoint
 from tests.support.processes.command_line import check_mistake_here
-from tests.support.tiny_engines import SMALL, tiny_engine
+from tests.support.tiny_engines import SMALL
 
 pytestmark = pytest.mark.usefixtures("as_optax_adds")
 
 ENGINE = ["--dtype", "float32", "--num-pages", "200"]
 OPTIONS = ["--learning-rate", "0.02", *ENGINE]
-
-
-def draft_counts(llm):
-    """Proposed and accepted drafts of texts, which are those without drafts."""
-    params = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
-    asked = [golden.prompt for golden in goldens("llama3")]
-    with counted(llm) as seen:
-        outputs = llm.generate(asked, params, use_tqdm=False)
-    expected = tiny_engine("llama3").generate(asked, params, use_tqdm=False)
-    assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in expected]
-    return np.sum(seen, axis=0)
 
 
 def test_heads_are_trained_and_used(tmp_path, capsys):
@@ -52,19 +39,6 @@ def test_heads_are_trained_and_used(tmp_path, capsys):
     assert draft_counts(llm)[1] > 0
 
 
-def test_an_eagle_draft_is_trained_and_used(tmp_path, capsys):
-    out, model = tmp_path / "draft", str(checkpoint("llama3"))
-    sizes = ["--num-tokens", "2000", "--text-len", "32", "--max-steps", "50", "--epochs", "100"]
-    assert main(["train-draft", model, "--method", "eagle3", "--out", str(out), *sizes, *OPTIONS]) == 0
-    shown = capsys.readouterr().err
-    assert "an EAGLE-3 draft of 80 tokens, right one after the other in a share of" in shown
-    options = json.loads(shown.rpartition("--speculative-config '")[2].partition("'")[0])
-    assert options == {"method": "eagle3", "model": str(out), "num_speculative_tokens": 3}
-    assert (out / "training.html").read_text().count("<th>depth ") == 3
-    llm = always(LLM(model, speculative_config=options | {"eagle_topk": 2}, **SMALL))
-    assert draft_counts(llm)[1] > 0
-
-
 def test_mistakes_are_named(tmp_path, capsys):
     model = str(checkpoint("llama3"))
     for flag, value, message in (
@@ -85,14 +59,3 @@ def test_mistakes_are_named(tmp_path, capsys):
     check_mistake_here(["train-draft", model, *options], "has no line with a prompt", capsys)
     empty.write_text("a prompt\n")
     check_mistake_here(["train-draft", model, *options], "--prompts needs a tokenizer", capsys)
-
-
-def test_layers_to_skip_are_found_and_used(tmp_path, capsys):
-    out, model = tmp_path / "skips", str(checkpoint("llama3"))
-    sizes = ["--num-tokens", "500", "--text-len", "32"]
-    assert main(["train-draft", model, "--method", "layer_skip", "--out", str(out), *sizes, *ENGINE]) == 0
-    found = json.loads((out / "skips.json").read_text())
-    options = json.loads(capsys.readouterr().err.rpartition("--speculative-config '")[2].partition("'")[0])
-    assert options["skip_layers"] == found[-1]["skipped"]
-    llm = always(tiny_engine("llama3", speculative_config=SpeculativeConfig(**options)))
-    assert draft_counts(llm)[0] > 0
