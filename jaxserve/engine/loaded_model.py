@@ -71,7 +71,10 @@ class LoadedModel:
         """One line: what was built, and the sizes that the configuration left open."""
         parts, model = self.parts, self.parts.runner.settings.model
         sizes = parts.sizes
-        packed = f" with {model.packing.name} weights" if model.packing.name else ""
+        packing = model.packing
+        packed = f" with {packing.name} weights" if packing.name else ""
+        if packing.decoded:
+            packed = f" decoded from {packing.decoded} (faster than packed)"
         lost = f" ({sizes.lost_pages} fewer than planned: memory ran out)" if sizes.lost_pages else ""
         return (
             f"jaxserve: {parts.model.family} on {model.mesh.size} {model.mesh.devices.flat[0].platform} device(s), "

@@ -1,6 +1,6 @@
 """Device: `Packing`: in which form each matrix of a model is kept on the devices."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.qtensor import Scheme
@@ -13,12 +13,14 @@ Form = Scheme | BlockForm | tuple[BlockForm, ...]
 class Packing:
     """By the paths of leaves ("layers/full/qkv", "embed"); matrices without a form are dense.
 
-    layers, ends: of the matrices of layers, and of embedding and head, that have no form of their own.
+    layers, ends: of the matrices of layers, and of embedding and head, that have no form of their own. decoded: names
+    of the forms that the file has and the devices do not, for messages.
     """
 
     layers: Form | None = None
     ends: Form | None = None
     own: tuple[tuple[str, Form], ...] = ()
+    decoded: str = field(default="", compare=False)
 
     def of(self, path: str) -> Form | None:
         """The form of a leaf."""

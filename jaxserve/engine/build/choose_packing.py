@@ -38,9 +38,9 @@ def with_packing(config: EngineConfig, source: ModelSource, platform: str) -> Mo
         return _without(config, source)
     if isinstance(file, QuantizedFile) and (stored := file.row_scheme) is not None:
         return replace(source, packing=Packing(layers=SCHEMES[stored]))
-    if asked == "auto":
-        return source
     found = _as_stored(source, config.tensor_parallel_size)
+    if asked == "auto":
+        return source if found is None else replace(source, packing=Packing(decoded=found.packing.name))
     if found is not None and platform != "cpu":
         raise ConfigError(
             f"quantization='packed' keeps the blocks of {config.model} ({found.packing.name}) on a CPU only, not on "

@@ -12,6 +12,7 @@ from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.model_source import open_model
+from jaxserve.models.packing import DENSE
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from tests.checkpoints import gguf_builder as build
@@ -134,8 +135,10 @@ def test_blocks_stay_packed_on_cpu_alone_and_only_where_asked_for(model):
     config = EngineConfig.create(str(model[0]), quantization="packed")
     with open_model(config) as source:
         assert with_packing(config, source, "cpu").packing.name
-        assert not with_packing(replace(config, quantization="auto"), source, "cpu").packing.name
-        assert not with_packing(replace(config, quantization="auto"), source, "tpu").packing.name
+        for platform in ("cpu", "tpu"):
+            by_default = with_packing(replace(config, quantization="auto"), source, platform).packing
+            assert by_default == DENSE
+            assert by_default.decoded == "Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0"
         for platform in ("tpu", "gpu"):
             with pytest.raises(ConfigError, match=f"on a CPU only, not on {platform}"):
                 with_packing(config, source, platform)
