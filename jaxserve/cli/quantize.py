@@ -86,8 +86,8 @@ def _parser() -> argparse.ArgumentParser:
         choices=FORM_NAMES,
         required=True,
         help="int8: a scale for each row; w8a8: the same for products with activations of 8 bits; fp8: E4M3, a scale "
-        "for each row; int4-gN: a scale for N values of a row; nf4: a factor for 64 values; gptq-gN: like int4-gN, but "
-        "values make up for what those before have lost by rounding",
+        "for each row; int4-gN: a scale and a zero point for N values of a row; nf4: a factor for 64 values; gptq-gN: "
+        "like int4-gN, but values make up for what those before have lost by rounding",
     )
     parser.add_argument(
         "--calibration",

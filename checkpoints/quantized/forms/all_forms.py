@@ -2,15 +2,16 @@
 
 from checkpoints.quantized.forms.fp8_form import Fp8Form
 from checkpoints.quantized.forms.gptq_form import GptqForm
+from checkpoints.quantized.forms.group_form import GroupForm
 from checkpoints.quantized.forms.int_form import IntForm
 from checkpoints.quantized.forms.nf4_form import Nf4Form
 from checkpoints.quantized.forms.written_form import WrittenForm
 
 FORMS: dict[str, WrittenForm] = {
-    "int8": IntForm(8),
-    "w8a8": IntForm(8, has_coded_inputs=True),
+    "int8": IntForm(),
+    "w8a8": IntForm(has_coded_inputs=True),
     "fp8": Fp8Form(),
-    **{f"int4-g{group_len}": IntForm(4, group_len) for group_len in (32, 64, 128)},
+    **{f"int4-g{group_len}": GroupForm(group_len) for group_len in (32, 64, 128)},
     "nf4": Nf4Form(),
-    **{f"gptq-g{group_len}": GptqForm(4, group_len) for group_len in (32, 64, 128)},
+    **{f"gptq-g{group_len}": GptqForm(group_len) for group_len in (32, 64, 128)},
 }

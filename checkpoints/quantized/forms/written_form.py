@@ -14,6 +14,7 @@ from checkpoints.quantized.quantized_weight import Misfit
 
 SCALES = np.dtype(np.float32)
 PIECE_BYTES = 16 * 2**20  # of float32 values that are encoded at once
+PIECE_ROWS = 32  # the rows of a piece are a multiple of them: zero points of several rows share a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,6 @@ def config_of(stored_as: str, weights: dict[str, Any], activations: dict[str, An
 
 
 def _pieces(values: np.ndarray) -> Iterator[np.ndarray]:
-    step = max(1, PIECE_BYTES // (4 * values.shape[1]))
+    step = max(1, PIECE_BYTES // (4 * values.shape[1] * PIECE_ROWS)) * PIECE_ROWS
     for start in range(0, len(values), step):
         yield values[start : start + step]

@@ -11,6 +11,7 @@ from checkpoints.errors import CheckpointError
 from checkpoints.open_checkpoint import open_checkpoint
 from checkpoints.quantized.forms.all_forms import FORMS
 from checkpoints.quantized.forms.form_names import FORM_NAMES
+from checkpoints.quantized.forms.group_range import SHARES
 from checkpoints.quantized.forms.nf4_form import VALUES
 from checkpoints.sources import resolve
 from jaxserve.cli.quantize import run
@@ -73,7 +74,8 @@ def largest_error(scheme, weight):
     if scheme == "nf4":
         return largest(64) * np.diff(VALUES).max() / 2
     if scheme.startswith("int4"):
-        return largest(int(scheme.partition("-g")[2])) / 7 / 2
+        # A step of a group's range, of which a half is the zero point's; a narrower range cuts its ends off.
+        return largest(int(scheme.partition("-g")[2])) * (2 / 15 + (1 - SHARES[-1]))
     return largest(weight.shape[1]) / 127 / 2
 
 

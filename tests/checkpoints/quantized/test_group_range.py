@@ -1,0 +1,41 @@
+"""Ranges of groups hold every weight or lose less, and weights that codes can stand for are kept."""
+
+import numpy as np
+import pytest
+
+from checkpoints.quantized.forms.group_range import SHARES, codes_of, decoded, group_ranges
+
+RANDOM = np.random.default_rng(0)
+
+
+def rounded(groups, bits):
+    scales, zeros = (found[..., None] for found in group_ranges(groups, bits))
+    return decoded(codes_of(groups, scales, zeros, bits), scales, zeros)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4])
+def test_what_codes_stand_for_is_kept(bits):
+    codes = RANDOM.integers(0, 2**bits, (8, 3, 32))
+    codes[..., 0], codes[..., 1] = 0, 2**bits - 1
+    groups = ((codes - 1) * np.float32(0.25)).astype(np.float32)
+    np.testing.assert_array_equal(rounded(groups, bits), groups)
+
+
+def test_less_is_lost_than_with_the_widest_range(monkeypatch):
+    groups = RANDOM.normal(size=(16, 4, 64)).astype(np.float32)
+    searched = np.square(rounded(groups, 4) - groups).mean()
+    monkeypatch.setattr("checkpoints.quantized.forms.group_range.SHARES", (1.0,))
+    widest = rounded(groups, 4)
+    assert searched < 0.97 * np.square(widest - groups).mean()
+    steps = (groups.max(axis=2) - groups.min(axis=2)) / 15
+    assert (np.abs(widest - groups) <= 1.01 * steps[..., None]).all(), "a half for the zero point, and one for the code"
+
+
+def test_weights_of_one_sign_and_of_zero():
+    groups = np.abs(RANDOM.normal(size=(2, 2, 16))).astype(np.float32)
+    groups[0] *= -1
+    groups[1, 1] = 0
+    found = rounded(groups, 4)
+    assert (found[1, 1] == 0).all()
+    assert (np.sign(found) * np.sign(groups) >= 0).all()
+    assert SHARES[0] == 1
