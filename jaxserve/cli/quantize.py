@@ -11,7 +11,7 @@ from jaxserve.cli.args.output_model import MAX_SHARD_SIZE, add_folders, add_outp
 from jaxserve.cli.args.verb_parser import VerbParser
 from jaxserve.core.options.engine_config import DTYPES
 
-SMOOTHED, GPTQ = "w8a8", "gptq-"
+SMOOTHED, GPTQ, AWQ = "w8a8", "gptq-", "awq-"
 ALPHA = 0.5
 PIECE_LEN, MAX_PIECES = 256, 128
 
@@ -40,17 +40,18 @@ def run(argv: list[str]) -> int:
 
 def _check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """An option that the scheme has no use for, or lacks, ends the command."""
-    is_gptq = args.scheme.startswith(GPTQ)
-    if is_gptq and args.calibration is None:
+    is_calibrated = args.scheme.startswith((GPTQ, AWQ))
+    if is_calibrated and args.calibration is None:
         parser.error(f"--scheme {args.scheme} needs --calibration FILE")
-    if args.calibration is not None and not is_gptq and args.scheme != SMOOTHED:
+    if args.calibration is not None and not is_calibrated and args.scheme != SMOOTHED:
         parser.error(f"--calibration has no use with --scheme {args.scheme}")
-    if args.smooth is not None and (is_gptq or args.calibration is None):
+    if args.smooth is not None and (is_calibrated or args.calibration is None):
         parser.error(f"--smooth needs --scheme {SMOOTHED} and --calibration FILE")
 
 
 def _calibration(args: argparse.Namespace) -> dict[str, Any]:
     """What `convert` takes of it."""
+    from jaxserve.convert.awq import AwqScales
     from jaxserve.convert.hessians import LayerHessians
     from jaxserve.convert.smooth import observe
     from jaxserve.core.errors import RequestError
@@ -66,9 +67,11 @@ def _calibration(args: argparse.Namespace) -> dict[str, Any]:
     pieces = cut_text(model.tokenizer.encode(text), PIECE_LEN)[:MAX_PIECES]
     if args.scheme.startswith(GPTQ):
         return {"hessians": LayerHessians(model, pieces)}
+    if args.scheme.startswith(AWQ):
+        return {"scales": AwqScales(LayerHessians(model, pieces), int(args.scheme.partition("-g")[2]))}
     with CountBar(not args.quiet, desc="Observing", unit="layer", total=model.config.num_layers) as bar:
         alpha = ALPHA if args.smooth is None else args.smooth
-        return {"smoothing": observe(model, pieces, alpha, lambda done, _: bar.update(done - bar.n))}
+        return {"scales": observe(model, pieces, alpha, lambda done, _: bar.update(done - bar.n))}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,15 +89,16 @@ def _parser() -> argparse.ArgumentParser:
         choices=FORM_NAMES,
         required=True,
         help="int8: a scale for each row; w8a8: the same for products with activations of 8 bits; fp8: E4M3, a scale "
-        "for each row; int4-gN: a scale and a zero point for N values of a row; nf4: a factor for 64 values; gptq-gN: "
-        "like int4-gN, but values make up for what those before have lost by rounding",
+        "for each row; int4-gN: a scale and a zero point for N values of a row; nf4: a factor for 64 values; awq-gN: "
+        "like int4-gN, but large inputs have finer steps; gptq-gN: like int4-gN, but values make up for what those "
+        "before have lost by rounding",
     )
     parser.add_argument(
         "--calibration",
         type=existing_file,
         metavar="FILE",
-        help=f"a text, of which the first {MAX_PIECES} pieces of {PIECE_LEN} tokens are read: for GPTQ, or with "
-        f"{SMOOTHED} to move outlying channels of the activations into the weights (SmoothQuant)",
+        help=f"a text, of which the first {MAX_PIECES} pieces of {PIECE_LEN} tokens are read: for AWQ and GPTQ, or "
+        f"with {SMOOTHED} to move outlying channels of the activations into the weights (SmoothQuant)",
     )
     parser.add_argument(
         "--smooth",

@@ -21,9 +21,9 @@ from checkpoints.sources import ResolvedSource
 from checkpoints.writing.conversion_manifest import ConversionManifest, identity
 from checkpoints.writing.write_orbax import write_orbax
 from checkpoints.writing.write_safetensors import parts_to_write, write_safetensors
+from jaxserve.convert.folded_leaves import MATRICES, FoldedLeaves, InputScales
 from jaxserve.convert.hessians import LayerHessians
 from jaxserve.convert.output_dir import prepare
-from jaxserve.convert.smooth import MATRICES, SmoothedLeaves, Smoothing
 from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.engine.build.hf_files import SMALL_FILES, export_source
 from jaxserve.engine.build.model_source import choose_dtype
@@ -49,11 +49,11 @@ def convert(
     source: ResolvedSource,
     target: ConversionTarget,
     progress: Progress,
-    smoothing: Smoothing | None = None,
+    scales: InputScales | None = None,
     hessians: LayerHessians | None = None,
 ) -> bool:
     """Writes `target`; False where an earlier run has finished it. progress(done, total): called with bytes written.
-    smoothing: of weights that are quantized; None: they are not smoothed. hessians: for schemes of GPTQ.
+    scales: of the inputs of matrices that are quantized; None: they stay as they are. hessians: for schemes of GPTQ.
 
     Raises `CheckpointError` where the source lacks what the described model needs, or the folder is in use.
     """
@@ -63,13 +63,13 @@ def convert(
         form = None if target.scheme is None else FORMS[target.scheme]
         tree = _tree(model, dtype if form is None else jnp.dtype(jnp.float32))
         leaves = _leaves(checkpoint, model, tree)
-        if smoothing is not None:
-            leaves = SmoothedLeaves(leaves, tree.parts, smoothing)
-        whole = frozenset(MATRICES) if smoothing is not None else frozenset[str]()  # Gemma's norms are stored less one
+        if scales is not None:
+            leaves = FoldedLeaves(leaves, scales)
+        whole = frozenset(MATRICES) if scales is not None else frozenset[str]()  # Gemma's norms are stored less one
         inputs = None if hessians is None else hessians.of
         parts = parts_to_write(tree, _rules("hf", model), leaves, dtype, form, whole, inputs)
         prepare(target.folder, source.folder, is_overwritten=target.is_overwritten)
-        manifest = ConversionManifest(target.folder, _identity(source, target, dtype, smoothing or hessians))
+        manifest = ConversionManifest(target.folder, _identity(source, target, dtype, scales or hessians))
         if manifest.is_finished:
             return False
         export_source(target.folder, checkpoint, model, dtype.name, None if form is None else form.config())
@@ -104,7 +104,7 @@ def _identity(
     source: ResolvedSource,
     target: ConversionTarget,
     dtype: jnp.dtype,
-    calibration: Smoothing | LayerHessians | None,
+    calibration: InputScales | LayerHessians | None,
 ) -> dict[str, Any]:
     """What must be equal for an interrupted conversion to continue."""
     limit = target.max_shard_bytes if target.format == "safetensors" else None

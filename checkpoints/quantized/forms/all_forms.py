@@ -13,5 +13,6 @@ FORMS: dict[str, WrittenForm] = {
     "fp8": Fp8Form(),
     **{f"int4-g{group_len}": GroupForm(group_len) for group_len in (32, 64, 128)},
     "nf4": Nf4Form(),
+    **{f"awq-g{group_len}": GroupForm(group_len) for group_len in (32, 64, 128)},
     **{f"gptq-g{group_len}": GptqForm(group_len) for group_len in (32, 64, 128)},
 }

@@ -6,6 +6,8 @@ The widest range holds every weight. A narrower one cuts off the largest and has
 ranges the one with the least error is taken.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float, UInt8
 
@@ -14,13 +16,13 @@ SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65)
 
 
 def group_ranges(
-    groups: Float[np.ndarray, "N G K"], bits: int
+    groups: Float[np.ndarray, "N G K"], bits: int, shares: Sequence[float] = SHARES
 ) -> tuple[Float[np.ndarray, "N G"], UInt8[np.ndarray, "N G"]]:
     """Scales and zero points. 0 lies in every range: groups of zeros have the scale 0."""
     least, most = np.minimum(groups.min(axis=2), 0), np.maximum(groups.max(axis=2), 0)
     best = np.full(least.shape, np.inf, np.float32)
     scales, zeros = np.zeros(least.shape, np.float32), np.zeros(least.shape, np.uint8)
-    for share in SHARES:
+    for share in shares:
         scale = (share * (most - least) / (2**bits - 1)).astype(np.float32)
         zero = np.rint(-share * least / np.where(scale > 0, scale, 1)).astype(np.uint8)
         rounded = decoded(codes_of(groups, scale[..., None], zero[..., None], bits), scale[..., None], zero[..., None])

@@ -8,8 +8,8 @@ from checkpoints.quantized.forms.group_range import SHARES, codes_of, decoded, g
 RANDOM = np.random.default_rng(0)
 
 
-def rounded(groups, bits):
-    scales, zeros = (found[..., None] for found in group_ranges(groups, bits))
+def rounded(groups, bits, **options):
+    scales, zeros = (found[..., None] for found in group_ranges(groups, bits, **options))
     return decoded(codes_of(groups, scales, zeros, bits), scales, zeros)
 
 
@@ -21,11 +21,10 @@ def test_what_codes_stand_for_is_kept(bits):
     np.testing.assert_array_equal(rounded(groups, bits), groups)
 
 
-def test_less_is_lost_than_with_the_widest_range(monkeypatch):
+def test_less_is_lost_than_with_the_widest_range():
     groups = RANDOM.normal(size=(16, 4, 64)).astype(np.float32)
     searched = np.square(rounded(groups, 4) - groups).mean()
-    monkeypatch.setattr("checkpoints.quantized.forms.group_range.SHARES", (1.0,))
-    widest = rounded(groups, 4)
+    widest = rounded(groups, 4, shares=(1.0,))
     assert searched < 0.97 * np.square(widest - groups).mean()
     steps = (groups.max(axis=2) - groups.min(axis=2)) / 15
     assert (np.abs(widest - groups) <= 1.01 * steps[..., None]).all(), "a half for the zero point, and one for the code"

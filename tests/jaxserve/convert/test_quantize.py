@@ -20,7 +20,7 @@ from tests.checkpoints import safetensors_builder as build
 from tests.checkpoints.random_models import Sizes, hf_tensors
 
 SIZES = Sizes(num_heads=8, num_kv_heads=2, head_dim=16, model_dim=128, mlp_dim=256)
-ROUNDED = [name for name in FORMS if not name.startswith("gptq")]
+ROUNDED = [name for name in FORMS if not name.startswith(("gptq", "awq"))]
 ODD = replace(SIZES, head_dim=8)
 
 

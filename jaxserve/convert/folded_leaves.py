@@ -1,0 +1,53 @@
+"""Wiring: `FoldedLeaves`: a model whose inputs of some matrices are divided by scales, and their weights multiplied.
+
+    x' = x / s    folded into the norm that makes x
+    w' = w · s    the matrices that read x
+
+The products are the same. Which scales make the codes of w' (`awq.py`) or of x' (`smooth.py`) better is another matter.
+"""
+
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float
+
+from checkpoints.loading.leaf_reader import Leaves
+from checkpoints.mapping.parts import OUTSIDE, Part
+
+MATRICES = {"attn_norm": "qkv", "mlp_norm": "gate_up"}
+"""By the norm that makes their inputs."""
+
+
+class InputScales(Protocol):
+    """Scales of the inputs of matrices."""
+
+    @property
+    def digest(self) -> str:
+        """A name for them."""
+        ...
+
+    def of(self, part: Part, name: str, weight: Float[np.ndarray, "*out D"]) -> Float[np.ndarray, "D"]:
+        """Of a leaf of a layer's part; layers are asked for in order."""
+        ...
+
+
+class FoldedLeaves:
+    """Leaves of a model (`Leaves`) with the scales folded in."""
+
+    def __init__(self, leaves: Leaves, scales: InputScales) -> None:
+        self._leaves, self._scales = leaves, scales
+
+    def read(self, part: Part, name: str) -> np.ndarray:
+        """See `Leaves`."""
+        values = self._leaves.read(part, name)
+        if part.name == OUTSIDE:
+            return values
+        if name in MATRICES:
+            matrix = MATRICES[name]
+            return values / self._scales.of(part, matrix, self._leaves.read(part, matrix))
+        return values * self._scales.of(part, name, values) if name in MATRICES.values() else values
+
+
+def layer_number(part: Part) -> int:
+    """Of a layer's part."""
+    return int(part.name.rpartition("-")[2])

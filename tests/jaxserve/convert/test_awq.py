@@ -1,0 +1,78 @@
+"""AWQ gives large inputs finer steps where that loses less, and changes no model before its weights are coded."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from checkpoints.sources import resolve
+from jaxserve import pure
+from jaxserve.convert.awq import ALPHAS, AwqScales, best_scales
+from jaxserve.convert.convert_model import ConversionTarget, convert
+from jaxserve.convert.hessians import LayerHessians
+from jaxserve.functional.layer_inputs import PRODUCTS, layer_inputs
+from tests.jaxserve.convert.test_quantize import model
+from tests.support.processes.command_line import check_mistake_here
+
+RANDOM = np.random.default_rng(0)
+TEXTS = np.random.default_rng(1).integers(3, 90, (16, 24)).astype(np.int32)
+LARGE = (5, 40)
+NORM = "model.layers.1.input_layernorm.weight"
+
+
+def test_large_inputs_have_larger_weights_than_others():
+    weight, inputs = RANDOM.normal(size=(48, 64)).astype(np.float32), RANDOM.normal(size=(400, 64))
+    inputs[:, LARGE] *= 30
+    scales = best_scales(weight, (inputs.T @ inputs).astype(np.float32), 32)
+    assert scales[[*LARGE]].min() > 2 * np.delete(scales, LARGE).max()
+    assert np.exp(np.log(scales).mean()) == pytest.approx(1)
+
+
+def test_inputs_of_one_size_are_left_alone_and_those_that_are_zero_do_no_harm():
+    weight, hessian = RANDOM.normal(size=(8, 32)).astype(np.float32), np.eye(32, dtype=np.float32)
+    np.testing.assert_array_equal(best_scales(weight, hessian, 32), np.ones(32))
+    hessian[3] = 0
+    assert np.isfinite(best_scales(weight, hessian, 32)).all()
+    assert ALPHAS[0] == 0
+
+
+def converted(source, folder, scheme, scales):
+    target = ConversionTarget(folder, "safetensors", "float32", 10**9, scheme=scheme)
+    convert(resolve(str(source)), target, lambda done, total: None, scales)
+    return pure.load(str(folder), dtype="float32", quantization="dense")
+
+
+def logits_of(loaded):
+    hidden, _ = pure.forward(loaded.settings, loaded.params, jnp.asarray(TEXTS[:2]))
+    return np.asarray(pure.logits(loaded.settings, loaded.params, hidden))
+
+
+def test_less_of_a_layers_product_is_lost_than_by_rounding(tmp_path):
+    """One layer has two inputs that are much larger than the others."""
+    norm = np.ones(128, np.float32)
+    norm[[*LARGE]] = 30
+    model(tmp_path / "model", **{NORM: norm})
+    original = pure.load(str(tmp_path / "model"), dtype="float32")
+    expected = logits_of(original)
+    hessians = list(layer_inputs(original.settings, original.params, TEXTS, PRODUCTS))
+
+    def products(loaded):
+        """Of layer 1, what the norm and the matrix after it make of an input together."""
+        (layers,) = loaded.params["layers"].values()
+        matrix = np.asarray(layers["qkv"][1]).reshape(-1, 128)
+        return matrix * np.asarray(layers["attn_norm"][1])
+
+    def lost(folder, scheme, scales):
+        error = (products(converted(tmp_path / "model", tmp_path / folder, scheme, scales)) - products(original)) / norm
+        return float(np.sum((error @ np.asarray(hessians[1]["qkv"])) * error))
+
+    def scales():
+        return AwqScales(LayerHessians(original, TEXTS), 64)
+
+    folded = logits_of(converted(tmp_path / "model", tmp_path / "folded", None, scales()))
+    assert np.linalg.norm(folded - expected) < 1e-4 * np.linalg.norm(expected)
+    assert lost("awq", "awq-g64", scales()) < 0.7 * lost("rounded", "int4-g64", None)
+
+
+def test_it_needs_a_text(tmp_path, capsys):
+    argv = ["quantize", "model", str(tmp_path / "out"), "--scheme", "awq-g64"]
+    check_mistake_here(argv, "--scheme awq-g64 needs --calibration FILE", capsys)
