@@ -98,12 +98,3 @@ def test_groups_of_any_inputs_are_decoded(tmp_path):
     with pytest.raises(ConfigError, match="quantization='packed' keeps weights as the file has them"):
         LLM(str(tmp_path / "model"), quantization="packed", **OPTIONS)
     assert not packed_leaves(LLM(str(tmp_path / "model"), **OPTIONS))
-
-
-def test_kept_programs_are_those_of_the_form(tmp_path):
-    """Engines of one model whose weights have different forms share a folder of compiled programs."""
-    write_model(tmp_path / "model", int4)
-    forms, kept = ("packed", "int8"), {"compilation_cache_dir": str(tmp_path / "cache")}
-    first, second = ([texts(tmp_path / "model", quantization=form, **kept)[0] for form in forms] for _ in range(2))
-    assert first == second
-    assert first[0] == texts(tmp_path / "model", **kept)[0]
