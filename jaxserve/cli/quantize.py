@@ -51,7 +51,7 @@ def _check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) ->
 
 def _calibration(args: argparse.Namespace) -> dict[str, Any]:
     """What `convert` takes of it."""
-    from jaxserve.convert.awq import AwqScales
+    from jaxserve.convert.awq_scales import AwqScales
     from jaxserve.convert.hessians import LayerHessians
     from jaxserve.convert.smooth import observe
     from jaxserve.core.errors import RequestError

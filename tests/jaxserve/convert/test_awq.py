@@ -6,7 +6,7 @@ import pytest
 
 from checkpoints.sources import resolve
 from jaxserve import pure
-from jaxserve.convert.awq import ALPHAS, AwqScales, best_scales
+from jaxserve.convert.awq_scales import ALPHAS, AwqScales, best_scales
 from jaxserve.convert.convert_model import ConversionTarget, convert
 from jaxserve.convert.hessians import LayerHessians
 from jaxserve.functional.layer_inputs import PRODUCTS, layer_inputs
