@@ -3,7 +3,7 @@
     x' = x / s    folded into the norm that makes x
     w' = w · s    the matrices that read x
 
-The products are the same. Which scales make the codes of w' (`awq_scales.py`) or of x' (`smooth.py`) better is another matter.
+The products are the same. Scales are chosen for the codes of w' (`awq_scales.py`) or of x' (`smooth.py`).
 """
 
 from typing import Protocol
