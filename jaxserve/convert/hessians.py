@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from checkpoints.mapping.parts import Part
+from jaxserve.convert.folded_leaves import layer_number
 from jaxserve.engine.pure_model import PureModel
 from jaxserve.functional.layer_inputs import PRODUCTS, Kept, layer_inputs
 
@@ -22,7 +23,7 @@ class LayerHessians:
 
     def of(self, part: Part, name: str) -> np.ndarray:
         """Of a leaf of a layer's part, [in, in]. Raises ValueError for a layer before the last one."""
-        number = int(part.name.rpartition("-")[2])
+        number = layer_number(part)
         if number < self._number:
             raise ValueError(f"layer {number} is asked for after layer {self._number}")
         while self._number < number:

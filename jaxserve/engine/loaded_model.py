@@ -72,13 +72,13 @@ class LoadedModel:
         parts, model = self.parts, self.parts.runner.settings.model
         sizes = parts.sizes
         packing = model.packing
-        packed = f" with {packing.name} weights" if packing.name else ""
+        form = f" with {packing.name} weights" if packing.name else ""
         if packing.decoded:
-            packed = f" decoded from {packing.decoded} (faster than packed)"
+            form = f" decoded from {packing.decoded} (faster than packed)"
         lost = f" ({sizes.lost_pages} fewer than planned: memory ran out)" if sizes.lost_pages else ""
         return (
             f"jaxserve: {parts.model.family} on {model.mesh.size} {model.mesh.devices.flat[0].platform} device(s), "
-            f"{model.dtype}{packed}, context {sizes.max_model_len}, {sizes.max_num_seqs} sequences, "
+            f"{model.dtype}{form}, context {sizes.max_model_len}, {sizes.max_num_seqs} sequences, "
             f"{sizes.num_pages} pages of {sizes.page_size} positions{lost}"
         )
 

@@ -18,6 +18,8 @@ from tests.support.golden_data import goldens
 from tests.support.naive_eagle import NaiveEagle
 from tests.support.tiny_engines import tiny_engine
 
+NUM_DRAFTS = 5
+
 LONG = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
 
 
@@ -58,9 +60,6 @@ def saved(folder, naive):
     mesh = naive.llm.parts.runner.settings.model.mesh
     write_eagle(folder, naive.config, naive.draft, naive.vocabulary, mesh)
     return str(folder)
-
-
-NUM_DRAFTS = 5
 
 
 def eagle_engine(folder, family="llama3", *, topk, **options):
