@@ -7,8 +7,6 @@ Such a product takes the time in which its weights are read. The kernel reads th
 """
 
 import math
-from functools import reduce
-from operator import add
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from pallas_kernels.dispatch import require_hopper
 from pallas_kernels.matmul.matmul_spec import MatmulSpec, Stacked
 from pallas_kernels.matmul.mosaic_gpu.block_rules import block_sizes
-from pallas_kernels.matmul.mosaic_gpu.finish import finish
+from pallas_kernels.matmul.mosaic_gpu.finish import finish_splits
 from pallas_kernels.matmul.mosaic_gpu.kernel import multiply
 from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import COLUMNS, INPUTS, MAX_ROWS, KernelSizes
 
@@ -49,7 +47,7 @@ def product(
     Everything is computed in float32 and rounded once.
     """
     require_hopper()
-    _require_one_device()
+    require_one_device()
     if isinstance(stack, tuple):
         raise NotImplementedError("it reads one array of all layers")
     num_rows, out_dtype = len(x), jnp.dtype(spec.out_dtype or x.dtype)
@@ -63,13 +61,12 @@ def product(
     residual = None if residual is None else jnp.pad(residual.reshape(num_rows, -1), padding)
     y = multiply(x, parts, scales, layer, bias, residual, sizes=sizes, spec=spec)
     if sizes.splits > 1:
-        sums = list(reduce(add, y))  # the order is fixed, so results repeat
-        added = [jnp.broadcast_to(b, sums[0].shape) for b in (bias, residual) if b is not None]
-        y = finish(sums, added, spec).astype(out_dtype)
+        y = finish_splits(y, [b for b in (bias, residual) if b is not None], spec).astype(out_dtype)
     return y[:num_rows].reshape(num_rows, *out)
 
 
-def _require_one_device() -> None:
+def require_one_device() -> None:
+    """Raises NotImplementedError where arrays may be divided over several devices."""
     mesh = jax.sharding.get_abstract_mesh()
     count = math.prod(mesh.shape[name] for name in set(mesh.axis_names) - set(mesh.manual_axes))
     if count > 1:

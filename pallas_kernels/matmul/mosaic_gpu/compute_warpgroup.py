@@ -5,7 +5,7 @@ multiple of 8 columns, so that few rows of x are little work. Codes of weights a
 wgmma takes its left side, and each column's sums are multiplied by its scale.
 """
 
-from typing import cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,20 @@ from pallas_kernels.matmul.mosaic_gpu.memory_warpgroup import Work
 
 MATRIX = plgpu.Layout.WGMMA_TRANSPOSED
 """Two columns of a row in each pair of registers, as they lie in memory; a product's sums have two rows."""
+
+
+@runtime_checkable
+class TileSizes(Protocol):
+    """Of the tile of columns whose sums a warpgroup has."""
+
+    @property
+    def columns(self) -> int: ...
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def splits(self) -> int: ...
+    @property
+    def out_dtype(self) -> Any: ...
 
 
 def multiply_steps(refs: Refs, work: Work, sizes: KernelSizes) -> list[jax.Array]:
@@ -63,13 +77,13 @@ def _weights(refs: Refs, buffer: jax.Array, part: int, sizes: KernelSizes) -> Re
     return refs["widened"].at[part]
 
 
-def _by_column(ref: Ref, sizes: KernelSizes) -> jax.Array:
+def _by_column(ref: Ref, sizes: TileSizes) -> jax.Array:
     """[columns, rows]: a number for each column."""
     numbers = plgpu.load(ref, layout=MATRIX.reduce(1), optimized=False)
     return lax.broadcast_in_dim(numbers, (sizes.columns, sizes.num_rows), [0])
 
 
-def store_tile(refs: Refs, work: Work, sums: list[jax.Array], sizes: KernelSizes, spec: MatmulSpec) -> None:
+def store_tile(refs: Refs, work: Work, sums: list[jax.Array], sizes: TileSizes, spec: MatmulSpec) -> None:
     """Stores a tile of the result, or of a split's sums."""
 
     def columns_of(ref: Ref) -> Ref:

@@ -1,9 +1,12 @@
 """Device: what follows a product's sums in float32, in the kernel or, with splits, in an XLA fusion after it."""
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from pallas_kernels.matmul.activations import ACTIVATIONS
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
@@ -17,3 +20,9 @@ def finish(sums: Sequence[jax.Array], added: Sequence[jax.Array], spec: MatmulSp
     for x in added:
         y = y + x.astype(jnp.float32)
     return y
+
+
+def finish_splits(y: Float[Array, "splits parts N O"], added: Sequence[jax.Array], spec: MatmulSpec) -> jax.Array:
+    """The result of splits' sums, which are added in order, so that results repeat."""
+    sums = list(reduce(add, y))
+    return finish(sums, [jnp.broadcast_to(x, sums[0].shape) for x in added], spec)

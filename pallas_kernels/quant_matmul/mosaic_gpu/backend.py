@@ -1,4 +1,5 @@
-"""Device: `quant_matmul` on Hopper GPUs: the kernel of `matmul`, which widens codes in registers."""
+"""Device: `quant_matmul` on Hopper GPUs: codes with a scale for each row by the kernel of `matmul`, which widens them
+in registers; blocks by a kernel of their own."""
 
 from jaxtyping import Array, Float, Int
 
@@ -6,6 +7,7 @@ from pallas_kernels.block_tensor import BlockTensor
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.matmul.mosaic_gpu.backend import product
 from pallas_kernels.qtensor import QTensor
+from pallas_kernels.quant_matmul.mosaic_gpu.blocks.block_product import block_product
 
 
 def quant_matmul(
@@ -17,6 +19,8 @@ def quant_matmul(
     bias: Float[Array, "*out"] | None,
 ) -> Float[Array, "T *out"]:
     """See `api.quant_matmul`."""
-    if isinstance(stack, BlockTensor) or stack.scheme.has_coded_inputs:
-        raise NotImplementedError("it widens codes of 8 bits with a scale for each row, and codes no activations")
+    if isinstance(stack, BlockTensor):
+        return block_product(x, stack, layer, spec, bias)
+    if stack.scheme.has_coded_inputs:
+        raise NotImplementedError("it codes no activations")
     return product(x, stack.codes, stack.scales, layer, spec, bias, None)

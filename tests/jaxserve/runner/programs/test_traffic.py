@@ -118,6 +118,7 @@ ENTRY %main (x: bf16[8,64], stack: bf16[4,1,256,64], layer: s32[1]) -> bf16[8,25
 def test_a_kernel_that_reads_a_layer_in_its_stack_reads_no_other():
     found = memory_traffic(read_hlo(KERNEL_HLO))
     assert found == 2 * (8 * 64 + 256 * 64 + 8 * 256) + 4
+    assert memory_traffic(read_hlo(KERNEL_HLO.replace("matmul_tiles", "block_tiles"))) == found
     other = memory_traffic(read_hlo(KERNEL_HLO.replace("matmul_tiles", "gemm")))
     assert other == found + 3 * 2 * 256 * 64, "the control: another kernel may read all"
 

@@ -1,0 +1,44 @@
+"""Device: the rules that select block sizes of the GPU kernel of packed blocks, and what it serves."""
+
+from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.matmul.block_sizes import BlockSizes
+from pallas_kernels.matmul.mosaic_gpu.block_rules import NUM_MULTIPROCESSORS
+from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import COLUMNS
+from pallas_kernels.quant_matmul.mosaic_gpu.blocks.field_boxes import field_boxes
+from pallas_kernels.quant_matmul.mosaic_gpu.blocks.input_order import PIECE
+
+MIN_INPUTS = 1024
+"""Of a split, 36 KiB of 64 columns in 4.5 bits: as many bytes as a multiprocessor needs in flight."""
+
+
+def step_inputs(form: BlockForm) -> int:
+    """Inputs of a step: 128 bytes of the first plane, or 64 of one with 2 bits."""
+    return 128 if form.planes[0].bits == 8 else 256
+
+
+def check_served(form: BlockForm, num_columns: int, num_inputs: int) -> None:
+    """Raises NotImplementedError with the reason why the kernel does not multiply by such a matrix."""
+    inputs = step_inputs(form)
+    if form.group_len % PIECE or any(plane.run % PIECE for plane in form.planes):
+        raise NotImplementedError(f"it decodes {PIECE} bytes at once: {form.name} has shorter groups or runs")
+    if inputs % form.block_len or any(inputs % (plane.run * 8 // plane.bits) for plane in form.planes):
+        raise NotImplementedError(f"blocks of {form.block_len} inputs ({form.name}) do not divide {inputs}")
+    for name, size, unit in (("columns", num_columns, COLUMNS), ("inputs", num_inputs, inputs)):
+        if size % unit:
+            raise NotImplementedError(f"{size} {name} are no multiple of {unit}")
+    field_boxes(form, num_inputs, inputs)
+
+
+def by_rule(form: BlockForm, num_rows: int, num_columns: int, num_inputs: int) -> BlockSizes:
+    """Block sizes for what no device has measured.
+
+    A thread block also reads the activations, from the L2 cache: those of 64 rows are 3.6 times the bytes of 64 columns
+    in 4.5 bits, those of 8 rows 0.4 times. Two warpgroups share them. There are as many splits as give three of four
+    multiprocessors a thread block: their sums are written and read, of 8 rows 6 % of the bytes of 4096 inputs.
+    """
+    is_wide = num_rows > 16 and num_columns % (2 * COLUMNS) == 0
+    columns = 2 * COLUMNS if is_wide else COLUMNS
+    splits = 1
+    while num_columns // columns * splits < 3 * NUM_MULTIPROCESSORS // 4 and num_inputs // (2 * splits) >= MIN_INPUTS:
+        splits *= 2
+    return BlockSizes(columns, step_inputs(form), splits)

@@ -1,0 +1,54 @@
+"""Device: `GroupTerms`: what a group's codes are multiplied by, and what is subtracted and added, in the kernel.
+
+w = (code - zero) · scale + offset        code: less half of its range, so zeros and offsets are small
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Num
+
+from pallas_kernels.block_forms.block_form import BlockForm, Scales
+
+F32 = jnp.float32
+
+
+class GroupTerms(NamedTuple):
+    """[64, groups of a step], in the dtype of the inputs."""
+
+    scales: jax.Array
+    zeros: jax.Array | None
+    offsets: jax.Array | None
+
+
+def centre(form: BlockForm) -> int:
+    """What codes are decoded less of."""
+    is_signed = any(field.dtype == "int8" and field.name == form.planes[0].field for field in form.fields)
+    return 0 if is_signed else 2 ** (sum(plane.bits for plane in form.planes) - 1)
+
+
+def group_terms(form: BlockForm, fields: dict[str, Num[Array, "64 n"]], dtype: Any) -> GroupTerms:
+    """Of the groups of a step, computed in float32 and rounded once. fields: a step's, `per_row(1)`."""
+    scales, offsets, zeros = _of_block(fields) if "block_scales" in fields else form.scales(fields, F32)
+    if zeros is not None:
+        zeros = (zeros - float(centre(form))).astype(dtype)
+    elif centre(form) != form.zero:
+        added = scales * float(centre(form) - form.zero)
+        offsets = added if offsets is None else offsets + added
+    return GroupTerms(scales.astype(dtype), zeros, None if offsets is None else offsets.astype(dtype))
+
+
+def _of_block(fields: dict[str, jax.Array]) -> Scales:
+    """As `ggml_forms` computes them of blocks of 256, for one block and by slices alone."""
+    block_scales, groups = fields["block_scales"].astype(F32), fields["group_scales"].astype(jnp.int32)
+    if "block_minima" not in fields:
+        return Scales(_times(block_scales, groups))
+    first, second, third = (groups[:, i : i + 4] for i in (0, 4, 8))
+    scales = jnp.concatenate([first & 63, (third & 15) | ((first >> 6) << 4)], axis=1)
+    minima = jnp.concatenate([second & 63, (third >> 4) | ((second >> 6) << 4)], axis=1)
+    return Scales(_times(block_scales, scales), -_times(fields["block_minima"].astype(F32), minima))
+
+
+def _times(of_block: jax.Array, of_groups: jax.Array) -> jax.Array:
+    return jnp.concatenate([of_block] * of_groups.shape[1], axis=1) * of_groups.astype(F32)

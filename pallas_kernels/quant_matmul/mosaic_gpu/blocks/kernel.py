@@ -1,0 +1,74 @@
+"""Device: the GPU kernel of products with packed blocks: thread blocks, each of 64 columns or more and a run of inputs.
+
+memory warpgroup       the layer's packed bytes, and the rows → ring in shared memory (TMA)
+compute warpgroups     packed bytes → weights in registers → sums → activation, bias → y, or → one split's sums
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array, Float, Int, Shaped
+
+from pallas_kernels.dispatch import gpu_interpretation
+from pallas_kernels.kernel_types import Ref, Refs
+from pallas_kernels.matmul.matmul_spec import MatmulSpec
+from pallas_kernels.matmul.mosaic_gpu.compute_warpgroup import store_tile
+from pallas_kernels.matmul.mosaic_gpu.memory_warpgroup import Work
+from pallas_kernels.quant_matmul.mosaic_gpu.blocks.compute_warpgroup import multiply_steps
+from pallas_kernels.quant_matmul.mosaic_gpu.blocks.kernel_sizes import KernelSizes
+from pallas_kernels.quant_matmul.mosaic_gpu.blocks.memory_warpgroup import stream_steps
+
+
+def multiply_blocks(
+    x: Float[Array, "N I"],
+    fields: dict[str, Shaped[Array, "L parts O n"]],
+    layer: Int[Array, ""],
+    bias: Float[Array, "O"] | None,
+    *,
+    sizes: KernelSizes,
+    spec: MatmulSpec,
+) -> Float[Array, "N O"] | Float[Array, "splits parts N O"]:
+    """The result; with several splits their sums in float32, without bias and activation. x: `InputOrder.permuted`."""
+    tiles = (sizes.num_tiles, sizes.columns)
+    arrays: dict[str, Any] = {"x": x, **fields, "layer": layer.reshape(1)}
+    shape = (sizes.num_rows, *tiles)
+    if sizes.splits > 1:
+        shape = (sizes.splits, sizes.num_parts, *shape)
+    elif bias is not None:
+        arrays["bias"] = bias.reshape(tiles)
+    interpreter = gpu_interpretation()
+    scratch = sizes.scratch(is_interpreted=interpreter is not None)
+    names = (*arrays, "y", *scratch)
+
+    def block_tiles(*refs: Ref) -> None:
+        _thread_block(dict(zip(names, refs, strict=True)), sizes, spec)
+
+    y = plgpu.kernel(
+        block_tiles,
+        out_type=jax.ShapeDtypeStruct(shape, jnp.float32 if sizes.splits > 1 else sizes.out_dtype),
+        scratch_types=tuple(scratch.values()),
+        grid=(sizes.splits, sizes.num_tiles // sizes.warpgroups),
+        grid_names=("split", "tile"),
+        num_threads=sizes.warpgroups + 1,
+        thread_name="group",
+        interpret=interpreter,
+    )(*arrays.values())
+    return y.reshape(*shape[:-2], sizes.num_columns)
+
+
+def _thread_block(refs: Refs, sizes: KernelSizes, spec: MatmulSpec) -> None:
+    split, tile, group = (lax.axis_index(name) for name in ("split", "tile", "group"))
+    begin, end = (lax.div((split + i) * sizes.num_steps, jnp.int32(sizes.splits)) for i in (0, 1))
+
+    @pl.when(group == sizes.warpgroups)
+    def _() -> None:
+        stream_steps(refs, Work(tile, split, begin, end), sizes)
+
+    @pl.when(group < sizes.warpgroups)
+    def _() -> None:
+        own = Work(tile * sizes.warpgroups + group, split, begin, end)
+        store_tile(refs, own, multiply_steps(refs, own, group, sizes), sizes, spec)

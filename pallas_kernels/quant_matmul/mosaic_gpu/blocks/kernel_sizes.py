@@ -1,0 +1,96 @@
+"""Device: `KernelSizes`: the static sizes of the GPU kernel of packed blocks, and the shared memory that it needs.
+
+ring of each field[depth, parts, warpgroups, 64, …]     parts: 2 with a gate
+ring of rows[depth, rows, inputs]
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax.numpy as jnp
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.gpu_ring import tiled
+from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import COLUMNS, MAX_DEPTH, SHARED_BYTES
+from pallas_kernels.quant_matmul.mosaic_gpu.blocks.field_boxes import FieldBox, field_boxes
+from pallas_kernels.quant_matmul.mosaic_gpu.blocks.input_order import InputOrder
+
+
+@dataclass(frozen=True)
+class KernelSizes:
+    """Sizes and types of one kernel."""
+
+    form: BlockForm
+    num_parts: int
+    num_rows: int
+    """A multiple of 8."""
+    num_columns: int
+    num_inputs: int
+    warpgroups: int
+    """That compute, each 64 columns of a thread block."""
+    inputs: int
+    """Of a step."""
+    splits: int
+    dtype: Any
+    """Of the rows, in which weights are multiplied."""
+    out_dtype: Any
+
+    columns = COLUMNS
+
+    @property
+    def num_tiles(self) -> int:
+        """Of 64 columns."""
+        return self.num_columns // COLUMNS
+
+    @property
+    def num_steps(self) -> int:
+        """Of all splits."""
+        return self.num_inputs // self.inputs
+
+    @property
+    def order(self) -> InputOrder:
+        return InputOrder(self.form, self.inputs)
+
+    @cached_property
+    def boxes(self) -> tuple[FieldBox, ...]:
+        return field_boxes(self.form, self.num_inputs, self.inputs)
+
+    @property
+    def plane_names(self) -> tuple[str, ...]:
+        return tuple(plane.field for plane in self.form.planes)
+
+    @property
+    def depth(self) -> int:
+        """Steps in shared memory, which one thread block of two warpgroups has alone. Raises NotImplementedError when
+        two do not fit."""
+        row_bytes = sum(box.width * jnp.dtype(box.dtype).itemsize for box in self.boxes)
+        weight_bytes = self.num_parts * self.warpgroups * COLUMNS * row_bytes
+        depth = (
+            self.warpgroups
+            * SHARED_BYTES
+            // (weight_bytes + self.num_rows * self.inputs * jnp.dtype(self.dtype).itemsize)
+        )
+        if depth < 2:
+            raise NotImplementedError(f"two steps of {self.inputs} inputs exceed shared memory")
+        return min(depth, MAX_DEPTH)
+
+    def scratch(self, *, is_interpreted: bool) -> dict[str, Any]:
+        """Shared memory and barriers by name. is_interpreted: weights lie there, not in registers."""
+        lead = (self.depth, self.num_parts, self.warpgroups, COLUMNS)
+        found = {
+            f"step {box.name}": (tiled if box.name in self.plane_names else plgpu.SMEM)((*lead, box.width), box.dtype)
+            for box in self.boxes
+        }
+        slot = self.order.slot_inputs
+        found |= {
+            "rows": tiled((self.depth, self.num_rows, self.inputs), self.dtype, unit=slot),
+            "filled": plgpu.Barrier(
+                num_arrivals=self.num_parts * self.warpgroups * len(self.boxes) + 1, num_barriers=self.depth
+            ),
+            "freed": plgpu.Barrier(num_arrivals=self.warpgroups, num_barriers=self.depth),
+        }
+        if is_interpreted:
+            found["weights"] = tiled((self.warpgroups, COLUMNS, slot), self.dtype, unit=slot)
+        return found

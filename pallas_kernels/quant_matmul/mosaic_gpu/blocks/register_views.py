@@ -1,0 +1,97 @@
+"""Device: views of arrays in registers that Pallas has no operation for. They move nothing between threads.
+
+A warpgroup's thread has the same rows of a tile of 64 columns in all of these layouts (here a column of the product is
+a row): `BYTES`, `WORDS` and `HALVES` give it the same 32 bits of a row, `per_row` gives it all of a row.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental.mosaic.gpu import fragmented_array as fragments
+from jax.experimental.mosaic.gpu import utils
+from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxtyping import Array, Num, Shaped
+
+from pallas_kernels.dispatch import gpu_interpretation
+
+Layout = Any
+BYTES: Layout = plgpu.Layout.WGMMA_8BIT
+WORDS: Layout = plgpu.Layout.TILED(
+    fragments.Tiling(((64, 4), (16, 4), (8, 4), (1,))), warp_dims=(-7,), lane_dims=(-3, -2), vector_dim=-1
+)
+HALVES: Layout = plgpu.Layout.WGMMA
+"""What a wgmma takes from registers."""
+
+
+def per_row(width: int) -> Layout:
+    """Each thread has whole rows, in vectors of so many elements."""
+    tiling = fragments.Tiling(((64, width), (16, width), (8, width)))
+    lanes = (-2, fragments.Replicated(4))
+    return plgpu.Layout.TILED(tiling, warp_dims=(-6,), lane_dims=lanes, vector_dim=-1)
+
+
+def reinterpreted(x: Shaped[Array, "64 n"], dtype: Any, source: Layout, target: Layout) -> Shaped[Array, "64 m"]:
+    """The same bits as elements of another size, the lowest bits first."""
+    old, new = x.dtype.itemsize, jnp.dtype(dtype).itemsize
+    shape = (x.shape[0], x.shape[1] * old // new)
+
+    def bitcast(registers: np.ndarray, target_type: Any) -> list[Any]:
+        return [utils.bitcast(register, target_type) for register in registers.flat]
+
+    if gpu_interpretation() is None:
+        return _view(bitcast, x, source, shape, dtype, target)
+    return lax.bitcast_convert_type(x.reshape(*shape, -1) if new > old else x, dtype).reshape(shape)
+
+
+def apart(x: Shaped[Array, "64 n"], width: int) -> Shaped[Array, "64 n"]:
+    """Vectors `per_row` as single elements, of which slices can be taken."""
+
+    def elements(registers: np.ndarray, _: Any) -> list[Any]:
+        lines, tiles, *rest = registers.shape
+        split = np.empty((lines, tiles * width, *rest), object)
+        for (line, tile, *at), vector in np.ndenumerate(registers):
+            for i in range(width):
+                split[(line, tile * width + i, *at)] = utils.vector_slice(vector, slice(i, i + 1))
+        return list(split.flat)
+
+    if width == 1 or gpu_interpretation() is not None:
+        return x
+    return _view(elements, x, per_row(width), x.shape, x.dtype, per_row(1))
+
+
+def spread(x: Num[Array, "64 n"], index: Sequence[int]) -> Num[Array, "64 m"]:
+    """Column index[j // 8] of a `per_row(1)` in each column j, as `HALVES`."""
+    shape = (x.shape[0], 8 * len(index))
+
+    def pairs(registers: np.ndarray, _: Any) -> list[Any]:
+        return [utils.vector_concat([v, v]) for v in registers[:, list(index)].flat]
+
+    if gpu_interpretation() is None:
+        return _view(pairs, x, per_row(1), shape, x.dtype, HALVES)
+    return jnp.concatenate([jnp.broadcast_to(x[:, i : i + 1], (shape[0], 8)) for i in index], axis=1)
+
+
+def _view(
+    rule: Callable[[np.ndarray, Any], list[Any]],
+    x: jax.Array,
+    source: Layout,
+    shape: tuple[int, ...],
+    dtype: Any,
+    target: Layout,
+) -> jax.Array:
+    """The array whose registers in a thread are those that the rule makes of x's, in order."""
+
+    @plgpu.inline_mgpu(arg_types=(source,), return_type=plgpu.ShapeDtypeStruct(shape, jnp.dtype(dtype), layout=target))
+    def view(_: Any, array: Any) -> Any:
+        layout = target.to_mgpu()
+        register_type = layout.registers_element_type(utils.dtype_to_ir_type(jnp.dtype(dtype)))
+        registers = np.empty(layout.registers_shape(shape), object)
+        registers.flat = rule(array.registers, register_type)
+        is_signed = utils.is_signed(dtype)
+        return fragments.FragmentedArray(_registers=registers, _layout=layout, _is_signed=is_signed)
+
+    return cast(jax.Array, cast(Any, view)(x))

@@ -1,0 +1,41 @@
+"""Stacks of packed blocks of every kind of form, with numbers in the last layer alone."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+from pallas_kernels.block_forms.int_forms import int_form
+from pallas_kernels.block_tensor import BlockTensor
+
+INT_FORMS = {
+    f"{form.name}{' with zeros' if has_zeros else ''}": form
+    for bits, group_len, has_zeros in [
+        (2, 64, True),
+        (3, 128, False),
+        (4, 32, False),
+        (4, 128, False),
+        (4, 128, True),
+        (5, 128, True),
+        (6, 64, False),
+        (7, 128, False),
+        (8, 128, False),
+        (8, 128, True),
+    ]
+    if (form := int_form(bits, group_len, "float16", has_zeros)) is not None
+}
+FORMS = GGML_FORMS | INT_FORMS
+
+
+def block_stack(form, num_layers, out, num_inputs, seed=0):
+    """Scales of all layers but the last are NaN."""
+    rng, fields = np.random.default_rng(seed), {}
+    for field in form.fields:
+        shape = (num_layers, *out, num_inputs // form.block_len * field.count)
+        if np.dtype(field.dtype).kind == "f":
+            values = rng.normal(scale=0.05, size=shape).astype(field.dtype)
+            values[:-1] = np.nan
+        else:
+            num_bits = sum(plane.bits for plane in form.planes) if field.name == "zeros" else 8
+            values = rng.integers(0, 2**num_bits, shape).astype(np.uint8).view(field.dtype)
+        fields[field.name] = jnp.asarray(values)
+    return BlockTensor(fields, form, "bfloat16")

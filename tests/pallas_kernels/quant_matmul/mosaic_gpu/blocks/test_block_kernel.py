@@ -1,0 +1,127 @@
+"""The GPU kernel of packed blocks, interpreted, equals the reference in float64 for every form that it serves.
+
+The interpreter adds the products of a step in another order than wgmma; both are within the bounds.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from unittest.mock import patch
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src.mesh import AbstractDevice  # jax has no public name for a device that is not there
+from jax.sharding import AbstractMesh
+
+from pallas_kernels.matmul.block_sizes import BlockSizes
+from pallas_kernels.quant_matmul.api import quant_matmul
+from pallas_kernels.quant_matmul.mosaic_gpu.blocks import kernel_sizes
+from tests.pallas_kernels.host_callbacks import host_callbacks
+from tests.pallas_kernels.quant_matmul.block_checks import Case, check, multiply
+from tests.pallas_kernels.quant_matmul.block_stacks import FORMS
+
+NARROW, WIDE = BlockSizes(64, 256, 1), BlockSizes(128, 256, 1)
+PLAIN = Case("one_row", "Q4_0", 1, 64, 768, block=NARROW, num_layers=3)
+CASES = [
+    PLAIN,
+    replace(PLAIN, name="bias", num_rows=5, num_columns=192, has_bias=True),
+    replace(PLAIN, name="float16", num_rows=8, dtype="float16"),
+    replace(PLAIN, name="two_warpgroups", num_rows=17, num_columns=256, out_dtype="float32", block=WIDE),
+    replace(PLAIN, name="sixty_four_rows", num_rows=64),
+    replace(PLAIN, name="splits", num_rows=8, num_inputs=1280, has_bias=True, block=replace(NARROW, splits=2)),
+    # Of three steps, the first of four splits has none.
+    replace(PLAIN, name="empty_split", num_rows=8, block=replace(NARROW, splits=4)),
+    replace(PLAIN, name="silu", num_rows=3, activation="silu"),
+    replace(PLAIN, name="gelu_tanh_wide", num_rows=9, num_columns=128, activation="gelu_tanh", block=WIDE),
+    replace(PLAIN, name="silu_splits", num_rows=8, activation="silu", block=replace(NARROW, splits=2)),
+]
+REFUSED = {"Q5_0", "Q5_1"}
+
+
+def num_inputs(form: str) -> int:
+    """Of the shortest rows, but at least four steps of the most: whose scales and zeros have a multiple of 16 bytes."""
+    return 2048 if form.endswith("K") or form.endswith("g128 with zeros") else 1024
+
+
+@pytest.fixture(autouse=True)
+def _on_a_tiny_gpu() -> Iterator[None]:
+    """Two steps in shared memory, so that the third takes the first one's place."""
+    with host_callbacks(), patch.object(kernel_sizes, "MAX_DEPTH", 2):
+        yield
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_kind_of_product_equals_the_reference(case):
+    check(case)
+
+
+@pytest.mark.parametrize("form", sorted(FORMS.keys() - REFUSED))
+def test_every_form_equals_the_reference(form):
+    check(Case(form, form, 5, 64, num_inputs(form), out_dtype="float32"))
+
+
+@pytest.mark.parametrize("form", ["Q8_0", "INT8-g128 with zeros", "INT7-g128", "Q6_K"])
+def test_float16_has_more_bits(form):
+    """Codes of 7 and 8 bits become numbers in another way."""
+    check(Case(form, form, 8, 64, num_inputs(form), dtype="float16"))
+
+
+def test_the_control_another_layer_is_seen():
+    for layer in (0, 1):
+        assert np.isnan(multiply(PLAIN, layer=jnp.int32(layer))).all()
+
+
+def test_a_row_that_is_not_a_number_harms_itself_only():
+    """Rows share every product; those that fill a product are zeros."""
+    case = replace(PLAIN, num_rows=3)
+    healthy, x = multiply(case), case.arguments()["x"]
+    broken = multiply(case, x=x.at[1].set(jnp.nan))
+    assert np.isnan(broken[1]).all()
+    np.testing.assert_array_equal(np.delete(broken, 1, axis=0), np.delete(healthy, 1, axis=0))
+
+
+def test_splits_change_a_result_by_rounding_only():
+    case = replace(PLAIN, num_rows=8, out_dtype="float32")
+    one, two = (multiply(replace(case, block=replace(NARROW, splits=n))) for n in (1, 2))
+    np.testing.assert_allclose(one, two, rtol=0, atol=1e-5 * np.abs(one).max())
+    np.testing.assert_array_equal(two, multiply(replace(case, block=replace(NARROW, splits=2))))
+
+
+def test_a_matrix_that_is_no_layers_is_served():
+    arguments = PLAIN.arguments()
+    stack = arguments["stack"]
+    head = replace(stack, fields={name: (field[-1],) for name, field in stack.fields.items()})
+    np.testing.assert_array_equal(multiply(PLAIN, stack=head, layer=jnp.int32(0)), multiply(PLAIN))
+    layers = replace(stack, fields={name: tuple(field) for name, field in stack.fields.items()})
+    with pytest.raises(NotImplementedError, match="it reads one array of all layers"):
+        multiply(PLAIN, stack=layers)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dtype": "float32"}, "it multiplies bfloat16 or float16, not float32"),
+        ({"num_rows": 65}, "it is for at most 64 rows, not 65"),
+        ({"form": "Q5_0"}, "it decodes 16 bytes at once: Q5_0 has shorter groups or runs"),
+        ({"form": "INT2-g64 with zeros", "num_columns": 96}, "96 columns are no multiple of 64"),
+        ({"num_inputs": 576}, "576 inputs are no multiple of 256"),
+        ({"form": "Q8_0", "num_inputs": 640}, "Q8_0 has rows of 40 bytes of scales, no multiple of 16"),
+        ({"form": "INT4-g128", "num_inputs": 768}, "INT4-g128 has rows of 12 bytes of scales, no multiple of 16"),
+        ({"block": WIDE}, "blocks of 128 columns do not divide 64"),
+        ({"block": BlockSizes(64, 128, 1)}, "or steps have 128 inputs, not 256"),
+    ],
+)
+def test_the_kernel_refuses_with_a_reason(changes, reason):
+    case = replace(PLAIN, **{"block": None} | changes)
+    with pytest.raises(NotImplementedError, match=f"mosaic_gpu: .*{reason}"):
+        multiply(case)
+
+
+def test_the_kernel_serves_one_device():
+    device = AbstractDevice(device_kind="NVIDIA H200", num_cores=None, platform="gpu")
+    mesh = AbstractMesh((2,), ("tensor",), abstract_device=device)
+    arguments = PLAIN.arguments()
+    with jax.sharding.use_abstract_mesh(mesh), pytest.raises(NotImplementedError, match="one device, not of 2"):
+        jax.make_jaxpr(partial(quant_matmul, spec=PLAIN.spec))(**arguments)

@@ -1,0 +1,78 @@
+"""XLA compiles the kernel of packed blocks for Hopper GPUs: no register is spilled, and no field is copied."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from pallas_kernels.block_tensor import BlockTensor
+from pallas_kernels.matmul.matmul_spec import MatmulSpec
+from pallas_kernels.quant_matmul.api import quant_matmul
+from pallas_kernels.quant_matmul.mosaic_gpu.blocks.block_rules import by_rule
+from tests.pallas_kernels.quant_matmul.block_stacks import FORMS
+from tests.support.compiled.aot import Ptxas, compile_on, gpu_mesh, on, pool_copies, ptxas_report
+
+LAYERS = 32
+REGISTERS = 65_536
+THREADS = 128  # of a warpgroup
+# Of Llama 3 8B: form, rows, columns, inputs and activation. `scripts/prove aot` has every form.
+COMPILED = [
+    ("Q4_0", 8, 4096, 4096, None),
+    ("Q4_0", 64, 14336, 4096, "silu"),
+    ("Q8_0", 8, 4096, 14336, None),
+    ("Q4_K", 8, 14336, 4096, "silu"),
+    ("Q6_K", 64, 4096, 14336, None),
+    ("INT4-g128 with zeros", 8, 6144, 4096, None),
+]
+
+
+def compile_product(
+    form: str,
+    num_rows: int,
+    num_columns: int,
+    num_inputs: int,
+    activation: str | None,
+    backend: str,
+    target: str = "h200",
+) -> tuple[list[Ptxas], jax.stages.Compiled, list[jax.ShapeDtypeStruct]]:
+    """Reports on the kernels, and the program of one call; the stack's fields."""
+    array, blocks = partial(on, gpu_mesh(target)), FORMS[form]
+    lead = (LAYERS, *(() if activation is None else (2,)), num_columns)
+    fields = {
+        field.name: array((*lead, num_inputs // blocks.block_len * field.count), field.dtype) for field in blocks.fields
+    }
+    x, layer = array((num_rows, num_inputs), jnp.bfloat16), array((), jnp.int32)
+
+    def call(x, stack, layer):
+        return quant_matmul(x, stack, layer, MatmulSpec(activation, backend=backend))
+
+    with ptxas_report() as report:
+        compiled = compile_on(gpu_mesh(target), call, x, BlockTensor(fields, blocks, "bfloat16"), layer)
+    return report, compiled, list(fields.values())
+
+
+def check(form: str, num_rows: int, num_columns: int, num_inputs: int, activation: str | None) -> None:
+    (kernel,), compiled, fields = compile_product(form, num_rows, num_columns, num_inputs, activation, "auto")
+    assert kernel.kernel == "block_tiles"
+    assert kernel.spill_bytes == 0
+    assert not any(pool_copies(compiled, field) for field in fields)
+    # Splits' sums, and the inputs in their order.
+    block = by_rule(FORMS[form], num_rows, num_columns, num_inputs)
+    parts = 1 if activation is None else 2
+    needed = 4 * block.splits * parts * num_rows * num_columns + 4 * num_rows * (num_columns + num_inputs)
+    assert compiled.memory_analysis().temp_size_in_bytes <= needed
+    # Two compute warpgroups on a multiprocessor: one decodes while the other waits.
+    warpgroups = block.columns // 64
+    assert REGISTERS // (THREADS * (warpgroups + 1) * kernel.registers) * warpgroups >= 2
+
+
+@pytest.mark.parametrize("case", COMPILED, ids=lambda case: f"{case[0]} {case[1]} rows")
+def test_the_kernel_compiles_without_spilling_and_reads_the_stack_in_place(case):
+    check(*case)
+
+
+@pytest.mark.parametrize("target", ["a100", "b200"])
+def test_other_generations_are_refused_with_the_reason(target):
+    with pytest.raises(NotImplementedError, match=r"mosaic_gpu: its kernels are for Hopper .* not for NVIDIA"):
+        compile_product("Q4_0", 8, 4096, 4096, None, "mosaic_gpu", target)
