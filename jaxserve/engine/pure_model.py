@@ -62,14 +62,15 @@ def load(model: str, **options: Any) -> PureModel:
             raise ConfigError(f"{field.name} is an option of engines; jaxserve.pure does not have it", param=field.name)
     use_compilation_cache(config)
     mesh = make_mesh(config.tensor_parallel_size)
+    device = mesh.devices.flat[0]
     with open_model(config) as found, LoadBar(sys.stderr.isatty()) as bar:
-        source = with_packing(config, found, mesh.devices.flat[0].platform)
+        source = with_packing(config, found, device.platform, device.device_kind)
         described, dtype = source.model, choose_dtype(config.dtype, source.model.dtype)
         packing = source.packing
         model_config = described.for_context(engine_sizes.context_len(config, described.max_position))
         params = source.params(mesh, declare(described, mesh, dtype, packing=packing), config.seed, bar.update)
         tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)
-    page_size = engine_sizes.page_size(config, mesh.devices.flat[0].platform)
+    page_size = engine_sizes.page_size(config, device.platform)
     layout = page_layout(config.kv_layout)
     settings = Settings(model_config, mesh, dtype, page_size, config.attention_backend, layout, packing=packing)
     return PureModel(settings, params, tokenizer)

@@ -30,6 +30,7 @@ def cases() -> Iterator[Case]:
     from tests.pallas_kernels.page_ops import test_page_ops_aot as page_ops
     from tests.pallas_kernels.paged_attention.mosaic_gpu import test_attention_gpu_aot as gpu
     from tests.pallas_kernels.paged_attention.mosaic_tpu import test_attention_aot as tpu
+    from tests.pallas_kernels.quant_matmul.mosaic_gpu.blocks import test_block_kernel_aot as blocks
     from tests.support.compiled.aot import TPU_TOPOLOGIES, gpu_mesh, tpu_mesh
     from tests.support.compiled.aot_step import DRAFTS
 
@@ -72,6 +73,10 @@ def cases() -> Iterator[Case]:
     for target, mesh in (meshes | {"v5e:2x2": tpu_mesh("v5e:2x2", 4)}).items():
         for scheme in SCHEMES:
             yield f"Llama 3 8B, layers and head in {scheme}", target, partial(packed.check_packed_layers, mesh, scheme)
+    for form in ("Q4_0", "Q8_0", "Q4_K", "Q6_K"):
+        yield f"Llama 3 8B, layers and head in {form}", "h200", partial(packed.check_blocks_on_a_gpu, form)
+        check = partial(packed.check_prompts_with_blocks_on_a_gpu, form)
+        yield f"Llama 3 8B, layers in {form}, 256 tokens", "h200", check
     yield f"Llama 3 8B, step, {gpu_step.DECODE}", "h200", gpu_step.check_whole_step
     with_kernel = gpu_step.check_layers_with_measured_products
     yield f"Llama 3 8B, layers, {gpu_step.DECODE}, products by the kernel", "h200", with_kernel
@@ -81,6 +86,8 @@ def cases() -> Iterator[Case]:
     for name in gpu.CASES:
         check = partial(gpu.test_kernels_compile_without_spilling_and_leave_the_pool_in_place, name)
         yield f"attention, {name}", "h200", check
+    for form in blocks.SERVED:
+        yield f"products with {form}", "h200", partial(blocks.check_products_with, form)
     for model in products.MODELS:
         yield f"products of 1 to 64 rows, {model}", "h200", partial(products.check_products_of, model)
 

@@ -76,7 +76,8 @@ def _load(
     text = choose_text(config, source.checkpoint, source.folder)
     if isinstance(draft, ModelSource):
         check_same_tokens(text.tokenizer, choose_tokenizer(config, draft.checkpoint, draft.folder))
-    source = with_packing(config, source, mesh.devices.flat[0].platform)
+    device = mesh.devices.flat[0]
+    source = with_packing(config, source, device.platform, device.device_kind)
     shape = None if draft is None else draft.model
     spec = make_spec(config, source.model, mesh, limit_on(mesh), shape, source.packing)
     compiler = compiler_for(config, spec)  # may refuse the folder of `compiled`, and weights take long to read

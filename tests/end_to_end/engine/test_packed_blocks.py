@@ -131,17 +131,37 @@ def test_what_the_blocks_do_not_fit_is_dense(tmp_path):
     assert own["embed"] == GGML_FORMS["Q8_0"]
 
 
-def test_blocks_stay_packed_on_cpu_alone_and_only_where_asked_for(model):
+def test_blocks_stay_packed_only_where_asked_for_and_where_they_are_multiplied(model):
     config = EngineConfig.create(str(model[0]), quantization="packed")
     with open_model(config) as source:
         assert with_packing(config, source, "cpu").packing.name
-        for platform in ("cpu", "tpu"):
+        for platform in ("cpu", "tpu", "gpu"):
             by_default = with_packing(replace(config, quantization="auto"), source, platform).packing
             assert by_default == DENSE
             assert by_default.decoded == "Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0"
-        for platform in ("tpu", "gpu"):
-            with pytest.raises(ConfigError, match=f"on a CPU only, not on {platform}"):
-                with_packing(config, source, platform)
+        for devices, changes, reason in (
+            (("tpu",), {}, "for CPUs and Hopper GPUs, not for tpu"),
+            (("gpu", "NVIDIA A100-SXM4-80GB"), {}, "for CPUs and Hopper GPUs, not for NVIDIA A100"),
+            (("gpu", "NVIDIA H200"), {"dtype": "float32"}, "multiplied in bfloat16, not in float32"),
+            (("gpu", "NVIDIA H200"), {"tensor_parallel_size": 2}, "for one device, not for 2"),
+        ):
+            with pytest.raises(ConfigError, match=reason):
+                with_packing(replace(config, **changes), source, *devices)
+
+
+def test_a_gpu_keeps_the_blocks_that_its_kernel_serves(model, tmp_path):
+    """Rows of Q5_0 are decoded, and so are K blocks of 256 inputs, whose scales have no 16 bytes in a row."""
+    config = EngineConfig.create(str(model[0]), quantization="packed")
+    with open_model(config) as source:
+        own = dict(with_packing(config, source, "gpu", "NVIDIA H200").packing.own)
+    assert {form.name for form in own.values()} == {"Q4_1", "Q8_0"}
+    path, _ = write_model(tmp_path / "unserved.gguf", [dict.fromkeys(SHAPES, "Q4_K")], embedding="Q5_0")
+    config = EngineConfig.create(str(path), quantization="packed")
+    with (
+        open_model(config) as source,
+        pytest.raises(ConfigError, match="no kernel for gpu serves their forms and sizes"),
+    ):
+        with_packing(config, source, "gpu", "NVIDIA H200")
 
 
 def test_dense_weights_cannot_stay_packed(plain, tmp_path):

@@ -3,7 +3,7 @@
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.matmul.block_sizes import BlockSizes
 from pallas_kernels.matmul.mosaic_gpu.block_rules import NUM_MULTIPROCESSORS
-from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import COLUMNS
+from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import COLUMNS, MAX_ROWS
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.field_boxes import field_boxes
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.input_order import PIECE
 
@@ -29,16 +29,21 @@ def check_served(form: BlockForm, num_columns: int, num_inputs: int) -> None:
     field_boxes(form, num_inputs, inputs)
 
 
+def num_chunks(num_rows: int) -> int:
+    """Of at most 64 rows each."""
+    return -(-num_rows // MAX_ROWS)
+
+
 def by_rule(form: BlockForm, num_rows: int, num_columns: int, num_inputs: int) -> BlockSizes:
     """Block sizes for what no device has measured.
 
     A thread block also reads the activations, from the L2 cache: those of 64 rows are 3.6 times the bytes of 64 columns
-    in 4.5 bits, those of 8 rows 0.4 times. Two warpgroups share them. There are as many splits as give three of four
+    in 4.5 bits, those of 8 rows 0.4 times. Two warpgroups share them. There are as many splits as give two of three
     multiprocessors a thread block: their sums are written and read, of 8 rows 6 % of the bytes of 4096 inputs.
     """
     is_wide = num_rows > 16 and num_columns % (2 * COLUMNS) == 0
     columns = 2 * COLUMNS if is_wide else COLUMNS
-    splits = 1
-    while num_columns // columns * splits < 3 * NUM_MULTIPROCESSORS // 4 and num_inputs // (2 * splits) >= MIN_INPUTS:
+    num_blocks, splits = num_columns // columns * num_chunks(num_rows), 1
+    while num_blocks * splits < 2 * NUM_MULTIPROCESSORS // 3 and num_inputs // (2 * splits) >= MIN_INPUTS:
         splits *= 2
     return BlockSizes(columns, step_inputs(form), splits)

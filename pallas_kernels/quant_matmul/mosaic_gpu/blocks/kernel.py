@@ -1,4 +1,5 @@
-"""Device: the GPU kernel of products with packed blocks: thread blocks, each of 64 columns or more and a run of inputs.
+"""Device: the GPU kernel of products with packed blocks: thread blocks, each of 64 columns or more, a run of inputs and
+a chunk of rows. Those of a run's chunks follow each other, so that all but the first read its bytes from the L2 cache.
 
 memory warpgroup       the layer's packed bytes, and the rows → ring in shared memory (TMA)
 compute warpgroups     packed bytes → weights in registers → sums → activation, bias → y, or → one split's sums
@@ -24,21 +25,20 @@ from pallas_kernels.quant_matmul.mosaic_gpu.blocks.memory_warpgroup import strea
 
 
 def multiply_blocks(
-    x: Float[Array, "N I"],
+    x: Float[Array, "chunks N I"],
     fields: dict[str, Shaped[Array, "L parts O n"]],
     layer: Int[Array, ""],
     bias: Float[Array, "O"] | None,
     *,
     sizes: KernelSizes,
     spec: MatmulSpec,
-) -> Float[Array, "N O"] | Float[Array, "splits parts N O"]:
+) -> Float[Array, "chunks N O"] | Float[Array, "chunks splits parts N O"]:
     """The result; with several splits their sums in float32, without bias and activation. x: `InputOrder.permuted`."""
     tiles = (sizes.num_tiles, sizes.columns)
     arrays: dict[str, Any] = {"x": x, **fields, "layer": layer.reshape(1)}
-    shape = (sizes.num_rows, *tiles)
-    if sizes.splits > 1:
-        shape = (sizes.splits, sizes.num_parts, *shape)
-    elif bias is not None:
+    splits = (sizes.splits, sizes.num_parts) if sizes.splits > 1 else ()
+    shape = (sizes.num_chunks, *splits, sizes.num_rows, *tiles)
+    if sizes.splits == 1 and bias is not None:
         arrays["bias"] = bias.reshape(tiles)
     interpreter = gpu_interpretation()
     scratch = sizes.scratch(is_interpreted=interpreter is not None)
@@ -51,8 +51,8 @@ def multiply_blocks(
         block_tiles,
         out_type=jax.ShapeDtypeStruct(shape, jnp.float32 if sizes.splits > 1 else sizes.out_dtype),
         scratch_types=tuple(scratch.values()),
-        grid=(sizes.splits, sizes.num_tiles // sizes.warpgroups),
-        grid_names=("split", "tile"),
+        grid=(sizes.splits, sizes.num_tiles // sizes.warpgroups, sizes.num_chunks),
+        grid_names=("split", "tile", "chunk"),
         num_threads=sizes.warpgroups + 1,
         thread_name="group",
         interpret=interpreter,
@@ -61,7 +61,8 @@ def multiply_blocks(
 
 
 def _thread_block(refs: Refs, sizes: KernelSizes, spec: MatmulSpec) -> None:
-    split, tile, group = (lax.axis_index(name) for name in ("split", "tile", "group"))
+    split, tile, chunk, group = (lax.axis_index(name) for name in ("split", "tile", "chunk", "group"))
+    refs = refs | {name: refs[name].at[chunk] for name in ("x", "y")}
     begin, end = (lax.div((split + i) * sizes.num_steps, jnp.int32(sizes.splits)) for i in (0, 1))
 
     @pl.when(group == sizes.warpgroups)

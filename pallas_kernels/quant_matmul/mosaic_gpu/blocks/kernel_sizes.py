@@ -24,8 +24,10 @@ class KernelSizes:
 
     form: BlockForm
     num_parts: int
+    num_chunks: int
+    """Of rows: a thread block multiplies one, and reads its columns' bytes again for each."""
     num_rows: int
-    """A multiple of 8."""
+    """Of a chunk, a multiple of 8."""
     num_columns: int
     num_inputs: int
     warpgroups: int

@@ -5,7 +5,7 @@ import pytest
 from jax.sharding import Mesh
 
 from jaxserve.core.buckets import Bucket
-from tests.support.compiled.aot import assert_in_place, gpu_mesh, tpu_mesh
+from tests.support.compiled.aot import assert_in_place, gpu_mesh, ptxas_report, tpu_mesh
 from tests.support.compiled.aot_step import StepCase
 
 DECODE = Bucket(64, 64, 128)
@@ -31,3 +31,28 @@ def test_tpus_read_codes_once(topology, scheme):
 
 def test_gpus_read_codes_once():
     check_packed_layers(gpu_mesh(), "int8")
+
+
+def check_blocks_on_a_gpu(form: str) -> None:
+    """Assert that a step of 8 rows reads packed bytes once."""
+    step = StepCase(gpu_mesh(), "llama-3-8b", Bucket(8, 8, 128), scheme=form)
+    with ptxas_report() as kernels:
+        layers = step.compile_backbone()
+    assert [kernel.kernel for kernel in kernels].count("block_tiles") == 4
+    assert not any(kernel.spill_bytes for kernel in kernels)
+    assert_in_place(layers, step.state.kv.pool, max_temp_bytes=4 * MB)
+    for compiled, part in ((layers, "layers"), (step.compile_ends(), "lm_head")):
+        assert not step.weight_copies(compiled)
+        assert 1 <= step.traffic(compiled, part) <= 1.08
+
+
+def check_prompts_with_blocks_on_a_gpu(form: str) -> None:
+    """Assert that a step with prompts makes no decoded weights."""
+    mixed = StepCase(gpu_mesh(), "llama-3-8b", Bucket(256, 8, 128), scheme=form)
+    layers = mixed.compile_backbone()
+    assert not mixed.weight_copies(layers)
+    assert_in_place(layers, mixed.state.kv.pool, max_temp_bytes=40 * MB)  # activations of 256 tokens
+
+
+def test_gpus_read_blocks_once():
+    check_blocks_on_a_gpu("Q4_0")

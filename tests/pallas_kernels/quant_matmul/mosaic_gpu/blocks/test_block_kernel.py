@@ -30,6 +30,8 @@ CASES = [
     replace(PLAIN, name="float16", num_rows=8, dtype="float16"),
     replace(PLAIN, name="two_warpgroups", num_rows=17, num_columns=256, out_dtype="float32", block=WIDE),
     replace(PLAIN, name="sixty_four_rows", num_rows=64),
+    replace(PLAIN, name="three_chunks", num_rows=129),
+    replace(PLAIN, name="two_chunks_silu_splits", num_rows=65, activation="silu", block=replace(NARROW, splits=2)),
     replace(PLAIN, name="splits", num_rows=8, num_inputs=1280, has_bias=True, block=replace(NARROW, splits=2)),
     # Of three steps, the first of four splits has none.
     replace(PLAIN, name="empty_split", num_rows=8, block=replace(NARROW, splits=4)),
@@ -103,7 +105,6 @@ def test_a_matrix_that_is_no_layers_is_served():
     ("changes", "reason"),
     [
         ({"dtype": "float32"}, "it multiplies bfloat16 or float16, not float32"),
-        ({"num_rows": 65}, "it is for at most 64 rows, not 65"),
         ({"form": "Q5_0"}, "it decodes 16 bytes at once: Q5_0 has shorter groups or runs"),
         ({"form": "INT2-g64 with zeros", "num_columns": 96}, "96 columns are no multiple of 64"),
         ({"num_inputs": 576}, "576 inputs are no multiple of 256"),

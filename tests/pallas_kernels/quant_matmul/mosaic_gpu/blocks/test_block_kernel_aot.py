@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from jaxserve.runner.programs.hlo import read_hlo
+from jaxserve.runner.programs.traffic import memory_traffic
 from pallas_kernels.block_tensor import BlockTensor
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.quant_matmul.api import quant_matmul
@@ -13,6 +15,7 @@ from pallas_kernels.quant_matmul.mosaic_gpu.blocks.block_rules import by_rule
 from tests.pallas_kernels.quant_matmul.block_stacks import FORMS
 from tests.support.compiled.aot import Ptxas, compile_on, gpu_mesh, on, pool_copies, ptxas_report
 
+SERVED = sorted(FORMS.keys() - {"Q5_0", "Q5_1"})
 LAYERS = 32
 REGISTERS = 65_536
 THREADS = 128  # of a warpgroup
@@ -60,16 +63,31 @@ def check(form: str, num_rows: int, num_columns: int, num_inputs: int, activatio
     # Splits' sums, and the inputs in their order.
     block = by_rule(FORMS[form], num_rows, num_columns, num_inputs)
     parts = 1 if activation is None else 2
-    needed = 4 * block.splits * parts * num_rows * num_columns + 4 * num_rows * (num_columns + num_inputs)
+    padded = max(8, num_rows)
+    needed = 4 * block.splits * parts * padded * num_columns + 4 * padded * (num_columns + num_inputs)
     assert compiled.memory_analysis().temp_size_in_bytes <= needed
     # Two compute warpgroups on a multiprocessor: one decodes while the other waits.
     warpgroups = block.columns // 64
     assert REGISTERS // (THREADS * (warpgroups + 1) * kernel.registers) * warpgroups >= 2
 
 
+def check_products_with(form: str) -> None:
+    """All of Llama 3 8B's products, of few and many rows."""
+    for num_rows in (1, 8, 64, 256):
+        for sizes in ((6144, 4096, None), (4096, 4096, None), (14336, 4096, "silu"), (4096, 14336, None)):
+            check(form, num_rows, *sizes)
+
+
 @pytest.mark.parametrize("case", COMPILED, ids=lambda case: f"{case[0]} {case[1]} rows")
 def test_the_kernel_compiles_without_spilling_and_reads_the_stack_in_place(case):
     check(*case)
+
+
+def test_bytes_are_read_once_unless_xla_multiplies():
+    for backend, least, most in (("auto", 1, 1.1), ("xla", 5, 100)):
+        _, compiled, fields = compile_product("Q4_0", 8, 4096, 14336, None, backend)
+        num_bytes = sum(field.size * field.dtype.itemsize for field in fields) / LAYERS
+        assert least <= memory_traffic(read_hlo(compiled.as_text())) / num_bytes <= most
 
 
 @pytest.mark.parametrize("target", ["a100", "b200"])
