@@ -8,6 +8,8 @@ from pallas_kernels.matmul import workloads as products
 from pallas_kernels.paged_attention.workloads import WORKLOADS, Workload
 from scripts.benchmarks.kernels.measure_kernel import Sampling
 from scripts.benchmarks.kernels.workload_names import KNOWN, workloads
+from tests.pallas_kernels.quant_matmul.block_checks import Case
+from tests.pallas_kernels.quant_matmul.block_stacks import FORMS
 from tests.support.golden_data import checkpoint
 from tests.support.tiny_engines import SMALL
 
@@ -53,6 +55,8 @@ class Sizes:
     product_checks: tuple[products.Workload, ...]
     products: tuple[products.Workload, ...]
     """With as many layers as the timed loop runs over."""
+    block_checks: tuple[Case, ...]
+    block_products: tuple[Case, ...]
     sampling: Sampling = field(default_factory=Sampling)
     product_sampling: Sampling = field(default_factory=partial(Sampling, seconds=0.05, count=3))
     """A dozen block sizes are tried for each of a hundred products."""
@@ -74,6 +78,13 @@ ROWS_IN_ORDER = (8, 64, 1, 16, 32)
 MODELS_IN_ORDER = ("llama3_8b", "smollm2_135m", "llama3_70b_tp2", "gemma3_4b", "gemma3_270m", "qwen2.5_0.5b")
 
 
+BLOCK_PRODUCTS = tuple(
+    Case(f"{w.name.removesuffix('_8')}_{form}_{num_rows}", form, num_rows, w.num_columns, w.num_inputs, w.activation)
+    for form in ("Q4_0", "Q4_K", "Q6_K", "Q8_0", "INT4-g128 with zeros")
+    for num_rows in (8, 64)
+    for w in products.BENCH_WORKLOADS
+    if w.name.startswith("llama3_8b_") and w.num_rows == 8
+)
 ALL_PRODUCTS = (*products.PACKED_WORKLOADS, *products.BENCH_WORKLOADS)
 
 
@@ -136,10 +147,18 @@ FULL = Sizes(
     products=tuple(
         replace(w, num_layers=-(-STREAMED_BYTES // w.weight_bytes)) for w in sorted(ALL_PRODUCTS, key=in_order)
     ),
+    block_checks=tuple(
+        Case(f"{form}_{num_rows}", form, num_rows, 4096, 4096)
+        for form in FORMS
+        if form not in ("Q5_0", "Q5_1")
+        for num_rows in (1, 64, 200)
+    ),
+    block_products=BLOCK_PRODUCTS,
 )
 
 TINY_MODEL = str(checkpoint("llama3"))
 _TINY_DECODE = Workload("tiny_decode", (1,), (32,), 2, 1, 16, num_layers=1, dtype="bfloat16")
+_TINY_BLOCKS = Case("tiny_blocks", "Q4_0", 3, 64, 256)
 _TINY_PRODUCT = products.Workload("tiny_product", 3, 64, 64, has_residual=True)
 
 _TINY_ENGINE = EngineSizes(
@@ -161,6 +180,8 @@ TINY = Sizes(
     throughput=ThroughputSizes(TINY_MODEL, num_prompts=4, num_tokens=8, options=SMALL),
     product_checks=(_TINY_PRODUCT, products.packed(_TINY_PRODUCT)),
     products=(products.packed(_TINY_PRODUCT),),
+    block_checks=(_TINY_BLOCKS,),
+    block_products=(_TINY_BLOCKS,),
     sampling=Sampling(seconds=0, count=1),
     product_sampling=Sampling(seconds=0, count=1),
 )

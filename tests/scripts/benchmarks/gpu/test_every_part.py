@@ -35,9 +35,11 @@ def test_every_part_runs_on_a_cpu(tmp_path, monkeypatch):
         )
     }
     assert {check["workload"]: check["fault"] for check in records["checks"]} == dict.fromkeys(
-        ("tiny_product", "tiny_product_int8", "tiny_decode")
+        ("tiny_blocks", "tiny_product", "tiny_product_int8", "tiny_decode")
     )
-    (product,) = records["products"]
+    blocks, product = records["products"]
+    assert blocks["workload"] == "tiny_blocks"
+    assert blocks["weight_bytes"] == 64 * 256 * 18 // 32
     assert [one["problem"] for one in product["tried"] if one["time_us"] is None] == []
     assert [r["by"] for r in records["attention"]] == ["mosaic_gpu", "xla"]
     assert [step["weights"] for step in records["engine"]] == ["float32", "int8"]
