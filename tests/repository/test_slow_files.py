@@ -20,9 +20,9 @@ class Session:
     exitstatus = pytest.ExitCode.OK
 
 
-def run_of(durations, max_file_s):
+def run_of(durations, max_share):
     """A finished run: its plugin, the exit status, the printed lines."""
-    plugin, session, terminal = SlowFiles(max_file_s), Session(), Terminal()
+    plugin, session, terminal = SlowFiles(max_share), Session(), Terminal()
     for nodeid, duration in durations:
         report = pytest.TestReport(nodeid, ("", 0, ""), {}, "passed", None, "call", duration=duration)
         plugin.pytest_runtest_logreport(report)
@@ -35,18 +35,18 @@ DURATIONS = [("a.py::test_1", 40.0), ("a.py::test_2", 25.0), ("b.py::test_1", 59
 
 
 def test_the_tests_of_a_file_are_added_up():
-    status, lines = run_of(DURATIONS, 60)
+    status, lines = run_of(DURATIONS, 0.51)
     assert status == pytest.ExitCode.TESTS_FAILED
     assert lines == [
         "2 slowest files",
         "  65.0 s  a.py",
         "  59.0 s  b.py",
-        "a.py took longer than 60 s: make it faster or split it",
+        "a.py took more than 51.0% of all tests' time: make it faster or split it",
     ]
 
 
-@pytest.mark.parametrize("max_file_s", [70, None])
-def test_within_the_limit_nothing_fails(max_file_s):
-    status, lines = run_of(DURATIONS, max_file_s)
+@pytest.mark.parametrize("max_share", [0.53, None])
+def test_within_the_limit_nothing_fails(max_share):
+    status, lines = run_of(DURATIONS, max_share)
     assert status == pytest.ExitCode.OK
     assert len(lines) == 3

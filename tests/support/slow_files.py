@@ -1,4 +1,7 @@
-"""pytest plugin: prints the ten slowest test files, and fails the run if one takes longer than `--max-file-s`."""
+"""pytest plugin: prints the ten slowest test files, and fails the run if one takes more than `--max-file-share` of it.
+
+A share instead of seconds, because machines, and processes that use them together, differ by a factor of three.
+"""
 
 from collections import Counter
 
@@ -8,19 +11,21 @@ NUM_SHOWN = 10
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--max-file-s", type=float, help="fail if the tests of one file take longer, set-up included")
+    parser.addoption(
+        "--max-file-share", type=float, help="fail if one file takes more than this share of the time of all tests"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # with pytest-xdist, the controller receives the reports of all workers
-        config.pluginmanager.register(SlowFiles(config.getoption("--max-file-s")))
+        config.pluginmanager.register(SlowFiles(config.getoption("--max-file-share")))
 
 
 class SlowFiles:
-    """max_file_s: None for no limit."""
+    """max_share: None for no limit."""
 
-    def __init__(self, max_file_s: float | None):
-        self._max_file_s = max_file_s
+    def __init__(self, max_share: float | None):
+        self._max_share = max_share
         self._seconds: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -29,7 +34,10 @@ class SlowFiles:
     @property
     def too_slow(self) -> list[str]:
         """Files over the limit."""
-        return [] if self._max_file_s is None else [f for f, s in self._seconds.items() if s > self._max_file_s]
+        if self._max_share is None:
+            return []
+        most = self._max_share * self._seconds.total()
+        return [file for file, seconds in self._seconds.items() if seconds > most]
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -44,5 +52,5 @@ class SlowFiles:
             terminalreporter.line(f"{seconds:6.1f} s  {file}")
         for file in self.too_slow:
             terminalreporter.line(
-                f"{file} took longer than {self._max_file_s:g} s: make it faster or split it", red=True
+                f"{file} took more than {self._max_share:.1%} of all tests' time: make it faster or split it", red=True
             )
