@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -79,26 +80,31 @@ def _in_process(model: str, variant: str) -> dict:
 
 def run_row(model: str, variant: str) -> dict:
     """Runs all prompts of one model in one variant and compares them with the goldens."""
+    return run(model, VARIANTS[variant])[1]
+
+
+def run(model: str, variant: dict[str, Any]) -> tuple[Any, dict]:
+    """The engine and the row. variant: options of the engine, and the names with is_ of `VARIANTS`."""
     from jaxserve import LLM, SamplingParams
 
-    settings = dict(VARIANTS[variant])
-    is_alone, is_shuffled = settings.pop("is_alone", False), settings.pop("is_shuffled", False)
-    options = COMMON | {k: v for k, v in settings.items() if not k.startswith("is_")}
-    options["tensor_parallel_size"] = MODELS[model] if "is_parallel" in settings else 1
+    ways = {name for name in variant if name.startswith("is_")}
+    options = COMMON | {name: value for name, value in variant.items() if name not in ways}
+    options["tensor_parallel_size"] = MODELS[model] if "is_parallel" in ways else 1
     prompts, golden = read_goldens(model)
-    if "is_small_pool" in settings:
+    if "is_small_pool" in ways:
         options["num_pages"] = {"smollm2-135m-instruct": 200, "gemma-3-270m": 600}[model]
     llm = LLM(model, **options)
-    if is_shuffled:
+    if "is_shuffled" in ways:
         shuffle_pages(llm)
     params = SamplingParams(temperature=0, max_tokens=64, ignore_eos=True, logprobs=0)
     started = time.monotonic()
+    is_alone = "is_alone" in ways
     groups = [[p] for p in prompts] if is_alone else [prompts]
     outputs = [out.outputs[0] for group in groups for out in llm.generate(group, params, use_tqdm=not is_alone)]
     row = compare(outputs, golden)
     row["seconds"] = round(time.monotonic() - started, 1)
     row["preemptions"] = llm.stats.num_preemptions
-    return row
+    return llm, row
 
 
 def read_goldens(model: str) -> tuple[list[list[int]], dict[str, np.ndarray]]:

@@ -16,8 +16,9 @@ import sys
 from scripts.proofs.helpers.draft_counts import drafts_of
 from scripts.proofs.helpers.draft_equality import SMOLLM, Way, compare
 from scripts.proofs.helpers.draft_laws import LEAST_P, NUM_TEXTS, WARMER, exact_law, p_of_texts
-from scripts.proofs.helpers.draft_rows import ROOT, STORE, stored_row, table_of
+from scripts.proofs.helpers.draft_rows import table_of
 from scripts.proofs.helpers.draft_speeds import OPTIONS, ratio, unsuited_speeds
+from scripts.proofs.helpers.stored_rows import ROOT, STORE, stored_row
 from scripts.proofs.parity import read_goldens
 
 METHODS = ("medusa", "eagle3")

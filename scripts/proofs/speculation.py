@@ -17,8 +17,9 @@ import json
 import sys
 
 from scripts.proofs.helpers.draft_equality import SMOLLM, Way, compare
-from scripts.proofs.helpers.draft_rows import stored_row, table_of
+from scripts.proofs.helpers.draft_rows import table_of
 from scripts.proofs.helpers.draft_speeds import speeds
+from scripts.proofs.helpers.stored_rows import stored_row
 
 TREES = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 1, "prompt_lookup_branches": 3}
 SUFFIXES = {"method": "suffix", "num_speculative_tokens": 8}

@@ -1,23 +1,9 @@
-"""The rows of a proof about drafts: computed in processes of their own, stored, and made into a table."""
+"""The rows of a proof about drafts, as a table."""
 
-import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 from scripts.proofs.helpers.draft_equality import Way
-from scripts.prove import digest_of
-
-ROOT = Path(__file__).parents[3]
-STORE = ROOT / ".cache" / "proofs"
-
-
-def state_of_sources(proof: str) -> str:
-    """A name for all sources that the results depend on."""
-    files = [file for folder in ("jaxserve", "checkpoints", "pallas_kernels") for file in (ROOT / folder).rglob("*.py")]
-    helpers = [ROOT / "scripts/proofs/helpers" / name for name in ("draft_equality.py", "draw_ties.py")]
-    return digest_of([*files, *helpers, ROOT / f"scripts/proofs/{proof}.py", ROOT / "tests/support/drafting.py"])
+from scripts.proofs.helpers.stored_rows import stored_row
 
 
 def table_of(proof: str, ways: dict[str, Way], witnesses: dict[str, str]) -> tuple[list[str], list[str]]:
@@ -34,24 +20,3 @@ def table_of(proof: str, ways: dict[str, Way], witnesses: dict[str, str]) -> tup
             if row["equal"] + row["ties"] != row["of"] or not has_happened:
                 bad.append(f"{name}, {row['sampler']}")
     return lines, bad
-
-
-def stored_row(proof: str, row: str, num_devices: int = 1) -> list:
-    """As it was stored, or computed now: an interrupted proof goes on."""
-    stored = STORE / f"{proof}-{state_of_sources(proof)}.json"
-    rows = json.loads(stored.read_text()) if stored.exists() else {}
-    if row not in rows:
-        rows[row] = in_process(proof, row, num_devices)
-        stored.parent.mkdir(parents=True, exist_ok=True)
-        stored.write_text(json.dumps(rows))
-    return rows[row]
-
-
-def in_process(proof: str, row: str, num_devices: int = 1) -> list:
-    """JAX fixes the number of CPU devices at its initialization."""
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={num_devices}"}
-    run = f"from scripts.proofs import {proof}; {proof}.main(sys.argv[1:])"
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {run}"
-    command = [sys.executable, "-c", code, "--row", row]
-    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True, text=True)
-    return json.loads(done.stdout.splitlines()[-1])

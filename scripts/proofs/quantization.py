@@ -1,0 +1,129 @@
+"""Packed weights give the tokens of the decoded ones, and what weights of fewer bits cost and gain is measured.
+
+GGUF files are kept packed: 100 prompts x 64 tokens in float32 are compared with those of transformers for the decoded
+weights, as in `scripts/prove parity`, which says what a tie is, and the devices' bytes with those of the file. Then
+SmolLM2 is written in each scheme of `jaxserve quantize`, and predicts 20,480 tokens of Python's reference. Speeds are
+tokens/s in turns with bfloat16. Rows are stored in .cache/proofs: an interrupted run continues as long as the sources
+are unchanged.
+"""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from scripts.proofs import parity
+from scripts.proofs.helpers.draft_equality import SMOLLM
+from scripts.proofs.helpers.draft_speeds import OPTIONS, ratio
+from scripts.proofs.helpers.quantized_models import file_bytes, quality
+from scripts.proofs.helpers.stored_rows import stored_row
+
+WAYS: dict[str, dict[str, Any]] = {
+    "busy batch": {},
+    "chunks of 7": {"max_chunk_tokens": 7},
+    "preempted": {"is_small_pool": True},
+    "n-grams": {"speculative_config": {"method": "ngram", "num_speculative_tokens": 4}},
+    "batch-invariant": {"batch_invariant": True},
+    "tensor-parallel": {"is_parallel": True},
+}
+MOST_BYTES = 1.02
+"""Of the weights on the devices, over those of the file."""
+
+MOST_PERPLEXITY = {"int8": 1.005, "w8a8": 1.02, "fp8": 1.02, "awq-g64": 1.08, "gptq-g64": 1.08, "nf4": 1.08}
+"""Over that of the dense model."""
+ROUNDED = "int4-g64"
+BETTER = ("int8", "w8a8", "fp8", "gptq-g64", "awq-g64", "nf4")
+"""Schemes that must be nearer to the dense model than groups of 4 bits that are rounded to the nearest code."""
+
+LEAST_SPEEDS = {("w8a8", 1): 1.0, ("w8a8", 8): 1.3, ("w8a8", 32): 1.3, ("packed", 8): 0.8}
+"""By `quantization` and number of sequences: tokens/s over those of bfloat16."""
+NUM_TURNS, NUM_TOKENS = 6, 64
+
+
+def main(argv: list[str]) -> str:
+    parser = argparse.ArgumentParser(prog="scripts/prove quantization")
+    parser.add_argument("--row", metavar="NAME", help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.row:
+        kind, _, name = args.row.partition(": ")
+        rows = {"quality": quality, "speeds": _measured_speeds}.get(kind, _packed_row)
+        print(json.dumps(rows(name)))
+        return ""
+    lines, bad = _tokens()
+    for table in (_qualities, _speeds):
+        more, failed = table()
+        lines, bad = [*lines, "", *more], [*bad, *failed]
+    if bad:
+        raise SystemExit("\n".join([*lines, "", f"failed: {'; '.join(bad)}"]))
+    return "\n".join([*lines, "", "All rows pass."])
+
+
+Table = tuple[list[str], list[str]]
+"""Lines, and the rows that fail."""
+
+
+def _table(titles: list[str], rows: dict[str, tuple[list[Any], bool]]) -> Table:
+    """Of cells by the name of their row, each with whether it passes."""
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    lines += [f"| {' | '.join(map(str, [name, *cells]))} |" for name, (cells, _) in rows.items()]
+    print("\n".join(lines), file=sys.stderr)
+    return lines, [name for name, (_, passes) in rows.items() if not passes]
+
+
+def _tokens() -> Table:
+    rows = dict[str, tuple[list[Any], bool]]()
+    for model, num_devices in parity.MODELS.items():
+        most, _ = parity.tolerances(parity.read_goldens(model)[1])
+        for way in WAYS:
+            count = num_devices if "is_parallel" in WAYS[way] else 1
+            (row,) = stored_row("quantization", f"packed: {model}, {way}", count)
+            ties = ", ".join(f"{tie['gap']:.1e}" for tie in row["ties"]) or "–"
+            cells = [row["equal"], ties, len(row["faults"]), f"{row['logprob_error']:.1e} ({most:.1e})"]
+            cells += [row["preemptions"], f"{row['bytes_ratio']:.3f}", row["seconds"]]
+            passes = not row["faults"] and row["logprob_error"] <= most and row["bytes_ratio"] <= MOST_BYTES
+            rows[f"{model}, {way}"] = cells, passes and (way != "preempted" or row["preemptions"] > 0)
+    titles = ["kept packed", "equal", "ties (top-2 gap)", "faults", "log-probability error (allowed)", "preemptions"]
+    return _table([*titles, f"bytes over the file's (at most {MOST_BYTES})", "s"], rows)
+
+
+def _packed_row(name: str) -> list[dict[str, Any]]:
+    from jaxserve.core.hardware.mesh import device_bytes
+
+    model, _, way = name.partition(", ")
+    llm, row = parity.run(model, WAYS[way] | {"quantization": "packed"})
+    return [row | {"bytes_ratio": device_bytes(llm.parts.runner.params) / file_bytes(model)}]
+
+
+def _qualities() -> Table:
+    found = {name: stored_row("quantization", f"quality: {name}")[0] for name in ("dense", ROUNDED, *BETTER)}
+    dense, rounded = (found[name]["perplexity"] for name in ("dense", ROUNDED))
+    rows = dict[str, tuple[list[Any], bool]]()
+    for name, row in found.items():
+        most, perplexity = MOST_PERPLEXITY.get(name), row["perplexity"]
+        cells = [f"{perplexity:.2f}", f"{perplexity / dense:.3f}", "–" if most is None else f"{most:.3f}"]
+        cells += [f"{row['divergence']:.4f}", f"{row['agreement']:.1%}", f"{row['num_bytes'] / 2**20:.0f}"]
+        is_near = most is None or perplexity <= most * dense
+        rows[name] = cells, is_near and (name not in BETTER or perplexity < rounded)
+    titles = ["scheme", "perplexity", "over dense", "bound", "divergence, nats", "same likeliest token"]
+    return _table([*titles, "MiB, decoded to float32 but for int8 and w8a8"], rows)
+
+
+def _speeds() -> Table:
+    rows = {
+        name: ([f"{measured:.2f}", f"at least {least:.2f}"], measured >= least)
+        for name, measured, least in stored_row("quantization", "speeds")
+    }
+    return _table(["tokens/s over those of bfloat16", "measured", "bound"], rows)
+
+
+def _measured_speeds(_: str) -> list[tuple[str, float, float]]:
+    from jaxserve import LLM, SamplingParams
+
+    names = {name for name, _ in LEAST_SPEEDS}
+    engines = {name: LLM(SMOLLM, **OPTIONS, quantization=name) for name in ("dense", *sorted(names))}
+    prompts = parity.read_goldens(SMOLLM)[0]
+    greedy = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
+    return [
+        (f"{name}, {count}", ratio(engines["dense"], engines[name], prompts[:count], greedy, NUM_TURNS), least)
+        for (name, count), least in LEAST_SPEEDS.items()
+    ]
