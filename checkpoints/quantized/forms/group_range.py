@@ -13,12 +13,21 @@ from jaxtyping import Float, UInt8
 
 SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65)
 """Of the widest range."""
+TINY = float(np.finfo(np.float32).tiny)
 
 
 def group_ranges(
-    groups: Float[np.ndarray, "N G K"], bits: int, shares: Sequence[float] = SHARES
+    groups: Float[np.ndarray, "N G K"],
+    bits: int,
+    shares: Sequence[float] = SHARES,
+    importance: Float[np.ndarray, "G K"] | None = None,
 ) -> tuple[Float[np.ndarray, "N G"], UInt8[np.ndarray, "N G"]]:
-    """Scales and zero points. 0 lies in every range: groups of zeros have the scale 0."""
+    """Scales and zero points. 0 lies in every range: groups of zeros have the scale 0.
+
+    importance: of each input, by which its squared error is multiplied.
+    """
+    # Over its mean: a sum of squares in float32 could overflow, and groups without importance have the widest range.
+    factors = None if importance is None else (importance / max(importance.mean(), TINY)).astype(np.float32)
     least, most = np.minimum(groups.min(axis=2), 0), np.maximum(groups.max(axis=2), 0)
     best = np.full(least.shape, np.inf, np.float32)
     scales, zeros = np.zeros(least.shape, np.float32), np.zeros(least.shape, np.uint8)
@@ -26,7 +35,8 @@ def group_ranges(
         scale = (share * (most - least) / (2**bits - 1)).astype(np.float32)
         zero = np.rint(-share * least / np.where(scale > 0, scale, 1)).astype(np.uint8)
         rounded = decoded(codes_of(groups, scale[..., None], zero[..., None], bits), scale[..., None], zero[..., None])
-        errors = np.square(rounded - groups).sum(axis=2, dtype=np.float32)
+        squares = np.square(rounded - groups)
+        errors = (squares if factors is None else squares * factors).sum(axis=2, dtype=np.float32)
         is_better = errors < best
         best = np.where(is_better, errors, best)
         scales, zeros = np.where(is_better, scale, scales), np.where(is_better, zero, zeros)

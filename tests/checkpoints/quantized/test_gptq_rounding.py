@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from checkpoints.quantized.forms import gptq_rounding
 from checkpoints.quantized.forms.gptq_rounding import DAMPING, gptq_codes
 from checkpoints.quantized.forms.group_form import GroupForm
 from checkpoints.quantized.forms.group_range import codes_of, decoded, group_ranges
@@ -40,20 +41,35 @@ def test_less_is_lost_than_by_rounding():
 
 
 def test_codes_are_those_of_one_column_after_the_other():
-    """Written out: after each column the others are what minimizes the loss, given those that are coded."""
+    """Written out: after each column, the most important first, the others are what minimizes the loss, given those
+    that are coded."""
     weight, inputs = RANDOM.normal(size=(3, NUM_IN)).astype(np.float32), alike_inputs()
+    inputs *= RANDOM.uniform(0.2, 5, NUM_IN)
     hessian = inputs.T @ inputs
-    damped = hessian + DAMPING * np.mean(np.diagonal(hessian)) * np.eye(NUM_IN)
-    rest, expected = weight.astype(np.float64), np.zeros_like(weight)
-    for i in range(NUM_IN):
-        if i % GROUP == 0:
-            (scale,), (zero,) = (x.T for x in group_ranges(rest[:, None, i : i + GROUP].astype(np.float32), BITS))
-        expected[:, i] = np.clip(np.rint(rest[:, i] / scale) + zero, 0, 2**BITS - 1)
-        error = rest[:, i] - (expected[:, i] - zero) * scale
-        inverse = np.linalg.inv(damped[i:, i:])
-        rest[:, i:] -= np.outer(error, inverse[0] / inverse[0, 0])
-    codes, _, _ = gptq_codes(weight, hessian, GROUP, BITS)
+    importance = np.diagonal(hessian)
+    damped = hessian + DAMPING * np.mean(importance) * np.eye(NUM_IN)
+    ranges = group_ranges(weight.reshape(3, -1, GROUP), BITS, importance=importance.reshape(-1, GROUP))
+    scales, zeros = (np.repeat(found, GROUP, axis=1) for found in ranges)
+    rest, expected, left = weight.astype(np.float64), np.zeros_like(weight), list(np.argsort(-importance))
+    assert left != sorted(left)
+    while left:
+        i = left[0]
+        expected[:, i] = np.clip(np.rint(rest[:, i] / scales[:, i]) + zeros[:, i], 0, 2**BITS - 1)
+        error = rest[:, i] - (expected[:, i] - zeros[:, i]) * scales[:, i]
+        inverse = np.linalg.inv(damped[np.ix_(left, left)])
+        rest[:, left] -= np.outer(error, inverse[0] / inverse[0, 0])
+        left.remove(i)
+    codes, *found = gptq_codes(weight, hessian, GROUP, BITS)
     assert (codes == expected).mean() > 0.99  # both round, and ties go either way
+    for one, other in zip(found, ranges, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_more_columns_than_a_block(monkeypatch):
+    weight, inputs = RANDOM.normal(size=(NUM_OUT, NUM_IN)).astype(np.float32), alike_inputs()
+    whole = gptq_codes(weight, inputs.T @ inputs, GROUP, BITS)[0]
+    monkeypatch.setattr(gptq_rounding, "BLOCK", 24)
+    assert (gptq_codes(weight, inputs.T @ inputs, GROUP, BITS)[0] == whole).mean() > 0.99
 
 
 def test_inputs_that_are_alike_in_nothing_are_rounded():

@@ -30,6 +30,19 @@ def test_less_is_lost_than_with_the_widest_range():
     assert (np.abs(widest - groups) <= 1.01 * steps[..., None]).all(), "a half for the zero point, and one for the code"
 
 
+def test_what_matters_loses_less():
+    """The range is narrowed where the largest weights matter little, and not where nothing matters."""
+    groups = RANDOM.normal(size=(16, 4, 64)).astype(np.float32)
+    importance = np.where(RANDOM.random((4, 64)) < 0.2, 100.0, 0.01)
+
+    def lost(found):
+        return (np.square(found - groups) * importance).sum()
+
+    assert lost(rounded(groups, 4, importance=importance)) < 0.9 * lost(rounded(groups, 4))
+    widest = rounded(groups, 4, shares=(1.0,))
+    np.testing.assert_array_equal(rounded(groups, 4, importance=np.zeros((4, 64))), widest)
+
+
 def test_weights_of_one_sign_and_of_zero():
     groups = np.abs(RANDOM.normal(size=(2, 2, 16))).astype(np.float32)
     groups[0] *= -1
