@@ -12,8 +12,7 @@ from checkpoints.errors import CheckpointError
 from checkpoints.formats.tensor_file import TensorInfo
 from checkpoints.loading.leaf_reader import Leaves
 from checkpoints.mapping.parts import Part
-from checkpoints.quantized.forms.gptq_form import GptqForm
-from checkpoints.quantized.forms.written_form import WrittenForm, encoded
+from checkpoints.quantized.forms.written_form import CalibratedForm, WrittenForm, encoded
 from checkpoints.quantized.quantized_weight import Misfit
 from checkpoints.writing.reverse_rules import TensorBuilder, WrittenTensor
 
@@ -79,7 +78,7 @@ class WrittenParts:
 
     def _encoded(self, form: WrittenForm, tensor: WrittenTensor) -> list[np.ndarray]:
         values = self._builder.build(tensor)
-        if not isinstance(form, GptqForm):
+        if not isinstance(form, CalibratedForm):
             return encoded(form, values)
         assert self._hessians is not None
         num_out, num_in = values.shape

@@ -51,7 +51,7 @@ def _check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) ->
 
 def _calibration(args: argparse.Namespace) -> dict[str, Any]:
     """What `convert` takes of it."""
-    from jaxserve.convert.awq_scales import AwqScales
+    from jaxserve.convert.awq_scales import AwqScales, FoldedHessians
     from jaxserve.convert.hessians import LayerHessians
     from jaxserve.convert.smooth import observe
     from jaxserve.core.errors import RequestError
@@ -68,7 +68,8 @@ def _calibration(args: argparse.Namespace) -> dict[str, Any]:
     if args.scheme.startswith(GPTQ):
         return {"hessians": LayerHessians(model, pieces)}
     if args.scheme.startswith(AWQ):
-        return {"scales": AwqScales(LayerHessians(model, pieces), int(args.scheme.partition("-g")[2]))}
+        scales = AwqScales(LayerHessians(model, pieces), int(args.scheme.partition("-g")[2]))
+        return {"scales": scales, "hessians": FoldedHessians(scales)}
     with CountBar(not args.quiet, desc="Observing", unit="layer", total=model.config.num_layers) as bar:
         alpha = ALPHA if args.smooth is None else args.smooth
         return {"scales": observe(model, pieces, alpha, lambda done, _: bar.update(done - bar.n))}

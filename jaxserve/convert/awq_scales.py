@@ -1,10 +1,12 @@
 """Wiring: AWQ (Lin et al., arXiv 2306.00978): inputs that are large have finer steps, since their errors count more.
 
-    s[j] = (mean x[j]²)^(alpha / 2), over its geometric middle; folded as in `folded_leaves.py`
+    s[j] = (mean x[j]²)^(alpha / 2), over its geometric middle; folded as in `folded_leaves.py`, also into up
     loss = tr(e · h · eᵀ)        e = w - Q(w · s) / s,   h = sum x xᵀ over inputs x of the matrix
 
 Of some alphas the one with the least loss is taken, for each matrix; with 0 nothing is scaled.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -12,6 +14,7 @@ from jaxtyping import Float
 from checkpoints.mapping.parts import Part
 from checkpoints.quantized.forms.group_form import BITS
 from checkpoints.quantized.forms.group_range import codes_of, decoded, group_ranges
+from jaxserve.convert.folded_leaves import AFTER_NORMS, DOWN
 from jaxserve.convert.hessians import LayerHessians
 
 ALPHAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
@@ -29,6 +32,11 @@ class AwqScales:
         """See `InputScales`."""
         return self._hessians.digest
 
+    @property
+    def matrices(self) -> frozenset[str]:
+        """See `InputScales`."""
+        return frozenset({*AFTER_NORMS.values(), DOWN})
+
     def of(self, part: Part, name: str, weight: Float[np.ndarray, "*out D"]) -> Float[np.ndarray, "D"]:
         """See `InputScales`."""
         if self._part != part.name:
@@ -37,6 +45,28 @@ class AwqScales:
             rows = weight.reshape(-1, weight.shape[-1]).astype(np.float32)
             self._found[name] = best_scales(rows, self._hessians.of(part, name), self._group_len)
         return self._found[name]
+
+    def folded(self, part: Part, name: str) -> Float[np.ndarray, "D D"]:
+        """The sum of x' x'ᵀ over inputs x' = x / s of a matrix of the part that was asked for last."""
+        hessian = self._hessians.of(part, name)
+        scales = self._found.get(name) if self._part == part.name else None
+        return hessian if scales is None else hessian / np.outer(scales, scales)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedHessians:
+    """`InputHessians` of the model with the scales folded in."""
+
+    scales: AwqScales
+
+    @property
+    def digest(self) -> str:
+        """See `InputHessians`."""
+        return self.scales.digest
+
+    def of(self, part: Part, name: str) -> np.ndarray:
+        """See `InputHessians`."""
+        return self.scales.folded(part, name)
 
 
 def best_scales(

@@ -1,6 +1,6 @@
 """Wiring: `FoldedLeaves`: a model whose inputs of some matrices are divided by scales, and their weights multiplied.
 
-    x' = x / s    folded into the norm that makes x
+    x' = x / s    folded into what makes x: a norm, or for the inputs of down the rows of up
     w' = w · s    the matrices that read x
 
 The products are the same. Scales are chosen for the codes of w' (`awq_scales.py`) or of x' (`smooth.py`).
@@ -14,8 +14,9 @@ from jaxtyping import Float
 from checkpoints.loading.leaf_reader import Leaves
 from checkpoints.mapping.parts import OUTSIDE, Part
 
-MATRICES = {"attn_norm": "qkv", "mlp_norm": "gate_up"}
-"""By the norm that makes their inputs."""
+AFTER_NORMS = {"attn_norm": "qkv", "mlp_norm": "gate_up"}
+"""Matrices by the norm that makes their inputs."""
+GATE_UP, DOWN = "gate_up", "down"
 
 
 class InputScales(Protocol):
@@ -26,8 +27,13 @@ class InputScales(Protocol):
         """A name for them."""
         ...
 
+    @property
+    def matrices(self) -> frozenset[str]:
+        """Those whose inputs have scales: of `AFTER_NORMS` and `DOWN`."""
+        ...
+
     def of(self, part: Part, name: str, weight: Float[np.ndarray, "*out D"]) -> Float[np.ndarray, "D"]:
-        """Of a leaf of a layer's part; layers are asked for in order."""
+        """Of one of `matrices` of a layer's part; layers are asked for in order."""
         ...
 
 
@@ -42,10 +48,17 @@ class FoldedLeaves:
         values = self._leaves.read(part, name)
         if part.name == OUTSIDE:
             return values
-        if name in MATRICES:
-            matrix = MATRICES[name]
-            return values / self._scales.of(part, matrix, self._leaves.read(part, matrix))
-        return values * self._scales.of(part, name, values) if name in MATRICES.values() else values
+        if name in AFTER_NORMS:
+            return values / self._of(part, AFTER_NORMS[name])
+        if name not in self._scales.matrices:
+            return values
+        folded = values * self._scales.of(part, name, values)
+        if name == GATE_UP and DOWN in self._scales.matrices:
+            folded[1] /= self._of(part, DOWN)[:, None]
+        return folded
+
+    def _of(self, part: Part, matrix: str) -> Float[np.ndarray, "D"]:
+        return self._scales.of(part, matrix, self._leaves.read(part, matrix))
 
 
 def layer_number(part: Part) -> int:

@@ -1,7 +1,8 @@
-"""Wiring: `LayerHessians`: what the matrices of each layer are multiplied by, for GPTQ, layer after layer."""
+"""Wiring: `LayerHessians`: what the matrices of each layer are multiplied by, for AWQ and GPTQ, layer after layer."""
 
 import hashlib
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import Int32
@@ -12,9 +13,22 @@ from jaxserve.engine.pure_model import PureModel
 from jaxserve.functional.layer_inputs import PRODUCTS, Kept, layer_inputs
 
 
+class InputHessians(Protocol):
+    """Sums of x xᵀ over inputs x of matrices."""
+
+    @property
+    def digest(self) -> str:
+        """A name for what they were observed in."""
+        ...
+
+    def of(self, part: Part, name: str) -> np.ndarray:
+        """Of a leaf of a layer's part, [in, in]; layers are asked for in order."""
+        ...
+
+
 class LayerHessians:
-    """Over all tokens of the texts. One layer's are in memory: layers are asked for in order. They are those of the
-    model as it is, not with the layers before already coded."""
+    """`InputHessians` over all tokens of texts. One layer's are in memory. They are those of the model as it is, not
+    with the layers before already coded."""
 
     def __init__(self, model: PureModel, texts: Int32[np.ndarray, "N T"]) -> None:
         self._layers: Iterator[Kept] = layer_inputs(model.settings, model.params, texts, PRODUCTS)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int32
 
 from checkpoints.mapping.parts import Part
-from jaxserve.convert.folded_leaves import layer_number
+from jaxserve.convert.folded_leaves import AFTER_NORMS, layer_number
 from jaxserve.engine.pure_model import PureModel
 from jaxserve.functional.layer_inputs import LARGEST, layer_inputs
 
@@ -31,6 +31,11 @@ class Smoothing:
         """A name for it."""
         values = [layer[name].tobytes() for layer in self.largest for name in sorted(layer)]
         return hashlib.sha256(b"".join(values)).hexdigest()[:12] + f", alpha {self.alpha}"
+
+    @property
+    def matrices(self) -> frozenset[str]:
+        """See `InputScales`."""
+        return frozenset(AFTER_NORMS.values())
 
     def of(self, part: Part, name: str, weight: np.ndarray) -> Float[np.ndarray, "D"]:
         """See `InputScales`."""

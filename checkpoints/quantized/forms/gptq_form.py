@@ -11,8 +11,8 @@ from checkpoints.quantized.forms.written_form import finite
 
 @dataclass(frozen=True, slots=True)
 class GptqForm(GroupForm):
-    """Needs what the matrices are multiplied by (`encode_whole`)."""
+    """A `CalibratedForm`."""
 
     def encode_whole(self, values: np.ndarray, hessian: np.ndarray) -> list[np.ndarray]:
-        """All parts that have rows, of a whole matrix. hessian: of its inputs (`gptq_codes`)."""
+        """See `CalibratedForm`."""
         return self.stored(*gptq_codes(finite(values.astype(np.float32)), hessian, self.group_len, BITS))

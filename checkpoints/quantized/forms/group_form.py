@@ -43,8 +43,13 @@ class GroupForm:
 
     def encode(self, rows: np.ndarray) -> list[np.ndarray]:
         """See `WrittenForm`."""
-        groups = finite(rows).reshape(len(rows), -1, self.group_len)
-        scales, zeros = group_ranges(groups, BITS)
+        return self.encoded(finite(rows), None)
+
+    def encoded(self, rows: np.ndarray, importance: np.ndarray | None) -> list[np.ndarray]:
+        """Of finite rows. importance: of each input (`group_ranges`)."""
+        groups = rows.reshape(len(rows), -1, self.group_len)
+        by_group = None if importance is None else importance.reshape(-1, self.group_len)
+        scales, zeros = group_ranges(groups, BITS, importance=by_group)
         return self.stored(codes_of(groups, scales[..., None], zeros[..., None], BITS), scales, zeros)
 
     def stored(self, codes: np.ndarray, scales: np.ndarray, zeros: np.ndarray) -> list[np.ndarray]:

@@ -5,7 +5,7 @@ Weights are rounded to the nearest code, a few rows at a time.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -48,6 +48,15 @@ class WrittenForm(Protocol):
 
     def constants(self, shape: tuple[int, int]) -> list[np.ndarray]:
         """The other parts."""
+        ...
+
+
+@runtime_checkable
+class CalibratedForm(WrittenForm, Protocol):
+    """A form whose codes depend on what the matrices are multiplied by."""
+
+    def encode_whole(self, values: np.ndarray, hessian: np.ndarray) -> list[np.ndarray]:
+        """All parts of a matrix that have rows. hessian: sum of x xᵀ over inputs x, [in, in]."""
         ...
 
 

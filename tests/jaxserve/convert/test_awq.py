@@ -6,7 +6,7 @@ import pytest
 
 from checkpoints.sources import resolve
 from jaxserve import pure
-from jaxserve.convert.awq_scales import ALPHAS, AwqScales, best_scales
+from jaxserve.convert.awq_scales import ALPHAS, AwqScales, FoldedHessians, best_scales
 from jaxserve.convert.convert_model import ConversionTarget, convert
 from jaxserve.convert.hessians import LayerHessians
 from jaxserve.functional.layer_inputs import PRODUCTS, layer_inputs
@@ -16,7 +16,7 @@ from tests.support.processes.command_line import check_mistake_here
 RANDOM = np.random.default_rng(0)
 TEXTS = np.random.default_rng(1).integers(3, 90, (16, 24)).astype(np.int32)
 LARGE = (5, 40)
-NORM = "model.layers.1.input_layernorm.weight"
+NORM, UP = "model.layers.1.input_layernorm.weight", "model.layers.1.mlp.up_proj.weight"
 
 
 def test_large_inputs_have_larger_weights_than_others():
@@ -35,9 +35,10 @@ def test_inputs_of_one_size_are_left_alone_and_those_that_are_zero_do_no_harm():
     assert ALPHAS[0] == 0
 
 
-def converted(source, folder, scheme, scales):
+def converted(source, folder, scheme, scales=None):
     target = ConversionTarget(folder, "safetensors", "float32", 10**9, scheme=scheme)
-    convert(resolve(str(source)), target, lambda done, total: None, scales)
+    hessians = None if scales is None else FoldedHessians(scales)
+    convert(resolve(str(source)), target, lambda done, total: None, scales, hessians)
     return pure.load(str(folder), dtype="float32", quantization="dense")
 
 
@@ -46,31 +47,38 @@ def logits_of(loaded):
     return np.asarray(pure.logits(loaded.settings, loaded.params, hidden))
 
 
-def test_less_of_a_layers_product_is_lost_than_by_rounding(tmp_path):
-    """One layer has two inputs that are much larger than the others."""
+def test_less_of_a_layers_products_is_lost_than_by_rounding(tmp_path):
+    """Two inputs of the attention of a layer, and two of its down projection, are much larger than the others."""
     norm = np.ones(128, np.float32)
     norm[[*LARGE]] = 30
-    model(tmp_path / "model", **{NORM: norm})
+    up = model(tmp_path / "dense")[UP].copy()
+    up[[*LARGE]] *= 30
+    model(tmp_path / "model", **{NORM: norm, UP: up})
     original = pure.load(str(tmp_path / "model"), dtype="float32")
-    expected = logits_of(original)
-    hessians = list(layer_inputs(original.settings, original.params, TEXTS, PRODUCTS))
+    inputs = list(layer_inputs(original.settings, original.params, TEXTS, PRODUCTS))[1]
 
-    def products(loaded):
-        """Of layer 1, what the norm and the matrix after it make of an input together."""
+    def of_layer(loaded, name):
         (layers,) = loaded.params["layers"].values()
-        matrix = np.asarray(layers["qkv"][1]).reshape(-1, 128)
-        return matrix * np.asarray(layers["attn_norm"][1])
-
-    def lost(folder, scheme, scales):
-        error = (products(converted(tmp_path / "model", tmp_path / folder, scheme, scales)) - products(original)) / norm
-        return float(np.sum((error @ np.asarray(hessians[1]["qkv"])) * error))
+        return np.asarray(layers[name][1])
 
     def scales():
         return AwqScales(LayerHessians(original, TEXTS), 64)
 
-    folded = logits_of(converted(tmp_path / "model", tmp_path / "folded", None, scales()))
-    assert np.linalg.norm(folded - expected) < 1e-4 * np.linalg.norm(expected)
-    assert lost("awq", "awq-g64", scales()) < 0.7 * lost("rounded", "int4-g64", None)
+    folded = converted(tmp_path / "model", tmp_path / "folded", None, scales())
+    expected, found = logits_of(original), logits_of(folded)
+    assert np.linalg.norm(found - expected) < 1e-4 * np.linalg.norm(expected)
+    awq = converted(tmp_path / "model", tmp_path / "awq", "awq-g64", scales())
+    rounded = converted(tmp_path / "model", tmp_path / "rounded", "int4-g64")
+    for name in ("qkv", "down"):
+        weight, hessian = of_layer(original, name), np.asarray(inputs[name])
+        factors = np.mean(of_layer(folded, name) / weight, axis=tuple(range(weight.ndim - 1)))
+        assert factors[[*LARGE]].min() > 2 * np.median(factors)
+
+        def lost(values, weight=weight, hessian=hessian):
+            error = (values - weight).reshape(-1, weight.shape[-1])
+            return float(np.sum((error @ hessian) * error))
+
+        assert lost(of_layer(awq, name) / factors) < 0.7 * lost(of_layer(rounded, name))
 
 
 def test_it_needs_a_text(tmp_path, capsys):

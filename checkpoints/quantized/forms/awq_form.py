@@ -1,0 +1,18 @@
+"""Host: integers of 4 bits in groups, whose ranges weigh how large inputs are, in the form of compressed-tensors."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkpoints.quantized.forms.group_form import GroupForm
+from checkpoints.quantized.forms.written_form import finite
+
+
+@dataclass(frozen=True, slots=True)
+class AwqForm(GroupForm):
+    """A `CalibratedForm`. Ranges are cut off as AWQ does (arXiv 2306.00978, section 5): where that loses less of the
+    products."""
+
+    def encode_whole(self, values: np.ndarray, hessian: np.ndarray) -> list[np.ndarray]:
+        """See `CalibratedForm`."""
+        return self.encoded(finite(values.astype(np.float32)), np.diagonal(hessian).astype(np.float64))
