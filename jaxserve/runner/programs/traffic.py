@@ -18,9 +18,9 @@ REPLACES_A_PART = {"dynamic-update-slice", "scatter"}
 OTHER_TILES = "output_to_operand_aliasing={{}: (0, {})}"
 """Of a fusion within a fusion, which reads 8-bit numbers in tiles of another size than they are stored in."""
 INDEX = re.compile(r"get-tuple-element\(.*\bindex=(\d+)")
-ONE_LAYER_KERNEL = "/matmul_tiles/"
-"""In the name of a call of a kernel that reads one layer of a stack [layers, parts, columns, inputs]
-(`pallas_kernels/matmul/mosaic_gpu`)."""
+ONE_LAYER_KERNELS = "/matmul_tiles/", "/multiply_blocks"
+"""In the names of calls of kernels that read one layer of a stack [layers, parts, columns, inputs], or [layers, parts,
+bytes, columns] (`pallas_kernels/matmul/mosaic_gpu`, `pallas_kernels/quant_matmul/mosaic_tpu`)."""
 STACK = re.compile(r"\w+\[(\d+),\d+,\d+,\d+\]")
 
 
@@ -72,7 +72,7 @@ class _Counter:
 
     def _part(self, line: Instruction, operand: int, result: str) -> int | None:
         """Bytes that an instruction reads of an operand of type `result`; None: all."""
-        if ONE_LAYER_KERNEL in line.line and (stack := STACK.match(result)):
+        if any(name in line.line for name in ONE_LAYER_KERNELS) and (stack := STACK.match(result)):
             return type_bytes(result) // int(stack[1])
         if operand == 0 and line.opcode in TAKES_A_PART:
             return type_bytes(line.result)
