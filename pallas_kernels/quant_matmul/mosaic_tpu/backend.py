@@ -18,7 +18,7 @@ from pallas_kernels.matmul.activations import apply_gate
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
 from pallas_kernels.qtensor import QTensor
 from pallas_kernels.quant_matmul.mosaic_tpu.block_kernel import multiply_blocks
-from pallas_kernels.quant_matmul.mosaic_tpu.code_order import chunk_of, in_code_order
+from pallas_kernels.quant_matmul.mosaic_tpu.code_order import chunk_of
 from pallas_kernels.quant_matmul.mosaic_tpu.group_scales import check_scales
 from pallas_kernels.quant_matmul.mosaic_tpu.tile_sizes import tile_sizes
 
@@ -43,8 +43,8 @@ def quant_matmul(
     out = next(iter(fields.values())).shape[1:-1]
     check(stack.form, x.shape[1], out[-1])
     num_rows, dtype = len(x), jnp.dtype(spec.out_dtype or x.dtype)
-    sizes = tile_sizes(stack.form, num_rows, out[-1], x.shape[1])
-    x = jnp.pad(in_code_order(x, stack.form), ((0, -num_rows % sizes.rows), (0, 0)))
+    sizes = tile_sizes(stack.form, num_rows, out[-1], x.shape[1], x.dtype.itemsize)
+    x = jnp.pad(x, ((0, -num_rows % sizes.rows), (0, 0)))
     by_columns = {
         name: jnp.swapaxes(field.reshape(len(field), -1, *field.shape[-2:]), -1, -2) for name, field in fields.items()
     }
@@ -57,7 +57,7 @@ def check(form: BlockForm, num_inputs: int, num_outputs: int) -> None:
     """Raises NotImplementedError with the reason where the kernel does not multiply such blocks."""
     check_scales(form)
     chunk_of(form, num_inputs)
-    tile_sizes(form, 1, num_outputs, num_inputs)
+    tile_sizes(form, 1, num_outputs, num_inputs, 2)
 
 
 def _joined(field: jax.Array | tuple[jax.Array, ...]) -> jax.Array:

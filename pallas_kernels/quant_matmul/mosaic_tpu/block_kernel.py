@@ -1,6 +1,7 @@
 """Device: the TPU kernel of products with packed blocks: a tile of outputs is decoded and multiplied, a chunk of inputs
 at a time, while the next tile is copied.
 
+    rows of x                                ──matrix unit──▶ their inputs in the order of codes, for all tiles
     fields of the layer, of a tile of outputs ──DMA──▶ vector memory
     scales of its groups                     ──▶ scratch
     each chunk of inputs: codes · scales     ──▶ weights in registers ──matrix unit──▶ sums
@@ -21,7 +22,7 @@ from pallas_kernels.dispatch import interpretation, target_device_kind
 from pallas_kernels.kernel_types import Ref, Refs, Scalar
 from pallas_kernels.page_layouts import NUM_LANES
 from pallas_kernels.quant_matmul.mosaic_tpu import group_scales
-from pallas_kernels.quant_matmul.mosaic_tpu.code_order import Chunk, Run, chunk_of
+from pallas_kernels.quant_matmul.mosaic_tpu.code_order import Chunk, Run, chunk_of, codes_of_byte, order_matrix
 from pallas_kernels.quant_matmul.mosaic_tpu.codes import codes, zero_of
 from pallas_kernels.quant_matmul.mosaic_tpu.tile_sizes import TileSizes
 
@@ -42,10 +43,9 @@ def multiply_blocks(
     sizes: TileSizes,
     out_dtype: Any,
 ) -> Float[Array, "T P O"]:
-    """x · wᵀ. x: inputs in the order of codes; its rows are whole tiles."""
+    """x · wᵀ. x: its rows are whole tiles."""
     num_rows, num_inputs = x.shape
     *_, num_parts, _, num_outputs = next(iter(fields.values())).shape
-    num_tiles = num_outputs // sizes.outputs
 
     def of_rows(t: Scalar, p: Scalar, o: Scalar, layer_ref: Ref) -> tuple[Scalar, ...]:
         return t, 0
@@ -54,9 +54,12 @@ def multiply_blocks(
         return layer_ref[0], p, 0, o
 
     def of_outputs(t: Scalar, p: Scalar, o: Scalar, layer_ref: Ref) -> tuple[Scalar, ...]:
-        return t, p * num_tiles + o
+        return p, t, o
 
-    scratch = group_scales.scratch(form, num_inputs // form.group_len, sizes.outputs)
+    scratch: dict[str, Any] = {"sums": pltpu.VMEM((sizes.rows, sizes.outputs), jnp.float32)}
+    scratch |= group_scales.scratch(form, num_inputs // form.group_len, sizes.outputs)
+    if codes_of_byte(form) > 1:
+        scratch["ordered"] = pltpu.VMEM((sizes.rows, num_inputs), x.dtype)
     y = pl.pallas_call(
         partial(
             _kernel,
@@ -67,22 +70,22 @@ def multiply_blocks(
         ),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=1,
-            grid=(num_rows // sizes.rows, num_parts, num_tiles),
+            grid=(num_rows // sizes.rows, num_parts, num_outputs // sizes.outputs),
             in_specs=[
                 pl.BlockSpec((sizes.rows, num_inputs), of_rows),
                 *(pl.BlockSpec((1, 1, field.shape[2], sizes.outputs), of_layer) for field in fields.values()),
             ],
-            out_specs=pl.BlockSpec((sizes.rows, sizes.outputs), of_outputs),
-            scratch_shapes=[pltpu.VMEM((sizes.rows, sizes.outputs), jnp.float32), *scratch.values()],
+            out_specs=pl.BlockSpec((1, sizes.rows, sizes.outputs), of_outputs),
+            scratch_shapes=list(scratch.values()),
         ),
-        out_shape=jax.ShapeDtypeStruct((num_rows, num_parts * num_outputs), out_dtype),
+        out_shape=jax.ShapeDtypeStruct((num_parts, num_rows, num_outputs), out_dtype),
         interpret=interpretation(),
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("arbitrary",) * 3, disable_bounds_checks=True, vmem_limit_bytes=VMEM_BYTES
         ),
         name="multiply_blocks",
     )(layer[None], x, *(pltpu.with_memory_space_constraint(field, pltpu.HBM) for field in fields.values()))
-    return y.reshape(num_rows, num_parts, num_outputs)
+    return jnp.moveaxis(y, 0, 1)
 
 
 def _kernel(
@@ -94,13 +97,23 @@ def _kernel(
     chunk: Chunk,
     decoding: jnp.dtype,
 ) -> None:
-    """decoding: in which codes, integers below 256, are computed."""
+    """names: of the fields and of the scratch. decoding: the type in which codes, integers below 256, are computed."""
     num_fields = len(names[0])
     fields: Refs = dict(zip(names[0], refs, strict=False))
-    y_ref, sums_ref, *scratch = refs[num_fields:]
+    y_ref, *scratch = refs[num_fields:]
     memory: Refs = dict(zip(names[1], scratch, strict=True))
-    group_scales.compute(form, fields, memory, zero_of(form))
+    inputs_ref = memory.get("ordered", x_ref)
     precision = lax.Precision.HIGHEST if x_ref.dtype == jnp.float32 else None
+
+    def multiply(a: jax.Array, b: jax.Array) -> jax.Array:
+        return lax.dot_general(a, b, (((1,), (0,)), ((), ())), precision, preferred_element_type=jnp.float32)
+
+    @pl.when((pl.program_id(1) == 0) & (pl.program_id(2) == 0))
+    def _() -> None:
+        if (matrix := order_matrix(form, x_ref.dtype)) is not None:
+            for start in range(0, x_ref.shape[1], NUM_LANES):
+                lanes = slice(start, start + NUM_LANES)
+                inputs_ref[:, lanes] = multiply(x_ref[:, lanes], matrix).astype(x_ref.dtype)
 
     def weights(number: Scalar) -> Float[Array, "K O"]:
         found = codes(form, fields, chunk, number, decoding)
@@ -113,18 +126,12 @@ def _kernel(
 
     def add(number: Scalar, carry: None) -> None:
         inputs = pl.ds(pl.multiple_of(number * chunk.inputs, chunk.inputs), chunk.inputs)
-        sums_ref[...] += lax.dot_general(
-            x_ref[:, inputs],
-            weights(number),
-            (((1,), (0,)), ((), ())),
-            precision=precision,
-            preferred_element_type=jnp.float32,
-        )
+        memory["sums"][...] += multiply(inputs_ref[:, inputs], weights(number))
 
-    sums_ref[...] = jnp.zeros_like(sums_ref)
-    num_chunks = x_ref.shape[1] // chunk.inputs
-    lax.fori_loop(0, num_chunks, add, None, unroll=UNROLL)
-    y_ref[...] = sums_ref[...].astype(y_ref.dtype)
+    group_scales.compute(form, fields, memory, zero_of(form))
+    memory["sums"][...] = jnp.zeros_like(memory["sums"])
+    lax.fori_loop(0, x_ref.shape[1] // chunk.inputs, add, None, unroll=UNROLL)
+    y_ref[0] = memory["sums"][...].astype(y_ref.dtype)
 
 
 def _scaled(found: Float[Array, "K O"], memory: Refs, group: Scalar, run: Run) -> Float[Array, "K O"]:

@@ -22,9 +22,11 @@ FORMS = {
     **GGML_FORMS,
     "INT4-g32": ints(4, 32),
     "INT4-g128, zeros": ints(4, 128, has_zeros=True),
-    "INT4, a group": ints(4, 1024, "float32", has_zeros=True),
+    "INT4-g256": ints(4, 256),
     "INT6-g128, zeros": ints(6, 128, "bfloat16", has_zeros=True),
+    "INT5-g128": ints(5, 128),
     "INT8-g64": ints(8, 64),
+    "INT8, a group": ints(8, 1024, "float32"),
     "INT8-g128, zeros": ints(8, 128, "bfloat16", has_zeros=True),
 }
 
