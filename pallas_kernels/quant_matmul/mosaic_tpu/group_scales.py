@@ -25,6 +25,7 @@ OFFSETS = {"minima", "block_minima", "zeros"}
 """Fields by which groups have offsets."""
 PACKED = {"block_scales", "block_minima", "group_scales"}
 """The fields of Q4_K and Q5_K: scales and minima of 6 bits, of 8 groups in 12 bytes."""
+PACKED_BYTES = 12
 OF_BLOCKS = {"block_scales", "group_scales"}
 """Those of Q6_K."""
 
@@ -62,7 +63,7 @@ def scratch(form: BlockForm, num_groups: int, outputs: int) -> dict[str, Any]:
     if has_offsets(form):
         found["offsets"] = pltpu.VMEM((columns, num_groups, NUM_LANES), jnp.float32)
     if scale_fields(form) == PACKED:
-        num_bytes = num_groups * form.group_len // form.block_len * 12
+        num_bytes = num_groups * form.group_len // form.block_len * PACKED_BYTES
         found["packed"] = pltpu.VMEM((columns, num_bytes, NUM_LANES), jnp.int32)
     return found
 
@@ -108,9 +109,8 @@ def _of_six_bits(fields: Refs, kept: GroupScales, packed: Ref, zero: int) -> Non
     """See `ggml_forms`: 6 bits of the first four groups in each of 8 bytes, those of the last four in three places."""
     scale, minimum = (real(fields[name][...]) for name in ("block_scales", "block_minima"))
     packed[...] = fields["group_scales"][...].astype(jnp.int32)
-    first, second, third = (
-        [packed[rows, :] for rows in list(_each(12, len(scale)))[4 * i : 4 * i + 4]] for i in range(3)
-    )
+    of_bytes = [packed[rows, :] for rows in _each(PACKED_BYTES, len(scale))]
+    first, second, third = of_bytes[:4], of_bytes[4:8], of_bytes[8:]
     scales = [a & 63 for a in first] + [(c & 15) | ((a >> 6) << 4) for a, c in zip(first, third, strict=True)]
     minima = [b & 63 for b in second] + [(c >> 4) | ((b >> 6) << 4) for b, c in zip(second, third, strict=True)]
     assert kept.offsets is not None
