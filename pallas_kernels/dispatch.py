@@ -1,5 +1,6 @@
 """Device: names of back ends, the rule that selects one for an op, and interpretation of kernels on other devices."""
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -77,6 +78,14 @@ def require_hopper() -> None:
     """Raises NotImplementedError where the target is a GPU of another generation than Hopper."""
     if target_platform() == "gpu" and not any(name in target_device_kind() for name in HOPPER):
         raise NotImplementedError(f"its kernels are for Hopper ({', '.join(HOPPER)}), not for {target_device_kind()}")
+
+
+def require_one_device() -> None:
+    """Raises NotImplementedError where arrays may be divided over several devices."""
+    mesh = jax.sharding.get_abstract_mesh()
+    count = math.prod(mesh.shape[name] for name in set(mesh.axis_names) - set(mesh.manual_axes))
+    if count > 1:
+        raise NotImplementedError(f"it multiplies the arrays of one device, not of {count}")
 
 
 @contextmanager

@@ -25,9 +25,9 @@ class PackedLeaf:
         return any(field.needs(runs, start, stop) for field in self.fields.values())
 
     def fill(self, runs: Sequence[Run], start: int, rows: Mapping[str, np.ndarray]) -> None:
-        """Writes the fields of the source rows from `start` on."""
+        """Writes the fields of the source rows from `start` on; a field may be kept as the bits of its numbers."""
         for name, field in self.fields.items():
-            field.fill(runs, start, rows[name])
+            field.fill(runs, start, rows[name].view(field.dtype))
 
     def filled(self) -> QTensor | BlockTensor:
         """The filled matrix."""

@@ -68,6 +68,11 @@ class Leaf:
         indices: dict[Any, tuple[slice, ...] | None] = self._sharding.addressable_devices_indices_map(struct.shape)
         self._shards = [_Shard(SingleDeviceSharding(device), index or (), struct) for device, index in indices.items()]
 
+    @property
+    def dtype(self) -> np.dtype:
+        """Of its values."""
+        return np.dtype(self._struct.dtype)
+
     def needs(self, runs: Sequence[Run], start: int, stop: int) -> bool:
         """Whether any local shard holds part of the source rows `[start, stop)`."""
         return any(first < last for first, last in self._overlaps(runs, start, stop))
@@ -95,6 +100,10 @@ class LeafTuple:
 
     def __init__(self, structs: tuple[jax.ShapeDtypeStruct, ...]) -> None:
         self._layers = [Leaf(struct) for struct in structs]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._layers[0].dtype
 
     def needs(self, runs: Sequence[Run], start: int, stop: int) -> bool:
         return any(layer.needs(own, start, stop) for layer, own in self._by_layer(runs))

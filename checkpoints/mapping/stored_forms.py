@@ -1,7 +1,7 @@
 """Host: `stored_forms`: in which packed form a file has each matrix of each layer."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from checkpoints.formats.tensor_file import TensorFile
@@ -16,19 +16,12 @@ Forms = dict[str, "BlockForm | tuple[BlockForm, ...]"]
 
 
 def stored_forms(
-    file: TensorFile,
-    rules: Sequence[Rule],
-    shapes: Shapes,
-    num_layers: int,
-    num_shards: int,
-    divided: Collection[str],
-    is_served: "Callable[[BlockForm, int, int], bool]",
+    file: TensorFile, rules: Sequence[Rule], shapes: Shapes, num_layers: int, num_shards: int, divided: Collection[str]
 ) -> tuple[list[Forms], Forms]:
     """(of each layer, of the matrices outside the layers); matrices that are left out cannot stay packed.
 
     These are dense in the file, or a gate and its other half in different forms; or they are of the leaves `divided`,
-    whose inputs are divided over `num_shards` devices, and a device's share ends within a block; or no product
-    serves their form, rows and inputs. shapes: of the leaves.
+    whose inputs are divided over `num_shards` devices, and a device's share ends within a block. shapes: of the leaves.
     """
     found: dict[tuple[int | None, str], list[tuple[Run, BlockForm | None]]] = defaultdict(list)
     for name, info in file.tensors.items():
@@ -40,8 +33,6 @@ def stored_forms(
         leaf = path.rpartition("/")[2]
         form = file.form_of(name) if isinstance(file, PackedFile) else None
         if form is not None and path in divided and info.shape[1] % (form.block_len * num_shards):
-            form = None
-        if form is not None and path in shapes and not is_served(form, *info.shape):
             form = None
         if path in shapes:
             first = rule.runs(layer, shapes[path])[0]

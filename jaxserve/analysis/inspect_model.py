@@ -18,6 +18,7 @@ from jaxserve.analysis.tokenizer_info import TokenizerInfo, describe_tokenizer
 from jaxserve.core.hardware.device_specs import DEVICES
 from jaxserve.core.options.engine_config import EngineConfig
 from jaxserve.engine.build import engine_sizes, kv_pool_size
+from jaxserve.engine.build.block_products import DeviceKind
 from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.model_source import ModelSource, choose_dtype, is_only_shape, open_model
 from jaxserve.kv.pool_layout import page_layout
@@ -54,9 +55,9 @@ def inspect_model(config: EngineConfig, local: LocalSizes | None, num_devices: i
     local: this machine's devices, to be shown before the named ones. num_devices: the only tensor-parallel size to show
     (None: all that divide the model).
     """
-    platform = "cpu" if local is None else local.platform
+    device = DeviceKind("cpu") if local is None else DeviceKind(local.platform, local.device.name)
     with open_description(config) as described:
-        source = with_packing(config, described, platform)
+        source = with_packing(config, described, device)
         model, checkpoint, packing = source.model, source.checkpoint, source.packing
         max_len = engine_sizes.context_len(config, model.max_position)
         dtype = choose_dtype(config.dtype, model.dtype)

@@ -42,7 +42,7 @@ def run(argv: list[str]) -> int:
     with open_description(config) as source, open_draft(config, open_description) as other:
         target = choose_target(source.model, args.topology, gpu, options.get("tensor_parallel_size"))
         device = target.mesh.devices.flat[0]
-        planned = with_packing(config, source, device.platform, device.device_kind)
+        planned = with_packing(config, source, device)
         draft = None if other is None else other.model
     spec = spec_for(config, planned.model, target, draft, planned.packing)
     total = len(spec.programs.all(spec.buckets.all()))

@@ -18,7 +18,8 @@ from jaxserve.engine.build.startup.xla_cache import use_compilation_cache
 from jaxserve.kv.pool_layout import page_layout
 from jaxserve.models.config.model_config import ModelConfig
 from jaxserve.models.model_settings import Settings
-from jaxserve.models.params import Params, declare
+from jaxserve.models.params import Params, declare, targets
+from jaxserve.runner.programs.stored_layouts import place, stored
 from jaxserve.text.tokenizer import Tokenizer
 
 # The fields of `EngineConfig` that have a meaning without an engine.
@@ -64,11 +65,12 @@ def load(model: str, **options: Any) -> PureModel:
     mesh = make_mesh(config.tensor_parallel_size)
     device = mesh.devices.flat[0]
     with open_model(config) as found, LoadBar(sys.stderr.isatty()) as bar:
-        source = with_packing(config, found, device.platform, device.device_kind)
+        source = with_packing(config, found, device)
         described, dtype = source.model, choose_dtype(config.dtype, source.model.dtype)
         packing = source.packing
         model_config = described.for_context(engine_sizes.context_len(config, described.max_position))
-        params = source.params(mesh, declare(described, mesh, dtype, packing=packing), config.seed, bar.update)
+        specs = declare(described, mesh, dtype, packing=packing)
+        params = place(source.params(mesh, specs, config.seed, bar.update), stored(targets(specs, mesh), mesh))
         tokenizer = choose_tokenizer(config, source.checkpoint, source.folder)
     page_size = engine_sizes.page_size(config, device.platform)
     layout = page_layout(config.kv_layout)

@@ -2,11 +2,16 @@
 
 from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+from pallas_kernels.block_forms.half_bits import with_half_bits, without_half_bits
 from pallas_kernels.block_forms.int_forms import int_form
+
+HALF_BITS = "half bits of "
 
 
 def key_of(form: BlockForm) -> str:
     """A name that says all of a form."""
+    if (stored := without_half_bits(form)) != form:
+        return HALF_BITS + key_of(stored)
     if form.name in GGML_FORMS:
         return form.name
     bits, has_zeros = sum(plane.bits for plane in form.planes), any(field.name == "zeros" for field in form.fields)
@@ -16,6 +21,8 @@ def key_of(form: BlockForm) -> str:
 
 def form_of_key(key: str) -> BlockForm:
     """The form of such a name; raises ValueError for another one."""
+    if key.startswith(HALF_BITS):
+        return with_half_bits(form_of_key(key.removeprefix(HALF_BITS)))
     if key in GGML_FORMS:
         return GGML_FORMS[key]
     kind, bits, group_len, scales, zeros = key.split(" ")

@@ -9,8 +9,10 @@ from pallas_kernels.qtensor import QTensor
 from pallas_kernels.quant_matmul import reference, xla
 
 GPU = "pallas_kernels.quant_matmul.mosaic_gpu.backend"
+TPU = "pallas_kernels.quant_matmul.mosaic_tpu.backend"
 IMPLEMENTATIONS = (
     Implementation("mosaic_gpu", imported_on_demand(GPU, "quant_matmul"), platforms=("gpu",)),
+    Implementation("mosaic_tpu", imported_on_demand(TPU, "quant_matmul"), platforms=("tpu",)),
     Implementation("xla", xla.quant_matmul),
     Implementation("reference", reference.quant_matmul, is_automatic=False),
 )

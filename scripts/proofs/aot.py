@@ -3,9 +3,10 @@
 The product of which the tests named `aot` compile a part. For every TPU topology: attention of every workload, page
 operations on every pool, and the layers of Llama 3 8B (four chips) in a decode and a mixed bucket. For v5e and v6e:
 layers and whole steps of Gemma 3 1B (two chips) in such buckets. For v6e and Hopper: a whole decode step of Llama 3 8B,
-for them and TPU7x also a step with drafts; for these and v5e layers and head with packed weights. For Hopper: every
-workload of the GPU tests, and products of few rows of six models. No device is needed. A case that copies the pool or a
-weight, needs more temporaries than its test allows, or spills registers ends the proof.
+for them and TPU7x also a step with drafts; for these and v5e layers and head with packed weights, for TPUs in rows of
+codes (four chips) and in blocks (one). For Hopper: every workload of the GPU tests, and products of few rows of six
+models. No device is needed. A case that copies the pool or a weight, needs more temporaries than its test allows, or
+spills registers ends the proof.
 """
 
 import argparse
@@ -22,6 +23,7 @@ Case = tuple[str, str, Callable[[], None]]
 def cases() -> Iterator[Case]:
     """(what is compiled, for which target, the check). Imports jax: call `compile_without_devices` first."""
     from pallas_kernels.qtensor import SCHEMES
+    from tests.jaxserve.runner.step import test_blocks_step_aot as block_steps
     from tests.jaxserve.runner.step import test_gemma_step_aot as gemma
     from tests.jaxserve.runner.step import test_gpu_step_aot as gpu_step
     from tests.jaxserve.runner.step import test_llama_step_aot as llama
@@ -77,6 +79,10 @@ def cases() -> Iterator[Case]:
         yield f"Llama 3 8B, layers and head in {form}", "h200", partial(packed.check_blocks_on_a_gpu, form)
         check = partial(packed.check_prompts_with_blocks_on_a_gpu, form)
         yield f"Llama 3 8B, layers in {form}, 256 tokens", "h200", check
+    for target in ("v5e:2x2", "v6e:2x2", "tpu7x:2x2x1"):
+        for form in ("Q4_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K"):
+            check = partial(block_steps.check_blocks, tpu_mesh(target), form)
+            yield f"Llama 3 8B, layers and head in {form}", f"{target}, one chip", check
     yield f"Llama 3 8B, step, {gpu_step.DECODE}", "h200", gpu_step.check_whole_step
     with_kernel = gpu_step.check_layers_with_measured_products
     yield f"Llama 3 8B, layers, {gpu_step.DECODE}, products by the kernel", "h200", with_kernel

@@ -102,7 +102,7 @@ class EngineConfig:
     dtype: str = option("auto", "data type of weights, activations and KV", DTYPES)
     quantization: str = option(
         "auto",
-        "weights on the device; packed: as the file has them, rows of 8-bit codes or, on CPUs and Hopper GPUs, blocks; "
+        "weights on the device; packed: as the file has them, rows of 8-bit codes or blocks of codes; "
         "dense: in dtype; int8, w8a8: coded in 8 bits while loading, a scale for each row, with w8a8 also activations, "
         "each token by its own scale; auto: rows of 8-bit codes packed, else dense",
         QUANTIZATIONS,

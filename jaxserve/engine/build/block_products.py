@@ -1,40 +1,91 @@
-"""Wiring: which packed blocks a kind of devices multiplies as they are, without decoded weights in memory."""
+"""Wiring: `kept_on`: which packed blocks of a file stay so on a device: those that are multiplied as they are there.
 
-from collections.abc import Callable
-from typing import Any
+On TPUs and GPUs these are the blocks that a kernel reads: XLA would write what it decodes to memory, on a v6e with
+copies of whole stacks.
+"""
 
+from typing import Any, NamedTuple
+
+import jax
 import jax.numpy as jnp
 
+from checkpoints.mapping.trees import matrices
+from jaxserve.core.hardware.mesh import abstract_mesh
+from jaxserve.models.config.model_config import ModelConfig
+from jaxserve.models.packing import Form, Packing
+from jaxserve.models.param_spec import Matrix, decoded_spec
+from jaxserve.models.params import declare
 from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.half_bits import with_half_bits
+from pallas_kernels.block_tensor import BlockTensor, RowParts
 from pallas_kernels.dispatch import HOPPER
 
-IsServed = Callable[[BlockForm, int, int], bool]
-"""Of a matrix: its form, rows and inputs."""
+EMBEDDING = "embed"
 
 
-def reason_for_none(platform: str, device_kind: str, num_devices: int, dtype: Any) -> str | None:
-    """Why such devices multiply no blocks; None: they multiply some."""
-    if platform == "cpu":
-        return None
-    if platform != "gpu" or not any(name in device_kind for name in HOPPER):
-        return f"blocks are for CPUs and Hopper GPUs, not for {device_kind if platform == 'gpu' else platform}"
+class DeviceKind(NamedTuple):
+    """What is asked of devices; JAX's have it, too."""
+
+    platform: str
+    device_kind: str = ""
+
+
+class NothingKept(Exception):
+    """Why nothing stays packed."""
+
+
+def kept_on(
+    device: DeviceKind | jax.Device, num_devices: int, dtype: Any, model: ModelConfig, packing: Packing
+) -> Packing:
+    """The packing without matrices that such devices do not multiply, which are decoded. Raises `NothingKept`."""
+    if device.platform == "cpu":
+        return packing
+    _check_devices(device, num_devices, dtype)
+    is_tpu = device.platform == "tpu"
+    kept = Packing(own=tuple((path, _with_half_bits(form) if is_tpu else form) for path, form in packing.own))
+    leaves = matrices(declare(model, abstract_mesh(1), jnp.float32, packing=kept))
+    reasons = {path: _reason_against(leaves[path], is_tpu) for path, _ in kept.own}
+    if not model.is_tied:  # then it is looked up, not multiplied
+        reasons[EMBEDDING] = None
+    elif is_tpu:
+        reasons[EMBEDDING] = "an embedding that is also the head is read by rows and by columns"
+    own = tuple((path, form) for path, form in kept.own if reasons[path] is None)
+    if all(path == EMBEDDING for path, _ in own):
+        raise NothingKept("; ".join(sorted(set(filter(None, reasons.values())))))
+    return Packing(own=own)
+
+
+def _check_devices(device: DeviceKind | jax.Device, num_devices: int, dtype: Any) -> None:
+    is_hopper = any(name in device.device_kind for name in HOPPER)
+    if device.platform != "tpu" and not is_hopper:
+        raise NothingKept(f"blocks are for CPUs, TPUs and Hopper GPUs, not for {device.device_kind}")
     if num_devices > 1:
-        return f"on GPUs blocks are for one device, not for {num_devices}"
-    if jnp.dtype(dtype) == jnp.float32:
-        return "on GPUs blocks are multiplied in bfloat16, not in float32"
-    return None
+        raise NothingKept(f"kernels multiply blocks of one device, not of {num_devices}")
+    if is_hopper and jnp.dtype(dtype) == jnp.float32:
+        raise NothingKept("on GPUs blocks are multiplied in bfloat16, not in float32")
 
 
-def is_served_on(platform: str) -> IsServed:
-    """Which matrices are: on a CPU all."""
+def _with_half_bits(form: Form) -> Form:
+    if isinstance(form, tuple):
+        return tuple(map(with_half_bits, form))
+    return with_half_bits(form) if isinstance(form, BlockForm) else form
 
-    def on_gpu(form: BlockForm, num_rows: int, num_inputs: int) -> bool:
-        from pallas_kernels.quant_matmul.mosaic_gpu.blocks.block_rules import check_served
 
+def _reason_against(leaf: Matrix, is_tpu: bool) -> str | None:
+    """Why the kernel does not multiply a matrix; None: it does."""
+    for part in leaf.parts if isinstance(leaf, RowParts) else (leaf,):
+        *_, num_outputs, num_inputs = decoded_spec(part).shape
+        assert isinstance(part, BlockTensor)
         try:
-            check_served(form, num_rows, num_inputs)
-        except NotImplementedError:
-            return False
-        return True
+            # Pallas takes half a second to import.
+            if is_tpu:
+                from pallas_kernels.quant_matmul.mosaic_tpu.backend import check
 
-    return on_gpu if platform == "gpu" else lambda form, num_rows, num_inputs: True
+                check(part.form, num_inputs, num_outputs)
+            else:
+                from pallas_kernels.quant_matmul.mosaic_gpu.blocks.block_rules import check_served
+
+                check_served(part.form, num_outputs, num_inputs)
+        except NotImplementedError as error:
+            return str(error)
+    return None

@@ -77,7 +77,7 @@ def _load(
     if isinstance(draft, ModelSource):
         check_same_tokens(text.tokenizer, choose_tokenizer(config, draft.checkpoint, draft.folder))
     device = mesh.devices.flat[0]
-    source = with_packing(config, source, device.platform, device.device_kind)
+    source = with_packing(config, source, device)
     shape = None if draft is None else draft.model
     spec = make_spec(config, source.model, mesh, limit_on(mesh), shape, source.packing)
     compiler = compiler_for(config, spec)  # may refuse the folder of `compiled`, and weights take long to read

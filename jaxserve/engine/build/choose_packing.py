@@ -3,6 +3,7 @@
 from collections import defaultdict
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 
 from checkpoints.mapping.stored_forms import Forms, stored_forms
@@ -11,27 +12,24 @@ from checkpoints.quantized.quantized_file import QuantizedFile
 from jaxserve.core.errors import ConfigError
 from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.core.options.engine_config import EngineConfig
-from jaxserve.engine.build.block_products import IsServed, is_served_on, reason_for_none
+from jaxserve.engine.build.block_products import DeviceKind, NothingKept, kept_on
 from jaxserve.engine.build.model_source import ModelSource, choose_dtype
 from jaxserve.models.config.model_config import ModelConfig, Stack
 from jaxserve.models.packing import Packing
 from jaxserve.models.param_spec import decoded_spec
 from jaxserve.models.params import declare
 from jaxserve.runner.load_weights import TENSOR_NAMES, dims
-from pallas_kernels.dispatch import HOPPER
 from pallas_kernels.qtensor import SCHEMES
 
 ONE = abstract_mesh(1)
 
 
-def with_packing(config: EngineConfig, source: ModelSource, platform: str, device_kind: str = HOPPER[0]) -> ModelSource:
+def with_packing(config: EngineConfig, source: ModelSource, device: DeviceKind | jax.Device) -> ModelSource:
     """The source with the packing of its matrices; layers that are packed differently have stacks of their own. Raises
     ConfigError where the option asks for packed weights and the file has none.
 
     By default rows of 8-bit codes stay packed, and blocks do not: on two cores with AVX2 8 rows of SmolLM2 (Q4_1)
-    decode at 75 to 80 tokens/s packed and at 106 to 110 in bfloat16. A Hopper GPU has a kernel for blocks, and what it
-    does not serve is dense. Elsewhere they are refused: XLA would write what it decodes to memory, on a v6e with copies
-    of whole stacks.
+    decode at 75 to 80 tokens/s packed and at 106 to 110 in bfloat16.
     """
     asked = config.quantization
     if asked in SCHEMES:
@@ -42,21 +40,21 @@ def with_packing(config: EngineConfig, source: ModelSource, platform: str, devic
     if isinstance(file, QuantizedFile) and (stored := file.row_scheme) is not None:
         return replace(source, packing=Packing(layers=SCHEMES[stored]))
     num_devices = config.tensor_parallel_size
-    found = _as_stored(source, num_devices, is_served_on("cpu"))
+    found = _as_stored(source, num_devices)
     if asked == "auto":
         return source if found is None else replace(source, packing=Packing(decoded=found.packing.name))
     if found is None:
         return _without(config, source)
-    reason = reason_for_none(platform, device_kind, num_devices, choose_dtype(config.dtype, source.model.dtype))
-    served = None if reason is not None else _as_stored(source, num_devices, is_served_on(platform))
-    if served is None:
+    dtype = choose_dtype(config.dtype, source.model.dtype)
+    try:
+        packing = kept_on(device, num_devices, dtype, found.model, found.packing)
+    except NothingKept as reason:
         raise ConfigError(
-            f"quantization='packed' cannot keep the blocks of {config.model} ({found.packing.name}): "
-            f"{reason or f'no kernel for {platform} serves their forms and sizes'}. Leave it out, or name a scheme "
-            f"({', '.join(SCHEMES)})",
+            f"quantization='packed' cannot keep the blocks of {config.model} ({found.packing.name}): {reason}. "
+            f"Leave it out, or name a scheme ({', '.join(SCHEMES)})",
             "quantization",
-        )
-    return served
+        ) from reason
+    return replace(found, packing=packing)
 
 
 def _without(config: EngineConfig, source: ModelSource) -> ModelSource:
@@ -70,7 +68,7 @@ def _without(config: EngineConfig, source: ModelSource) -> ModelSource:
     return source
 
 
-def _as_stored(source: ModelSource, num_devices: int, is_served: IsServed) -> ModelSource | None:
+def _as_stored(source: ModelSource, num_devices: int) -> ModelSource | None:
     """None where no matrix can stay packed."""
     checkpoint, model = source.checkpoint, source.model
     if checkpoint is None or checkpoint.spelling not in ("hf", "gguf"):
@@ -79,7 +77,7 @@ def _as_stored(source: ModelSource, num_devices: int, is_served: IsServed) -> Mo
     shapes = {path: spec.shape for path, spec in specs.items()}
     divided = {path for path, spec in specs.items() if spec.axes[-1] is not None}
     rules = TENSOR_NAMES[model.family].rules(checkpoint.spelling, dims(model, ONE))
-    layers, ends = stored_forms(checkpoint.file, rules, shapes, model.num_layers, num_devices, divided, is_served)
+    layers, ends = stored_forms(checkpoint.file, rules, shapes, model.num_layers, num_devices, divided)
     if not any(layers) and not ends:
         return None
     apart, names = _split(model, layers)

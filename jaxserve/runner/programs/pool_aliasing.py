@@ -16,6 +16,7 @@ HLO_DTYPES = {
     "bfloat16": "bf16",
     "uint8": "u8",
     "float16": "f16",
+    "uint16": "u16",
     "float32": "f32",
     "int8": "s8",
     "float8_e4m3fn": "f8e4m3fn",

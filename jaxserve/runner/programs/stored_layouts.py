@@ -1,18 +1,23 @@
 """Device: the layouts in which weights stay on the devices, where the compiler's own would be copied.
 
 XLA for TPU stores a matrix whose rows are no multiple of 128 long by columns, so that no tile is padded. A tied
-embedding is read by rows, too: a step would copy all of SmolLM2's, 57 MB, in each dispatch.
+embedding is read by rows, too: a step would copy all of SmolLM2's, 57 MB, in each dispatch. Packed blocks are read by
+columns, by the kernel that multiplies them (`pallas_kernels/quant_matmul/mosaic_tpu`), in an embedding by rows.
 """
+
+from typing import Any
 
 import jax
 from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, Sharding
 
 from jaxserve.models.params import Params
+from pallas_kernels.block_tensor import BlockTensor
 
 BY_ROWS = Layout(major_to_minor=(0, 1))
 LANES = 128  # of a TPU's tile
 OF_TOKENS = ("embed", "lm_head")
+MULTIPLIED = ("layers", "lm_head")
 
 
 def stored(params: Params, mesh: Mesh) -> Params:
@@ -26,7 +31,24 @@ def stored(params: Params, mesh: Mesh) -> Params:
             return leaf
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=Format(BY_ROWS, leaf.sharding))
 
-    return params | {name: jax.tree.map(by_rows, params[name]) for name in OF_TOKENS if name in params}
+    params = params | {name: jax.tree.map(by_rows, params[name]) for name in OF_TOKENS if name in params}
+    return params | {name: _blocks_by_columns(params[name]) for name in MULTIPLIED if name in params}
+
+
+def _blocks_by_columns(tree: Any) -> Any:
+    def by_columns(field: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        *lead, rows, columns = range(len(field.shape))
+        layout = Layout(major_to_minor=(*lead, columns, rows))
+        return jax.ShapeDtypeStruct(field.shape, field.dtype, sharding=Format(layout, field.sharding))
+
+    def of_leaf(leaf: Any) -> Any:
+        return jax.tree.map(by_columns, leaf) if isinstance(leaf, BlockTensor) else leaf
+
+    return jax.tree.map(of_leaf, tree, is_leaf=_is_blocks)
+
+
+def _is_blocks(leaf: Any) -> bool:
+    return isinstance(leaf, BlockTensor)
 
 
 def destination(struct: jax.ShapeDtypeStruct) -> Sharding | Format:

@@ -6,13 +6,11 @@
 Such a product takes the time in which its weights are read. The kernel reads them from the stack in place.
 """
 
-import math
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from pallas_kernels.dispatch import require_hopper
+from pallas_kernels.dispatch import require_hopper, require_one_device
 from pallas_kernels.matmul.matmul_spec import MatmulSpec, Stacked
 from pallas_kernels.matmul.mosaic_gpu.block_rules import block_sizes
 from pallas_kernels.matmul.mosaic_gpu.finish import finish_splits
@@ -63,14 +61,6 @@ def product(
     if sizes.splits > 1:
         y = finish_splits(y, [b for b in (bias, residual) if b is not None], spec).astype(out_dtype)
     return y[:num_rows].reshape(num_rows, *out)
-
-
-def require_one_device() -> None:
-    """Raises NotImplementedError where arrays may be divided over several devices."""
-    mesh = jax.sharding.get_abstract_mesh()
-    count = math.prod(mesh.shape[name] for name in set(mesh.axis_names) - set(mesh.manual_axes))
-    if count > 1:
-        raise NotImplementedError(f"it multiplies the arrays of one device, not of {count}")
 
 
 def _sizes(x: jax.Array, stack: jax.Array, spec: MatmulSpec, out_dtype: jnp.dtype) -> KernelSizes:

@@ -10,10 +10,12 @@ from jaxserve import LLM, SamplingParams
 from jaxserve.core.errors import ConfigError, RequestError
 from jaxserve.core.hardware.mesh import device_bytes
 from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build.block_products import DeviceKind
 from jaxserve.engine.build.choose_packing import with_packing
 from jaxserve.engine.build.model_source import open_model
 from jaxserve.models.packing import DENSE
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+from pallas_kernels.block_forms.half_bits import without_half_bits
 from pallas_kernels.block_tensor import BlockTensor, RowParts
 from tests.checkpoints import gguf_builder as build
 from tests.pallas_kernels.block_forms.test_ggml_forms import blocks_of
@@ -32,6 +34,8 @@ LAYERS = (
 """The types of the tensors; a mixture in rows and by layer, such as Q4_K_M is."""
 PROMPTS = [np.random.default_rng(i).integers(3, VOCAB, 5 + 3 * i).tolist() for i in range(4)]
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+CPU, TPU = DeviceKind("cpu"), DeviceKind("tpu", "TPU v6 lite")
+H200, A100 = DeviceKind("gpu", "NVIDIA H200"), DeviceKind("gpu", "NVIDIA A100-SXM4-80GB")
 OPTIONS = {
     "dtype": "float32",
     "max_model_len": 64,
@@ -131,37 +135,40 @@ def test_what_the_blocks_do_not_fit_is_dense(tmp_path):
     assert own["embed"] == GGML_FORMS["Q8_0"]
 
 
+def kept(source, config, device, **changes):
+    """The names of the forms that stay packed."""
+    own = dict(with_packing(replace(config, **changes), source, device).packing.own)
+    forms = [form for found in own.values() for form in (found if isinstance(found, tuple) else (found,))]
+    return {without_half_bits(form).name for form in forms}
+
+
 def test_blocks_stay_packed_only_where_asked_for_and_where_they_are_multiplied(model):
     config = EngineConfig.create(str(model[0]), quantization="packed")
     with open_model(config) as source:
-        assert with_packing(config, source, "cpu").packing.name
-        for platform in ("cpu", "tpu", "gpu"):
-            by_default = with_packing(replace(config, quantization="auto"), source, platform).packing
+        assert kept(source, config, CPU) == {"Q4_1", "Q4_K", "Q5_0", "Q5_K", "Q6_K", "Q8_0"}
+        for device in (CPU, TPU, H200):
+            by_default = with_packing(replace(config, quantization="auto"), source, device).packing
             assert by_default == DENSE
             assert by_default.decoded == "Q4_1, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0"
-        for devices, changes, reason in (
-            (("tpu",), {}, "for CPUs and Hopper GPUs, not for tpu"),
-            (("gpu", "NVIDIA A100-SXM4-80GB"), {}, "for CPUs and Hopper GPUs, not for NVIDIA A100"),
-            (("gpu", "NVIDIA H200"), {"dtype": "float32"}, "multiplied in bfloat16, not in float32"),
-            (("gpu", "NVIDIA H200"), {"tensor_parallel_size": 2}, "for one device, not for 2"),
+        for device, changes, reason in (
+            (A100, {}, "for CPUs, TPUs and Hopper GPUs, not for NVIDIA A100"),
+            (H200, {"dtype": "float32"}, "multiplied in bfloat16, not in float32"),
+            (H200, {"tensor_parallel_size": 2}, "of one device, not of 2"),
+            (TPU, {"tensor_parallel_size": 2}, "of one device, not of 2"),
         ):
             with pytest.raises(ConfigError, match=reason):
-                with_packing(replace(config, **changes), source, *devices)
+                kept(source, config, device, **changes)
 
 
 def test_a_gpu_keeps_the_blocks_that_its_kernel_serves(model, tmp_path):
     """Rows of Q5_0 are decoded, and so are K blocks of 256 inputs, whose scales have no 16 bytes in a row."""
     config = EngineConfig.create(str(model[0]), quantization="packed")
     with open_model(config) as source:
-        own = dict(with_packing(config, source, "gpu", "NVIDIA H200").packing.own)
-    assert {form.name for form in own.values()} == {"Q4_1", "Q8_0"}
+        assert kept(source, config, H200) == {"Q4_1", "Q8_0"}
     path, _ = write_model(tmp_path / "unserved.gguf", [dict.fromkeys(SHAPES, "Q4_K")], embedding="Q5_0")
     config = EngineConfig.create(str(path), quantization="packed")
-    with (
-        open_model(config) as source,
-        pytest.raises(ConfigError, match="no kernel for gpu serves their forms and sizes"),
-    ):
-        with_packing(config, source, "gpu", "NVIDIA H200")
+    with open_model(config) as source, pytest.raises(ConfigError, match="Q4_K has rows of 2 bytes of block_scales"):
+        kept(source, config, H200)
 
 
 def test_dense_weights_cannot_stay_packed(plain, tmp_path):

@@ -4,13 +4,15 @@ import pytest
 
 from pallas_kernels.block_forms.form_keys import form_of_key, key_of
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+from pallas_kernels.block_forms.half_bits import with_half_bits
 from pallas_kernels.block_forms.int_forms import int_form
 
-FORMS = [*GGML_FORMS.values()] + [
+STORED = [*GGML_FORMS.values()] + [
     int_form(bits, group_len, scales, has_zeros)
     for bits in range(2, 9)
     for group_len, scales, has_zeros in ((32, "float16", True), (64, "bfloat16", False), (128, "float32", True))
 ]
+FORMS = STORED + [kept for form in STORED if (kept := with_half_bits(form)) != form]
 
 
 def test_forms_have_keys_of_their_own():

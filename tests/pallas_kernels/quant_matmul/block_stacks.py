@@ -26,13 +26,14 @@ INT_FORMS = {
 FORMS = GGML_FORMS | INT_FORMS
 
 
-def block_stack(form, num_layers, out, num_inputs, seed=0):
-    """Scales of all layers but the last are NaN."""
+def block_stack(form, num_layers, out, num_inputs, seed=0, decades=0):
+    """Scales of all layers but the last are NaN; those of the last differ by a factor of 10^decades and more."""
     rng, fields = np.random.default_rng(seed), {}
     for field in form.fields:
         shape = (num_layers, *out, num_inputs // form.block_len * field.count)
-        if np.dtype(field.dtype).kind == "f":
-            values = rng.normal(scale=0.05, size=shape).astype(field.dtype)
+        if jnp.issubdtype(jnp.dtype(field.dtype), jnp.floating):
+            values = rng.normal(scale=0.05, size=shape) * 10.0 ** rng.integers(-decades, 1, shape)
+            values = values.astype(field.dtype)
             values[:-1] = np.nan
         else:
             num_bits = sum(plane.bits for plane in form.planes) if field.name == "zeros" else 8

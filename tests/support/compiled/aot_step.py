@@ -40,7 +40,9 @@ from jaxserve.runner.programs.traffic import memory_traffic
 from jaxserve.runner.programs.weight_copies import weight_copies
 from jaxserve.runner.step.device_batch import first_inputs, unpack
 from jaxserve.runner.step.step_settings import StepSettings
+from pallas_kernels.block_forms.block_form import BlockForm
 from pallas_kernels.block_forms.ggml_forms import GGML_FORMS
+from pallas_kernels.block_forms.half_bits import with_half_bits
 from pallas_kernels.qtensor import SCHEMES
 from tests.support.compiled.aot import compile_on, on
 
@@ -152,6 +154,8 @@ class StepCase:
         if self.is_batch_invariant:
             backend, tiles = INVARIANT, row_tiles(self.mesh.devices.flat[0].platform)
         form = None if self.scheme is None else FORMS[self.scheme]
+        if isinstance(form, BlockForm) and self.mesh.devices.flat[0].platform == "tpu":
+            form = with_half_bits(form)
         model = Settings(config, self.mesh, DTYPE, PAGE, backend, packing=Packing(form, form))
         proposer = None if self.drafts is None else DRAFTS[self.drafts](model)
         if self.draft is not None:

@@ -16,9 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from pallas_kernels.block_tensor import BlockTensor
-from pallas_kernels.dispatch import require_hopper
+from pallas_kernels.dispatch import require_hopper, require_one_device
 from pallas_kernels.matmul.matmul_spec import MatmulSpec
-from pallas_kernels.matmul.mosaic_gpu.backend import require_one_device
 from pallas_kernels.matmul.mosaic_gpu.finish import finish_splits
 from pallas_kernels.matmul.mosaic_gpu.kernel_sizes import COLUMNS
 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.block_rules import by_rule, check_served, num_chunks, step_inputs

@@ -1,0 +1,58 @@
+"""Which blocks of a file stay packed on a TPU, and that engines keep the file's numbers (here on a CPU)."""
+
+import numpy as np
+import pytest
+
+from jaxserve.core.errors import ConfigError
+from jaxserve.core.options.engine_config import EngineConfig
+from jaxserve.engine.build import build
+from jaxserve.engine.build.choose_packing import with_packing
+from jaxserve.engine.build.model_source import open_model
+from pallas_kernels.block_forms.half_bits import without_half_bits
+from tests.end_to_end.engine.test_packed_blocks import LAYERS, SHAPES, TPU, texts, write_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("blocks") / "mixed.gguf")[0]
+
+
+def packing_of(path, **options):
+    config = EngineConfig.create(str(path), quantization="packed", **options)
+    with open_model(config) as source:
+        return with_packing(config, source, TPU).packing
+
+
+def names(packing):
+    return {path: without_half_bits(form).name for path, form in packing.own}
+
+
+def test_what_the_kernel_does_not_multiply_is_decoded(model):
+    """Q5_0; parts of 64 rows, which are keys and values of forms of their own; an embedding that is the head."""
+    of_layers = [dict.fromkeys(("qkv", "o", "gate_up", "down"), "Q4_1"), {"down": "Q6_K"}]
+    of_layers.append({"o": "Q4_K", "gate_up": "Q4_K", "down": "Q5_K"})
+    expected = {f"layers/global_{i}/{name}": form for i, forms in enumerate(of_layers) for name, form in forms.items()}
+    assert names(packing_of(model)) == expected
+
+
+def test_halves_are_kept_as_bits(model):
+    fields = [field for _, form in packing_of(model).own for field in form.fields]
+    assert {field.dtype for field in fields} == {"uint16", "uint8", "int8"}
+
+
+def test_files_of_which_nothing_is_kept_are_refused_with_the_reason(tmp_path):
+    path, _ = write_model(tmp_path / "fives.gguf", [dict.fromkeys(SHAPES, "Q5_0")])
+    with pytest.raises(ConfigError, match=r"cannot keep the blocks .* bits of Q5_0 lie in runs of 1 bytes"):
+        packing_of(path)
+
+
+def test_bits_of_halves_are_the_files_numbers(model, monkeypatch):
+    """Tokens are those of the decoded weights."""
+    decoded, _ = texts(model, "dense")
+    monkeypatch.setattr(build, "with_packing", lambda config, source, _: with_packing(config, source, TPU))
+    found, llm = texts(model, "packed")
+    assert found == decoded
+    stacks = llm.parts.runner.params["layers"]
+    scales = stacks["global_0"]["o"].fields["scales"][0]
+    assert scales.dtype == np.uint16
+    assert len(stacks) == len({tuple(kinds.items()) for kinds in LAYERS})

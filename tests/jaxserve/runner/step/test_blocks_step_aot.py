@@ -1,0 +1,34 @@
+"""Layers and head of Llama 3 8B in packed blocks, compiled ahead of time for a TPU: the blocks are read once, in place.
+`scripts/prove aot` compiles more forms, for more TPUs."""
+
+from jax.sharding import Mesh
+
+from jaxserve.core.buckets import Bucket
+from jaxserve.runner.programs import programs
+from tests.support.compiled.aot import assert_in_place, tpu_mesh
+from tests.support.compiled.aot_step import StepCase
+
+DECODE = Bucket(64, 64, 128)
+MB = 10**6
+
+
+def check_blocks(mesh: Mesh, form: str) -> None:
+    """On one chip. The head also writes 33 MB of logits, for 295 MB of weights in Q4_0."""
+    step = StepCase(mesh, "llama-3-8b", DECODE, scheme=form)
+    layers, ends = step.compile_backbone(), step.compile_ends()
+    assert_in_place(layers, step.state.kv.pool, max_temp_bytes=7 * MB)
+    assert not step.weight_copies(layers) + step.weight_copies(ends)
+    assert 1 <= step.traffic(layers, "layers") <= 1.08
+    assert step.traffic(ends, "lm_head") <= 1.3
+
+
+def test_a_tpu_reads_blocks_once():
+    check_blocks(tpu_mesh("v6e:2x2"), "Q4_0")
+
+
+def test_the_control_blocks_that_are_stored_by_rows_are_copied(monkeypatch):
+    monkeypatch.setattr(programs, "stored", lambda params, mesh: params)
+    step = StepCase(tpu_mesh("v6e:2x2"), "llama-3-8b", DECODE, scheme="Q4_0")
+    layers = step.compile_backbone()
+    assert step.weight_copies(layers)
+    assert layers.memory_analysis().temp_size_in_bytes > 500 * MB

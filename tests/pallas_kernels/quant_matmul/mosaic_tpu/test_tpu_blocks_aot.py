@@ -1,0 +1,80 @@
+"""libtpu compiles the kernel of packed blocks, which reads a layer's bytes in place from stacks stored by columns."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental.layout import Format, Layout
+
+from pallas_kernels.block_tensor import BlockTensor
+from pallas_kernels.matmul.matmul_spec import MatmulSpec
+from pallas_kernels.quant_matmul.api import quant_matmul
+from tests.pallas_kernels.quant_matmul.mosaic_tpu.tpu_forms import kept_on_tpu
+from tests.support.compiled.aot import compile_on, on, pool_copies, tpu_mesh
+
+LAYERS, DOWN, GATE_UP, QKV = 32, (4096, 14336), (2, 14336, 4096), (8, 768, 4096)
+"""Of Llama 3 8B."""
+
+
+def compiled_product(topology, name, num_rows, shape, dtype="bfloat16", *, is_by_columns=True):
+    """(the program of one product, its stack)."""
+    mesh, form = tpu_mesh(topology), kept_on_tpu(name)
+
+    def stored(field):
+        array = on(mesh, (LAYERS, *shape[:-1], shape[-1] // form.block_len * field.count), field.dtype)
+        if not is_by_columns:
+            return array
+        *lead, rows, columns = range(len(array.shape))
+        place = Format(Layout(major_to_minor=(*lead, columns, rows)), array.sharding)
+        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=place)
+
+    fields = {field.name: stored(field) for field in form.fields}
+    spec = MatmulSpec("silu" if shape[0] == 2 else None)
+
+    def call(x, fields, layer):
+        return quant_matmul(x, BlockTensor(fields, form, dtype), layer, spec)
+
+    x, layer = on(mesh, (num_rows, shape[-1]), dtype), on(mesh, (), jnp.int32)
+    return compile_on(mesh, call, x, fields, layer), fields
+
+
+def copied(compiled, fields):
+    """Copies of whole fields, and of a layer's part of them."""
+    return [copy for field in fields.values() for copy in pool_copies(compiled, field)]
+
+
+@pytest.mark.parametrize(
+    ("topology", "name", "num_rows", "shape", "dtype"),
+    [
+        ("v5e:2x2", "Q4_0", 8, DOWN, "bfloat16"),
+        ("v5e:2x2", "Q6_K", 64, QKV, "bfloat16"),
+        ("v6e:2x2", "Q4_0", 64, GATE_UP, "bfloat16"),
+        ("v6e:2x2", "Q4_K", 1, DOWN, "bfloat16"),
+        ("v6e:2x2", "INT4-g128, zeros", 300, DOWN, "bfloat16"),
+        ("v6e:2x2", "Q8_0", 8, QKV, "float32"),
+        ("tpu7x:2x2x1", "Q5_K", 8, DOWN, "bfloat16"),
+        ("tpu7x:2x2x1", "INT8-g128, zeros", 64, QKV, "bfloat16"),
+    ],
+)
+def test_a_layers_bytes_are_read_in_place(topology, name, num_rows, shape, dtype):
+    compiled, fields = compiled_product(topology, name, num_rows, shape, dtype)
+    assert "multiply_blocks" in compiled.as_text()
+    assert not copied(compiled, fields)
+    inputs_and_outputs = num_rows * (shape[-1] + 3 * max(shape[:2])) * 4
+    assert compiled.memory_analysis().temp_size_in_bytes <= 2 * inputs_and_outputs
+
+
+def test_the_control_fields_that_are_stored_by_rows_are_copied():
+    compiled, fields = compiled_product("v6e:2x2", "Q4_0", 8, DOWN, is_by_columns=False)
+    assert copied(compiled, fields)
+    assert compiled.memory_analysis().temp_size_in_bytes > LAYERS * 4096 * 14336 // 2
+
+
+def test_several_devices_are_refused():
+    mesh, form = tpu_mesh("v6e:2x2", 2), kept_on_tpu("Q4_0")
+    fields = {field.name: on(mesh, (2, 128, 256 // form.block_len * field.count), field.dtype) for field in form.fields}
+
+    def call(x, fields, layer):
+        return quant_matmul(x, BlockTensor(fields, form, "bfloat16"), layer, MatmulSpec(backend="mosaic_tpu"))
+
+    with pytest.raises(NotImplementedError, match="the arrays of one device, not of 2"):
+        compile_on(mesh, call, on(mesh, (8, 256), "bfloat16"), fields, on(mesh, (), jnp.int32))
