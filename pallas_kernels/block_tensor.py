@@ -1,7 +1,7 @@
 """Device: `BlockTensor`, a packed matrix whose rows are blocks of codes with their own scales (`BlockForm`), and
 `RowParts`, several of these whose rows make one matrix."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,15 @@ class BlockTensor:
     fields: dict[str, Any]
     form: BlockForm
     dtype: str
+
+    def of_arrays(self) -> "BlockTensor":
+        """With one array [L, *out, …] for each field. A matrix that is no layer's is a tuple of one. Raises
+        NotImplementedError for L arrays, which would be copied."""
+        if not any(isinstance(field, tuple) for field in self.fields.values()):
+            return self
+        if any(len(field) > 1 for field in self.fields.values()):
+            raise NotImplementedError("it reads one array of all layers")
+        return replace(self, fields={name: field[0][None] for name, field in self.fields.items()})
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("parts",), meta_fields=())

@@ -15,7 +15,7 @@ from checkpoints.mapping.rules import Rule
 from checkpoints.quantized.forms.written_form import WrittenForm
 from checkpoints.writing.conversion_manifest import ConversionManifest
 from checkpoints.writing.reverse_rules import written_tensors
-from checkpoints.writing.written_parts import Hessians, WrittenParts, WrittenTensorPart
+from checkpoints.writing.written_parts import InputSums, WrittenParts, WrittenTensorPart
 
 _NAMES = {"float32": "F32", "bfloat16": "BF16"}
 
@@ -27,15 +27,15 @@ def parts_to_write(
     dtype: np.dtype,
     form: WrittenForm | None = None,
     whole: frozenset[str] = frozenset(),
-    hessians: Hessians | None = None,
+    sums: InputSums | None = None,
 ) -> Sequence[WrittenTensorPart]:
     """All tensors in `dtype`, norms too, as Hugging Face folders hold them.
 
     rules: those of the "hf" spelling. form: of the layers' matrices; None: they are like the others. whole: leaves, by
-    their names in a layer, that are written in float32. hessians: of the inputs of the layers' matrices, for a form
+    their names in a layer, that are written in float32. sums: of the inputs of the layers' matrices, for a form
     that needs them. Raises `CheckpointError` where a matrix has no such form.
     """
-    written = WrittenParts(leaves, dtype, form, whole, hessians)
+    written = WrittenParts(leaves, dtype, form, whole, sums)
     tensors = written_tensors(tree, rules, _NAMES[dtype.name], dtype.itemsize)
     return [part for tensor in tensors for part in written.of(tensor)]
 

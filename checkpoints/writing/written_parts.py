@@ -17,8 +17,8 @@ from checkpoints.quantized.quantized_weight import Misfit
 from checkpoints.writing.reverse_rules import TensorBuilder, WrittenTensor
 
 WEIGHT = ".weight"
-Hessians = Callable[[Part, str], np.ndarray]
-"""Of the inputs of a leaf of a part (`gptq_codes`); asked for part after part."""
+InputSums = Callable[[Part, str], np.ndarray]
+"""Of the inputs of a leaf of a part, what a `CalibratedForm` needs; asked for part after part."""
 
 
 class WrittenTensorPart(NamedTuple):
@@ -30,7 +30,7 @@ class WrittenTensorPart(NamedTuple):
 
 class WrittenParts:
     """Parts of tensors. form: of the layers' matrices; None: they are written in `dtype`, like the others. whole:
-    leaves that are written in float32. hessians: of the inputs of matrices, for a form that needs them. Keeps the parts
+    leaves that are written in float32. sums: for a form that needs them. Keeps the parts
     of the last matrix, which are asked for one after the other."""
 
     def __init__(
@@ -39,9 +39,9 @@ class WrittenParts:
         dtype: np.dtype,
         form: WrittenForm | None,
         whole: frozenset[str] = frozenset(),
-        hessians: Hessians | None = None,
+        sums: InputSums | None = None,
     ) -> None:
-        self._dtype, self._form, self._whole, self._hessians = dtype, form, whole, hessians
+        self._dtype, self._form, self._whole, self._sums = dtype, form, whole, sums
         self._builder = TensorBuilder(leaves, dtype if form is None else np.dtype(np.float32))
         self._last, self._parts = "", list[np.ndarray]()
 
@@ -80,9 +80,9 @@ class WrittenParts:
         values = self._builder.build(tensor)
         if not isinstance(form, CalibratedForm):
             return encoded(form, values)
-        assert self._hessians is not None
+        assert self._sums is not None
         num_out, num_in = values.shape
-        whole = form.encode_whole(values, self._hessians(tensor.part, tensor.leaf))
+        whole = form.encode_whole(values, self._sums(tensor.part, tensor.leaf))
         return whole + form.constants((num_out, num_in))
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 from contextlib import nullcontext
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 
 from jaxserve.cli.args.arg_types import MODEL_OR_SHAPE_HELP, count, out_file
 from jaxserve.cli.args.dataclass_flags import add_flags, engine_options
@@ -42,7 +42,7 @@ def run(argv: list[str]) -> int:
     with open_description(config) as source, open_draft(config, open_description) as other:
         target = choose_target(source.model, args.topology, gpu, options.get("tensor_parallel_size"))
         device = target.mesh.devices.flat[0]
-        planned = with_packing(config, source, device)
+        planned = with_packing(replace(config, tensor_parallel_size=target.mesh.size), source, device)
         draft = None if other is None else other.model
     spec = spec_for(config, planned.model, target, draft, planned.packing)
     total = len(spec.programs.all(spec.buckets.all()))

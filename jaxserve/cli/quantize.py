@@ -51,7 +51,7 @@ def _check_options(parser: argparse.ArgumentParser, args: argparse.Namespace) ->
 
 def _calibration(args: argparse.Namespace) -> dict[str, Any]:
     """What `convert` takes of it."""
-    from jaxserve.convert.awq_scales import AwqScales, FoldedHessians
+    from jaxserve.convert.awq_scales import AwqScales, FoldedSquares
     from jaxserve.convert.hessians import LayerHessians
     from jaxserve.convert.smooth import observe
     from jaxserve.core.errors import RequestError
@@ -66,10 +66,10 @@ def _calibration(args: argparse.Namespace) -> dict[str, Any]:
     text = args.calibration.read_text(encoding="utf-8", errors="replace")
     pieces = cut_text(model.tokenizer.encode(text), PIECE_LEN)[:MAX_PIECES]
     if args.scheme.startswith(GPTQ):
-        return {"hessians": LayerHessians(model, pieces)}
+        return {"sums": LayerHessians(model, pieces)}
     if args.scheme.startswith(AWQ):
         scales = AwqScales(LayerHessians(model, pieces), int(args.scheme.partition("-g")[2]))
-        return {"scales": scales, "hessians": FoldedHessians(scales)}
+        return {"scales": scales, "sums": FoldedSquares(scales)}
     with CountBar(not args.quiet, desc="Observing", unit="layer", total=model.config.num_layers) as bar:
         alpha = ALPHA if args.smooth is None else args.smooth
         return {"scales": observe(model, pieces, alpha, lambda done, _: bar.update(done - bar.n))}

@@ -46,27 +46,26 @@ class AwqScales:
             self._found[name] = best_scales(rows, self._hessians.of(part, name), self._group_len)
         return self._found[name]
 
-    def folded(self, part: Part, name: str) -> Float[np.ndarray, "D D"]:
-        """The sum of x' x'ᵀ over inputs x' = x / s of a matrix of the part that was asked for last."""
-        hessian = self._hessians.of(part, name)
-        scales = self._found.get(name) if self._part == part.name else None
-        return hessian if scales is None else hessian / np.outer(scales, scales)
+    def squares(self, part: Part, name: str) -> Float[np.ndarray, "D"]:
+        """The sum of x'² over inputs x' = x / s of a matrix whose scales were asked for before, or that has none."""
+        squares = np.diagonal(self._hessians.of(part, name)).astype(np.float64)
+        return squares / np.square(self._found[name]) if name in self.matrices else squares
 
 
 @dataclass(frozen=True, slots=True)
-class FoldedHessians:
-    """`InputHessians` of the model with the scales folded in."""
+class FoldedSquares:
+    """`InputSums` of x², of the model with the scales folded in."""
 
     scales: AwqScales
 
     @property
     def digest(self) -> str:
-        """See `InputHessians`."""
+        """See `InputSums`."""
         return self.scales.digest
 
     def of(self, part: Part, name: str) -> np.ndarray:
-        """See `InputHessians`."""
-        return self.scales.folded(part, name)
+        """See `InputSums`."""
+        return self.scales.squares(part, name)
 
 
 def best_scales(

@@ -22,7 +22,7 @@ from checkpoints.writing.conversion_manifest import ConversionManifest, identity
 from checkpoints.writing.write_orbax import write_orbax
 from checkpoints.writing.write_safetensors import parts_to_write, write_safetensors
 from jaxserve.convert.folded_leaves import AFTER_NORMS, FoldedLeaves, InputScales
-from jaxserve.convert.hessians import InputHessians
+from jaxserve.convert.hessians import InputSums
 from jaxserve.convert.output_dir import prepare
 from jaxserve.core.hardware.mesh import abstract_mesh
 from jaxserve.engine.build.hf_files import SMALL_FILES, export_source
@@ -50,11 +50,11 @@ def convert(
     target: ConversionTarget,
     progress: Progress,
     scales: InputScales | None = None,
-    hessians: InputHessians | None = None,
+    sums: InputSums | None = None,
 ) -> bool:
     """Writes `target`; False where an earlier run has finished it. progress(done, total): called with bytes written.
-    scales: of the inputs of matrices that are quantized; None: they stay as they are. hessians: for schemes of
-    AWQ and GPTQ.
+    scales: of the inputs of matrices that are quantized; None: they stay as they are. sums: for schemes of AWQ
+    and GPTQ.
 
     Raises `CheckpointError` where the source lacks what the described model needs, or the folder is in use.
     """
@@ -67,10 +67,10 @@ def convert(
         if scales is not None:
             leaves = FoldedLeaves(leaves, scales)
         whole = frozenset(AFTER_NORMS) if scales is not None else frozenset[str]()  # Gemma's norms are stored less one
-        inputs = None if hessians is None else hessians.of
+        inputs = None if sums is None else sums.of
         parts = parts_to_write(tree, _rules("hf", model), leaves, dtype, form, whole, inputs)
         prepare(target.folder, source.folder, is_overwritten=target.is_overwritten)
-        manifest = ConversionManifest(target.folder, _identity(source, target, dtype, scales or hessians))
+        manifest = ConversionManifest(target.folder, _identity(source, target, dtype, scales or sums))
         if manifest.is_finished:
             return False
         export_source(target.folder, checkpoint, model, dtype.name, None if form is None else form.config())
@@ -105,7 +105,7 @@ def _identity(
     source: ResolvedSource,
     target: ConversionTarget,
     dtype: jnp.dtype,
-    calibration: InputScales | InputHessians | None,
+    calibration: InputScales | InputSums | None,
 ) -> dict[str, Any]:
     """What must be equal for an interrupted conversion to continue."""
     limit = target.max_shard_bytes if target.format == "safetensors" else None

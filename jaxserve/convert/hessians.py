@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Protocol
 
+import jax
 import numpy as np
 from jaxtyping import Int32
 
@@ -13,8 +14,8 @@ from jaxserve.engine.pure_model import PureModel
 from jaxserve.functional.layer_inputs import PRODUCTS, Kept, layer_inputs
 
 
-class InputHessians(Protocol):
-    """Sums of x xᵀ over inputs x of matrices."""
+class InputSums(Protocol):
+    """What a `CalibratedForm` needs: sums over inputs of matrices."""
 
     @property
     def digest(self) -> str:
@@ -22,18 +23,21 @@ class InputHessians(Protocol):
         ...
 
     def of(self, part: Part, name: str) -> np.ndarray:
-        """Of a leaf of a layer's part, [in, in]; layers are asked for in order."""
+        """Of a leaf of a layer's part; layers are asked for in order."""
         ...
 
 
 class LayerHessians:
-    """`InputHessians` over all tokens of texts. One layer's are in memory. They are those of the model as it is, not
-    with the layers before already coded."""
+    """`InputSums` of x xᵀ, over all tokens of texts. One layer's are in memory. They are those of the model as it is,
+    not with the layers before already coded."""
 
     def __init__(self, model: PureModel, texts: Int32[np.ndarray, "N T"]) -> None:
         self._layers: Iterator[Kept] = layer_inputs(model.settings, model.params, texts, PRODUCTS)
         self._number, self._kept = -1, Kept()
-        self.digest = hashlib.sha256(texts.tobytes()).hexdigest()[:12]
+        # Another device adds in another order, and what is chosen by the sums may differ.
+        self.digest = (
+            f"{hashlib.sha256(texts.tobytes()).hexdigest()[:12]}, {jax.default_backend()}, jax {jax.__version__}"
+        )
 
     def of(self, part: Part, name: str) -> np.ndarray:
         """Of a leaf of a layer's part, [in, in]. Raises ValueError for a layer before the last one."""

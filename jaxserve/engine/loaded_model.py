@@ -71,13 +71,14 @@ class LoadedModel:
         """One line: what was built, and the sizes that the configuration left open."""
         parts, model = self.parts, self.parts.runner.settings.model
         sizes = parts.sizes
-        packing = model.packing
+        device, packing = model.mesh.devices.flat[0], model.packing
         form = f" with {packing.name} weights" if packing.name else ""
         if packing.decoded:
-            form = f" decoded from {packing.decoded} (faster than packed)"
+            form += f"{' and others' if form else ''} decoded from {packing.decoded}"
+            form += " (faster than packed)" if device.platform == "cpu" else ""
         lost = f" ({sizes.lost_pages} fewer than planned: memory ran out)" if sizes.lost_pages else ""
         return (
-            f"jaxserve: {parts.model.family} on {model.mesh.size} {model.mesh.devices.flat[0].platform} device(s), "
+            f"jaxserve: {parts.model.family} on {model.mesh.size} {device.platform} device(s), "
             f"{model.dtype}{form}, context {sizes.max_model_len}, {sizes.max_num_seqs} sequences, "
             f"{sizes.num_pages} pages of {sizes.page_size} positions{lost}"
         )

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from pallas_kernels.block_forms.block_form import BlockForm, Field, Fields, Plane, Scales
 
+Halves = tuple[jax.Array, jax.Array]
 _K_LEN = 256  # inputs of a block of the K formats
 
 
@@ -28,12 +29,17 @@ def _of_six_bits(fields: Fields, real: Any) -> Scales:
     """Scale and minimum of 8 groups in 12 bytes: 6 bits of the first four groups' in each of 8 bytes, whose two other
     bits complete those of the last four, whose lower halves are in the last four bytes."""
     packed = fields["group_scales"].astype(jnp.int32)
-    first, second, third = (packed.reshape(*packed.shape[:-1], -1, 3, 4)[..., i, :] for i in range(3))
-    scales = jnp.concatenate([first & 63, (third & 15) | ((first >> 6) << 4)], axis=-1)
-    minima = jnp.concatenate([second & 63, (third >> 4) | ((second >> 6) << 4)], axis=-1)
-    lead = (*packed.shape[:-1], -1)
-    scales, minima = scales.reshape(lead), minima.reshape(lead)
+    by_block = packed.reshape(*packed.shape[:-1], -1, 3, 4)
+    parts = six_bits(*(by_block[..., i, :] for i in range(3)))
+    scales, minima = (jnp.concatenate(part, axis=-1).reshape(*packed.shape[:-1], -1) for part in parts)
     return Scales(_times(fields["block_scales"], scales, real), -_times(fields["block_minima"], minima, real))
+
+
+def six_bits(first: jax.Array, second: jax.Array, third: jax.Array) -> tuple[Halves, Halves]:
+    """Scales and minima, those of the first four groups and of the last four. first, second, third: four bytes each, of
+    any shape."""
+    scales = first & 63, (third & 15) | ((first >> 6) << 4)
+    return scales, (second & 63, (third >> 4) | ((second >> 6) << 4))
 
 
 def _times(of_blocks: jax.Array, of_groups: jax.Array, real: Any) -> Float[Array, "*out G"]:

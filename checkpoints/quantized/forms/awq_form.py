@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from checkpoints.quantized.forms.group_form import GroupForm
-from checkpoints.quantized.forms.written_form import finite
+from checkpoints.quantized.forms.written_form import by_pieces, finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +13,6 @@ class AwqForm(GroupForm):
     """A `CalibratedForm`. Ranges are cut off as AWQ does (arXiv 2306.00978, section 5): where that loses less of the
     products."""
 
-    def encode_whole(self, values: np.ndarray, hessian: np.ndarray) -> list[np.ndarray]:
-        """See `CalibratedForm`."""
-        return self.encoded(finite(values.astype(np.float32)), np.diagonal(hessian).astype(np.float64))
+    def encode_whole(self, values: np.ndarray, sums: np.ndarray) -> list[np.ndarray]:
+        """See `CalibratedForm`. sums: of x², [in]."""
+        return by_pieces(lambda rows: self.encoded(finite(rows), sums), values)

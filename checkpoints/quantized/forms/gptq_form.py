@@ -13,6 +13,6 @@ from checkpoints.quantized.forms.written_form import finite
 class GptqForm(GroupForm):
     """A `CalibratedForm`."""
 
-    def encode_whole(self, values: np.ndarray, hessian: np.ndarray) -> list[np.ndarray]:
-        """See `CalibratedForm`."""
-        return self.stored(*gptq_codes(finite(values.astype(np.float32)), hessian, self.group_len, BITS))
+    def encode_whole(self, values: np.ndarray, sums: np.ndarray) -> list[np.ndarray]:
+        """See `CalibratedForm`. sums: of x xᵀ, [in, in]."""
+        return self.stored(*gptq_codes(finite(values.astype(np.float32)), sums, self.group_len, BITS))

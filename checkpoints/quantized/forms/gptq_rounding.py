@@ -26,13 +26,13 @@ def gptq_codes(
     """Codes, and scales and zero points of groups of `group_len` inputs."""
     num_out, num_in = weight.shape
     importance = np.diagonal(hessian).astype(np.float64)
+    weight = np.where(importance > 0, weight, 0)  # else what nothing is multiplied by would widen its group's range
     groups = weight.astype(np.float32).reshape(num_out, -1, group_len)
     scales, zeros = group_ranges(groups, bits, importance=importance.reshape(-1, group_len))
 
     order = np.argsort(-importance, kind="stable")
-    upper, is_dead = _inverse_factor(hessian[np.ix_(order, order)])
+    upper = _inverse_factor(hessian[np.ix_(order, order)])
     rest = weight.astype(np.float64)[:, order]
-    rest[:, is_dead] = 0
     codes = np.zeros(weight.shape, np.uint8)
     for start in range(0, num_in, BLOCK):
         columns = order[start : start + BLOCK]
@@ -48,11 +48,10 @@ def gptq_codes(
     return codes, scales, zeros
 
 
-def _inverse_factor(hessian: Float[np.ndarray, "K K"]) -> tuple[Float[np.ndarray, "K K"], np.ndarray]:
-    """u of h, which is damped; and which inputs are always zero."""
+def _inverse_factor(hessian: Float[np.ndarray, "K K"]) -> Float[np.ndarray, "K K"]:
+    """u of h, which is damped."""
     h = hessian.astype(np.float64)
     diagonal = np.diagonal(h)
-    is_dead = diagonal <= 0
     added = DAMPING * diagonal.mean()
-    h = h + np.diag(np.where(is_dead, 1.0, added if added > 0 else 1.0))
-    return np.linalg.cholesky(np.linalg.inv(h)).T, is_dead
+    h = h + np.diag(np.where(diagonal > 0, added if added > 0 else 1.0, 1.0))
+    return np.linalg.cholesky(np.linalg.inv(h)).T

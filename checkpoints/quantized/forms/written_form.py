@@ -1,9 +1,9 @@
 """Host: `WrittenForm`: how a weight `[out, in]` is quantized and written as tensors of a safetensors file.
 
-Weights are rounded to the nearest code, a few rows at a time.
+Weights are rounded to the nearest code, a few rows at a time, or chosen by what they are multiplied by.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -55,16 +55,21 @@ class WrittenForm(Protocol):
 class CalibratedForm(WrittenForm, Protocol):
     """A form whose codes depend on what the matrices are multiplied by."""
 
-    def encode_whole(self, values: np.ndarray, hessian: np.ndarray) -> list[np.ndarray]:
-        """All parts of a matrix that have rows. hessian: sum of x xᵀ over inputs x, [in, in]."""
+    def encode_whole(self, values: np.ndarray, sums: np.ndarray) -> list[np.ndarray]:
+        """All parts of a matrix that have rows. sums: over inputs x of the matrix, of what the form says."""
         ...
 
 
 def encoded(form: WrittenForm, values: np.ndarray) -> list[np.ndarray]:
     """All parts of a weight, each value rounded to the nearest code."""
-    pieces = [form.encode(rows.astype(np.float32)) for rows in _pieces(values)]
     num_out, num_in = values.shape
-    return [np.concatenate(parts) for parts in zip(*pieces, strict=True)] + form.constants((num_out, num_in))
+    return by_pieces(form.encode, values) + form.constants((num_out, num_in))
+
+
+def by_pieces(encode: Callable[[np.ndarray], list[np.ndarray]], values: np.ndarray) -> list[np.ndarray]:
+    """What `encode` makes of float32 rows, a few at a time."""
+    pieces = [encode(rows.astype(np.float32)) for rows in _pieces(values)]
+    return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
 
 
 def finite(rows: np.ndarray) -> np.ndarray:

@@ -4,6 +4,8 @@ On TPUs and GPUs these are the blocks that a kernel reads: XLA would write what 
 copies of whole stacks.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -37,22 +39,24 @@ class NothingKept(Exception):
 def kept_on(
     device: DeviceKind | jax.Device, num_devices: int, dtype: Any, model: ModelConfig, packing: Packing
 ) -> Packing:
-    """The packing without matrices that such devices do not multiply, which are decoded. Raises `NothingKept`."""
+    """The packing without matrices that such devices do not multiply, which are `decoded`. Raises `NothingKept`."""
     if device.platform == "cpu":
         return packing
     _check_devices(device, num_devices, dtype)
     is_tpu = device.platform == "tpu"
     kept = Packing(own=tuple((path, _with_half_bits(form) if is_tpu else form) for path, form in packing.own))
     leaves = matrices(declare(model, abstract_mesh(1), jnp.float32, packing=kept))
-    reasons = {path: _reason_against(leaves[path], is_tpu) for path, _ in kept.own}
+    reasons = {path: _reason_against(path, leaves[path], is_tpu) for path, _ in kept.own}
     if not model.is_tied:  # then it is looked up, not multiplied
         reasons[EMBEDDING] = None
     elif is_tpu:
         reasons[EMBEDDING] = "an embedding that is also the head is read by rows and by columns"
     own = tuple((path, form) for path, form in kept.own if reasons[path] is None)
     if all(path == EMBEDDING for path, _ in own):
-        raise NothingKept("; ".join(sorted(set(filter(None, reasons.values())))))
-    return Packing(own=own)
+        found = sorted({reason for reason in reasons.values() if reason is not None})
+        raise NothingKept("; ".join(found or ["only the embedding has blocks, and it is not multiplied"]))
+    rest = Packing(own=tuple(item for item in packing.own if reasons[item[0]] is not None))
+    return Packing(own=own, decoded=rest.name)
 
 
 def _check_devices(device: DeviceKind | jax.Device, num_devices: int, dtype: Any) -> None:
@@ -71,21 +75,27 @@ def _with_half_bits(form: Form) -> Form:
     return with_half_bits(form) if isinstance(form, BlockForm) else form
 
 
-def _reason_against(leaf: Matrix, is_tpu: bool) -> str | None:
+def _reason_against(path: str, leaf: Matrix, is_tpu: bool) -> str | None:
     """Why the kernel does not multiply a matrix; None: it does."""
     for part in leaf.parts if isinstance(leaf, RowParts) else (leaf,):
-        *_, num_outputs, num_inputs = decoded_spec(part).shape
+        *out, num_inputs = decoded_spec(part).shape
         assert isinstance(part, BlockTensor)
         try:
             # Pallas takes half a second to import.
             if is_tpu:
                 from pallas_kernels.quant_matmul.mosaic_tpu.backend import check
 
-                check(part.form, num_inputs, num_outputs)
+                check(part.form, num_inputs, out[-1])
             else:
                 from pallas_kernels.quant_matmul.mosaic_gpu.blocks.block_rules import check_served
 
-                check_served(part.form, num_outputs, num_inputs)
+                check_served(part.form, _num_columns(path, out), num_inputs)
         except NotImplementedError as error:
             return str(error)
     return None
+
+
+def _num_columns(path: str, out: Sequence[int]) -> int:
+    """Outputs of one product: of one layer, and of a gate or its other half. out: the axes of a leaf's outputs."""
+    own = out[1:] if path.startswith("layers/") else out
+    return math.prod(own[1:] if path.endswith("/gate_up") else own)

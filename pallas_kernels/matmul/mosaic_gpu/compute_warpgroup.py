@@ -26,7 +26,7 @@ MATRIX = plgpu.Layout.WGMMA_TRANSPOSED
 
 
 @runtime_checkable
-class TileSizes(Protocol):
+class StoredTile(Protocol):
     """Of the tile of columns whose sums a warpgroup has."""
 
     @property
@@ -77,13 +77,13 @@ def _weights(refs: Refs, buffer: jax.Array, part: int, sizes: KernelSizes) -> Re
     return refs["widened"].at[part]
 
 
-def _by_column(ref: Ref, sizes: TileSizes) -> jax.Array:
+def _by_column(ref: Ref, sizes: StoredTile) -> jax.Array:
     """[columns, rows]: a number for each column."""
     numbers = plgpu.load(ref, layout=MATRIX.reduce(1), optimized=False)
     return lax.broadcast_in_dim(numbers, (sizes.columns, sizes.num_rows), [0])
 
 
-def store_tile(refs: Refs, work: Work, sums: list[jax.Array], sizes: TileSizes, spec: MatmulSpec) -> None:
+def store_tile(refs: Refs, work: Work, sums: list[jax.Array], sizes: StoredTile, spec: MatmulSpec) -> None:
     """Stores a tile of the result, or of a split's sums."""
 
     def columns_of(ref: Ref) -> Ref:

@@ -6,7 +6,6 @@ The kernel has outputs in lanes: a group's scales are then those of whole sublan
 Arrays that are stored so, by columns (`jaxserve/runner/programs/stored_layouts.py`), are not copied.
 """
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -38,7 +37,7 @@ def quant_matmul(
     if x.dtype not in (jnp.bfloat16, jnp.float32):
         raise NotImplementedError(f"it multiplies bfloat16 or float32, not {x.dtype}")
     require_one_device()
-    fields = {name: _joined(field) for name, field in stack.fields.items()}
+    fields = stack.of_arrays().fields
     out = next(iter(fields.values())).shape[1:-1]
     check(stack.form, x.shape[1], out[-1])
     num_rows, dtype = len(x), jnp.dtype(spec.out_dtype or x.dtype)
@@ -57,13 +56,3 @@ def check(form: BlockForm, num_inputs: int, num_outputs: int) -> None:
     check_scales(form)
     chunk_of(form, num_inputs)
     tile_sizes(form, 1, num_outputs, num_inputs, 2)
-
-
-def _joined(field: jax.Array | tuple[jax.Array, ...]) -> jax.Array:
-    """A stack; one matrix alone is a view."""
-    if not isinstance(field, tuple):
-        return field
-    first, *others = field
-    if others:
-        raise NotImplementedError("it reads one array of all layers")
-    return first[None]

@@ -16,6 +16,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float, Shaped
 
 from pallas_kernels.block_forms.block_form import BlockForm
+from pallas_kernels.block_forms.ggml_forms import six_bits
 from pallas_kernels.block_forms.half_bits import without_half_bits
 from pallas_kernels.kernel_types import Ref, Refs
 from pallas_kernels.page_layouts import NUM_LANES
@@ -106,15 +107,14 @@ def _of_blocks(fields: Refs, kept: GroupScales) -> None:
 
 
 def _of_six_bits(fields: Refs, kept: GroupScales, packed: Ref, zero: int) -> None:
-    """See `ggml_forms`: 6 bits of the first four groups in each of 8 bytes, those of the last four in three places."""
+    """See `ggml_forms`."""
     scale, minimum = (real(fields[name][...]) for name in ("block_scales", "block_minima"))
     packed[...] = fields["group_scales"][...].astype(jnp.int32)
     of_bytes = [packed[rows, :] for rows in _each(PACKED_BYTES, len(scale))]
-    first, second, third = of_bytes[:4], of_bytes[4:8], of_bytes[8:]
-    scales = [a & 63 for a in first] + [(c & 15) | ((a >> 6) << 4) for a, c in zip(first, third, strict=True)]
-    minima = [b & 63 for b in second] + [(c >> 4) | ((b >> 6) << 4) for b, c in zip(second, third, strict=True)]
+    decoded = [six_bits(*of_bytes[i::4]) for i in range(4)]
+    groups = [(scales[half], minima[half]) for half in (0, 1) for scales, minima in decoded]
     assert kept.offsets is not None
-    for rows, own_scale, own_minimum in zip(_each(8, len(scale)), scales, minima, strict=True):
+    for rows, (own_scale, own_minimum) in zip(_each(8, len(scale)), groups, strict=True):
         found = scale * own_scale.astype(jnp.float32)
         kept.scales[rows, :] = found
         kept.offsets[rows, :] = found * float(zero) - minimum * own_minimum.astype(jnp.float32)

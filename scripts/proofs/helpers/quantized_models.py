@@ -12,7 +12,7 @@ from pydoc_data.topics import topics
 from typing import Any
 
 from scripts.proofs.helpers.draft_equality import SMOLLM
-from scripts.proofs.helpers.stored_rows import ROOT, STORE
+from scripts.proofs.helpers.stored_rows import ROOT, STORE, state_of_sources
 
 PIECE_LEN, NUM_PIECES = 512, 40
 CALIBRATION_CHARS = 200_000
@@ -39,11 +39,12 @@ def quality(scheme: str) -> dict[str, Any]:
 
 def quantized(scheme: str) -> Path:
     """The folder of the model with this scheme, written now where it is missing."""
-    folder = STORE / "quantized" / scheme
+    store = STORE / f"quantized-{state_of_sources('quantization')}"
+    folder = store / scheme
     command = [sys.executable, "-m", "jaxserve.cli.main", "quantize", SMOLLM, str(folder), "--scheme", scheme]
     if scheme.startswith(CALIBRATED):
-        calibration = STORE / "quantized" / "calibration.txt"
-        calibration.parent.mkdir(parents=True, exist_ok=True)
+        calibration = store / "calibration.txt"
+        store.mkdir(parents=True, exist_ok=True)
         calibration.write_text(_text()[-CALIBRATION_CHARS:], encoding="utf-8")
         command += ["--calibration", str(calibration)]
     subprocess.run(command, cwd=ROOT, check=True)

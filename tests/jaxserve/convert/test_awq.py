@@ -6,7 +6,7 @@ import pytest
 
 from checkpoints.sources import resolve
 from jaxserve import pure
-from jaxserve.convert.awq_scales import ALPHAS, AwqScales, FoldedHessians, best_scales
+from jaxserve.convert.awq_scales import ALPHAS, AwqScales, FoldedSquares, best_scales
 from jaxserve.convert.convert_model import ConversionTarget, convert
 from jaxserve.convert.hessians import LayerHessians
 from jaxserve.functional.layer_inputs import PRODUCTS, layer_inputs
@@ -37,8 +37,8 @@ def test_inputs_of_one_size_are_left_alone_and_those_that_are_zero_do_no_harm():
 
 def converted(source, folder, scheme, scales=None):
     target = ConversionTarget(folder, "safetensors", "float32", 10**9, scheme=scheme)
-    hessians = None if scales is None else FoldedHessians(scales)
-    convert(resolve(str(source)), target, lambda done, total: None, scales, hessians)
+    sums = None if scales is None else FoldedSquares(scales)
+    convert(resolve(str(source)), target, lambda done, total: None, scales, sums)
     return pure.load(str(folder), dtype="float32", quantization="dense")
 
 

@@ -19,7 +19,7 @@ def ignore(done, total):
 
 def quantized(source, folder, scheme, hessians=None, max_shard_bytes=10**9):
     target = ConversionTarget(folder, "safetensors", "float32", max_shard_bytes, scheme=scheme)
-    convert(resolve(str(source)), target, ignore, hessians=hessians)
+    convert(resolve(str(source)), target, ignore, sums=hessians)
     return folder
 
 

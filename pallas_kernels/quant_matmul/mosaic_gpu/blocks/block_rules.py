@@ -29,9 +29,9 @@ def check_served(form: BlockForm, num_columns: int, num_inputs: int) -> None:
     field_boxes(form, num_inputs, inputs)
 
 
-def num_chunks(num_rows: int) -> int:
-    """Of at most 64 rows each."""
-    return -(-num_rows // MAX_ROWS)
+def num_chunks(num_rows: int, most: int = MAX_ROWS) -> int:
+    """Of at most so many rows each."""
+    return -(-num_rows // most)
 
 
 def by_rule(form: BlockForm, num_rows: int, num_columns: int, num_inputs: int) -> BlockSizes:

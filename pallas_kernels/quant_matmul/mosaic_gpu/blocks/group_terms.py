@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Num
 
 from pallas_kernels.block_forms.block_form import BlockForm, Scales
+from pallas_kernels.block_forms.ggml_forms import six_bits
 
 F32 = jnp.float32
 
@@ -44,9 +45,8 @@ def _of_block(fields: dict[str, jax.Array]) -> Scales:
     block_scales, groups = fields["block_scales"].astype(F32), fields["group_scales"].astype(jnp.int32)
     if "block_minima" not in fields:
         return Scales(_times(block_scales, groups))
-    first, second, third = (groups[:, i : i + 4] for i in (0, 4, 8))
-    scales = jnp.concatenate([first & 63, (third & 15) | ((first >> 6) << 4)], axis=1)
-    minima = jnp.concatenate([second & 63, (third >> 4) | ((second >> 6) << 4)], axis=1)
+    parts = six_bits(*(groups[:, i : i + 4] for i in (0, 4, 8)))
+    scales, minima = (jnp.concatenate(part, axis=1) for part in parts)
     return Scales(_times(block_scales, scales), -_times(fields["block_minima"].astype(F32), minima))
 
 

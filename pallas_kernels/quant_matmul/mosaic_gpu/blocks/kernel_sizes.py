@@ -65,18 +65,11 @@ class KernelSizes:
 
     @property
     def depth(self) -> int:
-        """Steps in shared memory, which one thread block of two warpgroups has alone. Raises NotImplementedError when
-        two do not fit."""
+        """Steps in shared memory, which one thread block of two warpgroups has alone."""
         row_bytes = sum(box.width * jnp.dtype(box.dtype).itemsize for box in self.boxes)
         weight_bytes = self.num_parts * self.warpgroups * COLUMNS * row_bytes
-        depth = (
-            self.warpgroups
-            * SHARED_BYTES
-            // (weight_bytes + self.num_rows * self.inputs * jnp.dtype(self.dtype).itemsize)
-        )
-        if depth < 2:
-            raise NotImplementedError(f"two steps of {self.inputs} inputs exceed shared memory")
-        return min(depth, MAX_DEPTH)
+        step_bytes = weight_bytes + self.num_rows * self.inputs * jnp.dtype(self.dtype).itemsize
+        return min(self.warpgroups * SHARED_BYTES // step_bytes, MAX_DEPTH)
 
     def scratch(self, *, is_interpreted: bool) -> dict[str, Any]:
         """Shared memory and barriers by name. is_interpreted: weights lie there, not in registers."""

@@ -36,6 +36,7 @@ CASES = [
     # Of three steps, the first of four splits has none.
     replace(PLAIN, name="empty_split", num_rows=8, block=replace(NARROW, splits=4)),
     replace(PLAIN, name="silu", num_rows=3, activation="silu"),
+    Case("smaller_chunks", "Q6_K", 64, 64, 2048, activation="silu"),
     replace(PLAIN, name="gelu_tanh_wide", num_rows=9, num_columns=128, activation="gelu_tanh", block=WIDE),
     replace(PLAIN, name="silu_splits", num_rows=8, activation="silu", block=replace(NARROW, splits=2)),
 ]
